@@ -1,6 +1,6 @@
 //! Makes the answers about streams and consumers from views of their state.
 //!
-//! [`super::shown`] implements [`StreamView`] and [`ConsumerView`] for the state machines. This module
+//! The module `shown` implements [`StreamView`] and [`ConsumerView`] for the state machines. This module
 //! decides which part of a list an answer holds, and how it adds the details that a request asks for.
 
 use std::borrow::Cow;

@@ -1,6 +1,6 @@
-//! What people who watch a stream are told of batches that are not stored.
+//! The advisories about atomic batches that the server does not store.
 //!
-//! Leaves the advisory's id and time to whoever publishes it.
+//! Leaves the advisory's id and time to the caller that publishes it.
 
 use serde::Serialize;
 
@@ -19,14 +19,14 @@ struct Json<'a> {
 }
 
 impl Abandoned {
-    /// The subject it is published to; `stream` is the stream's name.
+    /// Returns the subject of the advisory; `stream` is the stream's name.
     #[must_use]
     pub fn subject(stream: &str) -> String {
         format!("$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.{stream}")
     }
 
-    /// Its payload; `stream` is the stream's name, `id` unique among advisories, `timestamp` the time in RFC
-    /// 3339.
+    /// Returns the payload of the advisory. `stream` is the stream's name, `id` unique among advisories,
+    /// `timestamp` the time in RFC 3339.
     #[must_use]
     pub fn json(&self, stream: &str, domain: Option<&str>, id: &str, timestamp: &str) -> Vec<u8> {
         let json = Json {

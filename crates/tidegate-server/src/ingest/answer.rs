@@ -1,58 +1,59 @@
-//! What publishers of fast-ingest batches are told, and how it is written.
+//! The answers to publishers of fast-ingest batches, and their encoding.
 
 use crate::api::error::ApiError;
 use crate::api::puback::{PubAck, write_error, write_number};
 
-/// Something to tell a publisher.
+/// An answer to a publisher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The stream its batch is for.
+    /// The stream of the batch.
     pub stream: u32,
-    /// Where to send it; never empty.
+    /// The subject to send the answer to; never empty.
     pub to: Vec<u8>,
-    /// What to say.
+    /// The content of the answer.
     pub what: What,
 }
 
-/// What a publisher is told.
+/// The content of an answer to a publisher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// Everything up to `seq` is stored; the next acknowledgement is for `msgs` messages at most.
+    /// The stream stores every message of the batch up to `seq`. The next acknowledgement covers at most
+    /// `msgs` messages.
     Flow {
-        /// The highest number of the batch that is stored with all before it.
+        /// The highest number of the batch that is stored together with all numbers before it.
         seq: u64,
-        /// How many messages the next acknowledgement is for.
+        /// The most messages that the next acknowledgement covers.
         msgs: u16,
     },
     /// Messages are missing.
     Gap {
-        /// The number that was expected.
+        /// The number that the server expected.
         expected: u64,
-        /// The number that came.
+        /// The number that it received.
         seq: u64,
     },
-    /// A message is not stored.
+    /// The stream refused a message.
     Error {
-        /// Its number.
+        /// The number of the message.
         seq: u64,
-        /// Why.
+        /// The reason.
         error: ApiError,
     },
     /// The batch has ended.
     End {
-        /// The last message's number in the stream.
+        /// The number of the last message in the stream.
         stream_seq: u64,
-        /// The batch.
+        /// The id of the batch.
         id: Vec<u8>,
-        /// The last message's number in the batch.
+        /// The number of the last message in the batch.
         count: u64,
     },
-    /// There is no batch.
+    /// The server refused the batch.
     Refused(ApiError),
 }
 
 impl Answer {
-    /// Writes it as JSON; `ack` is its stream's.
+    /// Writes the answer as JSON. `ack` is the writer of its stream.
     pub fn write(&self, ack: &PubAck, out: &mut Vec<u8>) {
         match &self.what {
             What::Flow { seq, msgs } => {

@@ -1,5 +1,5 @@
-//! Atomic batches: messages gathered until one of them commits, then handed out as one run to propose in one
-//! entry.
+//! Atomic batches: stages messages until one of them commits the batch, then returns them all, to propose
+//! them in one entry.
 //!
 //! ```text
 //! (none) --seq 1--> open --seq n+1--> open --commit--> handed out
@@ -7,9 +7,9 @@
 //!                     +-- a gap, too large, silent for 10 s --> abandoned, and said so
 //! ```
 //!
-//! Owns the sequence, the limits and the staging. Whether the messages may be stored (duplicates, expected
-//! sequences, limits of the stream) is decided where the entry is applied, for all of them at once. Nothing
-//! is answered here: [`Staged`] says what is to be answered.
+//! Owns the sequence, the limits and the staging. The state machine decides whether the stream may store the
+//! messages (duplicates, expected sequences, limits of the stream) when it applies the entry, for all of them
+//! at once. This module sends no answers: [`Staged`] tells the caller the answer.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -26,22 +26,22 @@ use crate::nats::headers;
 const BATCH_ID: &[u8] = b"Nats-Batch-Id";
 const BATCH_SEQUENCE: &[u8] = b"Nats-Batch-Sequence";
 const BATCH_COMMIT: &[u8] = b"Nats-Batch-Commit";
-/// What says that the batch's last message has no successor.
+/// The header line that marks the last message of a batch.
 const COMMIT_LINE: &[u8] = b"Nats-Batch-Commit: 1\r\n\r\n";
 const EXPECTED_LAST_MSG_ID: &[u8] = b"Nats-Expected-Last-Msg-Id";
 
-/// How much may be staged.
+/// The limits of staging.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicLimits {
     /// The most messages of a batch.
     pub messages_max: u64,
-    /// The most bytes of a batch: what one entry can hold.
+    /// The most bytes of a batch: the capacity of one entry.
     pub batch_bytes_max: usize,
     /// The most open batches of a stream.
     pub per_stream_max: usize,
-    /// The most open batches.
+    /// The most open batches of the server.
     pub open_max: usize,
-    /// The most bytes staged in all of them.
+    /// The most bytes staged in all open batches.
     pub bytes_max: usize,
 }
 
@@ -57,7 +57,7 @@ impl Default for AtomicLimits {
     }
 }
 
-/// The id of the atomic batch a message belongs to, if it belongs to one.
+/// Returns the id of a message's atomic batch, if the message belongs to one.
 #[must_use]
 pub fn batch_id(block: &[u8]) -> Option<&[u8]> {
     headers::get(block, BATCH_ID).filter(|id| !id.is_empty())
@@ -67,55 +67,56 @@ pub fn batch_id(block: &[u8]) -> Option<&[u8]> {
 #[derive(Debug)]
 pub struct Atomic {
     limits: AtomicLimits,
-    /// By stream, then by id; a stream without batches has no entry.
+    /// The open batches by stream, then by id; a stream without batches has no entry.
     open: HashMap<u32, HashMap<Box<[u8]>, Open>>,
     open_count: usize,
     bytes: usize,
     idle: Idle,
 }
 
-/// What became of a message.
+/// The result of staging a message.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Staged {
-    /// It waits for the rest: an empty answer, if it has a reply.
+    /// The message waits for the rest of its batch. The caller sends an empty answer if the message has a
+    /// reply subject.
     Kept,
-    /// The batch is whole: propose it, and answer when it is applied.
+    /// The batch is complete. The caller proposes it, and answers when it is applied.
     Commit(AtomicBatch),
-    /// It is refused, and with it, if it was open, its batch.
+    /// The message is refused, and so is its batch if that was open.
     Refused {
-        /// What to answer.
+        /// The error to answer.
         error: ApiError,
-        /// What to tell those who watch.
+        /// The advisory to publish.
         abandoned: Option<Abandoned>,
     },
 }
 
-/// A batch that will not be stored.
+/// A batch that the stream will not store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Abandoned {
-    /// The stream it was for.
+    /// The stream of the batch.
     pub stream: u32,
-    /// Its id.
+    /// The id of the batch.
     pub id: Vec<u8>,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
-/// Why a batch is not stored.
+/// The reason why a stream does not store a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It was silent for too long.
+    /// The publisher sent no message of the batch for too long.
     Timeout,
-    /// It has too many messages or bytes.
+    /// The batch has too many messages or bytes.
     Large,
-    /// A message is missing.
+    /// A message of the batch is missing.
     Incomplete,
-    /// It requires what this server does not have.
+    /// The batch requires a feature that this server does not have.
     Unsupported,
 }
 
 impl Reason {
-    /// As advisories say it.
+    /// Returns the reason as advisories spell it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -127,43 +128,43 @@ impl Reason {
     }
 }
 
-/// A batch whose last message has come: it is for the log now.
+/// A complete batch, to be proposed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AtomicBatch {
-    /// The stream it is for.
+    /// The stream of the batch.
     pub stream: u32,
-    /// Its id.
+    /// The id of the batch.
     pub id: Vec<u8>,
     messages: Messages,
 }
 
 impl AtomicBatch {
-    /// How many messages it has: at least one.
+    /// Returns the number of its messages: at least one.
     #[must_use]
     pub fn len(&self) -> u32 {
         u32::try_from(self.messages.spans.len()).unwrap_or(u32::MAX)
     }
 
-    /// Returns whether it has no messages, which no batch handed out is.
+    /// Returns whether the batch has no messages, which never holds for a complete batch.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.messages.spans.is_empty()
     }
 
-    /// The bytes of its messages.
+    /// Returns the number of bytes of its messages.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.messages.bytes.len()
     }
 
-    /// Subject, headers (where it has any) and payload of each message, in order.
+    /// Iterates over subject, headers (if there are any) and payload of each message, in order.
     pub fn messages(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>, &[u8])> {
         self.messages.iter()
     }
 }
 
 impl Atomic {
-    /// None open.
+    /// Creates the state without open batches.
     #[must_use]
     pub fn new(limits: AtomicLimits) -> Self {
         Self {
@@ -175,7 +176,7 @@ impl Atomic {
         }
     }
 
-    /// A message with a batch's id came for a stream of this configuration.
+    /// Stages a message with a batch's id, for a stream of this configuration.
     pub fn handle_message(
         &mut self,
         now: Time,
@@ -198,7 +199,7 @@ impl Atomic {
             })
     }
 
-    /// Forgets the batches of a stream that is deleted, or that takes no batches any more.
+    /// Forgets the batches of a stream that was deleted, or that no longer accepts batches.
     pub fn handle_stream_gone(&mut self, stream: u32) {
         for batch in self.open.remove(&stream).into_iter().flatten() {
             self.open_count -= 1;
@@ -206,7 +207,7 @@ impl Atomic {
         }
     }
 
-    /// Time has passed: batches that were silent for too long are abandoned.
+    /// Abandons the batches that were silent for too long by now.
     pub fn handle_timeouts(&mut self, now: Time, abandoned: &mut Vec<Abandoned>) {
         if !self.idle.is_due(now) {
             return;
@@ -232,19 +233,19 @@ impl Atomic {
         self.idle.looked(now, oldest);
     }
 
-    /// When [`Atomic::handle_timeouts`] has something to do.
+    /// Returns the time at which [`Atomic::handle_timeouts`] has something to do.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         self.idle.deadline()
     }
 
-    /// How many batches are open.
+    /// Returns the number of open batches.
     #[must_use]
     pub const fn open(&self) -> usize {
         self.open_count
     }
 
-    /// How many bytes are staged.
+    /// Returns the number of staged bytes.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
@@ -273,7 +274,7 @@ impl Atomic {
         };
         let commit = headers::get(message.headers, BATCH_COMMIT);
         let eob = commit == Some(b"eob");
-        // The message that only ends a batch is not one of it.
+        // A message that only ends the batch does not belong to it.
         let len = seq - u64::from(eob && seq > 0);
         let too_large = (
             ApiError::atomic_too_large(self.limits.messages_max),
@@ -319,7 +320,7 @@ impl Atomic {
         }))
     }
 
-    /// The number of the last message of an open batch.
+    /// Returns the number of the last message of an open batch.
     fn last(&self, stream: u32, id: &[u8]) -> Option<u64> {
         let batch = self.open.get(&stream)?.get(id)?;
         Some(batch.messages.spans.len() as u64)
@@ -402,7 +403,7 @@ impl Atomic {
         Some(batch)
     }
 
-    /// What must be true after every step.
+    /// Checks the invariants, which hold after every step.
     #[cfg(test)]
     fn check_invariants(&self) {
         let batches = || self.open.values().flat_map(HashMap::values);
@@ -423,20 +424,20 @@ impl Atomic {
 #[derive(Debug)]
 struct Open {
     messages: Messages,
-    /// When its last message came.
+    /// The time at which its last message arrived.
     heard: Time,
-    /// A message of it expects the id of the one stored before, which no batch can.
+    /// A message of the batch expects the id of the message stored before it, which batches do not support.
     expects_id: bool,
 }
 
-/// Messages one after the other in one buffer.
+/// Messages, one after the other in one buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Messages {
     bytes: Vec<u8>,
     spans: Vec<Span>,
 }
 
-/// Where a message begins and how long its parts are.
+/// The start of a message in the buffer, and the lengths of its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     start: usize,
@@ -466,7 +467,7 @@ impl Messages {
         })
     }
 
-    /// Gives the last message the header that ends a batch, as if it had been sent with it.
+    /// Adds the header that ends a batch to the last message, as if its publisher had sent it so.
     fn mark_last(&mut self) {
         let Some(span) = self.spans.last_mut() else {
             return;

@@ -1,4 +1,4 @@
-//! Fast-ingest batches: messages stored as they come, acknowledged together.
+//! Fast-ingest batches: the server stores messages as they arrive, and acknowledges them together.
 //!
 //! ```text
 //! handle_message --Store--> proposed --handle_outcome--> stored --poll_acks--> acknowledged
@@ -6,18 +6,19 @@
 //!        +-- held behind one that may be refused <-- poll_released
 //! ```
 //!
-//! Owns each batch's positions, gaps, the end of a batch, limits, and when acknowledgements leave
-//! ([`super::pacing`]). Whether a message may be stored is decided where its entry is applied; whoever
-//! proposes it keeps the [`Ticket`] and reports the outcome, in the order of the log.
+//! Owns each batch's positions, its gaps, its end, its limits, and the times of acknowledgements
+//! ([`super::pacing`]). The state machine decides whether the stream may store a message when it applies the
+//! message's entry. The node that proposes a message keeps the [`Ticket`] and reports the outcome, in the
+//! order of the log.
 //!
-//! An acknowledgement names only what is stored. In a batch that ends at the first gap (`fail`), nothing may
-//! be stored behind a message that was refused. Outcomes come after later messages were proposed, so a
-//! message that can be refused for what the stream then holds (expected sequences, a full stream that
-//! discards new messages) holds up those behind it until its outcome is known. What cannot be foreseen at
-//! all, such as a full disk, also ends the batch; then messages of it that were already proposed may be
-//! stored without being counted, and a publisher that sends them again stores them twice.
+//! An acknowledgement covers only stored messages. In a batch that ends at the first gap (`fail`), the stream
+//! must store nothing behind a refused message. But outcomes arrive after later messages were proposed. So a
+//! message that the state machine may refuse for the state of the stream (expected sequences, a full stream
+//! that discards new messages) holds the messages behind it until its outcome is known. A refusal that
+//! nothing announces, such as a full disk, also ends the batch. Then the stream may store messages of it that
+//! were already proposed, without counting them. A publisher that sends them again stores them twice.
 //!
-//! Polling order: after messages and outcomes, [`Fast::poll_released`] until it gives nothing, then
+//! Polling order: after messages and outcomes, call [`Fast::poll_released`] until it returns nothing, then
 //! [`Fast::poll_acks`].
 
 mod batch;
@@ -40,12 +41,12 @@ use crate::api::error::ApiError;
 use crate::api::level;
 use crate::nats::headers;
 
-/// How many batches may be open, and how much may be held.
+/// The limits of open batches and of held bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastLimits {
     /// The most open batches of a stream.
     pub per_stream_max: usize,
-    /// The most open batches.
+    /// The most open batches of the server.
     pub open_max: usize,
     /// The most bytes of a batch held behind one message.
     pub held_bytes_max: usize,
@@ -61,45 +62,45 @@ impl Default for FastLimits {
     }
 }
 
-/// What to do with a message.
+/// The action that a message requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Propose it, and report its outcome.
+    /// The caller proposes the message, and reports its outcome.
     Store(Ticket),
-    /// Nothing: it is not to be stored, or it is held.
+    /// The caller does nothing: the message is held, or is not to be stored.
     Done,
 }
 
-/// Stands for a message of a batch until its outcome is known.
+/// Identifies a message of a batch until its outcome is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     batch: u32,
-    /// Which of the batches that had this place.
+    /// Distinguishes the batches that had this index one after the other.
     life: u32,
     seq: u64,
 }
 
-/// What became of a message that was proposed.
+/// The outcome of a proposed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Persisted<'a> {
-    /// Stored, with this number.
+    /// The stream stored the message, with this number.
     Stored(u64),
-    /// Stored before, with this number.
+    /// The stream has stored the message before, with this number.
     Duplicate(u64),
-    /// Not stored.
+    /// The stream refused the message.
     Refused(&'a ApiError),
 }
 
-/// A message that was held and is to be proposed now.
+/// A message that was held, and that the caller proposes now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The stream it is for.
+    /// The stream of the message.
     pub stream: u32,
-    /// What to report its outcome with.
+    /// The ticket to report the outcome with.
     pub ticket: Ticket,
     /// Its subject.
     pub subject: Vec<u8>,
-    /// Its header block, whole, or nothing.
+    /// The complete header block, or nothing.
     pub headers: Vec<u8>,
     /// Its payload.
     pub payload: Vec<u8>,
@@ -111,10 +112,10 @@ pub struct Fast {
     limits: FastLimits,
     batches: Slab<Batch>,
     names: HashMap<Name, u32, foldhash::fast::RandomState>,
-    /// How many batches each stream has open; a stream without has no entry.
+    /// The number of open batches of each stream; a stream without batches has no entry.
     of_stream: HashMap<u32, usize, foldhash::fast::RandomState>,
     lives: u32,
-    /// Batches with messages that are stored and not acknowledged, in the order they came to be so.
+    /// The batches with stored but unacknowledged messages, in the order in which they became so.
     unacked: VecDeque<u32>,
     released: VecDeque<Held>,
     pacing: Pacing,
@@ -140,7 +141,7 @@ impl Equivalent<Name> for NameRef<'_> {
 }
 
 impl Fast {
-    /// None open.
+    /// Creates the state without open batches.
     #[must_use]
     pub fn new(limits: FastLimits) -> Self {
         Self {
@@ -156,7 +157,7 @@ impl Fast {
         }
     }
 
-    /// A message came whose reply subject says `control`, for a stream of this configuration.
+    /// Handles a message with the reply subject `control`, for a stream of this configuration.
     pub fn handle_message(
         &mut self,
         now: Time,
@@ -189,7 +190,8 @@ impl Fast {
             return Verdict::Done;
         }
         if batch.ending {
-            // Its publisher waits for the end and sends again what that does not count.
+            // The publisher waits for the end of the batch, and then sends again the messages that the end
+            // does not count.
             return Verdict::Done;
         }
         if !batch.take(control, answers) {
@@ -214,7 +216,7 @@ impl Fast {
             return Verdict::Store(batch.propose(key, control.seq, certain));
         }
         if batch.held_bytes + bytes > self.limits.held_bytes_max {
-            // What is held already still counts.
+            // The messages already held still count.
             let (seq, error) = (control.seq, ApiError::TOO_MANY_REQUESTS);
             batch.answer(What::Error { seq, error }, answers);
             batch.received = seq - 1;
@@ -232,7 +234,7 @@ impl Fast {
         Verdict::Done
     }
 
-    /// A message that was proposed is stored, or refused.
+    /// Handles the outcome of a proposed message.
     pub fn handle_outcome(
         &mut self,
         now: Time,
@@ -248,7 +250,7 @@ impl Fast {
         if batch.in_flight == 0 {
             batch.uncertain = false;
         }
-        // Behind a refused message of a batch without gaps nothing counts.
+        // In a batch without gaps no message behind a refused one counts.
         let counts = ticket.seq <= batch.received;
         match outcome {
             Persisted::Stored(seq) if counts => batch.stream_seq = seq,
@@ -257,12 +259,12 @@ impl Fast {
                 let (seq, error) = (ticket.seq, error.clone());
                 batch.answer(What::Error { seq, error }, answers);
                 if batch.ending && seq == batch.received {
-                    // The last message is not one of the batch.
+                    // The refused last message does not belong to the batch.
                     batch.received -= 1;
                 }
             }
             Persisted::Refused(error) if counts && ticket.seq == 1 => {
-                // As if it had been published by itself.
+                // Answers as if the message had been published outside of a batch.
                 batch.answer(What::Refused(error.clone()), answers);
                 self.close(ticket.batch);
                 return;
@@ -277,13 +279,13 @@ impl Fast {
         self.settle(now, ticket.batch, answers);
     }
 
-    /// A message that was held and is to be proposed now.
+    /// Returns a held message that the caller proposes now.
     pub fn poll_released(&mut self) -> Option<Held> {
         self.released.pop_front()
     }
 
-    /// Acknowledges what is stored, as far as the controller lets it or a publisher has to know; whether it
-    /// did. If so, [`Fast::handle_acks_sent`] is to follow.
+    /// Acknowledges stored messages, if the controller allows it or a publisher waits for it. Returns whether
+    /// it acknowledged any; if so, the caller sends the answers, then calls [`Fast::handle_acks_sent`].
     pub fn poll_acks(&mut self, now: Time, answers: &mut Vec<Answer>) -> bool {
         let (mut backlog, mut forced, mut oldest) = (0, 0_u64, now);
         for &key in &self.unacked {
@@ -316,12 +318,12 @@ impl Fast {
         true
     }
 
-    /// What [`Fast::poll_acks`] gave has been sent; doing so took this long.
+    /// Records that the caller sent the acknowledgements of [`Fast::poll_acks`], at this cost.
     pub fn handle_acks_sent(&mut self, now: Time, cost_ns: u64) {
         self.pacing.finished(now, cost_ns);
     }
 
-    /// Time has passed: batches that were silent for too long are forgotten.
+    /// Forgets the batches that were silent for too long by now.
     pub fn handle_timeouts(&mut self, now: Time) {
         if !self.idle.is_due(now) {
             return;
@@ -340,14 +342,15 @@ impl Fast {
         self.idle.looked(now, oldest);
     }
 
-    /// When [`Fast::poll_acks`] or [`Fast::handle_timeouts`] has something to do, if nothing else happens.
+    /// Returns the time at which [`Fast::poll_acks`] or [`Fast::handle_timeouts`] has something to do, unless
+    /// another event comes first.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let acks = self.pacing.due().filter(|_| !self.unacked.is_empty());
         [acks, self.idle.deadline()].into_iter().flatten().min()
     }
 
-    /// Forgets the batches of a stream that is deleted, or that takes no batches any more.
+    /// Forgets the batches of a stream that was deleted, or that no longer accepts batches.
     pub fn handle_stream_gone(&mut self, stream: u32) {
         let of_stream = self
             .batches
@@ -360,19 +363,19 @@ impl Fast {
         self.released.retain(|held| held.stream != stream);
     }
 
-    /// How many batches are open.
+    /// Returns the number of open batches.
     #[must_use]
     pub fn open_count(&self) -> usize {
         self.batches.len()
     }
 
-    /// What the controller of acknowledgements knows and did.
+    /// Returns a snapshot of the controller of acknowledgements.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.pacing.snapshot()
     }
 
-    /// The batch a message belongs to, started if this is its first message.
+    /// Returns the batch of a message, and starts it with its first message.
     fn open<'a>(
         &mut self,
         now: Time,
@@ -439,7 +442,8 @@ impl Fast {
         Ok(key)
     }
 
-    /// Says where a batch stands, after whatever its publisher has sent before that did not come.
+    /// Answers a ping with the position of the batch, after the gap of the messages that the publisher sent
+    /// before it and that did not arrive.
     fn ping(&mut self, now: Time, key: u32, seq: u64, answers: &mut Vec<Answer>) {
         let batch = &mut self.batches[key as usize];
         if seq > batch.received {
@@ -465,7 +469,7 @@ impl Fast {
         batch.answer(What::Flow { seq, msgs }, answers);
     }
 
-    /// Lets go of what was held, until again something may be refused.
+    /// Releases held messages, up to and including the next message that may be refused.
     fn release(&mut self, key: u32) {
         let batch = &mut self.batches[key as usize];
         while !batch.uncertain {
@@ -483,12 +487,12 @@ impl Fast {
         }
     }
 
-    /// Something about a batch has changed: ends it if it is over, else notes that there is something to
-    /// acknowledge. Whether it has ended.
+    /// Settles a batch after a change: ends it if it is over, otherwise queues it if it has messages to
+    /// acknowledge. Returns whether it has ended.
     fn settle(&mut self, now: Time, key: u32, answers: &mut Vec<Answer>) -> bool {
         let batch = &mut self.batches[key as usize];
         if batch.in_flight == 0 && batch.held.is_empty() {
-            // What is missing, was refused or is a duplicate is as done as it will be.
+            // No outcome is open, so missing, refused and duplicate messages are settled, too.
             batch.persisted = batch.received;
         }
         if batch.ending && batch.in_flight == 0 && batch.held.is_empty() {
@@ -526,7 +530,7 @@ impl Fast {
         }
     }
 
-    /// What must be true after every step.
+    /// Checks the invariants, which hold after every step.
     #[cfg(test)]
     fn check_invariants(&self) {
         assert_eq!(self.names.len(), self.batches.len());
@@ -546,17 +550,17 @@ impl Fast {
     }
 }
 
-/// Returns whether a message can be refused for what the stream holds when it is applied.
+/// Returns whether the state machine may refuse a message for the state of the stream when it applies it.
 fn may_be_refused(config: &StreamConfig, block: &[u8]) -> bool {
     let limited = config.max_msgs > 0 || config.max_bytes > 0 || config.discard_new_per_subject;
-    // An id can make it a duplicate, which counts as stored.
+    // An id can make the message a duplicate, which counts as stored.
     let checked = |name: &[u8]| name.starts_with(b"Nats-") && name != b"Nats-Msg-Id";
     (config.discard == Discard::New && limited)
         || headers::lines(block).any(|(_, name, _)| checked(name))
 }
 
 fn index(key: usize) -> u32 {
-    // Far fewer batches than that may be open.
+    // Far fewer batches than 2^32 may be open.
     u32::try_from(key).unwrap_or(u32::MAX)
 }
 

@@ -1,11 +1,12 @@
-//! Batches of messages as publishers send them: what holds a batch together until it is stored, as pure code.
+//! Batches of messages as publishers send them: the state of each batch until it is stored, as pure code.
 //!
-//! [`Atomic`] gathers batches that are stored whole or not at all; [`Fast`] follows batches whose messages
-//! are stored as they come and acknowledged together, as often as an engine controller lets them be. Times,
-//! messages and outcomes in; what to propose and what to answer out. No clock, no socket, no file.
+//! [`Atomic`] stages batches that the stream stores completely or not at all. [`Fast`] follows batches with
+//! messages that the stream stores as they arrive; the server acknowledges them together, as often as an
+//! engine controller allows. Times, messages and outcomes go in; proposals and answers come out. No clock, no
+//! socket, no file.
 //!
-//! Neither is in the log: after a restart every batch is unknown, and its publisher is told so. What was
-//! acknowledged is stored.
+//! The log keeps the state of neither: after a restart the server knows no batch, and says so to the
+//! publisher of each. Acknowledged messages are stored.
 
 mod advisory;
 mod answer;
@@ -28,9 +29,9 @@ use crate::api::error::ApiError;
 pub struct Incoming<'a> {
     /// Its subject.
     pub subject: &'a [u8],
-    /// Where answers go; may be empty.
+    /// The subject for answers; may be empty.
     pub reply: &'a [u8],
-    /// Its header block, whole, or nothing.
+    /// The complete header block, or nothing.
     pub headers: &'a [u8],
     /// Its payload.
     pub payload: &'a [u8],
@@ -39,10 +40,10 @@ pub struct Incoming<'a> {
 /// The most bytes of a batch's id.
 const ID_BYTES_MAX: usize = 64;
 
-/// How long a batch may be silent.
+/// The time after which the server abandons a silent batch.
 const IDLE: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// What a message of any batch must be.
+/// Checks the rules for a message of any batch.
 fn acceptable(config: &StreamConfig, message: &Incoming<'_>) -> Result<(), ApiError> {
     if config.sealed {
         return Err(ApiError::STREAM_SEALED);
@@ -54,7 +55,7 @@ fn acceptable(config: &StreamConfig, message: &Incoming<'_>) -> Result<(), ApiEr
     Ok(())
 }
 
-/// A number in decimal digits and nothing else.
+/// Reads a number of decimal digits and nothing else.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;

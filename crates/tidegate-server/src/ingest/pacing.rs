@@ -1,9 +1,9 @@
-//! When flow acknowledgements leave, and how many messages each is for.
+//! The times at which flow acknowledgements leave, and the number of messages that each one covers.
 //!
-//! One controller prices them for the whole server: by default an acknowledgement leaves at once where
-//! nothing else is to be done, and under load as often as one per cent of a core pays for, never later than 5
-//! ms. A batch with as many messages stored as its publisher waits for ([`Spacing`]) is acknowledged at once,
-//! because that publisher may stand still.
+//! One controller weighs their cost for the whole server. By default an acknowledgement leaves at once if the
+//! server has nothing else to do. Under load acknowledgements leave as often as one per cent of a core pays
+//! for, and never later than 5 ms. The server acknowledges a batch at once if it has stored as many messages
+//! of it as the publisher waits for ([`Spacing`]), because that publisher may have stopped sending.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ use tidegate::Time;
 use tidegate::boundary::{Boundary, BoundaryError, Cut, Step};
 use tidegate::controller::{BatchId, Bounds, Knee, Load, Objective, Reason, Snapshot};
 
-/// The latest an acknowledgement leaves after the first message it is for was stored.
+/// The most time between storing the first message that an acknowledgement covers and sending it.
 const AGE_MAX: Duration = Duration::from_millis(5);
-/// The share of a core acknowledgements may cost.
+/// The share of a core that acknowledgements may cost.
 const BUDGET: f64 = 0.01;
-/// The most bytes all publishers together may have under way, as far as their spacing decides it.
+/// The most bytes in flight from all publishers together, as far as the spacing decides that.
 const WINDOW_BYTES: u64 = 64 << 20;
-/// What a new batch may begin with, until there is something to go by.
+/// The spacing of a new batch, until the server has measured one.
 const FIRST: u16 = 100;
 
-/// The boundary of the acknowledgements.
+/// Decides when acknowledgements leave.
 #[derive(Debug)]
 pub(super) struct Pacing {
     boundary: Boundary<Knee>,
-    /// The acknowledgements that are being sent.
+    /// The acknowledgements that the server is sending.
     sending: Option<BatchId>,
     /// The cost of acknowledgements that were sent together with later ones.
     unpaid_ns: u64,
@@ -47,18 +47,18 @@ impl Pacing {
         }
     }
 
-    /// Returns whether `backlog` messages, stored since `oldest`, are to be acknowledged now. Asking again is
+    /// Returns whether to acknowledge `backlog` messages, stored since `oldest`, now. Repeated calls are
     /// harmless.
     pub(super) fn allows(&mut self, now: Time, backlog: u64, oldest: Time) -> bool {
         let (now, backlog) = (self.boundary.at(now), Load::items(backlog));
-        // Acknowledgements that wait to be written are written together with those that follow.
+        // Acknowledgements that wait to be written leave together with the next ones.
         self.done(now, 0, false);
         let step = self.boundary.poll(now, backlog, oldest);
         matches!(step.unwrap_or_else(impossible), Step::Take(_))
     }
 
-    /// `acked` messages are acknowledged, `left` are not: because the controller allowed it, or because their
-    /// publishers stand still without it.
+    /// Records that `acked` messages are acknowledged and `left` are not. The controller allowed it, or the
+    /// caller `forced` it because publishers had stopped sending without it.
     pub(super) fn started(&mut self, now: Time, acked: u64, left: u64, forced: bool) {
         let reason = match forced {
             true => Reason::Limit,
@@ -70,7 +70,7 @@ impl Pacing {
         self.sending = Some(started.unwrap_or_else(impossible));
     }
 
-    /// The acknowledgements started have been sent.
+    /// Records that the started acknowledgements were sent.
     pub(super) fn finished(&mut self, now: Time, cost_ns: u64) {
         let cost_ns = self.unpaid_ns.saturating_add(cost_ns);
         let paid = self.done(self.boundary.at(now), cost_ns, true);
@@ -86,7 +86,7 @@ impl Pacing {
         true
     }
 
-    /// When to ask again.
+    /// Returns the time at which to call [`Pacing::allows`] again.
     pub(super) const fn due(&self) -> Option<Time> {
         self.boundary.due()
     }
@@ -96,28 +96,30 @@ impl Pacing {
     }
 }
 
-/// A boundary refuses only calls that contradict each other.
+/// Reports an error of the boundary, which refuses only calls in a wrong order.
 #[cold]
 fn impossible<V>(error: BoundaryError) -> V {
     unreachable!("acknowledgements keep to the order of calls: {error}")
 }
 
-/// How many messages of a batch one acknowledgement is for at most: what its publisher is told as `msgs`.
+/// The most messages of a batch that one acknowledgement covers: the number that the server tells the
+/// publisher as `msgs`.
 ///
-/// A publisher stands still when a small multiple of it is under way, so it is to be more than is ever under
-/// way by itself: twice what was seen to be. A publisher that stands still is seen to have just that under
-/// way and gets twice as much, up to its own wish. Beyond what is needed it only makes room for what nobody
-/// acknowledged, so it shrinks again, by half each time.
+/// A publisher stops sending when a small multiple of this number is in flight. So the number should exceed
+/// the messages that are in flight without that stop: it is twice the measured count. A publisher that has
+/// stopped has just its limit in flight, and gets twice as much, up to its own wish. A number beyond that
+/// need only makes room for more unacknowledged messages, so it shrinks again, by half each time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spacing {
     most: u16,
     now: u16,
-    /// The mean bytes of a message, slowly forgotten.
+    /// The mean bytes of a message, a moving average.
     message_bytes: u64,
 }
 
 impl Spacing {
-    /// For a publisher that wishes for an acknowledgement each `most` messages, which is more than 0.
+    /// Creates the spacing for a publisher that asks for an acknowledgement every `most` messages; `most` is
+    /// above 0.
     pub(super) fn new(most: u16) -> Self {
         Self {
             most,
@@ -126,18 +128,18 @@ impl Spacing {
         }
     }
 
-    /// What the publisher was told last, or is to be told first.
+    /// Returns the number that the publisher was told last, or gets first.
     pub(super) const fn get(self) -> u16 {
         self.now
     }
 
-    /// A message of so many bytes came.
+    /// Counts a message of this many bytes.
     pub(super) fn weigh(&mut self, bytes: u64) {
         self.message_bytes = self.message_bytes - self.message_bytes / 16 + bytes / 16;
     }
 
-    /// Chooses what to tell with the next acknowledgement: `under_way` messages are not acknowledged before
-    /// it, and `open` batches share the server.
+    /// Chooses the number for the next acknowledgement. Before it `under_way` messages are not acknowledged,
+    /// and `open` batches share the server.
     pub(super) fn choose(&mut self, under_way: u64, open: usize) -> u16 {
         let share = WINDOW_BYTES / (open.max(1) as u64 * self.message_bytes.max(1));
         let wanted = (2 * under_way).max(u64::from(self.now / 2)).min(share);
@@ -155,12 +157,12 @@ mod tests {
     fn spacing_follows_what_is_under_way() {
         let mut spacing = Spacing::new(1000);
         assert_eq!(spacing.get(), 100);
-        // Stands still: as much as it may have is under way.
+        // The publisher has stopped: its limit is in flight.
         for expected in [200, 400, 800, 1000, 1000] {
             let under_way = u64::from(spacing.get());
             assert_eq!(spacing.choose(under_way, 1), expected);
         }
-        // Goes its own way: twice what it needs is enough.
+        // The publisher sends freely: twice the messages in flight are enough.
         for expected in [500, 250, 125, 80, 80] {
             assert_eq!(spacing.choose(40, 1), expected);
         }
@@ -194,7 +196,8 @@ mod tests {
                 pacing.finished(now, 1_000_000);
             }
         }
-        // A millisecond each: more than one per cent of a core, if one left for every message.
+        // At a millisecond each, one acknowledgement for every message would cost more than one per cent of a
+        // core.
         let allowed = pacing.allows(now, 1, now);
         assert!(!allowed && pacing.due().is_some_and(|due| due <= now + AGE_MAX));
     }
@@ -205,7 +208,7 @@ mod tests {
         let at = |ms: u64| Time::from_nanos(ms * 1_000_000);
         assert!(pacing.allows(at(10), 1, at(10)));
         pacing.started(at(10), 1, 0, false);
-        // The first is not written yet.
+        // The first acknowledgement is not written yet.
         assert!(pacing.allows(at(20), 1, at(20)));
         pacing.started(at(20), 1, 0, false);
         assert!(!pacing.allows(at(20), 0, at(20)), "nothing waits");

@@ -1,50 +1,50 @@
-//! What the reply subject of a fast-ingest message says: `<prefix>.<id>.<flow>.<gap>.<seq>.<op>.$FI`, read
-//! from the right.
+//! The reply subject of a fast-ingest message: `<prefix>.<id>.<flow>.<gap>.<seq>.<op>.$FI`, read from the
+//! right.
 
 use thiserror::Error;
 
 use super::number;
 
 const SUFFIX: &[u8] = b".$FI";
-/// What a flow that says nothing means.
+/// The flow if the subject gives none, or 0.
 const FLOW: u16 = 10;
 
-/// A message's part in a fast-ingest batch.
+/// The place of a message in a fast-ingest batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Control<'a> {
-    /// The batch.
+    /// The id of the batch.
     pub id: &'a [u8],
-    /// The client's wish: one acknowledgement for so many messages, or more often.
+    /// The publisher's wish: one acknowledgement for this many messages, or more often.
     pub flow: u16,
-    /// Messages may be missing.
+    /// True if messages may be missing.
     pub gap_ok: bool,
     /// The message's number in the batch, from 1.
     pub seq: u64,
-    /// What it does.
+    /// The operation on the batch.
     pub op: Op,
 }
 
-/// What a message does to its batch.
+/// The operation of a message on its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Starts it.
+    /// Starts the batch.
     Start,
-    /// Goes on.
+    /// Continues the batch.
     Append,
-    /// Ends it, and is stored.
+    /// Ends the batch, and is stored.
     Commit,
-    /// Ends it, and is not stored.
+    /// Ends the batch, and is not stored.
     CommitEob,
-    /// Asks where the batch stands; not stored.
+    /// Asks for the position of the batch; not stored.
     Ping,
 }
 
-/// A reply subject that ends like one of a fast-ingest batch and is none.
+/// The reply subject ends like one of a fast-ingest batch, but has not its form.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("expected <prefix>.<id>.<flow>.<ok|fail>.<seq>.<op>.$FI")]
 pub struct PatternError;
 
-/// What a reply subject says; `None` where it is not one of a fast-ingest batch at all.
+/// Parses a reply subject; `None` if it is not one of a fast-ingest batch at all.
 #[must_use]
 pub fn control(reply: &[u8]) -> Option<Result<Control<'_>, PatternError>> {
     let rest = reply.strip_suffix(SUFFIX)?;
@@ -90,7 +90,7 @@ fn parse(rest: &[u8]) -> Option<Control<'_>> {
     })
 }
 
-/// What is before the last dot, and what is after it.
+/// Splits at the last dot.
 fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let dot = memchr::memrchr(b'.', text)?;
     Some((&text[..dot], &text[dot + 1..]))

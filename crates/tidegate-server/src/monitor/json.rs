@@ -8,7 +8,7 @@ use tidegate::controller::{Reason, Snapshot};
 use super::snapshot::{Connection, Query, Report, Streams};
 use crate::api::level::API_LEVEL;
 
-/// Wall-clock time of the server's start and of this answer.
+/// The wall-clock times of the server's start and of this answer.
 pub(super) struct Wall {
     start: SystemTime,
     now: SystemTime,
@@ -19,20 +19,20 @@ impl Wall {
         Self { start, now }
     }
 
-    /// The moment `ns` after the start.
+    /// Returns the time `ns` after the start.
     fn at(&self, ns: u64) -> String {
         rfc3339(self.start + Duration::from_nanos(ns))
     }
 }
 
-/// The addresses there are.
+/// Returns the list of endpoints.
 pub(super) fn index() -> Vec<u8> {
     bytes(
         &json!({ "endpoints": ["/healthz", "/varz", "/connz", "/jsz", "/routez", "/subsz", "/metrics"] }),
     )
 }
 
-/// The server at large.
+/// Returns the general figures of the server.
 pub(super) fn varz(r: &Report, wall: &Wall) -> Vec<u8> {
     let process = Process::now();
     let mut out = json!({
@@ -101,8 +101,7 @@ pub(super) fn varz(r: &Report, wall: &Wall) -> Vec<u8> {
     bytes(&out)
 }
 
-/// Streams.
-/// Whether the server is ready, and what it lacks if it is not.
+/// Returns whether the server is ready, and the reason if it is not.
 pub(super) fn healthz(r: &Report) -> (bool, Vec<u8>) {
     let forming = r.cluster.as_ref().is_some_and(|c| c.forming);
     let behind = match &r.streams {
@@ -114,10 +113,11 @@ pub(super) fn healthz(r: &Report) -> (bool, Vec<u8>) {
         None => json!({"status": "ok"}),
         Some(why) => json!({"status": "unavailable", "error": why}),
     };
-    // On one line, as nats-server has it: whoever asks is a probe.
+    // Writes one line, as nats-server does for health probes.
     (behind.is_none(), body.to_string().into_bytes())
 }
 
+/// Returns the figures of streams.
 pub(super) fn jsz(r: &Report, wall: &Wall) -> Vec<u8> {
     let Some(streams) = &r.streams else {
         return bytes(&json!({
@@ -209,7 +209,7 @@ fn log(s: &Streams) -> Value {
     log
 }
 
-/// Connections.
+/// Returns the figures of connections.
 pub(super) fn connz(r: &Report, query: Query, wall: &Wall) -> Vec<u8> {
     let connections: Vec<Value> = r
         .selected
@@ -227,7 +227,7 @@ pub(super) fn connz(r: &Report, query: Query, wall: &Wall) -> Vec<u8> {
     }))
 }
 
-/// The other nodes of the cluster.
+/// Returns the figures of the other nodes of the cluster.
 pub(super) fn routez(r: &Report, wall: &Wall) -> Vec<u8> {
     let peers = r.cluster.iter().flat_map(|c| &c.peers);
     let routes: Vec<Value> = peers
@@ -258,7 +258,7 @@ pub(super) fn routez(r: &Report, wall: &Wall) -> Vec<u8> {
     }))
 }
 
-/// Subscriptions.
+/// Returns the figures of subscriptions.
 pub(super) fn subsz(r: &Report) -> Vec<u8> {
     let s = r.sublist;
     let rate = if s.lookups == 0 {
@@ -332,7 +332,7 @@ fn controller(s: &Snapshot) -> Value {
     })
 }
 
-/// What the system says of this process.
+/// The operating system's figures of this process.
 pub(super) struct Process {
     pub(super) memory_bytes: u64,
     pub(super) cpu_seconds: f64,
@@ -349,7 +349,7 @@ impl Process {
         }
     }
 
-    /// Since the start.
+    /// Returns the mean CPU use since the start, in percent of a core.
     fn cpu_percent(&self, uptime_ns: u64) -> f64 {
         let seconds = uptime_ns.max(1) as f64 / 1e9;
         (self.cpu_seconds / seconds * 1000.0).round() / 10.0
@@ -362,7 +362,7 @@ fn bytes(value: &Value) -> Vec<u8> {
     text
 }
 
-/// As nats-server writes it: `1d2h3m4s`, leading zeros left out.
+/// Writes a duration as nats-server does: `1d2h3m4s`, without leading zeros.
 fn uptime(ns: u64) -> String {
     let s = ns / 1_000_000_000;
     let (d, h, m, s) = (s / 86_400, s / 3600 % 24, s / 60 % 60, s % 60);

@@ -12,7 +12,7 @@ use super::json::Process;
 use super::snapshot::{Cluster, Report, Streams};
 use crate::node::core::peers::PeerView;
 
-/// The whole answer.
+/// Returns all figures as text.
 pub(super) fn text(report: Report) -> Vec<u8> {
     let mut registry = Registry::with_prefix("tidegate");
     registry.register_collector(Box::new(Figures(report)));

@@ -1,9 +1,9 @@
 //! The monitor: figures of a running server over HTTP, on a thread of its own.
 //!
 //! Owns the addresses (`/healthz`, `/varz`, `/connz`, `/jsz`, `/routez`, `/subsz`, `/metrics`) and their
-//! parameters. The figures are taken by the loop between two turns ([`snapshot`]) and put into words here
-//! ([`json`], [`metrics`]): nothing on the way of a message waits for a reader. Connections and the time one
-//! may take for a request are bounded.
+//! parameters. The loop takes the figures between two turns ([`snapshot`]), and this thread formats them
+//! ([`json`], [`metrics`]), so that no message waits for a reader of the monitor. The number of connections
+//! and the time of each request are bounded.
 
 mod json;
 mod metrics;
@@ -29,18 +29,18 @@ use tokio::sync::{Semaphore, oneshot};
 use self::snapshot::{CONNECTIONS_MAX, Query, Report};
 use crate::node::Handle;
 
-/// Readers at a time; more wait in the listener's backlog.
+/// The most readers at a time; more readers wait in the listener's backlog.
 const READERS_MAX: usize = 32;
-/// How often it is said that nobody can be accepted.
+/// The least time between two log lines about a failed accept.
 const SAID_EVERY: Duration = Duration::from_secs(10);
-/// For the head of a request.
+/// The time for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// For everything a connection does.
+/// The time for a whole connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
-/// For the loop's answer.
+/// The time for the loop's answer.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The monitor's thread; it ends when this is dropped.
+/// The monitor's thread. The thread ends when this value is dropped.
 #[derive(Debug)]
 pub struct Monitor {
     address: SocketAddr,
@@ -52,7 +52,7 @@ impl Monitor {
     /// Answers at `host` and `port` with the figures of the server behind `handle`.
     ///
     /// # Errors
-    /// The address cannot be had, or no thread.
+    /// The monitor cannot bind the address, or cannot start its thread.
     pub fn start(host: &str, port: u16, handle: Handle) -> io::Result<Self> {
         let listener = TcpListener::bind((host, port))?;
         listener.set_nonblocking(true)?;
@@ -72,7 +72,7 @@ impl Monitor {
                 };
                 runtime.block_on(async {
                     let serving = tokio::spawn(serving);
-                    // Either way it is over.
+                    // A stop and a dropped sender end the monitor alike.
                     let _ = stopped.await;
                     serving.abort();
                 });
@@ -84,7 +84,7 @@ impl Monitor {
         })
     }
 
-    /// Where it answers.
+    /// Returns the address of the monitor.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -93,7 +93,7 @@ impl Monitor {
 
 impl Drop for Monitor {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The thread may have ended by itself.
         let _ = self.stop.take().map(|s| s.send(()));
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -133,7 +133,7 @@ async fn serve(listener: TcpListener, source: Source) -> io::Result<()> {
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIMEOUT)
                 .serve_connection(TokioIo::new(stream), service);
-            // A reader that went away, or takes too long, is nobody's concern.
+            // A reader that disconnects or exceeds its time needs no report.
             let _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await;
             drop(permit);
         });
@@ -200,7 +200,7 @@ async fn answer(
     Ok(with_type(StatusCode::OK, "application/json", body))
 }
 
-/// Asks the loop without blocking this thread's other readers.
+/// Requests a report from the loop without blocking the other readers of this thread.
 async fn report(handle: &Handle, query: Query) -> Option<Report> {
     let (sender, receiver) = sync_channel(1);
     handle.report(query, sender).ok()?;
@@ -232,7 +232,7 @@ fn query(path: &str, text: &str) -> Result<Query, String> {
             "subs" => query.subscriptions = matches!(value, "1" | "true" | "detail"),
             "streams" => query.streams = matches!(value, "1" | "true"),
             "consumers" => query.consumers = matches!(value, "1" | "true"),
-            // As nats-server does: parameters it does not know mean nothing.
+            // As in nats-server, unknown parameters are ignored.
             _ => {}
         }
     }

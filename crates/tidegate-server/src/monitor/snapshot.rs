@@ -22,26 +22,26 @@ use crate::node::core::{Node, NodeStats};
 use crate::store::{Scrubbed, Store};
 use crate::stream::{Stream, Usage};
 
-/// Connections reported at most at a time.
+/// The most connections in one report.
 pub(crate) const CONNECTIONS_MAX: usize = 1024;
 
-/// What is asked.
+/// The parameters of a request for a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query {
-    /// Connections from here.
+    /// The index of the first connection.
     pub(crate) offset: usize,
-    /// So many connections.
+    /// The most connections.
     pub(crate) limit: usize,
-    /// With their subscriptions.
+    /// Adds the subscriptions of each connection.
     pub(crate) subscriptions: bool,
-    /// Only this connection.
+    /// Selects only this connection.
     pub(crate) cid: Option<u64>,
-    /// With each stream, or with each stream's consumers too.
+    /// Adds each stream, or also each stream's consumers.
     pub(crate) streams: bool,
     pub(crate) consumers: bool,
 }
 
-/// The answer.
+/// The figures of a running server.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     pub(crate) info: Info,
@@ -71,28 +71,28 @@ pub(crate) struct Cluster {
     pub(crate) routes: Vec<String>,
     /// The members' names, once they are fixed.
     pub(crate) members: Vec<String>,
-    /// They are not fixed yet, and until then streams are not served.
+    /// True until the members are fixed. Until then the node serves no streams.
     pub(crate) forming: bool,
-    /// Whether they speak TLS with each other.
+    /// True if the nodes use TLS between each other.
     pub(crate) tls: bool,
     pub(crate) peers: Vec<Peer>,
 }
 
-/// One of them, connected.
+/// One connected peer.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) slot: usize,
     pub(crate) name: String,
     pub(crate) id: u64,
     pub(crate) address: SocketAddr,
-    /// Whether it is told what happens here, and heard.
+    /// True if this node can send to the peer, and if it can receive from it.
     pub(crate) told: bool,
     pub(crate) heard: bool,
     pub(crate) view: PeerView,
 }
 
 impl Cluster {
-    /// The other nodes as `node` and its connections have them.
+    /// Takes the figures of the other nodes from `node` and its connections.
     pub(crate) fn take(node: &Node, peers: &Peers) -> Self {
         let roster = peers.roster();
         let connected = roster.peers().iter().enumerate();
@@ -120,7 +120,7 @@ impl Cluster {
     }
 }
 
-/// The streams of a server.
+/// The figures of a server's streams.
 #[derive(Clone, Debug)]
 pub(crate) struct Streams {
     pub(crate) settings: StreamSettings,
@@ -135,29 +135,29 @@ pub(crate) struct Streams {
     /// The controllers of entries and of the acknowledgements of fast-ingest batches.
     pub(crate) proposals: Snapshot,
     pub(crate) fast_acks: Snapshot,
-    /// What the log did.
+    /// The figures of the log.
     pub(crate) log: LogStats,
-    /// Syncs of second writes.
+    /// The number of syncs of second writes.
     #[cfg(feature = "lab")]
     pub(crate) second_syncs: u64,
     pub(crate) used_bytes: u64,
     pub(crate) checkpoint_bytes: u64,
-    /// What of the log was read again.
+    /// The progress of reading the log again.
     pub(crate) scrubbed: Scrubbed,
-    /// Which nodes keep them, how many there are, and why this one is behind, if it is.
+    /// The nodes that keep the streams, their number, and the reason if this node is behind.
     pub(crate) cluster: ClusterInfo,
     pub(crate) nodes: usize,
     pub(crate) behind: Option<String>,
-    /// Each stream as JSON, if asked for, with its consumers if asked for.
+    /// Each stream as JSON, if the request asks for it, with its consumers if it asks for them.
     pub(crate) details: Vec<Value>,
 }
 
 impl Streams {
-    /// The streams of `node`, kept in `store`.
+    /// Takes the figures of the streams of `node`, which keeps them in `store`.
     pub(crate) fn take(node: &Node, store: &Store, query: Query, now: Time) -> Option<Self> {
         let first = node.streams(0)?;
         let all = || node.all_streams();
-        // What the directory knows of other groups' streams is no stream.
+        // The directory's knowledge of other groups' streams does not count as streams of this node.
         let of = |s: &&Stream| s.kept().is_here() && !s.is_filling();
         let kept = || all().flat_map(|s| s.applied().iter().filter(of));
         let states = || kept().map(|s| s.state());
@@ -203,7 +203,7 @@ impl Streams {
     }
 }
 
-/// One connection.
+/// The figures of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     pub(crate) cid: u64,
@@ -222,7 +222,7 @@ pub(crate) struct Connection {
 }
 
 impl Report {
-    /// Takes what `query` asks for out of `node`.
+    /// Takes the figures that `query` asks for from `node`.
     pub(crate) fn take(
         node: &Node,
         query: Query,

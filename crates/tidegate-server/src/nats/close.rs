@@ -1,45 +1,45 @@
-//! Why connections end, and what the client and people are told.
+//! The reasons why connections end, and their texts for clients and people.
 
 use super::op::text;
 
-/// Why a connection ended.
+/// The reason why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum CloseReason {
-    /// The client went away.
+    /// The client closed the connection.
     ClientClosed,
-    /// Input that is not the protocol.
+    /// The input does not follow the protocol.
     ParseError,
-    /// A line beyond the limit.
+    /// A control line is too long.
     ControlLine,
-    /// A message beyond the limit.
+    /// A message is too large.
     Payload,
-    /// Missing or wrong credentials.
+    /// The credentials are missing or wrong.
     AuthenticationViolation,
-    /// No credentials in time.
+    /// The client presented no credentials in time.
     AuthenticationTimeout,
-    /// An unknown version of the protocol, or options that contradict each other.
+    /// The client asked for an unknown version of the protocol, or for options that contradict each other.
     Protocol,
-    /// The TLS handshake failed, or was not tried.
+    /// The TLS handshake failed, or the client did not attempt it.
     Tls,
-    /// Too many connections.
+    /// The server has too many connections.
     MaxConnections,
-    /// It does not answer PING.
+    /// The client does not answer PING.
     Stale,
-    /// It does not read what it subscribed to: too much waits.
+    /// The client does not read its messages: too many bytes wait for it.
     SlowPending,
-    /// It does not read what it subscribed to: nothing could be written for too long.
+    /// The client does not read its messages: its socket accepted no bytes for too long.
     SlowDeadline,
     /// Reading or writing failed.
     Io,
     /// The server stops.
     Shutdown,
-    /// The configuration changed and no longer knows its credentials.
+    /// The configuration changed, and no longer knows the client's credentials.
     AuthenticationExpired,
 }
 
 impl CloseReason {
-    /// The reason in nats-server's words, for people.
+    /// Returns the reason in nats-server's words, for people.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ impl CloseReason {
         matches!(self, Self::SlowPending | Self::SlowDeadline)
     }
 
-    /// What the client is told before the connection closes.
+    /// Returns the text of the `-ERR` that the server sends before it closes the connection.
     pub(super) const fn text(self) -> Option<&'static str> {
         match self {
             Self::ParseError => Some(text::UNKNOWN_OPERATION),

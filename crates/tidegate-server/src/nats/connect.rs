@@ -1,67 +1,67 @@
-//! The two JSON documents of a greeting: INFO, which the server sends, and CONNECT, which the client answers
-//! with.
+//! The two JSON documents of a greeting: the server's INFO, and the CONNECT with which the client answers.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::outbox::Outbox;
 
-/// What a server says of itself. Fields that are false or unknown are left out, as clients expect.
+/// The facts that a server states about itself. It leaves out fields that are false or unknown, as clients
+/// expect.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Info {
-    /// Unique for each process.
+    /// The server's id, unique for each process.
     pub server_id: String,
-    /// For people.
+    /// The server's name, for people.
     pub server_name: String,
-    /// x.y.z: clients gate features by it, so it is the level of the protocol that is spoken.
+    /// The version of the protocol as x.y.z. Clients gate features by it.
     pub version: String,
-    /// 1: the client may ask for no echo and gets INFO at any time.
+    /// Level 1: the client may ask for no echo, and may receive INFO at any time.
     pub proto: u8,
-    /// Free text; clients of old insist on the field.
+    /// Free text; older clients insist on the field.
     pub go: String,
-    /// Where it listens.
+    /// The host that the server listens on.
     pub host: String,
-    /// Where it listens.
+    /// The port that the server listens on.
     pub port: u16,
-    /// Whether messages may have headers.
+    /// True if messages may have headers.
     pub headers: bool,
-    /// The largest message.
+    /// The most bytes of a message.
     pub max_payload: usize,
-    /// Whether streams are served.
+    /// True if the server serves streams.
     pub jetstream: bool,
-    /// The level of the streams' API: clients gate features by it, too.
+    /// The level of the streams' API. Clients gate features by it, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_lvl: Option<u32>,
     /// The connection's number.
     pub client_id: u64,
-    /// The client's address as seen here.
+    /// The client's address as the server sees it.
     pub client_ip: String,
-    /// Credentials are needed.
+    /// The client must present credentials.
     #[serde(skip_serializing_if = "is_false")]
     pub auth_required: bool,
-    /// TLS follows.
+    /// The TLS handshake follows.
     #[serde(skip_serializing_if = "is_false")]
     pub tls_required: bool,
     /// The client needs a certificate.
     #[serde(skip_serializing_if = "is_false")]
     pub tls_verify: bool,
-    /// TLS may follow.
+    /// The TLS handshake may follow.
     #[serde(skip_serializing_if = "is_false")]
     pub tls_available: bool,
-    /// The cluster it is a node of.
+    /// The name of the server's cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// Addresses to connect to.
+    /// Addresses of servers to connect to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub connect_urls: Vec<String>,
-    /// It is about to go away: connect elsewhere.
+    /// The server is about to stop: the client should connect elsewhere.
     #[serde(skip_serializing_if = "is_false")]
     pub ldm: bool,
-    /// This is the answer to the CONNECT.
+    /// This INFO answers the CONNECT.
     #[serde(skip_serializing_if = "is_false")]
     pub connect_info: bool,
 }
 
-// Serde hands over a reference.
+// Serde passes a reference.
 #[allow(clippy::trivially_copy_pass_by_ref)]
 const fn is_false(value: &bool) -> bool {
     !*value
@@ -76,42 +76,42 @@ impl Info {
     }
 }
 
-/// What a client says of itself. Omitted or null: verbose, pedantic and echo count as true.
+/// The facts and options of a client. Verbose, pedantic and echo count as true if they are omitted or null.
 #[derive(Clone, Deserialize)]
 #[serde(default)]
 pub struct Connect {
-    /// Answer `+OK` to what succeeds.
+    /// The server answers `+OK` to each operation that succeeds.
     #[serde(deserialize_with = "true_if_null")]
     pub verbose: bool,
-    /// Check subjects of messages.
+    /// The server checks the subjects of messages.
     #[serde(deserialize_with = "true_if_null")]
     pub pedantic: bool,
-    /// Deliver a connection's own messages to it.
+    /// The server delivers a connection's own messages to it.
     #[serde(deserialize_with = "true_if_null")]
     pub echo: bool,
-    /// It can read headers.
+    /// The client can read headers.
     #[serde(deserialize_with = "default_if_null")]
     pub headers: bool,
-    /// It wants to be told when nobody took a request.
+    /// The client wants a *no responders* status for a request that reaches no subscription.
     #[serde(deserialize_with = "default_if_null")]
     pub no_responders: bool,
-    /// 0 or 1.
+    /// The client's protocol level, 0 or 1.
     #[serde(deserialize_with = "default_if_null")]
     pub protocol: i64,
-    /// For people.
+    /// The client's name, for people.
     #[serde(deserialize_with = "default_if_null")]
     pub name: String,
-    /// Its library's language.
+    /// The language of its library.
     #[serde(deserialize_with = "default_if_null")]
     pub lang: String,
-    /// Its library's version.
+    /// The version of its library.
     #[serde(deserialize_with = "default_if_null")]
     pub version: String,
-    /// Credentials.
+    /// The user's name.
     pub user: Option<String>,
-    /// Credentials.
+    /// The user's password.
     pub pass: Option<String>,
-    /// Credentials.
+    /// The token.
     pub auth_token: Option<String>,
 }
 
@@ -126,7 +126,7 @@ fn default_if_null<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
 }
 
 impl std::fmt::Debug for Connect {
-    /// Without what it knows of secrets: this may end in a log.
+    /// Leaves out the credentials, since this text may reach a log.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Connect")
             .field("name", &self.name)

@@ -1,21 +1,21 @@
 //! A message's header block: `NATS/1.0␍␊`, lines `Name: value␍␊`, and an empty line.
 //!
-//! Headers come from outside and are looked at where they mean something to a stream; the block itself is
-//! stored and delivered as it came. What is not a line with a colon is passed over.
+//! Clients send any bytes as headers, and the server reads them only where they matter to a stream. It stores
+//! and delivers the block unchanged. It ignores a line without a colon.
 
 use memchr::memchr;
 
-/// The value of the first header called `name`, exactly so written, without blanks around it.
+/// Returns the value of the first header with exactly this name, without surrounding blanks.
 #[must_use]
 pub fn get<'a>(block: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     lines(block).find_map(|(_, n, value)| (n == name).then_some(value))
 }
 
-/// Returns whether a message with these headers is published only to trace its way, and is not to be
-/// delivered.
+/// Returns whether the publisher of a message with these headers only traces its route, so that the server
+/// must not deliver it.
 #[must_use]
 pub fn asks_only_for_trace(block: &[u8]) -> bool {
-    // A search of the bytes costs less than reading the lines, and nearly no message has the header.
+    // A search of the bytes costs less than splitting the lines, and nearly no message has the header.
     memchr::memmem::find(block, TRACE_ONLY).is_some()
         && get(block, TRACE_ONLY).is_some_and(|value| {
             [&b"1"[..], b"true", b"on"]
@@ -24,10 +24,10 @@ pub fn asks_only_for_trace(block: &[u8]) -> bool {
         })
 }
 
-/// The header that says so, in nats-server's spelling.
+/// The header of a message that is only traced, in nats-server's spelling.
 const TRACE_ONLY: &[u8] = b"Nats-Trace-Only";
 
-/// `block` without the headers called `name`; `None` where it holds none.
+/// Returns `block` without the headers of this name; `None` if it has none.
 #[must_use]
 pub fn without(block: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     get(block, name)?;
@@ -43,9 +43,9 @@ pub fn without(block: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     Some(left)
 }
 
-/// Every header: where its line lies in the block, its name, its value.
+/// Iterates over the headers: the range of the line in the block, the name, the value.
 pub fn lines(block: &[u8]) -> impl Iterator<Item = (std::ops::Range<usize>, &[u8], &[u8])> {
-    // The first line is the version, with a status where there is one.
+    // The first line is the version, with a status if there is one.
     let mut at = memchr(b'\n', block).map_or(block.len(), |i| i + 1);
     std::iter::from_fn(move || {
         loop {

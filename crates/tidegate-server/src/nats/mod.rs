@@ -1,9 +1,9 @@
 //! The NATS client protocol, as pure code: bytes and times in, operations and bytes out. No socket, no clock.
 //!
-//! [`parse`] reads operations out of a buffer, [`op`] writes them into one, [`headers`] reads header blocks,
-//! [`subject`] holds the rules of subjects and patterns, [`sublist`] finds who wants a subject,
-//! [`permissions`] says who may, [`connect`] holds the two JSON documents of a greeting, and [`session`] is
-//! one connection's state.
+//! [`parse`] reads operations from a buffer, [`op`] writes them into one, [`headers`] reads header blocks,
+//! [`subject`] holds the rules of subjects and patterns, [`sublist`] finds the subscriptions to a subject,
+//! [`permissions`] holds the rights of users, [`connect`] the two JSON documents of a greeting, and
+//! [`session`] the state of one connection.
 
 mod close;
 pub mod connect;

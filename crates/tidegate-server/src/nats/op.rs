@@ -1,12 +1,13 @@
-//! Writes what a server sends, into an [`Outbox`]. The counterpart of [`super::parse`]; it decides nothing.
+//! Writes the operations of a server into an [`Outbox`]. The counterpart of [`super::parse`]; it decides
+//! nothing.
 //!
-//! A message for many is prepared once ([`Delivery`]): what differs between its receivers is the
-//! subscription's name, so a copy costs four appends and no formatting.
+//! A message for many receivers is prepared once ([`Delivery`]). The copies differ only in the name of the
+//! subscription, so a copy costs four appends and no formatting.
 
 use super::outbox::Outbox;
 use super::parse::Publish;
 
-/// The texts of `-ERR`, as clients know them: an unknown one makes some of them close the connection.
+/// The texts of `-ERR`, as clients know them: some clients close the connection at an unknown one.
 pub mod text {
     #![allow(missing_docs)]
     pub const UNKNOWN_OPERATION: &str = "Unknown Protocol Operation";
@@ -47,7 +48,7 @@ pub fn subscription_violation(out: &mut Outbox, subject: &[u8], queue: Option<&[
     }
 }
 
-/// The status message that says nobody is there: headers only.
+/// Writes the status message for a request without responders: headers only.
 pub fn no_responders(out: &mut Outbox, reply: &[u8], sid: &[u8], subject: &[u8]) {
     let head: &[u8] = b"NATS/1.0 503\r\nNats-Subject: ";
     let mut digits = Digits::default();
@@ -69,7 +70,7 @@ pub fn no_responders(out: &mut Outbox, reply: &[u8], sid: &[u8], subject: &[u8])
     ]);
 }
 
-/// A message prepared for its receivers, with its buffers kept from one to the next.
+/// A message prepared for its receivers. It keeps its buffers from one message to the next.
 #[derive(Debug, Default)]
 pub struct Delivery {
     /// `MSG <subject> ` or `HMSG <subject> `
@@ -80,7 +81,7 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// Prepares `message`; without headers (for a client that cannot read them) if so told.
+    /// Prepares `message`; without `with_headers`, for a client that cannot read headers, it leaves them out.
     pub fn prepare(&mut self, message: &Publish<'_>, with_headers: bool) {
         let headers = message.headers.filter(|_| with_headers);
         self.head.clear();
@@ -105,19 +106,20 @@ impl Delivery {
         self.tail.extend_from_slice(b"\r\n");
     }
 
-    /// Appends the message for the subscription `sid`; `headers` is empty if it was prepared without.
+    /// Appends the message for the subscription `sid`. `headers` is empty if the message was prepared without
+    /// headers.
     #[inline]
     pub fn write(&self, out: &mut Outbox, sid: &[u8], headers: &[u8], payload: &[u8]) {
         out.append(&[&self.head, sid, &self.tail, headers, payload, b"\r\n"]);
     }
 }
 
-/// A number in decimal, without a formatter.
+/// Writes numbers in decimal, without a formatter.
 #[derive(Debug, Default)]
 struct Digits([u8; 20]);
 
 impl Digits {
-    /// Writes `n` at the end and answers where it starts.
+    /// Writes `n` at the end of the array, and returns where it starts.
     const fn write(&mut self, mut n: u64) -> usize {
         let mut at = self.0.len();
         loop {

@@ -1,31 +1,31 @@
-//! What waits to be written to one connection: bytes in chunks, appended at one end, taken by gathered writes
-//! at the other.
+//! The bytes that wait to be written to one connection: the session appends chunks at one end, and gathered
+//! writes take them at the other.
 //!
-//! Chunks keep a large backlog from being moved when it grows, and give their memory back one by one when it
-//! shrinks. An empty outbox holds no chunk, so that an idle connection costs none; whoever drains it may keep
-//! chunks in a [`Pool`]. The bound on what waits is the session's (`max_pending`): it must know what to do
-//! with a client that exceeds it.
+//! With chunks a large backlog does not move when it grows, and frees its memory chunk by chunk when it
+//! shrinks. An empty outbox holds no chunk, so that an idle connection costs none. The caller that drains the
+//! outbox may keep emptied chunks in a [`Pool`]. The session bounds the backlog (`max_pending`), because it
+//! must decide about a client that exceeds the bound.
 
 use std::collections::VecDeque;
 
-/// Bytes of a chunk; a larger message gets one of its own size.
+/// The bytes of a chunk; a larger message gets a chunk of its own size.
 pub const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Chunks a pool keeps: 16 MiB.
+/// The most chunks that a pool keeps: 16 MiB.
 const POOL_LEN_MAX: usize = 256;
 
 /// Bytes waiting for a socket, in order.
 #[derive(Debug, Default)]
 pub struct Outbox {
     chunks: VecDeque<Vec<u8>>,
-    /// Bytes of the first chunk that are written already.
+    /// The bytes of the first chunk that are already written.
     taken: usize,
     bytes: usize,
     spare: Option<Vec<u8>>,
 }
 
 impl Outbox {
-    /// Appends `parts` one after the other, never torn apart between two chunks.
+    /// Appends `parts` one after the other, and never splits them between two chunks.
     #[inline]
     pub fn append(&mut self, parts: &[&[u8]]) {
         let len: usize = parts.iter().map(|p| p.len()).sum();
@@ -36,7 +36,7 @@ impl Outbox {
         if !fits {
             self.add_chunk(len);
         }
-        // Just seen or made.
+        // The chunk was just found or added.
         if let Some(chunk) = self.chunks.back_mut() {
             for part in parts {
                 chunk.extend_from_slice(part);
@@ -45,31 +45,30 @@ impl Outbox {
         }
     }
 
-    /// Bytes that wait.
+    /// Returns the number of bytes that wait.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.bytes
     }
 
-    /// Returns whether nothing waits.
+    /// Returns whether no bytes wait.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Returns whether [`Outbox::append`] would need a new chunk for the next small message, and has none put
-    /// by.
+    /// Returns whether [`Outbox::append`] would have to allocate a chunk for the next small message.
     #[must_use]
     pub fn wants_chunk(&self) -> bool {
         self.spare.is_none() && self.chunks.is_empty()
     }
 
-    /// Puts a chunk by for the next time one is needed.
+    /// Stores a spare chunk for the next time that the outbox needs one.
     pub fn give_chunk(&mut self, chunk: Option<Vec<u8>>) {
         self.spare = chunk;
     }
 
-    /// The bytes that wait, first to last, in slices.
+    /// Iterates over the waiting bytes, first to last, in slices.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         let taken = self.taken;
         self.chunks
@@ -78,7 +77,7 @@ impl Outbox {
             .map(move |(i, c)| if i == 0 { &c[taken..] } else { &c[..] })
     }
 
-    /// Forgets the first `len` bytes: they are written. Emptied chunks go into the pool.
+    /// Drops the first `len` bytes, which are written. Emptied chunks go into the pool.
     pub fn take(&mut self, len: usize, pool: &mut Pool) {
         assert!(len <= self.bytes, "more written than there was");
         self.bytes -= len;
@@ -96,12 +95,12 @@ impl Outbox {
         }
     }
 
-    /// Forgets everything.
+    /// Drops all bytes.
     pub fn clear(&mut self, pool: &mut Pool) {
         self.take(self.bytes, pool);
     }
 
-    /// A copy of everything that waits, for tests and transcripts.
+    /// Copies all waiting bytes, for tests and transcripts.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         self.slices().flatten().copied().collect()
@@ -117,12 +116,12 @@ impl Outbox {
     }
 }
 
-/// Emptied chunks, kept to be used again by any connection.
+/// Emptied chunks that any connection may reuse.
 #[derive(Debug, Default)]
 pub struct Pool(Vec<Vec<u8>>);
 
 impl Pool {
-    /// An empty chunk, if one is kept.
+    /// Takes an empty chunk, if the pool has one.
     pub fn get(&mut self) -> Option<Vec<u8>> {
         self.0.pop()
     }

@@ -1,22 +1,22 @@
-//! Reads what a client sends: one operation after the other, borrowed from the read buffer, with no
+//! Parses the bytes of a client: one operation after the other, borrowed from the read buffer, without
 //! allocation.
 //!
 //! Owns the grammar (verbs, arguments, sizes, line ends) and the two limits that can be checked before a
-//! payload has arrived. Leaves subjects, JSON and order of operations to others. A caller keeps what was not
-//! consumed and comes back with more behind it; [`Parser::need`] says how much there must be before asking
-//! again is worth it.
+//! payload has arrived. Leaves subjects, JSON and the order of operations to the session. The caller keeps
+//! the bytes that the parser did not consume, and calls again with more bytes behind them; [`Parser::need`]
+//! says how many bytes a call needs to make progress.
 
 use memchr::memchr;
 
-/// The longest verb and the blank behind it: what a line may have beyond its arguments.
+/// The longest verb and the blank behind it: the bytes that a line may have beyond its arguments.
 const VERB_BYTES_MAX: usize = 8;
 
-/// Bounds on what a client may send.
+/// The limits on a client's operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseLimits {
-    /// Bytes of a control line, without its verb.
+    /// The most bytes of a control line, without its verb.
     pub control_line_bytes_max: usize,
-    /// Bytes of headers and payload together.
+    /// The most bytes of headers and payload together.
     pub payload_bytes_max: usize,
 }
 
@@ -40,7 +40,7 @@ pub enum Op<'a> {
     Unsubscribe {
         /// The client's name for the subscription.
         sid: &'a [u8],
-        /// Messages in total after which it ends; 0 is now.
+        /// The number of messages after which the subscription ends; 0 ends it now.
         max: u64,
     },
     /// `PING`
@@ -49,27 +49,27 @@ pub enum Op<'a> {
     Pong,
 }
 
-/// A message on its way in.
+/// A published message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Publish<'a> {
-    /// Where to.
+    /// The subject.
     pub subject: &'a [u8],
-    /// Where answers go.
+    /// The subject for answers.
     pub reply: Option<&'a [u8]>,
-    /// The header block, whole; `None` for a `PUB`.
+    /// The complete header block; `None` for a `PUB`.
     pub headers: Option<&'a [u8]>,
     /// The payload.
     pub payload: &'a [u8],
 }
 
 impl<'a> Publish<'a> {
-    /// Bytes of header block and payload.
+    /// Returns the number of bytes of header block and payload.
     #[must_use]
     pub const fn size(&self) -> usize {
         self.header_block().len() + self.payload.len()
     }
 
-    /// The header block; empty if there is none.
+    /// Returns the header block; empty if there is none.
     #[must_use]
     pub const fn header_block(&self) -> &'a [u8] {
         match self.headers {
@@ -79,34 +79,36 @@ impl<'a> Publish<'a> {
     }
 }
 
-/// Why a connection's input cannot be read on.
+/// The reason why a connection's input cannot be parsed further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseError {
-    /// No verb, wrong arguments, or a payload that does not end where it said.
+    /// The verb is unknown, the arguments are wrong, or the payload does not end at its stated size.
     #[error("unknown protocol operation: expected CONNECT, PUB, HPUB, SUB, UNSUB, PING or PONG")]
     Operation,
-    /// A line longer than allowed.
+    /// A control line is longer than allowed.
     #[error("control line too long: raise max_control_line, or use shorter subjects")]
     ControlLine,
-    /// A message larger than allowed.
+    /// A message is larger than allowed.
     #[error("payload too large: raise max_payload, or send less")]
     Payload,
 }
 
-/// Where the reading of one connection stands.
+/// The progress of parsing one connection's input.
 #[derive(Clone, Debug, Default)]
 pub struct Parser {
     need: usize,
 }
 
 impl Parser {
-    /// The next operation at the front of `buf` and the bytes it takes, or `None` until there are more.
+    /// Returns the next operation at the front of `buf` and the bytes it takes, or `None` until more bytes
+    /// arrive.
     ///
-    /// `buf` starts where the last operation ended; while `None` is answered it only grows.
+    /// `buf` starts where the last operation ended. While the parser returns `None`, the caller may only
+    /// append to `buf`.
     ///
     /// # Errors
-    /// Input that is not the protocol or is beyond `limits`. Nothing more can be read from that connection.
+    /// The input violates the protocol or exceeds `limits`. The connection's input cannot be parsed further.
     pub fn next<'a>(
         &mut self,
         buf: &'a [u8],
@@ -133,7 +135,7 @@ impl Parser {
         self.line(buf, line, end + 1, limits)
     }
 
-    /// Bytes the buffer must hold before [`Parser::next`] can answer anything else than `None`.
+    /// Returns the number of bytes that the buffer must hold before [`Parser::next`] can return an operation.
     #[must_use]
     pub const fn need(&self) -> usize {
         self.need
@@ -192,7 +194,7 @@ impl Parser {
         if size > limits.payload_bytes_max as u64 {
             return Err(ParseError::Payload);
         }
-        // Below the limit, which is a usize.
+        // The size is below the limit, which is a usize.
         let size = usize::try_from(size).map_err(|_| ParseError::Payload)?;
         if headers.is_some_and(|h| h > size) {
             return Err(ParseError::Operation);
@@ -252,7 +254,7 @@ const fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 
-/// The verb and what follows the blank behind it.
+/// Splits a line into the verb and the text behind the blank after it.
 fn split_verb(line: &[u8]) -> (&[u8], &[u8]) {
     let head = &line[..line.len().min(VERB_BYTES_MAX)];
     match head.iter().position(|b| is_blank(*b)) {
@@ -261,7 +263,7 @@ fn split_verb(line: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Up to four arguments, separated by blanks, and how many there are.
+/// Splits up to four arguments at blanks, and returns how many there are.
 fn split_args(args: &[u8]) -> Result<([&[u8]; 4], usize), ParseError> {
     let mut out: [&[u8]; 4] = [&[]; 4];
     let mut len = 0;
@@ -281,7 +283,7 @@ fn split_args(args: &[u8]) -> Result<([&[u8]; 4], usize), ParseError> {
     Ok((out, len))
 }
 
-/// A size or a count: digits only, below 10^18 so that sums cannot overflow.
+/// Parses a size or a count: digits only, below 10^18 so that sums cannot overflow.
 fn number(text: &[u8]) -> Result<u64, ParseError> {
     if text.is_empty() || text.len() > 18 {
         return Err(ParseError::Operation);

@@ -1,7 +1,8 @@
-//! Who may publish and subscribe to what: allow and deny lists of patterns, and answers to requests.
+//! The subjects that a user may publish and subscribe to: allow and deny lists of patterns, and answers to
+//! requests.
 //!
-//! Owns the rules; where the lists come from is the configuration's. Without an allow list everything is
-//! allowed that is not denied.
+//! Owns the rules; the configuration provides the lists. Without an allow list a user may use every subject
+//! that is not denied.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,13 +11,13 @@ use tidegate::Time;
 
 use super::subject::{contains, has_wildcard, overlaps};
 
-/// Answers a client may still give at once; the oldest are forgotten beyond it.
+/// The most reply subjects that a client may answer at the same time; beyond it the oldest are forgotten.
 const RESPONSES_LEN_MAX: usize = 4096;
 
-/// Patterns allowed and denied.
+/// The allowed and the denied patterns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// `None`: everything; an empty list: nothing.
+    /// `None` allows everything; an empty list allows nothing.
     pub allow: Option<Vec<Pattern>>,
     /// Overrides `allow`.
     pub deny: Vec<Pattern>,
@@ -27,7 +28,7 @@ pub struct Rules {
 pub struct Pattern {
     /// The pattern.
     pub subject: Box<[u8]>,
-    /// The queue group; `None`: with or without any.
+    /// The queue group; `None` matches with or without any.
     pub queue: Option<Box<[u8]>>,
 }
 
@@ -41,23 +42,23 @@ impl Pattern {
     }
 }
 
-/// How long and how often a client may answer what it received.
+/// The time and the number of messages that a client has to answer a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseRule {
-    /// Messages to one reply subject; `None`: any number.
+    /// The most messages to one reply subject; `None` is any number.
     pub max: Option<u64>,
-    /// From the request; `None`: for ever.
+    /// The time from the request on; `None` is for ever.
     pub expires: Option<Duration>,
 }
 
-/// What a user may do.
+/// The rights of a user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Permissions {
-    /// Publishing.
+    /// The rules for publishing.
     pub publish: Rules,
-    /// Subscribing.
+    /// The rules for subscribing.
     pub subscribe: Rules,
-    /// Publishing to reply subjects of received messages, whatever `publish` says.
+    /// Allows publishing to the reply subjects of received messages, independently of `publish`.
     pub responses: Option<ResponseRule>,
 }
 
@@ -67,7 +68,7 @@ impl Permissions {
     pub fn may_publish(&self, subject: &[u8]) -> bool {
         let rules = &self.publish;
         let allowed = match &rules.allow {
-            // Answering only, unless publishing is allowed by name.
+            // The user may only answer requests, unless a list allows publishing.
             None => self.responses.is_none(),
             Some(allow) => allow.iter().any(|p| contains(&p.subject, subject)),
         };
@@ -85,8 +86,8 @@ impl Permissions {
         rules.allow.as_deref().is_none_or(has) && !has(&rules.deny)
     }
 
-    /// Returns whether messages of an allowed subscription must be looked at one by one: part of what it
-    /// matches is denied.
+    /// Returns whether the server must check the messages of an allowed subscription one by one, because a
+    /// part of the subjects that it matches is denied.
     #[must_use]
     pub fn filters(&self, pattern: &[u8]) -> bool {
         has_wildcard(pattern)
@@ -97,7 +98,7 @@ impl Permissions {
                 .any(|p| overlaps(&p.subject, pattern))
     }
 
-    /// Returns whether a message of `subject` may be delivered to a subscription that is filtered.
+    /// Returns whether the server may deliver a message of `subject` to a filtered subscription.
     #[must_use]
     pub fn may_receive(&self, subject: &[u8], queue: Option<&[u8]>) -> bool {
         let denies = |p: &Pattern| p.applies(queue) && contains(&p.subject, subject);
@@ -105,7 +106,7 @@ impl Permissions {
     }
 }
 
-/// The reply subjects one client may still publish to.
+/// The reply subjects to which one client may still publish.
 #[derive(Debug, Default)]
 pub struct Responses(HashMap<Box<[u8]>, Response>);
 
@@ -116,7 +117,7 @@ struct Response {
 }
 
 impl Responses {
-    /// A message with this reply subject was delivered.
+    /// Records that a message with this reply subject was delivered.
     pub fn allow(&mut self, now: Time, reply: &[u8], rule: ResponseRule) {
         if self.0.len() >= RESPONSES_LEN_MAX {
             self.0.retain(|_, r| r.until > now);
@@ -134,7 +135,7 @@ impl Responses {
         self.0.insert(reply.into(), response);
     }
 
-    /// Returns whether one may publish to `subject` as an answer; counts it.
+    /// Returns whether the client may publish to `subject` as an answer, and counts the answer.
     pub fn take(&mut self, now: Time, subject: &[u8]) -> bool {
         let Some(response) = self.0.get_mut(subject) else {
             return false;

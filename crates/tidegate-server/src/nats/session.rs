@@ -1,14 +1,15 @@
-//! One client connection, as a state: bytes in, [`Step`]s and an [`Outbox`] out.
+//! The state of one client connection: bytes in, [`Step`]s and an [`Outbox`] out.
 //!
-//! Owns the order of operations (greeting, CONNECT, credentials, then everything else), the options a client
-//! chose, its permissions, its deadlines and what waits to be written to it. Leaves to the node whatever
-//! concerns other connections: subscriptions and messages are answered as steps, which the node carries out.
+//! Owns the order of operations (greeting, CONNECT, credentials, then everything else), the options that a
+//! client chose, its permissions, its deadlines and the bytes that wait to be written to it. Leaves the
+//! effects on other connections to the node: the session returns subscriptions and messages as steps, and the
+//! node carries them out.
 //!
-//! Polling order: [`Session::next`] until it answers [`Step::More`]; then read more. [`Session::deadline`]
-//! after each event.
+//! Polling order: call [`Session::next`] until it returns [`Step::More`], then read more bytes. Call
+//! [`Session::deadline`] after each event.
 
 use std::collections::HashMap;
-// An address is data: `core` has it, without any socket.
+// An address is plain data: `core` defines it without any socket.
 use core::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,67 +26,69 @@ use super::subject;
 use super::sublist::SubKey;
 use crate::config::{Credentials, Settings, User};
 
-/// How long a closing connection may take to read what it was sent last.
+/// The time that a closing connection has to read its last bytes.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// What one operation asks of the node.
+/// The action that one operation requires of the node.
 #[derive(Debug)]
 pub enum Step<'a> {
-    /// Nothing can be done before more bytes arrive, or before the node answers a [`Step::Verify`].
+    /// The session waits for more bytes, or for the node's answer to a [`Step::Verify`].
     More,
-    /// Done; nothing is asked.
+    /// The session handled the operation itself.
     Done,
-    /// The client introduced itself; an INFO may follow now that its PONG is out.
+    /// The client introduced itself. An INFO may follow, now that its PONG is in the outbox.
     Greeted,
-    /// Deliver this message.
+    /// The node delivers this message.
     Publish(Publish<'a>),
-    /// Add this subscription, then say [`Session::ok`].
+    /// The node adds this subscription, then calls [`Session::ok`].
     Subscribe {
-        /// A well-formed pattern the client may subscribe to.
+        /// A well-formed pattern that the client may subscribe to.
         subject: &'a [u8],
         /// Its queue group.
         queue: Option<&'a [u8]>,
         /// The client's name for it.
         sid: &'a [u8],
     },
-    /// End this subscription after `max` messages in total, now if that is 0, then say [`Session::ok`].
+    /// The node ends this subscription after `max` messages in total, now if that is 0, then calls
+    /// [`Session::ok`].
     Unsubscribe {
         /// The client's name for it.
         sid: &'a [u8],
-        /// Messages in total.
+        /// The number of messages in total.
         max: u64,
     },
-    /// Check a password against a slow hash, elsewhere, and answer with [`Session::handle_verified`].
+    /// The node checks a password against a slow hash on another thread, then calls
+    /// [`Session::handle_verified`].
     Verify {
-        /// What the client gave.
+        /// The password that the client gave.
         password: String,
-        /// What the configuration says.
+        /// The configured hash.
         hash: Arc<str>,
     },
-    /// Close the connection.
+    /// The node closes the connection.
     Close(CloseReason),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Expecting the end of the TLS handshake.
+    /// Expects the end of the TLS handshake.
     Securing,
-    /// Expecting CONNECT, because credentials are needed.
+    /// Expects CONNECT, because the client needs credentials.
     Connecting,
-    /// Its password is being checked.
+    /// Waits for the check of the client's password.
     Verifying,
     Open,
     Closing,
 }
 
-/// Messages and bytes, in and out, as the server sees them.
+/// Messages and bytes, in and out, from the server's side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Messages published.
+    /// The number of messages that the client published.
     pub in_msgs: u64,
     /// Their bytes, headers and payloads.
     pub in_bytes: u64,
-    /// Messages delivered.
+    /// The number of messages delivered to the client.
     pub out_msgs: u64,
     /// Their bytes.
     pub out_bytes: u64,
@@ -98,39 +101,39 @@ pub struct Session {
     pub cid: u64,
     /// The client's address.
     pub address: SocketAddr,
-    /// When it was accepted.
+    /// The time at which the server accepted the connection.
     pub since: Time,
-    /// When it last sent anything.
+    /// The time at which the client last sent anything.
     pub active: Time,
-    /// What it said of itself.
+    /// The options and facts of its CONNECT.
     pub options: Connect,
-    /// Its traffic.
+    /// The connection's traffic.
     pub traffic: Traffic,
-    /// What waits to be written to it.
+    /// The bytes that wait to be written to the client.
     pub out: Outbox,
-    /// Its subscriptions by the names it gave them.
+    /// The client's subscriptions, by the names that it gave them.
     pub subs: HashMap<Box<[u8]>, SubKey>,
-    /// Whether TLS protects it.
+    /// True if TLS protects the connection.
     pub secured: bool,
     user: Option<Arc<User>>,
-    /// Who it would be if the password being checked is right.
+    /// The user that the client becomes if the password being checked is right.
     claimed: Option<Arc<User>>,
     responses: Responses,
     parser: Parser,
     phase: Phase,
     greeted: bool,
     pings_out: u32,
-    /// When the phase must be over, or the next PING is due.
+    /// The time at which the phase must end, or at which the next PING is due.
     due: Time,
-    /// Since when nothing could be written although something waits.
+    /// The time since which the socket accepted no bytes although some wait.
     blocked: Option<Time>,
-    /// Until when nothing is read from it, because it is faster than a receiver.
+    /// The time until which the server reads nothing from the client, because it is faster than a receiver.
     paused: Option<Time>,
 }
 
 impl Session {
-    /// A connection accepted at `now`. With `securing` nothing is read as the protocol before
-    /// [`Session::handle_secured`].
+    /// Creates the session of a connection accepted at `now`. With `securing` the session parses no input
+    /// before [`Session::handle_secured`].
     #[must_use]
     pub fn new(
         now: Time,
@@ -166,7 +169,7 @@ impl Session {
         session
     }
 
-    /// The TLS handshake is over, or the client chose to do without.
+    /// Records that the TLS handshake is over, or that the client chose to do without.
     pub fn handle_secured(&mut self, now: Time, tls: bool, settings: &Settings) {
         if self.phase == Phase::Securing {
             self.secured = tls;
@@ -174,7 +177,7 @@ impl Session {
         }
     }
 
-    /// The next operation of `input` and how many bytes it took.
+    /// Handles the next operation of `input`, and returns its step and how many bytes it took.
     #[inline]
     pub fn next<'a>(
         &mut self,
@@ -185,7 +188,8 @@ impl Session {
         if self.phase != Phase::Open && self.phase != Phase::Connecting {
             return (Step::More, 0);
         }
-        // Nobody unknown makes the server keep a payload, or look at anything else.
+        // An unauthenticated client cannot make the server buffer a payload, or parse anything else than
+        // CONNECT.
         if self.phase == Phase::Connecting
             && input
                 .first()
@@ -211,13 +215,13 @@ impl Session {
         }
     }
 
-    /// The bytes there must be before [`Session::next`] can do anything.
+    /// Returns the number of bytes that [`Session::next`] needs to make progress.
     #[must_use]
     pub const fn need(&self) -> usize {
         self.parser.need()
     }
 
-    /// The answer to a [`Step::Verify`].
+    /// Handles the answer to a [`Step::Verify`].
     pub fn handle_verified(&mut self, now: Time, good: bool, settings: &Settings) -> Step<'static> {
         if self.phase != Phase::Verifying {
             return Step::Done;
@@ -228,13 +232,13 @@ impl Session {
         }
     }
 
-    /// Bytes arrived.
+    /// Records that bytes arrived.
     pub const fn handle_activity(&mut self, now: Time) {
         self.active = now;
         self.pings_out = 0;
     }
 
-    /// The outbox could or could not be emptied; `progress` says whether anything was written.
+    /// Records a write. `progress` says whether the socket accepted any bytes.
     pub fn handle_written(&mut self, now: Time, progress: bool) {
         if self.out.is_empty() {
             self.blocked = None;
@@ -243,7 +247,7 @@ impl Session {
         }
     }
 
-    /// A deadline has passed.
+    /// Handles a deadline that has passed.
     pub fn handle_timeout(&mut self, now: Time, settings: &Settings) -> Step<'static> {
         if self.paused.is_some_and(|t| t <= now) {
             self.paused = None;
@@ -265,7 +269,7 @@ impl Session {
         }
     }
 
-    /// When [`Session::handle_timeout`] is to be called.
+    /// Returns the time at which the node must call [`Session::handle_timeout`].
     #[must_use]
     pub fn deadline(&self, settings: &Settings) -> Time {
         let mut at = self.due;
@@ -278,35 +282,35 @@ impl Session {
         at
     }
 
-    /// Returns whether anything may be read from it now.
+    /// Returns whether the server may read from the client now.
     #[must_use]
     pub fn reads(&self) -> bool {
         self.paused.is_none() && !matches!(self.phase, Phase::Verifying | Phase::Closing)
     }
 
-    /// Returns whether it only waits for its last bytes to be written.
+    /// Returns whether the connection only waits for its last bytes to be written.
     #[must_use]
     pub fn is_closing(&self) -> bool {
         self.phase == Phase::Closing
     }
 
-    /// Returns whether it was let in and is not on its way out.
+    /// Returns whether the client is admitted and the connection is not closing.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.phase == Phase::Open
     }
 
-    /// Reads nothing from it until then: a receiver of its messages is behind.
+    /// Stops reading from the client until then, because a receiver of its messages is behind.
     pub const fn pause(&mut self, until: Time) {
         self.paused = Some(until);
     }
 
-    /// Reads from it again.
+    /// Resumes reading from the client.
     pub const fn resume(&mut self) {
         self.paused = None;
     }
 
-    /// From now on nothing is read; the client is told why, where there is a text for it.
+    /// Stops reading, and sends the client the reason if there is a text for it.
     pub fn close(&mut self, now: Time, reason: CloseReason) {
         if let Some(text) = reason.text() {
             op::err(&mut self.out, text);
@@ -316,34 +320,34 @@ impl Session {
         self.paused = None;
     }
 
-    /// `+OK`, for a client that asked for it.
+    /// Writes `+OK`, if the client asked for it.
     pub fn ok(&mut self) {
         if self.options.verbose {
             self.out.append(&[b"+OK\r\n"]);
         }
     }
 
-    /// Sends an INFO that the client did not ask for, if it can read one.
+    /// Sends an INFO that the client did not ask for, if the client can read one.
     pub fn inform(&mut self, info: &Info) {
         if self.phase == Phase::Open && self.options.protocol >= 1 && self.greeted {
             info.write(&mut self.out);
         }
     }
 
-    /// The permissions in force; `None`: everything is allowed.
+    /// Returns the permissions in force; `None` allows everything.
     #[must_use]
     pub fn permissions(&self) -> Option<&Permissions> {
         self.user.as_ref().and_then(|u| u.permissions.as_ref())
     }
 
-    /// The user's name, for monitoring.
+    /// Returns the user's name, for monitoring.
     #[must_use]
     pub fn user(&self) -> Option<&str> {
         self.user.as_ref().map(|u| u.name.as_str())
     }
 
-    /// Returns whether the settings, changed, still admit this connection; it takes over changed permissions.
-    /// Its subscriptions are the caller's to look at.
+    /// Returns whether changed settings still admit this connection, and adopts changed permissions. The
+    /// caller checks the connection's subscriptions.
     pub fn readmit(&mut self, settings: &Settings) -> bool {
         let Some(old) = &self.user else {
             return !settings.needs_credentials();
@@ -356,7 +360,7 @@ impl Session {
         self.user.is_some()
     }
 
-    /// A message with a reply was delivered to it: it may answer.
+    /// Records that a message with a reply subject was delivered, so that the client may answer it.
     #[inline]
     pub fn may_answer(&mut self, now: Time, reply: Option<&[u8]>) {
         let rule = self

@@ -1,8 +1,7 @@
-//! Subjects and patterns: which are well formed, which pattern takes which subject, which pattern contains
-//! which.
+//! Subjects and patterns: the rules for well-formed ones, and the relations between patterns and subjects.
 //!
-//! Tokens are separated by dots and are never empty. In a pattern `*` stands for one token and a closing `>`
-//! for one or more; both only where they are the whole token.
+//! Dots separate tokens, and no token is empty. In a pattern `*` stands for one token and a closing `>` for
+//! one or more; both only if they are the whole token.
 
 /// Returns whether `subject` has no empty token and no blank.
 #[must_use]
@@ -11,13 +10,13 @@ pub fn is_valid(subject: &[u8]) -> bool {
     !subject.iter().any(blank) && tokens(subject).all(|t| !t.is_empty())
 }
 
-/// Returns whether one can publish to `subject`: well formed, no wildcard.
+/// Returns whether clients can publish to `subject`: well formed, no wildcard.
 #[must_use]
 pub fn is_literal(subject: &[u8]) -> bool {
     is_valid(subject) && !has_wildcard(subject)
 }
 
-/// Returns whether one can subscribe to `pattern`: well formed, `>` only at its end.
+/// Returns whether clients can subscribe to `pattern`: well formed, `>` only at its end.
 #[must_use]
 pub fn is_pattern(pattern: &[u8]) -> bool {
     let closing = |t: &[u8]| t == b">";
@@ -28,17 +27,17 @@ pub fn is_pattern(pattern: &[u8]) -> bool {
 /// Returns whether some token of `subject` is a wildcard.
 #[must_use]
 pub fn has_wildcard(subject: &[u8]) -> bool {
-    // Cheap for the common case: most subjects have neither byte.
+    // This check is cheap, and most subjects contain neither byte.
     memchr::memchr2(b'*', b'>', subject).is_some()
         && tokens(subject).any(|t| t == b"*" || t == b">")
 }
 
-/// The tokens of `subject`.
+/// Iterates over the tokens of `subject`.
 pub fn tokens(subject: &[u8]) -> impl Iterator<Item = &[u8]> {
     subject.split(|b| *b == b'.')
 }
 
-/// Returns whether everything `inner` can match is matched by `outer` too; with a literal `inner`, whether
+/// Returns whether `outer` matches every subject that `inner` matches; with a literal `inner`, whether
 /// `outer` matches it.
 #[must_use]
 pub fn contains(outer: &[u8], inner: &[u8]) -> bool {
@@ -54,7 +53,7 @@ pub fn contains(outer: &[u8], inner: &[u8]) -> bool {
     }
 }
 
-/// Returns whether some subject is matched by both patterns.
+/// Returns whether both patterns match some subject.
 #[must_use]
 pub fn overlaps(a: &[u8], b: &[u8]) -> bool {
     let (mut a, mut b) = (tokens(a), tokens(b));

@@ -1,12 +1,12 @@
-//! Who subscribes to a subject: a trie of tokens with a cache of answers in front.
+//! Finds the subscriptions to a subject: a trie of tokens with a cache of results in front.
 //!
-//! Owns nothing of a subscription but its key ([`SubKey`]); what is behind the key is the caller's. Adding
-//! and removing costs the length of the pattern, whatever else is subscribed. Finding costs a hash and a
-//! comparison where the cache knows the subject, else a walk over the trie nodes that can match.
+//! Knows only the key of a subscription ([`SubKey`]); the caller owns the rest. Adding and removing cost the
+//! length of the pattern, independently of the other subscriptions. Finding costs a hash and a comparison if
+//! the cache knows the subject, otherwise a walk over the trie nodes that can match.
 //!
-//! The cache is direct-mapped: a subject has one slot, whose memory the next subject reuses, so that finding
-//! allocates nothing even where no subject comes twice. A literal subscription clears its own slot; one with
-//! a wildcard makes every slot stale, since it may concern any.
+//! The cache is direct-mapped: a subject has one slot, and the next subject reuses the slot's memory, so that
+//! finding allocates nothing even if no subject occurs twice. A literal subscription clears its own slot. A
+//! subscription with a wildcard makes every slot stale, since it may concern any subject.
 
 use std::hash::BuildHasher;
 
@@ -16,39 +16,39 @@ use slab::Slab;
 
 use super::subject::{has_wildcard, tokens};
 
-/// Names a subscription. Small and dense: the sublist keeps a table by key.
+/// Identifies a subscription. Small and dense: the sublist keeps a table by key.
 pub type SubKey = u32;
 
-/// Slots of the cache.
+/// The number of slots of the cache.
 const CACHE_LEN: usize = 4096;
-/// Longer subjects and larger answers are not cached, which bounds the cache's memory.
+/// The cache holds no longer subject and no larger result, which bounds its memory.
 const CACHED_SUBJECT_BYTES_MAX: usize = 256;
 const CACHED_KEYS_MAX: usize = 1024;
 
 const NONE: u32 = u32::MAX;
 const ROOT: u32 = 0;
 
-/// Who takes messages of one subject.
+/// The subscriptions that match one subject.
 #[derive(Clone, Debug, Default)]
 pub struct Matches {
-    /// Subscriptions of their own: each gets a copy.
+    /// The subscriptions outside of queue groups: each gets a copy.
     pub plain: Vec<SubKey>,
     members: Vec<SubKey>,
-    /// For each queue group, where its members that stand for many end, and where all do.
+    /// For each queue group, the end of its members that stand for many, and the end of all its members.
     ends: Vec<(u32, u32)>,
 }
 
 /// A queue group: one of its members gets a copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Members<'a> {
-    /// Those that stand for many, see [`Sublist::insert_many`].
+    /// The members that stand for many, see [`Sublist::insert_many`].
     pub many: &'a [SubKey],
-    /// Those that are one member each.
+    /// The members that stand for themselves.
     pub single: &'a [SubKey],
 }
 
 impl Matches {
-    /// The queue groups.
+    /// Iterates over the queue groups.
     pub fn groups(&self) -> impl Iterator<Item = Members<'_>> {
         let mut start = 0;
         self.ends.iter().map(move |(many, end)| {
@@ -61,12 +61,12 @@ impl Matches {
         })
     }
 
-    /// All of them, those in groups last.
+    /// Iterates over all subscriptions, those in queue groups last.
     pub fn iter(&self) -> impl Iterator<Item = SubKey> {
         self.plain.iter().chain(&self.members).copied()
     }
 
-    /// Returns whether nobody is to have the message.
+    /// Returns whether no subscription matches.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.plain.is_empty() && self.members.is_empty()
@@ -88,18 +88,18 @@ impl Matches {
     }
 }
 
-/// Counts of a sublist, for monitoring.
+/// The counts of a sublist, for monitoring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SublistStats {
-    /// Subscriptions now.
+    /// The number of current subscriptions.
     pub len: usize,
-    /// Subscriptions made.
+    /// The number of subscriptions ever added.
     pub inserts: u64,
-    /// Subscriptions ended.
+    /// The number of subscriptions ever removed.
     pub removes: u64,
-    /// Subjects looked up.
+    /// The number of lookups.
     pub lookups: u64,
-    /// Of those, found in the cache.
+    /// The number of lookups that the cache answered.
     pub hits: u64,
 }
 
@@ -107,15 +107,15 @@ pub struct SublistStats {
 #[derive(Debug)]
 pub struct Sublist {
     nodes: Slab<TrieNode>,
-    /// Where each subscription lies, by its key.
+    /// The place of each subscription in the trie, by its key.
     places: Vec<Place>,
     hasher: RandomState,
     cache: Vec<Slot>,
-    /// Counts wildcard changes: a slot of another generation is stale.
+    /// The number of wildcard changes: a slot of another generation is stale.
     generation: u64,
-    /// The answer where it is not cached.
+    /// The result of a lookup that is not cached.
     scratch: Matches,
-    /// Branches of a walk still to be taken: kept, so that no walk allocates.
+    /// The branches that a walk still has to take. Kept between walks, so that no walk allocates.
     branches: Vec<(u32, usize)>,
     stats: SublistStats,
 }
@@ -175,7 +175,7 @@ impl TrieNode {
 struct Group {
     name: Box<[u8]>,
     members: Vec<SubKey>,
-    /// How many of them stand for many: they come first.
+    /// The number of members that stand for many: they come first.
     many: u32,
 }
 
@@ -184,7 +184,7 @@ struct Place {
     node: u32,
     /// Index of the queue group in its node, or `NONE`.
     group: u32,
-    /// Index in the list.
+    /// Index in the list of subscriptions.
     at: u32,
 }
 
@@ -196,13 +196,13 @@ struct Slot {
 }
 
 impl Sublist {
-    /// An empty one; the seed of its hashing is the process's.
+    /// Creates an empty sublist. The process chooses the seed of its hashing.
     #[must_use]
     pub fn new() -> Self {
         Self::with_cache(CACHE_LEN)
     }
 
-    /// The same, whose cache knows at most so many subjects, at least one.
+    /// Creates an empty sublist with a cache of at most `len` subjects, and at least one.
     #[must_use]
     pub fn with_cache(len: usize) -> Self {
         let mut nodes = Slab::new();
@@ -221,13 +221,13 @@ impl Sublist {
         }
     }
 
-    /// Adds the subscription `key` to the well-formed `pattern`. A key is added once until it is removed.
+    /// Adds the subscription `key` to the well-formed `pattern`. The sublist must not have the key already.
     pub fn insert(&mut self, pattern: &[u8], queue: Option<&[u8]>, key: SubKey) {
         self.add(pattern, queue, key);
     }
 
-    /// The same; in a queue group it stands for so many members as its owner knows, and is told apart from
-    /// those that are one each.
+    /// Adds a subscription that, in a queue group, stands for several members; its owner knows their number.
+    /// [`Members`] lists it apart from single members.
     pub fn insert_many(&mut self, pattern: &[u8], queue: Option<&[u8]>, key: SubKey) {
         let Place { node, group, at } = self.add(pattern, queue, key);
         if group == NONE {
@@ -300,8 +300,8 @@ impl Sublist {
         } else {
             let group = &mut node.groups[place.group as usize];
             if place.at < group.many {
-                // The last of those that stand for many takes its place, and one that is single the last
-                // one's.
+                // The last member that stands for many moves into the freed place, and the last single member
+                // moves into the place of that one.
                 group.many -= 1;
                 group.members.swap(place.at as usize, group.many as usize);
                 self.places[group.members[place.at as usize] as usize].at = place.at;
@@ -328,7 +328,8 @@ impl Sublist {
         self.stats.removes += 1;
     }
 
-    /// Who takes messages of `subject`, which is taken literally. A subject with an empty token is nobody's.
+    /// Returns the subscriptions that match `subject`, which is taken literally. No subscription matches a
+    /// subject with an empty token.
     #[inline]
     pub fn matches(&mut self, subject: &[u8]) -> &Matches {
         self.stats.lookups += 1;
@@ -354,7 +355,7 @@ impl Sublist {
         &slot.matches
     }
 
-    /// One of those that want this subject and are in no group.
+    /// Returns a subscription outside of queue groups that matches this subject.
     #[must_use]
     pub fn first_wanting(&self, subject: &[u8]) -> Option<SubKey> {
         let mut found = Matches::default();
@@ -362,7 +363,7 @@ impl Sublist {
         found.plain.first().copied()
     }
 
-    /// What it holds and did.
+    /// Returns the counts of the sublist.
     #[must_use]
     pub const fn stats(&self) -> SublistStats {
         self.stats
@@ -387,7 +388,7 @@ impl Sublist {
         child
     }
 
-    /// Removes the node, and those above it, as long as they hold nothing.
+    /// Removes the node, and then its ancestors, as long as they are empty.
     fn prune(&mut self, mut at: u32) {
         while at != ROOT {
             if !self.nodes[at as usize].is_empty() {
@@ -406,8 +407,8 @@ impl Default for Sublist {
     }
 }
 
-/// Walks the trie by an own stack of branches still to be taken, so that a subject of thousands of tokens is
-/// no danger.
+/// Walks the trie with a stack of its own for the branches still to take, so that a subject of thousands of
+/// tokens cannot overflow the thread's stack.
 fn walk(
     nodes: &Slab<TrieNode>,
     branches: &mut Vec<(u32, usize)>,
@@ -434,8 +435,8 @@ fn walk(
         }
         let after = from + token.len() + 1;
         let any = (node.any != NONE).then_some((node.any, after));
-        // A subject may hold a token that looks like a wildcard: nobody checks unless asked to. No such
-        // literal exists.
+        // A subject may contain a token that looks like a wildcard, because the session checks subjects only
+        // if the client asks for that. No literal child has such a token.
         let literal = node.children.get(token).map(|n| (*n, after));
         next = match (literal, any) {
             (Some(literal), Some(any)) => {
@@ -447,7 +448,7 @@ fn walk(
     }
 }
 
-/// Trie nodes and subscriptions are fewer than 2^32: each takes more than a byte.
+/// There are fewer than 2^32 trie nodes and subscriptions: each takes more than a byte.
 fn index(i: usize) -> u32 {
     u32::try_from(i).unwrap_or(NONE)
 }
@@ -514,7 +515,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the plain reading of the rules: look at every subscription.
+        /// Compares with a naive model that tests every subscription.
         #[test]
         fn as_the_naive_model(acts in prop::collection::vec(act(), 1..200)) {
             let mut list = Sublist::new();
@@ -539,8 +540,8 @@ mod tests {
                         }
                     }
                     Act::Find(subject) => {
-                        // A wildcard in a subject is no wildcard: it is matched only by one that takes
-                        // anything.
+                        // A wildcard in a subject is a plain token: only a pattern with a wildcard at its
+                        // place matches it.
                         let literal = subject.replace('*', "\u{1}");
                         let mut plain = Vec::new();
                         let mut groups = std::collections::BTreeMap::<_, Vec<SubKey>>::new();

@@ -1,4 +1,4 @@
-//! Atomic batches step by step, and random ones against what must always be true.
+//! Tests of atomic batches: step by step, and random batches against the invariants.
 
 use std::time::Duration;
 
@@ -64,7 +64,8 @@ impl Client {
         self.send_block(&block(id, &seq.to_string(), commit, ""))
     }
 
-    /// The number of the error and whether the batch was abandoned.
+    /// Sends a message that the server refuses. Returns the number of the error, and the reason if the batch
+    /// was abandoned.
     fn refused(&mut self, block: &[u8]) -> (u16, Option<Reason>) {
         match self.send_block(block) {
             Staged::Refused { error, abandoned } => {
@@ -108,7 +109,7 @@ fn committed_behind_its_last_message() {
         .messages()
         .map(|(_, block, _)| block.unwrap().to_vec())
         .collect();
-    // As nats-server stores it.
+    // nats-server stores these headers, too.
     assert_eq!(blocks, [block("a", "1", "", ""), block("a", "2", "1", "")]);
     assert_eq!(batch.messages().last().unwrap().2, b"xyz");
     assert_eq!((client.atomic.open(), client.atomic.bytes()), (0, 0));
@@ -157,7 +158,7 @@ fn refusals() {
         );
         assert_eq!(client.atomic.open(), 0);
     }
-    // A gap ends a batch that was open, and what is left of it belongs to no batch.
+    // A gap ends an open batch. Its later messages belong to no batch.
     assert_eq!(client.send("a", 1, ""), Staged::Kept);
     assert_eq!(
         client.refused(&block("a", "3", "", "")),
@@ -250,7 +251,7 @@ fn open_batches_are_bounded() {
         assert_eq!(client.send(&i.to_string(), 1, ""), Staged::Kept);
     }
     assert_eq!(client.refused(&block("x", "1", "", "")), (10210, None));
-    // Another stream has room of its own, until the server has none.
+    // Another stream has a limit of its own, until the server reaches its limit.
     let header = block("y", "1", "", "");
     let message = Incoming {
         subject: b"t",
@@ -305,7 +306,7 @@ fn silent_batches_are_abandoned() {
 }
 
 proptest! {
-    /// Whatever is sent, what is handed out is what was sent as one batch, whole and in order.
+    /// Any committed batch has exactly the messages that were sent as one batch, complete and in order.
     #[test]
     fn batches_are_whole(sent in prop::collection::vec((0..4_u8, 0..3_u8, 0..8_u8), 1..200)) {
         let mut client = Client::with(AtomicLimits { messages_max: 6, per_stream_max: 3, ..AtomicLimits::default() });

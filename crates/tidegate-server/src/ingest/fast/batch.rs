@@ -1,4 +1,4 @@
-//! One fast-ingest batch: its positions, and what changes them.
+//! One fast-ingest batch: its positions, and their changes.
 
 use std::collections::VecDeque;
 
@@ -18,26 +18,26 @@ pub(super) struct Batch {
     pub(super) life: u32,
     pub(super) gap_ok: bool,
     pub(super) spacing: Spacing,
-    /// The reply subject of the last message: where the batch's publisher listens.
+    /// The reply subject of the last message, to which the publisher subscribes.
     pub(super) reply: Vec<u8>,
     pub(super) heard: Time,
-    /// The number of the last message that came.
+    /// The number of the last message received.
     pub(super) received: u64,
-    /// Up to here all messages are stored, or, with `gap_ok`, stored, refused or missing.
+    /// Up to this number all messages are stored, or, with `gap_ok`, stored, refused or missing.
     pub(super) persisted: u64,
-    /// Up to here they are acknowledged; never above `persisted`.
+    /// Up to this number all messages are acknowledged; never above `persisted`.
     pub(super) acked: u64,
-    /// When the first message that is not acknowledged was stored.
+    /// The time at which the first unacknowledged message was stored.
     pub(super) persisted_since: Option<Time>,
-    /// Messages proposed whose outcome is not known.
+    /// The number of proposed messages with an unknown outcome.
     pub(super) in_flight: u64,
-    /// One of them may be refused: what comes behind it is held.
+    /// One of the proposed messages may be refused, so the batch holds the messages behind it.
     pub(super) uncertain: bool,
     pub(super) held: VecDeque<HeldMessage>,
     pub(super) held_bytes: usize,
-    /// The last stored message's number in the stream.
+    /// The number of the last stored message in the stream.
     pub(super) stream_seq: u64,
-    /// Nothing more is taken; when all is stored up to `received`, the batch has ended.
+    /// The batch accepts no more messages. It has ended once all messages up to `received` are stored.
     pub(super) ending: bool,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct HeldMessage {
 }
 
 impl Batch {
-    /// Takes a message by its number: whether it is to be stored. If not, the batch ends.
+    /// Accepts a message by its number, and returns whether to store it. If not, the batch ends.
     pub(super) fn take(&mut self, control: Control<'_>, answers: &mut Vec<Answer>) -> bool {
         let (expected, seq) = (self.received + 1, control.seq);
         if seq != expected {
@@ -75,7 +75,7 @@ impl Batch {
         }
     }
 
-    /// A message is refused in a batch that ends there.
+    /// Refuses a message, which ends the batch.
     pub(super) fn fail(&mut self, seq: u64, error: ApiError, answers: &mut Vec<Answer>) {
         self.answer(What::Error { seq, error }, answers);
         self.received = seq - 1;

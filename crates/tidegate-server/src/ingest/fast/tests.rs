@@ -1,4 +1,4 @@
-//! Fast-ingest batches step by step, and random publishers against what must always be true.
+//! Tests of fast-ingest batches: step by step, and random publishers against the invariants.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -87,7 +87,7 @@ impl Server {
         self.fast.check_invariants();
     }
 
-    /// What was answered since the last time, as JSON.
+    /// Returns the answers since the last call, as JSON.
     fn answered(&mut self) -> Vec<String> {
         let ack = PubAck::new("S", None);
         let json = |answer: Answer| {
@@ -229,7 +229,7 @@ fn a_gap_is_told_and_passed_over() {
     server.now = server.now + Duration::from_secs(1);
     server.acks();
     assert_eq!(server.answered(), [r#"{"type":"ack","seq":5,"msgs":12}"#]);
-    // Backwards ends it all the same.
+    // A number that goes back ends the batch even with `gap_ok`.
     assert_eq!(server.send("a", "ok", 5, 1), None);
     assert_eq!(
         server.answered(),
@@ -401,7 +401,7 @@ fn silent_batches_are_forgotten() {
     let first = server.send("a", "fail", 1, 0);
     let deadline = server.fast.deadline().unwrap();
     assert_eq!(deadline, server.now + Duration::from_secs(10));
-    // Not while something of it is under way.
+    // The server does not forget a batch while a message of it is in flight.
     server.fast.handle_timeouts(deadline);
     assert_eq!(server.fast.open_count(), 1);
     server.stored(first);
@@ -432,7 +432,7 @@ fn a_stream_that_is_gone() {
     assert!(server.answered().is_empty() && server.fast.open_count() == 0);
 }
 
-/// A publisher that keeps to the rules, over a link that loses messages.
+/// A publisher that follows the protocol, over a link that loses messages.
 struct Publisher {
     flow: u64,
     outstanding: u64,
@@ -444,8 +444,8 @@ struct Publisher {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Acknowledgements name only what is stored and never go back; what a batch without gaps counts is what
-    /// is stored of it; no publisher stands still for good.
+    /// Acknowledgements cover only stored messages, and never go back. A batch without gaps counts exactly
+    /// its stored messages. No publisher waits for ever.
     #[test]
     fn a_publisher_and_a_log(
         gap_ok in any::<bool>(),
@@ -461,10 +461,10 @@ proptest! {
         let gap = if gap_ok { "ok" } else { "fail" };
         let mut server = Server::new();
         let mut client = Publisher { flow: u64::from(flow), outstanding, sent: 0, acked: 0, ended: None };
-        // What was proposed and is not yet decided, and what of it is stored.
+        // The proposed messages without an outcome, and the stored ones.
         let mut log: VecDeque<Ticket> = VecDeque::new();
         let mut stored = BTreeSet::new();
-        // However idle the others, one turn in a round does something.
+        // However idle the other turns are, one turn in a round makes progress.
         let busy = [(20, 20, 2000)];
         let (mut turn, mut still) = (turns.iter().chain(&busy).cycle(), 0);
         while client.ended.is_none() {
@@ -511,7 +511,7 @@ proptest! {
             server.fast.check_invariants();
             if before == (client.sent, client.acked, stored.len()) {
                 still += 1;
-                // As real publishers do, who wait no longer than that.
+                // Real publishers, too, wait no longer than this.
                 if still % 20 == 0 {
                     let seq = client.sent;
                     let ping = format!("inbox.a.{flow}.{gap}.{seq}.4.$FI");
@@ -532,7 +532,7 @@ proptest! {
                         client.flow = u64::from(msgs);
                     }
                     What::End { count, .. } => client.ended = client.ended.or(Some(count)),
-                    // Or the batch has ended, and what comes behind its end belongs to none.
+                    // The batch has ended, and the message behind its end belongs to no batch.
                     What::Refused(_) => client.ended = client.ended.or(Some(0)),
                     What::Gap { .. } | What::Error { .. } => {}
                 }
