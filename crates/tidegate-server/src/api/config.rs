@@ -262,7 +262,7 @@ pub struct ConsumerConfig {
     /// The longest silence before a heartbeat (push).
     #[serde(skip_serializing_if = "is_zero")]
     pub idle_heartbeat: i64,
-    /// The time after which the consumer is removed when it is unused; 0 takes the default.
+    /// The time after which the server removes the consumer if it is unused; 0 takes the default.
     #[serde(skip_serializing_if = "is_zero")]
     pub inactive_threshold: i64,
     /// The number of nodes that keep it; 0 means as many as its stream.

@@ -339,8 +339,8 @@ impl Reading {
         }
     }
 
-    /// Appends the header block of the last named message, which the caller has read, to `block`. If the
-    /// block remains empty, the caller sends the message without headers.
+    /// Records that the caller has read the last named message, and appends the header block to send with it
+    /// to `block`. If the block remains empty, the caller sends the message without headers.
     pub fn handle_message(
         &mut self,
         stream: &str,

@@ -125,7 +125,7 @@ pub enum Request<'a> {
         /// The end of the pause; `None` resumes deliveries.
         until: Option<Timestamp>,
     },
-    /// Resets a consumer to an earlier message.
+    /// Starts a consumer again at a given message.
     ConsumerReset {
         /// The stream.
         stream: &'a str,

@@ -75,7 +75,7 @@ pub enum Step<'a> {
     Need(usize),
     /// The channel handled the frame itself.
     Done,
-    /// The greeting is over, and the peer introduced itself so.
+    /// The greeting is over, and this is the peer's introduction.
     Open(Introduction),
     /// The dialer sent a frame.
     Frame(Frame<'a>),
@@ -256,7 +256,7 @@ impl Channel {
         matches!(self.state, State::Open(..))
     }
 
-    /// The time at which [`Channel::overdue`] may return an error.
+    /// Returns the time at which [`Channel::overdue`] may return an error.
     #[must_use]
     pub fn deadline(&self) -> Time {
         let dead = match self.state {

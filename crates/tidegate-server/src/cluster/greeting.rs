@@ -2,8 +2,8 @@
 //! know the secret.
 //!
 //! Owns the order of the four frames and the content of both introductions. The caller decides whether a node
-//! is welcome: first by the facts that a node may know before the proof ([`Judge::suits`]), then, after the
-//! peer has proved that it knows the secret, by its identity ([`Judge::admits`]).
+//! is welcome: first by facts that any stranger may learn ([`Judge::suits`]), then, after the peer has proved
+//! that it knows the secret, by its identity ([`Judge::admits`]).
 
 use super::members::is_name;
 use super::proof::{Binding, Secret, Side};

@@ -214,7 +214,7 @@ mod tests {
         assert!(wanted.is_changed());
         assert_eq!(changed(&mut wanted), [(1, 4)]);
         assert_eq!(changed(&mut wanted), []);
-        // A queue group that ends and starts again before the node tells it is told in its last state.
+        // The node tells only the last state of a queue group that ended and started again before.
         wanted.add(b"a", Some(b"q"));
         for _ in 0..5 {
             wanted.remove(b"a", Some(b"q"));

@@ -76,7 +76,7 @@ impl Redial {
     }
 
     /// Records that the dial failed or that the channel is over. After a refusal the pause is the longest at
-    /// once, because an operator has to remove its cause.
+    /// once, because an operator has to remove the cause.
     pub fn handle_down(&mut self, now: Time, route: usize, kind: Kind, refused: bool) {
         let failures = match self.routes[route][kind.index()] {
             Dial::Trying(failures) => failures,

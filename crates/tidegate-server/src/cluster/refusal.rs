@@ -107,7 +107,7 @@ pub enum Refusal {
     /// The same channel is already open through another route.
     #[error("two routes lead to `{0}`")]
     Twice(String),
-    /// The dialer speaks no TLS, and this node requires it.
+    /// The dialer speaks no TLS, and the dialled node requires it.
     #[error(
         "the node that dials speaks no TLS and the one it dials does: give all nodes of a cluster cluster.tls (--cluster_tlscert, --cluster_tlskey and --cluster_tlscacert)"
     )]

@@ -122,9 +122,10 @@ pub struct Routed<'a> {
     pub plain: bool,
     /// The queue groups of which one member each gets a copy: ids of 8 bytes, see [`ids`].
     pub groups: &'a [u8],
-    /// The publisher wants a *no responders* status, and only the receiving peer can decide that: no other
-    /// node gets the message than the peer of this queue group's member, or the peer that the message is
-    /// handed to. With `plain` the peer answers so only if the message's stream is frozen there.
+    /// The publisher wants a *no responders* status, and only the receiving peer can send it: no other node
+    /// gets the message, because one member of this queue group is to have it, or because the message is
+    /// handed to this peer. With `plain` the peer sends the status only if it has frozen the message's
+    /// stream.
     pub asks: bool,
     /// The message is for streams alone: for the node that serves the stream it names, or that leads the
     /// directory.

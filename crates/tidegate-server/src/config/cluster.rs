@@ -37,7 +37,7 @@ pub struct ClusterSettings {
     pub routes: Vec<RouteAddress>,
     /// The secret that only the nodes of the cluster know.
     pub secret: Option<ClusterSecret>,
-    /// TLS between the nodes. Without it an eavesdropper can read and change the traffic between nodes.
+    /// TLS between the nodes. Without it an attacker on the network can read and change their traffic.
     pub tls: Option<ClusterTls>,
     /// The other nodes do not advertise this one to their clients.
     pub no_advertise: bool,

@@ -1,28 +1,31 @@
-//! The steps themselves; each says by its methods which parts of the product it goes without.
+//! The steps of [`Lab`](crate::lab::Lab). The methods of a step name the parts of the product that it leaves
+//! out.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What nats-server puts into an append at most (`runAsLeader` in its server/raft.go).
+/// The most commands and bytes that nats-server puts into an append (`runAsLeader` in its server/raft.go).
 const NATS_ENTRY_COMMANDS: u64 = 4096;
 const NATS_ENTRY_BYTES: u64 = 256 << 10;
 
-/// One of the steps; each stands for itself and says what it does without by its methods.
+/// A step from nats-server's way of writing to the product's. Its methods name the parts that it leaves out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RaftStep {
-    /// (a) Each command is an entry of its own, synced alone; each message is written and synced once more
-    /// when it is applied. Until both are done nothing else is taken in.
+    /// (a) The leader proposes each command as an entry of its own and syncs it alone. It writes and syncs
+    /// each message once more when it applies the message. Until both syncs are done the leader accepts no
+    /// other command.
     Baseline,
-    /// (b) The same without the second write.
+    /// (b) The same as (a) without the second write.
     OneWrite,
-    /// (c) The same, and what is left of a full entry goes with what comes next.
+    /// (c) The same as (b), and commands left over from a full entry join the commands that arrive later.
     Leftovers,
-    /// (d) As (b), but what comes while an entry is written gathers in the next ones.
+    /// (d) The same as (b), but commands that arrive while the leader writes an entry gather in the next
+    /// entries.
     Unblocked,
-    /// (e) (b), (c) and (d): an entry at a time, sent once the leader has synced it.
+    /// (e) (b), (c) and (d): the leader writes one entry at a time, and sends it once it has synced it.
     Combined,
-    /// The leader sends while it syncs, and proposes on: a sync takes all entries there are, so the engine
-    /// chooses how large they are.
+    /// The leader sends entries while it syncs them, and keeps proposing. A sync covers all entries that
+    /// wait, so the engine chooses their size.
     Parallel,
     /// A sync also waits for callers that are about to return: the product.
     #[default]
@@ -30,7 +33,7 @@ pub enum RaftStep {
 }
 
 impl RaftStep {
-    /// In the order they build on each other.
+    /// All steps, in the order in which they build on each other.
     pub const STEPS: [Self; 7] = [
         Self::Baseline,
         Self::OneWrite,
@@ -41,7 +44,7 @@ impl RaftStep {
         Self::All,
     ];
 
-    /// How it is called on the command line.
+    /// Returns the name of the step on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -55,15 +58,15 @@ impl RaftStep {
         }
     }
 
-    /// Returns whether what comes while an entry is written waits outside of entries, from where one command
-    /// at a time gets in.
+    /// Returns whether commands that arrive while the leader writes an entry wait outside of entries, and
+    /// enter one at a time.
     #[must_use]
     pub const fn blocks(self) -> bool {
         matches!(self, Self::Baseline | Self::OneWrite | Self::Leftovers)
     }
 
-    /// The most commands and bytes of an entry, where the engine does not choose: nats-server's, or one
-    /// command where the log blocks.
+    /// Returns the most commands and bytes of an entry, if the engine does not choose them: nats-server's
+    /// bounds, or one command if the log blocks.
     #[must_use]
     pub const fn entry_limit(self) -> Option<(u64, u64)> {
         match self {
@@ -73,26 +76,26 @@ impl RaftStep {
         }
     }
 
-    /// Returns whether what is left when entries are full goes with what comes next, instead of into an entry
-    /// of its own.
+    /// Returns whether commands left over from full entries join the commands that arrive later, and do not
+    /// form an entry of their own.
     #[must_use]
     pub const fn carries_over(self) -> bool {
         !matches!(self, Self::Baseline | Self::OneWrite | Self::Unblocked)
     }
 
-    /// Returns whether entries are proposed, synced and sent one after the other.
+    /// Returns whether the leader proposes, syncs and sends entries one after the other.
     #[must_use]
     pub const fn one_at_a_time(self) -> bool {
         !matches!(self, Self::Parallel | Self::All)
     }
 
-    /// Returns whether each message is written and synced again when it is applied.
+    /// Returns whether the leader writes and syncs each message again when it applies the message.
     #[must_use]
     pub const fn writes_twice(self) -> bool {
         matches!(self, Self::Baseline)
     }
 
-    /// Returns whether a sync waits for callers that are about to return, where that pays.
+    /// Returns whether a sync waits for callers that are about to return, if that pays.
     #[must_use]
     pub const fn anticipates(self) -> bool {
         matches!(self, Self::All)
@@ -105,7 +108,7 @@ impl fmt::Display for RaftStep {
     }
 }
 
-/// No step has this name.
+/// The text names no step.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no step of the replication: give a, b, c, d, e, parallel or all")]
 pub struct RaftStepError(String);
