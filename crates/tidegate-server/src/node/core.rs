@@ -1,18 +1,18 @@
-//! The node as a state machine: events of all connections in, bytes in outboxes and things to do out. No
-//! socket, no clock.
+//! The node as a state machine: it takes the events of all connections, and fills outboxes and
+//! lists of actions for the driver. No socket, no clock.
 //!
-//! Owns sessions, subscriptions, and the way of a message from one to the others. A driver owns the sockets.
+//! Owns the sessions, the subscriptions, and the routing of messages between them. A driver owns the sockets.
 //!
-//! Polling order: after any `handle_*`, write what [`Node::poll_dirty`] names (and say
-//! [`Node::handle_written`]), carry out [`Node::poll_verify`], read again what [`Node::poll_resumed`] names,
-//! and drop what [`Node::poll_closed`] names. Call [`Node::handle_timeouts`] when [`Node::deadline`] has
-//! come. Keys are used again: [`Node::poll_closed`] must have answered `None` before the next
-//! [`Node::handle_accepted`].
+//! Polling order: after any `handle_*`, the driver writes the outboxes that [`Node::poll_dirty`]
+//! names (and calls [`Node::handle_written`]), carries out [`Node::poll_verify`], reads again from
+//! the connections that [`Node::poll_resumed`] names, and drops those that [`Node::poll_closed`]
+//! names. It calls [`Node::handle_timeouts`] at [`Node::deadline`]. Keys are reused:
+//! [`Node::poll_closed`] must have answered `None` before the next [`Node::handle_accepted`].
 //!
-//! Every outbox is bounded by `max_pending`, that of a node that takes what it is sent by four times that.
-//! Before that a receiver that is behind makes its publishers pause ([`STALL_BYTES`]), for a moment only: one
-//! slow reader may slow others down, not stop them. Another node is waited for as long as it takes what it is
-//! sent.
+//! Every outbox is bounded by `max_pending`; the outbox of a peer that keeps taking bytes by four
+//! times that. Before that bound a receiver that is behind makes its publishers pause
+//! ([`STALL_BYTES`]), for a moment only: one slow reader may slow others down, not stop them. A
+//! publisher waits longer for a peer, as long as that peer keeps taking bytes.
 
 mod announced;
 mod asking;
@@ -58,32 +58,32 @@ use crate::nats::parse::Publish;
 use crate::nats::session::{CloseReason, Session, Step, Traffic};
 use crate::nats::sublist::{SubKey, Sublist};
 
-/// What may wait for a receiver before its publishers pause, where `max_pending` is not smaller.
+/// The backlog of a receiver, in bytes, at which its publishers pause, where `max_pending` is not smaller.
 pub const STALL_BYTES: usize = 8 * 1024 * 1024;
-/// The connection of what the node itself says.
+/// The connection key of messages that the node itself publishes.
 pub(in crate::node) const NOBODY: usize = usize::MAX;
 /// How long a publisher pauses at most for a receiver that is behind.
 const STALL: Duration = Duration::from_millis(10);
 
-/// A password to check, elsewhere: it takes long on purpose.
+/// A password for the driver to check on another thread: the check is slow on purpose.
 #[derive(Debug)]
 pub struct Verify {
-    /// Whose: to be handed back.
+    /// The connection that gave the password; [`Node::handle_verified`] takes it back.
     pub key: usize,
     /// The connection's number, since a key may be used again.
     pub cid: u64,
-    /// As given.
+    /// The password that the client gave.
     pub password: String,
-    /// As configured.
+    /// The configured hash.
     pub hash: Arc<str>,
 }
 
-/// What became of some input.
+/// The result of handing in some input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Bytes done with.
+    /// Bytes used.
     pub used: usize,
-    /// Whether it stopped because enough is gathered: write, then hand in the rest.
+    /// The node stopped because enough is gathered: the driver writes, then hands in the rest.
     pub full: bool,
 }
 
@@ -96,7 +96,7 @@ pub struct NodeStats {
     pub total_connections: u64,
     /// Connections closed because they did not read.
     pub slow_consumers: u64,
-    /// Of those, by pending bytes.
+    /// The slow consumers that were closed for their pending bytes.
     pub slow_pending: u64,
     /// Connections refused for their credentials.
     pub auth_failures: u64,
@@ -106,7 +106,7 @@ pub struct NodeStats {
     pub routed_out: u64,
 }
 
-/// All connections of a server and what they subscribe to.
+/// All connections of a server and their subscriptions.
 #[derive(Debug)]
 pub struct Node {
     settings: Settings,
@@ -126,25 +126,25 @@ pub struct Node {
     ended: Vec<SubKey>,
     slow: Vec<usize>,
     gathered: Load,
-    /// Scratch of one look for who serves a stream.
+    /// Scratch of one lookup of the server of a stream.
     name: Vec<u8>,
     random: u64,
     next_cid: u64,
     stats: NodeStats,
     lame: Option<Lame>,
-    /// By slot, see [`streams`]; `None` while they speak.
+    /// By slot, see [`streams`]; `None` while [`Node::with_streams`] has them out of the node.
     streams: Vec<Option<Box<JetStream>>>,
     /// The number of the group in each slot.
     groups: Vec<u32>,
-    /// What other nodes are told that streams here want to hear.
+    /// The subjects of streams here that the node announced to its peers.
     announced: Announced,
-    /// Its id among the nodes, while it has no room for messages.
+    /// This node's id, while its disk has no room for messages.
     full: Option<u64>,
     /// `None` where the node is alone.
     peers: Option<Box<Peers>>,
 }
 
-/// Lame duck mode: when the next connection is closed, and how long until the one after it.
+/// Lame duck mode: the time at which the node closes the next connection, and the interval between two.
 #[derive(Clone, Copy, Debug)]
 struct Lame {
     next: Time,
@@ -152,7 +152,7 @@ struct Lame {
 }
 
 impl Node {
-    /// A node that nobody is connected to. `seed` is for choosing members of queue groups.
+    /// Returns a node without connections. `seed` drives the choice among members of queue groups.
     #[must_use]
     pub fn new(settings: Settings, info: Info, seed: u64) -> Self {
         Self {
@@ -185,8 +185,8 @@ impl Node {
         }
     }
 
-    /// A connection was accepted. With `securing` its bytes are TLS's until [`Node::handle_secured`]; `greet`
-    /// says whether INFO goes out now.
+    /// Adds an accepted connection. With `securing`, its bytes are TLS's until
+    /// [`Node::handle_secured`]; with `greet`, INFO goes out now.
     pub fn handle_accepted(
         &mut self,
         now: Time,
@@ -210,7 +210,7 @@ impl Node {
         key
     }
 
-    /// INFO is due.
+    /// Sends INFO to the client.
     pub fn handle_greet(&mut self, key: usize) {
         let session = &mut self.entries[key].session;
         let info = Info {
@@ -222,7 +222,7 @@ impl Node {
         self.touch(key);
     }
 
-    /// The TLS handshake is over (`tls`), or the client does without.
+    /// The TLS handshake is over (`tls`), or the client goes on without TLS.
     pub fn handle_secured(&mut self, now: Time, key: usize, tls: bool) {
         self.entries[key]
             .session
@@ -230,7 +230,8 @@ impl Node {
         self.arm(key);
     }
 
-    /// Bytes arrived: `input` is all that is not done with. It stops early when `limit` is gathered.
+    /// Handles received bytes: `input` is all of them that are not used yet. Stops early once
+    /// `limit` is gathered.
     pub fn handle_received(
         &mut self,
         now: Time,
@@ -263,32 +264,32 @@ impl Node {
         Received { used, full }
     }
 
-    /// How many bytes there must be before more input is worth handing in.
+    /// The number of bytes that the connection must have received before more input is worth handing in.
     #[must_use]
     pub fn need(&self, key: usize) -> usize {
         self.entries[key].session.need()
     }
 
-    /// Returns whether this connection is not over yet.
+    /// Returns whether the connection still exists.
     #[must_use]
     pub fn contains(&self, key: usize) -> bool {
         self.entries.contains(key)
     }
 
-    /// Bytes arrived that are not an operation yet.
+    /// Notes that bytes arrived which are not a whole operation yet.
     pub fn handle_activity(&mut self, now: Time, key: usize) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.session.handle_activity(now);
         }
     }
 
-    /// Returns whether anything may be read from this connection.
+    /// Returns whether the driver may read from this connection.
     #[must_use]
     pub fn reads(&self, key: usize) -> bool {
         self.entries[key].session.reads()
     }
 
-    /// The outcome of a [`Verify`].
+    /// Takes the outcome of a [`Verify`].
     pub fn handle_verified(&mut self, now: Time, key: usize, cid: u64, good: bool) {
         let Some(entry) = self.entries.get_mut(key).filter(|e| e.session.cid == cid) else {
             return;
@@ -300,7 +301,7 @@ impl Node {
         self.arm(key);
     }
 
-    /// Its socket took `len` bytes, fewer than wait if it is full.
+    /// The socket took `len` bytes; fewer than the outbox holds if the socket is full.
     pub fn handle_written(&mut self, now: Time, key: usize, len: usize) {
         let entry = &mut self.entries[key];
         entry.dirty = false;
@@ -324,7 +325,7 @@ impl Node {
         self.close(now, key, reason);
     }
 
-    /// Something is due.
+    /// Handles all timeouts that are due.
     pub fn handle_timeouts(&mut self, now: Time) {
         while let Some(key) = self.timers.pop(now) {
             if !self.entries.contains(key) {
@@ -334,7 +335,7 @@ impl Node {
             let step = self.entries[key]
                 .session
                 .handle_timeout(now, &self.settings);
-            // A connection that could not even be told why it closes is closed for good.
+            // The client did not take even the reason for its end: close for good.
             let last_words_over = self.entries[key].session.is_closing();
             if last_words_over && matches!(step, Step::Close(_)) {
                 self.finish(key);
@@ -353,7 +354,7 @@ impl Node {
         self.limp(now);
     }
 
-    /// When [`Node::handle_timeouts`] is to be called next.
+    /// The time at which the driver calls [`Node::handle_timeouts`] next.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let lame = self.lame.map(|l| l.next);
@@ -362,30 +363,31 @@ impl Node {
         times.into_iter().flatten().min()
     }
 
-    /// The next connection with something to write; `handle_written` must follow.
+    /// Returns the next connection with bytes to write; `handle_written` must follow.
     pub fn poll_dirty(&mut self) -> Option<usize> {
         self.dirty.pop()
     }
 
-    /// Connections with something to write.
+    /// The number of connections with bytes to write.
     #[must_use]
     pub const fn dirty_len(&self) -> usize {
         self.dirty.len()
     }
 
-    /// What waits to be written to a connection.
+    /// The bytes that wait to be written to a connection.
     #[must_use]
     pub fn outbox(&self, key: usize) -> &Outbox {
         &self.entries[key].session.out
     }
 
-    /// The next password to check, of a connection that waits for it. Ask once there is nothing else to
-    /// check: until then others may have to go first, or the connection may be over.
+    /// Returns the next password to check, of a connection that waits for the outcome. The driver asks
+    /// only while it checks no other: until then other connections may move ahead, or this one may end.
     pub fn poll_verify(&mut self) -> Option<Verify> {
         self.passwords.pop()
     }
 
-    /// The next connection that may be read from again: what was received of it and not used comes first.
+    /// Returns the next connection that may be read from again. Bytes received earlier and not used
+    /// come first.
     pub fn poll_resumed(&mut self) -> Option<usize> {
         while let Some(key) = self.resumed.pop() {
             if self.entries.contains(key) {
@@ -395,12 +397,12 @@ impl Node {
         None
     }
 
-    /// The next connection that is over: its socket is to be dropped.
+    /// Returns the next connection that has ended: the driver drops its socket.
     pub fn poll_closed(&mut self) -> Option<(usize, CloseReason)> {
         self.closed.pop()
     }
 
-    /// Messages and bytes delivered to outboxes since this was asked last.
+    /// Returns the messages and bytes delivered to outboxes since the last call, and resets the count.
     pub fn take_gathered(&mut self) -> Load {
         std::mem::take(&mut self.gathered)
     }
@@ -411,7 +413,7 @@ impl Node {
         self.gathered
     }
 
-    /// Returns whether so much is delivered that it is to be written before more is.
+    /// Returns whether the outboxes hold so much that the driver writes before the node delivers more.
     const fn has_gathered(&self, limit: Load) -> bool {
         self.gathered.items >= limit.items || self.gathered.bytes >= limit.bytes
     }
@@ -459,7 +461,7 @@ impl Node {
         if !session.subs.contains_key(sid) {
             let filtered = session.permissions().is_some_and(|p| p.filters(pattern));
             let interest = match self.is_leaders_own(pattern) {
-                // Nobody is to take a client for a leader.
+                // Clients must not receive the messages between leaders.
                 true => 0,
                 false => self.want(pattern, queue),
             };
@@ -474,7 +476,7 @@ impl Node {
                 delivered: 0,
                 max: 0,
             });
-            // Fewer than 2^32: each takes more than a byte.
+            // Fewer than 2^32: each subscription takes more than a byte.
             let sub = SubKey::try_from(sub).unwrap_or(SubKey::MAX);
             let session = &mut self.entries[key].session;
             session.subs.insert(sid.into(), sub);
@@ -516,7 +518,7 @@ impl Node {
         if message.headers.is_some_and(asks_only_for_trace) {
             return self.refuse_trace(now, message);
         }
-        // What leaders say to each other is not for clients to say.
+        // Clients must not publish to the subjects of leaders.
         let own = self.is_leaders_own(message.subject);
         let delivered = !own
             && self
@@ -528,10 +530,10 @@ impl Node {
         }
     }
 
-    /// Gives a message to everybody who listens at `to`; `from` is the publisher's connection, [`NOBODY`]
-    /// where the node itself speaks. What `came` from a peer says who gets it, and goes no further, but for a
-    /// queue group whose members here have gone (`queue_groups`). What the fullest receiver has waiting by
-    /// then; `None` if there was nobody.
+    /// Delivers a message to the subscribers of `to`. `from` is the publisher's connection, [`NOBODY`]
+    /// for a message of the node itself. A message that a peer sent (`came`) names its receivers; the
+    /// node passes it on only for a queue group without members left here (`queue_groups`). Returns
+    /// the backlog of the fullest receiver in bytes; `None` without any receiver.
     fn route(
         &mut self,
         now: Time,
@@ -597,7 +599,7 @@ impl Node {
         delivered.then_some(pending_bytes)
     }
 
-    /// What a fan-out leaves to do once it has let go of the sublist.
+    /// Does the work that a fan-out puts off until it releases the sublist.
     fn settle(&mut self, now: Time, from: usize, behind: Option<usize>) {
         while let Some(sub) = self.ended.pop() {
             self.remove_subscription(sub);
@@ -610,7 +612,7 @@ impl Node {
         }
     }
 
-    /// The publisher pauses until the receiver has read some of what waits for it, for a moment at most.
+    /// Pauses the publisher until the receiver has read part of its backlog, for a moment at most.
     fn pause_for(&mut self, now: Time, behind: usize, from: usize) {
         let from_slot = peers::slot_of(from);
         if from_slot.is_none() && !self.entries.contains(from) {
@@ -637,7 +639,8 @@ impl Node {
         self.stats.stalls += 1;
     }
 
-    /// Tells a requester that nobody is there, if it wants to know and listens for the answer.
+    /// Sends the status `no responders` to a requester, if its options ask for that and it listens
+    /// for the answer.
     fn no_responders(&mut self, from: usize, message: &Publish<'_>) {
         let wanted = self
             .entries
@@ -688,7 +691,7 @@ impl Node {
                 self.remove_subscription(sub);
             }
         }
-        // Nobody reads any more, or nobody did.
+        // The client reads no more, or never did.
         let deaf = matches!(reason, CloseReason::ClientClosed | CloseReason::Io)
             || reason.is_slow_consumer();
         if deaf {
@@ -713,7 +716,7 @@ impl Node {
         if let (Some(slot), Some(peers)) = (peers::slot_of(key), &mut self.peers) {
             return peers.resume(slot);
         }
-        // The key may be another connection's by now: resuming is harmless.
+        // The key may belong to a new connection by now: resuming that is harmless.
         if let Some(entry) = self.entries.get_mut(key) {
             entry.session.resume();
             self.resumed.push(key);

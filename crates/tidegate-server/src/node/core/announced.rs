@@ -1,5 +1,5 @@
-//! What other nodes were told that streams here want to hear: for each stream, so that a change of one costs
-//! what that one is, however many streams there are.
+//! The subjects of streams here that the node announced to its peers. The announcements are kept for each
+//! stream, so that a change of one stream costs the size of that stream, however many others there are.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,14 @@ use hashbrown::HashMap;
 
 use crate::node::jetstream::{InterestChanged, JetStream};
 
-/// What was announced, by group and stream, and as of which change.
+/// The announced patterns, by group and stream, with the version of the stream's interest that they
+/// come from.
 #[derive(Debug, Default)]
 pub(super) struct Announced(HashMap<u32, HashMap<u32, (u64, Patterns), RandomState>, RandomState>);
 
 type Patterns = Vec<Box<[u8]>>;
 
-/// What is to be said now.
+/// The announcements to make and to withdraw now.
 #[derive(Debug, Default)]
 pub(super) struct Changed {
     pub(super) wanted: Patterns,
@@ -22,7 +23,7 @@ pub(super) struct Changed {
 }
 
 impl Announced {
-    /// Adds what has changed of these streams since they were compared last.
+    /// Adds the changes of these streams since the last comparison.
     pub(super) fn compare(
         &mut self,
         streams: &JetStream,

@@ -1,11 +1,11 @@
-//! Who is to have a message at `$JS.>`: at each moment one node, from where it is published until it is
-//! answered.
+//! Routing of messages at `$JS.>`: one node at a time has such a message, from its publication to its answer.
 //!
-//! Whoever serves a stream lets the others know its name, and whoever leads the directory that it does;
-//! nothing else is told of what may be asked. A message goes to whoever serves the stream that its subject
-//! names, or, if nobody is known to, or it is about all streams, to the directory's leader; from there on it
-//! is that node's to answer, to pass on by what it knows, or to refuse. So it has one answer, whatever others
-//! have heard already or not yet. Clients that listen at `$JS.>` hear it besides, as they hear anything.
+//! The node that serves a stream announces the stream's name, and the leader of the directory
+//! announces itself; the nodes announce no other subjects of the API. A message goes to the node
+//! that serves the stream in its subject. If no such node is known, or the message concerns all
+//! streams, it goes to the leader of the directory. That node then answers it, passes it on by its
+//! own knowledge, or refuses it. So each message has one answer, however far the announcements have
+//! spread. Clients that subscribe to `$JS.>` get a copy besides, as of any message.
 
 use tidegate::Time;
 
@@ -19,17 +19,17 @@ use crate::node::jetstream::subjects::{About, about, is_flow, is_pull};
 use crate::node::jetstream::{JetStream, Taken};
 use crate::stream::Kept;
 
-/// How a message at `$JS.>` has come here.
+/// The path of a message at `$JS.>` so far.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::node) struct Way {
-    /// So many nodes have handed it on.
+    /// The number of nodes that have handed it on.
     pub(in crate::node) passed: u8,
-    /// Its publisher wants to know if nobody is there.
+    /// Its publisher wants to know if there are no responders.
     pub(in crate::node) asks: bool,
 }
 
 impl Node {
-    /// A message of the connection `from` at `$JS.>`; by which slot it went.
+    /// Handles a message of the connection `from` at `$JS.>`. Returns the slot that took it.
     pub(super) fn ask(
         &mut self,
         now: Time,
@@ -50,8 +50,8 @@ impl Node {
         if let Some(at) = self.open_at(name) {
             return (at, self.ask_slot(at, now, message));
         }
-        // Who was handed it on and has nothing to do with it is behind: the directory's leader waits until
-        // others are not.
+        // A node that was handed the message and does not serve the stream is behind: the leader of
+        // the directory keeps the message until the others have caught up.
         let to = match way.passed > 1 && self.leads_directory() {
             true => None,
             false => self.server_of(name),
@@ -64,7 +64,7 @@ impl Node {
             return (0, taken);
         }
         match self.follows_at(name) {
-            // Where it is followed pulls wait for another leader.
+            // A follower of the stream's group keeps pulls until there is another leader.
             Kept::Elsewhere { group, .. } => match self.slot_of_group(group) {
                 Some(at) if pulls && !self.serves_at(at) => (at, self.ask_slot(at, now, message)),
                 _ => {
@@ -74,8 +74,8 @@ impl Node {
                 }
             },
             _ => {
-                // Whoever leads may have withdrawn it because it is frozen: who pulls is told when it can be
-                // found, as there.
+                // The leader may have withdrawn the stream because it is frozen: the pull waits
+                // here until the stream can be found again, as it does there.
                 let away = pulls && !self.leads_directory();
                 let parked = away
                     && self.with_streams(0, |streams, _| streams.handle_pull_away(name, message))
@@ -88,7 +88,7 @@ impl Node {
         }
     }
 
-    /// A message of the peer in this slot at `$JS.>`, for nobody else.
+    /// Handles a message at `$JS.>` that the peer in this slot handed to this node alone.
     pub(super) fn handle_handed(&mut self, now: Time, slot: usize, routed: &Routed<'_>) {
         let (from, message) = (peers::key_of(slot), &routed.message);
         if !message.subject.starts_with(JETSTREAM) {
@@ -99,28 +99,28 @@ impl Node {
             asks: routed.asks,
         };
         match self.ask(now, from, message, way) {
-            // Where it was published somebody seemed to be there.
+            // The node of the publisher counted on a responder here.
             (_, Taken::No) if way.asks => self.tell_nobody_is_there(now, message),
-            // Whoever does not want to know would take that for an answer: without headers nothing says that
-            // it is none.
+            // A requester that does not ask for `no responders` would take the status for an
+            // answer: without headers it looks like one.
             (_, Taken::Yes | Taken::No) => {}
             (at, Taken::Full) => self.hold_back(now, from, at),
         }
     }
 
-    /// Returns whether a routed message at this subject is published, and not for whoever it was handed to.
+    /// Returns whether a routed message at this subject is published, rather than handed to one node.
     pub(super) fn is_published(&self, subject: &[u8]) -> bool {
         !subject.starts_with(JETSTREAM) || about(subject, self.domain()) == About::None
     }
 
     fn domain(&self) -> Option<&str> {
-        // A node that has no streams yet passes on what is for those of the others.
+        // A node without streams yet passes on messages for the streams of others.
         let kept = self.streams(0).map(JetStream::settings);
         kept.or(self.settings.streams.as_ref())?.domain.as_deref()
     }
 
-    /// Hands a message at `$JS.>` to a peer; whether it can be told anything, and not too many nodes have
-    /// done so.
+    /// Hands a message at `$JS.>` to a peer. Returns false without a channel to it, or if too many
+    /// nodes have handed the message on.
     pub(in crate::node) fn hand(
         &mut self,
         now: Time,
@@ -154,8 +154,8 @@ impl Node {
         true
     }
 
-    /// Something that who leads the directory is to answer, perhaps because nobody is known to serve the
-    /// stream of this name.
+    /// Passes a message to the leader of the directory; among others a message for a stream without
+    /// a known server.
     fn ask_directory(
         &mut self,
         now: Time,
@@ -190,7 +190,7 @@ impl Node {
         taken.unwrap_or(Taken::No)
     }
 
-    /// The slot in which the stream of this name is served.
+    /// The slot that serves the stream of this name.
     fn open_at(&self, name: &str) -> Option<usize> {
         let directory = self.streams(0)?;
         let known = directory.applied();
@@ -203,7 +203,8 @@ impl Node {
         self.streams(at).is_some_and(open).then_some(at)
     }
 
-    /// Who keeps the stream of this name, as the directory has it here; it, if it has none.
+    /// The group that keeps the stream of this name according to the directory here; the
+    /// directory's own for an unknown name.
     fn follows_at(&self, name: &str) -> Kept {
         let known = self.streams(0).map(JetStream::applied);
         let entry = known.and_then(|known| known.get(known.by_name(name)?));

@@ -1,4 +1,4 @@
-//! What an operator changes while the node runs: lame duck mode, the end, other settings.
+//! Changes that an operator makes while the node runs: lame duck mode, the end, new settings.
 
 use tidegate::Time;
 
@@ -28,7 +28,7 @@ impl Node {
         });
     }
 
-    /// Closes every connection, once what waits for it is written.
+    /// Closes every connection, once its outbox is written.
     pub fn close_all(&mut self, now: Time) {
         let keys: Vec<usize> = self.entries.iter().map(|(key, _)| key).collect();
         for key in keys {
@@ -36,8 +36,8 @@ impl Node {
         }
     }
 
-    /// Puts changed settings in force: connections that are no longer admitted or too many are closed,
-    /// subscriptions that are no longer allowed end.
+    /// Puts changed settings in force: closes connections that the settings no longer admit or that
+    /// exceed the new maximum, and ends subscriptions that are no longer permitted.
     pub fn reload(&mut self, now: Time, settings: Settings, info: Info) {
         self.settings = settings;
         self.info = Info {
@@ -61,7 +61,7 @@ impl Node {
         self.inform_all();
     }
 
-    /// Closes the newest connections that are more than there may be.
+    /// Closes the newest connections beyond the maximum.
     fn close_surplus(&mut self, now: Time) {
         let open = self.entries.iter().filter(|(_, e)| !e.session.is_closing());
         let mut open: Vec<(u64, usize)> = open.map(|(key, e)| (e.session.cid, key)).collect();
@@ -71,7 +71,7 @@ impl Node {
         }
     }
 
-    /// After permissions changed.
+    /// Applies changed permissions to the subscriptions of a connection.
     fn review_subscriptions(&mut self, key: usize) {
         let session = &mut self.entries[key].session;
         let Some(permissions) = session.permissions().cloned() else {
@@ -110,11 +110,11 @@ impl Node {
         }
     }
 
-    /// The next steps of lame duck mode.
+    /// Takes the due steps of lame duck mode.
     pub(super) fn limp(&mut self, now: Time) {
         while let Some(lame) = self.lame.filter(|l| l.next <= now) {
             let Some((key, _)) = self.entries.iter().find(|(_, e)| !e.session.is_closing()) else {
-                // Nobody is left to be closed; whoever comes to an end does so by itself.
+                // No open connection is left; the closing ones end by themselves.
                 self.lame = Some(Lame {
                     next: Time::NEVER,
                     ..lame
@@ -146,7 +146,7 @@ mod tests {
         };
         let mut node = Node::new(settings(5), Info::default(), 1);
         let keys: Vec<usize> = (0..4).map(|_| joined::client(&mut node, now)).collect();
-        // A key is used again: the newest connection has not the highest.
+        // The node reuses a key: the newest connection does not have the highest one.
         node.handle_closed(now, keys[0], CloseReason::ClientClosed);
         while node.poll_closed().is_some() {}
         let newest = joined::client(&mut node, now);

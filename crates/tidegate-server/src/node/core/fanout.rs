@@ -1,7 +1,8 @@
-//! One message's way to its receivers: the hot path of the node.
+//! Delivers one message to its receivers: the hot path of the node.
 //!
-//! Owns the choice of who gets a copy and in which form. It only marks what is to follow (subscriptions that
-//! reached their number, receivers that are too slow): the sublist is borrowed while it runs.
+//! Owns the choice of the receivers and of the form of each copy. It only marks the work that the
+//! node does afterwards (subscriptions that reached their maximum, receivers that are too slow):
+//! the sublist is borrowed while it runs.
 
 use slab::Slab;
 use tidegate::Time;
@@ -19,11 +20,11 @@ use crate::nats::sublist::SubKey;
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) session: Session,
-    /// Listed as having something to write.
+    /// The node's list of connections with bytes to write contains it.
     pub(super) dirty: bool,
-    /// Publishers that paused for it.
+    /// Publishers that paused for this connection.
     pub(super) waiters: Vec<usize>,
-    /// Why it is closing, if it is.
+    /// The reason for its end, while it closes.
     pub(super) reason: CloseReason,
 }
 
@@ -45,40 +46,40 @@ pub(super) struct Subscription {
     pub(super) sid: Box<[u8]>,
     pub(super) pattern: Box<[u8]>,
     pub(super) queue: Option<Box<[u8]>>,
-    /// A client's: the id peers know it by, with all others of its pattern and queue group. A peer's own id
-    /// is its `sid`.
+    /// Of a client: the id by which peers know this subscription, and all others with the same
+    /// pattern and queue group. The peer's own id for its subscription is its `sid`.
     pub(super) interest: InterestId,
-    /// A peer's: how many listen there.
+    /// Of a peer: the number of members that listen there.
     pub(super) members: u32,
-    /// Part of what it matches is denied.
+    /// Permissions deny part of the subjects that the pattern matches.
     pub(super) filtered: bool,
     pub(super) delivered: u64,
-    /// Messages in total after which it ends; 0: never.
+    /// The number of messages after which the subscription ends; 0: never.
     pub(super) max: u64,
 }
 
-/// One message on its way.
+/// One message during its delivery.
 pub(super) struct Fanout<'a, 'm> {
     pub(super) now: Time,
     pub(super) from: usize,
     pub(super) echo: bool,
-    /// The subject subscriptions are matched by: that of the message, but for what a consumer delivers.
+    /// The subject that subscriptions are matched with: the message's own, except in deliveries of consumers.
     pub(super) to: &'a [u8],
     pub(super) message: &'a Publish<'m>,
     pub(super) max_pending: usize,
     pub(super) stall_bytes: usize,
     pub(super) whole: &'a Delivery,
-    /// Without headers: prepared when the first receiver needs it.
+    /// The form without headers, prepared for the first receiver that needs it.
     pub(super) bare: &'a mut Delivery,
     pub(super) bare_ready: bool,
     pub(super) entries: &'a mut Slab<Entry>,
     pub(super) subs: &'a mut Slab<Subscription>,
     pub(super) peers: Option<&'a mut Peers>,
-    /// As a peer sent it, if one did.
+    /// The frame of the peer that sent the message, if a peer did.
     pub(super) came: Option<&'a Routed<'m>>,
-    /// The publisher wants to know if nobody is there, and no stream is.
+    /// The publisher wants to know if there are no responders, and no stream takes the message.
     pub(super) asks: bool,
-    /// The publisher wants to know if nobody is there.
+    /// The publisher wants to know if there are no responders.
     pub(super) wants: bool,
     pub(super) pool: &'a mut Pool,
     pub(super) dirty: &'a mut Vec<usize>,
@@ -86,14 +87,14 @@ pub(super) struct Fanout<'a, 'm> {
     pub(super) slow: &'a mut Vec<usize>,
     /// Copies made.
     pub(super) copies: u64,
-    /// What waits for the fullest receiver, with this message.
+    /// The backlog of the fullest receiver, with this message, in bytes.
     pub(super) pending_bytes: usize,
-    /// A receiver that has much to read still.
+    /// A receiver with a large backlog.
     pub(super) behind: Option<usize>,
 }
 
 impl Fanout<'_, '_> {
-    /// A copy for this subscription, if it may have one.
+    /// Delivers a copy to this subscription, if it may have one.
     #[inline]
     pub(super) fn deliver(&mut self, key: SubKey) -> bool {
         let sub = &mut self.subs[key as usize];
@@ -151,8 +152,8 @@ impl Fanout<'_, '_> {
         true
     }
 
-    /// The peer is to get the message for its subscription `key`. What came from a peer goes to another one
-    /// only for a queue group.
+    /// Chooses the peer in this slot for its subscription `key`. A message from one peer goes to
+    /// another only for a queue group.
     pub(super) fn choose(&mut self, slot: usize, key: SubKey, grouped: bool) -> bool {
         let may = self
             .came
@@ -170,7 +171,7 @@ impl Fanout<'_, '_> {
         true
     }
 
-    /// Sends the message to the peers that were chosen: how many.
+    /// Sends the message to the chosen peers and returns their number.
     pub(super) fn send_to_peers(&mut self) -> u64 {
         let (asks, wants) = (self.asks && self.copies == 0, self.wants);
         let Some(peers) = &mut self.peers else {

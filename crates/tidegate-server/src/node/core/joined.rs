@@ -1,6 +1,6 @@
-//! Nodes joined without sockets, for tests: what waits in an outbox is what the next one is handed. They know
-//! each other by slots that are their places in a slice. Which of them there are, and what else happens to
-//! them, is the tests' affair.
+//! Nodes connected without sockets, for tests: the test hands the bytes in one node's outbox to the
+//! next node. The slot by which nodes know each other is the place in a slice. The tests choose the
+//! nodes and all other events.
 
 use tidegate::Time;
 use tidegate::controller::Load;
@@ -10,7 +10,7 @@ use crate::cluster::wire::{FRAME_BYTES_MAX, Frame, Read, Routed, read};
 
 pub(in crate::node) const ANY: Load = Load::new(u64::MAX, u64::MAX);
 
-/// All of them hear of each other.
+/// Opens the channels from every node to every other.
 pub(in crate::node) fn join(nodes: &mut [Node]) {
     for i in 0..nodes.len() {
         let others = (0..nodes.len()).filter(|j| *j != i);
@@ -18,8 +18,8 @@ pub(in crate::node) fn join(nodes: &mut [Node]) {
     }
 }
 
-/// Hands on what waits for peers until nothing does, but between those that are `slow`. Messages that do not
-/// arrive are lost.
+/// Hands over all bytes that wait for peers until no outbox holds any, except between the pairs of
+/// nodes that are `slow`. Messages for which `arrives` returns false are lost.
 pub(in crate::node) fn pump(
     nodes: &mut [Node],
     now: Time,
@@ -39,7 +39,7 @@ pub(in crate::node) fn pump(
     }
 }
 
-/// Hands one node all that waits for it at another.
+/// Hands one node all bytes that wait for it at another.
 pub(in crate::node) fn hand_over(
     nodes: &mut [Node],
     now: Time,
@@ -71,7 +71,7 @@ pub(in crate::node) fn hand_over(
     }
 }
 
-/// A client that connects; its key.
+/// Connects a client and returns its key.
 pub(in crate::node) fn client(node: &mut Node, now: Time) -> usize {
     let key = node.handle_accepted(now, ([127, 0, 0, 1], 1).into(), false, false);
     let connect = "CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\n";
@@ -79,14 +79,14 @@ pub(in crate::node) fn client(node: &mut Node, now: Time) -> usize {
     key
 }
 
-/// A client says something.
+/// Handles text that a client sends.
 pub(in crate::node) fn say(node: &mut Node, now: Time, key: usize, text: &str) {
     let received = node.handle_received(now, key, text.as_bytes(), ANY);
     assert_eq!(received.used, text.len(), "{text}");
     node.check_invariants();
 }
 
-/// What a client was sent since it was asked last.
+/// Returns the text that a client received since the last call.
 pub(in crate::node) fn heard(node: &mut Node, now: Time, key: usize) -> String {
     while node.poll_dirty().is_some() {}
     let bytes = node.outbox(key).to_vec();

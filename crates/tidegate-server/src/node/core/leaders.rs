@@ -1,7 +1,7 @@
-//! What leaders of groups say to each other, and how it is known who leads and who serves.
+//! Messages between the leaders of groups, and the lookup of leaders and of servers of streams.
 //!
-//! Messages at `$TG.>` go from node to node only: no client's reaches a leader, none is given to a client,
-//! and no client that listens there is taken for a leader.
+//! Messages at `$TG.>` go only from node to node: no client's message reaches a leader, no client
+//! receives one, and the node does not take a client subscribed there for a leader.
 
 use tidegate::Time;
 
@@ -14,28 +14,28 @@ use crate::node::jetstream::told::{
 };
 
 impl Node {
-    /// Returns whether this subject is the leaders' own.
+    /// Returns whether only leaders may use this subject.
     pub(super) fn is_leaders_own(&self, subject: &[u8]) -> bool {
         subject.starts_with(PREFIX) && self.peers.is_some()
     }
 
-    /// Whether somebody is known to lead the group, here or elsewhere.
+    /// Returns whether the node knows a leader of the group, here or elsewhere.
     pub(in crate::node) fn is_led(&mut self, group: u32) -> bool {
         self.serving(group).is_some() || self.is_led_by_peer(group)
     }
 
-    /// Whether another node is known to lead the group.
+    /// Returns whether the node knows a peer that leads the group.
     pub(in crate::node) fn is_led_by_peer(&mut self, group: u32) -> bool {
         self.leader_of(group).is_some()
     }
 
-    /// A peer that is known to lead the group.
+    /// The slot of a peer known to lead the group.
     pub(super) fn leader_of(&mut self, group: u32) -> Option<usize> {
         let subject = subject_of_group(group);
         self.peers_at(subject.as_bytes()).last().copied()
     }
 
-    /// A peer that is known to serve the stream of this name.
+    /// The slot of a peer known to serve the stream of this name.
     pub(in crate::node) fn server_of(&mut self, name: &str) -> Option<usize> {
         self.name.clear();
         self.name.extend_from_slice(STREAM.as_bytes());
@@ -46,13 +46,12 @@ impl Node {
         exact.find_map(|sub| peers::slot_of(sub.conn))
     }
 
-    /// Whether there is one.
+    /// Returns whether a peer is known to serve the stream.
     pub(in crate::node) fn is_served(&mut self, name: &str) -> bool {
         self.server_of(name).is_some()
     }
 
-    /// This node, whose id this is, has no room for messages, or has some again: the others are told, if that
-    /// is news.
+    /// Announces that this node, with this id, has no room for messages, or withdraws that; only on a change.
     pub(in crate::node) fn announce_full(&mut self, id: u64, full: bool) {
         let full = full.then_some(id);
         if std::mem::replace(&mut self.full, full) == full {
@@ -65,17 +64,17 @@ impl Node {
         }
     }
 
-    /// Whether this node has no room for messages.
+    /// Returns whether this node has no room for messages.
     pub(in crate::node) const fn has_no_room(&self) -> bool {
         self.full.is_some()
     }
 
-    /// Whether a node, perhaps this one, is known to have no room for messages.
+    /// Returns whether a node, perhaps this one, is known to have no room for messages.
     pub(in crate::node) fn is_full(&mut self, id: u64) -> bool {
         self.full == Some(id) || !self.peers_at(subject_of_full(id).as_bytes()).is_empty()
     }
 
-    /// Says something to whoever leads the group; whether somebody is known to.
+    /// Sends a message to the leader of the group. Returns whether a leader is known.
     pub(in crate::node) fn tell_group(
         &mut self,
         now: Time,
@@ -92,8 +91,7 @@ impl Node {
         let subject = subject_of_group(group);
         let mut to = self.peers_at(subject.as_bytes());
         if reply.is_some() {
-            // Whoever waits there is answered once, even while one that leads no more is not known for that
-            // yet.
+            // Only one node answers a request, even while this node still takes a former leader for one.
             to.drain(..to.len().saturating_sub(1));
         }
         let (Some(peers), Some(payload)) = (&mut self.peers, told.encode()) else {
@@ -121,7 +119,7 @@ impl Node {
         peers.send(routed, false) > 0
     }
 
-    /// Another node's leader said something.
+    /// Handles a message from the leader at another node.
     pub(super) fn handle_told(&mut self, now: Time, message: &Publish<'_>) {
         let at = group_at(message.subject).and_then(|group| self.slot_of_group(group));
         let (Some(at), Some(told)) = (at, Told::decode(message.payload)) else {
@@ -132,7 +130,7 @@ impl Node {
         });
     }
 
-    /// The slot in which the stream with this number in the directory is open.
+    /// The slot that has the stream with this number in the directory open.
     pub(in crate::node) fn slot_open(&self, stream: u32) -> Option<usize> {
         (1..self.streams_len()).find(|at| self.streams(*at).is_some_and(|s| s.is_open(stream)))
     }
@@ -145,7 +143,7 @@ impl Node {
             .then_some(at)
     }
 
-    /// The peers that listen at just this subject.
+    /// The slots of the peers that subscribe to exactly this subject.
     fn peers_at(&mut self, subject: &[u8]) -> Vec<usize> {
         let found = self.sublist.matches(subject);
         let subs = found.plain.iter().map(|key| &self.subs[*key as usize]);

@@ -1,10 +1,10 @@
 //! Passwords that wait to be checked against hashes.
 //!
-//! A check takes some tenths of a second on purpose, and none but the client's credentials precede it. So
-//! addresses take turns: wrong passwords of one address delay a user at another address by one check, however
-//! many they are. Of one address the newest goes first: where more arrive than can be checked, the oldest
-//! would be checked just before its time is over, and all in vain. A connection that is over takes its
-//! password along. Both bounds hold by letting the oldest go.
+//! A check takes some tenths of a second on purpose, and the client has shown nothing but its
+//! credentials before it. So addresses take turns: wrong passwords from one address delay a user at
+//! another address by one check, however many they are. Within an address the newest goes first: if more
+//! arrive than the thread can check, it would check the oldest just before the client's timeout, and all
+//! in vain. A connection that ends takes its password along. To keep both bounds, the oldest goes.
 
 use core::net::IpAddr;
 use std::collections::BTreeMap;
@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use super::Verify;
 use crate::node::fair::{FairQueue, Source, Ticket};
 
-/// Passwords that wait at most.
+/// The most passwords that wait.
 const WAITING_MAX: usize = 1024;
-/// Of one address.
+/// The most of one address.
 const WAITING_OF_SOURCE_MAX: usize = 64;
 
 /// See the [module](self).
@@ -26,8 +26,8 @@ pub(super) struct Passwords {
 }
 
 impl Passwords {
-    /// A connection from this address waits for a check. Returns the check that makes room for it, if there
-    /// is one.
+    /// Adds the check for a connection from this address. Returns the check that had to make room
+    /// for it, if any.
     pub(super) fn push(&mut self, from: IpAddr, verify: Verify) -> Option<Verify> {
         let source = Source::from(from);
         let crowded = if self.waiting.len_of(source) >= WAITING_OF_SOURCE_MAX {
@@ -47,14 +47,14 @@ impl Passwords {
         displaced
     }
 
-    /// The connection is over.
+    /// Drops the password of a connection that ended.
     pub(super) fn remove(&mut self, cid: u64) {
         if let Some(ticket) = self.tickets.remove(&cid) {
             self.waiting.remove(ticket);
         }
     }
 
-    /// The next one to check.
+    /// Returns the next password to check.
     pub(super) fn pop(&mut self) -> Option<Verify> {
         let next = self.waiting.pop_newest()?;
         self.tickets.remove(&next.cid);
@@ -102,7 +102,7 @@ mod tests {
             let displaced = passwords.push(address(cid), verify(cid));
             assert!(displaced.is_none());
         }
-        // All are full: the address with the most makes room.
+        // The queue is full: the address with the most passwords makes room.
         let displaced = passwords.push(address(2000), verify(2000));
         assert_eq!(displaced.map(|v| v.cid), Some(36));
         passwords.check_invariants();
@@ -116,8 +116,8 @@ mod tests {
     }
 
     proptest! {
-        /// A check is handed out once, unless its connection was over or had to make room; of one address the
-        /// newest is.
+        /// The queue hands out each check once, unless its connection ended or had to make room;
+        /// within an address the newest first.
         #[test]
         fn checks_are_those_of_connections_that_wait(acts in prop::collection::vec(prop_oneof![
             5 => (0..3_u64).prop_map(Act::Push),

@@ -1,15 +1,16 @@
-//! The other nodes of the cluster as the node sees them: what their clients want to hear, and what waits for
-//! each of them.
+//! The other nodes of the cluster as the node sees them: the subscriptions of their clients, and
+//! the bytes that wait for each of them.
 //!
-//! A peer's patterns stand in the sublist beside the clients' own; a message goes to a peer once, with the
-//! word of whom it is for, and is passed on from there only if whom it was chosen for has gone
-//! (`queue_groups`). What a peer wants is known from the channel it opened ([`Node::handle_interest`]) and
-//! forgotten with it; what it is told goes by the channel opened from here, and waits in an outbox of its
-//! own.
+//! The patterns of a peer stand in the sublist beside those of the clients. The node sends a
+//! message to a peer once, with the names of its receivers there. The peer passes it on only if the
+//! queue group that it was chosen for has no members there any more (`queue_groups`). A peer
+//! announces its subscriptions by the channel that it opened ([`Node::handle_interest`]); the node
+//! forgets them together with that channel. The node's own frames go by the channel that it opened
+//! itself, and wait in an outbox for each peer.
 //!
-//! Polling, as for connections: after any `handle_*` write what [`Node::poll_dirty_peer`] names and say
-//! [`Node::handle_peer_written`], read again from those [`Node::poll_resumed_peer`] names, and close the
-//! channels of those [`Node::poll_cut_off`] names.
+//! Polling, as for connections: after any `handle_*` the driver writes the outboxes of the peers that
+//! [`Node::poll_dirty_peer`] names and calls [`Node::handle_peer_written`], reads again from those that
+//! [`Node::poll_resumed_peer`] names, and closes the channels of those that [`Node::poll_cut_off`] names.
 
 use std::time::Duration;
 
@@ -27,24 +28,24 @@ use crate::nats::outbox::Outbox;
 use crate::nats::session::Traffic;
 use crate::nats::sublist::SubKey;
 
-/// What a peer may want to hear: beyond it something is wrong there.
+/// The most subscriptions of one peer: a peer with more is faulty.
 const INTERESTS_MAX: usize = 1 << 22;
-/// How long a peer is not read at most because one of its messages is for a receiver that is behind: shorter
-/// than a publisher, since it speaks for many.
+/// The longest pause in reading from a peer while one of its messages is for a receiver that is
+/// behind. Shorter than a client's, since a peer carries the messages of many publishers.
 pub(super) const PEER_STALL: Duration = Duration::from_millis(1);
-/// How long a publisher pauses at most for a peer that is behind but takes what it is sent: many publish
-/// through one channel, and the stream behind it may be as slow as a disk. What would overflow the channel
-/// would be lost; what waits with clients is not.
+/// The longest pause of a publisher for a peer that is behind but still takes bytes. Many clients
+/// publish through one channel, and the stream behind it may be as slow as a disk. Messages that
+/// overflow the channel are lost; messages that wait with clients are not.
 pub(super) const TAKING_STALL: Duration = Duration::from_secs(1);
-/// A peer that took nothing for so long is not waited for: as long as one is taken to be there that is not
-/// heard of.
+/// A peer that took nothing for so long delays no publisher. As long as the cluster counts a silent
+/// node as present.
 const TAKING: Duration = Duration::from_secs(2);
-/// By how much more than to another may wait for a peer that takes what it is sent: each publisher has one
-/// message on the way before it pauses.
+/// How many times more may wait for a peer that keeps taking bytes than for another one: each
+/// publisher has one message on the way before it pauses.
 const TAKING_FACTOR: usize = 4;
-/// Publishers that go on at once when a peer has taken enough: all of them would be too much again.
+/// The most publishers that resume at once after a peer took enough: all of them would overfill it again.
 const RESUMED_AT_ONCE: usize = 64;
-/// The keys of peers, above all of connections.
+/// The first key of a peer; the keys of connections are smaller.
 const KEY_MIN: usize = usize::MAX / 2;
 
 /// The slot of the peer with this key, if it is a peer's.
@@ -61,7 +62,7 @@ pub(super) const fn key_of(slot: usize) -> usize {
     KEY_MIN + slot
 }
 
-/// A peer wants to hear more than anybody can.
+/// A peer announced more subscriptions than the node accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it has more than {INTERESTS_MAX} different subscriptions")]
 pub struct TooMuchInterest;
@@ -71,37 +72,37 @@ pub struct TooMuchInterest;
 pub(super) struct Peers {
     /// By slot.
     slots: Vec<Towards>,
-    /// What peers are told that this node wants.
+    /// The subscriptions here, as announced to the peers.
     pub(super) wanted: Wanted,
     envelope: Envelope,
-    /// Of the message on its way: who gets it for those who listen there themselves, and for members of queue
-    /// groups.
+    /// The slots, as bits, that get the current message: for plain subscribers, and for members of
+    /// queue groups.
     plain: u32,
     grouped: u32,
     dirty: Vec<usize>,
     cut_off: Vec<usize>,
     resumed: Vec<usize>,
-    /// Where clients connect: here, and to the peers.
+    /// The URLs at which clients connect: to this node, and to the peers.
     pub(super) own_urls: Vec<String>,
     pub(super) urls: Vec<String>,
 }
 
-/// What concerns one peer.
+/// The state towards one peer.
 #[derive(Debug, Default)]
 struct Towards {
-    /// There is a channel to it.
+    /// An open channel leads to the peer.
     reachable: bool,
     out: Outbox,
     dirty: bool,
-    /// Publishers that paused for it, the first first.
+    /// Publishers that paused for it, the earliest first.
     waiters: Vec<usize>,
-    /// When it took something last.
+    /// The time at which it last took bytes.
     taken_at: Option<Time>,
     /// Its subscriptions by the ids it gave them.
     heard: HashMap<InterestId, SubKey, RandomState>,
-    /// Until when it is not read.
+    /// The end of the pause in reading from it.
     paused: Option<Time>,
-    /// Of the message on its way: the queue groups it is to serve.
+    /// The queue groups that it serves for the current message.
     groups: Vec<u8>,
     traffic: Traffic,
 }
@@ -112,20 +113,20 @@ impl Towards {
     }
 }
 
-/// A peer, for monitoring.
+/// A snapshot of one peer, for monitoring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerView {
     /// Messages from and to it.
     pub traffic: Traffic,
     /// Bytes that wait for it.
     pub pending_bytes: usize,
-    /// What it wants to hear.
+    /// The number of its subscriptions.
     pub interests: usize,
 }
 
 impl Peers {
-    /// The peer in this slot is to get the message on its way, for one of its queue groups or for those who
-    /// listen themselves. What waits for it then; `None` if it cannot be told anything.
+    /// Chooses the peer in this slot as a receiver of the current message: for one of its queue groups,
+    /// or for its plain subscribers. Returns the peer's backlog in bytes; `None` without a channel to it.
     pub(super) fn choose(
         &mut self,
         now: Time,
@@ -155,9 +156,9 @@ impl Peers {
         Some(pending)
     }
 
-    /// Sends the message on its way to those who were chosen: how many. Whoever asks is told by the receiver
-    /// only if that is the one member of a queue group that was chosen, or was handed it; and if its
-    /// publisher `wants` to know, of a stream that is frozen there.
+    /// Sends the current message to the chosen peers and returns their number. A requester learns from a
+    /// receiver that there are no responders only if that receiver is the one chosen for a queue group,
+    /// or was handed the message; and, if its publisher `wants` to know, that a stream is frozen there.
     pub(super) fn send(&mut self, mut message: Routed<'_>, wants: bool) -> u64 {
         let plain = std::mem::take(&mut self.plain);
         let mut left = plain | std::mem::take(&mut self.grouped);
@@ -191,7 +192,7 @@ impl Peers {
         copies
     }
 
-    /// Tells everybody who can be told.
+    /// Sends a frame to every peer that has a channel.
     fn tell(&mut self, frame: &Frame<'_>, max: usize) {
         for slot in 0..self.slots.len() {
             let to = &mut self.slots[slot];
@@ -213,8 +214,7 @@ impl Peers {
         }
     }
 
-    /// Tells everybody of how many members queue groups are by now, where that has changed: the last number
-    /// of many.
+    /// Sends the peers the new numbers of members of queue groups, only the latest of many changes.
     fn tell_members(&mut self, max: usize) {
         if !self.wanted.is_changed() {
             return;
@@ -226,7 +226,7 @@ impl Peers {
         self.wanted = wanted;
     }
 
-    /// What waits for the peer, if it can be told anything.
+    /// Returns the peer's backlog in bytes, if a channel to it is open.
     pub(super) fn pending(&self, slot: usize) -> Option<usize> {
         let to = &self.slots[slot];
         to.reachable.then(|| to.out.len())
@@ -237,29 +237,29 @@ impl Peers {
         &mut self.slots[slot].waiters
     }
 
-    /// Returns whether the peer takes what it is sent.
+    /// Returns whether the peer keeps taking bytes.
     pub(super) fn takes(&self, now: Time, slot: usize) -> bool {
         self.slots[slot].takes(now)
     }
 
-    /// Does not read it until then.
+    /// Stops reading from the peer until that time.
     pub(super) fn pause(&mut self, slot: usize, until: Time) {
         self.slots[slot].paused = Some(until);
     }
 
-    /// Reads it again.
+    /// Resumes reading from the peer.
     pub(super) fn resume(&mut self, slot: usize) {
         if self.slots[slot].paused.take().is_some() {
             self.resumed.push(slot);
         }
     }
 
-    /// When the next is to be read again.
+    /// The end of the earliest pause of a peer.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.slots.iter().filter_map(|to| to.paused).min()
     }
 
-    /// Reads those again whose pause is over.
+    /// Resumes reading from the peers with a pause that is over.
     pub(super) fn handle_timeouts(&mut self, now: Time) {
         for slot in 0..self.slots.len() {
             if self.slots[slot].paused.is_some_and(|at| at <= now) {
@@ -268,21 +268,21 @@ impl Peers {
         }
     }
 
-    /// A subscription of the peer's is out of the sublist.
+    /// A subscription of the peer left the sublist.
     pub(super) fn forget(&mut self, slot: usize, id: &[u8]) {
         if let Some(id) = id.first_chunk() {
             self.slots[slot].heard.remove(&u64::from_le_bytes(*id));
         }
     }
 
-    /// Subscriptions of all peers.
+    /// The number of subscriptions of all peers.
     pub(super) fn interests(&self) -> usize {
         self.slots.iter().map(|to| to.heard.len()).sum()
     }
 }
 
 impl Node {
-    /// From now on there may be peers. `own_urls` is where clients connect to this node.
+    /// Allows peers from now on. `own_urls` is where clients connect to this node.
     pub fn join_cluster(&mut self, own_urls: Vec<String>) {
         let mut peers = Peers::default();
         peers.slots.resize_with(PEERS_MAX, Towards::default);
@@ -291,7 +291,7 @@ impl Node {
         self.tell_urls();
     }
 
-    /// The peer can be told something from now on: it hears at once what is wanted here.
+    /// A channel to the peer opened: announces the subscriptions here at once.
     pub fn handle_peer_up(&mut self, slot: usize) {
         let Some(peers) = &mut self.peers else { return };
         let to = &mut peers.slots[slot];
@@ -303,7 +303,7 @@ impl Node {
         peers.touch(slot);
     }
 
-    /// It cannot be told anything any more: what waits for it is lost.
+    /// The channel to the peer closed: its backlog is lost.
     pub fn handle_peer_down(&mut self, slot: usize) {
         let Some(peers) = &mut self.peers else { return };
         let to = &mut peers.slots[slot];
@@ -315,7 +315,7 @@ impl Node {
         }
     }
 
-    /// Appends a frame for a peer that is neither a message nor about subscriptions.
+    /// Appends a frame for a peer that neither carries a message nor announces a subscription.
     pub fn tell_peer(&mut self, slot: usize, frame: &Frame<'_>) {
         if let Some(peers) = &mut self.peers
             && peers.slots[slot].reachable
@@ -325,10 +325,10 @@ impl Node {
         }
     }
 
-    /// Somebody listens there, at the peer.
+    /// Adds a subscription that the peer announces.
     ///
     /// # Errors
-    /// More than can be: its channel is to be closed.
+    /// The peer has more subscriptions than allowed: the driver closes its channel.
     pub fn handle_interest(&mut self, slot: usize, told: &Told<'_>) -> Result<(), TooMuchInterest> {
         let (id, pattern, queue) = (told.id, told.pattern, told.queue);
         let Some(peers) = &mut self.peers else {
@@ -359,7 +359,7 @@ impl Node {
         Ok(())
     }
 
-    /// So many listen there by now.
+    /// Updates the number of members of a queue group at the peer.
     pub fn handle_interest_members(&mut self, slot: usize, id: InterestId, members: u32) {
         let heard = self.peers.as_ref().map(|p| &p.slots[slot].heard);
         if let Some(sub) = heard.and_then(|heard| heard.get(&id)).copied() {
@@ -367,7 +367,7 @@ impl Node {
         }
     }
 
-    /// Nobody listens there any more.
+    /// Removes a subscription of the peer.
     pub fn handle_interest_end(&mut self, slot: usize, id: InterestId) {
         let heard = self.peers.as_ref().map(|p| &p.slots[slot].heard);
         if let Some(sub) = heard.and_then(|heard| heard.get(&id)).copied() {
@@ -375,7 +375,7 @@ impl Node {
         }
     }
 
-    /// The peer is not heard any more: nothing is known of what it wants.
+    /// The peer's channel closed: the node forgets its subscriptions.
     pub fn handle_peer_lost(&mut self, slot: usize) {
         let Some(peers) = &mut self.peers else { return };
         peers.slots[slot].paused = None;
@@ -385,8 +385,8 @@ impl Node {
         }
     }
 
-    /// A message from the peer, for clients and streams here. Whether enough is gathered: write, then hand in
-    /// more.
+    /// Delivers a message from the peer to clients and streams here. Returns whether enough is
+    /// gathered: the driver writes, then hands in more.
     pub fn handle_routed(
         &mut self,
         now: Time,
@@ -413,7 +413,7 @@ impl Node {
         if heard.is_none() && message.asks && !message.plain {
             self.tell_nobody_is_there(now, &message.message);
         }
-        // What a consumer delivers shows its message's subject, but was not published there.
+        // A consumer's delivery carries the subject of its message, but was not published there.
         let published = message.plain && message.to.is_none();
         if published
             && self.is_published(message.message.subject)
@@ -421,21 +421,21 @@ impl Node {
             && message.asks
             && self.has_frozen(message.message.subject)
         {
-            // It was on its way when the stream was frozen. Nobody else can have it yet: the publisher need
-            // not wait to know.
+            // The message was on its way while the stream was frozen. No other node has it yet, so
+            // the publisher can learn that now.
             self.tell_nobody_is_there(now, &message.message);
         }
         self.has_gathered(limit)
     }
 
-    /// Returns whether anything may be read from the peer.
+    /// Returns whether the driver may read from the peer.
     #[must_use]
     pub fn reads_peer(&self, slot: usize) -> bool {
         let peers = self.peers.as_ref();
         peers.is_none_or(|p| p.slots[slot].paused.is_none())
     }
 
-    /// The next peer that has something to be written; `handle_peer_written` must follow.
+    /// Returns the next peer with bytes to write; `handle_peer_written` must follow.
     pub fn poll_dirty_peer(&mut self) -> Option<usize> {
         let peers = self.peers.as_mut()?;
         peers.tell_members(self.settings.max_pending);
@@ -444,13 +444,13 @@ impl Node {
         Some(slot)
     }
 
-    /// What waits for the peer.
+    /// The bytes that wait for the peer.
     #[must_use]
     pub fn peer_outbox(&self, slot: usize) -> Option<&Outbox> {
         self.peers.as_ref().map(|p| &p.slots[slot].out)
     }
 
-    /// The channel to it took `len` bytes.
+    /// The channel to the peer took `len` bytes.
     pub fn handle_peer_written(&mut self, now: Time, slot: usize, len: usize) {
         let Some(peers) = &mut self.peers else { return };
         let to = &mut peers.slots[slot];
@@ -459,7 +459,7 @@ impl Node {
         }
         to.out.take(len, &mut self.pool);
         if to.out.len() <= stall_bytes(&self.settings) / 2 && !to.waiters.is_empty() {
-            // More of them when it has taken more; after that nobody would say so.
+            // The rest resume after the peer takes more. An empty outbox resumes all: no later write would.
             let go_on = match to.out.is_empty() {
                 true => to.waiters.len(),
                 false => to.waiters.len().min(RESUMED_AT_ONCE),
@@ -471,33 +471,33 @@ impl Node {
         }
     }
 
-    /// The next peer that may be read again: what was received and not used comes first.
+    /// Returns the next peer that may be read from again. Bytes received earlier and not used come first.
     pub fn poll_resumed_peer(&mut self) -> Option<usize> {
         self.peers.as_mut()?.resumed.pop()
     }
 
-    /// The next peer that has more waiting than may wait: the channel to it is to be closed.
+    /// Returns the next peer with a backlog over the bound: the driver closes the channel to it.
     pub fn poll_cut_off(&mut self) -> Option<usize> {
         self.peers.as_mut()?.cut_off.pop()
     }
 
-    /// This node wants what matches these patterns, as if somebody here listened: messages published
-    /// elsewhere come here and reach the streams. Each is counted: what is announced twice is to be withdrawn
-    /// twice.
+    /// Announces these patterns as subscriptions of this node: peers then send messages published
+    /// with them here, and the streams take them. The node counts each: a pattern announced twice
+    /// must be withdrawn twice.
     pub fn announce<'a>(&mut self, patterns: impl IntoIterator<Item = &'a [u8]>) {
         for pattern in patterns {
             self.want(pattern, None);
         }
     }
 
-    /// It wants them no more.
+    /// Withdraws patterns that [`Node::announce`] announced.
     pub fn withdraw<'a>(&mut self, patterns: impl IntoIterator<Item = &'a [u8]>) {
         for pattern in patterns {
             self.unwant(pattern, None);
         }
     }
 
-    /// Clients of peers connect there: clients here are told.
+    /// Sets the URLs at which clients reach the peers, and informs the clients here.
     pub fn set_peer_urls(&mut self, urls: Vec<String>) {
         if let Some(peers) = &mut self.peers
             && peers.urls != urls
@@ -509,12 +509,12 @@ impl Node {
         }
     }
 
-    /// Where else clients may connect; whether that is new.
+    /// Updates the URLs that INFO offers. Returns whether they changed.
     pub(super) fn tell_urls(&mut self) -> bool {
         let Some(peers) = &self.peers else {
             return false;
         };
-        // Whoever is told to go is told where else to go.
+        // INFO in lame duck mode names only the other nodes.
         let own = peers.own_urls.iter().filter(|_| !self.info.ldm);
         let mut urls: Vec<String> = own.chain(&peers.urls).cloned().collect();
         urls.dedup();
@@ -523,7 +523,7 @@ impl Node {
         new
     }
 
-    /// What there is to say of the peer in this slot.
+    /// A snapshot of the peer in this slot.
     #[must_use]
     pub fn peer_view(&self, slot: usize) -> PeerView {
         let to = self.peers.as_ref().map(|p| &p.slots[slot]);
@@ -534,7 +534,7 @@ impl Node {
         })
     }
 
-    /// Somebody here listens: the id it goes by among peers, 0 without any.
+    /// Counts a subscription here and announces a new one. Returns its id among peers, 0 without peers.
     pub(super) fn want(&mut self, pattern: &[u8], queue: Option<&[u8]>) -> InterestId {
         let Some(peers) = &mut self.peers else {
             return 0;
@@ -552,7 +552,7 @@ impl Node {
         id
     }
 
-    /// One of those who listened does no more.
+    /// Removes one such subscription, and ends the announcement with the last one.
     pub(super) fn unwant(&mut self, pattern: &[u8], queue: Option<&[u8]>) {
         if let Some(peers) = &mut self.peers
             && let Some(id) = peers.wanted.remove(pattern, queue)

@@ -1,9 +1,11 @@
-//! Which member of a queue group gets a message: any of the cluster's, each as likely as the others.
+//! The choice of the queue group's member that gets a message: any member in the cluster, each with
+//! the same probability.
 //!
-//! Where a message is published the choice is among the members here and the nodes that have some, by their
-//! numbers. The node that was chosen gives it to one of its own. If they have all gone meanwhile, or none may
-//! have it, it passes the message on by what it knows, which is newer; and if nobody is left and the
-//! publisher asked for it, it says so in that node's place.
+//! The publisher's node chooses among its own members and the nodes that have members, weighted by
+//! their numbers. The chosen node delivers to one of its own members. If these have all gone
+//! meanwhile, or none may have the message, that node passes the message on by its own, newer
+//! knowledge. If no member is left and the publisher asked for it, that node sends the status `no
+//! responders` in place of the publisher's node.
 
 use tidegate::Time;
 
@@ -14,11 +16,12 @@ use crate::cluster::wire::ids;
 use crate::nats::parse::Publish;
 use crate::nats::sublist::{Matches, Members, SubKey};
 
-/// So many nodes pass a message on at most, each because the members it was sent for had just gone.
+/// The most nodes that pass a message on, each because the members it was sent for had just gone.
 pub(super) const PASSED_MAX: u8 = 8;
 
 impl Fanout<'_, '_> {
-    /// A copy for one member of each queue group; of what came from a peer, of those it names.
+    /// Delivers a copy to one member of each queue group; of a peer's message, only of the groups
+    /// that it names.
     pub(super) fn deliver_to_groups(&mut self, matches: &Matches, random: &mut u64) -> bool {
         let mut delivered = false;
         let mut served = 0;
@@ -30,7 +33,7 @@ impl Fanout<'_, '_> {
         }
         let named = self.came.map_or(&[][..], |came| came.groups);
         if ids(named).count() > served {
-            // The members it was for were the last ones here.
+            // The named group had its last members here, and they are gone.
             for id in ids(named) {
                 let gone = matches.groups().find(|group| self.has_ended(id, group));
                 delivered |= gone.is_some_and(|group| self.deliver_to_one(&group, next(random)));
@@ -39,8 +42,8 @@ impl Fanout<'_, '_> {
         delivered
     }
 
-    /// A copy for one member: a random one, or the next that may have it. What came from a peer is for those
-    /// here, and is passed on only if none of them takes it.
+    /// Delivers a copy to one member: a random one, or the next that may have it. A peer's message
+    /// is for the members here; the node passes it on only if none of them takes it.
     fn deliver_to_one(&mut self, group: &Members<'_>, random: u64) -> bool {
         let random = random >> 16;
         let single = group.single.len() as u64;
@@ -60,8 +63,8 @@ impl Fanout<'_, '_> {
         self.choose_one(group.many, at - single) || here(self)
     }
 
-    /// One of these peers is to get it for its members: the one that has the member `at`, or the next that
-    /// can be told anything.
+    /// Sends the message to one of these peers for its members: to the peer that has the member
+    /// `at`, or to the next with an open channel.
     fn choose_one(&mut self, many: &[SubKey], mut at: u64) -> bool {
         let mut first = 0;
         for (i, sub) in many.iter().enumerate() {
@@ -84,15 +87,14 @@ impl Fanout<'_, '_> {
         self.subs[sub as usize].members.into()
     }
 
-    /// Returns whether the queue group is one that this node is to serve, as far as that is known by its
-    /// members here.
+    /// Returns whether the message is for this queue group at this node, as far as the members here show it.
     fn serves(&self, group: &Members<'_>) -> bool {
         let Some(came) = self.came else { return true };
         let mut here = group.single.iter().map(|sub| &self.subs[*sub as usize]);
         here.next().is_some_and(|sub| came.serves(sub.interest))
     }
 
-    /// Returns whether the queue group is the one that peers knew by this id, which has ended.
+    /// Returns whether the queue group is the ended one that peers knew by this id.
     fn has_ended(&self, id: u64, group: &Members<'_>) -> bool {
         let ended = self.peers.as_ref().and_then(|p| p.wanted.ended(id));
         let some = group.single.first().or_else(|| group.many.first());
@@ -104,16 +106,15 @@ impl Fanout<'_, '_> {
 }
 
 impl Node {
-    /// Returns whether the publisher wants to know if nobody is there.
+    /// Returns whether the publisher wants to know if there are no responders.
     pub(super) fn wants_to_know(&self, from: usize, message: &Publish<'_>) -> bool {
         let client = self.entries.get(from).filter(|_| message.reply.is_some());
         client.is_some_and(|entry| entry.session.options.no_responders)
     }
 
-    /// Returns whether a publisher who wants to know if nobody is there may have to be told by another node,
-    /// for a queue group.
+    /// Returns whether another node may have to send `no responders` to the publisher, for a queue group.
     pub(super) fn asks(&mut self, to: &[u8], message: &Publish<'_>) -> bool {
-        // Of what is asked of streams whoever is handed it tells that.
+        // For requests to streams, the node that was handed the request sends that status.
         if self.peers.is_none() || !self.is_published(to) {
             return false;
         }
@@ -122,7 +123,7 @@ impl Node {
             && !self.all_streams().any(|s| s.collects(message.subject))
     }
 
-    /// Tells a requester at another node that nobody is there, since where it asked somebody seemed to be.
+    /// Sends `no responders` to a requester at another node, which counted on a responder here.
     pub(super) fn tell_nobody_is_there(&mut self, now: Time, message: &Publish<'_>) {
         let Some(reply) = message.reply else { return };
         let headers = [

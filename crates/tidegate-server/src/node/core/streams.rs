@@ -1,9 +1,9 @@
-//! The node's streams: which of its messages they take, what they say through it, when they are due.
+//! The node's streams: which messages they take, which messages they publish, and when they are due.
 //!
-//! Owns only the joint. A node has the streams of several groups, each in a slot of its own: the first is the
-//! group of all nodes, which also keeps the directory of all streams; without a cluster there is no other.
-//! While streams speak they are out of the node, so whatever they say to a subject that a stream takes is
-//! kept until they are back, and goes in then.
+//! Owns only the joint. A node has the streams of several groups, each in a slot of its own. The first
+//! slot is the group of all nodes, which also keeps the directory of all streams; without a cluster it
+//! is the only one. [`Node::with_streams`] takes the streams out of the node while they publish. A
+//! message that they publish to a subject of a stream is kept until they are back, and goes in then.
 
 use bytes::Bytes;
 use tidegate::Time;
@@ -19,11 +19,11 @@ use crate::replica::{Committed, Proposed};
 use crate::store::Space;
 use crate::stream::{Effect, EntryError, Held};
 
-/// The subjects streams are asked, acknowledged and controlled by.
+/// The prefix of the subjects of the API, of acks and of flow control.
 pub(super) const JETSTREAM: &[u8] = b"$JS.";
 
 impl Node {
-    /// From now on there are these streams, too, in the next slot.
+    /// Adds these streams in the next slot.
     pub fn attach_streams(&mut self, streams: JetStream) {
         self.groups.push(streams.group());
         self.streams.push(Some(Box::new(streams)));
@@ -35,12 +35,12 @@ impl Node {
         self.streams.get(at)?.as_deref()
     }
 
-    /// The same, to say where messages lie.
+    /// The same, mutable: to note where messages lie.
     pub fn streams_mut(&mut self, at: usize) -> Option<&mut JetStream> {
         self.streams.get_mut(at)?.as_deref_mut()
     }
 
-    /// How many slots there are.
+    /// The number of slots.
     #[must_use]
     pub const fn streams_len(&self) -> usize {
         self.streams.len()
@@ -55,32 +55,32 @@ impl Node {
         self.streams.iter_mut().flatten().map(|s| &mut **s)
     }
 
-    /// Their counts together.
+    /// The sum of their counts.
     #[must_use]
     pub fn stream_stats(&self) -> StreamStats {
         let all = self.all_streams().map(JetStream::stats);
         all.fold(StreamStats::default(), StreamStats::and)
     }
 
-    /// It is `us` microseconds after the Unix epoch.
+    /// Sets the wall clock to `us` microseconds after the Unix epoch.
     pub fn set_wall_clock(&mut self, now: Time, us: u64) {
         self.all_streams_mut()
             .for_each(|s| s.set_wall_clock(now, us));
     }
 
-    /// Whether the disk has space for more messages.
+    /// Notes whether the disk has space for more messages.
     pub fn set_space(&mut self, space: Space) {
         self.all_streams_mut().for_each(|s| s.set_space(space));
     }
 
-    /// The next entry to propose to the group in slot `at`, and for how many callers;
-    /// [`Node::handle_proposed`] or [`Node::handle_refused`] must follow before it is asked again. The same
-    /// entry comes again if neither did.
+    /// Returns the next entry to propose to the group in slot `at`, and the number of its callers.
+    /// [`Node::handle_proposed`] or [`Node::handle_refused`] must follow before the next call.
+    /// Without either, the same entry comes again.
     pub fn poll_proposal(&mut self, at: usize, now: Time) -> Option<(Bytes, u64)> {
         self.streams_mut(at)?.poll_proposal(now)
     }
 
-    /// The entry was taken by the group in slot `at`, to be there; proposing it took so long.
+    /// The group in slot `at` took the entry, at the place `there`; proposing it took `cost_ns`.
     pub fn handle_proposed(&mut self, at: usize, now: Time, there: Proposed, cost_ns: u64) {
         if let Some(streams) = self.streams_mut(at) {
             streams.handle_proposed(now, there, cost_ns);
@@ -90,16 +90,16 @@ impl Node {
         }
     }
 
-    /// The entry was not taken, and is not going to be: whoever waits for it is told why.
+    /// The group refused the entry for good: its callers get the error.
     pub fn handle_refused(&mut self, at: usize, now: Time, error: &ApiError) {
         self.with_streams(at, |streams, node| streams.handle_refused(node, now, error));
     }
 
-    /// An entry of the group in slot `at` is committed: it is applied, and whoever waits for it is answered.
-    /// What changed is what the store must know.
+    /// Applies a committed entry of the group in slot `at`, and answers its callers. Returns the
+    /// changes for the store.
     ///
     /// # Errors
-    /// It holds what this version does not know: the node must not go on.
+    /// The entry holds data unknown to this version: the node must not go on.
     pub fn handle_committed(
         &mut self,
         at: usize,
@@ -113,8 +113,8 @@ impl Node {
         Ok(self.streams(at).map_or(&[], |s| s.effects()))
     }
 
-    /// What the streams in slot `at` have to do besides: consumers and reads are served as far as possible,
-    /// entries of streams in memory applied.
+    /// Does the remaining work of the streams in slot `at`: serves consumers and reads as far as
+    /// possible, and applies entries of streams in memory.
     ///
     /// # Errors
     /// As [`Node::handle_committed`].
@@ -132,7 +132,7 @@ impl Node {
         }
         if at > 0 {
             self.with_streams(at, |streams, node| streams.reconcile(node, now));
-            // Others know who serves a stream before whoever made it is answered.
+            // Peers learn which node serves a stream before the creator of the stream gets its answer.
             self.announce_streams();
         }
         if self.streams.len() > 1 {
@@ -142,56 +142,57 @@ impl Node {
         done.transpose().map(drop)
     }
 
-    /// Everything that was in the log of the group in slot `at` is applied, and this node decides there.
+    /// This node leads the group in slot `at`, and has applied every entry in its log.
     pub fn handle_leading(&mut self, at: usize, now: Time) {
         if let Some(streams) = self.streams_mut(at) {
             streams.handle_leading(now);
         }
     }
 
-    /// Another node decides there, or nobody does.
+    /// Another node leads the group in slot `at`, or none does.
     pub fn handle_following(&mut self, at: usize, now: Time) {
         self.with_streams(at, |streams, node| streams.handle_following(node, now));
     }
 
-    /// The node is going to end: other nodes are not to send anything more for what it keeps alone.
+    /// The node is about to end: withdraws the subjects that only it keeps, so that peers send no
+    /// more for them.
     pub fn part_streams(&mut self, now: Time) {
         self.all_streams_mut().for_each(|s| s.handle_parting(now));
         self.announce_streams();
     }
 
-    /// The node is going to end: whoever pulls is told, and what consumers know is proposed.
+    /// The node is about to end: answers pulls, and proposes the state of consumers.
     pub fn stop_streams(&mut self, now: Time) {
         for at in 0..self.streams.len() {
             self.with_streams(at, |streams, node| streams.handle_stopping(node, now));
         }
     }
 
-    /// Somebody began to listen.
+    /// Notes a new subscription.
     pub(super) fn subscribed(&mut self, pattern: &[u8]) {
         self.all_streams_mut()
             .for_each(|s| s.handle_subscribed(pattern));
     }
 
-    /// A round of writes that carried so many copies of messages took so long.
+    /// A round of writes that carried `copies` copies of messages took `cost_ns`.
     pub fn handle_flushed(&mut self, now: Time, copies: u64, cost_ns: u64) {
         self.all_streams_mut()
             .for_each(|s| s.handle_flushed(now, copies, cost_ns));
     }
 
-    /// When [`Node::serve_streams`] is to be called next for all slots if nothing happens.
+    /// The time of the next [`Node::serve_streams`] for all slots if no event comes first.
     #[must_use]
     pub fn streams_deadline(&self) -> Option<Time> {
         self.all_streams().filter_map(JetStream::deadline).min()
     }
 
-    /// Returns whether nothing is on its way into a stream.
+    /// Returns whether no message is on its way into a stream.
     #[must_use]
     pub fn streams_idle(&self) -> bool {
         self.all_streams().all(JetStream::is_idle)
     }
 
-    /// A message from the connection `from`: whether streams take it.
+    /// Offers a message of the connection `from` to the streams. Returns whether one takes it.
     pub(super) fn capture(&mut self, now: Time, from: usize, message: &Publish<'_>) -> bool {
         if self.streams.is_empty() && self.peers.is_none() {
             return false;
@@ -213,8 +214,8 @@ impl Node {
         }
     }
 
-    /// A message that is not of the API goes into the stream that takes it, of whatever group; by which slot
-    /// it went.
+    /// Offers a message outside the API to the stream with its subject, of any group. Returns the
+    /// slot of that stream.
     pub(super) fn publish_into(&mut self, now: Time, message: &Publish<'_>) -> (usize, Taken) {
         let Some(first) = self.streams_mut(0) else {
             return (0, Taken::No);
@@ -233,8 +234,8 @@ impl Node {
         (at, of_group.map_or(Taken::No, |s| s.publish(now, message)))
     }
 
-    /// Returns whether a stream that would take messages of this subject is frozen here, and no other group
-    /// keeps it as far as is known.
+    /// Returns whether the stream with this subject is frozen here and the directory here knows no
+    /// other group that keeps it.
     pub(super) fn has_frozen(&mut self, subject: &[u8]) -> bool {
         let Some(directory) = self.streams_mut(0) else {
             return false;
@@ -252,7 +253,7 @@ impl Node {
         self.groups.iter().position(|g| *g == group)
     }
 
-    /// Lets the other nodes know what streams here want to hear, if that is news.
+    /// Announces the subjects of the streams here to the peers, if they changed.
     pub fn announce_streams(&mut self) {
         let mut announced = std::mem::take(&mut self.announced);
         let mut changed = Changed::default();
@@ -261,13 +262,13 @@ impl Node {
             announced.compare(streams, &of, &mut changed);
         }
         self.announced = announced;
-        // In this order: what stays is never withdrawn.
+        // In this order: a subject that stays is never withdrawn.
         self.announce(changed.wanted.iter().map(|p| &**p));
         self.withdraw(changed.unwanted.iter().map(|p| &**p));
     }
 
-    /// What streams say: to whoever listens at `to`. What waits for the fullest receiver by then; `None` if
-    /// nobody listens.
+    /// Delivers a message that streams publish to the subscribers of `to`. Returns the backlog of
+    /// the fullest receiver in bytes; `None` without any receiver.
     pub(in crate::node) fn say(
         &mut self,
         now: Time,
@@ -278,14 +279,15 @@ impl Node {
             return None;
         }
         if self.streams.len() > 1 && !to.starts_with(INBOX) {
-            // Those who speak have heard it themselves.
+            // The streams that publish are out of the node: they have seen the message already.
             let others = self.all_streams_mut();
             others.for_each(|streams| streams.handle_said(to, message));
         }
         self.route(now, NOBODY, to, message, None)
     }
 
-    /// What waits for the fullest of those who listen at `to` (in `group`, if given); `None` if nobody does.
+    /// Returns the largest backlog among the subscribers of `to` (in `group`, if given), in bytes;
+    /// `None` without any.
     pub(in crate::node) fn pending_at(&mut self, to: &[u8], group: Option<&[u8]>) -> Option<usize> {
         let all = self.sublist.matches(to).iter();
         let subs = all.map(|key| &self.subs[key as usize]);
@@ -297,7 +299,7 @@ impl Node {
         wanted.filter_map(pending).max()
     }
 
-    /// This connection is not read until there is room.
+    /// Stops reading from this connection until the streams have room.
     pub(super) fn hold_back(&mut self, now: Time, from: usize, at: usize) {
         match (peers::slot_of(from), &mut self.peers) {
             (Some(slot), Some(peers)) => peers.pause(slot, now + HELD_BACK),
@@ -311,12 +313,12 @@ impl Node {
         }
     }
 
-    /// Whether a stream of those that do not speak takes messages of this subject.
+    /// Returns whether a stream in the node, not one taken out to publish, takes messages of this subject.
     pub(in crate::node) fn collects(&self, subject: &[u8]) -> bool {
         self.streams.len() > 1 && self.all_streams().any(|s| s.collects(subject))
     }
 
-    /// Lets the streams in slot `at` speak through the node.
+    /// Takes the streams in slot `at` out of the node, so that they can publish through it.
     pub(in crate::node) fn with_streams<R>(
         &mut self,
         at: usize,
@@ -329,8 +331,8 @@ impl Node {
     }
 }
 
-/// Where clients wait for answers: streams that take these subjects are told no answers.
+/// The prefix at which clients wait for answers: streams with such subjects do not collect answers.
 pub(in crate::node) const INBOX: &[u8] = b"_INBOX.";
 
-/// How long a publisher is held back at most before there is another look.
+/// The longest pause of a held-back publisher before the node looks again.
 const HELD_BACK: std::time::Duration = std::time::Duration::from_millis(100);

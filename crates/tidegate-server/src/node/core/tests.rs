@@ -1,4 +1,4 @@
-//! Random clients against the node's invariants: whatever is sent, in whatever pieces.
+//! Random clients against the node's invariants, with random operations cut at random places.
 
 use proptest::prelude::*;
 use tidegate::Time;
@@ -31,7 +31,7 @@ fn accept(node: &mut Node) -> usize {
     )
 }
 
-/// Whole operations, some of them wrong.
+/// Returns whole operations, some of them malformed.
 fn operations() -> impl Strategy<Value = String> {
     let subject = || prop::sample::select(vec!["a", "b", "a.b", "a.*", ">", "a..b", "*.b"]);
     let one = prop_oneof![
@@ -50,7 +50,7 @@ fn operations() -> impl Strategy<Value = String> {
     prop::collection::vec(one, 0..40).prop_map(|v| v.concat())
 }
 
-/// What two clients are sent when the first sends `text`, cut after every `piece` bytes.
+/// Returns the bytes that two clients receive if the first sends `text`, cut after every `piece` bytes.
 fn talk(text: &[u8], piece: usize) -> [Vec<u8>; 2] {
     let mut node = node();
     let now = Time::from_nanos(1);
@@ -82,12 +82,12 @@ fn talk(text: &[u8], piece: usize) -> [Vec<u8>; 2] {
 proptest! {
     #[test]
     fn where_bytes_are_cut_changes_nothing(text in operations(), piece in 1..50_usize) {
-        // Both within max_pending, so that nobody is cut off for being slow in one case only.
+        // Both stay within max_pending, so that neither case closes a slow consumer.
         let whole = talk(text.as_bytes(), 50);
         prop_assert_eq!(talk(text.as_bytes(), piece), whole);
     }
 
-    /// Several clients, some of which never read, come and go: nothing is left of them.
+    /// Several clients, some of which never read, connect and leave. The node keeps no trace of them.
     #[test]
     fn nothing_is_left_behind(acts in prop::collection::vec((0..4_usize, operations(), any::<bool>()), 0..12)) {
         let mut node = node();
@@ -104,7 +104,7 @@ proptest! {
                 node.handle_closed(now, key, CloseReason::ClientClosed);
             }
             node.check_invariants();
-            // The first never reads, the others what is there.
+            // The first never reads, the others read all.
             let dirty: Vec<usize> = std::iter::from_fn(|| node.poll_dirty()).collect();
             for key in dirty {
                 let len = if Some(key) == keys[0] { 0 } else { node.outbox(key).len() };

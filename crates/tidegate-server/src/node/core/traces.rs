@@ -1,8 +1,8 @@
-//! Messages that are published only to trace their way.
+//! Messages that clients publish only to trace their path.
 //!
-//! nats-server neither delivers nor stores a message with `Nats-Trace-Only: true`, and says in events where
-//! it would have gone. This server traces nothing, so it refuses such a message: delivered or stored, a
-//! diagnostic would be taken for an order.
+//! nats-server neither delivers nor stores a message with `Nats-Trace-Only: true`; it reports the
+//! message's path in events. This server traces nothing, so it refuses such a message: if it
+//! delivered or stored the message, its receivers would take a diagnostic for an order.
 
 use tidegate::Time;
 
@@ -11,13 +11,12 @@ use crate::api::error::ApiError;
 use crate::api::puback::PubAck;
 use crate::nats::parse::Publish;
 
-/// The headers of the refusal: a client that expects no acknowledgement of a stream sees by them that it is
-/// an error.
+/// The headers of the refusal: they mark it as an error for a client that does not expect the ack
+/// of a stream.
 const REFUSED: &[u8] = b"NATS/1.0 400 Message Tracing Not Supported\r\n\r\n";
 
 impl Node {
-    /// Refuses a message that is published only to be traced, and says so where its publisher expects an
-    /// answer.
+    /// Refuses a message that only asks for a trace, and answers the publisher if it expects an answer.
     pub(super) fn refuse_trace(&mut self, now: Time, message: &Publish<'_>) {
         let Some(reply) = message.reply else {
             return;

@@ -1,4 +1,4 @@
-//! The node as others see it: figures, sessions, subscriptions, and what must always hold.
+//! Reports on the node: counts, sessions, subscriptions, and its invariants.
 
 use tidegate::Time;
 
@@ -28,31 +28,31 @@ impl Node {
         &self.settings
     }
 
-    /// What it says of itself.
+    /// The node's INFO.
     #[must_use]
     pub const fn info(&self) -> &Info {
         &self.info
     }
 
-    /// Its counts.
+    /// The node's counts.
     #[must_use]
     pub const fn stats(&self) -> NodeStats {
         self.stats
     }
 
-    /// Counts of its subscriptions.
+    /// Counts of the node's subscriptions.
     #[must_use]
     pub const fn sublist_stats(&self) -> SublistStats {
         self.sublist.stats()
     }
 
-    /// Connections now.
+    /// The number of connections.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Returns whether nobody is connected.
+    /// Returns whether the node has no connections.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -63,7 +63,7 @@ impl Node {
         self.entries.iter().map(|(_, entry)| &entry.session)
     }
 
-    /// Pattern, queue group and name of a session's subscriptions, for monitoring.
+    /// The subscriptions of a session, for monitoring.
     pub fn subscriptions<'a>(
         &'a self,
         session: &'a Session,
@@ -79,10 +79,10 @@ impl Node {
         })
     }
 
-    /// What must hold between any two events; for tests.
+    /// Checks the invariants that hold between any two events; for tests.
     ///
     /// # Panics
-    /// When it does not.
+    /// If an invariant does not hold.
     pub fn check_invariants(&self) {
         let by_sessions: usize = self.entries.iter().map(|(_, e)| e.session.subs.len()).sum();
         let by_peers = self.peers.as_ref().map_or(0, |p| p.interests());

@@ -1,4 +1,5 @@
-//! What nodes that are joined without sockets tell each other, and what of it reaches whom.
+//! The messages and interests that nodes connected without sockets exchange, and the clients that
+//! receive them.
 
 use proptest::prelude::*;
 
@@ -11,7 +12,7 @@ use crate::nats::subject::contains;
 
 const NOW: Time = Time::from_nanos(1);
 
-/// Each node knows the others by slots that are their places here.
+/// The slot by which nodes know each other is the place in this list.
 struct Cluster {
     nodes: Vec<Node>,
 }
@@ -79,11 +80,11 @@ fn the_same_message_goes_to_a_peer_once() {
     let sent = c.nodes[0].peer_view(1).traffic.out_msgs;
     assert_eq!((sent, c.nodes[0].peer_view(2).traffic.out_msgs), (1, 0));
     assert_eq!(c.nodes[1].peer_view(0).traffic.in_msgs, 1);
-    // With the channel goes what is known of it.
+    // A lost channel loses the peer's interests.
     c.nodes[0].handle_peer_lost(1);
     c.say(0, a, "PUB x reply 2\r\nhi\r\n");
     assert!(c.heard(0, a).contains("503"));
-    // Told again, it is known again.
+    // The peer announces them again after the channel reopens.
     c.nodes[1].handle_peer_down(0);
     c.nodes[1].handle_peer_up(0);
     c.pump();
@@ -108,11 +109,11 @@ fn a_peer_that_is_behind_makes_publishers_pause_and_is_cut_off_in_the_end() {
     assert_eq!(c.nodes[0].stats().stalls, 1);
     let waiting = c.nodes[0].peer_view(1).pending_bytes;
     assert!(waiting > 3 * 1024 - 1000 && waiting <= 4096, "{waiting}");
-    // It reads some: the publisher goes on.
+    // The peer reads some: the publisher resumes.
     c.pump();
     assert!(c.nodes[0].reads(a));
     assert_eq!(c.nodes[0].poll_resumed(), Some(a));
-    // What is not asked whether it fits, such as an answer of the node's own, is bounded, too.
+    // The node's own answers go out without a check for room, and are bounded, too.
     let payload = [0; 1000];
     let message = crate::nats::parse::Publish {
         subject: b"x",
@@ -136,13 +137,13 @@ fn a_peer_that_takes_what_it_is_sent_is_waited_for() {
     let b = c.client(1);
     c.say(1, b, "SUB x 1\r\n");
     let publishers: Vec<usize> = (0..150).map(|_| c.client(0)).collect();
-    // It has taken something.
+    // The peer has taken something.
     c.say(0, publishers[0], "SUB y 1\r\n");
     c.pump();
     let publish = format!("PUB x reply 1000\r\n{}\r\n", "x".repeat(1000));
     let mut sent = 0;
     for _ in 0..5 {
-        // More of them than fit, each as much as it may.
+        // More publishers than fit, each of which sends as much as it may.
         for publisher in &publishers {
             while c.nodes[0].reads(*publisher) {
                 c.say(0, *publisher, &publish);
@@ -152,10 +153,10 @@ fn a_peer_that_takes_what_it_is_sent_is_waited_for() {
         }
         let waiting = c.nodes[0].peer_view(1).pending_bytes;
         assert!(waiting > 65_536 && waiting < 4 * 65_536, "{waiting}");
-        // It takes some, but not enough: nobody goes on.
+        // The peer takes some, but not enough: no publisher resumes.
         c.nodes[0].handle_timeouts(NOW + STALL);
         assert!(publishers.iter().all(|p| !c.nodes[0].reads(*p)));
-        // It takes nearly all: some go on. It takes the rest: all do.
+        // The peer takes nearly all: some resume. It takes the rest: all do.
         let all = c.nodes[0].peer_outbox(1).unwrap().to_vec();
         while c.nodes[0].poll_dirty_peer().is_some() {}
         c.nodes[0].handle_peer_written(NOW, 1, all.len() - 1);
@@ -167,7 +168,7 @@ fn a_peer_that_takes_what_it_is_sent_is_waited_for() {
     assert!(sent > 900);
     assert_eq!(c.nodes[0].poll_cut_off(), None);
     assert_eq!(c.nodes[0].peer_view(1).traffic.out_msgs, sent);
-    // One that takes nothing any more is waited for as any other receiver.
+    // A peer that takes nothing any more delays publishers no longer than any other receiver.
     let later = NOW + TAKING;
     c.nodes[0].handle_timeouts(later);
     let (mut turns, mut now) = (0, later);
@@ -206,7 +207,7 @@ fn a_receiver_that_is_behind_makes_the_peer_wait() {
     c.say(0, a, &publish);
     c.pump();
     assert!(!c.nodes[1].reads_peer(0));
-    // Reading is what ends it early.
+    // Reading ends the pause early.
     let heard = c.heard(1, b);
     assert_eq!(heard.matches("MSG x 1 100").count(), sent + 1);
     assert!(c.nodes[1].reads_peer(0));
@@ -251,13 +252,13 @@ fn clients_are_told_where_else_to_connect() {
     assert!(last.contains("\"connect_urls\":[\"n1:4222\"]") && last.contains("\"ldm\":true"));
 }
 
-/// How many messages each client was given since it was asked last.
+/// Returns the number of messages that each client received since the last call.
 fn shares(c: &mut Cluster, clients: &[(usize, usize)]) -> Vec<usize> {
     let count = |(node, key): &(usize, usize)| c.heard(*node, *key).matches("MSG ").count();
     clients.iter().map(count).collect()
 }
 
-/// So many messages from a client at the first node.
+/// Publishes `count` messages from a client at the first node.
 fn publish(c: &mut Cluster, from: usize, count: usize) {
     for _ in 0..count {
         c.say(0, from, "PUB work 1\r\nx\r\n");
@@ -269,7 +270,7 @@ fn publish(c: &mut Cluster, from: usize, count: usize) {
 fn each_member_gets_its_share_wherever_it_is() {
     let mut c = Cluster::of(3, 1 << 20);
     let a = c.client(0);
-    // Two at the publisher's node, one at each other, and a connection that is two of them.
+    // Two members at the publisher's node, one at each other, and one connection that is two of them.
     let members: Vec<_> = [0, 0, 1, 2].map(|node| (node, c.client(node))).into();
     for (node, key) in &members {
         c.say(*node, *key, "SUB work q 1\r\n");
@@ -283,7 +284,7 @@ fn each_member_gets_its_share_wherever_it_is() {
     for (got, share) in got.iter().zip([800, 800, 800, 1600]) {
         assert!(got.abs_diff(share) < 160, "{got} of {share}");
     }
-    // One goes, and so does its share.
+    // A member leaves, and its share goes to the others.
     c.say(2, members[3].1, "UNSUB 2\r\n");
     c.say(0, members[0].1, "UNSUB 1\r\n");
     c.pump();
@@ -294,7 +295,7 @@ fn each_member_gets_its_share_wherever_it_is() {
         got[1..].iter().all(|got| got.abs_diff(1000) < 140),
         "{got:?}"
     );
-    // With the channel goes what is known of it, and the others have all.
+    // A lost channel loses the peer's members, and the other members get all messages.
     c.nodes[0].handle_peer_lost(1);
     publish(&mut c, a, 100);
     let got = shares(&mut c, &members);
@@ -329,7 +330,8 @@ fn what_comes_for_members_that_have_gone_is_passed_on_or_its_publisher_told() {
     c.say(0, a, "SUB reply 9\r\n");
     c.say(1, b, "SUB work q 1\r\n");
     c.pump();
-    // On its way while the last member goes; the first node does not know of the third's yet.
+    // The message is on its way while the last member leaves; the first node does not know of the
+    // third's yet.
     c.say(2, d, "SUB work q 1\r\n");
     c.say(0, a, "PUB work reply 1\r\nx\r\n");
     c.hand_over(2, 1);
@@ -337,7 +339,7 @@ fn what_comes_for_members_that_have_gone_is_passed_on_or_its_publisher_told() {
     c.pump();
     assert_eq!((c.heard(0, a).as_str(), c.heard(1, b).as_str()), ("", ""));
     assert_eq!(c.heard(2, d), "MSG work 1 reply 1\r\nx\r\n");
-    // Back to the first, which has a member itself.
+    // The message goes back to the first node, which has a member itself.
     c.say(0, a, "SUB work q 3\r\n");
     c.pump();
     while c.nodes[0].peer_outbox(2).unwrap().is_empty() {
@@ -348,7 +350,7 @@ fn what_comes_for_members_that_have_gone_is_passed_on_or_its_publisher_told() {
     c.hand_over(0, 2);
     c.pump();
     assert_eq!(c.heard(0, a), "MSG work 3 reply 1\r\ny\r\n");
-    // One that began anew has another id, and has it.
+    // A queue group that began again has another id, and gets the message.
     c.say(0, a, "UNSUB 3\r\n");
     c.say(2, d, "SUB work q 1\r\n");
     c.pump();
@@ -356,7 +358,8 @@ fn what_comes_for_members_that_have_gone_is_passed_on_or_its_publisher_told() {
     c.say(2, d, "UNSUB 1\r\nSUB work q 2\r\n");
     c.pump();
     assert_eq!(c.heard(2, d), "MSG work 2 reply 1\r\nz\r\n");
-    // Nobody is left: whoever asked is told, once, and who did not ask is not.
+    // No member is left: a requester that asked for the status gets it once; one without a reply
+    // subject does not.
     for reply in ["reply ", ""] {
         c.say(0, a, &format!("PUB work {reply}1\r\nx\r\n"));
         c.say(2, d, "UNSUB 2\r\n");
@@ -369,7 +372,7 @@ fn what_comes_for_members_that_have_gone_is_passed_on_or_its_publisher_told() {
         c.say(2, d, "SUB work q 2\r\n");
         c.pump();
     }
-    // Somebody else has heard it: it was not in vain.
+    // Another subscriber got the message: the request was not in vain.
     c.say(1, b, "SUB work 5\r\n");
     c.pump();
     c.say(0, a, "PUB work reply 1\r\nx\r\n");
@@ -399,10 +402,10 @@ fn what_a_peer_says_of_how_it_came_is_taken_as_it_is() {
             payload: b"x",
         },
     };
-    // However many nodes have passed it on.
+    // Regardless of how many nodes have passed the message on.
     c.nodes[1].handle_routed(NOW, 0, &routed(b"work", false), ANY);
     assert_eq!(c.heard(1, b), "MSG work 1 reply 1\r\nx\r\n");
-    // What is handed on counts, too: it is answered here.
+    // A handed-on message counts towards the limit, too: its answer is written here.
     c.nodes[1].take_gathered();
     let handed = routed(b"$JS.ACK.S.C.1.1.1.1.0", true);
     let enough = Load::new(2, u64::MAX);
@@ -417,7 +420,7 @@ enum Act {
     Subscribe(usize, &'static str, Option<&'static str>),
     Unsubscribe(usize),
     Publish(usize, &'static str),
-    /// The channel from one node to another is lost and opened again.
+    /// The channel from one node to another closes and opens again.
     Reconnect(usize, usize),
 }
 
@@ -437,8 +440,8 @@ fn act() -> impl Strategy<Value = Act> {
 type Sub = (usize, &'static str, Option<&'static str>);
 
 proptest! {
-    /// Against the plain reading of the rules, as if all clients were connected to one node: each
-    /// subscription of its own hears a message once, of each queue group one member does, wherever it is.
+    /// Compares the nodes with a plain model of the rules, as if all clients were connected to one node: each
+    /// plain subscription receives a message once, and one member of each queue group does, at any node.
     #[test]
     fn three_nodes_are_as_one(acts in prop::collection::vec(act(), 1..60)) {
         let mut c = Cluster::of(3, 1 << 20);
