@@ -1,8 +1,8 @@
-//! The one thread: waits for sockets, hands bytes to the node, writes what waits, arms one timer.
+//! The loop's one thread: waits for sockets, hands bytes to the node, writes the outboxes, arms one timer.
 //!
-//! Owns the sockets and decides nothing but the order of work: take what is ready, act once, then write. Each
-//! connection that is ready is read once a turn, so that none starves another; [`Flow`] says when to write in
-//! between.
+//! Owns the sockets and decides only the order of work: take the events, act once, then write. The
+//! loop reads each ready connection once a turn, so that none starves another; [`Flow`] decides
+//! when to write in between.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::ErrorKind;
@@ -52,26 +52,27 @@ use crate::store::Store;
 const LISTENER: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
 
-/// Bytes read at a time: what a client library writes at a time, and a small part of a core's cache.
+/// Bytes read at a time: about as many as a client library writes at a time, and a small part of a
+/// core's cache.
 const READ_BYTES: usize = 64 * 1024;
-/// Events taken at a time.
+/// The most events taken at a time.
 const EVENTS_LEN: usize = 1024;
-/// How long a drain takes in what clients have sent already.
+/// The longest that a drain reads the messages that clients have sent already.
 const DRAIN_READS: Duration = Duration::from_secs(1);
-/// How long a server that is over goes on writing to peers.
+/// The longest that a server without clients goes on writing to peers.
 const PARTING: Duration = Duration::from_secs(2);
 
-/// A server, listening; [`Server::run`] serves.
+/// A listening server; [`Server::run`] serves.
 #[derive(Debug)]
 pub struct Server {
     poll: Poll,
     clock: Clock,
-    /// `None` once nobody is accepted any more.
+    /// `None` once the server accepts no more clients.
     listener: Option<TcpListener>,
     address: SocketAddr,
     node: Node,
     conns: Vec<Option<Conn>>,
-    /// Connections to be read in this turn.
+    /// Connections to read in this turn.
     ready: Vec<usize>,
     flow: Flow,
     tls: Option<Arc<ServerConfig>>,
@@ -79,36 +80,36 @@ pub struct Server {
     verifier: Verifier,
     scratch: Vec<u8>,
     accept_again: Option<Time>,
-    /// There were no descriptors.
+    /// Log line: the process ran out of descriptors.
     not_accepted: Seldom,
-    /// There were as many as may be.
+    /// Log line: the server has its maximum of connections.
     not_admitted: Seldom,
-    /// Connections that get their INFO then if they have not begun with TLS, in order.
+    /// Connections that get their INFO at that time unless they have begun with TLS, in order.
     hellos: VecDeque<(Time, usize)>,
-    /// TLS handshakes that wait for their turn.
+    /// Waiting TLS handshakes.
     handshakes: Handshakes,
-    /// Tests say how long going on with a handshake takes, and count them.
+    /// The tests' cost of one step of a handshake, and the count of such steps.
     #[cfg(test)]
     handshake_cost: Option<Duration>,
     #[cfg(test)]
     handshakes_gone_on_with: usize,
-    /// Where streams are kept.
+    /// The store of the streams.
     store: Option<Store>,
-    /// Streams are opened once the members of the cluster are fixed.
+    /// The streams, until the members of the cluster are fixed.
     waiting: Option<Waiting>,
-    /// Who else keeps them.
+    /// The groups that this node shares with others.
     replication: Option<Replication>,
-    /// Records that are damaged, and that nobody else has.
+    /// Damaged records that no other node has.
     lost: BTreeSet<u64>,
-    /// Found damaged where nobody reads.
+    /// Damage that the scrub found.
     damage: Damage,
-    /// When a full disk is looked at again.
+    /// The time of the next look at a full disk.
     look_for_space: Option<Time>,
     /// The other nodes of the cluster.
     peers: Option<Box<Peers>>,
-    /// Until when what waits for them is written although everything else is over.
+    /// The end of the time for writing to peers after everything else is over.
     parting: Option<Time>,
-    /// Until when a drain reads on; then everything is closed.
+    /// The end of a drain's reading; the server then closes everything.
     draining: Option<Time>,
     stopping: bool,
     turns: u64,
@@ -118,24 +119,24 @@ pub struct Server {
 struct Conn {
     socket: Socket,
     address: SocketAddr,
-    /// Received, not used yet.
+    /// Bytes received and not used yet.
     input: Vec<u8>,
-    /// More may be there to read.
+    /// The socket may have more to read.
     readable: bool,
     /// The socket takes more.
     writable: bool,
     /// The other side has closed its end.
     ended: bool,
-    /// In `ready`.
+    /// `ready` contains this connection.
     listed: bool,
     opening: Opening,
-    /// Where its handshake waits for its turn: it is not read meanwhile.
+    /// The place of its waiting handshake; the loop does not read the connection meanwhile.
     place: Option<Place>,
 }
 
 impl Conn {
-    /// Keeps what was received and not used. Whoever has nothing waiting holds on to no more than an ordinary
-    /// read takes.
+    /// Keeps bytes that were received and not used. A connection without such bytes keeps no more
+    /// memory than an ordinary read takes.
     fn keep(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
         if self.input.is_empty() && self.input.capacity() > READ_BYTES {
@@ -145,10 +146,10 @@ impl Conn {
 }
 
 impl Server {
-    /// Listens as the settings say.
+    /// Listens at the address in the settings.
     ///
     /// # Errors
-    /// Settings that cannot be put in force, such as an address in use or a certificate that cannot be read.
+    /// Settings that the server cannot put in force, such as an address in use or an unreadable certificate.
     pub fn bind(mut settings: Settings) -> Result<Self, StartError> {
         settings.check_exposure()?;
         bound_clients(&mut settings);
@@ -218,28 +219,28 @@ impl Server {
         Ok(server)
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where it listens for the other nodes of its cluster, if it is in one.
+    /// The address at which it listens for the other nodes of its cluster, if it is in one.
     #[must_use]
     pub fn cluster_address(&self) -> Option<SocketAddr> {
         self.peers.as_ref().map(|p| p.address())
     }
 
-    /// For other threads.
+    /// A handle for other threads.
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// Serves until it is told to stop and everybody is gone.
+    /// Serves until a command stops it and all connections are closed.
     ///
     /// # Errors
-    /// See [`RunError`]: nothing can be served any more.
+    /// See [`RunError`]: the server cannot go on.
     pub fn run(mut self) -> Result<(), RunError> {
         let mut events = Events::with_capacity(EVENTS_LEN);
         // The first turn dials routes at once.
@@ -250,7 +251,8 @@ impl Server {
         self.close_streams()
     }
 
-    /// One turn, which waits so long for events; how long the next one may wait, unless this was the last.
+    /// Runs one turn, which waits up to `wait` for events. Returns how long the next turn may wait,
+    /// unless this was the last.
     fn turn(
         &mut self,
         events: &mut Events,
@@ -271,7 +273,7 @@ impl Server {
         let now = self.clock.now();
         self.node.handle_timeouts(now);
         self.turn_peers(now);
-        // Timeouts come first: a handshake past its time costs nothing more.
+        // After the timeouts: a handshake past its time costs nothing more.
         self.go_on_with_handshakes();
         let now = self.clock.now();
         self.open_streams(now)?;
@@ -291,7 +293,7 @@ impl Server {
         })
     }
 
-    /// How long to wait for events.
+    /// The time to wait for events.
     fn wait(&self, now: Time, hold: Option<Time>) -> Option<Duration> {
         let busy = self.peers.as_ref().is_some_and(|p| p.is_busy());
         if !self.ready.is_empty() || !self.handshakes.is_empty() || busy {
@@ -371,7 +373,7 @@ impl Server {
                         streams,
                         self.peers.as_ref().map(|p| Cluster::take(&self.node, p)),
                     );
-                    // Whoever asked may have gone.
+                    // The requester may be gone.
                     let _ = to.try_send(report);
                 }
                 Command::Drain if !self.stopping => {
@@ -401,7 +403,7 @@ impl Server {
         self.stopping = true;
         self.accept_again = None;
         if let Some(mut listener) = self.listener.take() {
-            // It is dropped in any case.
+            // The listener is dropped in any case.
             let _ = self.poll.registry().deregister(&mut listener);
         }
     }
@@ -442,7 +444,7 @@ impl Server {
         tracing::info!("Reloaded server configuration");
     }
 
-    /// Reads each listed connection once; what has more stays listed.
+    /// Reads each listed connection once. A connection with more to read stays listed.
     fn read_ready(&mut self, now: Time) {
         let mut ready = std::mem::take(&mut self.ready);
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -471,13 +473,13 @@ impl Server {
         }
     }
 
-    /// Reads a connection once, whether its handshake is over or goes on.
+    /// Reads a connection once, during its handshake or after it.
     fn read_open(&mut self, now: Time, key: usize, scratch: &mut [u8]) {
         let need = self.node.need(key);
         let Some(conn) = self.conns[key].as_mut() else {
             return;
         };
-        // What is left of the last read goes to the front; a large message is gathered on its own.
+        // The rest of the last read goes to the front; a large message has a buffer of its own.
         let gathers = need > scratch.len();
         let kept = if gathers { 0 } else { conn.input.len() };
         scratch[..kept].copy_from_slice(&conn.input[..kept]);
@@ -530,7 +532,7 @@ impl Server {
         };
         let mut input = std::mem::take(&mut conn.input);
         if input.capacity() < need {
-            // Doubling up to what is needed: a client has to send what it makes us reserve.
+            // Doubles up to the need: a client has to send as many bytes as it makes the server reserve.
             input.reserve(
                 (2 * input.len())
                     .max(READ_BYTES)
@@ -543,7 +545,7 @@ impl Server {
             self.node.handle_activity(now, key);
         } else {
             let used = self.consume(now, key, &input);
-            // What is left is the beginning of the next message: the memory is used again.
+            // The rest is the beginning of the next message: the memory is reused.
             input.drain(..used);
             if let Some(conn) = self.conns[key].as_mut() {
                 conn.input = input;
@@ -552,7 +554,7 @@ impl Server {
         }
     }
 
-    /// Hands in bytes, writing whenever enough is gathered; how many are used.
+    /// Hands in bytes and writes whenever enough is gathered. Returns the number of bytes used.
     fn consume(&mut self, now: Time, key: usize, bytes: &[u8]) -> usize {
         let mut used = 0;
         loop {
@@ -569,7 +571,7 @@ impl Server {
         used
     }
 
-    /// Reads each listed channel of a peer once, writing whenever enough is gathered.
+    /// Reads each listed channel of a peer once, and writes whenever enough is gathered.
     fn read_peers(&mut self, now: Time) {
         let Some(peers) = &mut self.peers else { return };
         let ready = peers.take_ready();
@@ -585,7 +587,7 @@ impl Server {
         self.scratch = scratch;
     }
 
-    /// Reads a channel of a peer once, writing whenever enough is gathered.
+    /// Reads a channel of a peer once, and writes whenever enough is gathered.
     fn read_peer(&mut self, now: Time, key: usize, scratch: &mut [u8]) {
         while let Some(peers) = &mut self.peers
             && peers.read(now, key, &mut self.node, scratch, self.flow.limit())
@@ -594,14 +596,14 @@ impl Server {
         }
     }
 
-    /// One turn's work for peers.
+    /// Does one turn's work for peers.
     fn turn_peers(&mut self, now: Time) {
         if let Some(peers) = &mut self.peers {
             peers.handle_timeouts(now, &mut self.node);
         }
     }
 
-    /// What the node asks for besides writing.
+    /// Does the node's work besides writing.
     fn go_on(&mut self, now: Time) {
         self.greet_late(now);
         self.verifier.turn(now, &mut self.node);
@@ -612,15 +614,15 @@ impl Server {
         }
         while let Some(key) = self.node.poll_resumed() {
             if let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut) {
-                // What was received and not used comes first: there is something to do even if the socket is
-                // empty.
+                // Bytes received earlier and not used come first: the connection has work even with
+                // an empty socket.
                 conn.readable = true;
                 self.list(key);
             }
         }
     }
 
-    /// A round of writes.
+    /// Runs one round of writes.
     fn flush(&mut self, now: Time, reason: Reason) {
         let batch = self.node.take_gathered();
         if batch.items > 0 {
@@ -644,7 +646,7 @@ impl Server {
         }
     }
 
-    /// Writes what waits for one connection, as far as its socket takes it.
+    /// Writes the outbox of one connection, as far as its socket takes it.
     fn write(&mut self, now: Time, key: usize) {
         loop {
             let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut) else {
@@ -696,7 +698,7 @@ impl Server {
         }
     }
 
-    /// Returns whether there is nothing left to do.
+    /// Returns whether the server has finished.
     fn is_over(&mut self, now: Time) -> bool {
         if let Some(until) = self.draining
             && ((self.has_read_all() && self.node.streams_idle() && self.has_handed_over(now))
@@ -711,18 +713,20 @@ impl Server {
         self.stopping && self.draining.is_none() && self.node.is_empty() && self.has_parted(now)
     }
 
-    /// Returns whether nothing waits to be read.
+    /// Returns whether no connection waits to be read.
     fn has_read_all(&self) -> bool {
         self.ready.is_empty() && self.handshakes.is_empty()
     }
 
-    /// Returns whether another node leads, if others can, or they know that this one is away soon.
+    /// Returns whether other nodes lead this node's groups, as far as others can, or know that this
+    /// node is about to leave.
     fn has_handed_over(&self, now: Time) -> bool {
         let mut all = self.node.all_streams();
         self.replication.is_none() || all.all(|s| s.has_handed_over(now))
     }
 
-    /// Returns whether peers have what clients said last, as far as they take it.
+    /// Returns whether the clients' last messages are on their way to the peers, or the time for
+    /// that is over.
     fn has_parted(&mut self, now: Time) -> bool {
         let written = |peers: &Peers| peers.is_written(&self.node);
         if self.peers.as_deref().is_none_or(written) {
@@ -732,7 +736,7 @@ impl Server {
     }
 }
 
-/// The certificates of both ports, read anew.
+/// Reads the certificates of both ports again.
 fn certificates(
     settings: &Settings,
 ) -> Result<(Option<Arc<ServerConfig>>, Option<PeerTls>), StartError> {
@@ -742,7 +746,8 @@ fn certificates(
     Ok((of_clients, of_nodes.map_err(StartError::ClusterTls)?))
 }
 
-/// Puts back what cannot change of the cluster while it runs; whether nothing had to be.
+/// Restores the settings of the cluster that cannot change in a running server. Returns whether none had
+/// changed.
 fn keep_cluster(settings: &mut Settings, old: &Settings) -> bool {
     let tls = settings.cluster.as_mut().and_then(|c| c.tls.take());
     let mut kept = old.cluster.clone();

@@ -1,8 +1,8 @@
-//! What was found damaged in the log although nobody read it: which messages lie there is looked up, others
-//! are asked for them, and it is said what became of it. A bounded look in each turn.
+//! Handles damage that the scrub finds in the log: looks up the messages in the damaged range, asks
+//! other nodes for them, and logs the outcome. Each turn does a bounded part of that.
 //!
-//! Damage in which nothing lies that a stream still has is of no concern. Whoever is alone has nobody to ask:
-//! it says what is lost, and serves the rest.
+//! Damage without any message that a stream still has needs no repair. A node without a cluster
+//! cannot ask others: it logs the lost messages, and serves the rest.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -13,21 +13,21 @@ use tidegate_log::Lsn;
 
 use crate::stream::Streams;
 
-/// Ranges kept in mind; the log is read again, and what was not kept is found again.
+/// The most ranges kept. The scrub reads the log again, and finds the ranges that were not kept.
 const RANGES_MAX: usize = 256;
-/// How soon it is looked again what still lies in a range.
+/// The time after which a range is looked through again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// A range, and how far it was looked what lies there.
+/// A damaged range, and the progress of the look through it.
 #[derive(Debug)]
 struct Found {
     range: Range<u64>,
     at: Time,
-    /// Where the look goes on: in which group, at which of its messages.
+    /// The group and the message in it at which the look goes on.
     from: (usize, (u32, u64)),
-    /// Messages that lay there at the first look.
+    /// The number of messages in the range at the first look.
     messages: u64,
-    /// Those of the present look that may still come, and those that will not, with an example.
+    /// In the present look: the messages that may still come, and those that are lost, with an example.
     coming: u64,
     lost: u64,
     example: Option<(usize, u32, u64)>,
@@ -41,7 +41,7 @@ pub(super) struct Damage {
 }
 
 impl Damage {
-    /// Nothing can be read there.
+    /// Notes a range of the log that cannot be read.
     pub(super) fn handle_found(&mut self, now: Time, range: &Range<Lsn>) {
         let range = range.start.get()..range.end.get();
         let known = self.ranges.iter().any(|f| f.range == range);
@@ -60,14 +60,14 @@ impl Damage {
         });
     }
 
-    /// When to take the next turn.
+    /// The time of the next turn.
     pub(super) fn deadline(&self) -> Time {
         let times = self.ranges.iter().map(|f| f.at);
         times.min().unwrap_or(Time::NEVER)
     }
 
-    /// One look at the streams of some group. `ask` has the others asked for a message, by group, stream and
-    /// number, and says whether it may come.
+    /// Looks up a bounded number of messages in one range. `ask` asks other nodes for a message, by
+    /// group, stream and number, and returns whether it may come.
     pub(super) fn turn(
         &mut self,
         now: Time,
@@ -109,7 +109,7 @@ impl Damage {
 }
 
 impl Found {
-    /// All of it was looked through.
+    /// Logs the result of a look through the whole range.
     fn tell(&mut self, groups: &[&Streams]) {
         let Range { start, end } = self.range;
         if self.first {

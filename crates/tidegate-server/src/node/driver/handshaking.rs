@@ -1,7 +1,7 @@
-//! The loop's part in TLS handshakes: which connections wait for their turn, and work on the next in turn.
+//! The loop's part in TLS handshakes: queues the connections, and advances the next one.
 //!
-//! Decides nothing: how many and which is [`Handshakes`]'s to say. The system tells once that a socket can be
-//! read, so a connection that waits stays `readable`, and the loop does not sleep while one waits.
+//! Decides nothing: [`Handshakes`] chooses the connections and their number. The system reports a readable
+//! socket once, so a waiting connection stays `readable`, and the loop does not sleep while one waits.
 //!
 //! [`Handshakes`]: crate::node::handshakes::Handshakes
 
@@ -16,7 +16,7 @@ use crate::nats::session::CloseReason;
 use crate::node::handshakes::Class;
 
 impl Server {
-    /// A client's handshake waits for its turn.
+    /// Queues a client's handshake.
     pub(super) fn postpone(&mut self, key: usize) {
         let Some(conn) = self.conns[key].as_mut() else {
             return;
@@ -31,8 +31,8 @@ impl Server {
         }
     }
 
-    /// Returns whether a peer's channel is not to be read now, because its handshake waits for its turn, or
-    /// it is over.
+    /// Returns whether the loop must not read a peer's channel now, because its handshake waits for
+    /// its turn or the channel has ended.
     pub(super) fn postpone_peer(&mut self, now: Time, key: usize) -> bool {
         let Some(peers) = &mut self.peers else {
             return true;
@@ -45,7 +45,7 @@ impl Server {
         peers.postpone(now, key, &mut self.node, wait)
     }
 
-    /// Goes on with handshakes, as many as this turn may.
+    /// Advances handshakes, as many as the turn's budget allows.
     pub(super) fn go_on_with_handshakes(&mut self) {
         if let Some(peers) = &mut self.peers {
             for place in peers.take_withdrawn() {
@@ -79,13 +79,13 @@ impl Server {
         fake.map_or(measured, |cost| cost * u32::from(worked))
     }
 
-    /// Returns whether there was anything to do.
+    /// Advances a client's handshake. Returns whether there was anything to do.
     fn go_on_with_client(&mut self, now: Time, key: usize, scratch: &mut [u8]) -> bool {
         let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut) else {
             return false;
         };
         conn.place = None;
-        // It has timed out.
+        // The connection timed out.
         if !self.node.contains(key) || !self.node.reads(key) {
             return false;
         }
@@ -108,7 +108,7 @@ impl Server {
         true
     }
 
-    /// Returns whether there was anything to do.
+    /// Advances a peer's handshake. Returns whether there was anything to do.
     fn go_on_with_peer(&mut self, now: Time, key: usize, scratch: &mut [u8]) -> bool {
         let Some(peers) = &mut self.peers else {
             return false;

@@ -1,7 +1,8 @@
-//! The members' file in the data directory: read at the start, written whole when it is drawn and when the
-//! cluster is formed.
+//! The members' file in the data directory: the server reads it at the start, and writes it whole
+//! when it draws its id and when the cluster is formed.
 //!
-//! It is written beside, synced, renamed, and the directory synced: a crash leaves the one or the other.
+//! The server writes the new file beside the old one, syncs it, renames it, and syncs the
+//! directory: a crash leaves the one or the other.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::path::Path;
@@ -14,22 +15,22 @@ use crate::store::VERSION_FILE;
 const FILE: &str = "members";
 const NEW: &str = "members-new";
 
-/// Why the identity in a data directory cannot be had.
+/// The reasons for which a node cannot take its identity from the data directory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
-    /// The system refuses.
+    /// The system refuses to read or write the file.
     #[error("the file `members` cannot be read or written: {0}")]
     Io(#[from] io::Error),
-    /// It is not this node's.
+    /// The file is that of another node.
     #[error(transparent)]
     Members(#[from] MembersError),
-    /// It is a cluster's, and the server was started alone.
+    /// The file belongs to a cluster, and the server was started alone.
     #[error(
         "the data directory belongs to a node of cluster `{0}`: say --cluster and --routes, or use another directory"
     )]
     Clustered(String),
-    /// It is of a server that ran alone.
+    /// The data directory belongs to a server that ran alone.
     #[error(
         "the data directory is of a server that ran alone, or has lost its file `members`; the nodes of a cluster begin with empty ones: use another directory, and --rejoin if this was a member's"
     )]
@@ -41,7 +42,7 @@ pub(super) fn storage(data: &Path) -> Result<Disk, IdentityError> {
     Ok(Disk::open(data.join("tidegate"))?)
 }
 
-/// What the file says, if there is one.
+/// Reads the file, if there is one.
 pub(super) fn load(storage: &dyn Storage) -> Result<Option<MembersFile>, IdentityError> {
     let file = match storage.open(FILE) {
         Ok(file) => file,
@@ -49,14 +50,14 @@ pub(super) fn load(storage: &dyn Storage) -> Result<Option<MembersFile>, Identit
         Err(e) => return Err(e.into()),
     };
     let bytes = usize::try_from(file.bytes()?).map_err(|_| MembersError::Damaged)?;
-    // Thirty-two members of the longest names are far below.
+    // Thirty-two members with the longest names take far less.
     let mut text = vec![0; bytes.min(1 << 16)];
     let read = file.read_at(&mut text, 0)?;
     text.truncate(read);
     Ok(Some(MembersFile::decode(&text)?))
 }
 
-/// Makes this what the file says, durably.
+/// Replaces the file durably.
 pub(super) fn save(storage: &dyn Storage, file: &MembersFile) -> io::Result<()> {
     let to = storage.create(NEW)?;
     to.write_at(&[IoSlice::new(file.encode().as_bytes())], 0)?;
@@ -65,8 +66,8 @@ pub(super) fn save(storage: &dyn Storage, file: &MembersFile) -> io::Result<()> 
     storage.sync_names()
 }
 
-/// Who this node of that cluster is: as the directory has it, or drawn now with the id `fresh` and written
-/// down.
+/// Returns the identity of this node in that cluster, from the directory; or draws one with the id
+/// `fresh` and writes it down.
 pub(super) fn identify(
     storage: &dyn Storage,
     cluster: &str,
@@ -77,7 +78,7 @@ pub(super) fn identify(
         file.check(cluster, name)?;
         return Ok(file);
     }
-    // What one server decided alone, others cannot have decided too.
+    // Other nodes cannot have agreed to the decisions of a server that ran alone.
     if storage.list()?.iter().any(|name| name == VERSION_FILE) {
         return Err(IdentityError::Alone);
     }
@@ -95,7 +96,8 @@ pub(super) fn identify(
     Ok(file)
 }
 
-/// There is a log, and what it is to keep may be promised from now on. Nothing is promised before.
+/// Notes durably that a log exists, from which on this node may promise to keep entries. It
+/// promises nothing before.
 pub(super) fn begin_log(storage: &dyn Storage, file: &mut MembersFile) -> io::Result<()> {
     if file.log_begun {
         return Ok(());
@@ -109,7 +111,7 @@ pub(super) fn begin_log(storage: &dyn Storage, file: &mut MembersFile) -> io::Re
     Ok(())
 }
 
-/// The directory is not a cluster's.
+/// Checks that the directory does not belong to a cluster.
 pub(super) fn check_alone(storage: &dyn Storage) -> Result<(), IdentityError> {
     match load(storage)? {
         Some(file) => Err(IdentityError::Clustered(file.cluster)),

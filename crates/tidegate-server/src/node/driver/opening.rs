@@ -1,4 +1,5 @@
-//! How connections begin: accepted, refused, greeted, and brought through TLS where it is served.
+//! The beginning of connections: the server accepts or refuses them, sends INFO, and completes TLS
+//! where it serves it.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -14,20 +15,21 @@ use crate::nats::op::text;
 use crate::nats::session::CloseReason;
 use crate::node::socket::Socket;
 
-/// How long accepting rests after an error: usually there are no file descriptors left.
+/// The pause in accepting after an error: usually the process has no file descriptors left.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
-/// How a connection begins, where TLS is served.
+/// The stage of a connection's opening, where the server offers TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opening {
-    /// Over, or there is none.
+    /// The opening is over, or needs no stages.
     Done,
-    /// INFO is out, or goes out if the client stays silent until then; the first byte tells what it speaks.
+    /// INFO is out, or goes out at that time if the client stays silent. The first byte shows
+    /// whether the client speaks TLS.
     FirstByte { info_at: Option<Time> },
-    /// The client begins with TLS, and nothing is done about that yet; INFO follows the handshake if it is
-    /// not out yet.
+    /// The client begins with TLS, and its handshake has not begun here. With `info_after`, INFO
+    /// follows the handshake.
     Hello { info_after: bool },
-    /// The handshake is going on; INFO follows it if it is not out yet.
+    /// The handshake is going on. With `info_after`, INFO follows it.
     Handshake { info_after: bool },
 }
 
@@ -61,13 +63,13 @@ impl Server {
     }
 
     fn admit(&mut self, now: Time, mut stream: TcpStream, address: SocketAddr) {
-        // Keys of connections that are over are used again.
+        // The node reuses the keys of connections that have ended.
         self.drop_closed();
         if self.node.len() >= self.node.settings().max_connections {
             if let Some(more) = self.not_admitted.due(now) {
                 tracing::warn!("{address}: refused: {}{more}", text::MAX_CONNECTIONS);
             }
-            // What a socket just opened takes for certain; under TLS nobody could read it.
+            // A new socket surely takes so few bytes. Under TLS the client could not read them.
             if self.tls.is_none() {
                 let _ = io::Write::write(
                     &mut stream,
@@ -76,7 +78,7 @@ impl Server {
             }
             return;
         }
-        // An old socket option: without it small answers may wait for more.
+        // TCP_NODELAY, an old socket option: without it small answers may wait for more.
         let _ = stream.set_nodelay(true);
         let (opening, greet) = match self.node.settings().tls.as_ref().map(|t| t.handshake_first) {
             None => (Opening::Done, true),
@@ -129,8 +131,8 @@ impl Server {
         });
     }
 
-    /// Brings a connection through its opening as far as that costs nothing; whether it can be read. A
-    /// handshake waits for its turn.
+    /// Advances the opening as far as that costs nothing. Returns whether the connection can be
+    /// read. A handshake waits for its turn.
     pub(super) fn open(&mut self, now: Time, key: usize, scratch: &mut [u8]) -> bool {
         let Some(conn) = self.conns[key].as_mut() else {
             return false;
@@ -171,7 +173,7 @@ impl Server {
         }
     }
 
-    /// Notices the end of a TLS handshake.
+    /// Completes the opening once its TLS handshake is over.
     pub(super) fn secured(&mut self, now: Time, key: usize) {
         let Some(conn) = self.conns[key].as_mut() else {
             return;
@@ -187,12 +189,12 @@ impl Server {
         }
     }
 
-    /// INFO for clients that should have begun with TLS by now and have not.
+    /// Sends INFO to clients that did not begin with TLS in time.
     pub(super) fn greet_late(&mut self, now: Time) {
         while let Some((at, key)) = self.hellos.front().copied().filter(|(at, _)| *at <= now) {
             self.hellos.pop_front();
             let waits = Opening::FirstByte { info_at: Some(at) };
-            // The key may be another connection's by now.
+            // The key may belong to a new connection by now.
             if let Some(conn) = self.conns[key].as_mut().filter(|c| c.opening == waits) {
                 conn.opening = Opening::FirstByte { info_at: None };
                 self.node.handle_greet(key);

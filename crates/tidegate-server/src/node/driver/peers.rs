@@ -1,12 +1,12 @@
-//! The sockets between nodes: dialled, accepted, read, written, and dropped when the pure parts say so.
+//! The sockets between nodes: dials, accepts, reads, writes, and drops them as the pure parts decide.
 //!
-//! Decides nothing but the order of work. Who is welcome is [`Roster`]'s to say, when a route is dialled
-//! [`Redial`]'s, what a connection is good for [`Channel`]'s, and what a message leads to the node's.
+//! Decides only the order of work. [`Roster`] decides which nodes are admitted, [`Redial`] when to
+//! dial a route, [`Channel`] what a connection may carry, and the node what a message leads to.
 //!
-//! For groups there are [`Peers::send_raft`] and [`Peers::poll_raft`], and the same for what is fetched:
-//! messages for a peer wait in its channel's outbox up to a bound and are dropped beyond it; those that came
-//! wait up to a bound beyond which the channel is not read. What is sent leaves at the end of the turn, or
-//! with [`Peers::flush`].
+//! Groups use [`Peers::send_raft`] and [`Peers::poll_raft`], and similar methods for fetches. A
+//! message for a peer waits in the outbox of its channel; beyond a bound the channel drops it.
+//! Received messages wait up to a bound, beyond which the loop does not read the channel. Messages
+//! leave at the end of the turn, or with [`Peers::flush`].
 
 mod dial;
 mod ending;
@@ -56,19 +56,19 @@ pub(super) const PEER_TOKENS: usize = usize::MAX / 2;
 
 /// Bytes of a group's messages that may wait for one peer.
 const SEND_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Comings and goings that were not asked for.
+/// The most events that wait for [`Peers::poll_event`].
 const EVENTS_MAX: usize = 1024;
 
-/// A peer came or went.
+/// A peer connected or disconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerEvent {
-    /// It can be sent messages of groups.
+    /// The peer can receive messages of groups.
     Up(u64),
-    /// It cannot.
+    /// The peer can receive no messages of groups.
     Down(u64),
 }
 
-/// Too much waits for the peer, or it is not connected: the message was dropped.
+/// The peer's backlog is too large, or it is not connected: the message was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too much waits for the node, or it is not connected: send it again later")]
 pub struct NotSent;
@@ -83,28 +83,29 @@ pub struct Peers {
     resolving: Resolving,
     roster: Roster,
     redial: Redial,
-    /// Where the members are written down; `None` without streams.
+    /// The file with the members; `None` without streams.
     identity: Option<(Disk, MembersFile)>,
-    /// What this node can vouch for to one that lost its disk.
+    /// The term that this node can vouch for to a node that lost its disk.
     vouched_term: Option<u64>,
     conns: Slab<Conn>,
-    /// The connection that tells each peer something, and the one that hears it, by slot and kind.
+    /// By slot and kind: the connection that carries frames to each peer, and the one that carries
+    /// frames from it.
     told: Vec<[Option<usize>; 2]>,
     heard: Vec<[Option<usize>; 2]>,
-    /// To be read in this turn.
+    /// Connections to read in this turn.
     ready: Vec<usize>,
-    /// With something of their own to write.
+    /// Connections with bytes of their own to write.
     dirty: Vec<usize>,
-    /// Places of handshakes on connections that are over.
+    /// Places of handshakes on connections that have ended.
     withdrawn: Vec<Place>,
     raft: Inbox,
     fetches: Inbox,
     events: VecDeque<PeerEvent>,
-    /// Members are told, and pings sent.
+    /// The time of the next announcement of the members and the next pings.
     next_ping: Time,
     pings: u64,
     pool: Pool,
-    /// TLS with other nodes, if it is to be spoken.
+    /// TLS with other nodes, if the settings ask for it.
     tls: Option<PeerTls>,
     write_deadline: std::time::Duration,
     random: SystemRandom,
@@ -116,37 +117,37 @@ struct Conn {
     address: SocketAddr,
     channel: Channel,
     side: Side,
-    /// What it was dialled for; what the other side said.
+    /// The kind that it was dialled for, or that the other side named.
     kind: Kind,
-    /// By which route, if it was dialled.
+    /// The route that was dialled, if this side dialled.
     route: Option<usize>,
-    /// Whose, once it is open.
+    /// The slot of the peer, once the channel is open.
     slot: Option<usize>,
-    /// The connection itself is not made yet.
+    /// The TCP connection is not made yet.
     connecting: bool,
     securing: Securing,
     input: Vec<u8>,
-    /// Bytes there must be before another frame is complete.
+    /// The bytes that must be there before the next frame is complete.
     need: usize,
     readable: bool,
     writable: bool,
     ended: bool,
-    /// In `ready`.
+    /// `ready` contains this connection.
     listed: bool,
-    /// In `dirty`.
+    /// `dirty` contains this connection.
     dirty: bool,
-    /// Where its handshake waits for its turn: it is not read meanwhile.
+    /// The place of its waiting handshake; the loop does not read the connection meanwhile.
     place: Option<Place>,
 }
 
 impl Peers {
-    /// Where it listens for peers.
+    /// The address at which it listens for peers.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// This node's id: the one its groups know it by.
+    /// This node's id, also in its groups.
     #[must_use]
     pub const fn id(&self) -> u64 {
         self.roster.me().id
@@ -158,13 +159,13 @@ impl Peers {
         self.roster.formation().formed()
     }
 
-    /// Where the nodes are, as configured.
+    /// The configured addresses of the nodes.
     #[must_use]
     pub fn routes(&self) -> &[RouteAddress] {
         &self.routes
     }
 
-    /// Who is, or was, connected.
+    /// The peers that are, or were, connected.
     #[must_use]
     pub const fn roster(&self) -> &Roster {
         &self.roster
@@ -173,20 +174,20 @@ impl Peers {
     /// Sends a message of a group, in parts, to the node with this id.
     ///
     /// # Errors
-    /// It was dropped.
+    /// The message was dropped.
     pub fn send_raft(&mut self, to: u64, group: u32, payload: &[Bytes]) -> Result<(), NotSent> {
         self.send(to, |out| wire::put_raft(out, group, payload))
     }
 
-    /// Sends what concerns fetching to the node with this id.
+    /// Sends a request or an answer of a fetch to the node with this id.
     ///
     /// # Errors
-    /// It was dropped.
+    /// The message was dropped.
     pub fn send_fetch(&mut self, to: u64, group: u32, payload: &[u8]) -> Result<(), NotSent> {
         self.send(to, |out| Frame::Fetch { group, payload }.write(out))
     }
 
-    /// A peer came or went. Whoever does not ask for so long is told of the latest only.
+    /// Notes that a peer connected or disconnected. If too many events wait, the oldest goes.
     fn note(&mut self, event: PeerEvent) {
         if self.events.len() >= EVENTS_MAX {
             self.events.pop_front();
@@ -194,7 +195,7 @@ impl Peers {
         self.events.push_back(event);
     }
 
-    /// The next peer that came or went.
+    /// Returns the next event of a peer.
     pub fn poll_event(&mut self) -> Option<PeerEvent> {
         self.events.pop_front()
     }
@@ -211,7 +212,7 @@ impl Peers {
         Ok(())
     }
 
-    /// Returns whether some are to be read at once.
+    /// Returns whether a connection has work at once.
     pub(super) fn is_busy(&self) -> bool {
         !self.ready.is_empty() || !self.dirty.is_empty()
     }
@@ -240,7 +241,7 @@ impl Conn {
         }
     }
 
-    /// Returns whether it tells a peer something, of this kind.
+    /// Returns whether this connection carries frames of this kind to a peer.
     fn is_told(&self, kind: Kind) -> bool {
         self.side == Side::Dialer && self.kind == kind && self.slot.is_some()
     }

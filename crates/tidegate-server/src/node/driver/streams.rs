@@ -1,7 +1,7 @@
-//! The loop's part in streams: entries to the group and back, once a turn.
+//! The loop's part in streams: carries entries to the groups and back, once a turn.
 //!
-//! Decides nothing but the order: first what gathered is handed to the log, so that it can begin the next
-//! sync, then what the last sync made durable is applied and answered.
+//! Decides only the order: first hands the gathered entries to the log, so that the log thread can
+//! begin the next sync, then applies and answers the entries that the last sync made durable.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,17 +24,16 @@ use crate::store::{
 };
 use crate::stream::{AccountLimits, Place, Streams};
 
-/// How often a full disk is looked at again.
+/// The interval between looks at a full disk.
 const LOOK_FOR_SPACE: Duration = Duration::from_millis(500);
 
-/// The store as streams read it. What is damaged is as if it were still being read, as long as another node
-/// may have it.
+/// The store as streams read it. A damaged record reads as pending as long as another node may have it.
 struct Reading<'a> {
-    /// Whose streams: the group's place.
+    /// The group's place.
     at: usize,
     store: &'a mut Store,
     mends: bool,
-    /// Records that nobody has.
+    /// Records that no other node has.
     lost: &'a BTreeSet<u64>,
     damaged: &'a mut Vec<(usize, u64)>,
 }
@@ -51,7 +50,7 @@ impl Messages for Reading<'_> {
     }
 }
 
-/// Streams that are not open yet. The data directory is this process's meanwhile.
+/// Streams that are not open yet. This process holds the claim to the data directory meanwhile.
 #[derive(Debug)]
 pub(super) struct Waiting {
     kept: StreamSettings,
@@ -78,8 +77,8 @@ fn open(
     mut among: Option<(&Replication, &mut Peers)>,
     handle: &Handle,
 ) -> Result<Store, StartError> {
-    // Read while it is `now`: opening may take long, and what is told would be ahead of the wall clock by
-    // that.
+    // Before opening, which may take long: the wall clock has to belong to the moment `now`, or the
+    // streams' time would run ahead of it by that.
     let wall_us = wall_clock_us();
     let directory = kept.directory.clone();
     let clustered = among.is_some();
@@ -180,7 +179,7 @@ fn open(
     Ok(store)
 }
 
-/// What the operator allows.
+/// The operator's limits.
 fn limits(kept: &StreamSettings, replicated: bool) -> AccountLimits {
     let bound = |n: Option<u64>| n.unwrap_or(u64::MAX);
     AccountLimits {
@@ -191,7 +190,7 @@ fn limits(kept: &StreamSettings, replicated: bool) -> AccountLimits {
     }
 }
 
-/// Says how the end of the log was found, where that is of interest.
+/// Logs how the recovery found the end of the log, except for a clean one.
 fn tell_verdict(opening: &Opening) {
     match &opening.recovery().verdict {
         Verdict::Clean => {}
@@ -203,7 +202,7 @@ fn tell_verdict(opening: &Opening) {
 }
 
 impl Server {
-    /// Opens the streams once it is known who keeps them.
+    /// Opens the streams once the members that keep them are known.
     pub(super) fn open_streams(&mut self, now: Time) -> Result<(), StartError> {
         let ready = |_: &mut Waiting| match &self.peers {
             Some(peers) => peers.formed().is_some(),
@@ -218,28 +217,28 @@ impl Server {
         let shards = cluster.map_or(1, |c| c.shards);
         let replication = |p: &&mut Peers| Replication::new(p, shards, limits, now);
         self.replication = peers.as_ref().and_then(replication);
-        // The store claims the directory for itself.
+        // The store claims the directory itself.
         drop(claim);
         let (node, among) = (&mut self.node, self.replication.as_ref().zip(peers));
         self.store = Some(open(node, now, kept, among, &self.handle)?);
         Ok(())
     }
 
-    /// Another node is to lead, because this one ends.
+    /// Hands leadership to other nodes, because this one ends.
     pub(super) fn hand_over(&mut self, now: Time) {
         if let Some(replication) = &mut self.replication {
             replication.begin_hand_over(now, &mut self.node);
         }
     }
 
-    /// One turn's work for streams.
+    /// Does one turn's work for streams.
     pub(super) fn turn_streams(&mut self, now: Time) -> Result<(), RunError> {
         let Some(store) = self.store.as_mut() else {
             return Ok(());
         };
         let node = &mut self.node;
-        // At one moment, the wall's first: what a pause between the two adds is told too early, never too
-        // late.
+        // Both clocks at one moment, the wall clock first: a pause between the two makes the
+        // streams' time late, never early.
         let wall_us = wall_clock_us();
         node.set_wall_clock(self.clock.now(), wall_us);
         if let (Some(replication), Some(peers)) = (&mut self.replication, &mut self.peers) {
@@ -287,7 +286,7 @@ impl Server {
             return Ok(());
         };
         let node = &mut self.node;
-        // What was served may have led to more: what consumers did, messages that went into streams.
+        // Serving may have led to more entries: the state of consumers, messages published into streams.
         propose(node, store, &self.clock);
         if let (Some(replication), Some(peers)) = (&mut self.replication, &mut self.peers) {
             replication.send(now, node, store, peers);
@@ -305,7 +304,7 @@ impl Server {
         Ok(())
     }
 
-    /// The log is read again, a part at a time, and others are asked for what is found damaged.
+    /// Reads a part of the log again, and asks other nodes for messages in damaged ranges.
     fn look_for_damage(&mut self, now: Time) {
         let Some(store) = self.store.as_mut() else {
             return;
@@ -325,8 +324,8 @@ impl Server {
         });
     }
 
-    /// The streams' end: what is in flight becomes durable, and the state is written down so that the next
-    /// start is quick.
+    /// Ends the streams: makes the entries in flight durable, and writes the state down so that the
+    /// next start is quick.
     pub(super) fn close_streams(&mut self) -> Result<(), RunError> {
         let Some(mut store) = self.store.take() else {
             return Ok(());
@@ -344,7 +343,7 @@ impl Server {
     }
 }
 
-/// Hands what is gathered to the groups, as far as they take it.
+/// Hands gathered entries to the groups, as far as they take them.
 fn propose(node: &mut Node, store: &mut Store, clock: &Clock) {
     for at in 0..store.groups_len() {
         propose_in(at, node, store, clock);
@@ -361,7 +360,7 @@ fn propose_in(at: usize, node: &mut Node, store: &mut Store, clock: &Clock) {
         let cost_ns = end.since(std::mem::replace(&mut now, end));
         match proposed {
             Ok(proposed) => node.handle_proposed(at, now, proposed, cost_ns),
-            // The next wake-up tries again; a failure is what `poll` tells.
+            // The next wake-up tries again; `poll` reports a failure.
             Err(WriteError::Full | WriteError::Failed(_)) => return,
             Err(WriteError::DiskFull) => {
                 node.handle_refused(at, now, &ApiError::STORAGE_EXCEEDED);
@@ -376,7 +375,7 @@ fn propose_in(at: usize, node: &mut Node, store: &mut Store, clock: &Clock) {
     }
 }
 
-/// Has states written down when that is due, and answers what segments still hold.
+/// Writes down states that are due, and tells the store which messages segments still hold.
 fn checkpoint(node: &Node, store: &mut Store) {
     for (at, streams) in node.all_streams().enumerate() {
         if store.wants_checkpoint(at) {
@@ -392,7 +391,7 @@ fn checkpoint(node: &Node, store: &mut Store) {
     }
 }
 
-/// Microseconds since the Unix epoch, as the machine has it.
+/// Microseconds since the Unix epoch, by the machine's clock.
 pub(super) fn wall_clock_us() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |d| u64::try_from(d.as_micros()).unwrap_or(u64::MAX))

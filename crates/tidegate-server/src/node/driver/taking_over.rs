@@ -1,4 +1,4 @@
-//! A state that is taken over from another node, or given to one: what was asked and answered goes between
+//! The transfer of state from and to other nodes: carries requests and answers between
 //! [`crate::catchup`], the store and the peers.
 
 use std::collections::BTreeMap;
@@ -15,9 +15,9 @@ use crate::node::seldom::Seldom;
 use crate::store::{Fetch, Fetched, InstallError, Live, Store, read_given};
 use crate::stream::{AccountLimits, Filter, Place, Streams};
 
-/// How long what is known of a damaged record is good for.
+/// The time after which a damaged record is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// Answers made in a turn.
+/// The most answers in a turn.
 const ANSWERS_MAX: usize = 4;
 
 /// See the [module](self).
@@ -27,9 +27,9 @@ pub(super) struct TakingOver {
     at: usize,
     giver: Giver,
     mender: Mender,
-    /// Records found damaged, and when they are looked at again.
+    /// Records found damaged, with the time at which each is looked at again.
     damaged: BTreeMap<u64, Time>,
-    /// A message is whole again.
+    /// Log line: a message was repaired.
     mended: Seldom,
     limits: AccountLimits,
     taking: Option<Taking>,
@@ -37,15 +37,15 @@ pub(super) struct TakingOver {
 
 #[derive(Debug)]
 enum Taking {
-    /// It comes in.
+    /// The state is being fetched.
     Coming {
         taker: Box<Taker>,
-        /// Not appended yet.
+        /// Messages not appended yet.
         fetched: Vec<Fetched>,
-        /// Appended, and not known to be durable.
+        /// The number of messages appended and not known to be durable.
         undurable: usize,
     },
-    /// All is there, and it is written down.
+    /// The state is complete, and the store writes it down.
     Whole(Box<Whole>),
 }
 
@@ -54,18 +54,18 @@ struct Whole {
     at: (u64, u64),
     streams: Streams,
     live: Live,
-    /// The store has it.
+    /// The store has taken it.
     handed_over: bool,
 }
 
-/// What others are given.
+/// The source of the state that this node gives to others.
 struct Given<'a> {
     at: usize,
     store: &'a mut Store,
     streams: &'a Streams,
 }
 
-/// What this node has of the state that it takes over.
+/// The part that this node already has of the state that it fetches.
 struct Known<'a> {
     at: usize,
     streams: &'a Streams,
@@ -119,7 +119,7 @@ impl TakingOver {
         }
     }
 
-    /// When there is something to be done, whatever else happens.
+    /// The time of the next turn with work to do, if no event comes first.
     pub(super) fn deadline(&self) -> Time {
         match &self.taking {
             _ if !self.giver.is_idle() => Time::ZERO,
@@ -130,7 +130,7 @@ impl TakingOver {
         }
     }
 
-    /// One turn's work.
+    /// Does one turn's work.
     pub(super) fn turn(
         &mut self,
         now: Time,
@@ -150,7 +150,7 @@ impl TakingOver {
                 let Some((to, answer)) = self.giver.poll(&mut given) else {
                     break;
                 };
-                // Whoever is not answered asks again.
+                // A node that gets no answer asks again.
                 let _ = peers.send_fetch(to, group, &answer);
             }
         }
@@ -172,8 +172,7 @@ impl TakingOver {
         self.finish(now, node, store);
     }
 
-    /// How many messages of a state that is taken over came and are durable here; `None` if there is no such
-    /// state.
+    /// The number of messages of the fetched state that are durable here; `None` without such a state.
     pub(super) fn fetched(&self) -> Option<u64> {
         match &self.taking {
             Some(Taking::Coming { taker, .. }) => Some(taker.placed()),
@@ -181,12 +180,12 @@ impl TakingOver {
         }
     }
 
-    /// What was damaged where it lies is asked of others; whether it may come.
+    /// Asks other nodes for the messages in a damaged record. Returns whether one may come.
     pub(super) fn mend(&mut self, now: Time, streams: &Streams, lsn: u64) -> bool {
         if self.damaged.get(&lsn).is_some_and(|until| *until > now) {
             return true;
         }
-        // To look which messages lie there takes a while: once a second is enough.
+        // Looking up the messages in a record takes a while: once a second is enough.
         self.damaged.retain(|_, until| *until > now);
         self.damaged.insert(lsn, now + LOOK_AGAIN);
         let (mut from, mut comes) = (Some((0, 0)), false);
@@ -200,12 +199,12 @@ impl TakingOver {
         comes
     }
 
-    /// The same of one message, for whoever knows that it lies where nothing can be read.
+    /// Does the same for one message, if the caller knows that its place cannot be read.
     pub(super) fn mend_one(&mut self, now: Time, stream: u32, seq: u64) -> bool {
         self.mender.handle_damaged(now, stream, seq)
     }
 
-    /// What another node asks of this one, or answers.
+    /// Handles a request or an answer of another node.
     pub(super) fn receive(&mut self, now: Time, store: &mut Store, from: u64, payload: &Bytes) {
         match wire::decode(payload) {
             Ok(Frame::Ask(ask)) => self.giver.handle_ask(store.applied(self.at).0, from, ask),
@@ -217,7 +216,7 @@ impl TakingOver {
     fn take_answer(&mut self, now: Time, store: &mut Store, from: u64, answer: Answer) {
         if let Some((stream, seq, entry)) = self.mender.handle_answer(now, from, &answer) {
             let message = Fetched { stream, seq, entry };
-            // Without room it is asked for again.
+            // Without room in the log, the mender asks for it again.
             if store.append_repaired(self.at, &[message]).is_ok() {
                 if let Some(more) = self.mended.due(now) {
                     tracing::warn!(
@@ -263,7 +262,7 @@ impl TakingOver {
                 });
             }
             (Some(wanted), Some(Taking::Coming { taker, .. })) => taker.ask(wanted.from),
-            // It may have been given up before anything came.
+            // The store may give up the fetch before any message arrives.
             (None, None | Some(Taking::Coming { .. })) => {
                 store.abandon_catch_up(self.at);
                 self.taking = None;
@@ -272,7 +271,7 @@ impl TakingOver {
         }
     }
 
-    /// What was fetched goes into the log, and what is durable has its place.
+    /// Appends fetched messages to the log, and notes the places of those that are durable.
     fn place(&mut self, store: &mut Store) {
         let Some(Taking::Coming {
             taker,
@@ -282,7 +281,7 @@ impl TakingOver {
         else {
             return;
         };
-        // While there is no room they wait, and nothing more is asked for.
+        // Without room in the log the messages wait, and this node asks for no more.
         if !fetched.is_empty() && store.append_fetched(self.at, fetched).is_ok() {
             *undurable += fetched.len();
             fetched.clear();
@@ -323,13 +322,13 @@ impl TakingOver {
                 streams.replace(now, whole.at.0, whole.streams);
             }
         } else if !store.is_installing(self.at) {
-            // It could not be written: once more.
+            // The store could not write it: try again.
             whole.handed_over = false;
         }
     }
 }
 
-/// All is there: what of it lies where.
+/// Builds the complete state, with the places of its messages in the log.
 fn whole(taker: Taker, store: &Store) -> Option<Taking> {
     let (index, term, streams, fetched) = taker.into_state()?;
     tracing::info!("fetched the state as of entry {index}, and {fetched} messages");

@@ -1,5 +1,5 @@
-//! Hellos of many clients at a real server: the tests take its turns one by one, and set the cost of a
-//! handshake.
+//! Handshakes of many clients at a real server: the tests run its turns one by one, and set the
+//! cost of a handshake.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -31,7 +31,7 @@ struct Client {
 }
 
 impl World {
-    /// Each handshake costs so much.
+    /// Returns a world in which each handshake costs `cost`.
     fn new(cost: Duration) -> Self {
         let CertifiedKey { cert, signing_key } =
             generate_simple_self_signed(vec!["localhost".into()]).unwrap();
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// So many clients more connect, and say hello.
+    /// Connects `count` more clients, which send their hello.
     fn say_hello(&mut self, count: usize) {
         for _ in 0..count {
             let socket = TcpStream::connect(self.server.address()).unwrap();
@@ -87,7 +87,7 @@ impl World {
         }
     }
 
-    /// One turn; how many handshakes it went on with.
+    /// Runs one turn and returns the number of handshakes that it advanced.
     fn turn(&mut self) -> usize {
         let before = self.server.handshakes_gone_on_with;
         let next = self.server.turn(&mut self.events, Some(Duration::ZERO));
@@ -95,19 +95,19 @@ impl World {
         self.server.handshakes_gone_on_with - before
     }
 
-    /// How many connections are at this point of their opening.
+    /// The number of connections at this point of their opening.
     fn count(&self, at: impl Fn(&Conn) -> bool) -> usize {
         self.server.conns.iter().flatten().filter(|c| at(c)).count()
     }
 
-    /// How many hellos wait, each of a connection that is there.
+    /// The number of waiting hellos, each of an open connection.
     fn waiting(&self) -> usize {
         self.count(|c| c.place.is_some() && matches!(c.opening, Opening::Hello { .. }))
     }
 }
 
 impl Client {
-    /// Reads and writes what it can; whether its handshake is over.
+    /// Reads and writes as far as possible. Returns whether the handshake is over.
     fn go_on(&mut self) -> bool {
         match self.tls.read_tls(&mut self.socket) {
             Ok(_) => drop(self.tls.process_new_packets().unwrap()),
@@ -119,7 +119,7 @@ impl Client {
         !self.tls.is_handshaking()
     }
 
-    /// Its PING is answered, as far as it sees.
+    /// Returns whether the client has received the answer to its PING.
     fn is_answered(&mut self) -> bool {
         self.go_on();
         let mut text = [0; 4096];
@@ -128,8 +128,8 @@ impl Client {
     }
 }
 
-/// All hellos are there before the first handshake is over, and the clients send nothing more meanwhile: no
-/// event of theirs wakes a connection that waits.
+/// All hellos arrive before the first handshake is over, and the clients send nothing more
+/// meanwhile: none of their events wakes a waiting connection.
 #[test]
 fn hellos_wait_for_the_turns_that_have_room_for_them() {
     for (cost, most) in [
@@ -154,7 +154,7 @@ fn hellos_wait_for_the_turns_that_have_room_for_them() {
     }
 }
 
-/// The handshakes end, and what clients say then is answered.
+/// The handshakes end, and the server answers the clients' next messages.
 #[test]
 fn clients_that_waited_are_served() {
     let mut world = World::new(BUDGET);
@@ -189,7 +189,7 @@ fn a_client_that_hangs_up_while_it_waits_costs_nothing() {
         world.turn();
     }
     assert!(world.server.handshakes.is_empty());
-    // Their turn came before the loop heard of their hangup.
+    // Their turn came before the loop saw their hangup.
     let gone_on_with = world.server.handshakes_gone_on_with;
     assert!(
         gone_on_with < 5,

@@ -1,4 +1,4 @@
-//! Who a node is, as its directory has it, and whether its log must be there.
+//! The identity of a node from its directory, and the check that its log exists.
 
 use std::sync::{Arc, Mutex};
 
@@ -31,13 +31,13 @@ fn an_identity_is_drawn_once_and_stays() {
     assert!(alone.contains("cluster `tide`"), "{alone}");
 }
 
-/// What a crash can leave of the two directories of a node, after each step and in the midst of it.
+/// The images that a crash can leave of a node's two directories, after each step and in the middle of it.
 #[derive(Clone, Default)]
 struct Film {
     state: SimDisk,
     log: SimDisk,
     images: Arc<Mutex<Vec<(SimDisk, SimDisk)>>>,
-    /// Images are taken.
+    /// The film takes images.
     runs: bool,
 }
 
@@ -50,7 +50,7 @@ impl Film {
         }
     }
 
-    /// Where an image is taken after each step.
+    /// Returns a film that takes an image after each step.
     fn running(image: &(SimDisk, SimDisk)) -> Self {
         Self {
             runs: true,
@@ -58,7 +58,8 @@ impl Film {
         }
     }
 
-    /// The disks as they would be if it ended now: of what is not durable all, nothing, or the names alone.
+    /// Takes the images of a crash at this moment: of the data that is not durable all, nothing, or
+    /// the names alone.
     fn take(&self) {
         if !self.runs {
             return;
@@ -83,7 +84,7 @@ impl Film {
     }
 }
 
-/// One of its directories.
+/// One of the node's directories.
 struct Filmed {
     disk: SimDisk,
     film: Film,
@@ -178,8 +179,8 @@ fn three_groups() -> Vec<GroupOf> {
     all
 }
 
-/// Starts a node as the loop does: who it is, who the others are, its log, and what it promises at once: a
-/// vote for itself where it is alone in a group. What the last of them came to.
+/// Starts a node as the loop does: its identity, the members, its log, and its first promise: a
+/// vote for itself where it is alone in a group. Returns the result of the last step.
 fn start(film: &Film) -> Result<u64, OpenError> {
     let (state, log) = film.storages();
     let mut file = identify(&*state, "tide", "n1", 7).unwrap();
@@ -210,7 +211,7 @@ fn start(film: &Film) -> Result<u64, OpenError> {
     Ok(term)
 }
 
-/// Returns whether the log of a crashed disk has anything that somebody may count on.
+/// Returns whether the log of a crashed disk has promised anything to other nodes.
 fn has_promised((state, log): &(SimDisk, SimDisk)) -> bool {
     let (state, log) = (Arc::new(state.copy()), Arc::new(log.copy()));
     let options = Options {
@@ -239,7 +240,7 @@ fn a_first_start_may_end_between_any_two_steps_and_a_log_that_was_begun_must_be_
         assert!(is_marked || !has_promised, "a promise without the mark");
         promised += usize::from(has_promised);
         begun += usize::from(is_marked);
-        // Everything but `members` is lost.
+        // The crash loses everything but `members`.
         let members = image.0.content(FILE);
         if members.is_empty() {
             continue;
@@ -252,7 +253,7 @@ fn a_first_start_may_end_between_any_two_steps_and_a_log_that_was_begun_must_be_
         }
     }
     assert!(promised > 0 && promised < begun && begun < images.len());
-    // The next start ends anywhere, too, and the one after it goes on.
+    // The second start crashes at any step, too, and the third one goes on.
     println!("{} images, {begun} with a log that was begun", images.len());
     for image in images.iter().step_by(30) {
         let second = Film::running(image);
@@ -273,7 +274,7 @@ fn a_log_of_before_it_was_marked_is_marked_by_its_next_start() {
     let again = Film::of(&(film.state.copy(), film.log.copy()));
     start(&again).unwrap();
     assert!(load(&again.state).unwrap().unwrap().log_begun);
-    // A version that is lost, too, is written again as long as there is a log.
+    // A lost version file is written again as long as there is a log.
     again.state.remove(VERSION_FILE).unwrap();
     start(&Film::of(&(again.state.copy(), again.log.copy()))).unwrap();
     let empty = Film::of(&(again.state.copy(), SimDisk::new()));

@@ -1,5 +1,5 @@
-//! Following routes: a name is looked up by a thread, since that may take long, and one of its addresses is
-//! dialled.
+//! Dials routes: a thread looks up the name, since that may take long, and the loop dials one of
+//! its addresses.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -18,7 +18,7 @@ use crate::config::cluster::RouteAddress;
 
 type Outcome = io::Result<SocketAddr>;
 
-/// Names being looked up: each route of each kind at most once at a time.
+/// The lookups in progress: at most one at a time for each route and kind.
 #[derive(Debug)]
 pub(super) struct Resolving {
     sender: SyncSender<(usize, Kind, Outcome)>,
@@ -39,7 +39,7 @@ impl Resolving {
         }
     }
 
-    /// What came of one.
+    /// Returns the outcome of a finished lookup.
     pub(super) fn poll(&self) -> Option<(usize, Kind, Outcome)> {
         self.receiver.try_recv().ok()
     }
@@ -56,7 +56,7 @@ impl Resolving {
                 let one = all.get(attempt % all.len().max(1)).copied();
                 one.ok_or_else(|| io::Error::other("the name has no address"))
             });
-            // Nobody waits once the loop has ended.
+            // The receiver is gone once the loop has ended.
             let _ = sender.send((route, kind, outcome));
             handle.wake();
         };

@@ -1,5 +1,5 @@
-//! The end of a peer's connection: what hung on it is taken back, the route is dialled again, and people are
-//! told why.
+//! The end of a peer's connection: removes its state, schedules the next dial of its route, and
+//! logs the reason.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use crate::cluster::proof::Side;
 use crate::node::core::Node;
 use crate::node::core::peers::TooMuchInterest;
 
-/// Why a connection ends.
+/// The reasons for which a connection ends.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Why {
     #[error(transparent)]
@@ -36,12 +36,12 @@ pub(super) enum Why {
 }
 
 impl Peers {
-    /// Drops a connection and everything that hung on it.
+    /// Drops a connection and its state.
     pub(super) fn end(&mut self, now: Time, key: usize, node: &mut Node, why: &Why) {
         let Some(mut conn) = self.conns.try_remove(key) else {
             return;
         };
-        // A refusal is for the other side to read: what a fresh socket takes for certain.
+        // The other side has to read a refusal; a new socket surely takes so few bytes.
         if matches!(why, Why::Channel(_)) && !conn.channel.out.is_empty() && !conn.connecting {
             let _ = conn.socket.write(&conn.channel.out);
         }
@@ -58,7 +58,7 @@ impl Peers {
             self.leave(slot, &conn, node);
         }
         if let Some(route) = conn.route {
-            // Somebody has to do something about certificates, too.
+            // A failure with certificates needs the operator, too.
             let stays = refusal.as_ref().is_some_and(|r| !r.is_passing());
             let refused = stays || matches!(why, Why::Tls(_));
             self.redial.handle_down(now, route, conn.kind, refused);
@@ -67,7 +67,7 @@ impl Peers {
         self.tell_why(now, &conn, why);
     }
 
-    /// A channel of the peer in this slot is over.
+    /// Removes the channel of the peer in this slot.
     fn leave(&mut self, slot: usize, conn: &Conn, node: &mut Node) {
         let kind = conn.kind.index();
         match conn.side {
@@ -112,7 +112,7 @@ impl Peers {
             (None, side, Why::Channel(e)) if e.refusal().is_some() => {
                 let line = match side {
                     Side::Dialer => format!("no channel to the node at {at}: {why}"),
-                    // The port is another each time.
+                    // The port differs for each connection.
                     Side::Dialled => {
                         format!("refused a node from {}: {why}", conn.address.ip())
                     }

@@ -1,4 +1,4 @@
-//! Frames of peers, to whom they concern; and what follows when a channel opens.
+//! Hands the frames of peers to the parts that they concern, and does the work at the opening of a channel.
 
 use bytes::Bytes;
 use tidegate::Time;
@@ -16,11 +16,11 @@ use crate::cluster::wire::Frame;
 use crate::node::core::Node;
 use crate::node::driver::members;
 
-/// Whether a frame was the last for now.
+/// The loop's next step after a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
     Next,
-    /// Enough is gathered, or the channel is not to be read on for now.
+    /// Enough is gathered, or the loop must not read on for now.
     Stop,
 }
 
@@ -72,13 +72,13 @@ impl Peers {
             }
             Frame::Raft { group, payload } => self.raft.push(received(*group, payload)),
             Frame::Fetch { group, payload } => self.fetches.push(received(*group, payload)),
-            // The channel lets nothing else through.
+            // The channel admits no other frames.
             _ => {}
         }
         After::Next
     }
 
-    /// A channel is open.
+    /// Handles the opening of a channel.
     pub(super) fn open(&mut self, now: Time, key: usize, theirs: &Introduction, node: &mut Node) {
         let conn = &mut self.conns[key];
         let (side, kind, address, route) = (conn.side, theirs.kind(), conn.address, conn.route);
@@ -91,7 +91,7 @@ impl Peers {
         if let Some(old) = table[kind.index()].take() {
             self.end(now, old, node, &Why::Replaced);
         }
-        // What ended may have ended the peer's part in this.
+        // The end of the old connection may have ended the peer's part in the roster.
         self.roster.handle_open(side, theirs, address);
         let table = match side {
             Side::Dialer => &mut self.told[slot],
@@ -113,7 +113,7 @@ impl Peers {
                 tracing::info!("the route to `{}` at {address} is up", theirs.name);
             }
             (Side::Dialer, Kind::Raft) => self.note(PeerEvent::Up(theirs.id)),
-            // Whoever dials is there: no need to wait before dialling back.
+            // The dialler is reachable: dial it back without waiting.
             (Side::Dialled, _) => {
                 (0..self.routes.len()).for_each(|route| self.redial.hurry(now, route));
             }
@@ -124,7 +124,7 @@ impl Peers {
         self.form(node);
     }
 
-    /// A route that came to nothing may still have told where it leads.
+    /// A failed route may still have shown which node it leads to.
     pub(super) fn meet_again(&mut self, route: usize, refusal: Option<&Refusal>, node: &mut Node) {
         let me = self.roster.me();
         let met = match refusal {
@@ -146,7 +146,7 @@ impl Peers {
         }
     }
 
-    /// Tells every peer who the members are, as far as that is known here.
+    /// Tells every peer the members, as far as they are known here.
     fn tell_members(&self, node: &mut Node) {
         if self.identity.is_none() {
             return;
@@ -163,7 +163,7 @@ impl Peers {
         }
     }
 
-    /// Fixes the members, if this is the moment.
+    /// Fixes the members, if the formation is due.
     fn form(&mut self, node: &mut Node) {
         let Some((disk, file)) = &mut self.identity else {
             return;

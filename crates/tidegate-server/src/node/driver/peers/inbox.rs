@@ -1,4 +1,5 @@
-//! What came for groups and was not taken yet: bounded, and a channel that brings more is not read meanwhile.
+//! Received messages of groups that wait to be taken: bounded. Beyond the bound the loop does not
+//! read the channels.
 
 use std::collections::VecDeque;
 
@@ -7,10 +8,10 @@ use bytes::Bytes;
 use super::Peers;
 use crate::cluster::Kind;
 
-/// Bytes of groups' messages that came and were not taken, beyond which no more is read.
+/// The most bytes of such messages, beyond which the loop reads no more.
 const RECEIVED_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// What a group's message is.
+/// A received message of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
     /// The id of the node that sent it.
@@ -21,12 +22,12 @@ pub struct Received {
     pub payload: Bytes,
 }
 
-/// Messages that came and were not taken.
+/// Received messages that wait to be taken.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     waiting: VecDeque<Received>,
     bytes: usize,
-    /// Some channel was not read because of that.
+    /// The loop left a channel unread because of the bound.
     pub(super) held_back: bool,
 }
 
@@ -48,21 +49,21 @@ impl Inbox {
 }
 
 impl Peers {
-    /// The next message of a group.
+    /// Returns the next message of a group.
     pub fn poll_raft(&mut self) -> Option<Received> {
         let received = self.raft.pop();
         self.let_in();
         received
     }
 
-    /// The next message that concerns fetching.
+    /// Returns the next request or answer of a fetch.
     pub fn poll_fetch(&mut self) -> Option<Received> {
         let received = self.fetches.pop();
         self.let_in();
         received
     }
 
-    /// Channels that were not read because too much had come are read again.
+    /// Reads channels again that the bound held back.
     fn let_in(&mut self) {
         let full = self.raft.is_full() || self.fetches.is_full();
         if !full && (self.raft.held_back || self.fetches.held_back) {

@@ -1,5 +1,5 @@
-//! How a node comes to listen for the others: who it is, where it listens, what it will dial; and taking in
-//! whoever connects.
+//! The start of listening for other nodes: the node's identity, its address and its routes; and the
+//! acceptance of connections.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -27,15 +27,15 @@ use crate::node::driver::members::{self, IdentityError};
 use crate::node::driver::{Handle, StartError};
 use crate::node::tls;
 
-/// Connections of peers at most, those included that have not proved anything yet.
+/// The most connections of peers, including those that have not proved anything yet.
 const CONNS_MAX: usize = 4 * (PEERS_MAX + 1) + 32;
 
 impl Peers {
-    /// Listens for peers and dials the routes, as the settings say; `None` if they say nothing of a cluster.
-    /// The data directory, if there is one, is this process's already.
+    /// Listens for peers and dials the routes in the settings; `None` for settings without a
+    /// cluster. This process has claimed the data directory, if there is one, already.
     ///
     /// # Errors
-    /// An address that cannot be had, or a data directory that is another node's.
+    /// The node cannot listen on the address, or the data directory belongs to another node.
     pub(in crate::node::driver) fn start(
         settings: &Settings,
         now: Time,
@@ -94,7 +94,7 @@ impl Peers {
             client_url: match cluster.no_advertise {
                 true => String::new(),
                 false => client_url(settings, clients).unwrap_or_else(|| {
-                    // Whatever address it is seen at.
+                    // Peers complete it with the address at which they see this node.
                     format!(":{}", clients.port())
                 }),
             },
@@ -137,7 +137,7 @@ impl Peers {
         }))
     }
 
-    /// Accepts whoever is there.
+    /// Accepts all waiting connections.
     pub(in crate::node::driver) fn accept(&mut self, now: Time) {
         loop {
             match self.listener.accept() {
@@ -150,7 +150,7 @@ impl Peers {
                         ErrorKind::Interrupted | ErrorKind::ConnectionAborted
                     ) => {}
                 Err(e) => {
-                    // Whoever waits dials again, which is the next occasion.
+                    // The dialler tries again, and the node then accepts again.
                     let line = format!("cannot accept connections of nodes: {e}");
                     if self.roster.is_news(now, &line) {
                         tracing::error!("{line}");
@@ -175,13 +175,13 @@ impl Peers {
     }
 }
 
-/// Where clients connect, as far as that can be said.
+/// The URL at which clients connect, if the settings or the address name one.
 pub(in crate::node) fn client_url(settings: &Settings, clients: SocketAddr) -> Option<String> {
     let specific = (!clients.ip().is_unspecified()).then(|| clients.to_string());
     settings.client_advertise.clone().or(specific)
 }
 
-/// Random, and not 0.
+/// Draws a random id other than 0.
 fn id(random: &SystemRandom) -> io::Result<u64> {
     loop {
         let bytes = nonce(random)?;

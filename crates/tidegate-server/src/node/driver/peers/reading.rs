@@ -1,4 +1,4 @@
-//! Bytes read from peers, as many as the turn allows, until they are whole frames.
+//! Reads bytes from peers, as many as the turn allows, and gathers them into whole frames.
 
 use std::io::ErrorKind;
 
@@ -14,11 +14,11 @@ use crate::cluster::proof::Side;
 use crate::node::core::Node;
 use crate::node::driver::READ_BYTES;
 
-/// Reads for one large frame at a time: a MiB.
+/// The most reads at a time for one large frame: a MiB.
 const GATHERS_MAX: usize = 16;
 
 impl Peers {
-    /// The connections to be read in this turn.
+    /// Takes the connections to read in this turn.
     pub(in crate::node::driver) fn take_ready(&mut self) -> Vec<usize> {
         let ready = std::mem::take(&mut self.ready);
         for key in &ready {
@@ -27,7 +27,7 @@ impl Peers {
         ready
     }
 
-    /// Reads a connection once. Whether enough is gathered: write, then call it again.
+    /// Reads a connection once. Returns whether enough is gathered: the loop writes, then calls it again.
     pub(in crate::node::driver) fn read(
         &mut self,
         now: Time,
@@ -43,7 +43,7 @@ impl Peers {
             return false;
         };
         let kept = std::mem::take(&mut conn.input);
-        // What was kept because enough was gathered comes first.
+        // Bytes kept because enough was gathered come first.
         if !kept.is_empty() && kept.len() >= conn.need {
             return self.consume(now, key, &kept, node, limit);
         }
@@ -73,13 +73,13 @@ impl Peers {
         limit: Load,
     ) -> bool {
         let need = self.conns[key].need;
-        // Several reads, since nothing comes of it before it is whole; not more, since others wait.
+        // Several reads, since a part of a frame is of no use; not more, since other connections wait.
         for _ in 0..GATHERS_MAX {
             let Some(got) = self.read_some(now, key, node, scratch) else {
                 return false;
             };
             if kept.capacity() < need {
-                // Doubling up to what is needed: who announces much has to send it.
+                // Doubles up to the need: a peer has to send as many bytes as it makes the node reserve.
                 let more = (2 * kept.len()).max(READ_BYTES);
                 kept.reserve(more.min(need + READ_BYTES - kept.len()));
             }
@@ -96,7 +96,7 @@ impl Peers {
         false
     }
 
-    /// One read: how much came, 0 if there was nothing; `None` if that was the connection's end.
+    /// Reads once. Returns the number of bytes, 0 for an empty socket; `None` if the connection ended.
     fn read_some(
         &mut self,
         now: Time,
@@ -122,7 +122,7 @@ impl Peers {
         None
     }
 
-    /// Returns whether the connection is not to be read now.
+    /// Returns whether the loop must not read the connection now.
     fn waits(&mut self, key: usize, node: &Node) -> bool {
         let Some(conn) = self.conns.get(key).filter(|c| !c.connecting) else {
             return true;

@@ -1,4 +1,4 @@
-//! A node that lost its disk asks for the place it had, and the others vouch for it.
+//! Rejoining: a node that lost its disk asks for its former place, and the others vouch for it.
 
 use tidegate::Time;
 
@@ -10,7 +10,7 @@ use crate::cluster::wire::Frame;
 use crate::node::core::Node;
 use crate::node::driver::members::{self, IdentityError};
 
-/// Asks, if it was told to and has no place.
+/// Asks for the former place, if the operator wants that and the node has none.
 pub(super) fn begin(roster: &mut Roster, rejoins: bool) {
     if !rejoins || !roster.me().streams {
         return;
@@ -28,14 +28,14 @@ impl Peers {
         self.identity.as_ref().and_then(|(_, file)| file.rejoined)
     }
 
-    /// Whether the data directory had a log in an earlier life.
+    /// Returns whether the data directory had a log in an earlier run.
     pub(in crate::node::driver) fn log_begun(&self) -> bool {
         self.identity
             .as_ref()
             .is_some_and(|(_, file)| file.log_begun)
     }
 
-    /// There is a log: that it must be there is durable before anything in it is promised to others.
+    /// Notes durably that the log must exist, before the node promises anything in it to others.
     pub(in crate::node::driver) fn handle_log_begun(&mut self) -> Result<(), IdentityError> {
         match &mut self.identity {
             Some((disk, file)) => Ok(members::begin_log(disk, file)?),
@@ -43,19 +43,19 @@ impl Peers {
         }
     }
 
-    /// What this node can vouch for to one that lost its disk.
+    /// Sets the term that this node can vouch for to a node that lost its disk.
     pub(in crate::node::driver) const fn set_vouched_term(&mut self, term: Option<u64>) {
         self.vouched_term = term;
     }
 
-    /// This node has everything again: it may forget that its disk was lost.
+    /// Forgets that this node lost its disk, since it has every entry again.
     pub(in crate::node::driver) fn handle_whole(&mut self) {
         let Some((disk, file)) = &mut self.identity else {
             return;
         };
         let rejoined = file.rejoined.take();
         if let Err(e) = members::save(disk, file) {
-            // It is asked again.
+            // The loop asks again.
             file.rejoined = rejoined;
             return tracing::error!("the file `members` cannot be written: {e}");
         }
@@ -73,7 +73,7 @@ impl Peers {
         }
     }
 
-    /// Takes the place this node had, if this is the moment.
+    /// Takes this node's former place, if the formation allows it now.
     pub(super) fn rejoin(&mut self, now: Time, node: &mut Node) {
         let Some((disk, file)) = &mut self.identity else {
             return;
@@ -95,7 +95,7 @@ impl Peers {
             rejoined.term
         );
         self.roster.handle_rejoined(rejoined);
-        // On them it was a guest.
+        // On these connections the node was a guest.
         let all: Vec<usize> = self.conns.iter().map(|(key, _)| key).collect();
         for key in all {
             self.end(now, key, node, &Why::Rejoined);

@@ -1,8 +1,8 @@
-//! TLS between nodes: whoever dials begins with it, and both sides show a certificate. What went wrong is
-//! said so that somebody can do something about it.
+//! TLS between nodes: the dialler begins with it, and both sides show a certificate. The messages
+//! about failures name the remedy.
 //!
-//! Whoever listens looks at a connection's first bytes: a node that speaks no TLS is to hear so, in words it
-//! understands.
+//! The listening node looks at the first bytes of a connection: a dialler without TLS gets a
+//! refusal that it can read.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -21,20 +21,20 @@ use crate::node::core::Node;
 use crate::node::handshakes::Place;
 use crate::node::tls::PeerTls;
 
-/// How far a connection is secured.
+/// The stage of securing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Securing {
-    /// The handshake is over, or there is none.
+    /// The handshake is over, or the connection has none.
     Done,
-    /// The first bytes of whoever dialled will tell whether it speaks TLS.
+    /// The dialler's first bytes will show whether it speaks TLS.
     FirstBytes,
-    /// The dialler begins with TLS, and nothing is done about that yet.
+    /// The dialler begins with TLS, and its handshake has not begun here.
     Hello,
     /// The handshake is going on.
     Handshake,
 }
 
-/// TLS with the node that is dialled as `host`: its certificate has to be for that.
+/// Begins TLS with the node dialled as `host`: its certificate must be for that name.
 pub(super) fn dial(tls: &PeerTls, host: &str) -> io::Result<Box<Connection>> {
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     let connection = ClientConnection::new(tls.dialer.clone(), name);
@@ -43,7 +43,7 @@ pub(super) fn dial(tls: &PeerTls, host: &str) -> io::Result<Box<Connection>> {
 }
 
 impl Peers {
-    /// From now on certificates are these; connections that are open stay as they are.
+    /// Uses these certificates from now on; open connections stay as they are.
     pub(in crate::node::driver) fn set_tls(&mut self, tls: Option<PeerTls>) {
         self.tls = tls;
     }
@@ -54,8 +54,8 @@ impl Peers {
         self.tls.is_some()
     }
 
-    /// Whether the connection is not to be read now: its first bytes are not there yet, or it is over, or its
-    /// handshake waits at the place that `wait` gives to this address.
+    /// Returns whether the loop must not read the connection now: its first bytes are missing, or
+    /// it has ended, or its handshake waits at the place that `wait` gives to this address.
     pub(in crate::node::driver) fn postpone(
         &mut self,
         now: Time,
@@ -82,12 +82,12 @@ impl Peers {
         waits
     }
 
-    /// The places of handshakes on connections that are over.
+    /// Takes the places of handshakes on connections that have ended.
     pub(in crate::node::driver) fn take_withdrawn(&mut self) -> Vec<Place> {
         std::mem::take(&mut self.withdrawn)
     }
 
-    /// Looks whether a dialler speaks TLS; whether that is known.
+    /// Looks whether a dialler speaks TLS. Returns whether that is known.
     fn look_at_first_bytes(&mut self, key: usize) -> bool {
         let conn = &mut self.conns[key];
         if conn.securing != Securing::FirstBytes {
@@ -106,7 +106,7 @@ impl Peers {
             }
             _ => false,
         };
-        // Without TLS the greeting is refused, if it is one.
+        // Without TLS here, the channel refuses the greeting, if it is one.
         conn.securing = match spoken && self.tls.is_some() {
             true => Securing::Hello,
             false => Securing::Done,
@@ -114,7 +114,8 @@ impl Peers {
         true
     }
 
-    /// The turn of a handshake has come: TLS begins if it has not. Whether the connection can be read.
+    /// Advances a handshake in its turn, and begins TLS first if necessary. Returns whether the
+    /// connection can be read.
     pub(in crate::node::driver) fn begin_tls(
         &mut self,
         now: Time,
@@ -144,7 +145,7 @@ impl Peers {
         false
     }
 
-    /// Notices the end of a handshake, and sees to it that what TLS itself has to say is written. Whether the
+    /// Notices the end of a handshake, and has TLS's own bytes written. Returns whether the
     /// connection goes on.
     pub(super) fn go_on_with_tls(&mut self, now: Time, key: usize, node: &mut Node) -> bool {
         let conn = &mut self.conns[key];
@@ -164,11 +165,11 @@ impl Peers {
 }
 
 impl Conn {
-    /// Why reading or writing it failed.
+    /// Turns an error in reading or writing into the reason for the end.
     pub(super) fn failure(&self, e: io::Error) -> Why {
         let inner = e.get_ref().and_then(|e| e.downcast_ref::<Error>());
         match inner {
-            // What no TLS can begin with.
+            // Bytes with which no TLS session can begin.
             Some(Error::InvalidMessage(_))
                 if self.side == Side::Dialer && self.securing == Securing::Handshake =>
             {
@@ -181,11 +182,11 @@ impl Conn {
     }
 }
 
-/// For people.
+/// Words an error for people.
 fn reason(e: &Error) -> String {
     use AlertDescription as Alert;
     match e {
-        // An authority made anew under its old name signs otherwise.
+        // A new authority with the name of an old one has another key, so its signatures do not match.
         Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
             "its certificate is not signed by an authority in cluster.tls.ca_file: give all nodes certificates of one authority, and that".into()
         }

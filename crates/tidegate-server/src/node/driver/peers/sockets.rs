@@ -1,4 +1,4 @@
-//! The sockets of peers: registered, listed for reading, written as far as they take it.
+//! The sockets of peers: registers them, lists them for reading, and writes as far as they take it.
 
 use std::io::ErrorKind;
 
@@ -11,9 +11,9 @@ use crate::cluster::Kind;
 use crate::node::core::Node;
 
 impl Peers {
-    /// Takes a connection into the loop; its key.
+    /// Takes a connection into the loop and returns its key.
     pub(super) fn register(&mut self, mut conn: Conn) -> Option<usize> {
-        // An old socket option: without it small frames may wait for more.
+        // TCP_NODELAY, an old socket option: without it small frames may wait for more.
         let _ = conn.socket.stream.set_nodelay(true);
         let entry = self.conns.vacant_entry();
         let key = entry.key();
@@ -30,7 +30,7 @@ impl Peers {
         Some(key)
     }
 
-    /// Something happened to a connection.
+    /// Handles an event of a connection.
     pub(in crate::node::driver) fn take_event(
         &mut self,
         now: Time,
@@ -45,7 +45,8 @@ impl Peers {
             let stream = &conn.socket.stream;
             let outcome = match stream.take_error() {
                 Ok(None) => stream.peer_addr().and_then(|peer| {
-                    // Where nobody listens a dialler may be given the very port it dials, and reach itself.
+                    // Without a listener, the system may give a dialler the very port that it
+                    // dials, so that it reaches itself.
                     match stream.local_addr()? == peer {
                         true => Err(ErrorKind::ConnectionRefused.into()),
                         false => Ok(()),
@@ -79,7 +80,7 @@ impl Peers {
         }
     }
 
-    /// Reads again from peers whose messages had to wait.
+    /// Reads again from peers after a pause.
     pub(in crate::node::driver) fn resume(&mut self, slot: usize) {
         if let Some(key) = self.heard[slot][Kind::Route.index()] {
             self.conns[key].readable = true;
@@ -95,7 +96,7 @@ impl Peers {
         }
     }
 
-    /// Writes what waits on channels themselves: greetings, pongs, messages of groups.
+    /// Writes the outboxes of the channels themselves: greetings, pongs, messages of groups.
     pub fn flush(&mut self, now: Time, node: &mut Node) {
         while let Some(key) = self.dirty.pop() {
             if let Some(conn) = self.conns.get_mut(key) {
@@ -105,14 +106,14 @@ impl Peers {
         }
     }
 
-    /// Writes what the node has for a peer.
+    /// Writes the node's outbox for a peer.
     pub(in crate::node::driver) fn write_route(&mut self, now: Time, slot: usize, node: &mut Node) {
         if let Some(key) = self.told[slot][Kind::Route.index()] {
             self.write(now, key, node);
         }
     }
 
-    /// Whether the node's messages for this peer are all on their way.
+    /// Returns whether the sockets have taken all of the node's messages for peers.
     pub(in crate::node::driver) fn is_written(&self, node: &Node) -> bool {
         let told = self.told.iter().enumerate();
         let mut routes = told.filter_map(|(slot, conns)| Some((slot, conns[Kind::Route.index()]?)));
@@ -122,7 +123,7 @@ impl Peers {
         })
     }
 
-    /// A peer that has too much waiting is cut off.
+    /// Closes the channel to a peer with too large a backlog.
     pub(in crate::node::driver) fn cut_off(&mut self, now: Time, slot: usize, node: &mut Node) {
         if let Some(key) = self.told[slot][Kind::Route.index()] {
             self.end(now, key, node, &Why::Behind);
@@ -136,7 +137,7 @@ impl Peers {
                 return;
             };
             let route = conn.slot.filter(|_| conn.is_told(Kind::Route));
-            // What belongs to the connection comes before anything of the node's.
+            // The frames of the channel itself come before those of the node.
             let own = !conn.channel.out.is_empty();
             let theirs = route
                 .filter(|_| !own)

@@ -1,4 +1,4 @@
-//! What time brings: dials that are due, pings, and connections that are dead.
+//! Timed work: dials that are due, pings, and the end of dead connections.
 
 use tidegate::Time;
 
@@ -11,7 +11,7 @@ use crate::cluster::wire::Frame;
 use crate::node::core::Node;
 
 impl Peers {
-    /// When [`Peers::handle_timeouts`] is to be called.
+    /// The time at which the loop calls [`Peers::handle_timeouts`].
     pub(in crate::node::driver) fn deadline(&self) -> Option<Time> {
         let pings = (!self.conns.is_empty()).then_some(self.next_ping);
         let channels = self.conns.iter().map(|(_, c)| c.channel.deadline());
@@ -19,10 +19,10 @@ impl Peers {
         all.into_iter().flatten().chain(channels).min()
     }
 
-    /// Dials what is due, pings, and ends what is dead.
+    /// Dials due routes, sends pings, and ends dead connections.
     pub(in crate::node::driver) fn handle_timeouts(&mut self, now: Time, node: &mut Node) {
         for (_, conn) in &mut self.conns {
-            // What is there to read and has to wait is not silence.
+            // Bytes that wait to be read prove that the peer is not silent.
             if conn.readable && conn.side == Side::Dialled {
                 conn.channel.handle_activity(now);
             }
@@ -60,13 +60,13 @@ impl Peers {
             }
         }
         self.pings += 1;
-        // Not before nodes that were started together had the time to meet.
+        // Not before nodes that were started together have had the time to meet.
         if self.identity.is_some() && self.pings > 3 {
             self.say_what_is_missing(now);
         }
     }
 
-    /// What hinders streams, and is not the wire's fault.
+    /// Logs the reason for which streams cannot open, other than the network.
     fn say_what_is_missing(&mut self, now: Time) {
         let formation = self.roster.formation();
         let line = if let Some(why) = formation.waiting_for() {

@@ -1,5 +1,5 @@
-//! What this node knows of one of its groups: whether it leads it, what a leader said is committed, what is
-//! taken over.
+//! This node's view of one of its groups: whether it leads, the index that a leader said is
+//! committed, and the state that it fetches.
 
 use std::time::Duration;
 
@@ -18,28 +18,29 @@ use crate::stream::AccountLimits;
 
 /// A follower that lacks more entries than this is not current.
 const CURRENT_ENTRIES: u64 = 256;
-/// How often a leader without room looks for another: by then one that was asked leads, or does not.
+/// The interval at which a leader without room looks for another: by then the last candidate leads,
+/// or has not taken over.
 const RELIEVE: Duration = Duration::from_secs(2);
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct InGroup {
-    /// Its place in the store and the node.
+    /// The group's place in the store and the node.
     at: usize,
     pub(super) of: GroupOf,
-    /// The term this node leads in, and since when.
+    /// The term in which this node leads, and the time since when.
     leads: Option<(u64, Timestamp)>,
-    /// The last entry a leader said is committed.
+    /// The highest index that a leader said is committed.
     told_committed: u64,
-    /// When that counts: a heartbeat tells whoever lacks entries no more than what it has, and is answered by
-    /// what it lacks.
+    /// The time from which `told_committed` counts: a heartbeat names no index beyond the
+    /// follower's entries. The leader sends the missing entries after the answer to the heartbeat.
     told_at: Time,
     pub(super) taking_over: TakingOver,
-    /// At the end of the turn leadership goes to this node, or to any.
+    /// At the end of the turn leadership goes to this node, or to the best one.
     hands_over: Option<Option<u64>>,
-    /// When a leader without room looks again for another.
+    /// The time at which a leader without room looks again for another.
     relieve_at: Time,
-    /// Those of the others that are there and have no room.
+    /// The other members that have no room.
     full: Vec<u64>,
 }
 
@@ -60,7 +61,7 @@ impl InGroup {
         }
     }
 
-    /// A message of the group came.
+    /// Notes a message of the group.
     pub(super) fn hear(&mut self, now: Time, message: &Message) {
         self.told_committed = self.told_committed.max(message.commit);
         match message.get_msg_type() {
@@ -70,7 +71,7 @@ impl InGroup {
         }
     }
 
-    /// Lets the streams know whether this node leads; whether that is news.
+    /// Tells the streams whether this node leads. Returns whether that changed.
     pub(super) fn look(
         &mut self,
         now: Time,
@@ -107,7 +108,7 @@ impl InGroup {
         true
     }
 
-    /// Tells the streams whether a majority has room. A leader that has room itself would not see it.
+    /// Tells the streams whether a majority has room. A leader that has room itself would not notice.
     pub(super) fn look_for_room(&self, now: Time, node: &mut Node, known: &Known) {
         let members = self.of.members.iter().map(|id| {
             let there = *id == known.me || known.is_there(now, *id);
@@ -119,8 +120,8 @@ impl InGroup {
         }
     }
 
-    /// A leader without room refuses what others would take: one that has room is to lead, if it has
-    /// everything else.
+    /// Hands leadership over if this leader has no room: it refuses messages that another could
+    /// take. The next leader has room, and nearly all entries.
     fn relieve(&mut self, now: Time, node: &mut Node, store: &Store, known: &Known) {
         let full = node.has_no_room() && store.group(self.at).leads();
         if !full || now < self.relieve_at {
@@ -137,7 +138,7 @@ impl InGroup {
         }
     }
 
-    /// Whose streams, for people.
+    /// The streams' members, for people.
     fn title(&self, known: &Known) -> String {
         match self.of.members.len() == known.members.len() {
             true if self.of.number == ALL => "of all nodes".to_owned(),
@@ -149,7 +150,7 @@ impl InGroup {
         }
     }
 
-    /// Lets the streams know once this node has what its leader has.
+    /// Tells the streams once this node has the entries that its leader has.
     pub(super) fn look_whether_current(&self, now: Time, node: &mut Node, store: &Store) {
         let streams = node.streams_mut(self.at);
         if let Some(streams) = streams.filter(|s| !s.is_current())
@@ -159,8 +160,8 @@ impl InGroup {
         }
     }
 
-    /// Returns whether everything is applied that was committed before the leader told so. A new leader does
-    /// not know what that is before it has committed an entry of its own.
+    /// Returns whether this node has applied all entries that the leader says are committed. A new
+    /// leader does not know the committed index before it has committed an entry of its own.
     fn is_current(&self, now: Time, store: &Store) -> bool {
         let (index, term) = store.applied(self.at);
         let group = store.group(self.at);
@@ -169,7 +170,7 @@ impl InGroup {
         store.leads_settled(self.at) || (told && applied)
     }
 
-    /// What is shown of the group is renewed.
+    /// Updates the report of the group.
     pub(super) fn show(&mut self, now: Time, node: &mut Node, store: &Store, known: &Known) {
         self.look_who_is_full(node, store, known);
         let behind = self.behind(now, store, known);
@@ -179,8 +180,8 @@ impl InGroup {
         }
     }
 
-    /// Another node is to lead, the most advanced one if it matters to nobody which. First everything known
-    /// here is proposed.
+    /// Begins to hand leadership to the node `to`, or to the most advanced one. Proposes the state
+    /// of consumers first.
     pub(super) fn begin_hand_over(&mut self, now: Time, node: &mut Node, to: Option<u64>) {
         if self.of.members.len() < 2 {
             return;
@@ -191,7 +192,7 @@ impl InGroup {
         self.hands_over = Some(to);
     }
 
-    /// Leadership goes elsewhere, if it is to.
+    /// Hands leadership over, if that was asked for.
     pub(super) fn hand_over(
         &mut self,
         now: Time,
@@ -207,7 +208,7 @@ impl InGroup {
         }
         let progress = store.progress(self.at);
         let active = progress.iter().filter(|p| known.is_there(now, p.id));
-        // One without room would only hand it on.
+        // A leader without room would only hand leadership on.
         let best = active.max_by_key(|p| (!node.is_full(p.id), p.matched));
         let next = to.or_else(|| best.map(|p| p.id));
         let Some(next) = next else {
@@ -219,7 +220,7 @@ impl InGroup {
         }
     }
 
-    /// Why this node lacks what others have.
+    /// The reason for which this node is behind the others.
     fn behind(&self, now: Time, store: &Store, known: &Known) -> Option<String> {
         if store.poll_catch_up(self.at).is_some() {
             let text = "fetching the state from another node";
@@ -253,15 +254,16 @@ impl InGroup {
         (lag > CURRENT_ENTRIES).then(|| format!("{lag} entries behind {}", known.name(leader)))
     }
 
-    /// A follower without space says nothing of what waits for it there; that it has none is heard otherwise,
-    /// while it is there.
+    /// Updates the list of the other members without space, and logs the new ones. Such a follower
+    /// does not answer the messages that wait there for space; its announcement to the peers shows
+    /// that it is full, as long as it is connected.
     fn look_who_is_full(&mut self, node: &mut Node, store: &Store, known: &Known) {
         let others = self.of.members.iter().copied();
         let full: Vec<u64> = others
             .filter(|id| *id != known.me && node.is_full(*id))
             .collect();
         let before = std::mem::replace(&mut self.full, full);
-        // One of the groups says it, and one of the nodes.
+        // Only one group and one node log it.
         if self.of.number != ALL || !store.group(self.at).leads() {
             return;
         }
@@ -283,20 +285,21 @@ impl InGroup {
                 name: known.name(id).to_owned(),
                 current: there && progress.is_some_and(|p| p.lag <= CURRENT_ENTRIES),
                 offline: !there,
-                // None at all would mean never.
+                // 0 would mean never.
                 active: known.silent_for(now, id).map_or(0, |silent| silent.max(1)),
                 lag: progress.map_or(0, |p| p.lag),
                 peer: format!("{id:016x}"),
             }
         };
-        // Only who leads knows how far the others are.
+        // Only the leader knows the progress of the others.
         let leads = leader == Some(known.me);
         let others = self
             .of
             .members
             .iter()
             .filter(|id| leads && **id != known.me);
-        // As in nats-server where nothing else is configured; of one node there is no such traffic.
+        // The names are those of nats-server without further configuration; a single node has no
+        // such traffic.
         let told = self.of.members.len() > 1;
         ClusterInfo {
             name: known.cluster.clone(),
@@ -326,12 +329,12 @@ fn is_crowded(members: Vec<(bool, bool)>) -> bool {
 }
 
 impl Known {
-    /// Returns whether a node was heard of lately.
+    /// Returns whether this node heard from the other one lately.
     fn is_there(&self, now: Time, id: u64) -> bool {
         self.heard.get(&id).is_some_and(|at| now < *at + GONE)
     }
 
-    /// For how long a node was not heard of, in nanoseconds, if it ever was.
+    /// The time since this node heard from the other one, in nanoseconds, if it ever did.
     fn silent_for(&self, now: Time, id: u64) -> Option<u64> {
         self.heard.get(&id).map(|at| now.since(*at))
     }
@@ -348,7 +351,7 @@ mod tests {
         assert!(is_crowded(vec![able, full, full]));
         // The full nodes restart one by one.
         assert!(is_crowded(vec![able, full, away]));
-        // Where no member is full Raft decides.
+        // If no member is full, Raft decides.
         assert!(!is_crowded(vec![able, able, away]));
         assert!(!is_crowded(vec![able, away, away]));
         assert!(!is_crowded(vec![able, able, able, full, away]));

@@ -1,8 +1,8 @@
-//! The groups' part in the loop: what other nodes say goes to the store, what the groups say goes to them,
-//! time ticks, and the streams learn whether this node leads.
+//! The groups' part in the loop: hands received messages to the store, sends the groups' messages
+//! to other nodes, ticks, and tells the streams whether this node leads.
 //!
-//! Decides nothing but when: Raft decides who leads ([`crate::replica`]), the streams what that means
-//! ([`crate::node::jetstream`]), and [`crate::catchup`] what is fetched by who is too far behind.
+//! Decides only the moments: Raft decides which node leads ([`crate::replica`]), the streams what that
+//! means ([`crate::node::jetstream`]), and [`crate::catchup`] what a node that is too far behind fetches.
 
 mod in_group;
 
@@ -22,14 +22,14 @@ use crate::replica::{Message, StepError, wire};
 use crate::store::{Space, Store};
 use crate::stream::AccountLimits;
 
-/// A tick of the groups: an election begins after ten of them without a leader.
+/// The tick of the groups: an election begins after ten ticks without a leader.
 const TICK: Duration = Duration::from_millis(60);
-/// How often what is shown of the cluster is renewed.
+/// The interval between updates of the cluster's report.
 const LOOK: Duration = Duration::from_millis(250);
-/// After a heartbeat what a leader has to send would have come.
+/// The time after a heartbeat within which the leader's entries would have arrived.
 const TOLD: Duration = Duration::from_millis(500);
-/// Whoever was not heard of for so long is not there: a leader has answers to its heartbeats several times as
-/// often.
+/// The silence after which a node counts as absent: a leader gets answers to its heartbeats several
+/// times as often.
 const GONE: Duration = Duration::from_secs(2);
 
 /// See the [module](self).
@@ -38,21 +38,21 @@ pub(super) struct Replication {
     known: Known,
     /// All groups of the cluster.
     all: Vec<GroupOf>,
-    /// Those this node is a member of, by their place in the store and the node.
+    /// The groups of this node, by their place in the store and the node.
     groups: Vec<InGroup>,
-    /// The term from which on this node, whose disk was lost, takes part again.
+    /// The term from which on this node takes part again after it lost its disk.
     rejoined: Option<u64>,
     tick_at: Time,
     look_at: Time,
 }
 
-/// Who the nodes are, and when they were heard of.
+/// The nodes, and when this node last heard from them.
 #[derive(Debug)]
 struct Known {
     members: Members,
     cluster: String,
     me: u64,
-    /// When each of the others was heard of last.
+    /// The time of the last message from each of the others.
     heard: HashMap<u64, Time>,
 }
 
@@ -63,7 +63,7 @@ impl Known {
 }
 
 impl Replication {
-    /// Among the members, if they are fixed, with so many groups of all nodes.
+    /// Returns the groups among the members, if they are fixed, with `shards` groups of all nodes.
     pub(super) fn new(
         peers: &Peers,
         shards: u32,
@@ -98,12 +98,12 @@ impl Replication {
         self.known.me
     }
 
-    /// The term from which on this node takes part again, if its disk was lost.
+    /// The term from which on this node takes part again, if it lost its disk.
     pub(super) const fn rejoined(&self) -> Option<u64> {
         self.rejoined
     }
 
-    /// The groups this node is a member of.
+    /// The groups that this node is a member of.
     pub(super) fn groups(&self) -> Vec<GroupOf> {
         self.groups.iter().map(|g| g.of.clone()).collect()
     }
@@ -119,10 +119,10 @@ impl Replication {
         times.min().unwrap_or(Time::NEVER)
     }
 
-    /// What other nodes said goes to the groups.
+    /// Hands the messages of other nodes to the groups.
     ///
     /// # Errors
-    /// This node has lost what others count on.
+    /// This node has lost entries that others count on.
     pub(super) fn receive(
         &mut self,
         now: Time,
@@ -150,8 +150,8 @@ impl Replication {
             }
         }
         if self.tick_at <= now {
-            // One tick, however late: a loop that was held up has not heard of the others meanwhile, which
-            // says nothing of them.
+            // One tick, however late: a loop that was held up has not read the others' messages
+            // meanwhile, so their silence proves nothing.
             self.tick_at = now + TICK;
             store.tick();
         }
@@ -201,7 +201,7 @@ impl Replication {
         }
     }
 
-    /// A record of a group is damaged: the messages in it are asked of the others. Whether they may come.
+    /// Asks other nodes for the messages in a damaged record of a group. Returns whether one may come.
     pub(super) fn mend(&mut self, now: Time, at: usize, node: &Node, lsn: u64) -> bool {
         let (Some(group), Some(streams)) = (self.groups.get_mut(at), node.streams(at)) else {
             return false;
@@ -209,13 +209,13 @@ impl Replication {
         group.taking_over.mend(now, streams.applied(), lsn)
     }
 
-    /// A message of a group is damaged where it lies: it is asked of the others. Whether it may come.
+    /// Asks other nodes for a damaged message of a group. Returns whether it may come.
     pub(super) fn mend_one(&mut self, now: Time, at: usize, stream: u32, seq: u64) -> bool {
         let group = self.groups.get_mut(at);
         group.is_some_and(|g| g.taking_over.mend_one(now, stream, seq))
     }
 
-    /// States are taken over, and given.
+    /// Does one turn of the transfers of state, from and to this node.
     pub(super) fn take_over(
         &mut self,
         now: Time,
@@ -228,7 +228,7 @@ impl Replication {
         }
     }
 
-    /// What the groups have to say goes to the others.
+    /// Sends the groups' messages to the other nodes.
     pub(super) fn send(
         &mut self,
         now: Time,
@@ -248,13 +248,14 @@ impl Replication {
         }
     }
 
-    /// The highest term this node was in with any of its groups; `None` while it does not know of one.
+    /// The highest term that this node was in with any of its groups; `None` while it does not know
+    /// the term of one.
     fn vouched_term(&self, store: &Store) -> Option<u64> {
         let terms = self.among_others().map(|at| store.group(at).vouched_term());
         terms.collect::<Option<Vec<u64>>>()?.into_iter().max()
     }
 
-    /// Returns whether this node has everything of all groups that it shares with others.
+    /// Returns whether this node has every entry of the groups that it shares with others.
     fn is_whole(&self, store: &Store) -> bool {
         self.among_others().all(|at| store.group(at).is_whole())
     }
@@ -267,14 +268,14 @@ impl Replication {
     fn send_one(&self, group: u32, to: u64, message: &Message, peers: &mut Peers) {
         match wire::encode(group, message) {
             Ok(parts) => {
-                // What is not sent is as good as lost on the way: Raft sends it again.
+                // A message that is not sent counts as lost on the way: Raft sends it again.
                 let _ = peers.send_raft(to, group, &parts);
             }
             Err(error) => tracing::error!("to {}: {error}", self.known.name(to)),
         }
     }
 
-    /// Lets the streams know whether this node leads, and what is to be known of the others.
+    /// Tells the streams whether this node leads, and updates the report of the cluster.
     pub(super) fn look(
         &mut self,
         now: Time,
@@ -304,8 +305,8 @@ impl Replication {
         node.announce_streams();
     }
 
-    /// Others are to lead, the most advanced ones if it matters to nobody which. First everything known here
-    /// is proposed.
+    /// Begins to hand leadership of all groups to other nodes, to the most advanced ones. Proposes
+    /// the state of consumers first.
     pub(super) fn begin_hand_over(&mut self, now: Time, node: &mut Node) {
         for group in &mut self.groups {
             group.begin_hand_over(now, node, None);
