@@ -1,18 +1,18 @@
-//! The descriptors a process may have (`ulimit -n`): clients leave enough of them to the log, each of whose
-//! segments has one. Without that whoever opens connections could end the server.
+//! Bounds the number of clients by the process's limit on descriptors (`ulimit -n`). The log needs one
+//! for each of its segments. Without this bound, clients could end the server by opening connections.
 
 use rustix::process::{Resource, getrlimit};
 
 use crate::config::Settings;
 
-/// One in so many is kept for the log.
+/// The log keeps one in so many descriptors.
 const LOG_SHARE: u64 = 4;
-/// Kept for everything else there is once, and for who asks by HTTP.
+/// Descriptors for the server's other files and sockets, and for HTTP clients.
 const OTHERS: u64 = 64;
-/// Kept for connections of other nodes, and of who pretends to be one.
+/// Descriptors for connections from other nodes, and from clients that pretend to be a node.
 const NODES: u64 = 192;
 
-/// Lets no more clients in than there are descriptors for.
+/// Lowers the maximum of clients to the number that the process has descriptors for.
 pub(super) fn bound_clients(settings: &mut Settings) {
     let Some(limit) = getrlimit(Resource::Nofile).current else {
         return;
@@ -26,7 +26,7 @@ pub(super) fn bound_clients(settings: &mut Settings) {
     }
 }
 
-/// So many clients of a process that may have `limit` descriptors.
+/// The most clients of a process that may have `limit` descriptors.
 fn clients_max(limit: u64, clustered: bool) -> usize {
     let nodes = if clustered { NODES } else { 0 };
     let kept = limit / LOG_SHARE + OTHERS + nodes;

@@ -1,14 +1,14 @@
-//! Work that waits, shared fairly among the addresses it comes from.
+//! A queue that shares work fairly among the addresses it comes from.
 //!
-//! Each source has a line of its own, and the lines take turns: a source with a thousand items delays another
-//! source's first item by one item. Owns the order and nothing else: bounds are the caller's, who learns how
-//! much waits. Every operation costs the logarithm of what waits.
+//! Each source has a line of its own, and the lines take turns: a source with a thousand items delays
+//! another source's first item by one item. The queue owns the order and nothing else: the caller
+//! sees the lengths and keeps the bounds. Every operation costs the logarithm of the queue's length.
 
 use core::net::IpAddr;
 use std::collections::BTreeMap;
 
-/// Where work comes from: an IPv4 address, or the /64 network of an IPv6 address, which is what one host is
-/// usually given.
+/// The origin of work: an IPv4 address, or the /64 network of an IPv6 address, which one host
+/// usually has for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Source(u128);
 
@@ -21,29 +21,29 @@ impl From<IpAddr> for Source {
     }
 }
 
-/// Names an item that waits, so that it can be taken out.
+/// The ticket of a waiting item, with which the caller can remove it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket {
     source: Source,
     number: u64,
 }
 
-/// Items that wait, by source.
+/// Waiting items, by source.
 #[derive(Debug)]
 pub(super) struct FairQueue<T> {
     lines: BTreeMap<Source, Line<T>>,
     /// The order of turns: each line once.
     turns: BTreeMap<u64, Source>,
     len: usize,
-    /// The last ticket, and the last turn.
+    /// The number last given to a ticket or a turn.
     number: u64,
 }
 
-/// The items of one source, which is never without one.
+/// The items of one source, at least one.
 #[derive(Debug)]
 struct Line<T> {
     turn: u64,
-    /// By ticket: in the order they came.
+    /// By ticket, and so in the order of arrival.
     items: BTreeMap<u64, T>,
 }
 
@@ -59,17 +59,17 @@ impl<T> Default for FairQueue<T> {
 }
 
 impl<T> FairQueue<T> {
-    /// How many items wait.
+    /// The number of waiting items.
     pub(super) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns whether none waits.
+    /// Returns whether no item waits.
     pub(super) const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many items of this source wait.
+    /// The number of waiting items of this source.
     pub(super) fn len_of(&self, source: Source) -> usize {
         self.lines.get(&source).map_or(0, |line| line.items.len())
     }
@@ -81,7 +81,7 @@ impl<T> FairQueue<T> {
         longest.map(|(source, _)| *source)
     }
 
-    /// Adds an item. A source that had none waits for all others' turns.
+    /// Adds an item. A source without any waiting item goes behind all others.
     pub(super) fn push(&mut self, source: Source, item: T) -> Ticket {
         self.number += 1;
         let number = self.number;
@@ -97,7 +97,7 @@ impl<T> FairQueue<T> {
         Ticket { source, number }
     }
 
-    /// Takes out an item that waits.
+    /// Removes a waiting item.
     pub(super) fn remove(&mut self, ticket: Ticket) -> Option<T> {
         let line = self.lines.get_mut(&ticket.source)?;
         let item = line.items.remove(&ticket.number)?;
@@ -105,19 +105,19 @@ impl<T> FairQueue<T> {
         Some(item)
     }
 
-    /// Takes out the oldest item of a source.
+    /// Removes the oldest item of a source.
     pub(super) fn remove_oldest(&mut self, source: Source) -> Option<T> {
         let (_, item) = self.lines.get_mut(&source)?.items.pop_first()?;
         self.taken(source);
         Some(item)
     }
 
-    /// The oldest item of the source in turn.
+    /// Takes the oldest item of the next source.
     pub(super) fn pop_oldest(&mut self) -> Option<T> {
         self.pop(BTreeMap::pop_first)
     }
 
-    /// The newest item of the source in turn.
+    /// Takes the newest item of the next source.
     pub(super) fn pop_newest(&mut self) -> Option<T> {
         self.pop(BTreeMap::pop_last)
     }
@@ -133,7 +133,7 @@ impl<T> FairQueue<T> {
         Some(item)
     }
 
-    /// An item of this source is gone.
+    /// Accounts for an item that left this source.
     fn taken(&mut self, source: Source) {
         self.len -= 1;
         if let Some(line) = self.lines.get(&source).filter(|l| l.items.is_empty()) {
@@ -193,13 +193,13 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain list: each source's order holds, and no source is served twice while another one
-        /// waits.
+        /// Compares the queue with a plain list: each source's order holds, and no source is served
+        /// twice while another one waits.
         #[test]
         fn sources_take_turns(acts in prop::collection::vec(act(), 1..200)) {
             let mut queue = FairQueue::default();
             let mut model: Vec<(u8, usize, Ticket)> = Vec::new();
-            // How many of others' items were served while this source waited.
+            // The number of items of each other source served while this source waited.
             let mut passed = [[0_usize; 4]; 4];
             for (n, act) in acts.into_iter().enumerate() {
                 match act {

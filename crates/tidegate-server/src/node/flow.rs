@@ -1,8 +1,8 @@
-//! When the loop stops gathering and writes: the engine at the boundary of the sockets.
+//! Decides how long the loop gathers before it writes: the engine at the boundary of the sockets.
 //!
-//! An item is a copy of a message in an outbox, a batch is what one round of writes carries, its cost the
-//! time these writes take. The controller answers how much may be gathered before the next round, and, with
-//! an objective that puts a price on writing, until when a smaller batch may wait.
+//! An item is a copy of a message in an outbox. A batch is all copies in one round of writes, and its
+//! cost is the time of these writes. The controller decides how much the loop may gather before the
+//! next round and, with an objective that puts a price on writing, until when a smaller batch may wait.
 
 use std::time::Duration;
 
@@ -10,27 +10,27 @@ use tidegate::Time;
 use tidegate::boundary::{Boundary, BoundaryError, Cut, Step};
 use tidegate::controller::{BatchId, Bounds, Choice, ChoiceError, Load, Reason, Snapshot};
 
-/// Copies in one batch, at most and at least.
+/// The largest and the smallest limit on the copies in one batch.
 const ITEMS_MAX: u64 = 65_536;
 const ITEMS_MIN: u64 = 16;
 /// Bytes in one batch: beyond it outboxes fall out of the caches.
 const BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// The longest a message waits for company, under any objective.
+/// The longest that a message waits for others, under any objective.
 const AGE_MAX: Duration = Duration::from_millis(100);
 
 /// The boundary of the socket writes.
 #[derive(Debug)]
 pub(crate) struct Flow {
     boundary: Boundary,
-    /// When the oldest message not written was gathered.
+    /// The time at which the oldest unwritten message was gathered.
     oldest: Option<Time>,
     /// The round of writes in progress.
     writing: Option<BatchId>,
 }
 
 impl Flow {
-    /// `choice`, within the bounds of this boundary.
+    /// Builds the controller of `choice` within the bounds of this boundary.
     pub(crate) fn new(choice: Choice) -> Result<Self, ChoiceError> {
         let bounds = Bounds {
             bytes_max: BYTES_MAX,
@@ -44,17 +44,17 @@ impl Flow {
         })
     }
 
-    /// How much may be gathered before it is written.
+    /// The most that the loop gathers before it writes.
     pub(crate) const fn limit(&self) -> Load {
         self.boundary.limit()
     }
 
-    /// What bounds that.
+    /// The reason for the current limit.
     pub(crate) const fn reason(&self) -> Reason {
         self.boundary.reason()
     }
 
-    /// `gathered` waits and there is nothing else to do: until when may it wait? `None`: write now.
+    /// Decides on `gathered` in an idle loop. Returns the time until which it may wait; `None`: write now.
     pub(crate) fn wait(&mut self, now: Time, gathered: Load) -> Option<Time> {
         if gathered.items == 0 {
             return None;
@@ -80,7 +80,7 @@ impl Flow {
         self.writing = Some(started.unwrap_or_else(impossible));
     }
 
-    /// It took `cost_ns`.
+    /// The round of writes took `cost_ns`.
     pub(crate) fn done(&mut self, now: Time, cost_ns: u64) {
         if let Some(id) = self.writing.take() {
             let now = self.boundary.at(now);
@@ -89,7 +89,7 @@ impl Flow {
         }
     }
 
-    /// What the controller knows, for the monitor.
+    /// A snapshot of the controller, for the monitor.
     pub(crate) fn snapshot(&self) -> Snapshot {
         self.boundary.snapshot()
     }

@@ -1,4 +1,4 @@
-//! What other threads may ask of a running server: a bounded list of commands and a way to wake the loop.
+//! Commands of other threads to a running server: a bounded list, and a way to wake the loop.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::SyncSender;
@@ -9,10 +9,10 @@ use mio::Waker;
 use crate::config::Settings;
 use crate::monitor::snapshot::{Query, Report};
 
-/// Commands that may wait for the loop.
+/// The most commands that wait for the loop.
 const COMMANDS_MAX: usize = 1024;
 
-/// Something asked of the loop.
+/// One command to the loop.
 #[derive(Debug)]
 pub(super) enum Command {
     Drain,
@@ -28,7 +28,7 @@ pub struct Handle {
     waker: Arc<Waker>,
 }
 
-/// The loop has more to do than it manages: it was not asked.
+/// The list of commands is full: the loop did not get the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server has {COMMANDS_MAX} commands waiting already: ask again later")]
 pub struct Busy;
@@ -41,7 +41,8 @@ impl Handle {
         }
     }
 
-    /// Stop: accept nobody, finish what was received, write what waits, close.
+    /// Stops the server: it accepts no more clients, finishes the input it received, writes its
+    /// outboxes, and closes.
     ///
     /// # Errors
     /// Too many commands wait.
@@ -49,7 +50,8 @@ impl Handle {
         self.send(Command::Drain)
     }
 
-    /// Lame duck mode: tell clients to go elsewhere, close them one after the other, stop.
+    /// Starts lame duck mode: the server tells clients to go elsewhere, closes them one after the
+    /// other, and stops.
     ///
     /// # Errors
     /// Too many commands wait.
@@ -57,7 +59,8 @@ impl Handle {
         self.send(Command::LameDuck)
     }
 
-    /// Put changed settings in force. What cannot change while running stays, and the log says so.
+    /// Puts changed settings in force. Settings that cannot change in a running server stay as they
+    /// are, and the log names them.
     ///
     /// # Errors
     /// Too many commands wait.
@@ -65,7 +68,7 @@ impl Handle {
         self.send(Command::Reload(Box::new(settings)))
     }
 
-    /// Ask for figures; they come through `to`, or it is dropped.
+    /// Asks for a report. The loop sends it through `to`, or drops `to`.
     pub(crate) fn report(&self, query: Query, to: SyncSender<Report>) -> Result<(), Busy> {
         self.send(Command::Report(query, to))
     }

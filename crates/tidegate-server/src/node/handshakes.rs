@@ -1,4 +1,4 @@
-//! How many TLS handshakes one turn of the loop goes on with, and of which connections.
+//! Chooses the TLS handshakes that one turn of the loop advances.
 //!
 //! A handshake costs the loop a private-key operation: some 0.1 ms with a P-256 key, 1 ms with RSA-2048 and 6
 //! ms with RSA-4096. The same thread carries Raft, so that a burst of hellos, which needs no credentials,
@@ -6,20 +6,20 @@
 //! spends [`BUDGET`] on them. A turn begins no handshake once the budget is spent, so that it spends more by
 //! one handshake at most.
 //!
-//! The time is what the monotonic clock says, not what the thread's CPU clock says: other nodes notice how
-//! long this one is silent, whether it computes or waits for a core meanwhile. Each turn goes on with one
-//! handshake at least, so a busy machine slows handshakes down and does not stop them.
+//! The budget is in time of the monotonic clock, not in CPU time of the thread: other nodes notice
+//! how long this one is silent, whether it computes or waits for a core. Each turn advances at
+//! least one handshake, so a busy machine slows handshakes down and does not stop them.
 //!
-//! Connections of nodes go before those of clients, and handshakes that are almost over go before new ones:
-//! the costly part of them is done. Within a kind, addresses take turns. A kind that a turn leaves out goes
-//! first in a later turn, so that none waits for ever. Each connection waits at most once: connections, which
-//! are bounded, bound the queue.
+//! Connections of nodes go before those of clients, and handshakes that are almost over go before
+//! new ones: the costly part of them is done. Within a kind, addresses take turns. A kind that a
+//! turn leaves out goes first in a later turn, so that none waits for ever. Each connection waits
+//! at most once, so the bound on connections also bounds the queue.
 
 use std::time::Duration;
 
 use super::fair::{FairQueue, Source, Ticket};
 
-/// What one turn spends on handshakes: a sixtieth of the time between two heartbeats of Raft.
+/// The time that one turn spends on handshakes: a sixtieth of the interval between two heartbeats of Raft.
 pub(super) const BUDGET: Duration = Duration::from_millis(2);
 
 /// Kinds of connections that wait, in order of precedence.
@@ -41,21 +41,21 @@ impl Class {
     }
 }
 
-/// Where a connection waits: the connection keeps it, so that it can be taken out.
+/// The place of a connection in the queue; the connection keeps it, so that it can withdraw.
 #[derive(Debug)]
 pub(super) struct Place {
     class: Class,
     ticket: Ticket,
 }
 
-/// The handshakes that wait, and what the turn has spent.
+/// The waiting handshakes, and the time that the turn has spent.
 #[derive(Debug, Default)]
 pub(super) struct Handshakes {
     /// By class: the keys of connections.
     waiting: [FairQueue<usize>; 3],
-    /// For each class, how many turns in a row have left it out.
+    /// For each class, the number of turns in a row that left it out.
     left_out: [u32; 3],
-    /// For each class, whether this turn went on with one of it.
+    /// For each class, whether this turn advanced one of its handshakes.
     served: [bool; 3],
     spent: Duration,
 }
@@ -66,19 +66,19 @@ impl Handshakes {
         self.waiting.iter().all(FairQueue::is_empty)
     }
 
-    /// A connection has something to read, and its handshake is not over: it waits for its turn.
+    /// Queues a readable connection that has not finished its handshake.
     pub(super) fn wait(&mut self, class: Class, source: Source, key: usize) -> Place {
         let ticket = self.waiting[class.index()].push(source, key);
         Place { class, ticket }
     }
 
-    /// A connection that waits is over.
+    /// Removes a waiting connection that has ended.
     pub(super) fn withdraw(&mut self, place: &Place) {
         self.waiting[place.class.index()].remove(place.ticket);
     }
 
-    /// The connection to go on with; [`Handshakes::handle_done`] must follow. `None` ends the turn: none
-    /// waits, or the turn has spent enough.
+    /// Returns the connection to advance; [`Handshakes::handle_done`] must follow. `None` ends the
+    /// turn: no connection waits, or the turn has spent its budget.
     pub(super) fn poll(&mut self) -> Option<(Class, usize)> {
         let next = match self.spent < BUDGET {
             true => self.next(),
@@ -90,14 +90,15 @@ impl Handshakes {
         next
     }
 
-    /// The first of the kind that earlier turns left out longest; in order of precedence where there is none.
+    /// Takes the first connection of the kind that the most turns in a row left out; among equals,
+    /// in order of precedence.
     fn next(&mut self) -> Option<(Class, usize)> {
         let waits = |class: &Class| !self.waiting[class.index()].is_empty();
         let left_out = |class: &Class| match self.served[class.index()] {
             true => 0,
             false => self.left_out[class.index()],
         };
-        // Of several, the last is the greatest.
+        // Among equal counts `max_by_key` returns the last.
         let classes = Class::ALL.into_iter().rev().filter(waits);
         let class = classes.max_by_key(left_out)?;
         self.served[class.index()] = true;
@@ -117,7 +118,7 @@ impl Handshakes {
         self.spent = Duration::ZERO;
     }
 
-    /// Going on with the last one took so long.
+    /// Adds the time that the last handshake took.
     pub(super) fn handle_done(&mut self, cost: Duration) {
         self.spent += cost;
     }
@@ -135,7 +136,7 @@ mod tests {
         Source::from(IpAddr::from([10, 0, 0, n]))
     }
 
-    /// Goes on with what one turn takes, each at this cost.
+    /// Runs one turn, in which each step costs `cost`.
     fn turn(handshakes: &mut Handshakes, cost: Duration) -> Vec<(Class, usize)> {
         let mut all = Vec::new();
         while let Some(next) = handshakes.poll() {
@@ -227,8 +228,8 @@ mod tests {
     }
 
     proptest! {
-        /// A connection that waits is served once, or withdrawn; no turn begins one beyond its budget; no
-        /// turn does nothing; and no kind is left out for more than two turns in a row.
+        /// Each waiting connection is served once or withdrawn. No turn begins a handshake beyond its
+        /// budget, and no turn does nothing. No kind is left out for more than two turns in a row.
         #[test]
         fn none_is_lost_and_none_starves(acts in prop::collection::vec(act(), 1..150)) {
             let mut handshakes = Handshakes::default();

@@ -33,44 +33,44 @@ use crate::config::cluster::ClusterSettingsError;
 use crate::config::{ExposureError, Settings};
 use crate::nats::connect::Info;
 
-/// The version of nats-server whose protocol is spoken: clients choose features by it.
+/// The version of nats-server that this server's protocol follows: clients choose features by it.
 pub const PROTOCOL_VERSION: &str = "2.14.0";
 
-/// Why a server cannot start.
+/// The reasons for which a server cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The address cannot be had.
+    /// The server cannot listen on the address.
     #[error("cannot listen on {host}:{port}: {source}")]
     Listen {
         /// The address.
         host: String,
         /// The port.
         port: u16,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// No event loop, or no thread.
+    /// The system refused an event loop or a thread.
     #[error("the system refuses what a server needs: {0}")]
     Loop(io::Error),
-    /// The world could reach it, with nothing to guard it.
+    /// The server would be reachable from the network without any protection.
     #[error(transparent)]
     Exposure(#[from] ExposureError),
-    /// The settings make no cluster.
+    /// The settings do not describe a cluster.
     #[error(transparent)]
     Cluster(#[from] ClusterSettingsError),
-    /// The data directory does not say who this node is, or says that it is another.
+    /// The data directory lacks this node's identity, or holds that of another node.
     #[error("{}: {source}", directory.display())]
     Identity {
-        /// Which.
+        /// The data directory.
         directory: PathBuf,
-        /// Why.
+        /// The cause.
         source: IdentityError,
     },
-    /// TLS cannot be served.
+    /// The server cannot offer TLS.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// There cannot be TLS between nodes.
+    /// The nodes cannot use TLS between them.
     #[error("cluster.tls: {0}")]
     ClusterTls(TlsError),
     /// The controller cannot be built.
@@ -79,9 +79,9 @@ pub enum StartError {
     /// The data directory cannot be opened.
     #[error("{}: {source}", directory.display())]
     Streams {
-        /// Which.
+        /// The data directory.
         directory: PathBuf,
-        /// Why.
+        /// The cause.
         source: crate::store::OpenError,
     },
     /// The data directory of a member of a cluster is damaged.
@@ -90,29 +90,29 @@ pub enum StartError {
         directory.display()
     )]
     Member {
-        /// Which.
+        /// The data directory.
         directory: PathBuf,
-        /// Why.
+        /// The cause.
         source: crate::store::OpenError,
     },
-    /// What the data directory holds is not what this version writes.
+    /// The data directory holds data that this version does not write.
     #[error("{}: the streams cannot be read: {what}", directory.display())]
     State {
-        /// Which.
+        /// The data directory.
         directory: PathBuf,
-        /// What is wrong.
+        /// The mistake in it.
         what: String,
     },
 }
 
-/// Why a server cannot go on.
+/// The reasons for which a server cannot go on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// Waiting for sockets fails.
+    /// The wait for socket events failed.
     #[error("the system refuses to wait for sockets: {0}")]
     Loop(io::Error),
-    /// A write or a sync failed: what was acknowledged is safe, nothing else can be promised.
+    /// A write or a sync failed: acknowledged messages are durable, and the server can promise nothing else.
     #[error(
         "the log failed: {0}; every acknowledgement that was sent is of something durable, nothing that was not acknowledged may be relied on"
     )]
@@ -127,7 +127,7 @@ pub enum RunError {
         "an entry of the log cannot be applied: {0}; use the version that wrote it, or a later one"
     )]
     Entry(#[from] crate::stream::EntryError),
-    /// The members of the cluster are fixed now, and the streams cannot be opened.
+    /// The members of the cluster are fixed now, and the node cannot open the streams.
     #[error(transparent)]
     Start(#[from] StartError),
 }
@@ -161,13 +161,12 @@ fn server_info(settings: &Settings, address: SocketAddr, id: &str) -> Info {
     }
 }
 
-/// Unpredictable enough to seed choices that nobody must foresee cheaply: the keys of the standard library's
-/// hashing.
+/// Returns a seed that an attacker cannot foresee cheaply, from the keys of the standard library's hashing.
 fn seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-/// An id as nats-server's look: 56 characters of base 32, the first an N.
+/// Returns an id in the form of nats-server's: 56 characters of base 32, the first an N.
 fn server_id() -> String {
     const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
     let words: Vec<u64> = (0..5).map(|_| seed()).collect();

@@ -1,23 +1,23 @@
-//! Lines about what others can make happen as often as they like: each is said now and then, with how often
-//! it came to that.
+//! Rate-limits log lines about events that clients or peers can cause as often as they like. Each
+//! line names the number of events since the last one.
 
 use std::time::Duration;
 
 use tidegate::Time;
 
-/// Between two of them.
+/// The time between two lines.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// A line that is said seldom.
+/// A rate-limited log line.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seldom {
     next: Time,
-    /// Since it was said.
+    /// The number of events since the last line.
     missed: u64,
 }
 
 impl Seldom {
-    /// There is reason to say it; if it is to be said now, what is to follow it.
+    /// Counts an event. Returns the suffix of the line if the line is due now.
     pub(super) fn due(&mut self, now: Time) -> Option<String> {
         if now < self.next {
             self.missed += 1;

@@ -1,5 +1,5 @@
-//! The socket of a client or a node, plain or under TLS: reads into a buffer, writes what waits in an outbox.
-//! Never blocks.
+//! The socket of a client or a node, plain or under TLS: reads into a buffer, and writes from an
+//! outbox. Never blocks.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 
@@ -9,31 +9,31 @@ use rustls::Connection;
 use crate::cluster::proof::{BINDING_LABEL, Binding};
 use crate::nats::outbox::Outbox;
 
-/// Slices of one gathered write: beyond it the kernel's work is all there is.
+/// The most slices of one gathered write: with more, the work of the kernel dominates.
 const SLICES_MAX: usize = 64;
-/// What TLS reads at a time if it reads for itself.
+/// The number of bytes that TLS reads at a time into its own buffer.
 const TLS_READ_BYTES: usize = 4096;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) stream: TcpStream,
-    /// TLS, once it is clear that it will be spoken.
+    /// The TLS session, once the client is known to use TLS.
     pub(crate) tls: Option<Box<Connection>>,
     drained: bool,
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
-    /// Bytes of the outbox that are gone.
+    /// Bytes taken from the outbox.
     pub(crate) len: usize,
-    /// Whether the socket takes no more for now.
+    /// The socket takes no more for now.
     pub(crate) blocked: bool,
 }
 
 impl Socket {
-    /// A connection, without TLS for now.
+    /// A socket without TLS for now.
     pub(crate) const fn new(stream: TcpStream) -> Self {
         Self {
             stream,
@@ -42,8 +42,8 @@ impl Socket {
         }
     }
 
-    /// Reads what is there, up to the length of `buf`; [`Socket::is_drained`] then says whether that was all.
-    /// 0 is the end; `WouldBlock` is nothing for now.
+    /// Reads up to the length of `buf`; [`Socket::is_drained`] then says whether that was all. 0 is
+    /// the end; `WouldBlock` means that no bytes have arrived.
     pub(crate) fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let (got, drained) = match &mut self.tls {
             Some(tls) => read_secured(tls, &mut self.stream, buf)?,
@@ -56,13 +56,13 @@ impl Socket {
         Ok(got)
     }
 
-    /// Returns whether the last read took all there was: the next one has to wait until the socket is
-    /// readable again.
+    /// Returns whether the last read emptied the socket: the next read has to wait until the socket
+    /// is readable again.
     pub(crate) const fn is_drained(&self) -> bool {
         self.drained
     }
 
-    /// Reads without taking, to see whether a client speaks TLS.
+    /// Reads without taking the bytes, to see whether a client speaks TLS.
     pub(crate) fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         uninterrupted(|| self.stream.peek(buf))
     }
@@ -72,13 +72,13 @@ impl Socket {
         self.tls.as_ref().is_some_and(|t| t.is_handshaking())
     }
 
-    /// Returns whether TLS keeps something the socket has not taken yet: writing goes on even with nothing
-    /// else to write.
+    /// Returns whether TLS holds bytes that the socket has not taken yet: writing then goes on even
+    /// with an empty outbox.
     pub(crate) fn holds_back(&self) -> bool {
         self.tls.as_ref().is_some_and(|t| t.wants_write())
     }
 
-    /// What only the two ends of this TLS session know.
+    /// The keying material that only the two ends of this TLS session know.
     pub(crate) fn binding(&self) -> Result<Binding, rustls::Error> {
         match &self.tls {
             Some(tls) => tls.export_keying_material([0; 32], BINDING_LABEL, None),
@@ -110,18 +110,18 @@ impl Socket {
         Ok(Written { len, blocked })
     }
 
-    /// Says goodbye, as far as the socket takes it.
+    /// Sends TLS's close notification, as far as the socket takes it, and shuts the socket down.
     pub(crate) fn close(&mut self) {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
-            // Whether it arrives is the client's affair.
+            // The server does not need to know whether the client receives it.
             let _ = tls.write_tls(&mut self.stream);
         }
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
 }
 
-/// Reads plain text; with it comes whether there is no more for now.
+/// Reads plain text. Returns its length, and whether the socket is empty for now.
 fn read_secured(
     tls: &mut Connection,
     stream: &mut (impl Read + Write),
@@ -131,7 +131,7 @@ fn read_secured(
     let mut over = take_plain(tls, buf, &mut filled)?;
     while !over && filled == 0 {
         if buf.len() < TLS_READ_BYTES {
-            // A peer that went without saying so: at this protocol a cut message is noticed anyway.
+            // The peer closed without TLS's notification: this protocol notices a truncated message anyway.
             if uninterrupted(|| tls.read_tls(stream))? == 0 {
                 return Ok((0, false));
             }
@@ -139,9 +139,9 @@ fn read_secured(
             over = take_plain(tls, buf, &mut filled)?;
             continue;
         }
-        // As much as fits, in one read. TLS takes it by and by, and what it makes of it follows into `buf`,
-        // never further than it has taken; what is too much for `buf` is of one record at most, and is taken
-        // the next time.
+        // Reads as much as fits, at once. TLS consumes these bytes step by step, and its plain text
+        // goes to the front of `buf`, never beyond the bytes that TLS has consumed. Plain text that
+        // does not fit into `buf` is of one record at most, and the next read takes it.
         let end = uninterrupted(|| stream.read(buf))?;
         if end == 0 {
             return Ok((0, false));
@@ -150,7 +150,7 @@ fn read_secured(
         let mut at = 0;
         while at < end {
             at += match tls.read_tls(&mut &buf[at..end])? {
-                // The other side has said that it is done, and what it says after that is nothing.
+                // The other side has ended the session: TLS ignores all later bytes.
                 0 => end - at,
                 used => used,
             };
@@ -159,11 +159,11 @@ fn read_secured(
         }
         over = over || take_plain(tls, buf, &mut filled)?;
     }
-    // The end is for the next read to find without waiting, and so is what TLS keeps because `buf` was full.
+    // The next read must find the end, and the plain text beyond a full `buf`, without waiting.
     Ok((filled, drained && !over && filled < buf.len()))
 }
 
-/// What TLS makes of what it has read; it may have something to answer.
+/// Lets TLS process the bytes that it has read, and writes its answers.
 fn process(tls: &mut Connection, stream: &mut impl Write) -> io::Result<()> {
     let state = tls.process_new_packets();
     // Answers of the handshake, and the alert where it failed.
@@ -176,7 +176,7 @@ fn process(tls: &mut Connection, stream: &mut impl Write) -> io::Result<()> {
     state.map(drop).map_err(io::Error::other)
 }
 
-/// Takes plain text that is there already; whether the other side has said that nothing follows.
+/// Takes plain text that TLS has ready. Returns whether the other side has ended the session.
 fn take_plain(tls: &mut Connection, buf: &mut [u8], filled: &mut usize) -> io::Result<bool> {
     while *filled < buf.len() {
         match tls.reader().read(&mut buf[*filled..]) {
@@ -235,7 +235,7 @@ mod tests {
 
     use super::*;
 
-    /// What one side has sent and the other has not read.
+    /// The bytes that one side has sent and the other has not read.
     #[derive(Default)]
     struct Wire {
         bytes: VecDeque<u8>,
@@ -262,7 +262,7 @@ mod tests {
         }
     }
 
-    /// Two ends of one session, and what is sent from the first to the second.
+    /// Returns the two ends of one session, and the wire from the first to the second.
     fn session() -> (Connection, Connection, Wire) {
         let CertifiedKey { cert, signing_key } =
             generate_simple_self_signed(vec!["localhost".into()]).unwrap();
@@ -312,8 +312,8 @@ mod tests {
         }
     }
 
-    /// Whoever reads until it is told that this was all has all there is, whatever fits into its buffer, and
-    /// asks the socket no more often than that takes.
+    /// A reader that reads until the socket is drained gets all plain text, with any size of
+    /// buffer, and reads from the socket no more often than necessary.
     #[test]
     fn what_tls_has_is_read_to_the_end() {
         for room in [1, 100, 4095, 4096, 5000, 16_384, 16_400, 20_000, 65_536] {
@@ -328,7 +328,7 @@ mod tests {
                     send(&mut from, &mut wire);
                     sent.extend_from_slice(&bytes);
                 }
-                // A part of what is on its way arrives later.
+                // Part of the bytes on the wire arrives later.
                 let late = wire.bytes.split_off(wire.bytes.len() * (round % 3 + 1) / 3);
                 let mut buf = vec![0; room];
                 loop {
@@ -347,7 +347,7 @@ mod tests {
                     }
                 }
                 assert!(wire.bytes.is_empty());
-                // Nothing is kept that could be had without reading.
+                // TLS keeps no plain text that it would return without reading.
                 let mut over = [0; 1];
                 let kept = to.reader().read(&mut over);
                 assert!(kept.is_err(), "{room} {round}: {kept:?}");

@@ -1,4 +1,5 @@
-//! One deadline a connection, in order. Exact, so that an idle node wakes up only when something is due.
+//! One deadline for each connection, in order. They are exact, so that an idle node wakes up only
+//! for a deadline.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +9,7 @@ use tidegate::Time;
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     order: BTreeSet<(Time, usize)>,
-    /// The deadline each key has in `order`; `Time::NEVER` is none.
+    /// The deadline of each key in `order`; `Time::NEVER` if it has none.
     armed: Vec<Time>,
 }
 
@@ -35,7 +36,7 @@ impl Timers {
         self.order.first().map(|(at, _)| *at)
     }
 
-    /// Takes the first key whose deadline is not after `now`.
+    /// Takes the first key with a deadline at or before `now`.
     pub(crate) fn pop(&mut self, now: Time) -> Option<usize> {
         let (at, key) = *self.order.first()?;
         if at > now {

@@ -1,4 +1,4 @@
-//! TLS, for clients and between nodes: certificates from files into what `rustls` wants.
+//! TLS for clients and between nodes: turns files of certificates into the configuration of `rustls`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use crate::config::TlsSettings;
 use crate::config::cluster_tls::ClusterTls;
 
-/// Why TLS cannot be served.
+/// The reasons for which the server cannot offer TLS.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
     /// A file that is missing or not PEM.
     #[error("cannot read {what} from {}: {source}", path.display())]
     File {
-        /// What it should hold.
+        /// The content that the file should hold.
         what: &'static str,
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: rustls::pki_types::pem::Error,
     },
     /// A certificate file without a certificate.
     #[error("{} holds no certificate: expected PEM", .0.display())]
     Empty(PathBuf),
-    /// Certificates and key that do not fit, or are of an unknown kind.
+    /// The certificates and the key do not match, or are of an unknown kind.
     #[error("certificate and key cannot be used: {0}")]
     Unusable(#[from] rustls::Error),
     /// The other side's certificates cannot be checked.
@@ -39,7 +39,7 @@ pub enum TlsError {
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// Reads the files and puts them together.
+/// Builds the configuration for clients from the files.
 pub(super) fn server_config(settings: &TlsSettings) -> Result<Arc<ServerConfig>, TlsError> {
     let certificates = certificates(&settings.cert_file)?;
     let key = key(&settings.key_file)?;
@@ -60,16 +60,16 @@ pub(super) fn server_config(settings: &TlsSettings) -> Result<Arc<ServerConfig>,
 /// TLS between nodes, ready for use.
 #[derive(Clone, Debug)]
 pub(super) struct PeerTls {
-    /// Of the one who is dialled.
+    /// The configuration of the node that accepts the connection.
     pub(super) dialled: Arc<ServerConfig>,
-    /// Of the one who dials.
+    /// The configuration of the node that dials.
     pub(super) dialer: Arc<ClientConfig>,
-    /// How long a handshake may take.
+    /// The longest that a handshake may take.
     pub(super) timeout: Duration,
 }
 
-/// Reads the files and puts them together. Only 1.3 is spoken, since both ends are ours; and no session is
-/// resumed, so that certificates are checked each time.
+/// Builds the configuration between nodes from the files. Both ends are Tidegate nodes, so it
+/// allows only TLS 1.3. It resumes no session, so that each handshake checks the certificates.
 pub(super) fn peer_tls(settings: &ClusterTls) -> Result<PeerTls, TlsError> {
     let certificates = certificates(&settings.cert_file)?;
     let key = key(&settings.key_file)?;

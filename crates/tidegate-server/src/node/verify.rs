@@ -1,8 +1,8 @@
 //! Checks passwords against bcrypt hashes on a thread of its own: one check takes tens of milliseconds on
 //! purpose.
 //!
-//! The thread has one check at a time. All others wait in the node, which knows the next in turn and the
-//! connections that are over.
+//! The thread has one check at a time. All others wait in the node, which knows the next one and
+//! the connections that have ended.
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -13,7 +13,7 @@ use tidegate::Time;
 use super::core::{Node, Verify};
 use super::handle::Handle;
 
-/// What came of a check.
+/// The outcome of a check.
 #[derive(Debug)]
 struct Verified {
     key: usize,
@@ -21,10 +21,10 @@ struct Verified {
     good: bool,
 }
 
-/// The thread and the ways to it and back.
+/// The thread and the channels to it and back.
 #[derive(Debug)]
 pub(super) struct Verifier {
-    /// `None` once the thread is to stop.
+    /// `None` stops the thread.
     sender: Option<SyncSender<Verify>>,
     outcomes: Receiver<Verified>,
     thread: Option<JoinHandle<()>>,
@@ -69,7 +69,7 @@ impl Verifier {
         })
     }
 
-    /// Tells the node what came of the last check, and takes the next one.
+    /// Reports the outcome of the last check to the node, and sends the thread the next one.
     pub(super) fn turn(&mut self, now: Time, node: &mut Node) {
         if let Ok(Verified { key, cid, good }) = self.outcomes.try_recv() {
             self.busy = false;
@@ -79,7 +79,7 @@ impl Verifier {
             && let Some(sender) = &self.sender
             && let Some(verify) = node.poll_verify()
         {
-            // Without the thread nothing can be checked: the client's timeout deals with that.
+            // Without the thread the server checks nothing: the client's timeout closes the connection.
             self.busy = sender.try_send(verify).is_ok();
         }
     }
@@ -89,7 +89,7 @@ impl Drop for Verifier {
     fn drop(&mut self) {
         self.sender = None;
         if let Some(thread) = self.thread.take() {
-            // A panic there was told already.
+            // The thread has reported its panic already.
             let _ = thread.join();
         }
     }
@@ -130,7 +130,7 @@ mod tests {
         key
     }
 
-    /// Writes the last words to connections that close.
+    /// Writes the last bytes to closing connections.
     fn write(node: &mut Node) {
         while let Some(key) = node.poll_dirty() {
             let len = node.outbox(key).len();
@@ -139,8 +139,8 @@ mod tests {
         while node.poll_closed().is_some() {}
     }
 
-    /// 40 clients give a wrong password and hang up. Only the check that had begun by then is computed, and
-    /// the next one is of the user who is there.
+    /// 40 clients give a wrong password and hang up. The thread finishes only the check that had
+    /// begun by then, and the next one is for the user who is still connected.
     #[test]
     fn passwords_of_connections_that_are_over_are_never_checked() {
         let (begun, begins) = sync_channel(64);
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(computed[1..], ["right"]);
     }
 
-    /// Wrong passwords of one address are many; a user at another address waits for one of them.
+    /// One address sends many wrong passwords. A user at another address waits for one of them.
     #[test]
     fn addresses_take_turns() {
         let mut node = node();
@@ -194,7 +194,7 @@ mod tests {
         assert!(checked.contains(&"right".to_owned()), "{checked:?}");
     }
 
-    /// A connection that had to make room for others is closed, and its place is not checked.
+    /// The node closes a connection that had to make room for others, and does not check its password.
     #[test]
     fn one_address_has_a_bounded_number_of_passwords_waiting() {
         let mut node = node();
