@@ -1,5 +1,5 @@
-//! A message on its way through the node allocates nothing: parsed, matched, copied into outboxes, taken from
-//! them.
+//! The path of a message through the node allocates nothing: parsing, matching, copies into
+//! outboxes, and their removal.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -61,7 +61,8 @@ fn none_a_message() {
     let mut run = || {
         let mut copied = 0;
         for part in text.as_bytes().chunks(60_000) {
-            // Cut anywhere: the rest of an operation is left out here, and the next part begins with one.
+            // The cut may fall anywhere: this part leaves out the rest of an operation, and begins
+            // with the next one.
             let start = part.windows(4).position(|w| w == b"PUB ").unwrap();
             let start = if start > 0 && part[start - 1] == b'H' {
                 start - 1
@@ -77,7 +78,7 @@ fn none_a_message() {
         }
         copied
     };
-    // The first round gives the buffers their sizes.
+    // The first round grows the buffers.
     let first = run();
     let region = Region::new(ALLOCATOR);
     let second = run();

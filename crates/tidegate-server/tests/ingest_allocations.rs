@@ -1,5 +1,5 @@
-//! A message of a fast-ingest batch allocates nothing on its way: taken, stored, counted. Only answers do,
-//! one for many messages.
+//! The path of a message of a fast-ingest batch allocates nothing from its arrival to its storage.
+//! Only answers allocate, one for many messages.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 

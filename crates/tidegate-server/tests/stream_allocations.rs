@@ -1,5 +1,5 @@
-//! Plain messages that are applied: a few allocations for 256 of them, none for each. A process of its own,
-//! since all threads of one are counted.
+//! Applying 256 plain messages takes a few allocations, none for each message. The test is a
+//! process of its own, since the counter covers all threads of one.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -41,7 +41,7 @@ fn none_a_stored_message() {
         streams.apply(lsn, entry, &mut out, &mut effects).unwrap();
     };
     apply(&create);
-    // As many as the stream keeps, so that from now on one goes for each that comes.
+    // As many as the stream keeps, so that from now on each new message removes one.
     (0..100).for_each(|_| apply(&publish));
     let region = Region::new(ALLOCATOR);
     (0..100).for_each(|_| apply(&publish));

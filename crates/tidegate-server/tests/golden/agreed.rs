@@ -1,7 +1,7 @@
-//! What all nodes of a cluster have to agree on, which is what the version of the protocol between nodes
-//! stands for: what can be on the wire and in the replicated log, and what an entry does. A difference in any
-//! of it needs another number: nodes of different numbers refuse each other, and nodes of one number must not
-//! come to different states.
+//! The formats and rules that all nodes of a cluster must agree on, and that the version of the
+//! protocol between nodes names: the frames on the wire, the entries in the replicated log, and the
+//! effect of an entry. A difference in any of them needs another number: nodes with different
+//! numbers refuse each other, and nodes with one number must not come to different states.
 
 use std::fmt::Write as _;
 

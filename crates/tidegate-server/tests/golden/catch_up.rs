@@ -10,8 +10,8 @@ use tidegate_server::stream::Encoder;
 use super::hex::{self, Fields, Text};
 use super::{entry, fixture};
 
-/// What a sample of each kind is called. A new kind does not compile until it stands here, and fails until it
-/// has a sample.
+/// Names the sample of each kind. A new kind does not compile until this function names it, and
+/// fails until it has a sample.
 pub(crate) const fn name_of(frame: &Frame) -> &'static str {
     match frame {
         Frame::Ask(Ask::State { .. }) => "ask for a part of a checkpoint",
@@ -131,7 +131,7 @@ fn kept_questions_and_answers_are_read_as_they_were_meant() {
     }
 }
 
-/// The kinds that can be read, by their numbers.
+/// The kinds that the decoder reads, by their numbers.
 pub(crate) fn kinds() -> Vec<u8> {
     let known = |kind: &u8| {
         let mut bytes = vec![*kind];

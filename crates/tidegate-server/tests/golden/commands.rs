@@ -1,6 +1,6 @@
-//! One of each kind of command, in entries of three groups: the directory of all nodes, a group that keeps a
-//! stream, and the group that stream moves to. The entries' bytes are kept, and so are the state they lead to
-//! and what it holds.
+//! One of each kind of command, in entries of three groups: the directory of all nodes, a group
+//! that keeps a stream, and the group that the stream moves to. The fixtures keep the bytes of the
+//! entries, the state that they lead to, and its contents.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -34,8 +34,8 @@ pub(crate) struct Sample {
     pub(crate) entry: Bytes,
 }
 
-/// What a sample of each kind is called. A new kind does not compile until it stands here, and fails until it
-/// has a sample; both belong to a new version of what nodes speak (`agreed`).
+/// Names the sample of each kind. A new kind does not compile until this function names it, and fails
+/// until it has a sample; both belong to a new version of the protocol between nodes (`agreed`).
 pub(crate) const fn name_of(kind: Kind) -> &'static str {
     match kind {
         Kind::Publish => "publish",
@@ -60,12 +60,12 @@ pub(crate) const fn name_of(kind: Kind) -> &'static str {
     }
 }
 
-/// Every kind there is.
+/// All kinds.
 pub(crate) fn kinds() -> Vec<Kind> {
     (0..=u8::MAX).filter_map(Kind::from_u8).collect()
 }
 
-/// Three groups, and the entries they were given.
+/// Three groups, and the entries that they applied.
 struct World {
     groups: [Streams; 3],
     log: BTreeMap<(usize, u64), Bytes>,
@@ -83,7 +83,7 @@ impl World {
         }
     }
 
-    /// Has a group apply an entry of these commands, a second after the one before.
+    /// Applies an entry of these commands to a group, a second after the one before.
     fn apply(&mut self, group: usize, name: &str, commands: &[Command<'_>]) -> Vec<Outcome> {
         self.now_us += SECOND;
         let mut entry = Vec::new();
@@ -110,7 +110,7 @@ impl World {
         outcomes
     }
 
-    /// One command that is not refused.
+    /// Applies one command, which the group must not refuse.
     fn good(&mut self, group: usize, name: &str, command: &Command<'_>) {
         let outcome = self.apply(group, name, &[*command]).remove(0);
         assert!(
@@ -127,7 +127,7 @@ impl World {
         );
     }
 
-    /// A stream with this configuration; its number. `kept` says who keeps it.
+    /// Creates a stream with this configuration and returns its number. `kept` names its keeper.
     fn create(&mut self, group: usize, config: &Value, kept: &[u8]) -> u32 {
         let config: StreamConfig = serde_json::from_value(config.clone()).unwrap();
         let config = self.groups[group].check_create(&config).unwrap();
@@ -146,7 +146,7 @@ impl World {
         let mut config = serde_json::to_value(config).unwrap();
         let fields = config.as_object_mut().unwrap();
         fields.extend(change.as_object().unwrap().clone());
-        // As it will be kept: every field by the type's own order.
+        // As the state keeps it: every field in the type's own order.
         let config: StreamConfig = serde_json::from_value(config).unwrap();
         let payload = serde_json::to_vec(&config).unwrap();
         let command = Command::new(Kind::UpdateStream, stream, subject, &payload);
@@ -176,8 +176,8 @@ impl World {
         self.good(ALL, &name, &command);
     }
 
-    /// What the stream's keeper tells a copy from where that is, as the copy's group writes it; whether the
-    /// copy is whole then.
+    /// Imports the next part of the stream from its keeper, at the copy's position, as an entry of the
+    /// copy's group. Returns true once the copy is whole, or needs the keeper to freeze the stream.
     fn import(&mut self, from: u32, to: u32) -> bool {
         let copy = self.groups[TO].get(to).unwrap();
         let number = copy.moves().to_le_bytes();
@@ -224,7 +224,7 @@ fn stage(cursor: Cursor) -> String {
     format!("{} from {}", json["stage"].as_str().unwrap(), json["at"])
 }
 
-/// One of each, in an order in which all but those that are to be refused are taken.
+/// Applies one of each kind, in an order in which the groups accept all but those that they must refuse.
 fn world() -> World {
     let mut world = World::new();
     publishes(&mut world);
@@ -276,7 +276,7 @@ fn publishes(world: &mut World) {
     ];
     for (n, headers) in taken.into_iter().enumerate() {
         let headers = block(headers);
-        // Those of a life of their own have a subject of their own, so that they stay.
+        // Messages with a lifetime of their own have a subject of their own, so that they stay.
         let other = format!("orders.other.{n}");
         let subject = match (8..14).contains(&n) {
             true => other.as_bytes(),
@@ -305,8 +305,8 @@ fn publishes(world: &mut World) {
         let name = headers["NATS/1.0\r\n".len()..].trim().replace("\r\n", ", ");
         world.refused(ALL, &format!("publish, refused, {name}"), &command);
     }
-    // A message of a fast-ingest batch is a plain publish: the batch is in its reply subject, which is not
-    // kept.
+    // A message of a fast-ingest batch is a plain publish: its reply subject names the batch, and
+    // the state does not keep that.
     let fast = [1, 2, 3].map(|n| (format!("orders.fast.{n}"), format!("fast {n}")));
     let fast = fast.iter().map(|(subject, payload)| {
         Command::new(
@@ -416,7 +416,7 @@ fn removals(world: &mut World) {
     );
 }
 
-/// A delta as consumer/delta.rs describes it. The numbers are below 128 but for times.
+/// Encodes a delta as consumer/delta.rs describes it. All numbers but times are below 128.
 fn delta(
     delivered: (u8, u8),
     floor: (u8, u8),
@@ -518,7 +518,7 @@ fn consumers(world: &mut World) {
     world.good(ALL, "delete consumer", &delete);
 }
 
-/// What goes with time.
+/// Applies commands that depend on time.
 fn others(world: &mut World) {
     let aged = json!({
         "name": "AGED", "subjects": ["aged.*"], "max_age": 10_000_000_000_u64, "subject_delete_marker_ttl": 3_600_000_000_000_u64,
@@ -584,8 +584,8 @@ fn moves(world: &mut World) {
         "consumer delta",
         &Command::new(Kind::ConsumerDelta, own, b"c", &delivered),
     );
-    // The first move is called off where the stream is frozen already, the second begins again, the third is
-    // called off.
+    // The first move is called off although the stream is frozen already, the second begins again, the
+    // third is called off.
     let to = NUMBERS[TO].to_le_bytes();
     let moving = |number| Moving {
         to: NUMBERS[TO],
@@ -624,7 +624,7 @@ fn moves(world: &mut World) {
         &to,
     );
     let copy = world.create(TO, &config, &Kept::encode_copy(entry, 3));
-    // All but what needs the keeper to stand still.
+    // Imports all parts but those that need the keeper to freeze the stream.
     while !world.import(own, copy) {}
     world.good(
         FROM,
@@ -648,7 +648,7 @@ fn moves(world: &mut World) {
         "delete stream",
         &Command::new(Kind::DeleteStream, own, b"", b""),
     );
-    // A stream half way, and a stream that leaves: a state has both.
+    // A stream that is half moved, and a stream that leaves: a state has both.
     let config = json!({"name": "HALFWAY", "subjects": ["halfway"]});
     world.create(TO, &config, &Kept::encode_copy(99, 1));
     let config = json!({"name": "LEAVES", "subjects": ["leaves"]});
@@ -675,7 +675,7 @@ fn entries_text(samples: &[Sample]) -> String {
     text.0
 }
 
-/// The entries that are kept, with the group of each.
+/// The entries of the fixture, with the group of each.
 fn kept_entries() -> Vec<Sample> {
     let text = fs::read_to_string(fixture("entries", 1, "entries.hex")).unwrap();
     let samples = hex::read(&text).into_iter().map(|section| {
@@ -690,7 +690,7 @@ fn kept_entries() -> Vec<Sample> {
     samples.collect()
 }
 
-/// The groups' streams as the kept entries make them.
+/// The groups' streams after the entries of the fixture.
 fn applied() -> [Streams; 3] {
     let mut groups = [(); 3].map(|()| Streams::new(AccountLimits::NONE));
     for (n, sample) in kept_entries().iter().enumerate() {
@@ -713,7 +713,7 @@ pub(crate) fn an_entry() -> Bytes {
     world().samples.swap_remove(1).entry
 }
 
-/// What came of each command of the kept entries, and the checksums of the states they lead to.
+/// The outcome of each command in the fixture's entries, and the checksums of the resulting states.
 pub(crate) fn outcomes() -> String {
     let mut groups = [(); 3].map(|()| Streams::new(AccountLimits::NONE));
     let mut text = String::new();
@@ -726,7 +726,7 @@ pub(crate) fn outcomes() -> String {
             .unwrap();
         let _ = writeln!(text, "{n} in {}", sample.name);
         for outcome in outcomes {
-            // Why, by the number: words may change.
+            // The reason, by its number: words may change.
             let _ = match outcome {
                 Outcome::Refused { error, .. } => writeln!(text, "  refused {}", error.err_code),
                 outcome => writeln!(text, "  {outcome:?}"),

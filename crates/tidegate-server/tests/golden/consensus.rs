@@ -9,7 +9,8 @@ use tidegate_server::replica::{Message, MessageType};
 use super::hex::{self, Fields, Text};
 use super::{commands, fixture};
 
-/// Every kind Raft has, sent or not. A new one does not compile until it stands here.
+/// Returns whether nodes send this kind. Lists every kind of Raft's: a new one does not compile
+/// until it stands here.
 const fn is_sent(kind: MessageType) -> bool {
     match kind {
         MessageType::MsgAppend
@@ -56,7 +57,7 @@ const KINDS: [MessageType; 19] = [
     MessageType::MsgRequestPreVoteResponse,
 ];
 
-/// One of each kind that is sent, with every field set that it can have.
+/// One of each kind that nodes send, with every field set that it can have.
 fn samples() -> Vec<(String, Message)> {
     let mut samples = Vec::new();
     for kind in KINDS.into_iter().filter(|kind| is_sent(*kind)) {
@@ -167,13 +168,13 @@ fn kinds_that_members_do_not_send_are_not_written() {
     }
 }
 
-/// The kinds that can be read, by their numbers.
+/// The kinds that the decoder reads, by their numbers.
 pub(crate) fn kinds() -> Vec<u8> {
     let known = |kind: &u8| changed(5, *kind).is_ok();
     (0..=u8::MAX).filter(known).collect()
 }
 
-/// A message with one byte changed.
+/// Decodes a message with one byte changed.
 fn changed(at: usize, to: u8) -> Result<(u32, Message), DecodeError> {
     let mut message = Message::default();
     message.set_msg_type(MessageType::MsgHeartbeat);

@@ -1,5 +1,5 @@
-//! Every fixture, damaged: cut, and with bytes changed, its checksum made to fit again. Nothing
-//! panics, and each refusal has words.
+//! Every fixture, damaged: cut, and with bytes changed and its checksum corrected. No reader
+//! panics, and each refusal has a text.
 //!
 //! The same bytes are seeds for fuzzing:
 //! `GOLDEN_SEEDS=fuzz/corpus cargo test -p tidegate-server --test golden seeds` writes each fixture, whole
@@ -45,10 +45,10 @@ impl Sum {
     }
 }
 
-/// Reads bytes: why they are refused, if they are.
+/// Reads bytes, and returns the reason of a refusal.
 type Reader = Box<dyn FnMut(&[u8]) -> Option<String>>;
 
-/// A format: its fixtures, and what reads them.
+/// A format: its fixtures, and its reader.
 struct Format {
     /// The fuzz target that reads it.
     target: &'static str,
@@ -64,7 +64,7 @@ fn formats() -> Vec<Format> {
         sum,
         read,
     };
-    // Damaged entries come to streams that are there.
+    // Damaged entries meet existing streams.
     let (mut streams, mut applied) = (Streams::new(AccountLimits::NONE), 0_u64);
     let entries = move |bytes: &[u8]| {
         let bytes = Bytes::copy_from_slice(bytes);
@@ -119,7 +119,7 @@ fn sections(format: &Format) -> Vec<Vec<u8>> {
     hex::read(&text).iter().map(hex::Section::bytes).collect()
 }
 
-/// Cut at each byte, then with each byte changed in three ways; of a long one, at some of them.
+/// Cuts the bytes at each place, then changes each byte in three ways; of long input, only at some places.
 fn damaged(whole: &[u8], sum: Sum, each: &mut dyn FnMut(&[u8])) {
     let step = 1 + whole.len() / 256;
     for cut in (0..whole.len()).step_by(step) {
@@ -171,7 +171,7 @@ fn damaged_members_are_refused() {
 #[test]
 fn seeds_are_written_where_they_are_asked_for() {
     let Some(corpus) = std::env::var_os("GOLDEN_SEEDS") else {
-        // Every target there is a seed for is a target.
+        // Every format with seeds has a fuzz target.
         let targets = include_str!("../../../../fuzz/Cargo.toml");
         for format in formats() {
             assert!(
@@ -193,7 +193,7 @@ fn seeds_are_written_where_they_are_asked_for() {
             .into_owned();
         for (n, whole) in sections(&format).iter().enumerate() {
             fs::write(folder.join(format!("{name}-{n}")), whole).unwrap();
-            // Of the damaged ones a few: the fuzzer finds the others from there.
+            // Only a few damaged ones: the fuzzer finds the others from there.
             let mut at = 0;
             damaged(whole, format.sum, &mut |bytes| {
                 at += 1;

@@ -1,5 +1,6 @@
-//! What the data directory holds beside the log's own format: its version, checkpoints, members, and which
-//! records a start knows; and that each of a later version is refused by name, with nothing changed.
+//! The contents of the data directory beside the log's own format: its version, checkpoints,
+//! members, and the kinds of records that a start knows. A start refuses each file of a later
+//! version by name, and changes nothing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,7 +30,7 @@ fn options() -> Options {
     }
 }
 
-/// The kept data directory of version 1, in a place of its own.
+/// Copies the data directory of version 1 from the fixtures.
 fn directory() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     copy(&golden_directory(), dir.path());
@@ -48,7 +49,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Every file with its content, but for the locks.
+/// Every file with its content, except the locks.
 fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut all = BTreeMap::new();
     for file in fs::read_dir(dir).unwrap() {
@@ -62,7 +63,7 @@ fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     all
 }
 
-/// Why a start refuses the directory, which stays as it is.
+/// Returns the reason for which a start refuses the directory, and checks that it changed nothing.
 fn refused(dir: &Path) -> String {
     let before = contents(dir);
     let refused = Opening::begin(dir, options(), Arc::new(|| ()));
@@ -109,7 +110,7 @@ fn a_record_of_an_unknown_kind_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let vote = HardState { term: 1, vote: 1 };
     write_log(dir.path(), &[records::hard_state(1, vote), record(7)]);
-    // Twice: a refused file is there still.
+    // Twice: the refused file must still be there.
     for _ in 0..2 {
         let refused = Opening::begin(dir.path(), options(), Arc::new(|| ()));
         let error = refused.map(drop).unwrap_err();
@@ -157,7 +158,7 @@ fn record(kind: u8) -> Record {
     }
 }
 
-/// A data directory with these records in its log, in one batch.
+/// Writes a data directory with these records in its log, in one batch.
 fn write_log(dir: &Path, records: &[Record]) {
     let disk = Disk::open(dir.join("tidegate/log")).unwrap();
     let options = tidegate_log::Options::default()
@@ -177,8 +178,8 @@ fn write_log(dir: &Path, records: &[Record]) {
     fs::write(dir.join("tidegate/version"), "1\n").unwrap();
 }
 
-/// The kinds of records, with one of each: a new one fails until it stands here. A start of a program that
-/// does not know it refuses it.
+/// The kinds of records, with one of each: a new one fails until it stands here. A program that
+/// does not know a kind refuses to start on it.
 fn samples() -> Vec<(&'static str, Record)> {
     let payload = commands::an_entry();
     let moved = |kind| Record {
@@ -307,7 +308,7 @@ fn the_members_are_written_as_their_version_writes_them_and_those_of_before_are_
     hex::check(&fixture("members", version, "members"), &text);
     let kept = fs::read(fixture("members", 2, "members")).unwrap();
     assert_eq!(MembersFile::decode(&kept), Ok(members()));
-    // Version 1 did not know whether the log had begun.
+    // Version 1 did not record whether the log had begun.
     let before = MembersFile {
         log_begun: false,
         ..members()
@@ -330,7 +331,7 @@ fn members_of_a_later_version_are_refused_by_name() {
     );
 }
 
-/// A newer version's file is no damage, and no reason to empty the directory.
+/// A file of a newer version is not damage, and no reason to empty the directory.
 #[test]
 fn a_later_version_is_no_damage() {
     for error in [

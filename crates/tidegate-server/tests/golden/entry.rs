@@ -1,6 +1,6 @@
-//! Entries, checkpoints and the state in them as annotated text: which field stands where.
+//! Entries, checkpoints and the state in them as annotated text, one field after the other.
 
-// The crates that share this file use a part of it each.
+// The crates that share this file use different parts of it.
 #![allow(dead_code)]
 
 use super::hex::{Fields, Text, number};
@@ -9,7 +9,7 @@ const KIND_ENTRY: u8 = 1;
 const KIND_RELOCATED: u8 = 3;
 const KIND_FETCHED: u8 = 6;
 
-/// The payload of a record of this kind.
+/// Describes the payload of a record of this kind.
 pub(crate) fn record(kind: u8, payload: &[u8], text: &mut Text) {
     match kind {
         KIND_ENTRY | KIND_RELOCATED | KIND_FETCHED if !payload.is_empty() => entry(payload, text),
@@ -17,7 +17,7 @@ pub(crate) fn record(kind: u8, payload: &[u8], text: &mut Text) {
     }
 }
 
-/// An entry: its header, and each of its commands.
+/// Describes an entry: its header, and each of its commands.
 pub(crate) fn entry(bytes: &[u8], text: &mut Text) {
     let mut f = Fields::new(bytes, text);
     f.number(1, "entry: version");
@@ -53,7 +53,7 @@ fn text_or_bytes(bytes: &[u8], what: &str, text: &mut Text) {
     }
 }
 
-/// A checkpoint.
+/// Describes a checkpoint.
 pub(crate) fn checkpoint(file: &[u8], text: &mut Text) {
     text.length(file.len() as u64);
     let mut f = Fields::new(file, text);
@@ -79,7 +79,7 @@ pub(crate) fn checkpoint(file: &[u8], text: &mut Text) {
     f.bytes(4, "CRC32C of everything before it");
 }
 
-/// All streams of a group, of version 3. Behind a stream's names its parts are bytes.
+/// Describes all streams of a group, in version 3. After a stream's names its parts stand as bytes.
 pub(crate) fn state(bytes: &[u8], text: &mut Text) {
     let version = bytes[0];
     let mut f = Fields::new(bytes, text);
@@ -104,7 +104,7 @@ pub(crate) fn state(bytes: &[u8], text: &mut Text) {
         f.number(8, "last number");
         f.number(8, "last time");
     }
-    // JSON stands out, so that a change of a configuration can be read.
+    // JSON stands on lines of its own, so that a change of a configuration can be read.
     while let Some(at) = f.rest.windows(2).position(|w| w == b"{\"") {
         f.bytes(at, "state");
         let end = json_end(f.rest);
@@ -127,7 +127,7 @@ fn json_end(bytes: &[u8]) -> usize {
     bytes.len()
 }
 
-/// A number of this many bytes at this place.
+/// Returns the number of `len` bytes at this place.
 pub(crate) fn number_at(bytes: &[u8], at: usize, len: usize) -> u64 {
     number(&bytes[at..at + len]) as u64
 }

@@ -13,8 +13,8 @@ use tidegate_server::nats::parse::Publish;
 use super::fixture;
 use super::hex::{self, Fields, Text};
 
-/// What a sample of each kind is called. A new kind does not compile until it stands here, and fails until it
-/// has a sample.
+/// Names the sample of each kind. A new kind does not compile until this function names it, and
+/// fails until it has a sample.
 pub(crate) const fn name_of(frame: &Frame<'_>) -> &'static str {
     match frame {
         Frame::Hello(_) => "Hello",
@@ -35,15 +35,15 @@ pub(crate) const fn name_of(frame: &Frame<'_>) -> &'static str {
     }
 }
 
-/// The kinds by their numbers on the wire: those of which an empty or a zero body is known, or refused as a
-/// body.
+/// The numbers of the kinds on the wire: those with a body, empty or of zeros, that the reader
+/// accepts or refuses as a body.
 pub(crate) fn kinds() -> Vec<u8> {
     let known =
         |kind: &u8| read(&framed(*kind, &[]), FRAME_BYTES_MAX) != Err(WireError::Kind(*kind));
     (0..=u8::MAX).filter(known).collect()
 }
 
-/// A frame of any kind.
+/// Encodes a frame of any kind.
 fn framed(kind: u8, body: &[u8]) -> Vec<u8> {
     let mut bytes = (body.len() as u32 + 1).to_le_bytes().to_vec();
     bytes.push(kind);
@@ -59,7 +59,7 @@ pub(crate) fn written(frame: &Frame<'_>) -> Vec<u8> {
     out.to_vec()
 }
 
-/// Each with its special part.
+/// Passes each frame, with its special part, to `each`.
 fn samples(each: &mut dyn FnMut(&str, Frame<'_>)) {
     each(
         "opaque here: see greeting.hex",

@@ -1,5 +1,4 @@
-//! How two nodes greet each other, frame by frame, and how they refuse each other where their versions
-//! differ.
+//! The greeting of two nodes, frame by frame, and their refusal of each other if their versions differ.
 
 use std::fs;
 
@@ -58,7 +57,8 @@ impl Judge for Node {
 
 type Outcome = Option<Result<Introduction, GreetingError>>;
 
-/// Both say what they have to; the frames, with who said each, and the outcome on either side.
+/// Runs the greeting of both sides. Returns the frames, with the sender of each, and the outcome on
+/// either side.
 fn greet(
     dialer: &Node,
     dialled: &Node,
@@ -129,7 +129,7 @@ fn a_greeting_is_said_as_its_version_says_it() {
     hex::check(&fixture("cluster", VERSION, "greeting.hex"), &text.0);
 }
 
-/// A node that dials with the kept frames is let in.
+/// A node accepts a dialler that sends the frames of the fixture.
 #[test]
 fn a_kept_greeting_is_answered() {
     let text = fs::read_to_string(fixture("cluster", VERSION, "greeting.hex")).unwrap();
@@ -166,12 +166,12 @@ fn nodes_of_two_protocols_refuse_each_other_by_name_and_both_say_the_same() {
         let (said, [of_dialer, of_dialled]) = greet(dialer, dialled, Kind::Route);
         assert_eq!(line(&of_dialer), says);
         assert_eq!(line(&of_dialled), says);
-        // Nothing was proved, so no peer can guess at the secret.
+        // Neither side proved anything, so no peer can guess at the secret.
         assert!(said.iter().all(|(_, frame)| !matches!(frame[4], 3 | 4)));
     }
 }
 
-/// Bytes behind the fields of today, and a name that cannot be read, are a later version's affair.
+/// Bytes after today's fields and an unreadable name belong to a later version.
 #[test]
 fn an_introduction_of_another_layout_is_refused_for_its_version() {
     let text = fs::read_to_string(fixture("cluster", VERSION, "greeting.hex")).unwrap();

@@ -1,10 +1,10 @@
-//! What streams hold, as text.
+//! The contents of streams, as text.
 
 use std::fmt::Write as _;
 
 use tidegate_server::stream::{Filter, Streams};
 
-/// Every stream with its messages and consumers.
+/// Lists every stream with its messages and consumers.
 pub(crate) fn listing(streams: &Streams) -> String {
     let mut text = String::new();
     for stream in streams.iter() {

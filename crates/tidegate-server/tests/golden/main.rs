@@ -1,5 +1,5 @@
-//! Formats that stay, on disk and between nodes, byte by byte, as the version on them wrote them; each field
-//! stands on a line of its own, so that a difference says which it is.
+//! Formats that stay, on disk and between nodes, byte by byte, as the version on them wrote them.
+//! Each field stands on a line of its own, so that a difference shows the field.
 //!
 //! Each folder is a version of a format: `entries`, `state`, `checkpoint`, `members`, `raft`, and `cluster`
 //! for everything that nodes have to agree on. `v1` is a data directory of the first version
@@ -24,7 +24,7 @@ mod listing;
 
 use std::path::{Path, PathBuf};
 
-/// A fixture of this format in this version.
+/// The path of a fixture of this format in this version.
 fn fixture(format: &str, version: impl std::fmt::Display, name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/golden")

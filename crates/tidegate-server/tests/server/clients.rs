@@ -1,4 +1,4 @@
-//! Stock clients doing what their users do.
+//! Stock clients in ordinary use.
 
 use std::process::Command;
 
@@ -21,8 +21,8 @@ async fn connect(server: &Running) -> Client {
     async_nats::connect(server.url()).await.unwrap()
 }
 
-/// Everything the client asked for is done, and everything it was sent before is there: a request goes the
-/// whole way, which its `flush` does not.
+/// Waits until the server has handled all requests of the client and the client has received all
+/// earlier messages: a request goes the whole way, which the client's `flush` does not.
 async fn settled(client: &Client) {
     let e = client
         .request("nobody.is.here", "".into())
@@ -86,7 +86,7 @@ fn requests_are_answered_or_told_that_nobody_is_there() {
     });
 }
 
-/// Every message once, in its publisher's order, one member of the group each.
+/// Every message arrives once, in its publisher's order, at one member of the group.
 #[test]
 fn queue_groups_share_and_order_is_kept() {
     const MESSAGES: u32 = 20_000;
@@ -115,12 +115,12 @@ fn queue_groups_share_and_order_is_kept() {
         for i in 0..MESSAGES {
             assert_eq!(everything.next().await.unwrap().payload, i.to_string());
         }
-        // Whatever the members got is on its way: an answer behind it closes each count.
+        // All messages of the members are on their way: the answer to a later request closes each count.
         let mut seen = vec![false; MESSAGES as usize];
         for (member, client) in members.iter_mut().zip(&clients) {
             settled(client).await;
             let mut last = None;
-            // What is there is there: the runtime's budget must not say otherwise.
+            // The runtime's budget must not hide a message that is there.
             while let Some(Some(m)) = tokio::task::unconstrained(member.next()).now_or_never() {
                 let Ok(i) = std::str::from_utf8(&m.payload).unwrap().parse::<u32>() else {
                     continue;

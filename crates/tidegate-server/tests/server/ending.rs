@@ -1,4 +1,4 @@
-//! How a server ends and changes: drain, lame duck, reload.
+//! The end and the changes of a server: drain, lame duck mode, reload.
 
 use super::raw::Raw;
 use super::{settings, start};
@@ -31,7 +31,7 @@ fn lame_duck_mode_says_goodbye_and_ends() {
         info.starts_with("INFO ") && info.contains("\"ldm\":true"),
         "{info}"
     );
-    // Still served meanwhile.
+    // The server still serves meanwhile.
     assert!(a.done("SUB x 1\r\nPUB x 1\r\nx\r\n").contains("MSG x 1 1"));
     a.rest();
     server.join();

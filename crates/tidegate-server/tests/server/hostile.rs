@@ -1,4 +1,4 @@
-//! Clients that misbehave: each is dealt with, and nobody else notices.
+//! Clients that misbehave: the server handles each of them, and other clients notice nothing.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use super::raw::Raw;
 use super::{Running, start};
 
-/// Another client is served as if nothing were.
+/// Checks that the server still serves another client.
 fn all_is_well(server: &Running) {
     let mut raw = Raw::connect(server);
     raw.done("CONNECT {\"verbose\":false}\r\nSUB well 1\r\n");
@@ -56,7 +56,7 @@ fn nonsense_is_answered_and_closed() {
     all_is_well(&server);
 }
 
-/// Whoever decides when to write, everything arrives, and a lone message does not wait for ever.
+/// Under any controller everything arrives, and a lone message does not wait for ever.
 #[test]
 fn any_controller_will_do() {
     for controller in [
@@ -92,7 +92,7 @@ fn one_byte_at_a_time() {
     assert!(raw.until("PONG\r\n").contains("MSG a.b 1 5\r\nhello\r\n"));
 }
 
-/// One who never reads: it is cut off once `max_pending` waits, the publisher and others go on.
+/// The server closes a client that never reads at a backlog of `max_pending`; the publisher and others go on.
 #[test]
 fn a_reader_that_never_reads_is_cut_off() {
     let server = start("max_pending: 1MB");
@@ -110,13 +110,13 @@ fn a_reader_that_never_reads_is_cut_off() {
     }
     publisher.done("PUB other 1\r\nx\r\n");
     good.until("MSG other 1 1\r\nx\r\n");
-    // What it did get ends in the middle.
+    // The bytes that it did get end in the middle.
     let rest = deaf.rest();
     assert!(rest.len() < 512 * 65536, "{} bytes", rest.len());
     all_is_well(&server);
 }
 
-/// One who reads late gets everything, in order, however often its socket was full.
+/// A late reader gets everything, in order, however often its socket was full.
 #[test]
 fn a_slow_reader_within_bounds_loses_nothing() {
     let server = start("");
@@ -145,12 +145,12 @@ fn a_slow_reader_within_bounds_loses_nothing() {
 #[test]
 fn half_open_and_vanishing_clients() {
     let server = start("");
-    // Writes, closes its writing half, reads on: what it asked for is done, then it is over.
+    // The client writes, closes its writing half, and reads on: the server handles its requests, then closes.
     let mut half = Raw::connect(&server);
     half.send("CONNECT {\"verbose\":false}\r\nSUB a 1\r\nPUB a 1\r\nx\r\n");
     half.stream.shutdown(Shutdown::Write).unwrap();
     half.rest();
-    // Vanish in the middle of everything.
+    // Clients that disconnect in the middle of an operation.
     for text in ["", "CONN", "PUB a 100\r\nxxx", "SUB a 1\r\nPUB a 1\r\n"] {
         let mut raw = Raw::silent(&server);
         raw.stream.write_all(text.as_bytes()).unwrap();
@@ -165,7 +165,7 @@ fn too_many_connections() {
     let (mut a, _b) = (Raw::connect(&server), Raw::connect(&server));
     let mut c = Raw::silent(&server);
     assert_eq!(c.rest(), "-ERR 'maximum connections exceeded'\r\n");
-    // A place that is left is free again; the server learns of it when it does.
+    // A closed connection frees its place once the server learns of it.
     a.done("");
     drop(a);
     loop {
@@ -193,7 +193,7 @@ fn a_silent_client_is_asked_and_then_closed() {
     assert_eq!(silent.rest(), "PING\r\nPING\r\n-ERR 'Stale Connection'\r\n");
 }
 
-/// Requests of the old kind, with a subscription each: nothing is left of them.
+/// Requests of the old kind, with a subscription each: the server keeps none of them.
 #[test]
 fn subscriptions_come_and_go() {
     let server = start("");

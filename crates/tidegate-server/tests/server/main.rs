@@ -1,4 +1,4 @@
-//! A real server on real sockets: stock clients, hostile ones, TLS, the monitor, and how it ends.
+//! A real server on real sockets: stock clients, hostile ones, TLS, the monitor, and the server's end.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -17,7 +17,7 @@ use tidegate_server::config::apply::apply;
 use tidegate_server::config::tree::{System, read_nats};
 use tidegate_server::{Handle, Server};
 
-/// A server on a thread of its own; it drains when this is dropped.
+/// A server on a thread of its own; it drains on drop.
 struct Running {
     address: SocketAddr,
     handle: Handle,

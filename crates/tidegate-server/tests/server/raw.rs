@@ -1,4 +1,4 @@
-//! A client that sends and expects bytes, for what no library would do.
+//! A client of plain bytes, for input that no library would send.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Running;
 
-/// Generous: a busy machine is no failure.
+/// The time limit: generous, since a busy machine is no failure.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Raw {
@@ -15,14 +15,14 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
-    /// A connection whose INFO has arrived.
+    /// Connects and reads the INFO.
     pub(crate) fn connect(server: &Running) -> Self {
         let mut raw = Self::silent(server);
         raw.until("\r\n");
         raw
     }
 
-    /// A connection that has read nothing.
+    /// Connects and reads nothing.
     pub(crate) fn silent(server: &Running) -> Self {
         let stream = TcpStream::connect(server.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -37,7 +37,7 @@ impl Raw {
         self.stream.write_all(text.as_ref()).unwrap();
     }
 
-    /// Everything up to and with `end`.
+    /// Reads up to and with `end`.
     pub(crate) fn until(&mut self, end: &str) -> String {
         let started = Instant::now();
         loop {
@@ -63,14 +63,14 @@ impl Raw {
         }
     }
 
-    /// Sends and waits until the server has done it all.
+    /// Sends, and waits until the server has handled all of it.
     pub(crate) fn done(&mut self, text: &str) -> String {
         self.send(text);
         self.send("PING\r\n");
         self.until("PONG\r\n")
     }
 
-    /// Everything until the server closes.
+    /// Reads until the server closes.
     pub(crate) fn rest(&mut self) -> String {
         let mut bytes = std::mem::take(&mut self.seen);
         match self.stream.read_to_end(&mut bytes) {

@@ -1,4 +1,4 @@
-//! TLS: after INFO, before it, with certificates of clients, and where it is missing.
+//! TLS: after INFO, before it, with certificates of clients, and without TLS where it is required.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -23,7 +23,7 @@ impl Files {
     }
 }
 
-/// An authority, a server's and a client's certificate.
+/// Creates an authority, and certificates of a server and a client.
 fn certificates() -> Files {
     let directory = tempfile::tempdir().unwrap();
     let files = Files { directory };
@@ -135,7 +135,7 @@ fn after_info() {
     let mut tls = secure(stream, client(&files, false));
     talk(&mut tls, 5);
     talk(&mut tls, 900_000);
-    // Without TLS, or with something else: told, and closed.
+    // Without TLS, or with something else: the client gets the error, and the server closes.
     let mut plain = Raw::connect(&server);
     plain.send("CONNECT {}\r\n");
     assert_eq!(plain.rest(), "-ERR 'Secure Connection - TLS Required'\r\n");
@@ -164,7 +164,7 @@ fn before_info() {
     let server = start(&config(&files, "handshake_first: \"100ms\""));
     let mut tls = secure(tcp(&server), client(&files, false));
     assert!(until(&mut tls, "}\r\n").starts_with("INFO "));
-    // Who waits for INFO gets it.
+    // A client that waits for INFO gets it.
     talk(&mut secure_after_info(&server, &files), 5);
 }
 

@@ -1,4 +1,4 @@
-//! A data directory through its life: opened, written, read, closed, opened again.
+//! A data directory through its life: the store opens, writes, reads, closes, and opens it again.
 
 use std::sync::Arc;
 
@@ -29,11 +29,11 @@ fn what_was_applied_is_replayed_and_read_by_place() {
     assert_eq!(node.entries, first_life[300 - node.replayed..]);
     assert_eq!(node.toy, toy);
     node.check_messages();
-    // It goes on where it ended.
+    // The store goes on where it ended.
     let data = store(901, 1, 10);
     assert!(node.propose(&data) > last);
     node.applied(last + 1);
-    // What was just applied is in memory.
+    // An entry just applied is in memory.
     let place = Place {
         lsn: node.entries.last().unwrap().0,
         offset: 0,

@@ -1,6 +1,6 @@
-//! Three nodes with one group or several in one log each, in one thread: what threads do is done in each
-//! round, and a sync takes until the next; or with the stores' own threads. What was applied of a group
-//! anywhere is the same everywhere.
+//! Three nodes with one group or several in one log each, in one thread: each round does the work
+//! of the threads, and a sync takes until the next round. Or the stores use their own threads.
+//! Every node applies the same entries of a group.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,27 +19,27 @@ use crate::toy::{Toy, delete, store};
 
 pub(crate) const IDS: [u64; 3] = [7, 8, 9];
 
-/// More rounds than anything takes, where threads are waited for, too.
+/// More rounds than anything takes, even with waits for threads.
 const ROUNDS_MAX: usize = 2_000_000;
 /// Microseconds.
 const ROUND_US: u64 = 200;
 
-/// What a node has of a group.
+/// A node's part of a group.
 pub(crate) struct Member {
     pub(crate) number: u32,
     pub(crate) toy: Toy,
-    /// What was fetched of another state in this life, and where it lies.
+    /// The messages of another state fetched since the start, and their places.
     fetching: BTreeMap<u64, Place>,
     installing: Option<(u64, Toy)>,
 }
 
 pub(crate) struct Node {
     pub(crate) store: Store,
-    /// `None` where threads do the work.
+    /// `None` if threads do the work.
     steps: Option<Steps>,
     syncing: bool,
     pub(crate) members: Vec<Member>,
-    /// How many entries were replayed.
+    /// The number of entries replayed.
     pub(crate) replayed: usize,
     pub(crate) checkpoints: u64,
 }
@@ -52,21 +52,21 @@ pub(crate) struct Cluster {
     /// See [`groups_of`].
     pub(crate) shards: u32,
     threads: bool,
-    /// Messages to and from this one are lost.
+    /// Messages to and from this node are lost.
     pub(crate) cut: Option<usize>,
     on_their_way: Vec<(usize, usize, Bytes)>,
     now_us: u64,
     pub(crate) ticks: u64,
-    /// Of each group the entries by index, as anybody applied them.
+    /// The entries of each group by index, as the first node applied them.
     pub(crate) applied: BTreeMap<u32, BTreeMap<u64, Bytes>>,
-    /// How many messages were fetched, and states taken over, of each group.
+    /// The numbers of fetched messages and of states taken over, by group.
     pub(crate) fetched: BTreeMap<u32, u64>,
     pub(crate) installed: BTreeMap<u32, u64>,
 }
 
 type Applied = BTreeMap<u32, BTreeMap<u64, Bytes>>;
 
-/// What a node applies is what everybody did.
+/// Checks that a node applies the same entry as all others.
 fn look(applied: &mut Applied, group: u32, due: &Due) {
     if let Due::Entry(entry) = due {
         let entries = applied.entry(group).or_default();
@@ -77,7 +77,8 @@ fn look(applied: &mut Applied, group: u32, due: &Due) {
     }
 }
 
-/// The groups of one of the nodes: so many of all nodes and its own; 0: one of all nodes and no other.
+/// The groups of one of the nodes: `shards` groups of all nodes and its own one; 0: one of all
+/// nodes and no other.
 pub(crate) fn groups_of(at: usize, shards: u32) -> Vec<GroupOf> {
     let mut groups = groups(IDS.to_vec(), shards);
     groups.retain(|g| match shards {
@@ -87,7 +88,7 @@ pub(crate) fn groups_of(at: usize, shards: u32) -> Vec<GroupOf> {
     groups
 }
 
-/// A log that soon lets go of what is not needed.
+/// Options for a log that soon releases old segments.
 pub(crate) fn short() -> Options {
     Options {
         segment_bytes: 16 << 10,
@@ -97,7 +98,7 @@ pub(crate) fn short() -> Options {
     }
 }
 
-/// All but the last of them.
+/// All messages but the last `keep`.
 pub(crate) fn old(toy: &Toy, keep: u64) -> Vec<u64> {
     let to = toy.seq.saturating_sub(keep);
     let keys = toy.messages.keys().copied();
@@ -105,7 +106,7 @@ pub(crate) fn old(toy: &Toy, keep: u64) -> Vec<u64> {
 }
 
 impl Node {
-    /// Opens what the disks have.
+    /// Opens the store on these disks.
     pub(crate) fn open(
         disks: &Disks,
         options: Options,
@@ -146,7 +147,7 @@ impl Node {
         })
     }
 
-    /// One turn of the loop, and of the threads.
+    /// Runs one turn of the loop, and of the threads.
     pub(crate) fn turn(&mut self, now: Time, applied: &mut Applied) {
         if let Some(steps) = &mut self.steps {
             if std::mem::take(&mut self.syncing) {
@@ -185,7 +186,7 @@ impl Node {
         store.log().stats().pending_bytes > 0 || (0..self.members.len()).any(busy)
     }
 
-    /// Where its groups are.
+    /// Describes the positions of its groups.
     fn tell(&self) -> String {
         let of = |(at, member): (usize, &Member)| {
             let group = self.store.group(at);
@@ -213,7 +214,7 @@ impl Node {
         &self.members[self.store.at(group).unwrap()]
     }
 
-    /// What the log takes.
+    /// The bytes that the log takes.
     pub(crate) fn log_bytes(&self) -> u64 {
         let segments = self.store.log().segments();
         let bytes = segments.iter().map(|s| s.range.end.since(s.range.start));
@@ -253,7 +254,7 @@ impl Cluster {
         Time::from_nanos(self.now_us * 1000)
     }
 
-    /// Opens a node with these groups; it is not one of those that run.
+    /// Opens a node with these groups, outside the running ones.
     pub(crate) fn open(&mut self, at: usize, groups: Vec<GroupOf>) -> Result<Node, OpenError> {
         let options = Options {
             id: IDS[at],
@@ -269,7 +270,7 @@ impl Cluster {
         self.nodes[at] = Some(node.unwrap());
     }
 
-    /// The node is gone, and a part of what it did not sync.
+    /// Crashes a node, and loses part of its unsynced bytes.
     pub(crate) fn crash(&mut self, at: usize, dice: &mut Dice) {
         let (names, kept) = (dice.below(2) == 0, dice.below(3));
         let disks = &self.disks[at];
@@ -280,7 +281,7 @@ impl Cluster {
         self.nodes[at] = None;
     }
 
-    /// The node is gone, and nothing it has written.
+    /// Kills a node, and loses no written byte.
     pub(crate) fn kill(&mut self, at: usize) {
         self.nodes[at] = None;
         self.disks[at] = self.disks[at].copy();
@@ -299,7 +300,7 @@ impl Cluster {
         self.nodes.iter().position(leads)
     }
 
-    /// One round of everybody; whether anything happened.
+    /// Runs one round of all nodes. Returns whether anything happened.
     pub(crate) fn round(&mut self) -> bool {
         self.now_us += ROUND_US;
         let now = self.now();
@@ -330,7 +331,7 @@ impl Cluster {
         busy
     }
 
-    /// What another has of a group and this node needs is fetched.
+    /// Fetches the state that this node needs from another member.
     fn catch_up(&mut self, at: usize, node: &mut Node, of: usize) {
         let Node { store, members, .. } = node;
         let member = &mut members[of];
@@ -402,7 +403,7 @@ impl Cluster {
         }
     }
 
-    /// Rounds until it is so. Time passes while nothing else happens, and now and then.
+    /// Runs rounds until `done` returns a value. Time passes while nothing else happens, and now and then.
     pub(crate) fn until<T>(
         &mut self,
         what: &str,
@@ -434,7 +435,8 @@ impl Cluster {
         }
     }
 
-    /// So much time passes that all groups know what is committed, and whether somebody needs another state.
+    /// Lets so much time pass that all groups know the committed index, and that each node knows
+    /// whether it needs another state.
     pub(crate) fn settle(&mut self) {
         for _ in 0..40 {
             self.tick();
@@ -442,7 +444,7 @@ impl Cluster {
         }
     }
 
-    /// Proposes to whoever leads the group, and waits until that one has applied it; whether it did.
+    /// Proposes to the leader of the group, and waits until that node has applied it. Returns whether it did.
     pub(crate) fn write(&mut self, group: u32, data: impl Fn(&Toy) -> Bytes) -> bool {
         let at = self.until("somebody leads", |c| c.leader(group));
         let node = self.node(at);
@@ -467,15 +469,15 @@ impl Cluster {
         done && self.applied[&group].get(&index) == Some(&data)
     }
 
-    /// Some messages more.
+    /// Stores some messages more.
     pub(crate) fn fill(&mut self, group: u32, entries: usize, len: usize) {
         for _ in 0..entries {
             while !self.write(group, |toy| store(toy.seq + 1, 3, len)) {}
         }
     }
 
-    /// Messages come and go in a group while a node is away, until nobody's log reaches back to it. The first
-    /// stay, so that there is something all have.
+    /// Stores and deletes messages in a group while a node is away, until no log reaches back to
+    /// its last entry. The first messages stay, so that all nodes have something in common.
     pub(crate) fn leave_behind(&mut self, group: u32, away: usize) {
         self.until("another leads", |c| c.leader(group).filter(|l| *l != away));
         let left = self.last(group);
@@ -494,13 +496,14 @@ impl Cluster {
         }
     }
 
-    /// The last entry of a group that anybody applied.
+    /// The last entry of a group that a node has applied.
     fn last(&self, group: u32) -> u64 {
         let last = self.applied.get(&group).and_then(|a| a.last_key_value());
         last.map_or(0, |(index, _)| *index)
     }
 
-    /// Everybody there has applied everything of every group, and can read it.
+    /// Waits until every running node has applied all entries of every group, and checks that it
+    /// can read all messages.
     pub(crate) fn agree(&mut self) {
         self.until("everybody agrees", |c| {
             let all = |m: &Member| m.toy.index >= c.last(m.number);
@@ -530,7 +533,7 @@ impl Cluster {
     }
 }
 
-/// The messages that what was applied of a group leads to.
+/// The messages that the applied entries of a group lead to.
 fn contents(applied: &Applied, group: u32) -> BTreeMap<u64, Vec<u8>> {
     let (mut seq, mut contents) = (0, BTreeMap::new());
     for data in applied.get(&group).into_iter().flat_map(|a| a.values()) {

@@ -1,4 +1,4 @@
-//! What the tests share: a store with its loop, and whose wake-ups can be waited for.
+//! Shared parts of the tests: a store with its loop, which can wait for wake-ups.
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
@@ -13,7 +13,7 @@ use tidegate_server::stream::{Command, Place};
 
 use crate::toy::{self, Toy};
 
-/// Far enough away that only a bug comes there.
+/// The time limit: only a bug reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Counts wake-ups.
@@ -62,7 +62,7 @@ pub(crate) struct Disks {
 }
 
 impl Disks {
-    /// The disks as they are, for another process: all that was written is durable.
+    /// Copies the disks for another process: all written bytes are durable.
     pub(crate) fn copy(&self) -> Self {
         Self {
             state: self.state.copy(),
@@ -71,15 +71,15 @@ impl Disks {
     }
 }
 
-/// A store with what its loop would have.
+/// A store with the parts that its loop would have.
 pub(crate) struct Node {
     pub(crate) store: Store,
     pub(crate) toy: Toy,
-    /// Every entry applied, replayed or not, with where it lies and its index.
+    /// Every entry applied, replayed or not, with its place and its index.
     pub(crate) entries: Vec<(u64, u64, Bytes)>,
-    /// How many of them were replayed.
+    /// The number of them that the start replayed.
     pub(crate) replayed: usize,
-    /// How many checkpoints were asked for.
+    /// The number of checkpoints that the store asked for.
     pub(crate) checkpoints: usize,
     bell: Arc<Bell>,
 }
@@ -146,7 +146,7 @@ impl Node {
         self.checkpoints += 1;
     }
 
-    /// Turns until it is so.
+    /// Runs turns until `done` returns a value.
     pub(crate) fn until<T>(&mut self, mut done: impl FnMut(&mut Self) -> Option<T>) -> T {
         let start = Instant::now();
         loop {
@@ -160,7 +160,7 @@ impl Node {
         }
     }
 
-    /// Proposes as soon as there is room; the index.
+    /// Proposes as soon as there is room. Returns the index.
     pub(crate) fn propose(&mut self, data: &Bytes) -> u64 {
         self.until(|node| match node.store.propose(0, data.clone(), 1) {
             Ok(proposed) => Some(proposed.index),
@@ -169,18 +169,18 @@ impl Node {
         })
     }
 
-    /// Proposes and waits until it was applied.
+    /// Proposes, and waits until the entry is applied.
     pub(crate) fn write(&mut self, data: &Bytes) {
         let index = self.propose(data);
         self.applied(index);
     }
 
-    /// Waits until the entry of this index was applied.
+    /// Waits until the entry with this index is applied.
     pub(crate) fn applied(&mut self, index: u64) {
         self.until(|node| (node.toy.index >= index).then_some(()));
     }
 
-    /// Returns whether another thread is at work for it.
+    /// Returns whether another thread works for the store.
     pub(crate) fn is_busy(&self) -> bool {
         self.store.is_checkpointing(0)
     }
@@ -190,19 +190,17 @@ impl Node {
         self.until(|node| (!node.store.is_checkpointing(0)).then_some(()));
     }
 
-    /// What is at a place, waited for.
+    /// Reads a place, and waits for the result.
     pub(crate) fn read(&mut self, place: Place) -> Fetch {
         self.until(|node| Some(node.store.read(0, place)).filter(|f| *f != Fetch::Pending))
     }
 
-    /// Reads every message and looks whether it is what was stored, having gone on as long as what is copied
-    /// has not arrived.
+    /// Reads every message and compares it with the stored one. Runs turns while copies have not arrived.
     pub(crate) fn check_messages(&mut self) {
         self.check_contents(|seq, bytes| toy::payload(seq, bytes as usize));
     }
 
-    /// As [`check_messages`](Self::check_messages), of messages whose payloads `wanted` tells by number and
-    /// length.
+    /// As [`check_messages`](Self::check_messages), with payloads that `wanted` returns by number and length.
     pub(crate) fn check_contents(&mut self, wanted: impl Fn(u64, u32) -> Vec<u8>) {
         let messages: Vec<_> = self.toy.messages.keys().copied().collect();
         for seq in messages {

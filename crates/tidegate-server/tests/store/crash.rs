@@ -1,12 +1,13 @@
-//! Crashes at random points, with a random part of what was not synced lost: what was applied, and so could
-//! be acknowledged, is there after the restart, in order and unchanged; failed syncs are told.
+//! Crashes at random points that lose a random part of the unsynced bytes: after the restart the
+//! store has every applied entry, which the server may have acknowledged, in order and unchanged.
+//! The store reports failed syncs.
 
 use tidegate_server::store::WriteError;
 
 use crate::common::{Disks, Node};
 use crate::toy::{delete, store};
 
-/// Draws numbers; the same for the same seed.
+/// Draws numbers; the same seed draws the same ones.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
@@ -18,9 +19,9 @@ impl Dice {
     }
 }
 
-/// Some operations of a loop that does not wait for what it proposes.
+/// Runs some operations of a loop that does not wait for its proposals.
 fn live(node: &mut Node, dice: &mut Dice, steps: u64) {
-    // Proposed and not yet applied counts too, or two entries would store the same numbers.
+    // Proposed entries that are not applied yet count too, or two entries would store the same numbers.
     let mut seq = node.toy.seq;
     for _ in 0..steps {
         let data = match dice.below(8) {
@@ -53,7 +54,7 @@ fn what_was_applied_survives_crashes() {
         for life in 0..6 {
             let mut node = Node::on(&disks).unwrap();
             let replayed = node.entries.len();
-            // All of the replay is of entries known, or of such as nobody was told of.
+            // The replay has only known entries, or entries that were never reported.
             let known: Vec<_> = applied
                 .iter()
                 .filter(|(lsn, ..)| node.entries.first().is_some_and(|(first, ..)| lsn >= first))
@@ -73,7 +74,7 @@ fn what_was_applied_survives_crashes() {
             node.check_messages();
             let steps = 5 + dice.below(60);
             live(&mut node, &mut dice, steps);
-            // The election may not have been durable; then its term can come again.
+            // The election may not have been durable: then its term can come again.
             if node.entries.len() > replayed {
                 term = now;
             }
@@ -94,7 +95,7 @@ fn what_was_applied_survives_crashes() {
                         .crash(dice.below(2) == 0, |_, _| dice.below(3) == 0),
                 },
             };
-            // What had been applied is there, whatever came after it.
+            // Every applied entry is there, whatever later entries were lost.
             let after = Node::on(&disks.copy()).unwrap();
             assert!(after.toy.index >= toy.index, "life {life}");
             assert!(after.toy.seq >= toy.seq, "life {life}");

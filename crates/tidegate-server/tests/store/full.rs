@@ -1,5 +1,5 @@
-//! Disks that are full and quotas that are passed, of a node alone: it is told in time, something can be
-//! deleted even then, and with space all goes on. What several groups of a cluster do there is in `groups`.
+//! Full disks and exceeded quotas of a node alone: it refuses writes in time, still accepts
+//! deletions, and goes on once it has space. The test `groups` covers several groups of a cluster.
 
 use tidegate_log::SimDisk;
 use tidegate_server::store::{Options, Space, WriteError};
@@ -7,7 +7,7 @@ use tidegate_server::store::{Options, Space, WriteError};
 use crate::common::{Disks, Node, options};
 use crate::toy::{delete, store};
 
-/// Writes until that is refused where space is scarce; how.
+/// Writes until the store refuses for lack of space, and returns the refusal.
 fn fill(node: &mut Node) -> WriteError {
     node.until(|node| {
         let next = node.toy.seq + 1;
@@ -39,21 +39,21 @@ fn a_full_disk_is_told_before_nothing_can_be_written_and_ends_with_space() {
         match node.store.propose(0, store(next, 7, 1000), 1) {
             Ok(proposed) => node.applied(proposed.index),
             Err(WriteError::Full) => node.turn(),
-            // Whoever allocates may have come late.
+            // The allocation of segments may have come late.
             Err(WriteError::DiskFull) => return Some(()),
             Err(error) => panic!("{error}"),
         }
         None
     });
-    // There is room yet for what makes room.
+    // There is still room for entries that make room.
     let seqs: Vec<u64> = node.toy.messages.keys().copied().collect();
     node.write(&delete(seqs.into_iter().skip(1)));
-    // Until it is full in earnest, which what was deleted may put off once more by being let go just then.
+    // Until it is full in earnest; the deletions may release segments just then and put that off once more.
     let refused = fill(&mut node);
     assert!(matches!(refused, WriteError::DiskFull), "{refused}");
     // Reads go on.
     node.check_messages();
-    // Even then something can be deleted.
+    // Even then the store accepts deletions.
     let seqs: Vec<u64> = node.toy.messages.keys().copied().take(9).collect();
     node.write(&delete(seqs));
     node.check_messages();
@@ -80,12 +80,12 @@ fn a_quota_that_is_passed_is_told_and_ends_when_segments_go() {
     }
     assert!(node.store.used_bytes() > 512 << 10);
     delete_all(&mut node);
-    // A checkpoint is made though the log has hardly grown, and lets the segments go.
+    // The store makes a checkpoint though the log has hardly grown, and that releases the segments.
     node.until(|node| (node.store.space() == Space::Free).then_some(()));
     assert_eq!(node.checkpoints, 1);
 }
 
-/// The files on a disk and their lengths, in order.
+/// Returns the files on a disk and their lengths, in order.
 fn files(disk: &SimDisk) -> Vec<(String, u64)> {
     let names = tidegate_log::Storage::list(disk).unwrap().into_iter();
     let mut files: Vec<_> = names
@@ -128,18 +128,18 @@ fn without_space_for_a_checkpoint_the_older_is_given_up_and_never_the_newer() {
     let before = states(&disks.state);
     let last = before[1].1;
     node.until(|_| (reserve(&disks.state) == 2 * last).then_some(()));
-    // What is kept back is given up first, and that is enough.
+    // The store first gives up its reserve, and that is enough.
     disks.state.set_capacity(Some(total(&files(&disks.state))));
     until_written(&mut node, 4);
     let after = states(&disks.state);
     assert_eq!((after.len(), &after[0]), (2, &before[1]));
     assert_eq!(reserve(&disks.state), 0, "it was needed");
-    // Then the older: there is room for one more than that.
+    // Then the older checkpoint: there is room for one more than that.
     disks.state.set_capacity(Some(2 * after[1].1 + 10_000));
     until_written(&mut node, 5);
     let (before, after) = (after, states(&disks.state));
     assert_eq!((after.len(), &after[0]), (2, &before[1]));
-    // And if that is not enough, the newer is still there, and nothing of what was begun.
+    // If that is not enough, the newer checkpoint is still there, and no part of the unfinished one.
     disks.state.set_capacity(Some(100));
     until_written(&mut node, 6);
     assert_eq!(states(&disks.state), [after[1].clone()]);
@@ -148,14 +148,14 @@ fn without_space_for_a_checkpoint_the_older_is_given_up_and_never_the_newer() {
     assert_eq!(Node::on(&disks.copy()).unwrap().toy, toy);
 }
 
-/// A node whose log is full, and that has written no checkpoint yet.
+/// Returns a node with a full log and without any checkpoint.
 fn full(disks: &Disks) -> Node {
     let options = Options {
         checkpoint_bytes_min: 64 << 20,
         ..options()
     };
     let mut node = Node::with(disks, options).unwrap();
-    // A disk counts as full until it has the segment more that the store may have asked for while it filled.
+    // A full disk must also lack room for the segment that the store may have asked for while it filled.
     disks.log.set_capacity(Some(5 * (64 << 10)));
     fill(&mut node);
     assert_eq!(node.checkpoints, 0);
@@ -174,7 +174,7 @@ fn a_disk_that_others_filled_before_the_first_checkpoint_can_be_emptied() {
         (node.store.space() == Space::Free).then_some(())
     });
     assert_eq!(states(&disks.state).len(), 1);
-    // There being space again, it is kept back again.
+    // With space again, the store restores its reserve.
     disks.state.set_capacity(None);
     node.write(&store(node.toy.seq + 1, 7, 1000));
     node.until(|node| {
@@ -186,7 +186,7 @@ fn a_disk_that_others_filled_before_the_first_checkpoint_can_be_emptied() {
 #[test]
 fn a_checkpoint_that_a_full_disk_refused_is_tried_again_when_there_is_space() {
     let disks = Disks::default();
-    // Not even for what is kept back.
+    // There is not even room for the reserve.
     disks.state.set_capacity(Some(10));
     let mut node = full(&disks);
     delete_all(&mut node);
@@ -194,7 +194,7 @@ fn a_checkpoint_that_a_full_disk_refused_is_tried_again_when_there_is_space() {
     assert_ne!(node.store.space(), Space::Free);
     assert_eq!(states(&disks.state), []);
     disks.state.set_capacity(None);
-    // Looking for space is all that happens: nothing is written, so the log does not grow.
+    // The node only looks for space: it writes nothing, so the log does not grow.
     node.until(|node| {
         node.store.ask_for_space();
         (node.store.space() == Space::Free).then_some(())

@@ -1,10 +1,10 @@
-//! The format is fixed: the data directory kept in `tests/golden/v1` opens, with its checkpoint, the entries
-//! after it, a message that was copied forward and a segment that was released. Its checkpoints hold the
-//! state of version 1.
+//! The format is fixed: the data directory in `tests/golden/v1` opens, with its checkpoint, the
+//! entries after it, a message that the store copied forward, and a released segment. Its
+//! checkpoints hold the state of version 1.
 //!
-//! `GOLDEN=write cargo test -p tidegate-server --test store golden` writes the directory of a new version,
-//! named in `DIR`. It changes no directory that is there. Files of one format each are in `tests/golden` (the
-//! test `golden`), sessions of real programs in `crates/tidegate-cli/tests/golden`.
+//! `GOLDEN=write cargo test -p tidegate-server --test store golden` writes the directory of a new
+//! version, named in `DIR`. It changes no existing directory. Files of single formats are in
+//! `tests/golden` (the test `golden`), sessions of real programs in `crates/tidegate-cli/tests/golden`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -76,7 +76,7 @@ fn apply(streams: &mut Streams, due: &Due, live: &mut tidegate_server::store::Li
     }
 }
 
-/// Turns until it is so.
+/// Runs turns until `done` returns true.
 fn until(
     store: &mut Store,
     streams: &mut Streams,
@@ -139,7 +139,8 @@ fn make(dir: &Path) {
     }
     checkpoint(&mut store, &mut streams);
     publish(&mut store, &mut streams, 41..=45);
-    // From the second on, what little is left of the first segments is copied forward, and they go.
+    // From the second checkpoint on, the store copies the few messages left in the first segments
+    // forward, and releases these segments.
     checkpoint(&mut store, &mut streams);
     until(&mut store, &mut streams, |store, _| {
         store.log().first().get() > 0

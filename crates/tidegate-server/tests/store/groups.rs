@@ -1,5 +1,5 @@
-//! Several groups in one log: each keeps what is its own, whatever the others do, and none keeps the log for
-//! itself.
+//! Several groups in one log: each keeps its own entries, independent of the others, and none holds
+//! the log for itself.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::common::{Disks, options};
 use crate::crash::Dice;
 use crate::toy::{self, Toy, delete, payload, store};
 
-/// The second group of all nodes, and the one the first node has alone.
+/// The second group of all nodes, and the group of the first node alone.
 const SHARD: u32 = ALL + 1;
 const ALONE: u32 = 0x1000;
 
-/// Messages come and go in a group.
+/// Stores and deletes messages in a group.
 fn churn(cluster: &mut Cluster, group: u32, rounds: usize) {
     for _ in 0..rounds {
         cluster.fill(group, 5, 700);
@@ -24,7 +24,7 @@ fn churn(cluster: &mut Cluster, group: u32, rounds: usize) {
     }
 }
 
-/// The most the first node's log takes while messages come and go in this group.
+/// The most bytes that the first node's log takes while this group stores and deletes messages.
 fn most(cluster: &mut Cluster, group: u32) -> u64 {
     churn(cluster, group, 10);
     let mut most = 0;
@@ -37,17 +37,17 @@ fn most(cluster: &mut Cluster, group: u32) -> u64 {
 
 #[test]
 fn the_log_takes_no_more_than_the_busy_group_needs() {
-    // All that is in one group.
+    // The same load in one group.
     let mut one = Cluster::new(short(), 1);
     let needed = most(&mut one, ALL);
     for busy in [ALL, SHARD, ALONE] {
         let mut cluster = Cluster::new(short(), 2);
-        // Each has something, which stays.
+        // Each group has a message, which stays.
         for group in [ALL, SHARD, ALONE] {
             cluster.fill(group, 1, 100);
         }
         let took = most(&mut cluster, busy);
-        // Others' checkpoints come a little later.
+        // The checkpoints of other groups come a little later.
         assert!(
             took <= needed + 3 * cluster.options.segment_bytes,
             "{took} bytes with group {busy} busy, {needed} in one group"
@@ -76,7 +76,7 @@ fn a_node_cut_off_with_entries_that_nobody_commits_keeps_no_log_for_them() {
             cluster.fill(group, 3, 300);
         }
         let first = cluster.until("somebody leads", |c| c.leader(ALL));
-        // Entries that only this node has, or has without knowing that they are committed.
+        // Entries that only this node has, or that it does not know to be committed.
         let away = if leads { first } else { (first + 1) % 3 };
         let alone = ALONE + away as u32;
         cluster.cut = Some(away);
@@ -98,7 +98,7 @@ fn a_node_cut_off_with_entries_that_nobody_commits_keeps_no_log_for_them() {
         for _ in 0..3 {
             churn(&mut cluster, alone, 20);
             assert!(cluster.node(away).log_bytes() < before + 8 * (16 << 10));
-            // It is what a start begins with.
+            // The restart begins with these entries.
             cluster.kill(away);
             cluster.start(away);
             let store = &cluster.node(away).store;
@@ -124,7 +124,7 @@ fn what_a_full_node_follows_leaves_room_to_empty_what_it_keeps_alone() {
     let at = (leader + 1) % 3;
     let alone = ALONE + at as u32;
     cluster.disks[at].log.set_capacity(Some(6 * (64 << 10)));
-    // A little of what all keep lies in every segment.
+    // Every segment holds a little that all groups keep.
     for round in 0.. {
         if round % 5 == 0 {
             cluster.fill(ALL, 1, 100);
@@ -140,7 +140,7 @@ fn what_a_full_node_follows_leaves_room_to_empty_what_it_keeps_alone() {
         while cluster.round() {}
         cluster.tick();
     }
-    // The others go on, with far more than there is room for.
+    // The other nodes go on, with far more entries than this disk has room for.
     cluster.fill(ALL, 100, 1000);
     assert!(cluster.node(at).store.log().disk_full());
     while !cluster.write(alone, |toy| delete(old(toy, 0))) {}
@@ -154,7 +154,7 @@ fn what_a_full_node_follows_leaves_room_to_empty_what_it_keeps_alone() {
     cluster.agree();
 }
 
-/// What a catching up holds could not go, and what it fetches would take the room that purging needs.
+/// A catch-up would hold segments, and its fetched messages would take the room that a purge needs.
 #[test]
 fn a_full_node_that_is_to_take_over_a_state_can_be_emptied_first() {
     let mut cluster = Cluster::new(short(), 1);
@@ -215,7 +215,7 @@ fn what_was_applied_in_any_group_survives_crashes_of_any_node() {
 fn live_and_crash(mut cluster: Cluster, groups: &[u32], seed: u64) {
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     for _ in 0..6 {
-        // Some are at rest for a while.
+        // Some groups rest for a while.
         let mut busy = groups.to_vec();
         busy.retain(|_| dice.below(3) > 0);
         for _ in 0..dice.below(30) {
@@ -230,7 +230,7 @@ fn live_and_crash(mut cluster: Cluster, groups: &[u32], seed: u64) {
                 false => store(toy.seq + 1, count, len),
             });
         }
-        // In the middle of something.
+        // In the middle of a proposal.
         for group in busy {
             if let Some(leader) = cluster.leader(group) {
                 let node = cluster.node(leader);
@@ -261,7 +261,7 @@ fn live_and_crash(mut cluster: Cluster, groups: &[u32], seed: u64) {
     cluster.agree();
 }
 
-/// The newest of two checkpoints of a group is not what was written.
+/// Damages the newest of two checkpoints of a group.
 fn damage_newest(cluster: &Cluster, at: usize, group: u32) {
     let state = &cluster.disks[at].state;
     let newest = checkpoints(cluster, at, group).pop();
@@ -270,7 +270,7 @@ fn damage_newest(cluster: &Cluster, at: usize, group: u32) {
     }
 }
 
-/// Of a group, oldest first.
+/// The checkpoints of a group, oldest first.
 fn checkpoints(cluster: &Cluster, at: usize, group: u32) -> Vec<String> {
     let names = cluster.disks[at].state.list().unwrap();
     let prefix = format!("state-{group}-");
@@ -296,7 +296,7 @@ fn groups_catch_up_while_others_are_busy_and_what_was_fetched_is_not_fetched_aga
         cluster.leave_behind(SHARD, 0);
         let there = 120;
         cluster.fill(ALL, there / 3, 50);
-        // It is busy with what it has alone, of which a little stays in each segment.
+        // The node is busy with its own group, and a little of that stays in each segment.
         for _ in 0..10 {
             cluster.fill(ALONE, 5, 700);
             while !cluster.write(ALONE, |toy| delete((1..toy.seq).filter(|s| s % 9 > 0))) {}
@@ -310,7 +310,7 @@ fn groups_catch_up_while_others_are_busy_and_what_was_fetched_is_not_fetched_aga
             for _ in 0..dice.below(150) {
                 cluster.round();
             }
-            // Much is written meanwhile.
+            // The node writes much meanwhile.
             if dice.below(2) == 0 {
                 churn(&mut cluster, ALONE, 5);
             }
@@ -346,12 +346,12 @@ fn what_was_fetched_stays_though_another_group_fills_the_log_and_the_process_end
     cluster.until("some is fetched", |c| {
         (c.fetched.get(&ALL).copied().unwrap_or(0) >= 60).then_some(())
     });
-    // Nobody gives it anything for a while, and it writes much else.
+    // No node gives it the state for a while, and it writes many other entries.
     cluster.cut = Some(0);
     churn(&mut cluster, ALONE, 20);
     cluster.kill(0);
     cluster.start(0);
-    // However long no leader is heard.
+    // However long it hears from no leader.
     for _ in 0..200 {
         cluster.tick();
         cluster.round();
@@ -369,7 +369,7 @@ fn what_was_fetched_stays_though_another_group_fills_the_log_and_the_process_end
     );
 }
 
-/// What a catching up holds is bounded, whether the process goes on or ends meanwhile.
+/// The log that a catch-up holds is bounded, whether the process goes on or ends meanwhile.
 #[test]
 fn a_state_that_does_not_come_lets_go_of_the_log_in_the_end_and_is_fetched_anew() {
     for restarts in [false, true] {
@@ -397,8 +397,8 @@ fn a_state_that_does_not_come_lets_go_of_the_log_in_the_end_and_is_fetched_anew(
         let written = cluster.node(0).store.log().durable().since(end);
         let now = cluster.node(0).log_bytes();
         println!("{written} bytes written, the log took {before}, then {most}, now {now}");
-        // Eight times what a checkpoint is due after and what was fetched, which came in batches of five;
-        // segments go with the second checkpoint after that.
+        // The bound is eight times the bytes after which a checkpoint is due plus the fetched ones,
+        // which came in batches of five. Segments go with the second checkpoint after that.
         let segment = cluster.options.segment_bytes;
         let held = 8 * (cluster.options.checkpoint_bytes_min + (fetched + 5) * 300);
         assert!(written > 2 * held, "too little to see anything");
@@ -413,8 +413,8 @@ fn a_state_that_does_not_come_lets_go_of_the_log_in_the_end_and_is_fetched_anew(
     }
 }
 
-/// Others write much more than is fetched, without an end: it is given up more than once, and the log is
-/// bounded all the while.
+/// Other groups write much more than the node fetches, without an end: the node gives the catch-up
+/// up more than once, and the log stays bounded all the while.
 #[test]
 fn a_state_that_comes_slowly_is_given_up_and_comes_whole_once_others_rest() {
     (1..=6).for_each(comes_slowly);
@@ -469,7 +469,7 @@ fn a_group_that_is_not_configured_is_refused_by_its_records_and_by_its_checkpoin
     assert!(matches!(refused, Err(OpenError::Stranger { group: SHARD })));
     cluster.kill(0);
     cluster.start(0);
-    // When its messages are gone, the log lets go of all that was ever written of it.
+    // After a purge of its messages, the log releases all segments with entries of the group.
     while !cluster.write(SHARD, |toy| delete(old(toy, 0))) {}
     cluster.settle();
     cluster.agree();
@@ -480,7 +480,7 @@ fn a_group_that_is_not_configured_is_refused_by_its_records_and_by_its_checkpoin
     let refused = cluster.open(0, groups_of(0, 1)).map(drop);
     assert!(matches!(refused, Err(OpenError::Stranger { group: SHARD })));
     cluster.kill(0);
-    // With all of them it goes on.
+    // With all nodes the groups go on.
     cluster.start(0);
     for group in [ALL, SHARD, ALONE] {
         cluster.fill(group, 1, 100);
@@ -575,7 +575,7 @@ fn what_a_repair_gave_up_may_have_been_any_groups() {
     }
     cluster.agree();
     let seq = cluster.node(0).member(ALL).toy.seq;
-    // Behind the last entry of the first group there is nothing of it.
+    // The log has no record of the first group after its last entry.
     cluster.fill(ALONE, 3, 444);
     cluster.kill(0);
     let disks = cluster.disks[0].clone();
@@ -596,11 +596,11 @@ fn what_a_repair_gave_up_may_have_been_any_groups() {
     let note = cluster.disks[0].state.create(REPAIRED_FILE).unwrap();
     note.sync().unwrap();
     cluster.kill(0);
-    // Others may count on it.
+    // Other nodes may count on the lost records.
     let refused = cluster.open(0, groups_of(0, 2)).map(drop);
     assert!(matches!(refused, Err(OpenError::Damaged(_))));
     cluster.kill(0);
-    // Who has no others goes on with what is left.
+    // A node without other members goes on with the rest.
     let mut groups = groups_of(0, 2);
     groups.iter_mut().for_each(|g| g.members = vec![IDS[0]]);
     let node = cluster.open(0, groups).unwrap();
@@ -629,7 +629,7 @@ fn where_a_disk_is_full_one_group_can_make_space_though_another_waits_for_it() {
     let waits = |c: &mut Cluster| {
         let store = &c.node(0).store;
         let (space, group) = (store.space(), store.group(0));
-        // What it was sent waits for space here, or with the leader.
+        // The entries sent to it wait for space here, or at the leader.
         let waits = group.poll_append().is_some() || group.refused_bytes(group.term()).is_some();
         space != Space::Free && waits
     };
@@ -645,8 +645,8 @@ fn where_a_disk_is_full_one_group_can_make_space_though_another_waits_for_it() {
     cluster.agree();
 }
 
-/// The log finds out only when it allocates the next segment. Entries without room would hold back the votes
-/// of the node.
+/// The log finds out only at the allocation of the next segment. Entries without room would hold
+/// back the votes of the node.
 #[test]
 fn a_node_takes_no_entry_without_room_before_it_knows_that_its_disk_is_full() {
     // The leader has the entries in memory, and sends all of them at once.
@@ -704,7 +704,7 @@ fn looking_at_a_directory_does_nothing_in_its_groups_names() {
         .look(|at, due, live| toys[at].handle(due, live))
         .unwrap();
     assert!(toys.iter().all(|toy| toy.messages.len() == 9));
-    // The others know of no term and no entry that this node has not.
+    // The other nodes know of no term and no entry beyond those of this node.
     cluster.kill(0);
     cluster.start(0);
     for group in [ALL, SHARD] {

@@ -1,5 +1,5 @@
-//! A real process on a real disk, killed at any moment: what it said was applied is there, once, in order,
-//! unchanged.
+//! A real process on a real disk, killed at any moment: after the restart the store has every entry
+//! that the process reported as applied, once, in order and unchanged.
 //!
 //! The process is this test itself, started again for [`child`] alone.
 
@@ -15,8 +15,8 @@ const DIR: &str = "TIDEGATE_STORE_KILL_DIR";
 const ROUNDS: u64 = 10;
 const SEED: u64 = 11;
 
-/// Stores and deletes until it is killed, and says on standard output what was applied. As a test of its own
-/// it has nothing to do.
+/// Stores and deletes until the kill, and reports the applied entries on standard output. As a test
+/// of its own it does nothing.
 #[test]
 fn child() {
     let Ok(dir) = std::env::var(DIR) else {
@@ -24,12 +24,12 @@ fn child() {
     };
     let mut node = Node::at(Path::new(&dir));
     let mut dice = Dice(node.toy.seq * 2 + 1);
-    // Of the message that is proposed next: what is on its way counts.
+    // The number of the next message to propose: messages on their way count.
     let mut next = node.toy.seq + 1;
     loop {
         let seq = next;
         let data = match dice.below(50) {
-            // Nine in ten go, so that segments are released and copied forward.
+            // Deletes nine in ten, so that the store releases segments and copies messages forward.
             0 => delete((seq.saturating_sub(200)..seq.saturating_sub(50)).filter(|s| s % 10 > 0)),
             _ => {
                 next += 1;
@@ -68,7 +68,7 @@ fn what_was_applied_survives_kills() {
     node.check_messages();
 }
 
-/// Lets a child work until it has reported often enough, and kills it; the last it reported.
+/// Lets a child work until it has reported often enough, and kills it. Returns the last report.
 fn run_and_kill(dir: &Path, reports: u64) -> u64 {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "kill::child", "--nocapture"])
@@ -83,7 +83,7 @@ fn run_and_kill(dir: &Path, reports: u64) -> u64 {
         let Some(report) = line.strip_prefix("applied ") else {
             continue;
         };
-        // The last line may be cut off; a shorter number is no later one.
+        // The kill may cut the last line off; a shorter number is not a later one.
         applied = applied.max(report.parse().unwrap_or(0));
         seen += 1;
         if seen == reports {

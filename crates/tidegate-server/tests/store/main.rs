@@ -1,5 +1,5 @@
-//! The store of a node: what was durable is there after a restart, in order; what is read is what was
-//! written.
+//! The store of a node: after a restart it has every durable entry, in order, and reads return the
+//! bytes that were written.
 
 // Clippy knows tests by their attribute; the helpers here are tests too.
 #![allow(clippy::unwrap_used)]

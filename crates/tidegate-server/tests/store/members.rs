@@ -1,5 +1,5 @@
-//! The members of one group: who leads, what all apply, and how one that is behind comes to have what the
-//! others have.
+//! The members of one group: their leader, their applied entries, and the catching up of a member
+//! that is behind.
 
 use tidegate_server::cluster::groups::ALL;
 use tidegate_server::store::WriteError;
@@ -21,7 +21,7 @@ fn what_one_leads_all_apply_and_it_is_there_after_all_restart() {
         cluster.disks[at] = cluster.disks[at].copy();
     }
     (0..3).for_each(|at| cluster.start(at));
-    // What one of them knew to be committed it applies at once, the rest when somebody leads.
+    // A member applies at once the entries that it knew to be committed, and the rest under a leader.
     assert!(cluster.nodes.iter().flatten().any(|n| n.replayed >= 40));
     cluster.fill(ALL, 1, 10);
     cluster.agree();
@@ -38,7 +38,7 @@ fn one_that_is_alone_decides_nothing_and_two_go_on() {
     let lost = proposed.unwrap().index;
     let second = cluster.until("another leads", |c| {
         let leads = c.leader(ALL).filter(|at| *at != first);
-        // The first notices that nobody hears it.
+        // The first one notices that it reaches no other node.
         leads.filter(|_| !c.node(first).store.group(0).leads())
     });
     assert!(cluster.node(first).member(ALL).toy.index < lost);
@@ -86,13 +86,13 @@ fn who_is_behind_everybodys_log_takes_over_the_state_and_goes_on() {
     cluster.fill(ALL, 30, 20);
     cluster.agree();
     assert_eq!(cluster.installed[&ALL], 1, "from there it is sent entries");
-    // It is its own from now on.
+    // From now on the state is its own.
     cluster.nodes[away].take().unwrap().store.close().unwrap();
     cluster.disks[away] = cluster.disks[away].copy();
     cluster.start(away);
     assert!(cluster.node(away).replayed >= 20);
     cluster.agree();
-    // It could lead those it fetched from.
+    // It could lead the nodes that it fetched from.
     let leader = cluster.leader(ALL).unwrap();
     let handed = cluster.node(leader).store.transfer_leadership(0, IDS[away]);
     assert_eq!(handed, Ok(()));
@@ -115,7 +115,7 @@ fn a_crash_while_the_state_is_taken_over_loses_nothing() {
         cluster.crash(away, &mut dice);
         cluster.leave_behind(ALL, away);
         cluster.start(away);
-        // In the middle of it, or a little later.
+        // In the middle of the fetch, or a little later.
         let wanted = cluster.until("it needs the state", |c| {
             c.node(away).store.poll_catch_up(0)
         });

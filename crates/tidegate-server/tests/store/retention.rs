@@ -1,5 +1,4 @@
-//! What goes and what stays: segments released, messages copied forward, checkpoints kept, and a start after
-//! each of it.
+//! Retention: released segments, messages copied forward, kept checkpoints, and a start after each of them.
 
 use tidegate_log::Storage as _;
 use tidegate_server::store::OpenError;
@@ -7,7 +6,7 @@ use tidegate_server::store::OpenError;
 use crate::common::{Disks, Node};
 use crate::toy::{delete, store};
 
-/// Stores so many messages of a KiB, some in an entry, all waited for.
+/// Stores `messages` messages of a KiB, several in an entry, and waits for all of them.
 fn fill(node: &mut Node, messages: u64) {
     let mut left = messages;
     while left > 0 {
@@ -37,7 +36,7 @@ fn a_segment_without_messages_goes_once_two_checkpoints_have_passed_it() {
     let before = segments(&node);
     assert!(before > 6);
     node.write(&delete(1..=390));
-    // New messages bring new checkpoints with them, and these let the old segments go.
+    // New messages bring new checkpoints, and these release the old segments.
     let mut rounds = 0;
     while node
         .toy
@@ -85,7 +84,7 @@ fn what_little_is_needed_of_a_segment_is_copied_forward_and_the_segment_goes() {
     node.check_messages();
     node.settled();
     let toy = node.toy.clone();
-    // As after a kill: what was copied since the last checkpoint is told again.
+    // As after a kill: the replay repeats the copies since the last checkpoint.
     let after = disks.copy();
     drop(node);
     let mut node = Node::on(&after).unwrap();
@@ -112,7 +111,7 @@ fn a_damaged_checkpoint_is_passed_over_for_the_one_before() {
         assert_eq!(node.toy, toy);
         node.check_messages();
     }
-    // Without both, the log must have everything, and it has.
+    // Without both checkpoints the log must have every entry, and it has.
     let without = disks.copy();
     names.iter().for_each(|n| without.state.remove(n).unwrap());
     let node = Node::on(&without).unwrap();

@@ -1,4 +1,4 @@
-//! Ways of writing that only measurements take: an entry at a time, and messages written twice.
+//! Ways of writing that only measurements use: one entry at a time, and messages written twice.
 
 use tidegate_server::cluster::groups::ALL;
 use tidegate_server::lab::{Lab, RaftStep};
@@ -28,7 +28,7 @@ fn entries_one_at_a_time_have_a_sync_each_and_a_second_one_for_each_message_wher
             0,
         );
         let (mut entries, mut messages) = (0, 0);
-        // A follower that is late is sent several at once.
+        // The leader sends a late follower several entries at once.
         let mut proposed_by = [0; 3];
         while entries < 40 {
             let at = cluster.until("somebody leads", |c| c.leader(ALL));
@@ -40,7 +40,7 @@ fn entries_one_at_a_time_have_a_sync_each_and_a_second_one_for_each_message_wher
             let data = toy::store(messages + 1, 3, 100);
             let proposed = store.propose(0, data.clone(), 3);
             assert!(proposed.is_ok(), "{proposed:?}");
-            // Nobody has looked whether it is durable.
+            // The store has not yet checked whether the entry is durable.
             assert!(!store.may_propose(0));
             assert!(matches!(store.propose(0, data, 3), Err(WriteError::Full)));
             (entries, messages) = (entries + 1, messages + 3);

@@ -1,4 +1,4 @@
-//! A state small enough to see through: one stream whose messages are stored and deleted by number.
+//! A minimal state: one stream that stores and deletes messages by number.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use tidegate_server::stream::{Command, Encoder, Entry, Kind, Lying, Place};
 pub(crate) struct Toy {
     pub(crate) seq: u64,
     pub(crate) messages: BTreeMap<u64, (Place, u32)>,
-    /// Entries applied, by index: for seeing that each comes once and in order.
+    /// The index of the last entry: each must come once and in order.
     pub(crate) index: u64,
     pub(crate) relocated: u64,
 }
@@ -59,7 +59,7 @@ impl Toy {
         }
     }
 
-    /// A hundred messages are looked through at once.
+    /// Looks through a hundred messages at once.
     pub(crate) fn lying_in(&self, asked: &LyingIn) -> (Vec<Lying>, Option<(u32, u64)>) {
         let from = if asked.from.0 == 0 { 0 } else { asked.from.1 };
         let looked: Vec<_> = self.messages.range(from..).take(100).collect();
@@ -75,7 +75,7 @@ impl Toy {
         (lying.collect(), next)
     }
 
-    /// In parts, as a large one would be.
+    /// Encodes the state in parts, as a large one would be.
     pub(crate) fn parts(&self) -> Vec<Vec<u8>> {
         let mut parts = vec![
             [self.seq, self.index, self.relocated]
@@ -111,12 +111,12 @@ impl Toy {
     }
 }
 
-/// The payload of the message that will have this number.
+/// Returns the payload of the message with this number.
 pub(crate) fn payload(seq: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|n| (seq * 31 + n * 7) as u8).collect()
 }
 
-/// An entry that stores so many messages, of `len` bytes each, of which the first will be `seq`.
+/// Encodes an entry that stores `messages` messages of `len` bytes each, the first with the number `seq`.
 pub(crate) fn store(seq: u64, messages: u64, len: usize) -> Bytes {
     let mut buffer = Vec::new();
     let mut encoder = Encoder::begin(&mut buffer, 1_000_000 + seq);
@@ -128,7 +128,7 @@ pub(crate) fn store(seq: u64, messages: u64, len: usize) -> Bytes {
     buffer.into()
 }
 
-/// An entry that deletes these.
+/// Encodes an entry that deletes these messages.
 pub(crate) fn delete(seqs: impl IntoIterator<Item = u64>) -> Bytes {
     let seqs: Vec<u8> = seqs.into_iter().flat_map(u64::to_le_bytes).collect();
     let mut buffer = Vec::new();

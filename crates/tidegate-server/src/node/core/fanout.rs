@@ -46,10 +46,10 @@ pub(super) struct Subscription {
     pub(super) sid: Box<[u8]>,
     pub(super) pattern: Box<[u8]>,
     pub(super) queue: Option<Box<[u8]>>,
-    /// Of a client: the id by which peers know this subscription, and all others with the same
+    /// For a client, the id by which peers know this subscription, and all others with the same
     /// pattern and queue group. The peer's own id for its subscription is its `sid`.
     pub(super) interest: InterestId,
-    /// Of a peer: the number of members that listen there.
+    /// For a peer, the number of members that listen there.
     pub(super) members: u32,
     /// Permissions deny part of the subjects that the pattern matches.
     pub(super) filtered: bool,

@@ -146,7 +146,7 @@ mod tests {
 
     const CONFIG: &[u8] = br#"{"name":"S","subjects":["s"],"retention":"limits","max_consumers":-1,"max_msgs":-1,"max_bytes":-1,"max_age":0,"max_msgs_per_subject":-1,"max_msg_size":-1,"discard":"old","storage":"file","num_replicas":1,"duplicate_window":0}"#;
 
-    /// A stream whose message n lies at 100 n.
+    /// Returns a stream with message n at 100 n.
     fn streams() -> Streams {
         let mut streams = Streams::new(AccountLimits::NONE);
         for n in 0..=20u64 {
