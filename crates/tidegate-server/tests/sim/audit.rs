@@ -1,6 +1,5 @@
-//! A disk that is damaged while its machine is off: on a copy of it, beside the run, a bit flips, a file is
-//! cut off or gone. Then the node refuses to start, or what it serves is what was stored; never something
-//! else.
+//! Damage to a disk while its machine is off: on a copy of the disk, beside the run, a bit flips, or a file
+//! is cut or gone. Then the node refuses to start, or serves the stored messages; never anything else.
 
 use tidegate_log::{SimDisk, Storage};
 use tidegate_server::cluster::groups::GroupOf;
@@ -11,13 +10,13 @@ use crate::node::{Disks, Up};
 use crate::oracle::{Oracles, Verdict, ensure};
 use crate::world::{Node, Plan};
 
-/// Damages something of a disk.
+/// Damages one place on a disk.
 fn damage(disk: &SimDisk, dice: &mut Dice) -> Option<&'static str> {
     let mut names = disk.list().ok()?;
     names.sort();
     let name = &names[dice.below(names.len() as u64) as usize];
     let content = disk.content(name);
-    // What lies behind the last byte that was ever written is of no interest.
+    // Bytes after the last written byte do not matter.
     let used = content.iter().rposition(|b| *b != 0)? as u64 + 1;
     Some(match dice.below(10) {
         0 => {
@@ -35,7 +34,7 @@ fn damage(disk: &SimDisk, dice: &mut Dice) -> Option<&'static str> {
     })
 }
 
-/// Starts a copy of a node, which is down, on damaged disks, and looks at all it has.
+/// Starts a copy of a stopped node on damaged disks, and checks all its messages.
 pub(crate) fn damaged(
     node: &Node,
     groups: Vec<GroupOf>,
@@ -58,7 +57,7 @@ pub(crate) fn damaged(
         return Ok(());
     };
     let copy = node.on(disks);
-    // What is gone without a trace is looked at below.
+    // The code below checks for loss without a trace.
     let plan = Plan {
         blind: true,
         ..plan
@@ -72,7 +71,8 @@ pub(crate) fn damaged(
         Err(wrong) => return Err(format!("node {}, where {what}: {wrong}", node.id)),
     };
     if up.store.log().durable() < node.ledgers.durable {
-        // Nothing on the disk says yet that its last sync was done: that cannot be told from a torn write.
+        // No record on the disk shows yet that its last sync was done: a start cannot tell that
+        // from a torn write.
         seen.hit("damaged disks: the last sync is gone");
         return Ok(());
     }

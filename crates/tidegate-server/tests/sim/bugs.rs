@@ -1,5 +1,5 @@
-//! Bugs planted by the harness, to see that they are found. None is in the server: the harness passes on
-//! something else than it was given, or gives back another disk than was written.
+//! Bugs planted by the harness, to check that the tests find them. The server has none of them: the
+//! harness passes on a changed message, or gives back another disk than the server wrote.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,26 +15,26 @@ use crate::oracle::ids;
 /// A bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
-    /// What is written counts as durable at once; a crash before the disk is done loses it.
+    /// Written bytes count as durable at once; a crash before the end of the sync loses them.
     AckBeforeSync,
-    /// After a crash a node does not know for whom it has voted in its term.
+    /// A crash makes a node forget its vote in its term.
     VoteLost,
-    /// After a crash the end of what was durable is gone, and the log opens as if nothing were missing.
+    /// A crash loses the end of the durable log, and the log opens as if nothing were missing.
     TailCut,
-    /// An answer to an append, even to one that does not fit, names the newest position that was ever
-    /// acknowledged.
+    /// An answer to an append, even to an append that does not fit, names the newest index ever acknowledged.
     StaleAnswer,
-    /// A term's entries are written before the term and the vote: a crash between leaves the entries alone.
+    /// The log writes a term's entries before the term and the vote: a crash between them leaves
+    /// the entries alone.
     VoteAfterEntries,
-    /// A checkpoint does not remember the ids of messages.
+    /// A checkpoint forgets the ids of messages.
     DedupLost,
-    /// A node that lost its disk takes its place without asking in which terms the others are.
+    /// A node that lost its disk takes its place without asking the others for their terms.
     TermNotAsked,
-    /// It takes its place as it should, and votes before it has what it had.
+    /// The node takes its place correctly, but votes before it has all entries again.
     VotesAtOnce,
 }
 
-/// All of them.
+/// All bugs.
 const ALL: [Bug; 8] = [
     Bug::AckBeforeSync,
     Bug::VoteLost,
@@ -47,30 +47,30 @@ const ALL: [Bug; 8] = [
 ];
 
 impl Bug {
-    /// The one with this name.
+    /// Returns the bug with this name.
     pub(crate) fn named(name: &str) -> Option<Self> {
         ALL.into_iter().find(|bug| format!("{bug:?}") == name)
     }
 }
 
-/// What a planted bug remembers of a node.
+/// The state of a planted bug at a node.
 #[derive(Default)]
 pub(crate) struct Planted {
-    /// The disk as it was before a sync that is not to have happened.
+    /// The disk before a sync that the bug undoes.
     before: Option<SimDisk>,
-    /// Syncs that were told and not done.
+    /// The number of syncs that the harness reported and has not done.
     told: u64,
     /// By group.
     acked: BTreeMap<u32, u64>,
 }
 
-/// The disk as a crash leaves it that keeps nothing but what is durable.
+/// Returns the disk after a crash that keeps only durable bytes.
 fn durable(disk: &SimDisk) -> SimDisk {
     disk.crash(false, |_, _| false)
 }
 
 impl Planted {
-    /// A sync is about to be done, or only to be told.
+    /// Prepares for a sync, or for the early report of one.
     pub(crate) fn before_sync(&mut self, bug: Bug, disk: &SimDisk) {
         match bug {
             Bug::AckBeforeSync => {
@@ -82,7 +82,7 @@ impl Planted {
         }
     }
 
-    /// A sync that was told is done; whether all are.
+    /// A reported sync is done. Returns whether all are.
     pub(crate) fn after_sync(&mut self) -> bool {
         self.told = self.told.saturating_sub(1);
         if self.told == 0 {
@@ -91,7 +91,7 @@ impl Planted {
         self.told == 0
     }
 
-    /// What is on the log's disk after a crash. Whatever is planted there, the ledger does not see.
+    /// Returns the log's disk after a crash. The ledger does not see the planted damage.
     pub(crate) fn after_crash(
         &mut self,
         bug: Bug,
@@ -112,7 +112,7 @@ impl Planted {
         }
     }
 
-    /// What is sent instead of a message.
+    /// Changes a message before it is sent.
     pub(crate) fn message(&mut self, bug: Bug, group: u32, message: &mut Message) {
         if bug != Bug::StaleAnswer || message.get_msg_type() != MessageType::MsgAppendResponse {
             return;
@@ -126,7 +126,7 @@ impl Planted {
     }
 }
 
-/// When a crash was, and what the log's segments take.
+/// The time of a crash, and the length of the log's segments.
 pub(crate) struct Crash {
     pub(crate) now: u64,
     pub(crate) segment_bytes: u64,
@@ -134,7 +134,7 @@ pub(crate) struct Crash {
     pub(crate) groups: Vec<u32>,
 }
 
-/// Has the log end with another hard state of each group with other members.
+/// Appends another hard state of each group with other members to the log.
 pub(crate) fn rewrite(
     disk: &SimDisk,
     of: &Crash,
@@ -147,7 +147,7 @@ pub(crate) fn rewrite(
         .seed(1);
     let opened = Log::open_stepped(Arc::new(image.clone()), options, time(of.now), |_| {});
     let (mut opened, mut steps) = opened.unwrap_or_else(|e| panic!("the log opens: {e}"));
-    // What is wrong with it is found when the node runs.
+    // The running node finds its mistakes.
     let _ = ledgers.read_on(&opened.log, |_, _, _, _| Ok(()));
     let states = of.groups.iter();
     let states = states.map(|g| records::hard_state(*g, change(ledgers.of(*g).hard_state)));
@@ -160,7 +160,7 @@ pub(crate) fn rewrite(
     image.killed()
 }
 
-/// The state without what it knows of ids: each becomes another of the same length.
+/// Returns the state with other message ids, of the same lengths.
 pub(crate) fn without_ids(state: &[u8]) -> Vec<u8> {
     let mut without = state.to_vec();
     ids(state).for_each(|id| without[id.start] ^= 0x40);

@@ -1,5 +1,5 @@
-//! A member that is behind everybody's log takes over the state of another: what connections carry in the
-//! server is handed over here, a little in each tick, where the network lets it through.
+//! A member that is behind all logs takes over another's state. The harness hands over the data that
+//! connections carry in the server, a little in each tick, as far as the network lets it through.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,15 @@ use crate::member::Member;
 /// The most messages asked for at once.
 const ASKED_MAX: usize = 200;
 
-/// What was fetched so far. Messages stay good whoever is asked next.
+/// The data fetched so far. Messages stay valid if the member asks another node next.
 #[derive(Default)]
 pub(crate) struct CatchingUp {
     places: BTreeMap<(u32, u64), Place>,
-    /// The state that is being taken over, and the entry it is as of.
+    /// The state being installed, and the index of its last entry.
     pub(crate) installing: Option<(u64, Streams)>,
 }
 
-/// All messages of some streams, and where they lie.
+/// All messages of some streams, with their places.
 fn messages(streams: &Streams) -> Vec<(u32, u64, Place, u32)> {
     let mut all = Vec::new();
     for stream in streams.iter() {
@@ -34,7 +34,7 @@ fn messages(streams: &Streams) -> Vec<(u32, u64, Place, u32)> {
 }
 
 impl CatchingUp {
-    /// Nothing is needed any more, or it was given up.
+    /// Ends the catch-up: the member needs no state any more, or the store gave it up.
     pub(crate) fn end(member: &mut Member, store: &mut Store, seen: &mut Coverage) {
         if member.catching_up.installing.is_none() {
             store.abandon_catch_up(member.at);
@@ -46,7 +46,7 @@ impl CatchingUp {
         }
     }
 
-    /// A step of `ours`, which needs it, with what `theirs` has of the group.
+    /// Advances the catch-up of `ours` with the group's state of `theirs`.
     pub(crate) fn step(
         ours: (&mut Member, &mut Store),
         theirs: (&Member, &mut Store),
@@ -75,7 +75,7 @@ impl CatchingUp {
         for (stream, seq, place, bytes) in messages(&other.streams) {
             let ours = member.streams.get(stream).and_then(|s| s.place(seq));
             let ours = ours.or_else(|| member.catching_up.places.get(&(stream, seq)).copied());
-            // What an earlier life has fetched.
+            // A message fetched before a restart.
             match ours.or_else(|| store.apart(member.at).place(stream, seq)) {
                 Some(ours) => moves.push((stream, seq, place, ours, bytes)),
                 None => lacking.push((stream, seq, place)),
@@ -117,7 +117,7 @@ impl CatchingUp {
 fn fetch(ours: (usize, &mut Store), theirs: (usize, &mut Store), lacking: &[(u32, u64, Place)]) {
     let ((at, store), (of, other)) = (ours, theirs);
     if store.log().stats().pending_bytes > 0 {
-        // What was asked for before is not durable yet.
+        // The messages fetched before are not durable yet.
         return;
     }
     let (mut messages, mut bytes) = (Vec::new(), 0);
@@ -131,7 +131,7 @@ fn fetch(ours: (usize, &mut Store), theirs: (usize, &mut Store), lacking: &[(u32
         }
     }
     if !messages.is_empty() {
-        // Without room it is tried again.
+        // Without room the next step tries again.
         let _ = store.append_fetched(at, &messages);
     }
 }

@@ -1,5 +1,5 @@
-//! Clients: each publishes numbered messages, waits for acknowledgements as its window allows, and sends
-//! again what was not answered, with the same id. Decides what to send; the world carries.
+//! Clients: each publishes numbered messages, waits for acks as its window requires, and sends
+//! unanswered messages again with the same id. A client decides only what to send; the world carries it.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::dice::Dice;
 /// A message on its way into a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// Its stream's group.
+    /// The group of its stream.
     pub(crate) group: u32,
     pub(crate) client: usize,
     pub(crate) number: u64,
@@ -26,13 +26,13 @@ impl Request {
         }
     }
 
-    /// The node that was asked does not lead the group.
+    /// The answer of a node that does not lead the group.
     pub(crate) const fn elsewhere(&self) -> Reply {
         self.reply(Told::Elsewhere)
     }
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) client: usize,
@@ -47,22 +47,22 @@ pub(crate) enum Told {
         seq: u64,
         again: bool,
     },
-    /// The last number of the subject is not what was expected.
+    /// The last number of the subject differs from the expected one.
     Wrong {
         last: u64,
     },
     Refused(String),
-    /// This node does not lead.
+    /// The node does not lead the group.
     Elsewhere,
 }
 
-/// What a client is told that counts.
+/// The facts in an ack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Acked {
     pub(crate) stream: u32,
     pub(crate) seq: u64,
     pub(crate) crc: u32,
-    /// All that was acknowledged of the stream before this was first sent.
+    /// The highest number acknowledged in the stream before the client first sent this message.
     pub(crate) floor: u64,
     pub(crate) again: bool,
 }
@@ -71,11 +71,12 @@ pub(crate) struct Acked {
 enum Kind {
     /// One message after the other.
     Sync,
-    /// So many unanswered.
+    /// Up to so many unanswered messages.
     Async(usize),
-    /// One after the other, each only if nobody else has published meanwhile; some share a subject.
+    /// One after the other, each only if no other client has published meanwhile; some clients
+    /// share a subject.
     Conditional,
-    /// So many unanswered, into a stream that keeps only the last messages.
+    /// Up to so many unanswered messages, into a stream that keeps only the last messages.
     Limited(usize),
 }
 
@@ -88,15 +89,15 @@ struct Out {
 /// See the [module](self).
 pub(crate) struct Client {
     id: usize,
-    /// Its streams' group.
+    /// The group of its streams.
     pub(crate) group: u32,
     kind: Kind,
     dice: Dice,
     out: BTreeMap<u64, Out>,
     next: u64,
-    /// The node it talks to.
+    /// The node that it sends to.
     pub(crate) node: usize,
-    /// Those that keep the group.
+    /// The nodes that keep the group.
     nodes: Vec<usize>,
     expected: u64,
     last_acked: u64,
@@ -105,7 +106,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// A client of the group with this number, which these nodes keep.
+    /// Returns a client of the group with this number on these nodes.
     pub(crate) fn new(
         id: usize,
         (group, nodes): (u32, Vec<usize>),
@@ -136,7 +137,8 @@ impl Client {
         }
     }
 
-    /// What to send now, and when to ask again. `floor` is the highest number acknowledged so far.
+    /// Returns the requests to send now, and the time of the next call. `floor` is the highest
+    /// number acknowledged so far.
     pub(crate) fn act(&mut self, now: u64, floor: u64) -> (Vec<Request>, u64) {
         let mut sending = Vec::new();
         for out in self.out.values_mut() {
@@ -205,7 +207,7 @@ impl Client {
         }
     }
 
-    /// Takes a reply; what was acknowledged for the first time.
+    /// Takes a reply. Returns the ack if it is the message's first.
     pub(crate) fn handle_reply(
         &mut self,
         now: u64,
@@ -216,7 +218,7 @@ impl Client {
         };
         match &reply.told {
             Told::Elsewhere => {
-                // Soon, and somewhere else.
+                // Sends it again soon, to another node.
                 out.sent_us =
                     (now + self.dice.range(10_000, 80_000)).saturating_sub(self.patience_us);
                 Ok(None)
@@ -259,7 +261,7 @@ impl Client {
         }
     }
 
-    /// The number of the stream it publishes into: they are made in this order.
+    /// The number of its stream; the streams are created in this order.
     pub(crate) fn stream(&self) -> u32 {
         if let Kind::Limited(_) = self.kind {
             2
@@ -268,13 +270,13 @@ impl Client {
         }
     }
 
-    /// What it published into is lost, with what it was told: it ends.
+    /// Ends the client: its stream is lost, with the acknowledged messages.
     pub(crate) fn end(&mut self) {
         self.stopped = true;
         self.out.clear();
     }
 
-    /// Returns whether everything was answered.
+    /// Returns whether every message is answered.
     pub(crate) fn is_done(&self) -> bool {
         self.out.is_empty()
     }

@@ -1,5 +1,5 @@
-//! A durable consumer that the leader serves: it reads message after message, and how far it has come is
-//! replicated. Whoever leads next goes on from there; nothing is passed over, and no position goes back.
+//! A durable consumer that the leader serves: it reads message after message, and its position is
+//! replicated. The next leader continues from there: no message is left out, and no position goes back.
 
 use bytes::Bytes;
 use tidegate_server::store::Store;
@@ -8,29 +8,29 @@ use tidegate_server::stream::{Command, Encoder, Kind};
 use crate::member::Member;
 use crate::oracle::{Oracle, ensure};
 
-/// Its name, and its stream's number.
+/// The consumer's name, and the number of its stream.
 const NAME: &str = "worker";
 const STREAM: u32 = 1;
 /// The most messages it takes at once.
 const TAKEN_MAX: u64 = 40;
 
-/// What the leader has proposed for it and not applied yet: an index and its term.
+/// The leader's proposal for the consumer that is not applied yet: index and term.
 pub(crate) type Proposed = Option<(u64, u64)>;
 
 impl Member {
-    /// How far the consumer has come, as the log has it.
+    /// The consumer's position, as far as this node has applied it.
     pub(crate) fn consumed(&self) -> Option<u64> {
         let consumer = self.streams.get(STREAM)?.consumer(NAME)?;
         Some(consumer.state().ack_floor().stream_seq)
     }
 
-    /// Returns whether it has all there is.
+    /// Returns whether the consumer has all messages.
     pub(crate) fn consumed_all(&self) -> bool {
         let last = self.streams.get(STREAM).map_or(0, |s| s.state().last_seq);
         last == 0 || self.consumed() == Some(last)
     }
 
-    /// The consumer takes what comes next, where this node leads.
+    /// Lets the consumer take the next messages, if this node leads.
     pub(crate) fn serve(
         &mut self,
         store: &mut Store,
@@ -90,7 +90,7 @@ impl Member {
         entry: Vec<u8>,
         term: u64,
     ) -> Result<(), String> {
-        // Without room it is tried again.
+        // Without room the next turn tries again.
         if let Ok(proposed) = store.propose(self.at, Bytes::from(entry), 1) {
             ensure!(
                 proposed.term == term,

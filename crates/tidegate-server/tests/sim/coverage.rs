@@ -1,4 +1,4 @@
-//! What happened in seeds: what was never seen was not tested.
+//! Counts of the situations in seeds: a situation that no seed reached was not tested.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +23,7 @@ impl Coverage {
         self.0.get(what).map_or(0, |c| c.0)
     }
 
-    /// Adds what another seed saw.
+    /// Adds the counts of another seed.
     pub(crate) fn merge(&mut self, other: &Self) {
         for (what, (times, seeds)) in &other.0 {
             let count = self.0.entry(what).or_default();

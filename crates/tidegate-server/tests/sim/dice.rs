@@ -1,4 +1,4 @@
-//! The one source of chance of a seed: the same seed draws the same numbers.
+//! The only source of randomness of a seed: the same seed draws the same numbers.
 
 /// Draws numbers (splitmix64).
 #[derive(Clone, Debug)]
@@ -17,17 +17,17 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// One of so many numbers from 0 on.
+    /// Draws a number from 0 to `n` - 1.
     pub(crate) const fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
 
-    /// A number from `from` to `to`, both included.
+    /// Draws a number from `from` to `to`, both included.
     pub(crate) const fn range(&mut self, from: u64, to: u64) -> u64 {
         from + self.below(to - from + 1)
     }
 
-    /// True so many times in a thousand.
+    /// Draws true `per_mille` times in a thousand.
     pub(crate) const fn chance(&mut self, per_mille: u64) -> bool {
         self.below(1000) < per_mille
     }
@@ -36,7 +36,7 @@ impl Dice {
         from[self.below(from.len() as u64) as usize]
     }
 
-    /// Another source, which draws on its own.
+    /// Returns another source, which draws on its own.
     pub(crate) const fn fork(&mut self) -> Self {
         Self(self.next())
     }

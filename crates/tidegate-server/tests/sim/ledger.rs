@@ -1,5 +1,5 @@
-//! What a node's disk really holds: its log's records, read as they become durable, beside the node and
-//! whatever it believes; of each group by itself.
+//! The durable contents of a node's disk: the ledger reads the log's records as they become
+//! durable, independent of the node's own view, and separately for each group.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ pub(crate) struct Held {
 /// See the [module](self).
 #[derive(Clone, Debug)]
 pub(crate) struct Ledgers {
-    /// All before this position is durable.
+    /// All bytes before this position are durable.
     pub(crate) durable: Lsn,
     groups: BTreeMap<u32, Ledger>,
 }
 
 impl Ledgers {
-    /// Of a new disk of a node with these groups.
+    /// Returns the ledgers of a new disk of a node with these groups.
     pub(crate) fn new(groups: &[GroupOf]) -> Self {
         let groups = groups.iter().map(|g| (g.number, Ledger::default()));
         Self {
@@ -32,7 +32,8 @@ impl Ledgers {
         }
     }
 
-    /// Of a new disk, in the place of one that was lost. Of a group without other members nothing is left.
+    /// Returns the ledgers of a new disk in the place of a lost one. A group without other members
+    /// loses everything.
     pub(crate) fn after(before: Self, groups: &[GroupOf]) -> Self {
         let mut after = Self::new(groups);
         let several = groups.iter().filter(|g| g.members.len() > 1);
@@ -43,7 +44,7 @@ impl Ledgers {
         after
     }
 
-    /// What it holds of a group.
+    /// The ledger of a group.
     pub(crate) fn of(&self, group: u32) -> &Ledger {
         &self.groups[&group]
     }
@@ -56,8 +57,8 @@ impl Ledgers {
         self.groups.values()
     }
 
-    /// Reads on to where the log is durable; each entry goes to `each`, with its group, its index and the one
-    /// before it.
+    /// Reads on to the durable end of the log. Passes each entry to `each`, with its group, its
+    /// index and the entry before it.
     pub(crate) fn read_on(
         &mut self,
         log: &Log,
@@ -84,27 +85,27 @@ impl Ledgers {
     }
 }
 
-/// What it holds of a group.
+/// The durable records of one group.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
-    /// By index; `None` before what this disk began with.
+    /// By index; `None` before the first entry of this disk.
     entries: Vec<Option<Held>>,
     pub(crate) hard_state: HardState,
-    /// For whom it voted, by term.
+    /// The node's votes, by term.
     pub(crate) votes: BTreeMap<u64, u64>,
-    /// Index and term of the entry after which a state was taken over.
+    /// Index and term of the entry of the state taken over last.
     installed: (u64, u64),
-    /// Entries that others took the place of.
+    /// The number of entries that other entries replaced.
     pub(crate) overwritten: u64,
-    /// Entries that were written once more.
+    /// The number of entries written once more.
     pub(crate) renewed: u64,
-    /// What was on the disk before, which was lost.
+    /// The contents of the disk lost before.
     before: Option<Box<Self>>,
 }
 
 impl Ledger {
-    /// A node that starts knows nothing but what its disks have. A checkpoint, which is synced by itself, may
-    /// have a later term and vote than the log.
+    /// A starting node knows only the contents of its disks. A checkpoint has a sync of its own, so
+    /// it may have a later term and vote than the log.
     pub(crate) fn opened(&mut self, state: HardState) {
         let (ours, theirs) = (self.hard_state, state);
         if (theirs.term, theirs.vote.min(1)) > (ours.term, ours.vote.min(1)) {
@@ -169,7 +170,7 @@ impl Ledger {
         index <= self.installed.0 || self.get(index).is_some_and(|h| h.term == term)
     }
 
-    /// Returns whether it is, or was on a disk that was lost since.
+    /// Returns whether this entry is durable, or was so on a disk lost since.
     pub(crate) fn holds(&self, index: u64, term: u64) -> bool {
         self.has(index, term) || self.before.as_ref().is_some_and(|b| b.holds(index, term))
     }

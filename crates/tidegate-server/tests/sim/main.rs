@@ -1,5 +1,5 @@
 //! The whole cluster in one thread from one seed: real stores, groups and streams on simulated disks, clocks
-//! and networks. Each node has several groups in its one log, and what must hold has to hold in each of them.
+//! and networks. Each node has several groups in its one log, and each of them must keep the invariants.
 //!
 //! ```text
 //! cargo test -p tidegate-server --all-features --test sim               1,000 seeds, and the planted bugs
@@ -29,10 +29,10 @@ mod world;
 use bugs::Bug;
 use run::{first_failure, report};
 
-/// Some 30 ms of a core each.
+/// Each takes some 30 ms of a core.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=1000;
 
-/// Every planted bug is found within so many seeds.
+/// The number of seeds within which the tests find every planted bug.
 const FOUND_WITHIN: u64 = 1000;
 
 #[test]
@@ -40,7 +40,8 @@ fn seeds() {
     report(SEEDS);
 }
 
-/// Whether a bug is found by all that is judged, and by what clients and other nodes could see alone.
+/// Checks that the tests find a bug with all oracles, and also by the effects that clients and
+/// other nodes see alone.
 fn is_found(bug: Bug) {
     for blind in [false, true] {
         let by = if blind { "from outside" } else { "on disks" };

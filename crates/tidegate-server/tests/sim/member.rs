@@ -1,5 +1,5 @@
-//! What a node has of one of its groups: the real streams, applied as the server's loop does it, and who
-//! waits for what of it. The store is the node's.
+//! A node's part of one of its groups: the real streams, applied as the server's loop does it, and
+//! the requests that wait for answers. The store belongs to the node.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use crate::dice::Dice;
 use crate::node::Answer;
 use crate::oracle::{Oracle, Verdict, ensure};
 
-/// What a stock client would have made before.
+/// The streams, which a stock client would have created earlier.
 const STREAMS: [&str; 2] = [
     r#"{"name":"S","subjects":["s.>"],"duplicate_window":86400000000000}"#,
     r#"{"name":"T","subjects":["t.>"],"max_msgs":60,"duplicate_window":86400000000000}"#,
@@ -30,7 +30,7 @@ pub(crate) struct Member {
     pub(crate) group: u32,
     pub(crate) streams: Streams,
     pending: VecDeque<Request>,
-    /// Who waits for what was proposed: index and term, in order.
+    /// Requests that wait for a proposed entry, with its index and term, in order.
     waiting: VecDeque<(u64, u64, Vec<Request>)>,
     /// The last entry applied: index and term.
     pub(crate) applied: (u64, u64),
@@ -63,12 +63,12 @@ impl Member {
         }
     }
 
-    /// It leads, and is asked for something.
+    /// Queues a request for the leader.
     pub(crate) fn request(&mut self, request: Request) {
         self.pending.push_back(request);
     }
 
-    /// A state that was fetched takes the place of what there was, once it is durable.
+    /// Replaces the state with the fetched one once that is durable.
     pub(crate) fn take_over(&mut self, store: &mut Store, oracle: &mut Oracle) -> Verdict {
         if let Some((index, term)) = store.poll_installed(self.at) {
             let installing = std::mem::take(&mut self.catching_up).installing;
@@ -86,7 +86,7 @@ impl Member {
         Ok(())
     }
 
-    /// Does what is due.
+    /// Handles a due entry or relocation.
     pub(crate) fn handle(
         &mut self,
         store: &mut Store,
@@ -125,14 +125,14 @@ impl Member {
         Ok(())
     }
 
-    /// Hands what clients want to the group, as entries.
+    /// Proposes the clients' requests to the group, as entries.
     pub(crate) fn propose(&mut self, store: &mut Store, wall: u64, answers: &mut Vec<Answer>) {
         if !store.group(self.at).leads() {
             self.refuse(answers);
             return;
         }
         if self.streams.len() < STREAMS.len() {
-            // The one message of the group's life that nobody waits for; twice is as good as once.
+            // The only entry of the group without a waiting client; to commit it twice does no harm.
             if self.waiting.is_empty() && !self.pending.is_empty() {
                 let mut buffer = Vec::new();
                 let mut encoder = Encoder::begin(&mut buffer, wall);
@@ -193,19 +193,19 @@ impl Member {
         proposed.ok().map(|p| p.index)
     }
 
-    /// It leads anew: of what it proposed in another term nobody hears from it.
+    /// Begins a new term as leader: forgets the requests proposed in an earlier term, without an answer.
     pub(crate) fn begin_term(&mut self) {
         self.waiting.clear();
     }
 
-    /// Who waits at a node that does not lead asks elsewhere. What was proposed may still be committed: of
-    /// that nobody hears.
+    /// Sends the clients that wait at a node that does not lead to other nodes. Proposed requests
+    /// may still be committed; their clients get no answer.
     fn refuse(&mut self, answers: &mut Vec<Answer>) {
         let pending = self.pending.drain(..);
         answers.extend(pending.map(|r| (r.elsewhere(), None)));
     }
 
-    /// Answers those who wait for the entry that was applied just now.
+    /// Answers the requests that wait for the entry just applied.
     fn answer(&mut self, index: u64, term: u64, answers: &mut Vec<Answer>) {
         while self.waiting.front().is_some_and(|w| w.0 <= index)
             && let Some((at, of, requests)) = self.waiting.pop_front()
@@ -238,7 +238,7 @@ impl Member {
         }
     }
 
-    /// Reads some message through the store, as a consumer would; what is handed out is what was stored.
+    /// Reads a message through the store, as a consumer would, and checks that it is the stored one.
     pub(crate) fn consume(
         &mut self,
         store: &mut Store,
@@ -271,7 +271,8 @@ impl Member {
                         "message {seq} of stream {stream} is read as another"
                     );
                 }
-                // Started again, it may not have applied yet what let the message's segment go; a leader has.
+                // After a restart, a node may not have applied the entry that released the
+                // message's segment; a leader has.
                 Err(what) if what.starts_with("Gone") && !store.leads_settled(self.at) => {}
                 Err(what) => return Err(format!("message {seq} of stream {stream}: {what}")),
             }
@@ -279,7 +280,7 @@ impl Member {
         Ok(())
     }
 
-    /// What the payload at a place comes to, once it was read.
+    /// The checksum of the payload at a place, once it is read.
     pub(crate) fn message(&self, store: &mut Store, place: Place) -> Result<Option<u32>, String> {
         match store.read(self.at, place) {
             Fetch::Ready(entry) => {

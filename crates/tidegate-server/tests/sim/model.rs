@@ -1,5 +1,6 @@
-//! Streams as simple as can be: what an entry's commands must come to, computed from the entries alone, once,
-//! beside the nodes. Knows publishes with their ids and expectations; of all else nothing is expected.
+//! A minimal model of streams: computes the outcome of an entry's commands from the entries alone,
+//! once, beside the nodes. It models publishes with their ids and expectations, and expects nothing
+//! of other commands.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,7 +12,7 @@ pub(crate) struct Stream {
     ids: HashMap<Vec<u8>, u64>,
     last_seq: u64,
     last_of: HashMap<Vec<u8>, u64>,
-    /// What the payloads come to, by number.
+    /// The checksums of the payloads, by number.
     pub(crate) messages: BTreeMap<u64, u32>,
 }
 
@@ -24,7 +25,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Applies the next entry; complains of an outcome that cannot be.
+    /// Applies the next entry. Returns an error for an impossible outcome.
     pub(crate) fn apply(&mut self, entry: &[u8], outcomes: &[Outcome]) -> Result<(), String> {
         let decoded = Entry::decode(entry).map_err(|e| e.to_string())?;
         let commands: Vec<_> = decoded.commands().collect();

@@ -1,20 +1,20 @@
-//! The network between nodes and from clients: what is sent arrives later, twice, out of order, or never, as
-//! the faults of the moment have it. Decides when; the world carries.
+//! The network between nodes and from clients: a message arrives later, twice, out of order, or
+//! never, as the current faults decide. The network decides only the times; the world carries.
 
 use crate::dice::Dice;
 
-/// How the network is now.
+/// The state of the network.
 #[derive(Clone, Debug)]
 pub(crate) struct Net {
-    /// Nothing of what the first sends reaches the second; by place among the nodes.
+    /// No message of the first node reaches the second; by place among the nodes.
     cut: Vec<Vec<bool>>,
-    /// A message takes between these, in microseconds.
+    /// The shortest and the longest delay of a message, in microseconds.
     pub(crate) delay_us: (u64, u64),
-    /// One in so many thousand is lost, arrives twice, or takes much longer.
+    /// So many of a thousand messages are lost, arrive twice, or take much longer.
     pub(crate) lost: u64,
     pub(crate) twice: u64,
     pub(crate) late: u64,
-    /// What arrives on a link otherwise keeps its order: the time of the last arrival.
+    /// The time of the last arrival on each link: all other messages keep their order.
     last: Vec<Vec<u64>>,
 }
 
@@ -30,7 +30,7 @@ impl Net {
         }
     }
 
-    /// Nothing is wrong with it any more.
+    /// Ends all faults.
     pub(crate) fn heal(&mut self) {
         self.cut.iter_mut().for_each(|row| row.fill(false));
         (self.lost, self.twice, self.late) = (0, 0, 0);
@@ -45,7 +45,7 @@ impl Net {
         self.cut[from][to]
     }
 
-    /// When a message between nodes arrives: not at all, once or twice.
+    /// Returns the arrival times of a message between nodes: none, one or two.
     pub(crate) fn arrivals(&mut self, dice: &mut Dice, now: u64, link: (usize, usize)) -> Vec<u64> {
         let (from, to) = link;
         if self.cut[from][to] || dice.chance(self.lost) {
@@ -53,7 +53,7 @@ impl Net {
         }
         let at = now + dice.range(self.delay_us.0, self.delay_us.1);
         let mut arrivals = if dice.chance(self.late) {
-            // It overtakes nothing and is overtaken.
+            // It overtakes no message, and others overtake it.
             vec![at + dice.range(1_000, 400_000)]
         } else {
             let at = at.max(self.last[from][to]);

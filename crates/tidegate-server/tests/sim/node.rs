@@ -1,5 +1,5 @@
-//! A node: the real store with its groups in one log on simulated disks, and of each group what [`Member`]
-//! has. What sockets do in the server, the world does.
+//! A node: the real store with its groups in one log on simulated disks, and a [`Member`] for each
+//! group. The world takes the part of the server's sockets.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::member::Member;
 use crate::oracle::{Oracles, ensure};
 use crate::world::{Node, Plan};
 
-/// Wall clocks begin here, in microseconds.
+/// The start of all wall clocks, in microseconds.
 const EPOCH_US: u64 = 1_700_000_000_000_000;
 
-/// A node without space looks for some once in so many ticks.
+/// The number of ticks after which a node without space looks for some.
 const SPACE_TICKS: u64 = 8;
 
 /// Two simulated disks: for checkpoints, for the log.
@@ -49,7 +49,7 @@ impl Disks {
     }
 }
 
-/// A node that runs.
+/// A running node.
 pub(crate) struct Up {
     pub(crate) store: Store,
     steps: Steps,
@@ -59,14 +59,14 @@ pub(crate) struct Up {
     pub(crate) checkpoints: u64,
 }
 
-/// An answer, and the entry it speaks of.
+/// An answer, and the index and term of its entry.
 pub(crate) type Answer = (Reply, Option<(u64, u64)>);
 
 pub(crate) const fn time(now_us: u64) -> Time {
     Time::from_nanos(now_us * 1000)
 }
 
-/// What a clock shows that is off by so much.
+/// Returns the time on a clock that is off by `off_us`.
 pub(crate) const fn wall(now_us: u64, off_us: i64) -> u64 {
     (EPOCH_US + now_us).saturating_add_signed(off_us)
 }
@@ -147,7 +147,7 @@ impl Up {
         }))
     }
 
-    /// What it has of the group with this number, if it is a member.
+    /// The node's part of the group with this number, if it is a member.
     pub(crate) fn member(&self, group: u32) -> Option<&Member> {
         self.members.iter().find(|m| m.group == group)
     }
@@ -161,7 +161,7 @@ impl Up {
         }
     }
 
-    /// A message of another node arrives, for this group.
+    /// Handles a message of another node for this group.
     pub(crate) fn step(&mut self, group: u32, message: Message) -> Result<(), StepError> {
         self.store.step(group, message)
     }
@@ -175,7 +175,7 @@ impl Up {
         }
     }
 
-    /// What is to be sent next, and of which group it is.
+    /// Returns the next message to send, with its group.
     pub(crate) fn poll_message(&mut self) -> Option<(u32, Message)> {
         self.members.iter().find_map(|m| {
             let (_, message) = self.store.poll_message(m.at)?;
@@ -183,18 +183,18 @@ impl Up {
         })
     }
 
-    /// The sync that runs has ended.
+    /// Ends the running sync.
     pub(crate) fn sync(&mut self, now: u64) {
         self.doing = self.steps.sync(time(now));
     }
 
-    /// What threads beside the loop do.
+    /// Does the work of the threads beside the loop.
     pub(crate) fn work(&mut self) {
         self.steps.keep();
         while self.store.work() {}
     }
 
-    /// One turn of the loop; false if the node has to end.
+    /// Runs one turn of the loop. Returns false if the node has to end.
     pub(crate) fn turn(
         &mut self,
         now: u64,

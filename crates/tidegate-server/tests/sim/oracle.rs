@@ -1,9 +1,9 @@
-//! What must hold at every step, whatever happens: election safety, log matching, leader completeness, that
-//! committed never changes, that all nodes come to the same state, that nothing is promised before it is
-//! durable, and that what was acknowledged is there.
+//! The invariants at every step, under all faults: election safety, log matching, leader
+//! completeness, that committed entries never change, that all nodes reach the same state, that no
+//! node promises an entry before it is durable, and that every acknowledged message is stored.
 //!
-//! Everything is judged by what nodes do and by what their disks hold ([`Ledger`]), not by what they say of
-//! themselves.
+//! The oracle judges the nodes' actions and the contents of their disks ([`Ledger`]), not their
+//! reports about themselves.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hasher;
@@ -17,10 +17,10 @@ use crate::client::Acked;
 use crate::ledger::{Held, Ledger};
 use crate::model::Model;
 
-/// Nothing, or what is wrong.
+/// `Ok`, or a description of the broken invariant.
 pub(crate) type Verdict = Result<(), String>;
 
-/// Says what is wrong unless the condition holds.
+/// Returns a description of the mistake unless the condition holds.
 macro_rules! ensure {
     ($holds:expr, $($what:tt)+) => {
         if !$holds {
@@ -30,7 +30,7 @@ macro_rules! ensure {
 }
 pub(crate) use ensure;
 
-/// An index all agree on.
+/// An entry on which all nodes agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Agreed {
     term: u64,
@@ -38,7 +38,7 @@ struct Agreed {
     outcomes: u64,
 }
 
-/// When a majority was first known to have it, at the latest.
+/// The latest term in which a majority was first known to have the entry.
 type Since = u64;
 
 /// An oracle for each group.
@@ -62,25 +62,25 @@ impl Oracles {
         self.0.get_mut(&group).unwrap()
     }
 
-    /// What the group had is lost, and nothing of it is to be there.
+    /// Forgets a group that lost its contents, none of which may come back.
     pub(crate) fn forget(&mut self, group: u32) {
         *self.of_mut(group) = Oracle::default();
     }
 }
 
-/// See the [module](self). Of one group.
+/// See the [module](self). The oracle of one group.
 #[derive(Default)]
 pub(crate) struct Oracle {
     leaders: BTreeMap<u64, u64>,
-    /// Each entry there ever was by index and term, with the term of the one before it where that is known.
+    /// Every entry ever seen, by index and term, with the term of the entry before it if that is known.
     entries: HashMap<(u64, u64), (u32, Option<u64>)>,
     committed: BTreeMap<u64, (Agreed, Since)>,
-    /// What the streams come to, by index.
+    /// The checksum of the streams, by index.
     states: BTreeMap<u64, u64>,
     pub(crate) model: Model,
-    /// What clients were told.
+    /// The acks that clients received.
     pub(crate) acked: Vec<Acked>,
-    /// The highest number that was acknowledged, by stream.
+    /// The highest acknowledged number, by stream.
     floors: BTreeMap<u32, u64>,
 }
 
@@ -100,9 +100,9 @@ impl Oracle {
         self.leaders.len()
     }
 
-    /// Leader completeness: a new leader has the last entry that was committed in a term before its own; by
-    /// log matching it has all before that. (Who was paused may begin to lead long after others lead in a
-    /// later term.)
+    /// Leader completeness: a new leader has the last entry committed in a term before its own; by
+    /// log matching it has all entries before that. (A paused node may begin to lead long after
+    /// others lead in a later term.)
     pub(crate) fn new_leader(
         &self,
         node: u64,
@@ -121,7 +121,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Log matching: where index and term are the same, so is the entry, and the one before it.
+    /// Log matching: entries with the same index and term are the same, and so are the entries before them.
     pub(crate) fn entry(&mut self, index: u64, held: Held, before: Option<u64>) -> Verdict {
         let seen = self.entries.entry((index, held.term));
         let seen = seen.or_insert((held.crc, before));
@@ -138,7 +138,7 @@ impl Oracle {
             );
         }
         seen.1 = seen.1.or(before);
-        // Who led in vain before it was committed may still have another of a term between.
+        // A node that led in vain before the commit may still have another entry, of a term between.
         if let Some((agreed, since)) = self.committed.get(&index) {
             ensure!(
                 held.term <= *since,
@@ -150,8 +150,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// A node applies an entry: all apply the same, and it comes to the same.
-    /// `term` is the one it is in.
+    /// Checks an applied entry: all nodes apply the same entry with the same outcomes. `term` is
+    /// the node's term.
     pub(crate) fn applied(
         &mut self,
         entry: &Committed,
@@ -194,7 +194,7 @@ impl Oracle {
         self.committed.last_key_value().map_or(0, |(&i, _)| i)
     }
 
-    /// What was acknowledged with this entry is on the durable disks of a majority.
+    /// Checks that an acknowledged entry is on the durable disks of a majority.
     pub(crate) fn acked<'a>(
         &self,
         index: u64,
@@ -210,12 +210,12 @@ impl Oracle {
         Ok(())
     }
 
-    /// The highest number of the stream that was acknowledged.
+    /// The highest acknowledged number of the stream.
     pub(crate) fn floor(&self, stream: u32) -> u64 {
         self.floors.get(&stream).copied().unwrap_or(0)
     }
 
-    /// A client is told that its message is stored.
+    /// Checks an ack that a client receives.
     pub(crate) fn told(&mut self, acked: Acked) -> Verdict {
         let model = self.model.streams.get(&acked.stream);
         ensure!(
@@ -237,7 +237,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// All streams come to the same after the same entry.
+    /// Checks that all nodes have the same streams after the same entry.
     pub(crate) fn state(&mut self, index: u64, streams: &Streams) -> Verdict {
         let digest = digest(streams);
         let first = *self.states.entry(index).or_insert(digest);
@@ -261,7 +261,7 @@ fn digest_outcomes(outcomes: &[Outcome]) -> u64 {
     hash.0
 }
 
-/// What the streams come to, but for where messages lie: that is each node's own.
+/// The checksum of the streams without the places of messages, which differ between nodes.
 fn digest(streams: &Streams) -> u64 {
     let mut hash = Fnv::default();
     for stream in streams.iter() {
@@ -287,7 +287,7 @@ fn digest(streams: &Streams) -> u64 {
             hash.write(&consumer.state().encode());
         }
     }
-    // Each with the number and the time of its message, which follow it.
+    // Each id with the number and the time of its message, which stand after it.
     let state = streams.snapshot().chunks().collect::<Vec<_>>().concat();
     for id in ids(&state) {
         let end = state.len().min(id.end + 16);
@@ -296,7 +296,7 @@ fn digest(streams: &Streams) -> u64 {
     hash.0
 }
 
-/// Where the ids of messages stand in a snapshot of streams. Only clients' ids look like that.
+/// The places of message ids in a snapshot of streams. Only the clients' ids have this form.
 pub(crate) fn ids(state: &[u8]) -> impl Iterator<Item = Range<usize>> {
     (4..state.len()).filter_map(|at| {
         let len = u32::from_le_bytes(*state[at - 4..].first_chunk()?);

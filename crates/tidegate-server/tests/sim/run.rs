@@ -1,4 +1,4 @@
-//! Runs many seeds on all cores, and remembers how far it came.
+//! Runs many seeds on all cores, and records the progress.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -15,7 +15,7 @@ use crate::world::{Failure, Plan, Trace, World};
 /// The seeds of one line in the file of those that are done.
 const STRETCH: u64 = 1000;
 
-/// Runs a seed; a panic is a failure like any other.
+/// Runs a seed; a panic counts as a failure.
 fn run(plan: Plan) -> Result<Coverage, Failure> {
     let outcome = catch_unwind(AssertUnwindSafe(|| World::run(plan)));
     outcome.unwrap_or_else(|panic| {
@@ -29,8 +29,8 @@ fn run(plan: Plan) -> Result<Coverage, Failure> {
     })
 }
 
-/// What the seeds saw, up to the first that fails, and that one. Of several that run at the same time the
-/// lowest counts.
+/// Runs the seeds up to the first failure. Returns their coverage, and that failure. Of several
+/// failures at the same time the lowest seed counts.
 fn run_all(
     seeds: RangeInclusive<u64>,
     bug: Option<Bug>,
@@ -71,12 +71,12 @@ fn run_all(
     found.into_inner().unwrap()
 }
 
-/// The first failure with a bug.
+/// Returns the first failure with a bug.
 pub(crate) fn first_failure(seeds: RangeInclusive<u64>, bug: Bug, blind: bool) -> Option<Failure> {
     run_all(seeds, Some(bug), blind).1
 }
 
-/// Runs these seeds, or those the environment asks for, and prints what they saw.
+/// Runs these seeds, or those in the environment, and prints their coverage.
 pub(crate) fn report(seeds: RangeInclusive<u64>) {
     if let Some(seed) = variable("SEED").and_then(|s| s.parse().ok()) {
         let bug = variable("BUG").and_then(|b| Bug::named(&b));

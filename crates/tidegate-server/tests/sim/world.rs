@@ -1,5 +1,5 @@
-//! A seed: nodes, network, disks, clients and time in one queue of events, and the faults that befall them.
-//! The same seed is the same run.
+//! A seed: nodes, network, disks, clients and time in one queue of events, and their faults. The
+//! same seed is the same run.
 
 mod clients;
 mod faults;
@@ -26,28 +26,28 @@ use crate::net::Net;
 use crate::node::{Disks, Up, wall};
 use crate::oracle::{Oracles, Verdict, ensure};
 
-/// Microseconds between two ticks of a node whose clock is right.
+/// Microseconds between two ticks of a node with an accurate clock.
 const TICK_US: u64 = 60_000;
 /// Groups of all nodes.
 const SHARDS: u32 = 2;
-/// A seed acknowledges at least so many messages.
+/// The least number of messages that a seed acknowledges.
 const ACKS: usize = 1000;
-/// So long a seed may take before it is called stuck, and so long all may take to come to the same once
-/// nothing is wrong any more.
+/// The longest that a seed may take before it counts as stuck, and the longest that the nodes may
+/// take to reach the same state after the last fault.
 const SEED_US: u64 = 300_000_000;
 const HEAL_US: u64 = 60_000_000;
 
-/// What a seed is about.
+/// The parameters of a seed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) bug: Option<Bug>,
     pub(crate) trace: Trace,
-    /// Only what clients and other nodes could see is judged, not what is on disks.
+    /// The oracles judge only effects that clients and other nodes can see, not the disks.
     pub(crate) blind: bool,
 }
 
-/// What of a seed is printed.
+/// The events of a seed that the run prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trace {
     Off,
@@ -56,7 +56,7 @@ pub(crate) enum Trace {
     Messages,
 }
 
-/// A seed in which something did not hold.
+/// A seed that broke an invariant.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) seed: u64,
@@ -82,7 +82,7 @@ enum Event {
     Tick(usize, u32),
     /// The log's sync ends.
     Sync(usize, u32),
-    /// The log wanted to be asked again.
+    /// The log asked for its next step.
     Step(usize, u32),
     Start(usize),
     Resume(usize),
@@ -90,9 +90,9 @@ enum Event {
     Reply(Reply),
     Client(usize),
     Fault,
-    /// The node's machine loses power, if it still lives this life.
+    /// The node's machine loses power, if the node has not ended since.
     PowerLoss(usize, u32),
-    /// A fault that lasts has lasted.
+    /// The end of a fault of the network.
     NetHeals(u64),
     /// The disks of this node have space again, unless they filled once more.
     Space(usize, u64),
@@ -124,10 +124,10 @@ impl Ord for Queued {
     }
 }
 
-/// A node, running or not, and what befalls it.
+/// A node, running or not, with its faults.
 pub(crate) struct Node {
     pub(crate) id: u64,
-    /// It is a member of these.
+    /// The groups that it is a member of.
     pub(crate) groups: Vec<GroupOf>,
     pub(crate) disks: Disks,
     pub(crate) up: Option<Up>,
@@ -137,7 +137,7 @@ pub(crate) struct Node {
     paused: bool,
     held: Vec<Event>,
     options: Options,
-    /// What a sync takes, and until when none ends.
+    /// The duration of a sync, and the time before which no sync ends.
     sync_us: (u64, u64),
     hangs_until: u64,
     syncing: bool,
@@ -145,7 +145,7 @@ pub(crate) struct Node {
     tick_us: u64,
     wall_us: i64,
     planted: Planted,
-    /// Its disk is gone, and it has no place yet.
+    /// The node lost its disk, and has no place yet.
     lost: bool,
     /// The number of the fault that filled its disks, and the bytes that its files can have on each of them.
     full: Option<(u64, (u64, u64))>,
@@ -161,14 +161,14 @@ pub(crate) struct World {
     pub(crate) nodes: Vec<Node>,
     net: Net,
     net_fault: u64,
-    /// Disks that filled.
+    /// The number of times that disks filled.
     filled: u64,
-    /// All there are; a node has those it is a member of.
+    /// All groups; a node has those that it is a member of.
     groups: Vec<GroupOf>,
-    /// Until then a node that starts has one group, as if there were no others.
+    /// Until this time a node starts with its first group only.
     one_until: u64,
     clients: Vec<Client>,
-    /// Where most messages go again.
+    /// Some streams drop most messages again.
     limited: bool,
     pub(crate) oracles: Oracles,
     acked: usize,
@@ -203,9 +203,9 @@ impl World {
         let groups = groups((1..=count as u64).collect(), SHARDS);
         let nodes = (0..count).map(|n| Node::new(n, &groups, &mut dice));
         let nodes = nodes.collect();
-        // Where most messages go again, segments do, and who is away for long is behind everybody's log.
+        // If most messages go again, segments do, and a node that is away for long falls behind all logs.
         let limited = dice.chance(300);
-        // What is planted is planted in all groups.
+        // A planted bug affects all groups, so the nodes have all of them from the start.
         let one_until = dice.pick(&[0, 0, 0, 3_000_000]);
         let one_until = plan.bug.map_or(one_until, |_| 0);
         let mut world = Self {
@@ -249,7 +249,7 @@ impl World {
         }
     }
 
-    /// Lives through faults until enough was acknowledged and enough has happened.
+    /// Runs through faults until the clients have enough acks and enough has happened.
     fn live(&mut self) -> Verdict {
         while self.acked < ACKS
             || self.oracles.of(ALL).terms_led() < 2
@@ -266,7 +266,7 @@ impl World {
         Ok(())
     }
 
-    /// Nothing is wrong any more: all that run come to the same, and what was acknowledged is there.
+    /// Ends all faults: all running nodes must reach the same state, with every acknowledged message.
     fn heal(&mut self) -> Verdict {
         (self.healing, self.one_until) = (true, 0);
         self.trace(|| "everything heals".to_owned());
@@ -465,7 +465,7 @@ impl World {
             }
         }
         if up.members.iter().all(|m| up.store.group(m.at).is_whole()) {
-            // As the server's own file: what it says is no longer needed.
+            // As the server's own file: the node no longer needs that term.
             node.options.rejoined = None;
         }
         let at = self.now + node.tick_us;
@@ -475,7 +475,7 @@ impl World {
         self.turn(n)
     }
 
-    /// A node that needs the state of another asks for some of it.
+    /// Lets a node that needs another's state ask for some of it.
     fn catch_up(&mut self, n: usize) -> Verdict {
         let Some(mut up) = self.nodes[n].up.take() else {
             return Ok(());
@@ -517,7 +517,7 @@ impl World {
         node.syncing = false;
         let up = node.up.as_mut().ok_or("it runs")?;
         match self.plan.bug {
-            // It was told before.
+            // The harness reported this sync before.
             Some(Bug::AckBeforeSync) => {
                 if !node.planted.after_sync() {
                     return Ok(());
@@ -534,7 +534,7 @@ impl World {
         self.turn(n)
     }
 
-    /// A turn of a node's loop, and what comes of it.
+    /// Runs a turn of a node's loop, and handles its results.
     fn turn(&mut self, n: usize) -> Verdict {
         let node = &mut self.nodes[n];
         let Some(up) = node.up.as_mut() else {
@@ -598,7 +598,7 @@ impl World {
             for at in arrivals {
                 self.push(at, Event::Deliver(to, group, message.clone()));
             }
-            // The worst moment is just after a promise.
+            // The worst moment for a crash is just after a promise.
             let votes = message.get_msg_type() == MessageType::MsgRequestVoteResponse;
             if votes && !message.reject && self.dice.chance(250) {
                 let (at, life) = (self.now + self.dice.below(20_000), self.nodes[n].life);
@@ -609,7 +609,7 @@ impl World {
         Ok(())
     }
 
-    /// Has events come when the node's log next wants something.
+    /// Schedules the next events of the node's log.
     fn schedule(&mut self, n: usize) {
         let node = &mut self.nodes[n];
         let Some(up) = node.up.as_ref() else { return };
@@ -683,7 +683,7 @@ impl Node {
         self.options.clone()
     }
 
-    /// Its groups that have other members.
+    /// The numbers of its groups with other members.
     pub(crate) fn several(&self) -> Vec<u32> {
         let several = self.groups.iter().filter(|g| g.members.len() > 1);
         several.map(|g| g.number).collect()
@@ -697,7 +697,7 @@ impl Node {
         self.disks.set_capacity(capacity);
     }
 
-    /// The same node on other disks, not running.
+    /// Returns the same node on other disks, not running.
     pub(crate) fn on(&self, disks: Disks) -> Self {
         Self {
             disks,

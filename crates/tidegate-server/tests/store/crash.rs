@@ -95,7 +95,7 @@ fn what_was_applied_survives_crashes() {
                         .crash(dice.below(2) == 0, |_, _| dice.below(3) == 0),
                 },
             };
-            // Every applied entry is there, whatever later entries were lost.
+            // Every applied entry is there, even if the crash lost later ones.
             let after = Node::on(&disks.copy()).unwrap();
             assert!(after.toy.index >= toy.index, "life {life}");
             assert!(after.toy.seq >= toy.seq, "life {life}");

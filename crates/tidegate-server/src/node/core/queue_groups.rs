@@ -94,7 +94,7 @@ impl Fanout<'_, '_> {
         here.next().is_some_and(|sub| came.serves(sub.interest))
     }
 
-    /// Returns whether the queue group is the ended one that peers knew by this id.
+    /// Returns whether this queue group has ended and peers knew it by this id.
     fn has_ended(&self, id: u64, group: &Members<'_>) -> bool {
         let ended = self.peers.as_ref().and_then(|p| p.wanted.ended(id));
         let some = group.single.first().or_else(|| group.many.first());

@@ -88,8 +88,8 @@ pub struct Peers {
     /// The term that this node can vouch for to a node that lost its disk.
     vouched_term: Option<u64>,
     conns: Slab<Conn>,
-    /// By slot and kind: the connection that carries frames to each peer, and the one that carries
-    /// frames from it.
+    /// By slot and kind: the connection that carries frames to each peer, and the connection
+    /// for frames from it.
     told: Vec<[Option<usize>; 2]>,
     heard: Vec<[Option<usize>; 2]>,
     /// Connections to read in this turn.

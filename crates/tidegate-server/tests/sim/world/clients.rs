@@ -1,4 +1,4 @@
-//! Clients: whose streams they publish into, what they ask for and what they are told.
+//! Clients: the choice of their streams, their requests, and the replies.
 
 use tidegate_server::cluster::groups::ALL;
 
@@ -8,14 +8,14 @@ use crate::node::Answer;
 use crate::oracle::Verdict;
 
 impl World {
-    /// Half of the clients publish into streams of the first group, others into some group's; one group may
-    /// be at rest.
+    /// Half of the clients publish into streams of the first group, the others into those of any
+    /// group; one group may be at rest.
     pub(super) fn add_clients(&mut self) {
         let rests = self.dice.pick(&[None, Some(ALL), Some(ALL + 1)]);
         for _ in 0..self.dice.range(5, 10) {
             let any = self.dice.below(self.groups.len() as u64) as usize;
             let group = self.groups[self.dice.pick(&[0, 0, 1, any])].number;
-            // Those of the others are as many as there would have been.
+            // Clients of the resting group go to another, so that the number of clients stays.
             let group = match rests.filter(|rests| *rests == group) {
                 Some(ALL) => ALL + 1,
                 Some(_) => ALL,
@@ -66,7 +66,7 @@ impl World {
     }
 
     pub(super) fn client(&mut self, c: usize) {
-        // By the streams' order of creation; where there are none yet, nothing was acknowledged.
+        // Streams count in the order of their creation; without a stream there are no acks.
         let client = &self.clients[c];
         let floor = self.oracles.of(client.group).floor(client.stream());
         let (requests, again) = self.clients[c].act(self.now, floor);

@@ -1,4 +1,4 @@
-//! What goes wrong in a seed, and when: chance decides.
+//! The faults of a seed, and their times: chance decides.
 
 use super::{Event, World};
 use crate::audit::damaged;
@@ -8,7 +8,7 @@ use crate::node::{Disks, Up};
 use crate::oracle::Verdict;
 
 impl World {
-    /// The node's process ends, or with `power` its machine: then of what was not durable chance keeps some.
+    /// Ends the node's process, or with `power` its machine: then chance keeps some of the unsynced bytes.
     pub(super) fn crash(&mut self, n: usize, power: bool) {
         let node = &mut self.nodes[n];
         if let Some(up) = node.up.take() {
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// Something goes wrong.
+    /// Begins a fault.
     pub(super) fn fault(&mut self) -> Verdict {
         if self.healing {
             return Ok(());
@@ -74,7 +74,8 @@ impl World {
         let short = self.now + self.dice.range(1_000, 300_000);
         let long = self.now + self.dice.range(100_000, 4_000_000);
         let until = if self.dice.chance(500) { short } else { long };
-        // Planted bugs are found within as many seeds as before, so their worlds have no full disks.
+        // The tests must find planted bugs within the same number of seeds as before, so these
+        // worlds have no full disks.
         let kinds = if self.plan.bug.is_some() { 16 } else { 18 };
         match self.dice.below(kinds) {
             0..=3 => self.crash_node(at, until)?,

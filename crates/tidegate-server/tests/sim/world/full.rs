@@ -11,7 +11,7 @@ const FILLS_US: (u64, u64) = (1_000_000, 6_000_000);
 const LEADS_US: u64 = 60_000_000;
 
 impl World {
-    /// Something else takes all that is left of a node's disk.
+    /// Fills a node's disk with other data.
     pub(super) fn fill_disk(&mut self, n: usize) {
         if self.nodes[n].up.is_none() {
             // The node may have lost its disk, and an empty one needs space to start.
@@ -87,7 +87,7 @@ impl World {
             .iter()
             .any(|n| n.lost || n.options.rejoined.is_some())
         {
-            // Such a node votes only after it has fetched what it had.
+            // Such a node votes only after it has fetched all its entries.
             self.calm = false;
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! What nodes do, held against what their disks hold and what others did.
+//! Compares the nodes' actions with the contents of their disks and with the actions of others.
 
 use raft::eraftpb::MessageType;
 use tidegate_server::replica::Message;
@@ -9,7 +9,7 @@ use crate::node::Up;
 use crate::oracle::{Oracle, Verdict, ensure};
 
 impl World {
-    /// At the end every node has what was acknowledged.
+    /// Checks that at the end every node has every acknowledged message.
     pub(super) fn check_end(&mut self) -> Verdict {
         for node in &mut self.nodes {
             let Some(up) = node.up.as_mut() else { continue };
@@ -21,7 +21,7 @@ impl World {
         Ok(())
     }
 
-    /// What became durable on a node's disk is judged.
+    /// Judges the records that became durable on a node's disk.
     pub(super) fn look_at_disk(&mut self, n: usize) -> Verdict {
         let node = &mut self.nodes[n];
         let Some(up) = node.up.as_ref() else {
@@ -39,7 +39,7 @@ impl World {
         read.map_err(|what| format!("the disk of node {}: {what}", node.id))
     }
 
-    /// Who leads is judged.
+    /// Judges the leaders.
     pub(super) fn judge(&mut self, n: usize) -> Verdict {
         let groups = self.nodes[n].up.as_ref().map_or(0, |up| up.members.len());
         (0..groups).try_for_each(|at| self.judge_in(n, at))
@@ -55,7 +55,7 @@ impl World {
         let oracle = self.oracles.of_mut(number);
         if leads && !member.led {
             member.begin_term();
-            // What left its memory is on its disk.
+            // Entries that left the leader's memory are on its disk.
             let ledger = node.ledgers.of(number);
             oracle.new_leader(id, term, |index, of| {
                 let known = group.term_of(index);
@@ -69,7 +69,7 @@ impl World {
         Ok(())
     }
 
-    /// What a message promises is on the disk of who sends it.
+    /// Checks that the promises in a message are on the sender's disk.
     pub(super) fn promises(&self, n: usize, group: u32, message: &Message) -> Verdict {
         let (id, ledger) = (self.nodes[n].id, self.nodes[n].ledgers.of(group));
         let (kind, term) = (message.get_msg_type(), message.term);
@@ -94,7 +94,8 @@ impl World {
                 "a promise before it is durable: node {id} votes for {} in term {term}, its disk has {durable:?}",
                 message.to
             ),
-            // Of an earlier term it may be late, and the entries written over by now.
+            // A message of an earlier term may be late, and other entries may have replaced its
+            // entries by now.
             MessageType::MsgAppendResponse if !message.reject && term == durable.term => {
                 ensure!(
                     ledger.last() >= message.index,
@@ -109,7 +110,7 @@ impl World {
         Ok(())
     }
 
-    /// What a follower says it has is what the leader has.
+    /// Checks that the entries that a follower reports are those of the leader.
     fn matches(&self, id: u64, group: u32, ledger: &Ledger, message: &Message) -> Verdict {
         let leader = self.nodes.iter().find(|n| n.id == message.to);
         let group = leader
@@ -127,7 +128,7 @@ impl World {
     }
 }
 
-/// A node has everything of a group that was acknowledged.
+/// Checks that a node has every acknowledged message of a group.
 fn has_all(id: u64, up: &mut Up, at: usize, oracle: &mut Oracle) -> Verdict {
     let last = oracle.last_committed();
     if last == 0 {

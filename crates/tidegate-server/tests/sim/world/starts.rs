@@ -1,4 +1,4 @@
-//! How nodes start: with the disk they had, or, if that was lost, with the place the others give them.
+//! Starts of nodes: with their disks, or, after the loss of a disk, with the place that the others give them.
 
 use super::{Event, World};
 use tidegate_server::cluster::groups::GroupOf;
@@ -9,14 +9,14 @@ use crate::ledger::Ledgers;
 use crate::node::{Disks, Up};
 use crate::oracle::Verdict;
 
-/// A node that lost its disk asks the others again after so long.
+/// The interval at which a node that lost its disk asks the others.
 const ASKS_EVERY_US: u64 = 50_000;
 
 /// Room for two catalogs of the log and the reserve that the log makes again.
 const LITTLE_BYTES: u64 = 80 << 10;
 
 impl World {
-    /// The disk of a node that is down is lost, if all others have everything.
+    /// Loses the disk of a stopped node, if all others have all entries.
     pub(super) fn lose_disk(&mut self, n: usize) -> bool {
         let whole = |node: &super::Node| !node.lost && node.options.rejoined.is_none();
         if !self.nodes.iter().all(whole) {
@@ -27,7 +27,7 @@ impl World {
         let node = &mut self.nodes[n];
         (node.disks, node.lost, node.full) = (Disks::default(), true, None);
         node.ledgers = Ledgers::after(node.ledgers.clone(), &node.groups);
-        // What only this node had is gone, and nothing else.
+        // Only the groups of this node alone lose their contents.
         let alone = node.groups.iter().filter(|g| g.members.len() == 1);
         let alone: Vec<u32> = alone.map(|g| g.number).collect();
         for group in alone {
@@ -42,14 +42,14 @@ impl World {
         true
     }
 
-    /// A node that lost its disk is given its place, if all others can be asked and vouch for their terms.
+    /// Gives a node that lost its disk its place, if it can reach all others and they vouch for their terms.
     fn take_place(&mut self, n: usize) -> bool {
         let mut latest = 0;
         for m in (0..self.nodes.len()).filter(|m| *m != n) {
             let other = &self.nodes[m];
             let heard = !other.paused && !self.net.is_cut(n, m) && !self.net.is_cut(m, n);
             let up = other.up.as_ref().filter(|_| heard);
-            // A term that none of the groups has seen.
+            // The new term is higher than any term of the groups.
             for group in self.nodes[n].several() {
                 let of = up.and_then(|up| up.member(group).map(|m| up.store.group(m.at)));
                 if other.groups.iter().all(|g| g.number != group) {
@@ -117,8 +117,8 @@ impl World {
                 self.trace(|| format!("node {} starts", n + 1));
                 self.turn(n)
             }
-            // Something else has taken the log's own reserve after it was used: an operator makes a little
-            // room.
+            // Other data took the space of the log's own reserve after the log used that: an
+            // operator makes a little room.
             Err(error) if node.full.is_some() && error.to_string().contains("no storage space") => {
                 self.seen.hit("starts that needed a little space");
                 if let Some((_, (_, log))) = &mut node.full {
@@ -141,7 +141,7 @@ impl World {
         groups
     }
 
-    /// Returns whether a node runs with fewer groups than there are.
+    /// Returns whether a node runs with only some of its groups.
     pub(super) fn is_small(&self, n: usize) -> bool {
         let node = &self.nodes[n];
         let small = |up: &Up| up.members.len() < node.groups.len();
