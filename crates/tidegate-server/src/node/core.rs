@@ -62,7 +62,7 @@ use crate::nats::sublist::{SubKey, Sublist};
 pub const STALL_BYTES: usize = 8 * 1024 * 1024;
 /// The connection key of messages that the node itself publishes.
 pub(in crate::node) const NOBODY: usize = usize::MAX;
-/// How long a publisher pauses at most for a receiver that is behind.
+/// The longest pause of a publisher for a receiver that is behind.
 const STALL: Duration = Duration::from_millis(10);
 
 /// A password for the driver to check on another thread: the check is slow on purpose.
@@ -448,7 +448,7 @@ impl Node {
                 };
                 let displaced = self.passwords.push(session.address.ip(), verify);
                 if let Some(displaced) = displaced {
-                    // Its check would come too late.
+                    // The displaced check would come too late.
                     self.close(now, displaced.key, CloseReason::AuthenticationTimeout);
                 }
             }

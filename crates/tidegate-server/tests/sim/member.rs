@@ -198,8 +198,8 @@ impl Member {
         self.waiting.clear();
     }
 
-    /// Sends the clients that wait at a node that does not lead to other nodes. Proposed requests
-    /// may still be committed; their clients get no answer.
+    /// Refuses the pending requests at a node that does not lead: their clients ask another node.
+    /// Proposed requests may still be committed; their clients get no answer.
     fn refuse(&mut self, answers: &mut Vec<Answer>) {
         let pending = self.pending.drain(..);
         answers.extend(pending.map(|r| (r.elsewhere(), None)));

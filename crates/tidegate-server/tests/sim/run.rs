@@ -29,8 +29,8 @@ fn run(plan: Plan) -> Result<Coverage, Failure> {
     })
 }
 
-/// Runs the seeds up to the first failure. Returns their coverage, and that failure. Of several
-/// failures at the same time the lowest seed counts.
+/// Runs the seeds up to the first failure. Returns their coverage, and that failure. If several
+/// fail at the same time, the lowest seed counts.
 fn run_all(
     seeds: RangeInclusive<u64>,
     bug: Option<Bug>,

@@ -37,8 +37,8 @@ pub(super) const PEER_STALL: Duration = Duration::from_millis(1);
 /// publish through one channel, and the stream behind it may be as slow as a disk. Messages that
 /// overflow the channel are lost; messages that wait with clients are not.
 pub(super) const TAKING_STALL: Duration = Duration::from_secs(1);
-/// A peer that took nothing for so long delays no publisher. As long as the cluster counts a silent
-/// node as present.
+/// The time since its last taken bytes for which a peer counts as taking: the time for which the
+/// cluster counts a silent node as present.
 const TAKING: Duration = Duration::from_secs(2);
 /// How many times more may wait for a peer that keeps taking bytes than for another one: each
 /// publisher has one message on the way before it pauses.
@@ -98,7 +98,7 @@ struct Towards {
     waiters: Vec<usize>,
     /// The time at which it last took bytes.
     taken_at: Option<Time>,
-    /// Its subscriptions by the ids it gave them.
+    /// The peer's subscriptions, by the ids that it gave them.
     heard: HashMap<InterestId, SubKey, RandomState>,
     /// The end of the pause in reading from it.
     paused: Option<Time>,

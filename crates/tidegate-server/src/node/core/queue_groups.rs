@@ -4,8 +4,8 @@
 //! The publisher's node chooses among its own members and the nodes that have members, weighted by
 //! their numbers. The chosen node delivers to one of its own members. If these have all gone
 //! meanwhile, or none may have the message, that node passes the message on by its own, newer
-//! knowledge. If no member is left and the publisher asked for it, that node sends the status `no
-//! responders` in place of the publisher's node.
+//! knowledge. If no member is left and the publisher asked for it, that node sends
+//! the status `no responders` in place of the publisher's node.
 
 use tidegate::Time;
 

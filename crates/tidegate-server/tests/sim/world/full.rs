@@ -5,9 +5,9 @@ use super::{Event, World, wall};
 use crate::oracle::{Verdict, ensure};
 use tidegate_server::store::Space;
 
-/// How long clients publish while disks stay full.
+/// The shortest and the longest time for which clients publish while disks stay full, in microseconds.
 const FILLS_US: (u64, u64) = (1_000_000, 6_000_000);
-/// Within this time after the last restart the leader of each group commits an entry that makes space.
+/// The time after the last restart within which the leader of each group commits an entry that makes space.
 const LEADS_US: u64 = 60_000_000;
 
 impl World {

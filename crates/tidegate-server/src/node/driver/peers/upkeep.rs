@@ -60,7 +60,7 @@ impl Peers {
             }
         }
         self.pings += 1;
-        // Not before nodes that were started together have had the time to meet.
+        // Nodes that were started together need some time to meet: no line before that.
         if self.identity.is_some() && self.pings > 3 {
             self.say_what_is_missing(now);
         }
