@@ -93,7 +93,7 @@ pub(crate) struct Ledger {
     pub(crate) hard_state: HardState,
     /// The node's votes, by term.
     pub(crate) votes: BTreeMap<u64, u64>,
-    /// Index and term of the entry of the state taken over last.
+    /// Index and term of the last entry in the state taken over.
     installed: (u64, u64),
     /// The number of entries that other entries replaced.
     pub(crate) overwritten: u64,

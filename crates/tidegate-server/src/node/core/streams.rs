@@ -1,9 +1,10 @@
 //! The node's streams: which messages they take, which messages they publish, and when they are due.
 //!
-//! Owns only the connection of both. A node has the streams of several groups, each in a slot of its own. The first
-//! slot is the group of all nodes, which also keeps the directory of all streams; without a cluster it
-//! is the only one. [`Node::with_streams`] takes the streams out of the node while they publish. A
-//! message that they publish to a subject of a stream is kept until they are back, and goes in then.
+//! Owns only the connection of the node and its streams. A node has the streams of several groups,
+//! each in a slot of its own. The first slot is the group of all nodes, which also keeps the directory
+//! of all streams; without a cluster it is the only one. [`Node::with_streams`] takes the streams out
+//! of the node while they publish. The node keeps a message that they publish to a subject of a stream
+//! until they are back, and stores it then.
 
 use bytes::Bytes;
 use tidegate::Time;

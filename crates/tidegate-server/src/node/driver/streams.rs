@@ -238,7 +238,7 @@ impl Server {
         };
         let node = &mut self.node;
         // Both clocks at one moment, the wall clock first: a pause between the two makes the
-        // streams' time late, never early.
+        // streams' time lag behind, never run ahead.
         let wall_us = wall_clock_us();
         node.set_wall_clock(self.clock.now(), wall_us);
         if let (Some(replication), Some(peers)) = (&mut self.replication, &mut self.peers) {

@@ -36,7 +36,7 @@ pub(super) struct InGroup {
     /// follower's entries. The leader sends the missing entries after the answer to the heartbeat.
     told_at: Time,
     pub(super) taking_over: TakingOver,
-    /// At the end of the turn leadership goes to this node, or to the best one.
+    /// At the end of the turn leadership goes to the node with this id, or to the best one.
     hands_over: Option<Option<u64>>,
     /// The time at which a leader without room looks again for another.
     relieve_at: Time,
