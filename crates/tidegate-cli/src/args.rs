@@ -1,4 +1,4 @@
-//! The command line: what can be asked for, with its defaults and limits. Decides nothing itself.
+//! The command line: the commands with their arguments, defaults and limits. This module takes no decisions.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ pub(crate) enum Command {
     Consume(consume::ConsumeArgs),
 }
 
-/// What `tidegate receive` takes.
+/// The arguments of `tidegate receive`.
 #[derive(Args, Debug)]
 pub(crate) struct ReceiveArgs {
     /// Where to listen: an address with a port, 0 for any free one. Beyond this machine only with --tls-cert
@@ -76,7 +76,7 @@ pub(crate) struct ReceiveArgs {
     pub(crate) token_file: Option<PathBuf>,
 }
 
-/// What `tidegate send` takes.
+/// The arguments of `tidegate send`.
 #[derive(Args, Debug)]
 pub(crate) struct SendArgs {
     /// Where `tidegate receive` listens: a name or an address, with a port.
@@ -112,7 +112,7 @@ pub(crate) struct SendArgs {
     pub(crate) token_file: Option<PathBuf>,
 }
 
-/// What a record is: to be said alike at both ends.
+/// The form of a record, which both ends must set alike.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct RecordArgs {
     /// What a record is.
@@ -124,7 +124,7 @@ pub(crate) struct RecordArgs {
     pub(crate) max_record: u32,
 }
 
-/// Bytes with an optional unit.
+/// Parses a number of bytes with an optional unit.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let unit = match text[digits.len()..].trim_start() {
@@ -148,7 +148,7 @@ fn record_bytes(text: &str) -> Result<u32, String> {
     bytes.ok_or_else(|| "give at most 512MiB".into())
 }
 
-/// A time with its unit.
+/// Parses a duration with its unit.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let ms = match &text[digits.len()..] {
@@ -164,7 +164,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     duration.ok_or_else(|| "give a whole number with ms, s, m, h or d".into())
 }
 
-/// What `tidegate count` takes.
+/// The arguments of `tidegate count`.
 #[derive(Args, Debug)]
 pub(crate) struct CountArgs {
     /// Files to count; `-` is standard input.

@@ -1,4 +1,4 @@
-//! A file or standard input, read so that Ctrl-C ends it.
+//! A file or standard input; Ctrl-C ends a read of it.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,14 +9,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::interrupt;
 
-/// A file or standard input. Where a read may wait for long it waits for input in a way that Ctrl-C ends.
+/// A file or standard input. A read that may block polls for input first, so that Ctrl-C ends the wait.
 pub(crate) struct Source {
     file: File,
     waits: bool,
 }
 
 impl Source {
-    /// `-` is standard input.
+    /// Opens `path`; `-` is standard input.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = match path.as_os_str() == "-" {
             true => File::from(io::stdin().as_fd().try_clone_to_owned()?),
@@ -26,7 +26,7 @@ impl Source {
         Ok(Self { file, waits })
     }
 
-    /// How many bytes it has; unknown where they are still to come.
+    /// Returns the length in bytes; `None` for a stream, which has no known length.
     pub(crate) fn bytes(&self) -> Option<u64> {
         let metadata = self.file.metadata().ok();
         metadata

@@ -1,19 +1,18 @@
-//! Ctrl-C: asked for once, everything stops where it stands and says what it has; asked for twice, it is
-//! over.
+//! Ctrl-C: the first one asks the command to stop and to print its results, the second one ends the process.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a shell expects of a program ended by Ctrl-C.
+/// The exit code that a shell expects of a program ended by Ctrl-C.
 pub const EXIT_CODE: u8 = 130;
 
 static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// From now on the first Ctrl-C only sets the flag.
+/// Makes the first Ctrl-C set a flag instead of ending the process.
 pub fn listen() -> std::io::Result<()> {
     let flag = Arc::clone(ASKED.get_or_init(Arc::default));
-    // In this order: the second Ctrl-C finds the flag set.
+    // The order matters: the second Ctrl-C must find the flag set.
     signal_hook::flag::register_conditional_shutdown(
         signal_hook::consts::SIGINT,
         i32::from(EXIT_CODE),

@@ -20,7 +20,7 @@ use clap::Parser as _;
 
 use args::{Cli, Command};
 
-/// A request that cannot be met as it stands: exit code 2, as for any other wrong argument.
+/// A request that the program cannot carry out as it stands: exit code 2, as for any other wrong argument.
 #[derive(Debug)]
 pub struct Usage(String);
 
@@ -61,15 +61,15 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// Runs a command of `program` with Ctrl-C as a flag, and turns its outcome into an exit code: an error is
-/// one line on standard error, a closed output is none.
+/// Runs a command of `program` with Ctrl-C as a flag, and turns its outcome into an exit code. Prints an
+/// error as one line on standard error; a closed standard output is no error.
 pub fn exit_code(program: &str, command: impl FnOnce() -> anyhow::Result<ExitCode>) -> ExitCode {
     let outcome = interrupt::listen()
         .map_err(Into::into)
         .and_then(|()| command());
     match outcome {
         Ok(code) => code,
-        // The reader of our output has enough.
+        // The reader of standard output has closed it.
         Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("{program}: {}", line(&e));
@@ -78,7 +78,7 @@ pub fn exit_code(program: &str, command: impl FnOnce() -> anyhow::Result<ExitCod
     }
 }
 
-/// Prints help, the version, or the mistake in the arguments. Help that cannot be written is a failure.
+/// Prints the help, the version or the mistake in the arguments. Fails if it cannot write the help.
 fn explained(said: &clap::Error) -> ExitCode {
     use std::io::Write as _;
     let written = said.print().and_then(|()| std::io::stdout().flush());
@@ -91,7 +91,8 @@ fn explained(said: &clap::Error) -> ExitCode {
     }
 }
 
-/// An error and its causes in one line. Many say their cause themselves: those are not said twice.
+/// Formats an error and its causes in one line. Many errors contain the text of their cause; such a cause
+/// appears once.
 fn line(error: &anyhow::Error) -> String {
     let mut said = String::new();
     for cause in error.chain().map(ToString::to_string) {

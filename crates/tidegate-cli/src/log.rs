@@ -1,8 +1,7 @@
-//! `tidegate log`: what a stopped server keeps on disk, looked at, checked and repaired. Changes nothing but
-//! in `repair`.
+//! `tidegate log`: inspects, verifies and repairs the files of a stopped server. Only `repair` changes them.
 //!
-//! Exit codes: 0 if all is well (for `repair`: if nothing had to be given up), 1 if something is damaged,
-//! missing or cannot be done, 2 if there is no such directory.
+//! Exit codes: 0 if the files are whole (for `repair`: if it gave nothing up), 1 if something is damaged,
+//! missing or impossible, 2 if there is no such directory.
 
 mod report;
 
@@ -19,7 +18,7 @@ use tidegate_server::store::{REPAIRED_FILE, checkpoint, missing};
 use crate::Usage;
 use report::{Checkpoint, Looked, Mended};
 
-/// What `tidegate log` can do.
+/// The subcommands of `tidegate log`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LogCommand {
     /// Say what is there, by the log's own indices: quick, and blind to damage inside full segments.
@@ -30,7 +29,7 @@ pub(crate) enum LogCommand {
     Repair(RepairArgs),
 }
 
-/// What all of them take.
+/// The arguments of every subcommand.
 #[derive(Args, Debug)]
 pub(crate) struct LogArgs {
     /// The server's data directory, as `tidegate serve --data` has it.
@@ -41,7 +40,7 @@ pub(crate) struct LogArgs {
     json: bool,
 }
 
-/// What `repair` takes besides.
+/// The further arguments of `repair`.
 #[derive(Args, Debug)]
 pub(crate) struct RepairArgs {
     #[command(flatten)]
@@ -51,7 +50,7 @@ pub(crate) struct RepairArgs {
     quarantine: PathBuf,
 }
 
-/// Does what is asked for.
+/// Runs the subcommand.
 pub(crate) fn run(command: &LogCommand) -> anyhow::Result<ExitCode> {
     match command {
         LogCommand::Inspect(args) => look(args, true),
@@ -60,7 +59,7 @@ pub(crate) fn run(command: &LogCommand) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The directory with the checkpoints, and the log's in it.
+/// Returns the directory with the checkpoints, and the log's directory in it.
 fn directories(data: &Path) -> Result<(PathBuf, PathBuf), Usage> {
     let state = data.join("tidegate");
     let log = state.join("log");
@@ -99,7 +98,7 @@ fn print(json: &serde_json::Value) -> anyhow::Result<()> {
     Ok(writeln!(std::io::stdout().lock(), "{json:#}")?)
 }
 
-/// The checkpoints in the directory, oldest first.
+/// Returns the checkpoints in the directory, oldest first.
 fn checkpoints(state: &Path) -> anyhow::Result<Vec<Checkpoint>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(state).with_context(|| state.display().to_string())? {
@@ -130,7 +129,7 @@ fn repair(args: &RepairArgs) -> anyhow::Result<ExitCode> {
     }
     let mended = {
         let disk = Disk::existing(&log).with_context(name)?;
-        // Said before anything is given up: a start that misses something must find that it was.
+        // The note comes before the repair: a start that misses records must find why they are missing.
         if tidegate_log::verify(&disk)
             .with_context(name)?
             .damage
@@ -162,7 +161,7 @@ fn repair(args: &RepairArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Adds a line to the file that says what repairs gave up.
+/// Appends a line to the file that lists what repairs gave up.
 fn note(state: &Path, line: &str) -> anyhow::Result<()> {
     let path = state.join(REPAIRED_FILE);
     let mut options = fs::OpenOptions::new();

@@ -1,4 +1,4 @@
-//! The program `tidegate`: its commands are the library beside it.
+//! The program `tidegate`; the library beside it implements its commands.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,4 @@
-//! The one form of every result of the simulator and the benches: rows in one JSON document, or tables of
-//! them.
+//! The one form of all results of the simulator and the benches: rows in one JSON document, or as tables.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,21 +10,21 @@ use serde_json::Value;
 /// The name of our own system in every row.
 pub const OURS: &str = "tidegate";
 
-/// What a bench found. Every later bench and `tidegate sim` print this.
+/// The results of a bench or of `tidegate sim`.
 #[derive(Debug, Serialize)]
 pub struct Document {
     /// The bench, or `sim`.
     pub bench: String,
     /// Processor and cores.
     pub machine: String,
-    /// The commit of the working tree it ran in, if it is one.
+    /// The commit of the working tree that the bench ran in, if it ran in one.
     pub commit: Option<String>,
-    /// One for each system of each case.
+    /// One row for each system of each case.
     pub rows: Vec<Row>,
 }
 
 impl Document {
-    /// An empty one, for this machine and commit.
+    /// Returns an empty document for this machine and commit.
     pub fn new(bench: &str) -> Self {
         Self {
             bench: bench.into(),
@@ -35,13 +34,13 @@ impl Document {
         }
     }
 
-    /// As one line of JSON.
+    /// Returns the document as one line of JSON.
     pub fn json(&self) -> anyhow::Result<String> {
         Ok(serde_json::to_string(self)?)
     }
 }
 
-/// One system in one case: medians over the rounds. What was not measured is null.
+/// One system in one case: medians over the rounds. A value that the bench does not measure is null.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// `tidegate`, or the rival.
@@ -50,7 +49,7 @@ pub struct Row {
     pub version: Option<String>,
     /// The cell it belongs to: rows of one case are comparable.
     pub case: String,
-    /// Who decides the batches, or how they are made.
+    /// The controller that decides the batches, or the way they are made.
     pub controller: Option<String>,
     /// Operations a second.
     pub ops_per_s: Option<f64>,
@@ -76,15 +75,16 @@ pub struct Row {
     pub cpu_s: Option<f64>,
     /// Allocations during one measurement.
     pub allocs: Option<f64>,
-    /// Resident memory after it, MiB.
+    /// Resident memory after the measurement, MiB.
     pub rss_mb: Option<f64>,
-    /// What only some benches have: `ratio` (to others of the case), `note`, percentiles of batches, ...
+    /// Values that only some benches have: `ratio` (to other systems of the case), `note`, percentiles of
+    /// batches, ...
     #[serde(flatten)]
     pub extra: BTreeMap<String, Value>,
 }
 
 impl Row {
-    /// Who this is within its case.
+    /// Names the system within its case.
     pub fn label(&self) -> String {
         match &self.controller {
             Some(controller) => format!("{} {controller}", self.system),
@@ -92,18 +92,18 @@ impl Row {
         }
     }
 
-    /// Why there are no numbers.
+    /// Returns the reason for missing numbers.
     pub fn note(&self) -> Option<&str> {
         self.extra.get("note").and_then(Value::as_str)
     }
 
-    /// A further number.
+    /// Returns a further number.
     pub fn extra(&self, key: &str) -> Option<f64> {
         self.extra.get(key).and_then(Value::as_f64)
     }
 }
 
-/// A table in which columns without a value in any row are left out. The first column is set to the left.
+/// A table that leaves out columns without a value in any row. It aligns the first column to the left.
 #[derive(Debug, Default)]
 pub struct Table {
     heads: Vec<String>,
@@ -111,7 +111,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with these columns.
+    /// Creates a table with these columns.
     pub fn new(heads: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
             heads: heads.into_iter().map(Into::into).collect(),
@@ -124,7 +124,7 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// The text, a line a row.
+    /// Returns the text, one line a row.
     pub fn print(&self) -> String {
         let width = |column: usize| {
             let cells = self
@@ -159,10 +159,10 @@ impl Table {
     }
 }
 
-/// A head, and a row's cell below it.
+/// The head of a column, and the function that returns a row's cell.
 pub type Column = (&'static str, fn(&Row) -> Option<String>);
 
-/// The rows of one case as a table, with a column of ratios for every row that has them.
+/// Formats the rows of one case as a table, with a column of ratios for every row that has them.
 pub fn case_table(rows: &[&Row]) -> String {
     let columns: [Column; 29] = [
         ("ops/s", |row| row.ops_per_s.map(count)),
@@ -205,7 +205,7 @@ pub fn case_table(rows: &[&Row]) -> String {
         }),
         ("rounds", |row| row.rounds.map(|n| n.to_string())),
     ];
-    // The share of throughput, and of latency where both have one.
+    // The ratio of throughput, and of latency if both rows have one.
     let kinds = [
         ("ratio", ""),
         ("mean_ratio", "mean: "),
@@ -244,7 +244,7 @@ pub fn case_table(rows: &[&Row]) -> String {
     table.print()
 }
 
-/// What a message cost each node of a cluster, the leader first where there is one.
+/// Formats the processor time of one message on each node of a cluster, the leader first if there is one.
 fn costs_by_node(row: &Row) -> Option<String> {
     let others = ["follower", "node"].iter().flat_map(|role| {
         let cost = move |n| row.extra(&format!("{role}_{n}_cpu_us"));
@@ -255,7 +255,7 @@ fn costs_by_node(row: &Row) -> Option<String> {
     (!costs.is_empty()).then(|| costs.join(" / "))
 }
 
-/// A number with three or four significant digits.
+/// Formats a number with three or four significant digits.
 pub fn number(value: f64) -> String {
     match value.abs() {
         v if v >= 1000.0 => format!("{value:.0}"),
@@ -266,7 +266,7 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// A count, in thousands or millions where it is long.
+/// Formats a count, a long one in thousands or millions.
 pub fn count(value: f64) -> String {
     match value.abs() {
         v if v >= 1e9 => format!("{:.2}G", value / 1e9),
@@ -276,7 +276,7 @@ pub fn count(value: f64) -> String {
     }
 }
 
-/// Processor model and cores.
+/// Returns the processor model and the number of cores.
 fn machine() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info
@@ -287,7 +287,7 @@ fn machine() -> String {
     format!("{model}, {cores} cores")
 }
 
-/// The commit checked out around the current directory.
+/// Returns the commit checked out around the current directory.
 fn commit() -> Option<String> {
     let git = Command::new("git")
         .args(["rev-parse", "--short", "HEAD"])

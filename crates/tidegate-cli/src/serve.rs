@@ -1,7 +1,7 @@
-//! `tidegate serve`: a server from flags and a configuration file, until a signal ends it.
+//! `tidegate serve`: runs a server from flags and a configuration file until a signal ends it.
 //!
-//! Owns the order in which settings override each other (defaults, file, environment and flags), where the
-//! log goes, and what each signal means. The server itself is `tidegate-server`.
+//! This module owns the precedence of settings (defaults, file, environment and flags), the destination of
+//! the log, and the meaning of each signal. `tidegate-server` is the server itself.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -218,7 +218,7 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
-    /// Defaults, then the file, then what was said here.
+    /// Returns the settings: flags override the file, and the file overrides the defaults.
     fn settings(&self) -> anyhow::Result<Settings> {
         let mut s = Settings {
             streams: Some(StreamSettings::new(DATA_DIRECTORY.into())),
@@ -238,7 +238,7 @@ impl ServeArgs {
         }
         if let Some(streams) = &mut s.streams {
             if let Some(bytes) = self.segment_bytes {
-                // Whole pages, and room for a few of the largest messages.
+                // Rounds down to whole pages, with room for a few of the largest messages.
                 streams.segment_bytes = (bytes & !4095).max(8 << 20);
             }
             streams.checkpoint_bytes = self.checkpoint_bytes.unwrap_or(streams.checkpoint_bytes);
@@ -292,7 +292,7 @@ impl ServeArgs {
         Ok(s)
     }
 
-    /// The part in a cluster. What is said here replaces what the file says of the same.
+    /// Sets the cluster settings. A flag replaces the same setting of the file.
     fn cluster(&self, s: &mut Settings) -> anyhow::Result<()> {
         let said = self.cluster.is_some()
             || self.cluster_name.is_some()
@@ -364,7 +364,7 @@ impl LabArgs {
     }
 }
 
-/// nats-server's -1 is any free port.
+/// Returns the port; nats-server's -1 means any free port.
 fn free_or(port: i32) -> anyhow::Result<u16> {
     match port {
         -1 => Ok(0),
@@ -377,8 +377,7 @@ fn free_or(port: i32) -> anyhow::Result<u16> {
     }
 }
 
-/// The arguments with Go's spelling of `serve`'s long flags, one dash (`-js`, `-sd DIR`), as they are spelled
-/// here.
+/// Rewrites Go's spelling of `serve`'s long flags with one dash (`-js`, `-sd DIR`) into the spelling here.
 pub(crate) fn with_two_dashes(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let command = ServeArgs::augment_args(clap::Command::new("serve"));
     let longs: Vec<&str> = command
@@ -411,7 +410,7 @@ pub(crate) fn with_two_dashes(args: impl Iterator<Item = OsString>) -> Vec<OsStr
 /// Serves until a signal ends it.
 ///
 /// # Errors
-/// The arguments or the configuration are refused, the server cannot listen, or its log failed.
+/// The arguments or the configuration are invalid, the server cannot listen, or its log failed.
 pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let settings = args.settings()?;
     settings.check_credentials().map_err(Usage::new)?;
@@ -443,7 +442,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         None => None,
     };
     if let Some(path) = &pid_file {
-        // The digits alone, as nats-server does: programs parse the file as it is.
+        // Writes the digits alone, as nats-server does: other programs parse the whole file.
         std::fs::write(path, std::process::id().to_string())
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
@@ -466,7 +465,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     server.run()?;
     drop(monitor);
     if let Some(path) = &pid_file {
-        // Somebody may have cleaned up before us.
+        // Another program may have removed the file already.
         let _ = std::fs::remove_file(path);
     }
     tracing::info!("Server Exiting");
@@ -477,8 +476,8 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// As many descriptors as this process may ask for: each segment of the log has one, and each connection.
-/// What is given without asking is a thousand on most systems.
+/// Raises the limit of open files to the most this process may request: each segment of the log and each
+/// connection has a descriptor. The default on most systems is a thousand.
 fn allow_files() {
     let limit = getrlimit(Resource::Nofile);
     let all = Rlimit {
@@ -490,10 +489,10 @@ fn allow_files() {
     }
 }
 
-/// From now on this process is told to end when its parent has.
+/// Makes the kernel send SIGTERM to this process when its parent ends.
 fn end_with(parent: i32) -> anyhow::Result<()> {
     set_parent_process_death_signal(Some(Signal::TERM))?;
-    // It may have ended before that.
+    // The parent may have ended before that call.
     if getppid().map(Pid::as_raw_nonzero).map(NonZeroI32::get) != Some(parent) {
         bail!("the process {parent}, which this was to end with, has ended");
     }

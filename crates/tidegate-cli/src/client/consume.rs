@@ -1,7 +1,8 @@
-//! `tidegate consume`: the messages of a stream, as they were published, on standard output.
+//! `tidegate consume`: writes the messages of a stream to standard output, as their publishers sent them.
 //!
-//! Pulls batch after batch through a consumer: one of its own, deleted at the end, or a durable one, which is
-//! acknowledged to once the messages are written. Bounded by one batch, in messages and in bytes.
+//! The command pulls batch after batch through a consumer. Either it makes a consumer and deletes it at the
+//! end, or it uses a durable one and acknowledges each batch once its messages are written. One batch, in
+//! messages and in bytes, bounds the memory.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -16,20 +17,19 @@ use super::publish::OPEN_LINE;
 use super::{CLOSED, Client, Message, PATIENCE, ServerArgs, names};
 use crate::interrupt;
 
-/// Messages of one pull ...
+/// The most messages of one pull.
 const BATCH: u64 = 5000;
-/// ... and their bytes, or one message.
+/// The most bytes of one pull; a larger message comes alone.
 const BATCH_BYTES: usize = 8 << 20;
-/// How long a pull waits for messages that are not there yet, and how often the server says meanwhile that it
-/// lives.
+/// How long a pull waits for new messages, and how often the server sends a heartbeat meanwhile.
 const EXPIRES: Duration = Duration::from_secs(30);
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// A server that says nothing for so long is gone.
+/// A server that sends nothing for this long counts as gone.
 const SILENCE: Duration = Duration::from_secs(15);
-/// How long a consumer of our own outlives a slow reader of standard output.
+/// How long the server keeps the command's own consumer while a slow reader blocks standard output.
 const INACTIVE: Duration = Duration::from_secs(300);
 
-/// What `tidegate consume` takes.
+/// The arguments of `tidegate consume`.
 #[derive(Args, Debug)]
 pub(crate) struct ConsumeArgs {
     #[command(flatten)]
@@ -91,7 +91,8 @@ pub(crate) fn run(args: &ConsumeArgs) -> anyhow::Result<ExitCode> {
         run.all(&mut out)
     };
     if args.durable.is_none() {
-        // It would go by itself after a while; an earlier error says more than one of this.
+        // The server deletes the consumer by itself once it is inactive; an earlier error matters more than
+        // an error of this request.
         let gone = jetstream::ask(
             &mut client,
             &format!("CONSUMER.DELETE.{}.{}", args.stream, consumer.name),
@@ -109,7 +110,7 @@ pub(crate) fn run(args: &ConsumeArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The durable consumer there is, or a new one.
+/// Returns the durable consumer, or creates a consumer.
 fn consumer(client: &mut Client, args: &ConsumeArgs) -> anyhow::Result<ConsumerInfo> {
     let stream = &args.stream;
     if let Some(name) = &args.durable
@@ -167,11 +168,11 @@ fn consumer(client: &mut Client, args: &ConsumeArgs) -> anyhow::Result<ConsumerI
     )?)?)
 }
 
-/// What the consumer wants to hear.
+/// Which messages the consumer wants acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Acks {
     None,
-    /// Of the last one, which counts for all before.
+    /// The last message; its acknowledgement covers all messages before it.
     All,
     Each,
 }
@@ -191,10 +192,10 @@ struct Run<'a> {
     args: &'a ConsumeArgs,
     name: String,
     acks: Acks,
-    /// The stream's last message when we began.
+    /// The stream's last sequence when the command began.
     last_seq: u64,
     left: u64,
-    /// Of the message before: whether one is missing.
+    /// The consumer sequence of the previous message: a gap after it shows that a message is missing.
     consumer_seq: Option<u64>,
 }
 
@@ -223,7 +224,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// One batch: asked for, written, acknowledged.
+    /// Pulls one batch, writes it and acknowledges it.
     fn pull(&mut self, reply: &str, out: &mut impl Write) -> anyhow::Result<Pull> {
         let wanted = BATCH.min(self.left);
         let mut ask = json!({
@@ -252,7 +253,7 @@ impl Run<'_> {
             SILENCE
         };
         while got < wanted {
-            // Whatever is printed is seen before we wait for more.
+            // A reader of the output sees every printed message before the command waits for more.
             if !self.client.has_buffered() {
                 out.flush()?;
             }
@@ -327,7 +328,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The last of them is answered once it is recorded, and those before it came first.
+    /// Acknowledges every message of a batch. The server answers the last acknowledgement once it has
+    /// recorded it, and the earlier ones arrive before it.
     fn acknowledge(&mut self, acks: &[String]) -> anyhow::Result<()> {
         let Some((last, before)) = acks.split_last() else {
             return Ok(());
@@ -346,7 +348,7 @@ impl Run<'_> {
     }
 }
 
-/// What the reply subject of a delivered message says.
+/// The fields of a delivered message's reply subject.
 #[derive(Debug, PartialEq, Eq)]
 struct Delivery {
     stream_seq: u64,
@@ -355,7 +357,7 @@ struct Delivery {
 }
 
 impl Delivery {
-    /// Of 9 words, or of 11 and more with a domain and an account in front.
+    /// Parses a reply subject of 9 words, or of 11 and more with a domain and an account in front.
     fn parse(reply: &str) -> Option<Self> {
         let words: Vec<&str> = reply.strip_prefix("$JS.ACK.")?.split('.').collect();
         let rest = match words.len() {

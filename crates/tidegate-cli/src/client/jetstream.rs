@@ -1,7 +1,7 @@
 //! Questions to `$JS.API`: one request, one JSON answer, the server's refusals as errors.
 //!
-//! Answers stay JSON, so that `--json` shows what the server said; [`StreamInfo`] and [`ConsumerInfo`] are
-//! what the commands read of them.
+//! Answers stay JSON, so that `--json` prints the server's own answer; [`StreamInfo`] and [`ConsumerInfo`]
+//! hold the parts that the commands read.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::Client;
 
-/// What the server answered instead of a result.
+/// The error that the server answers instead of a result.
 #[derive(Debug, Deserialize, thiserror::Error)]
 #[error("{description} ({err_code})")]
 pub(super) struct ApiError {
@@ -21,10 +21,10 @@ pub(super) struct ApiError {
     description: String,
 }
 
-/// Asks `$JS.API.<what>`.
+/// Sends a request to `$JS.API.<what>` and returns its answer.
 ///
 /// # Errors
-/// An [`ApiError`], nobody there to answer, or an answer that is no JSON.
+/// An [`ApiError`], no server that answers the request, or an answer that is not JSON.
 pub(super) fn ask(client: &mut Client, what: &str, body: &Value) -> anyhow::Result<Value> {
     let text = if body.is_null() {
         Vec::new()
@@ -43,7 +43,7 @@ pub(super) fn ask(client: &mut Client, what: &str, body: &Value) -> anyhow::Resu
     }
 }
 
-/// The stream that takes this subject; `None` where there is none, or no JetStream at all.
+/// Returns the stream that takes this subject; `None` if no stream takes it or the server has no JetStream.
 pub(super) fn stream_of(client: &mut Client, subject: &str) -> anyhow::Result<Option<String>> {
     let body = serde_json::to_vec(&json!({ "subject": subject }))?;
     let answer = client.request("$JS.API.STREAM.NAMES", &body)?;
@@ -59,7 +59,7 @@ pub(super) fn stream_of(client: &mut Client, subject: &str) -> anyhow::Result<Op
     Ok(names.streams.unwrap_or_default().into_iter().next())
 }
 
-/// All streams, page by page.
+/// Returns all streams; the server answers page by page.
 pub(super) fn streams(client: &mut Client, subject: Option<&str>) -> anyhow::Result<Vec<Value>> {
     let mut all = Vec::new();
     loop {
@@ -84,7 +84,7 @@ pub(super) fn streams(client: &mut Client, subject: Option<&str>) -> anyhow::Res
     Ok(all)
 }
 
-/// A stream as its info tells it; what is not read here is only shown as JSON.
+/// A stream's info as the server answers it; the fields that are missing here appear only in the JSON output.
 #[derive(Debug, Deserialize)]
 pub(super) struct StreamInfo {
     pub(super) config: StreamConfig,
@@ -150,7 +150,7 @@ pub(super) struct StreamState {
     pub(super) num_deleted: u64,
 }
 
-/// A consumer, as far as `consume` needs it.
+/// The fields of a consumer that `consume` needs.
 #[derive(Debug, Deserialize)]
 pub(super) struct ConsumerInfo {
     pub(super) name: String,

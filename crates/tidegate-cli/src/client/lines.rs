@@ -1,17 +1,17 @@
-//! The lines of an input, one after the other: without their line feed, everything else kept.
+//! Reads the lines of an input one after the other. Drops each line feed and keeps all other bytes.
 
 use std::io::{BufRead, Read as _};
 
-/// A line read into a buffer of the caller's.
+/// The outcome of reading a line into the caller's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// It was closed by a line feed, which is not in the buffer.
+    /// A line feed closed the line; the buffer does not contain it.
     Closed,
-    /// The input ended without one.
+    /// The input ended without a line feed.
     Open,
-    /// It has more bytes than were allowed; the rest was not read.
+    /// The line has more bytes than the caller allows; the rest is unread.
     TooLong,
-    /// There is none.
+    /// The input has no more lines.
     End,
 }
 
@@ -22,7 +22,7 @@ pub(super) fn read(
     bytes_max: usize,
 ) -> std::io::Result<Line> {
     line.clear();
-    // A byte more than fits and its line feed: enough to know that it is too long, whatever follows.
+    // One byte more than the limit, and the line feed, are enough to recognise a line that is too long.
     let got = input.take(bytes_max as u64 + 2).read_until(b'\n', line)?;
     if got == 0 {
         return Ok(Line::End);

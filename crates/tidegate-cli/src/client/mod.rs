@@ -1,8 +1,8 @@
-//! A small NATS client for the command line: blocking, one connection, no reconnecting.
+//! A small blocking NATS client for the command line: one connection, no reconnecting.
 //!
-//! Owns the greeting, the writing of messages, and the reading of what comes back; [`url`] reads addresses,
-//! [`jetstream`] asks for streams and consumers. [`publish`], [`subscribe`], [`stream`] and [`consume`] are
-//! the commands.
+//! This module owns the greeting, writes messages and reads the server's answers; [`url`] parses addresses,
+//! and [`jetstream`] asks for streams and consumers. [`publish`], [`subscribe`], [`stream`] and [`consume`]
+//! are the commands.
 
 pub(crate) mod consume;
 mod jetstream;
@@ -27,11 +27,11 @@ use tidegate_server::nats::subject::is_literal;
 
 use crate::interrupt;
 
-/// How long an answer may take.
+/// The longest wait for an answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// How often a wait looks whether Ctrl-C was pressed.
+/// The interval at which a waiting command checks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(100);
-/// Said when the server ends a connection that is still needed.
+/// The error when the server closes a connection that the command still needs.
 const CLOSED: &str = "the server closed the connection";
 /// The longest line a server may send.
 const LINE_BYTES_MAX: u64 = 1024 * 1024;
@@ -56,13 +56,13 @@ pub(crate) struct ServerArgs {
 pub(crate) struct Message {
     pub(crate) subject: String,
     pub(crate) reply: Option<String>,
-    /// The whole block, empty where there is none.
+    /// The whole header block; empty if the message has no headers.
     pub(crate) headers: Vec<u8>,
     pub(crate) payload: Vec<u8>,
 }
 
 impl Message {
-    /// Code and words of a status; `None` for what somebody published.
+    /// Returns the code and the text of a status message; `None` for a message that a client published.
     pub(crate) fn status(&self) -> Option<(u16, &str)> {
         let block = std::str::from_utf8(&self.headers).ok()?;
         let line = block.strip_prefix("NATS/1.0 ")?.lines().next()?;
@@ -70,7 +70,7 @@ impl Message {
         Some((code.trim().parse().ok()?, words.trim()))
     }
 
-    /// Returns whether this header is there with this value.
+    /// Returns whether the message has this header with this value.
     pub(crate) fn has_header(&self, name: &str, value: &str) -> bool {
         let lines = self.headers.split(|b| *b == b'\n');
         let mut pairs = lines.filter_map(|line| std::str::from_utf8(line).ok()?.split_once(':'));
@@ -78,7 +78,7 @@ impl Message {
     }
 }
 
-/// What a server says of itself, as far as it matters here.
+/// The fields of the server's INFO that this client reads.
 #[derive(Debug, Deserialize)]
 struct Info {
     max_payload: usize,
@@ -91,7 +91,7 @@ pub(crate) struct Client {
     reader: BufReader<TcpStream>,
     writer: BufWriter<TcpStream>,
     pub(crate) max_payload: usize,
-    /// Below this come the answers to this client alone.
+    /// The prefix of this client's reply subjects.
     inbox: String,
     listening: bool,
     asked: u64,
@@ -138,7 +138,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Writes a message; [`Client::sync`] makes sure of it.
+    /// Writes a message; [`Client::sync`] confirms that the server has taken it.
     pub(crate) fn publish(&mut self, subject: &str, payload: &[u8]) -> anyhow::Result<()> {
         self.put(subject, None, b"", payload)
     }
@@ -161,7 +161,7 @@ impl Client {
         headers: &[u8],
         payload: &[u8],
     ) -> anyhow::Result<()> {
-        // The commands check what the user gives; a part of these may come from the server.
+        // The commands check the names that the user gives; parts of these subjects may come from the server.
         for subject in [Some(subject), reply].into_iter().flatten() {
             if !is_literal(subject.as_bytes()) {
                 bail!(
@@ -186,7 +186,7 @@ impl Client {
         Ok(())
     }
 
-    /// Subscribes under the only name this client uses.
+    /// Subscribes under the one subscription id that this client uses.
     pub(crate) fn subscribe(&mut self, subject: &str, queue: Option<&str>) -> anyhow::Result<()> {
         names::pattern("the subject to subscribe to", subject)?;
         let queue = queue.unwrap_or_default();
@@ -201,7 +201,8 @@ impl Client {
         self.writer.write_all(bytes).map_err(written)
     }
 
-    /// The prefix, closed by a dot, of subjects that only this client listens to; from now on it does.
+    /// Returns the prefix, closed by a dot, of subjects that only this client subscribes to. The first call
+    /// subscribes.
     pub(crate) fn inbox(&mut self) -> anyhow::Result<String> {
         if !self.listening {
             self.listening = true;
@@ -211,7 +212,7 @@ impl Client {
         Ok(self.inbox.clone())
     }
 
-    /// Asks and waits for the answer; what else arrives meanwhile is dropped.
+    /// Sends a request and waits for its answer; drops other messages that arrive meanwhile.
     pub(crate) fn request(&mut self, subject: &str, payload: &[u8]) -> anyhow::Result<Message> {
         self.asked += 1;
         let reply = format!("{}q{}", self.inbox()?, self.asked);
@@ -227,12 +228,12 @@ impl Client {
         }
     }
 
-    /// Returns whether more has arrived than was read.
+    /// Returns whether the buffer holds bytes that the client has not read.
     pub(crate) fn has_buffered(&self) -> bool {
         !self.reader.buffer().is_empty()
     }
 
-    /// Hands what was written to the network.
+    /// Flushes the written bytes to the network.
     pub(crate) fn flush(&mut self) -> anyhow::Result<()> {
         self.writer.flush().map_err(written)
     }
@@ -250,12 +251,12 @@ impl Client {
         }
     }
 
-    /// The next message; `None` when the server is gone or Ctrl-C was pressed.
+    /// Returns the next message; `None` if the server closed the connection or the user pressed Ctrl-C.
     pub(crate) fn message(&mut self) -> anyhow::Result<Option<Message>> {
         self.message_within(Duration::MAX)
     }
 
-    /// The same; an error after so long without a byte.
+    /// Returns the next message; fails after `patience` without a byte.
     pub(crate) fn message_within(&mut self, patience: Duration) -> anyhow::Result<Option<Message>> {
         loop {
             match self.next(patience)? {
@@ -325,7 +326,7 @@ impl Client {
         }
         payload.truncate(total);
         let body = payload.split_off(skip);
-        // Subject, sid, perhaps a reply, one length or two.
+        // The words are the subject, the sid, an optional reply and one or two lengths.
         let reply = words
             .get(2)
             .filter(|_| words.len() == if headers { 5 } else { 4 });
@@ -337,7 +338,7 @@ impl Client {
         })
     }
 
-    /// A line without its end; `None` at the end of the connection or when Ctrl-C was pressed.
+    /// Reads a line without its end; `None` at the end of the connection or after Ctrl-C.
     fn line(&mut self, patience: Duration) -> anyhow::Result<Option<String>> {
         let mut line = Vec::new();
         let mut waited = Duration::ZERO;
@@ -361,8 +362,8 @@ impl Client {
     }
 }
 
-/// Why a write to the server failed. A broken pipe is not passed on as one: `main` takes that for a reader of
-/// standard output that has enough.
+/// Explains why a write to the server failed. A broken pipe gets another error: `main` treats a broken pipe
+/// as a reader of standard output that has closed it.
 fn written(error: std::io::Error) -> anyhow::Error {
     match error.kind() {
         ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => anyhow!(CLOSED),
@@ -370,14 +371,14 @@ fn written(error: std::io::Error) -> anyhow::Error {
     }
 }
 
-/// A subject prefix nobody else has.
+/// Returns a random subject prefix that no other client uses.
 fn inbox() -> anyhow::Result<String> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes)?;
     Ok(format!("_INBOX.{:016x}.", u64::from_le_bytes(bytes)))
 }
 
-/// After a read that gave nothing: whether to go on.
+/// Decides whether the caller reads again after a read that returned an error.
 fn wait_more(
     error: std::io::Error,
     waited: &mut Duration,

@@ -1,8 +1,8 @@
-//! Names that go into a subject or a protocol line, checked before anything is sent: a blank or a line feed
-//! in one would make another operation of the line.
+//! Checks names before the client puts them into a subject or a protocol line: a blank or a line feed in a
+//! name would turn the line into another operation.
 //!
-//! Each check takes what the user calls the name, a flag or an argument, so that the error blames the right
-//! one.
+//! Each check takes the user's term for the name, a flag or an argument, so that the error names the argument
+//! that is wrong.
 
 use tidegate_server::nats::subject;
 
@@ -11,31 +11,32 @@ use crate::Usage;
 /// The longest name of a stream or a consumer.
 const NAME_BYTES_MAX: usize = 255;
 
-/// A subject without wildcards.
+/// Checks a subject without wildcards.
 pub(super) fn literal(what: &str, name: &str) -> Result<(), Usage> {
     let good = subject::is_literal(name.as_bytes()) && is_visible(name);
     check(good, what, name, "a subject one can publish to")
 }
 
-/// A subject, perhaps with wildcards.
+/// Checks a subject that may have wildcards.
 pub(super) fn pattern(what: &str, name: &str) -> Result<(), Usage> {
     let good = subject::is_pattern(name.as_bytes()) && is_visible(name);
     check(good, what, name, "a subject or pattern")
 }
 
-/// The name of a queue group.
+/// Checks the name of a queue group.
 pub(super) fn queue_group(what: &str, name: &str) -> Result<(), Usage> {
     let good = subject::is_pattern(name.as_bytes()) && is_visible(name);
     check(good, what, name, "the name of a queue group")
 }
 
-/// What a stream may take. Only the server knows which patterns it allows; this is one word.
+/// Checks a subject that a stream may take. Only the server knows which patterns it allows; this check
+/// demands one word.
 pub(super) fn word(what: &str, name: &str) -> Result<(), Usage> {
     let good = !name.is_empty() && !name.contains(is_blank);
     check(good, what, name, "a subject or pattern")
 }
 
-/// The name of a stream.
+/// Checks the name of a stream.
 pub(super) fn stream(what: &str, name: &str) -> Result<(), Usage> {
     check(
         is_token(name),
@@ -45,7 +46,7 @@ pub(super) fn stream(what: &str, name: &str) -> Result<(), Usage> {
     )
 }
 
-/// The name of a consumer.
+/// Checks the name of a consumer.
 pub(super) fn consumer(what: &str, name: &str) -> Result<(), Usage> {
     check(
         is_token(name),
@@ -55,7 +56,7 @@ pub(super) fn consumer(what: &str, name: &str) -> Result<(), Usage> {
     )
 }
 
-/// What a name of one token is.
+/// The rule for a name of one token, as errors print it.
 const TOKEN: &str = "1 to 255 bytes, none of them . * > / \\ or blank";
 
 fn is_token(name: &str) -> bool {
@@ -75,7 +76,7 @@ fn check(good: bool, what: &str, name: &str, wanted: &str) -> Result<(), Usage> 
     if good {
         return Ok(());
     }
-    // Escaped, and no longer than a line: the name may be anything.
+    // The name may contain any bytes, so the error escapes it and cuts it to a line.
     let mut shown: String = name.escape_debug().take(60).collect();
     if name.chars().count() > 60 {
         shown.push_str("...");

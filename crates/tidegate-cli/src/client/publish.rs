@@ -1,8 +1,8 @@
-//! `tidegate pub`: one message, or each line of a file as one.
+//! `tidegate pub`: publishes one message, or each line of a file as a message.
 //!
-//! Where a stream takes the subject, every message is acknowledged by it, a bounded number on the way at a
-//! time; elsewhere it is enough that the server has taken them. Nothing is sent again by itself: with `--id`
-//! whoever runs the command again may.
+//! If a stream takes the subject, the stream acknowledges every message, and the command keeps a bounded
+//! number unacknowledged. Otherwise the command ends once the server has taken all messages. The command
+//! never sends a message again by itself; with `--id` the user can run it again without duplicates.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -20,14 +20,14 @@ use super::{CLOSED, Client, Message, PATIENCE, ServerArgs, names};
 use crate::Usage;
 use crate::interrupt;
 
-/// Messages on the way at a time ...
+/// The most unacknowledged messages.
 const UNACKED_MAX: usize = 4096;
-/// ... and their bytes, unless it is one alone.
+/// The most unacknowledged bytes; a larger message goes alone.
 const UNACKED_BYTES_MAX: usize = 8 << 20;
-/// Said of a last line that no line feed closes, so that `consume` can give it back as it was.
+/// The header of a last line without a line feed, so that `consume` can print the line unchanged.
 pub(super) const OPEN_LINE: (&str, &str) = ("Tidegate-Line", "open");
 
-/// What `tidegate pub` takes.
+/// The arguments of `tidegate pub`.
 #[derive(Args, Debug)]
 pub(crate) struct PubArgs {
     #[command(flatten)]
@@ -96,10 +96,10 @@ pub(crate) fn run(args: &PubArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// What is to be published.
+/// The source of the messages.
 enum Source {
     One(Option<String>),
-    /// What to call them in an error, and where they come from.
+    /// The input's name for errors, and the input.
     Lines(String, Box<dyn BufRead>),
 }
 
@@ -114,7 +114,7 @@ impl Source {
                 lines::read(&mut **input, line, bytes_max).with_context(|| name.clone())
             }
             Self::One(message) => Ok(match message.take() {
-                // The server refuses what is too long, in its own words.
+                // The server refuses a message that is too long with its own error.
                 Some(message) => {
                     *line = message.into_bytes();
                     Line::Closed
@@ -129,7 +129,7 @@ fn too_long(bytes_max: usize) -> String {
     format!("longer than the {bytes_max} bytes the server takes")
 }
 
-/// Publishes where no stream listens: done when the server has taken everything.
+/// Publishes to a subject that no stream takes; returns when the server has taken every message.
 fn taken(client: &mut Client, subject: &str, source: &mut Source) -> anyhow::Result<String> {
     let (mut published, mut synced) = (0, 0);
     let outcome = take(client, subject, source, &mut published, &mut synced);
@@ -170,7 +170,7 @@ fn take(
     client.sync()
 }
 
-/// What a stream answers to a message.
+/// A stream's answer to a published message.
 #[derive(Deserialize)]
 struct PubAck {
     #[serde(default)]
@@ -180,25 +180,25 @@ struct PubAck {
     error: Option<ApiError>,
 }
 
-/// Publishing into a stream, each message acknowledged.
+/// Publishes into a stream that acknowledges each message.
 struct Acked<'a> {
     client: &'a mut Client,
     subject: &'a str,
     stream: &'a str,
     id: Option<&'a str>,
     inbox: String,
-    /// The messages on the way, in order: their bytes, `None` once acknowledged. The front is always on the
-    /// way.
+    /// The size of each message sent, in order; `None` once it is acknowledged. The front is always
+    /// unacknowledged.
     window: VecDeque<Option<usize>>,
-    /// Bytes on the way.
+    /// The unacknowledged bytes.
     bytes: usize,
-    /// Messages that left the window: the number of its front, from 0.
+    /// The number of messages that left the window, which is the number of its front, counted from 0.
     done: u64,
     acked: u64,
     duplicates: u64,
-    /// The least and the highest sequence given.
+    /// The lowest and the highest sequence that the stream assigned.
     seqs: Option<(u64, u64)>,
-    /// What ended it, by the number of its line.
+    /// The first refusal: the number of its line and the reason.
     refused: Option<(u64, String)>,
 }
 
@@ -259,7 +259,8 @@ impl<'a> Acked<'a> {
                 return Ok(());
             }
             self.client.flush()?;
-            // Whatever came together makes room together.
+            // Handles all answers that arrived together before it sends again, so that they make room
+            // together.
             loop {
                 let Some(message) = self.client.message_within(PATIENCE)? else {
                     bail!(if interrupt::asked() {
@@ -280,7 +281,7 @@ impl<'a> Acked<'a> {
         self.window.len() < UNACKED_MAX && self.bytes < UNACKED_BYTES_MAX
     }
 
-    /// Writes the next message, if there is one that can be sent.
+    /// Sends the next message; returns false at the end of the source.
     fn send(&mut self, source: &mut Source, line: &mut Vec<u8>) -> anyhow::Result<bool> {
         let number = self.done + self.window.len() as u64;
         let mut headers = self.headers(number, false);
@@ -292,7 +293,8 @@ impl<'a> Acked<'a> {
                 return Ok(false);
             }
             Line::Closed => {}
-            // The mark may be what makes it too long: rather a line feed more at the other end.
+            // The header may push the message over the limit; then the message goes without it, and `consume`
+            // adds a line feed.
             Line::Open => {
                 let marked = self.headers(number, true);
                 if marked.len() + line.len() <= bytes_max {
@@ -357,7 +359,8 @@ impl<'a> Acked<'a> {
             }
         };
         if let Some(why) = refusal {
-            // It stays unacked, and nothing is read after it; what is on the way is still waited for.
+            // A refused message stays unacknowledged and ends the reading of the source; the command still
+            // waits for the messages sent.
             if let Some(bytes) = slot.take() {
                 self.bytes -= bytes;
             }

@@ -1,4 +1,4 @@
-//! `tidegate sub`: prints what is published, a line a message.
+//! `tidegate sub`: prints each published message on a line.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use clap::Args;
 use super::{CLOSED, Client, ServerArgs, names};
 use crate::interrupt;
 
-/// What `tidegate sub` takes.
+/// The arguments of `tidegate sub`.
 #[derive(Args, Debug)]
 pub(crate) struct SubArgs {
     #[command(flatten)]

@@ -1,5 +1,5 @@
-//! The commands against a server of the test that records every operation: hostile names, and a server that
-//! goes away.
+//! The commands against a test server that records every operation: hostile names, and a server that closes
+//! the connection.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -19,7 +19,7 @@ struct Operation {
     payload: Vec<u8>,
 }
 
-/// What the server answers to a request; `None` ends the connection.
+/// The server's answer to a request; `None` ends the connection.
 type Answer = fn(&str) -> Option<Value>;
 
 struct Recorder {
@@ -28,7 +28,7 @@ struct Recorder {
 }
 
 impl Recorder {
-    /// Takes one connection and answers it until its end.
+    /// Accepts one connection and answers it until it ends.
     fn start(answer: Answer) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = listener.local_addr().unwrap().to_string();
@@ -36,7 +36,7 @@ impl Recorder {
         Self { url, server }
     }
 
-    /// Runs a command against it: how that ended, and what the server was asked to do.
+    /// Runs a command against this server; returns the command's outcome and the operations it sent.
     fn run(self, args: &[&str]) -> (anyhow::Result<ExitCode>, Vec<Operation>) {
         let mut all = vec!["tidegate"];
         let split = args
@@ -75,7 +75,7 @@ fn serve(stream: TcpStream, answer: Answer) -> Vec<Operation> {
         let text = line
             .strip_suffix("\r\n")
             .unwrap_or_else(|| panic!("{line:?}"));
-        // A word that is empty or has a blank in it must not pass for another one.
+        // Splitting keeps an empty word and a word with a blank distinct from other words.
         let words: Vec<String> = match text.split_once(' ') {
             Some((verb @ ("CONNECT" | "-ERR"), rest)) => vec![verb.into(), rest.into()],
             _ => text.split(' ').map(str::to_owned).collect(),
@@ -108,7 +108,7 @@ fn serve(stream: TcpStream, answer: Answer) -> Vec<Operation> {
     operations
 }
 
-/// Streams that exist and take nothing, and no consumers.
+/// Answers with streams that exist and take no subject, and with no consumers.
 fn api(subject: &str) -> Option<Value> {
     let error = json!({"error": {"code": 404, "err_code": 10014, "description": "not here"}});
     Some(match subject.strip_prefix("$JS.API.") {
@@ -159,7 +159,7 @@ fn hostile() -> Vec<String> {
     names
 }
 
-/// What a name may be, said a second time and in another way than by the code under test.
+/// Returns whether `name` is a subject, by a second implementation independent of the code under test.
 fn is_subject(name: &str, wildcards: bool) -> bool {
     let tokens: Vec<&str> = name.split('.').collect();
     let last = tokens.len() - 1;
@@ -176,7 +176,7 @@ fn is_token(name: &str) -> bool {
     is_subject(name, false) && name.len() <= 255 && !name.contains(['.', '*', '>', '/', '\\'])
 }
 
-/// The subjects that are subscribed to and published to, with the queue group.
+/// Returns the subjects of all subscriptions and publications, with the queue group.
 fn subjects(operations: &[Operation]) -> Vec<String> {
     let words = operations.iter().map(|operation| &operation.words[..]);
     words
@@ -191,8 +191,8 @@ fn subjects(operations: &[Operation]) -> Vec<String> {
         .collect()
 }
 
-/// Runs a command with a name in it: refused with the right word and without a byte sent, or sent as it was
-/// meant.
+/// Runs a command with a name in it: the command refuses a bad name, blames the right argument and sends no
+/// byte, or it sends a good name unchanged.
 #[track_caller]
 fn check(name: &str, good: bool, blamed: &str, args: &[&str], meant: &[&str]) {
     let (outcome, operations) = Recorder::start(api).run(args);
@@ -269,7 +269,7 @@ fn names_are_sent_as_they_are_or_refused() {
         let args = ["consume", &given("--filter"), "--", "S"];
         let meant = ["$JS.API.STREAM.INFO.S", "$JS.API.CONSUMER.CREATE.S"];
         check(name, pattern, "--filter", &args, &meant);
-        // Commas separate several.
+        // A comma separates several subjects.
         let word =
             !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c.is_control());
         let args = ["stream", "add", &given("--subjects"), "--", "S"];
@@ -283,7 +283,7 @@ fn names_are_sent_as_they_are_or_refused() {
     }
 }
 
-/// A server's own words go into subjects, too.
+/// Names from the server go into subjects, too.
 #[test]
 fn a_name_the_server_gives_is_checked() {
     let answer: Answer = |subject| {
@@ -304,14 +304,15 @@ fn a_name_the_server_gives_is_checked() {
     );
 }
 
-/// A write to a connection that is gone is an error, and not a reader of standard output that has enough.
+/// A failed write to a closed connection is an error; the command does not mistake it for a reader that
+/// closed standard output.
 #[test]
 fn a_server_that_goes_away_while_lines_are_published_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("lines");
     std::fs::write(&path, format!("{}\n", "x".repeat(1000)).repeat(20_000)).unwrap();
     let lines = path.to_str().unwrap();
-    // It answers the question for a stream, and ends the connection.
+    // The server answers the lookup of the stream, then closes the connection.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = listener.local_addr().unwrap().to_string();
     let server = std::thread::spawn(move || {

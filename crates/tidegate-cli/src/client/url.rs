@@ -1,10 +1,10 @@
-//! `nats://` addresses: who to be, and where to connect.
+//! Parses `nats://` addresses: the credentials, and the address to connect to.
 
 use anyhow::anyhow;
 
 pub(super) type Parts = (Option<String>, Option<String>, Option<String>, String);
 
-/// User, password, token, and `host:port`.
+/// Returns user, password, token and `host:port`.
 pub(super) fn parse(url: &str) -> anyhow::Result<Parts> {
     let rest = match url.split_once("://") {
         None => url,

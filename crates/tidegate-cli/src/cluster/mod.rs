@@ -1,8 +1,8 @@
-//! `tidegate cluster`: three or five nodes on this machine, each a `tidegate serve` of its own, to try out
-//! what a cluster does.
+//! `tidegate cluster`: starts three or five nodes on this machine, each a `tidegate serve` process, to try
+//! out a cluster.
 //!
-//! Owns what each is started with ([`places`]), what of their logs is printed, and their end: they end with
-//! us, however we end. What a node is, is `serve`'s.
+//! This module owns the arguments of each node ([`places`]), the printing of their logs, and their end: the
+//! nodes end with this process, even if it crashes. `serve` implements the node itself.
 
 mod places;
 
@@ -24,10 +24,10 @@ use crate::Usage;
 use crate::interrupt;
 use places::{Place, Wanted, places};
 
-/// How long they may take to end once asked, before they are killed.
+/// How long the nodes may take to end after the request, before this process kills them.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What `tidegate cluster` takes.
+/// The arguments of `tidegate cluster`.
 #[derive(Args, Debug)]
 pub(crate) struct ClusterArgs {
     /// Three nodes go on without one of them, five without two.
@@ -53,14 +53,14 @@ pub(crate) struct ClusterArgs {
     serve: Vec<OsString>,
 }
 
-/// What happens to the nodes.
+/// An event of a node, or of this process.
 enum Event {
     Said(usize, String),
-    /// Nothing more comes from it: it has ended.
+    /// The node has ended and closed its output.
     Ended(usize),
-    /// A stream can be had from each.
+    /// Every node reports that it is healthy.
     Formed,
-    /// To end.
+    /// A signal asks this process to end.
     Asked,
 }
 
@@ -94,11 +94,11 @@ pub(crate) fn run(args: &ClusterArgs) -> anyhow::Result<ExitCode> {
     nodes.watch(&places, &events, &sender)
 }
 
-/// The nodes that run.
+/// The running nodes.
 #[derive(Default)]
 struct Nodes {
     children: Vec<Option<Child>>,
-    /// How each can be started again by hand.
+    /// The command line of each node, to start it again by hand.
     commands: Vec<String>,
 }
 
@@ -119,7 +119,7 @@ impl Nodes {
         let mut child = Command::new(program)
             .args(arguments)
             .args(["--with-parent", &std::process::id().to_string()])
-            // A Ctrl-C is for us; they are told.
+            // A Ctrl-C signals this process only; it then asks the nodes to end.
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -135,13 +135,13 @@ impl Nodes {
                     return;
                 }
             }
-            // If nobody listens, everything has ended.
+            // The channel has no receiver only after the main loop has ended.
             let _ = events.send(Event::Ended(node));
         });
         Ok(())
     }
 
-    /// Prints what happens until all have ended.
+    /// Prints the nodes' events until all nodes have ended.
     fn watch(
         mut self,
         places: &[Place],
@@ -211,7 +211,7 @@ impl Nodes {
     fn signal(&self, signal: Signal) {
         for child in self.children.iter().flatten() {
             if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-                // Not waited for yet, so nobody else has this number.
+                // This process has not reaped the child yet, so no other process has its id.
                 let _ = kill_process(pid, signal);
             }
         }
@@ -229,7 +229,7 @@ fn await_formed(places: &[Place], events: SyncSender<Event>) {
     });
 }
 
-/// Says where everything is: on standard output, which has nothing else.
+/// Prints the address of every node to standard output; nothing else goes there.
 fn announce(places: &[Place]) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     for place in places {

@@ -1,5 +1,5 @@
-//! Where the nodes of a cluster on one machine listen and keep their files, and what `tidegate serve` is told
-//! about that.
+//! The addresses and the directories of the nodes of a cluster on one machine, and the `tidegate serve`
+//! arguments that set them.
 
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
@@ -9,18 +9,18 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
-/// What was asked for.
+/// The addresses and the directory that the user asks for.
 #[derive(Debug)]
 pub(super) struct Wanted<'a> {
     pub(super) nodes: u16,
-    /// For clients.
+    /// The host that clients connect to.
     pub(super) host: &'a str,
-    /// The first of each kind: for clients, for HTTP, for the other nodes; 0 is any free ones.
+    /// The first port for clients, for HTTP and for the other nodes; 0 means any free ports.
     pub(super) ports: [u16; 3],
     pub(super) data: &'a Path,
 }
 
-/// A node's.
+/// The addresses and the directory of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) name: String,
@@ -32,14 +32,14 @@ pub(super) struct Place {
 
 const KINDS: [&str; 3] = ["clients", "HTTP", "the other nodes"];
 
-/// A place for each node, all free right now.
+/// Returns a place for each node with ports that are free now.
 ///
 /// # Errors
-/// Ports are taken or do not exist: all of them are named.
+/// Some ports are taken or do not exist; the error names all of them.
 pub(super) fn places(wanted: &Wanted<'_>) -> anyhow::Result<Vec<Place>> {
     let loopback = Ipv4Addr::LOCALHOST.to_string();
     let hosts = [wanted.host, &loopback, &loopback];
-    // Held until all are found, so that none is given twice.
+    // Keeps every port bound until all are found, so that no two nodes get the same port.
     let (mut held, mut taken) = (Vec::new(), Vec::new());
     let mut places = Vec::new();
     for node in 0..wanted.nodes {
@@ -86,12 +86,12 @@ pub(super) fn places(wanted: &Wanted<'_>) -> anyhow::Result<Vec<Place>> {
 }
 
 impl Place {
-    /// Where its clients connect.
+    /// Returns the URL that the node's clients connect to.
     pub(super) fn url(&self) -> String {
         format!("nats://{}", self.client)
     }
 
-    /// The arguments of the program: nats-server's flags by their names there.
+    /// Returns the arguments of `tidegate serve`: nats-server's flags under their names there.
     pub(super) fn arguments(&self, all: &[Self]) -> Vec<OsString> {
         let routes = all
             .iter()
@@ -124,7 +124,7 @@ impl Place {
     }
 }
 
-/// Returns whether the node there says that it is well.
+/// Returns whether the node at `at` answers that it is healthy.
 pub(super) fn is_healthy(at: SocketAddr) -> bool {
     let ask = || -> std::io::Result<bool> {
         let mut socket = TcpStream::connect(at)?;

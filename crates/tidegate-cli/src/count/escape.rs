@@ -1,13 +1,13 @@
-//! A word as it can be shown: what is text as it is, everything else so that it can be told apart and harms
-//! no terminal.
+//! Makes a word printable: text stays as it is, and other bytes are escaped, so that words stay distinct and
+//! terminals are safe.
 
 use std::fmt::Write as _;
 
-/// Longest word shown whole, in characters of its text.
+/// The longest word shown whole, in characters of its text.
 const SHOWN_MAX: usize = 200;
 
-/// Bytes that are not UTF-8 as `\xNN`, characters that cannot be seen as `\u{..}`, a backslash doubled. A
-/// very long word is cut, and its length told.
+/// Escapes a word: bytes that are not UTF-8 become `\xNN`, invisible characters become `\u{..}`, and a
+/// backslash is doubled. Cuts a very long word and adds its length.
 pub(super) fn escape(word: &[u8]) -> String {
     let mut text = String::new();
     for chunk in word.utf8_chunks() {
@@ -18,8 +18,7 @@ pub(super) fn escape(word: &[u8]) -> String {
                 c if c.is_ascii_control() => {
                     let _ = write!(text, "\\x{:02x}", u32::from(c));
                 }
-                // Also what has no shape of its own: marks that would join the column before, direction
-                // changes.
+                // Also escapes marks that would join the column before, and changes of direction.
                 c => text.extend(c.escape_debug()),
             }
         }

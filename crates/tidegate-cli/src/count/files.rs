@@ -1,5 +1,5 @@
-//! The files to count, one after the other, as one feed. One that fails is named at once, and the others go
-//! on.
+//! Reads the files to count, one after the other, as one feed. It reports a file that fails at once, and
+//! continues with the next.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,21 +11,21 @@ use crate::input::Source;
 use crate::interrupt;
 use crate::topology::{Blocks, Feed};
 
-/// How much is read at once. A line longer than that is counted in parts.
+/// The bytes of one read. The feed splits a line longer than this into parts.
 const BLOCK: usize = 32 * 1024;
 
-/// What became of the files.
+/// The numbers of files counted and failed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tried {
-    /// Files counted, whole.
+    /// Files counted to their end.
     pub(super) counted: usize,
-    /// Files that could not be read, or not to their end.
+    /// Files that failed before their end.
     pub(super) failed: usize,
     /// Bytes counted.
     pub(super) bytes: u64,
 }
 
-/// See the module.
+/// The feed of all files: see the module.
 pub(super) struct Files {
     waiting: std::vec::IntoIter<PathBuf>,
     open: Option<(PathBuf, Blocks<Source>)>,
@@ -34,7 +34,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// All of `paths`, in order; `-` is standard input.
+    /// Reads all `paths`, in order; `-` is standard input.
     pub(super) fn new(paths: Vec<PathBuf>, bar: ProgressBar) -> Self {
         Self {
             waiting: paths.into_iter(),
@@ -44,7 +44,7 @@ impl Files {
         }
     }
 
-    /// Takes the progress bar away.
+    /// Removes the progress bar and returns the counts.
     pub(super) fn finish(self) -> Tried {
         self.bar.finish_and_clear();
         self.tried
@@ -53,7 +53,7 @@ impl Files {
     fn failed(&mut self, path: &Path, error: &io::Error) {
         self.tried.failed += 1;
         self.bar.suspend(|| {
-            // As the system words it, without the number Rust adds.
+            // Prints the system's message, without the error number that Rust adds.
             let text = error.to_string();
             let reason = text.split(" (os error").next().unwrap_or_default();
             eprintln!("tidegate: {}: {reason}", path.display());
@@ -88,7 +88,7 @@ impl Feed for Files {
                         return self.block(block);
                     }
                 }
-                // What came before the error is counted.
+                // The bytes before the error still count.
                 Err(e) => {
                     let (path, rest) = (std::mem::take(path), blocks.rest());
                     self.open = None;

@@ -1,4 +1,4 @@
-//! `tidegate count`: the words of files, over the count topology.
+//! `tidegate count`: counts the words of files with the count topology.
 
 mod escape;
 mod files;
@@ -17,14 +17,14 @@ use crate::topology::{self, Live, Pace, Plan};
 use files::Files;
 use report::Report;
 
-/// Lines on the way to one splitter, each a part of a block: they bound the memory that input takes.
+/// The lines queued for one splitter. Each is a part of a block, so this bounds the memory of the input.
 const LINES: usize = 2048;
-/// Words on the way to one counter: 256 KiB.
+/// The words queued for one counter: 256 KiB.
 const WORDS: usize = 8192;
-/// One line in so many has its latency taken; every one when they are paced.
+/// One line in this many has its latency measured; with a pace, every line.
 const SAMPLE_EVERY: u32 = 16;
 
-/// Counts and prints. Fails with 1 if a file could not be counted, 130 if interrupted.
+/// Counts and prints. The exit code is 1 if a file failed, and 130 after Ctrl-C.
 pub(crate) fn run(args: &CountArgs) -> anyhow::Result<ExitCode> {
     args.controller
         .build(Bounds::default())
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &CountArgs) -> anyhow::Result<ExitCode> {
         top: args.top.get(),
         interrupted,
     };
-    // Somebody who reads the first lines only is no error.
+    // A reader of the output that closes it after the first lines is no error.
     let mut out = io::BufWriter::new(io::stdout().lock());
     match report.print(&mut out).and_then(|()| out.flush()) {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(e.into()),
@@ -66,8 +66,8 @@ pub(crate) fn run(args: &CountArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// A bar over the bytes of all files, a running count where there is standard input; nothing if nobody
-/// watches.
+/// Returns a bar over the bytes of all files, or a running count if standard input is among them; hidden
+/// without a terminal.
 fn progress(files: &[std::path::PathBuf]) -> ProgressBar {
     let sizes = files.iter().map(|file| {
         std::fs::metadata(file)
@@ -85,7 +85,7 @@ fn progress(files: &[std::path::PathBuf]) -> ProgressBar {
             "{spinner} {bytes}, {bytes_per_sec}",
         ),
     };
-    // A template of our own is always well formed.
+    // The template is a constant and well formed.
     bar.with_style(
         ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
     )

@@ -1,4 +1,4 @@
-//! What `tidegate count` prints.
+//! The output of `tidegate count`.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::escape::escape;
 use super::files::Tried;
 use crate::topology::{Edge, Outcome, Tally, top};
 
-/// All there is to say.
+/// The results that the output shows.
 pub(super) struct Report<'a> {
     pub(super) outcome: &'a Outcome,
     pub(super) read: &'a Tried,
@@ -17,7 +17,7 @@ pub(super) struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// The top words, then a line a subject.
+    /// Prints the top words, then one line for each subject.
     pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {
         let top = top(&self.outcome.tallies, self.top);
         let width = top.first().map_or(0, |(_, count)| grouped(*count).len());
@@ -124,7 +124,7 @@ fn print_edge(out: &mut impl Write, edge: &Edge) -> io::Result<()> {
     writeln!(out)
 }
 
-/// With commas between thousands.
+/// Formats a number with commas between thousands.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

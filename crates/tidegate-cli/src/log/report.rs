@@ -1,4 +1,4 @@
-//! What `tidegate log` found, as text and as JSON.
+//! The results of `tidegate log`, as text and as JSON.
 
 use std::fmt;
 
@@ -7,19 +7,19 @@ use tidegate_log::{Damage, DamageKind, Lsn, Repaired, Report, Verdict};
 use tidegate_server::store::checkpoint::CheckpointError;
 use tidegate_server::store::{Missing, OpenError};
 
-/// A checkpoint, and what it covers.
+/// A checkpoint and the entries that it covers.
 pub(super) struct Checkpoint {
     pub(super) name: String,
     pub(super) bytes: u64,
-    /// The index of the last entry in it, and the position behind that.
+    /// The index of the last entry in it, and the position after that entry.
     pub(super) covers: Result<(u64, Lsn), CheckpointError>,
 }
 
-/// What `inspect` and `verify` found.
+/// The findings of `inspect` and `verify`.
 pub(super) struct Looked {
     pub(super) report: Report,
     pub(super) checkpoints: Vec<Checkpoint>,
-    /// Whether every byte was read.
+    /// True if the command read every byte.
     pub(super) every_byte: bool,
 }
 
@@ -116,10 +116,10 @@ impl fmt::Display for Looked {
     }
 }
 
-/// What `repair` did.
+/// The changes that `repair` made.
 pub(super) struct Mended {
     pub(super) mended: Repaired,
-    /// What that cost; `None` if there was nothing to repair.
+    /// The records that the repair gave up; `None` if there was nothing to repair.
     pub(super) missing: Option<Result<Missing, OpenError>>,
 }
 

@@ -1,4 +1,4 @@
-//! A new stream from flags.
+//! The configuration of a new stream from flags.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Common, names};
 use crate::args;
 
-/// What `tidegate stream add` takes. What is not said is left to the server.
+/// The arguments of `tidegate stream add`. The server chooses every setting without a flag.
 #[derive(Args, Debug)]
 pub(crate) struct AddArgs {
     #[command(flatten)]
@@ -104,7 +104,7 @@ enum Discard {
 }
 
 impl AddArgs {
-    /// The configuration to ask for.
+    /// Returns the configuration to request.
     pub(super) fn config(&self) -> anyhow::Result<Value> {
         for subject in &self.subjects {
             names::word("--subjects", subject)?;
@@ -115,7 +115,7 @@ impl AddArgs {
                 let text = std::fs::read(path).with_context(|| path.display().to_string())?;
                 let mut value: Value =
                     serde_json::from_slice(&text).with_context(|| path.display().to_string())?;
-                // An info has it as one of its parts.
+                // A stream's info contains the configuration as one of its fields.
                 match value.get_mut("config") {
                     Some(config) => config.take(),
                     None => value,
@@ -158,7 +158,7 @@ impl AddArgs {
                 config[key] = value;
             }
         }
-        // The server's default is none at all, which every client's default is not.
+        // The server sets no defaults for these; the defaults here are those of every client.
         for (key, default) in [
             ("retention", "limits"),
             ("discard", "old"),
@@ -172,7 +172,7 @@ impl AddArgs {
     }
 }
 
-/// As it is written on the command line and in JSON.
+/// Returns the value's name on the command line, which JSON uses too.
 fn name_of<T: ValueEnum>(value: Option<T>) -> Option<String> {
     Some(value?.to_possible_value()?.get_name().to_owned())
 }

@@ -1,6 +1,6 @@
-//! `tidegate stream`: what streams there are, and making, emptying and removing them.
+//! `tidegate stream`: lists streams, and creates, empties and removes them.
 //!
-//! Owns the commands; what they print for people is in [`show`], the flags of a new stream in [`add`].
+//! This module owns the commands; [`show`] formats their output, and [`add`] has the flags of a new stream.
 
 mod add;
 mod show;
@@ -16,7 +16,7 @@ use super::jetstream::{self, StreamInfo};
 use super::{Client, ServerArgs, names};
 use crate::Usage;
 
-/// What `tidegate stream` can be asked.
+/// The subcommands of `tidegate stream`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StreamCommand {
     /// List the streams.
@@ -31,7 +31,7 @@ pub(crate) enum StreamCommand {
     Purge(PurgeArgs),
 }
 
-/// Of every command.
+/// The arguments of every subcommand.
 #[derive(Args, Clone, Debug)]
 struct Common {
     #[command(flatten)]
@@ -182,7 +182,7 @@ fn purge(args: &PurgeArgs) -> anyhow::Result<()> {
     print(&format!("purged {purged} messages of {name}"))
 }
 
-/// Shows a stream that was answered.
+/// Prints the stream in the server's answer.
 fn answered(answer: Value, json: bool) -> anyhow::Result<()> {
     if json {
         return print(&serde_json::to_string_pretty(&answer)?);
@@ -191,13 +191,13 @@ fn answered(answer: Value, json: bool) -> anyhow::Result<()> {
     print(show::one(&info).trim_end())
 }
 
-/// The name of a stream, given as an argument.
+/// Checks a stream name that the user gave as an argument.
 fn checked(name: &str) -> anyhow::Result<&str> {
     names::stream("NAME", name)?;
     Ok(name)
 }
 
-/// Asks whoever sits there; without anybody, `--force` is the answer.
+/// Asks the user for confirmation; without a terminal only `--force` confirms.
 fn sure(force: bool, what: &str) -> anyhow::Result<()> {
     if force {
         return Ok(());

@@ -3,7 +3,7 @@
 use crate::client::jetstream::{StreamConfig, StreamInfo};
 use crate::report::Table;
 
-/// A line a stream.
+/// Formats a list of streams, one a line.
 pub(super) fn list(streams: &[StreamInfo]) -> String {
     let mut table = Table::new([
         "name",
@@ -28,7 +28,7 @@ pub(super) fn list(streams: &[StreamInfo]) -> String {
     table.print()
 }
 
-/// Everything that matters of one.
+/// Formats the configuration and the state of one stream.
 pub(super) fn one(info: &StreamInfo) -> String {
     let StreamInfo { config, state, .. } = info;
     let mut lines = vec![
@@ -77,7 +77,7 @@ fn storage(config: &StreamConfig) -> String {
     }
 }
 
-/// The settings that are on.
+/// Names the settings that are on.
 fn switches(config: &StreamConfig) -> String {
     let on = config.rest.iter().filter(|(_, value)| **value == true);
     on.map(|(name, _)| name.as_str())
@@ -99,7 +99,7 @@ fn limit_bytes(value: i64) -> String {
     }
 }
 
-/// Nanoseconds in the largest unit that leaves nothing over.
+/// Formats nanoseconds in the largest unit that divides them.
 fn age(nanos: u64) -> String {
     let units = [
         (86_400_000_000_000, "d"),
@@ -116,7 +116,7 @@ fn age(nanos: u64) -> String {
     }
 }
 
-/// Up to the second; nothing for what never happened.
+/// Cuts a time after its seconds; returns an empty string for the zero time.
 fn time(text: &str) -> String {
     if text.starts_with("0001-") {
         return String::new();
