@@ -8,7 +8,7 @@ use tidegate::sim::{Row as Simulated, Scenario};
 
 use crate::report::{Document, OURS, Row, case_table};
 
-/// What `tidegate sim` takes.
+/// The arguments of `tidegate sim`.
 #[derive(Args, Debug)]
 pub(crate) struct SimArgs {
     /// Which scenario: backlog is PR 29's workload without noise. `all` runs every one.

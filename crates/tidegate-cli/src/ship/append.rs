@@ -1,15 +1,15 @@
-//! The receiver's file: records at its end, and beside it `FILE.tidegate` with what they mean: which sessions
-//! they are of, how far each is, and how much of the file counts.
+//! The receiver's file: records at its end. Beside it, the state file `FILE.tidegate` says to which sessions
+//! the records belong, how far each session is, and how many bytes of the file count.
 //!
-//! The order makes it atomic: the records are written and synced, then the state that covers them is; only
-//! then may an ack leave. What a crash leaves behind the length the newest state names is no acked record,
-//! but another program may have written it: the next start moves it to a file of its own (`aside`). After an
-//! orderly end the file has no such bytes: if there are some, another program wrote them, and nothing is
-//! appended. The same holds for a file that is shorter than the state says, or ends otherwise. Bytes before
-//! the last 64 KiB are not checked.
+//! The order of writes makes an append atomic: the receiver writes and syncs the records, then the state that
+//! covers them; only then may an ack leave. Bytes behind the length in the newest state are no acked records,
+//! but another program may have written them: the next start moves them to a file of their own (`aside`).
+//! After an orderly end the file has no such bytes: if it has some, another program wrote them, and the
+//! receiver refuses to append. It also refuses a file that is shorter than the state says, or that ends with
+//! other bytes. It does not check the bytes before the last 64 KiB.
 //!
-//! One process at a time: the state file carries a lock. After a failed write or sync nothing is accepted any
-//! more: what is on the disk is not known then, and the next start finds out.
+//! One process at a time appends: the state file carries a lock. After a failed write or sync the receiver
+//! accepts nothing more: the contents of the disk are unknown then, and the next start reads them.
 
 mod aside;
 mod state;
@@ -28,54 +28,54 @@ use super::identity::is_named;
 use state::{Found, SLOT, State, TAIL_MAX, Tail};
 pub(super) use state::{Progress, SESSIONS_MAX};
 
-/// See the module.
+/// The receiver's file and its state: see the module.
 pub(super) struct Append<F> {
     path: PathBuf,
     data: F,
     sidecar: F,
     state: State,
-    /// The last bytes of the file, as many as are checked.
+    /// The last bytes of the file, as many as the state covers with its checksum.
     tail: Vec<u8>,
     slot: Vec<u8>,
-    /// Sessions that are in use, and how often: they are not forgotten.
+    /// The sessions in use, with the number of their users: these are never forgotten.
     used: HashMap<u128, u32>,
     /// An append failed: see the module.
     poisoned: bool,
 }
 
-/// Room kept between two batches.
+/// The buffer capacity kept between two batches.
 const KEPT: usize = 16 << 20;
 
-/// What was found at the start.
+/// The findings of a start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Opened {
-    /// Bytes that were there and count.
+    /// The bytes of the file that count.
     pub(super) bytes: u64,
-    /// Bytes behind them, which no ack covers that the state knows of.
+    /// The bytes behind them, which no ack covers that the state knows of.
     pub(super) cut: Option<Cut>,
 }
 
-/// Bytes that were moved out of the file.
+/// Bytes that the start moved out of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
-    /// How many.
+    /// The number of bytes.
     pub(super) bytes: u64,
-    /// Where they are now.
+    /// The file that has them now.
     pub(super) path: PathBuf,
-    /// The newest state is not readable: it may have covered them.
+    /// True if the newest state is not readable: it may have covered the bytes.
     pub(super) in_doubt: bool,
 }
 
-/// Records as they are to lie in the file.
+/// Records in the form that the file has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunk<'a> {
-    /// Whose; of nobody who could come back, if there is none.
+    /// The session; `None` if its sender cannot come back to it.
     pub(super) session: Option<u128>,
     /// The number of its first record: the session's next one, or a later one if its sender gave some up.
     pub(super) first: u64,
-    /// How many.
+    /// The number of records.
     pub(super) records: u64,
-    /// Their bytes.
+    /// The bytes of the records.
     pub(super) bytes: &'a [u8],
 }
 
@@ -83,7 +83,7 @@ pub(super) struct Chunk<'a> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum OpenError {
-    /// The system refused.
+    /// The system refused an operation.
     #[error("{}: {error}", path.display())]
     Io {
         /// Which file.
@@ -91,67 +91,67 @@ pub(super) enum OpenError {
         /// Why.
         error: io::Error,
     },
-    /// Another process appends to it.
+    /// Another process appends to the file.
     #[error("{}: another receiver appends to it: end that one, or append to another file", .0.display())]
     Locked(PathBuf),
-    /// It has less than was acknowledged.
+    /// The file has fewer bytes than the receiver acknowledged.
     #[error("{}: has {bytes} bytes, but {expected} were acknowledged: somebody cut it; bring it back, or remove {}",
         path.display(), sidecar.display())]
     Shorter {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Its state.
+        /// The path of its state.
         sidecar: PathBuf,
-        /// Its bytes.
+        /// The bytes of the file.
         bytes: u64,
-        /// The bytes that were acknowledged.
+        /// The bytes that the receiver acknowledged.
         expected: u64,
     },
-    /// Its acknowledged end is another one.
+    /// The acknowledged end of the file has changed.
     #[error("{}: the {checked} bytes before byte {expected} are not those that were acknowledged: somebody changed it; \
         bring it back, or remove {}", path.display(), sidecar.display())]
     Changed {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Its state.
+        /// The path of its state.
         sidecar: PathBuf,
-        /// How many bytes were looked at.
+        /// The number of bytes compared.
         checked: u32,
-        /// Where they end.
+        /// The offset at which they end.
         expected: u64,
     },
-    /// It has more than when its receiver ended.
+    /// The file has more bytes than when its receiver ended.
     #[error("{0}: has {bytes} bytes, but had {expected} when its receiver ended: another program appended to it; take that \
         out (tail -c +{1} {0} > OTHER; truncate -s {expected} {0}) and start again, or remove {2}: then every session \
         begins again behind it", path.display(), expected + 1, sidecar.display())]
     Grown {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Its state.
+        /// The path of its state.
         sidecar: PathBuf,
-        /// Its bytes.
+        /// The bytes of the file.
         bytes: u64,
-        /// Its bytes when its receiver ended.
+        /// The bytes of the file when its receiver ended.
         expected: u64,
     },
-    /// Its state is not readable.
+    /// The state of the file is not readable.
     #[error("{}: damaged, so nobody knows which records are in the file: bring it back, or remove it", .0.display())]
     Damaged(PathBuf),
-    /// Its state was written by a later version of this program.
+    /// A later version of this program wrote the state.
     #[error("{}: written by a later version of tidegate (format {version}): use that one", path.display())]
     Later {
-        /// The state.
+        /// The path of the state.
         path: PathBuf,
-        /// Its version.
+        /// The format version of the state.
         version: u32,
     },
 }
 
-/// Records that were not appended. Nothing of their batch was.
+/// An append that failed. No record of its batch counts.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum AppendError {
-    /// The system refused; see [`Append`].
+    /// The system refused an operation; see [`Append`].
     #[error("{}: {error}", path.display())]
     Io {
         /// Which file.
@@ -159,35 +159,35 @@ pub(super) enum AppendError {
         /// Why.
         error: io::Error,
     },
-    /// Somebody wrote to the file, cut it or removed it.
+    /// Another program wrote to the file, cut it or removed it.
     #[error("{}: {} while it was appended to: somebody else uses it", path.display(), match bytes {
         Some(bytes) => format!("came to have {bytes} bytes instead of {expected}"),
         None => "was removed".to_owned(),
     })]
     Changed {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What it has, if it still is one.
+        /// The bytes of the file; `None` if it was removed.
         bytes: Option<u64>,
-        /// What was written.
+        /// The bytes that the receiver wrote.
         expected: u64,
     },
-    /// Records their session has already, or has not begun: a mistake of ours.
+    /// The session already has these records, or it has not begun: a bug of the caller.
     #[error(
         "record {first} of session {session:032x} came again, or without a beginning: {expected:?} is next"
     )]
     Repeated {
-        /// Which session.
+        /// The session.
         session: u128,
-        /// The record.
+        /// The first record of the chunk.
         first: u64,
-        /// The one that is next, if the session has begun.
+        /// The number that the session expects next, if it has begun.
         expected: Option<u64>,
     },
     /// An earlier append failed.
     #[error("{}: not written, because an earlier write failed", .0.display())]
     Poisoned(PathBuf),
-    /// It was closed.
+    /// The receiver closed the file.
     #[error("{}: not written, because the receiver is ending", .0.display())]
     Closed(PathBuf),
 }
@@ -196,19 +196,19 @@ pub(super) enum AppendError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum BeginError {
-    /// There is no room for another one.
+    /// The state has no room for another session.
     #[error(
         "the file has {SESSIONS_MAX} sessions with a name, the most it can have: use one of their names, or another file"
     )]
     Full,
-    /// It could not be written down.
+    /// The receiver could not write the session to the state.
     #[error(transparent)]
     Append(#[from] AppendError),
 }
 
 impl<F: Bytes> Append<F> {
-    /// Opens or creates `name` and its state in `disk`, checks one against the other and moves aside the
-    /// bytes that no ack covers.
+    /// Opens or creates `name` and its state in `disk`, checks the file against the state, and moves aside
+    /// the bytes that no ack covers.
     pub(super) fn open<D: Disk<File = F>>(
         disk: &D,
         name: &OsStr,
@@ -287,8 +287,8 @@ impl<F: Bytes> Append<F> {
             });
             data.set_bytes(state.bytes).map_err(on(&path))?;
         }
-        // The process that wrote this may have ended before its sync: what is told from here on must be
-        // durable.
+        // The process that wrote the file may have ended before its sync. The receiver reports these bytes
+        // from here on, so they must be durable.
         data.sync().map_err(on(&path))?;
         let opened = Opened {
             bytes: state.bytes,
@@ -317,7 +317,8 @@ impl<F: Bytes> Append<F> {
         Ok((append, opened))
     }
 
-    /// Gives the slots their places, once, and writes the first state.
+    /// Writes zeros into the second slot, which fixes the length of the state file, and writes the first
+    /// state.
     fn create(&mut self) -> io::Result<()> {
         self.sidecar.set_bytes(0)?;
         self.sidecar.write_at(SLOT as u64, &[0; SLOT])?;
@@ -328,11 +329,11 @@ impl<F: Bytes> Append<F> {
         self.state.encode(&mut self.slot);
         self.sidecar.write_at(self.state.offset(), &self.slot)?;
         self.sidecar.sync()?;
-        // The next sync covers the copy. Until then the other slot is whole.
+        // The next sync covers the copy; until then the other slot is whole.
         self.sidecar.write_at(self.state.copy_offset(), &self.slot)
     }
 
-    /// Ends in order: from now on a byte behind those that count is another program's.
+    /// Marks the orderly end: from now on, any byte behind those that count belongs to another program.
     pub(super) fn close(&mut self) -> Result<(), AppendError> {
         if self.poisoned || self.state.closed {
             return Ok(());
@@ -350,14 +351,14 @@ impl<F: Bytes> Append<F> {
         self.sidecar.sync()
     }
 
-    /// Every session.
+    /// Returns every session with its progress.
     pub(super) fn sessions(&self) -> impl Iterator<Item = (u128, Progress)> {
         let sessions = self.state.sessions.iter();
         sessions.map(|(session, progress)| (*session, *progress))
     }
 
-    /// Where a session goes on that is in use from now on, until [`Append::release`]. One the file does not
-    /// know begins after `acked`, under `epoch`, durably.
+    /// Marks a session as in use until [`Append::release`] and returns the position it continues from. A
+    /// session new to the file begins after `acked`, under `epoch`; its state is durable on return.
     pub(super) fn begin(
         &mut self,
         session: u128,
@@ -383,7 +384,7 @@ impl<F: Bytes> Append<F> {
         Ok(progress)
     }
 
-    /// The session is out of use, once: see [`Append::begin`].
+    /// Ends one use of the session: see [`Append::begin`].
     pub(super) fn release(&mut self, session: u128) {
         if let Some(count) = self.used.get_mut(&session) {
             *count -= 1;
@@ -393,7 +394,8 @@ impl<F: Bytes> Append<F> {
         }
     }
 
-    /// The session nobody has used for the longest time, and nobody can come back to.
+    /// Returns the session that has been unused for longest, among those without a name: no sender can come
+    /// back to such a session.
     fn forgettable(&self) -> Option<u128> {
         let sessions = self.state.sessions.iter();
         sessions
@@ -404,7 +406,7 @@ impl<F: Bytes> Append<F> {
             .map(|(session, _)| *session)
     }
 
-    /// Appends chunks of any sessions in this order, and returns when they are durable, all of them.
+    /// Appends chunks of any sessions in this order, and returns once all of them are durable.
     pub(super) fn append<'a>(
         &mut self,
         chunks: impl IntoIterator<Item = Chunk<'a>>,
@@ -415,7 +417,7 @@ impl<F: Bytes> Append<F> {
         if self.state.closed {
             return Err(AppendError::Closed(self.path.clone()));
         }
-        // The state in memory runs ahead of the disk until this is through.
+        // The state in memory is ahead of the disk until the append succeeds.
         self.poisoned = true;
         let path = &self.path;
         let on = |error| AppendError::Io {
@@ -425,7 +427,8 @@ impl<F: Bytes> Append<F> {
         let (start, bytes) = (self.state.bytes, self.data.bytes().map_err(on)?);
         if bytes != Some(start) {
             let path = path.clone();
-            // The next start refuses the file, too. If this fails, that start moves the bytes aside.
+            // Makes the next start refuse the file, too. If this write fails, that start moves the bytes
+            // aside.
             let _ = self.write_closed();
             return Err(AppendError::Changed {
                 path,
@@ -434,7 +437,8 @@ impl<F: Bytes> Append<F> {
             });
         }
         self.state.generation += 1;
-        // The end that was checked stays in front: one buffer for what is written and what is checked next.
+        // The checked end stays in front of the new bytes: one buffer serves this write and the next
+        // checksum.
         let kept = self.tail.len();
         for chunk in chunks {
             advance(&mut self.state, &chunk)?;
@@ -447,7 +451,7 @@ impl<F: Bytes> Append<F> {
             self.state.bytes += written.len() as u64;
         }
         self.tail.drain(..self.tail.len().saturating_sub(TAIL_MAX));
-        // Room for ordinary batches stays; that of a huge record does not.
+        // Keeps the capacity for ordinary batches, and releases the capacity of a huge record.
         self.tail.shrink_to(KEPT);
         self.state.tail = Tail::of(&self.tail);
         let state = self.write_state();
@@ -460,8 +464,8 @@ impl<F: Bytes> Append<F> {
     }
 }
 
-/// Moves the session of `chunk` on by its records. Numbers may be left out: a sender may have given records
-/// up.
+/// Moves the session of `chunk` forward by its records. Their numbers may skip some: the sender may have
+/// given records up.
 fn advance(state: &mut State, chunk: &Chunk<'_>) -> Result<(), AppendError> {
     let Some(session) = chunk.session else {
         return Ok(());
@@ -482,7 +486,7 @@ fn advance(state: &mut State, chunk: &Chunk<'_>) -> Result<(), AppendError> {
     }
 }
 
-/// The first `most` bytes of a file, or all there are.
+/// Returns the first `most` bytes of a file, or all its bytes if there are fewer.
 fn read_all(file: &impl Bytes, most: usize) -> io::Result<Vec<u8>> {
     let bytes = file.bytes()?.unwrap_or_default();
     let mut all = vec![0; bytes.min(most as u64) as usize];

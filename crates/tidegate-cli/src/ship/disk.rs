@@ -1,8 +1,8 @@
-//! The seam between the durable files and the file system: a handful of methods, so that a disk that crashes
-//! is easy to write (`disk/image.rs` has one, for tests).
+//! The seam between the durable files and the file system: a handful of methods, so that tests can easily
+//! provide a disk that crashes (`disk/image.rs`).
 //!
-//! Nothing here says when to sync: a name is durable after [`Disk::sync_names`], bytes after [`Bytes::sync`],
-//! and neither before.
+//! This module does not decide when to sync: a name is durable after [`Disk::sync_names`], bytes after
+//! [`Bytes::sync`], and neither before.
 
 #[cfg(test)]
 pub(super) mod image;
@@ -17,34 +17,35 @@ use rustix::fs::{FlockOperation, flock};
 
 /// One directory.
 pub(super) trait Disk {
-    /// A file in it.
+    /// A file in the directory.
     type File: Bytes;
 
     /// Opens a file to read and write, and creates it if there is none.
     fn open(&self, name: &OsStr) -> io::Result<Self::File>;
-    /// Every name in it.
+    /// Returns every name in the directory.
     fn names(&self) -> io::Result<Vec<OsString>>;
-    /// Takes a file away.
+    /// Removes a file.
     fn remove(&self, name: &OsStr) -> io::Result<()>;
-    /// What was created and removed before stays so after a crash.
+    /// Makes earlier creations and removals durable.
     fn sync_names(&self) -> io::Result<()>;
-    /// How messages name it.
+    /// Returns the path that messages show for `name`.
     fn path(&self, name: &OsStr) -> PathBuf;
 }
 
 /// One open file.
 pub(super) trait Bytes {
-    /// How many bytes it has; `None` if it was removed, so that what is written to it will be lost.
+    /// Returns the length of the file; `None` if the file was removed, so that writes to it will be lost.
     fn bytes(&self) -> io::Result<Option<u64>>;
-    /// Fills `buffer` from `offset` on; an error if there is less.
+    /// Fills `buffer` from `offset` on; fails if the file has fewer bytes.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
     /// Writes all of `data`.
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
-    /// Cuts it, or fills it up with zeros.
+    /// Cuts the file, or extends it with zeros.
     fn set_bytes(&self, bytes: u64) -> io::Result<()>;
-    /// What was written before survives a crash.
+    /// Makes earlier writes durable.
     fn sync(&self) -> io::Result<()>;
-    /// Holds it until it is closed, against other processes that ask. False if another one holds it.
+    /// Locks the file against other processes until it is closed. Returns false if another process holds the
+    /// lock.
     fn try_lock(&self) -> io::Result<bool>;
 }
 
@@ -53,8 +54,8 @@ pub(super) trait Bytes {
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    /// `path` itself, or the working directory if it is empty. It need not exist before the first file is
-    /// opened.
+    /// Uses `path` itself, or the working directory if it is empty. The directory need not exist before the
+    /// first file is opened.
     pub(super) fn new(path: &Path) -> Self {
         Self(match path.as_os_str().is_empty() {
             true => PathBuf::from("."),

@@ -1,4 +1,5 @@
-//! Who somebody is: a session by its name or by chance, a token, the name a certificate must prove.
+//! Identities: the session id of a name or a random one, the secret token, and the host name that a
+//! certificate must prove.
 
 use std::path::Path;
 
@@ -6,11 +7,11 @@ use anyhow::Context as _;
 use sha2::{Digest as _, Sha256};
 use tidegate_link::SessionId;
 
-/// The first two bytes of a session somebody may come back to by its name. One by chance may be forgotten by
-/// a receiver that knows too many.
+/// The first two bytes of a session with a name, which a sender can come back to. A receiver with too many
+/// sessions may forget one with a random id.
 const NAMED: [u8; 2] = *b"aN";
 
-/// The session of this name, everywhere and always.
+/// Returns the session of this name; the same name gives the same session on every machine.
 pub(super) fn named(name: &str) -> SessionId {
     let digest = Sha256::new()
         .chain_update(b"tidegate session ")
@@ -21,23 +22,23 @@ pub(super) fn named(name: &str) -> SessionId {
     SessionId(id)
 }
 
-/// A session nobody has.
+/// Returns a random session that no other sender uses.
 pub(super) fn random() -> anyhow::Result<SessionId> {
     let mut id = [0; 16];
     getrandom::fill(&mut id).context("no random numbers for a session")?;
-    // What one session in 65536 loses in randomness, it keeps from being taken for a named one.
+    // A random id must not pass for a named one. Clearing the byte costs one id in 65536 some randomness.
     if id[..2] == NAMED {
         id[0] = 0;
     }
     Ok(SessionId(id))
 }
 
-/// Returns whether somebody may come back to it by its name.
+/// Returns whether the session has a name that a sender can come back to.
 pub(super) fn is_named(session: SessionId) -> bool {
     session.0[..2] == NAMED
 }
 
-/// The secret in a file, without the line feed an editor leaves.
+/// Returns the secret in a file, without the line feed that an editor leaves.
 pub(super) fn token(path: Option<&Path>) -> anyhow::Result<Option<Vec<u8>>> {
     let Some(path) = path else { return Ok(None) };
     let text = read(path)?;
@@ -50,12 +51,12 @@ pub(super) fn token(path: Option<&Path>) -> anyhow::Result<Option<Vec<u8>>> {
     Ok(Some(token.to_vec()))
 }
 
-/// A small file, and its name if it cannot be read.
+/// Reads a small file; an error contains its path.
 pub(super) fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     std::fs::read(path).with_context(|| path.display().to_string())
 }
 
-/// The host of an address with a port.
+/// Returns the host of an address with a port.
 pub(super) fn host(address: &str) -> &str {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     host.trim_start_matches('[').trim_end_matches(']')
@@ -65,7 +66,7 @@ pub(super) fn host(address: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// Positions are stored under it: it must not change with a release.
+    /// Receivers store positions under the session id, so it must not change with a release.
     #[test]
     fn a_name_is_the_same_session_for_ever() {
         assert_eq!(

@@ -1,8 +1,8 @@
-//! `tidegate receive` and `tidegate send`: records shipped reliably, like a pipe that survives a broken
-//! network.
+//! `tidegate receive` and `tidegate send`: ship records reliably, like a pipe that survives a broken network.
 //!
-//! `records` says what a record is, `append` and `spool` are the two ends' durable files, over the seam in
-//! `disk`; the link (`tidegate-link`) carries what is between. `receive` and `send` join them.
+//! `records` defines the form of a record, `append` and `spool` are the durable files of the two ends, over
+//! the seam in `disk`; the link (`tidegate-link`) carries the records between them. `receive` and `send` join
+//! them.
 
 mod append;
 mod disk;
@@ -16,10 +16,10 @@ pub(crate) use receive::run as receive;
 pub(crate) use records::Format;
 pub(crate) use send::run as send;
 
-/// Where a receiver listens if not told otherwise.
+/// The address that a receiver listens on by default.
 pub(crate) const ADDRESS: &str = "127.0.0.1:7411";
 
-/// The most bytes one record takes as a message: the last line's missing line feed is told in one byte more.
+/// Returns the largest frame for a record: a last line without a line feed travels with one byte more.
 const fn frame_max(max_record: u32) -> u32 {
     max_record + 1
 }

@@ -1,4 +1,4 @@
-//! `tidegate receive`: listens, and hands what the link brings to the one thread that writes.
+//! `tidegate receive`: listens, and hands the link's records to the one thread that writes.
 
 mod session;
 mod sink;
@@ -25,16 +25,17 @@ use crate::interrupt;
 use session::{Receiving, Store};
 use sink::{Counters, Output, Sink};
 
-/// Unacknowledged bytes of a sender: enough for a fast network and a slow disk.
+/// The most unacknowledged bytes of a sender: enough for a fast network and a slow disk.
 const WINDOW: u64 = 4 << 20;
-/// Most sessions known at a time; the file keeps some more, so that it always has one it may forget.
+/// The most sessions that the link knows at a time; the file keeps twice as many, so that it can always
+/// forget one.
 const SESSIONS: usize = super::append::SESSIONS_MAX / 2;
-/// A sender of which nothing is heard for so long is gone; it learns so as fast, if it is the network that
-/// is.
+/// The receiver drops a sender that stays silent for this long; a sender notices a broken network after the
+/// same time.
 const IDLE: Duration = Duration::from_secs(30);
-/// Between two drawings.
+/// The interval between two updates of the progress bar.
 const DRAWN: Duration = Duration::from_millis(100);
-/// Between two lines about senders.
+/// The least interval between two lines about senders.
 const COMPLAINTS: Duration = Duration::from_secs(1);
 /// How long connections and the writing thread may take to end after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(10);
@@ -110,7 +111,7 @@ async fn receive(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
     bar.finish_and_clear();
     let code = match outcome {
         Ok(code) => code,
-        // Acks of what was written may still leave; nothing else will.
+        // Acks of written records may still leave; the writing thread writes no more.
         Err(error) => {
             return Err(error.unwrap_or_else(|_| anyhow::anyhow!("the writing thread ended")));
         }
@@ -129,11 +130,11 @@ async fn receive(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-/// Senders that did something wrong, a line each, but at most one a second: what is said must not be what
-/// hurts.
+/// Prints a line about each sender that failed, but at most one a second, so that failing senders cannot slow
+/// the receiver down.
 struct Complaints {
     bar: ProgressBar,
-    /// When the last line was written, and how many were left out since.
+    /// The time of the last line, and the number of lines left out since.
     last: Mutex<(Option<Instant>, u64)>,
 }
 
@@ -159,12 +160,12 @@ impl Complaints {
     }
 }
 
-/// What is to be seen while it runs; nothing if nobody watches, or if the records are to be seen.
+/// Returns the progress bar; hidden without a terminal, or if the records go to the terminal.
 fn progress(appending: bool) -> ProgressBar {
     if !appending && std::io::stdout().is_terminal() {
         return ProgressBar::hidden();
     }
-    // A template of our own is always well formed.
+    // The template is a constant and well formed.
     let style = ProgressStyle::with_template("{spinner} {msg}, {bytes_per_sec}");
     ProgressBar::no_length().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
 }
@@ -178,7 +179,7 @@ fn tls(args: &ReceiveArgs) -> anyhow::Result<Option<ServerTls>> {
         .with_context(|| certificate.display().to_string())
 }
 
-/// Listens, beyond this machine only if that is `safe` or was asked for.
+/// Listens, beyond this machine only if `safe` or if the user asked for that.
 async fn listen(args: &ReceiveArgs, safe: bool) -> anyhow::Result<TcpListener> {
     let address = &args.listen;
     let found = tokio::net::lookup_host(address).await;
@@ -195,7 +196,7 @@ async fn listen(args: &ReceiveArgs, safe: bool) -> anyhow::Result<TcpListener> {
     listener.with_context(|| format!("cannot listen on {address}"))
 }
 
-/// Where records go, and what there is to say about it.
+/// Opens the output; also returns a note about it for the user.
 fn open(path: Option<&Path>) -> anyhow::Result<(Output, String)> {
     let Some(path) = path else {
         return Ok((Output::stdout()?, String::new()));
@@ -217,7 +218,7 @@ fn open(path: Option<&Path>) -> anyhow::Result<(Output, String)> {
     Ok((Output::File(Box::new(file)), note))
 }
 
-/// What there is to say about bytes that were moved out of the file.
+/// Describes the bytes that the start moved out of the file.
 fn said(cut: &Cut, at: u64) -> String {
     let (bytes, path) = (cut.bytes, cut.path.display());
     let why = match cut.in_doubt {

@@ -1,10 +1,11 @@
-//! Records as they lie in files and pipes, and as they travel: lines, or length-prefixed bytes.
+//! The forms of records in files and pipes, and on the link: lines, or length-prefixed bytes.
 //!
 //! A line travels without its line feed, which the receiver puts back. The last line of an input may have
 //! none, and must arrive without: it travels with a line feed in front, where no other line can have one. (A
-//! message from elsewhere that begins with a line feed is therefore written without one at its end.)
+//! message of another program that begins with a line feed is therefore written without one at its end.)
 //!
-//! Input is read in large blocks; a record is never split, and never larger than was allowed.
+//! The reader reads input in large blocks; it never splits a record, and never accepts one larger than
+//! allowed.
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -13,7 +14,7 @@ use clap::ValueEnum;
 
 use crate::interrupt;
 
-/// What a record is.
+/// The form of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// A line, of any bytes but a line feed.
@@ -24,7 +25,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// Adds a record to what is written.
+    /// Appends a record to the output.
     pub(super) fn put(self, payload: &[u8], out: &mut Vec<u8>) {
         match (self, payload) {
             (Self::Lines, [b'\n', unended @ ..]) => out.extend_from_slice(unended),
@@ -33,7 +34,7 @@ impl Format {
                 out.push(b'\n');
             }
             (Self::Records, bytes) => {
-                // A frame's length is a u32 already.
+                // A frame's length is a `u32`, so a payload's length fits.
                 out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
                 out.extend_from_slice(bytes);
             }
@@ -41,37 +42,37 @@ impl Format {
     }
 }
 
-/// How much is read at once.
+/// The bytes of one read.
 const BLOCK: usize = 256 * 1024;
-/// Bytes before a length-prefixed record.
+/// The bytes of the length before a record.
 const PREFIX: usize = 4;
 
-/// Reads records: [`Records::read`], then [`Records::whole`], and again.
+/// Reads records: alternate [`Records::read`] and [`Records::whole`].
 #[derive(Debug)]
 pub(super) struct Records<R> {
     source: R,
     format: Format,
     max: usize,
     buffer: Vec<u8>,
-    /// Where the next record starts in `buffer`.
+    /// The offset of the next record in `buffer`.
     start: usize,
-    /// No line feed between `start` and here.
+    /// The search for a line feed continues here: there is none from `start` up to this offset.
     searched: usize,
     ended: bool,
-    /// `buffer` is the last line, which had no line feed and has one in front instead.
+    /// True if `buffer` holds the last line, which had no line feed and has one in front instead.
     unended: bool,
     place: Place,
 }
 
-/// A record in the buffer, and where the next one starts.
+/// The range of a record in the buffer, and the start of the next one.
 type Found = Option<(Range<usize>, usize)>;
 
-/// Where in the input a record is.
+/// The position of a record in the input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Records before it.
+    /// The number of records before it.
     pub(super) records: u64,
-    /// Bytes before it.
+    /// The number of bytes before it.
     pub(super) bytes: u64,
 }
 
@@ -85,36 +86,36 @@ impl std::fmt::Display for Place {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum RecordError {
-    /// The system refused.
+    /// The system refused an operation.
     #[error("{error}")]
     Io {
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
-    /// A record larger than allowed.
+    /// A record is larger than allowed.
     #[error(
         "{place} is larger than {max} bytes: allow more with --max-record, here and at the receiver"
     )]
     TooLarge {
-        /// Which one.
+        /// The position of the record.
         place: Place,
-        /// What was allowed.
+        /// The most bytes allowed.
         max: usize,
     },
     /// The input ends within a length-prefixed record.
     #[error("{place} is cut off: the input ends after {found} of its {expected} bytes")]
     Truncated {
-        /// Which one.
+        /// The position of the record.
         place: Place,
-        /// Bytes that are there, the length among them.
+        /// The bytes that are there, with the length prefix.
         found: usize,
-        /// Bytes it should have.
+        /// The bytes that the record should have.
         expected: usize,
     },
 }
 
 impl<R: Read> Records<R> {
-    /// Of `source`, none with more than `max` bytes.
+    /// Reads from `source`; no record may have more than `max` bytes.
     pub(super) fn new(source: R, format: Format, max: u32) -> Self {
         Self {
             source,
@@ -129,7 +130,8 @@ impl<R: Read> Records<R> {
         }
     }
 
-    /// Reads a block, waiting for one; false when the input has ended. What was not taken yet stays.
+    /// Waits for a block and reads it; returns false at the end of the input. Keeps the bytes that are not
+    /// taken yet.
     pub(super) fn read(&mut self) -> Result<bool, RecordError> {
         if self.ended {
             return Ok(false);
@@ -141,7 +143,7 @@ impl<R: Read> Records<R> {
         self.buffer.resize(had + BLOCK, 0);
         let read = loop {
             match self.source.read(&mut self.buffer[had..]) {
-                // A signal, unless it was Ctrl-C.
+                // A signal interrupted the read; unless it was Ctrl-C, the loop reads again.
                 Err(e) if e.kind() == io::ErrorKind::Interrupted && !interrupt::asked() => {}
                 read => break read,
             }
@@ -155,7 +157,7 @@ impl<R: Read> Records<R> {
         Ok(!self.ended || had > 0)
     }
 
-    /// The next whole record of what was read: where it lies.
+    /// Takes the next whole record from the buffer and returns its range.
     fn take(&mut self) -> Result<Option<Range<usize>>, RecordError> {
         let found = match self.format {
             Format::Lines => self.line(),
@@ -164,7 +166,7 @@ impl<R: Read> Records<R> {
         let Some((payload, end)) = found? else {
             return Ok(None);
         };
-        // An unended line is one byte longer here than in the input; nothing comes after it.
+        // An unended line is one byte longer here than in the input; it is the last record.
         self.place.bytes += (end - self.start) as u64;
         self.place.records += 1;
         self.start = end;
@@ -172,8 +174,8 @@ impl<R: Read> Records<R> {
         Ok(Some(payload))
     }
 
-    /// Takes every whole record of what was read: where they lie in [`Records::buffer`]. Those before one
-    /// that cannot be shipped are taken, too.
+    /// Takes every whole record in the buffer and returns their ranges in [`Records::buffer`]. On an error,
+    /// `records` has those before the record that cannot be shipped.
     pub(super) fn whole(&mut self, records: &mut Vec<Range<usize>>) -> Result<(), RecordError> {
         records.clear();
         while let Some(record) = self.take()? {
@@ -182,12 +184,12 @@ impl<R: Read> Records<R> {
         Ok(())
     }
 
-    /// What was read.
+    /// Returns the buffer with the bytes read.
     pub(super) fn buffer(&self) -> &[u8] {
         &self.buffer
     }
 
-    /// Takes `count` records and forgets them; how many there were, if the input ended before.
+    /// Takes `count` records and drops them; returns the number taken so far if the input ends before.
     pub(super) fn skip(&mut self, count: u64) -> Result<Option<u64>, RecordError> {
         let end = self.place.records + count;
         while self.place.records < end {
@@ -198,11 +200,11 @@ impl<R: Read> Records<R> {
         Ok(None)
     }
 
-    /// The next line, and where the one after it starts.
+    /// Finds the next line, and the start of the line after it.
     fn line(&mut self) -> Result<Found, RecordError> {
         let (start, read) = (self.start, self.buffer.len());
         let end = match memchr::memchr(b'\n', &self.buffer[self.searched..]) {
-            // With a line feed in front that is not its end.
+            // The line feed in front does not end the line.
             _ if self.unended => read,
             Some(at) => self.searched + at,
             None => read,
@@ -236,7 +238,7 @@ impl<R: Read> Records<R> {
         Ok(Some((start..start + payload, start + payload)))
     }
 
-    /// More has to be read, if there is more.
+    /// Returns `None` if more input may complete the record, and an error if the input has ended within it.
     fn short(&self, found: usize, expected: usize) -> Result<Found, RecordError> {
         match self.ended && found > 0 {
             true => Err(RecordError::Truncated {
@@ -255,7 +257,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives a few bytes at a time.
+    /// Returns a few bytes at a time.
     struct Drip<'a>(&'a [u8], usize);
 
     impl Read for Drip<'_> {
@@ -326,7 +328,7 @@ mod tests {
         ) {
             let input = written(&records, Format::Records);
             prop_assert_eq!(all(&input, Format::Records, 50, step).unwrap(), records);
-            // Cut between two records or within one.
+            // The cut falls between two records or within a record.
             let cut = cut.index(input.len() + 1);
             match all(&input[..cut], Format::Records, 50, step) {
                 Ok(fewer) => prop_assert_eq!(written(&fewer, Format::Records), &input[..cut]),

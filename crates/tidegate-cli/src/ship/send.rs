@@ -1,9 +1,8 @@
-//! `tidegate send`: reads records, hands them to the link's client, and stays until all of them are
-//! acknowledged.
+//! `tidegate send`: reads records, hands them to the link's client, and ends once the receiver has
+//! acknowledged all of them.
 //!
-//! One thread reads and sends, so that reading waits when there is no room; with a spool there is one that
-//! reads, one that writes the spool (`spooling`) and one that sends what is in it. The task here only
-//! watches.
+//! One thread reads and sends, so that reading waits for room. With a spool, one thread reads, one writes the
+//! spool (`spooling`) and one sends the spool's records. The task here only watches them.
 
 mod feed;
 mod progress;
@@ -30,15 +29,15 @@ use feed::{Direct, Feed, Spooled};
 use progress::Progress;
 use spooling::{Spooling, Tidy};
 
-/// How long to go on trying after a cut, if nothing was said.
+/// How long the sender tries to reconnect after a cut, by default.
 const WAIT: Duration = Duration::from_secs(60);
 /// The wait between two attempts to connect for the first time.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// The longest wait between two attempts after a cut: somebody waits for this program.
+/// The longest wait between two attempts after a cut: a user waits for this program.
 const RETRY_MAX: Duration = Duration::from_millis(500);
 
-/// Sends until the input ends and everything is acked, or Ctrl-C and everything sent is.
+/// Sends until the input ends and everything is acked, or until Ctrl-C and everything sent is acked.
 pub(crate) fn run(args: &SendArgs) -> anyhow::Result<ExitCode> {
     if args.spool.is_some() && args.file.as_os_str() != "-" {
         let file = args.file.display();
@@ -51,12 +50,12 @@ pub(crate) fn run(args: &SendArgs) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()?;
     let outcome = runtime.block_on(send(args));
-    // Threads that wait for input are not waited for.
+    // The runtime does not wait for threads that block on input.
     runtime.shutdown_background();
     outcome
 }
 
-/// Where records come from.
+/// The source of the records.
 enum Input {
     Direct(Direct),
     Spool(Reader<File>, Tidy),
@@ -65,14 +64,14 @@ enum Input {
 async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
     let named = args.session.as_deref().map(identity::named);
     let random = identity::random()?;
-    // Everything that can be wrong here is found before anybody is bothered.
+    // The sender finds every mistake in its arguments before it contacts the receiver.
     let tls = tls(args)?;
     let token = identity::token(args.token_file.as_deref())?.unwrap_or_default();
     let (failed, failure) = oneshot::channel::<anyhow::Error>();
     let mut failure = pin!(async move {
         match failure.await {
             Ok(error) => error,
-            // There is no spool, or it has ended well.
+            // There is no spool, or its thread has ended without an error.
             Err(_) => pending().await,
         }
     });
@@ -111,7 +110,7 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
         Input::Spool(reader, acks) => {
             acks.check(resumed)?;
             let spooled = Spooled::new(reader, resumed + acks.base())?;
-            // An earlier life may have ended before it heard of that.
+            // An earlier process may have ended before it received that ack.
             acks.acked(resumed);
             (Box::new(spooled), Some(acks))
         }
@@ -132,7 +131,7 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
             }
         }
     };
-    // Whatever ended it: what was handed over arrives.
+    // The client still delivers every record handed over, even after an error.
     let closing = tokio::spawn(client.close());
     while acked.changed().await.is_ok() {
         let position = acked.borrow_and_update().get();
@@ -152,10 +151,10 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// In the words of this program.
+/// Explains a link error in the terms of this program.
 fn explain(error: LinkError) -> anyhow::Error {
     match error {
-        // Most refusals have the words of their code.
+        // Most refusals only repeat the words of their code.
         LinkError::Refused { code, text } if text == code.to_string() => {
             anyhow::anyhow!("the receiver refused the connection: {text}")
         }
@@ -178,7 +177,7 @@ fn tls(args: &SendArgs) -> anyhow::Result<Option<ClientTls>> {
     tls.map(Some).with_context(|| path.display().to_string())
 }
 
-/// Connects, and tries again for as long as was asked for, while nobody is there.
+/// Connects. Retries for as long as `--wait` allows while the receiver cannot be reached.
 async fn connect(
     args: &SendArgs,
     session: SessionId,
@@ -222,7 +221,7 @@ fn builder(
         .token(token)
         .frame_max(frame_max(args.records.max_record))
         .reconnect(reconnect)
-        // A receiver that is there may take as long as it likes: its output may be a pipe nobody reads for a
+        // A connected receiver may take any time to ack: its output may be a pipe without a reader for a
         // while.
         .stalled_after(Duration::ZERO)
         .on_doubt(|doubt| {

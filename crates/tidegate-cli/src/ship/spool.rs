@@ -1,18 +1,18 @@
-//! The sender's spool: what came from standard input, on disk until it is acked, so that it survives the
-//! sender.
+//! The sender's spool: keeps the records of standard input on disk until they are acked, so that they survive
+//! the sender.
 //!
-//! A directory with segments, each named by the number of its first record, and the file `session`: it
-//! carries the lock and the manifest, which says to which session the records belong and how far they are
-//! durable. The writer puts records at the end of the newest segment and syncs them, then writes and syncs
-//! the manifest; only then may they be sent. So a start tells a crash from damage: what the manifest covers
-//! is there, or the spool is refused (`recover`).
+//! The spool is a directory with segments, each named by the number of its first record, and the file
+//! `session`: it carries the lock and the manifest, which says to which session the records belong and how
+//! far they are durable. The writer puts records at the end of the newest segment and syncs them, then writes
+//! and syncs the manifest; only then may the reader send them. So a start tells a crash from damage: either
+//! the segments hold everything the manifest covers, or `recover` refuses the spool.
 //!
-//! Segments with acked records alone are removed, never the newest one, and only after both slots of the
-//! manifest say that they may go.
+//! The writer removes segments with acked records only, never the newest one, and only after both slots of
+//! the manifest allow it.
 //!
-//! [`Writer`] changes files, one thread alone. [`Reader`] follows behind it, at its own pace, so that a
-//! receiver that is away costs disk and not memory. [`Acks`] tells the writer what may go. The three share a
-//! list of segments, under one lock that is never held over a read, a write or a sync.
+//! [`Writer`] changes files, on one thread. [`Reader`] follows behind it, at its own pace, so that a receiver
+//! that is away costs disk and not memory. [`Acks`] tells the writer which records the receiver acked. The
+//! three share a list of segments, under one lock that is never held over a read, a write or a sync.
 
 mod codec;
 mod reader;
@@ -34,28 +34,28 @@ pub(super) use writer::Writer;
 
 /// A segment with this many bytes gets a successor.
 const SEGMENT_BYTES: u64 = 8 << 20;
-/// A spool's limit in segments, at least, so that acked ones can go while there are others.
+/// The least limit of a spool, in segments, so that it can remove acked ones while it has others.
 const SEGMENTS_MIN: u64 = 8;
-/// How much is read at once.
+/// The bytes of one read.
 const BLOCK: u64 = 256 * 1024;
 /// The file with the session.
 const SESSION: &str = "session";
 const SUFFIX: &str = ".spool";
 
-/// What was found at the start.
+/// The findings of a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Opened {
-    /// The session its records travel in.
+    /// The session that the records travel in.
     pub(super) session: u128,
-    /// Record n travels there under the number n - base.
+    /// Record n travels in that session under the number n - base.
     pub(super) base: u64,
-    /// The oldest record it has.
+    /// The oldest record of the spool.
     pub(super) first: u64,
-    /// The record that comes next.
+    /// The number of the next record.
     pub(super) next: u64,
-    /// Bytes of an unfinished batch, left by a crash, that were cut off.
+    /// The bytes of an unfinished batch of a crash, which the start cut off.
     pub(super) cut_bytes: u64,
-    /// One of the manifest's slots was not whole: newer records than those found may have been durable.
+    /// True if one slot of the manifest is not whole: records newer than those found may have been durable.
     pub(super) is_doubtful: bool,
 }
 
@@ -63,25 +63,25 @@ pub(super) struct Opened {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum SpoolError {
-    /// The system refused.
+    /// The system refused an operation.
     #[error("{}: {error}", path.display())]
     Io {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
-    /// Another process uses it.
+    /// Another process uses the spool.
     #[error("{}: another sender uses this spool: end that one, or give another directory", .0.display())]
     Locked(PathBuf),
-    /// It belongs to another session.
+    /// The spool belongs to another session.
     #[error("{}: the spool of another session: send under its name, or give another directory", .0.display())]
     OtherSession(PathBuf),
     /// Durable records are missing or changed.
     #[error("{}: {what}, so {lost} would be lost: bring the file back from a copy, or give up all the spool holds ({held}): \
         remove {} and send under another --session", path.display(), shown(directory))]
     Damaged {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
         /// The damage.
         what: String,
@@ -89,17 +89,17 @@ pub(super) enum SpoolError {
         lost: String,
         /// The records the spool holds.
         held: String,
-        /// Its directory.
+        /// The directory of the spool.
         directory: PathBuf,
     },
-    /// Its manifest is missing or changed.
+    /// The manifest of the spool is missing or changed.
     #[error("{}: missing or damaged, so the session and the numbers of the records beside it are not known: bring the file \
         back from a copy, or give the records up: remove {} and send under another --session",
         path.display(), shown(directory))]
     Unreadable {
         /// The manifest's file.
         path: PathBuf,
-        /// Its directory.
+        /// The directory of the spool.
         directory: PathBuf,
     },
     /// A later version of this program wrote it.
@@ -107,7 +107,7 @@ pub(super) enum SpoolError {
     Later {
         /// The manifest's file.
         path: PathBuf,
-        /// Its version.
+        /// The format version of the manifest.
         version: char,
     },
     /// Another program changed a file while this one used it.
@@ -116,9 +116,9 @@ pub(super) enum SpoolError {
         None => "was removed".to_owned(),
     })]
     Changed {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Its bytes, if it still is there.
+        /// The bytes of the file; `None` if it was removed.
         bytes: Option<u64>,
         /// The bytes the writer left.
         expected: u64,
@@ -129,20 +129,20 @@ pub(super) enum SpoolError {
         from; send under another name"
     )]
     Behind {
-        /// What the receiver has.
+        /// The number of records that the receiver has.
         received: u64,
-        /// What was spooled.
+        /// The number of records that were spooled.
         spooled: u64,
     },
-    /// The receiver lacks records this spool has no more.
+    /// The receiver lacks records that the spool has already removed.
     #[error(
         "the receiver has {received} records of this session, but the spool begins after {removed} that were acknowledged: \
         the receiver lost some; send under another name"
     )]
     Ahead {
-        /// What the receiver has.
+        /// The number of records that the receiver has.
         received: u64,
-        /// What was acked and removed.
+        /// The number of records acked and removed.
         removed: u64,
     },
     /// An earlier write failed.
@@ -152,23 +152,23 @@ pub(super) enum SpoolError {
 
 struct Segment<F> {
     first: u64,
-    /// The record after its last one.
+    /// The number after the segment's last record.
     next: u64,
-    /// Bytes that are durable.
+    /// The durable bytes of the segment.
     bytes: u64,
     file: Arc<F>,
 }
 
 struct Shared<F> {
     state: Mutex<State<F>>,
-    /// Something was acked.
+    /// Signals a new ack.
     acked: Condvar,
-    /// Something became durable, or nothing more will.
+    /// Signals durable records, or the end of the spool.
     grown: Condvar,
 }
 
 struct State<F> {
-    /// In order, without gaps, never empty.
+    /// The segments in order, without gaps, never empty.
     segments: VecDeque<Segment<F>>,
     acked: u64,
     ended: bool,
@@ -185,7 +185,7 @@ impl<F> State<F> {
         self.segments.back_mut().expect("never empty")
     }
 
-    /// What the manifest is to say of it.
+    /// Returns the records that the manifest must describe as durable.
     fn extent(&self) -> Extent {
         let (oldest, newest) = (self.segments.front(), self.segments.back());
         let (oldest, newest) = oldest.zip(newest).expect("never empty");
@@ -202,7 +202,7 @@ impl<F> State<F> {
     }
 }
 
-/// A directory in a message: the working directory has no name of its own.
+/// Formats a directory for a message; the empty path of the working directory becomes `.`.
 fn shown(directory: &Path) -> std::path::Display<'_> {
     match directory.as_os_str().is_empty() {
         true => Path::new(".").display(),
@@ -214,9 +214,9 @@ fn name(first: u64) -> String {
     format!("{first:020}{SUFFIX}")
 }
 
-/// Opens or creates the spool in `disk`. A new one belongs to `session`, or to `fresh` if there is none; one
-/// with records must belong to `session`, if that is given. It holds no more than `limit_bytes`, but for what
-/// a single [`Writer::append`] brings.
+/// Opens or creates the spool in `disk`. A new spool belongs to `session`, or to `fresh` if `session` is
+/// `None`; a spool with records must belong to `session`, if that is given. The spool holds no more than
+/// `limit_bytes`, apart from the records of a single [`Writer::append`].
 #[allow(clippy::type_complexity)] // The three ends of one thing.
 pub(super) fn open<D: Disk>(
     disk: D,
@@ -247,7 +247,7 @@ pub(super) fn open<D: Disk>(
         is_doubtful: false,
     };
     let (owner, extent) = load(&mut file, session, fresh, &firsts)?;
-    // Before the first segment: one without its session is not readable.
+    // The manifest must be durable before the first segment: a segment without its session is not readable.
     disk.sync_names().map_err(on)?;
     let recovered = recover::recover(&disk, firsts, &owner, extent.as_ref(), file.is_doubtful)?;
     disk.sync_names().map_err(on)?;
@@ -258,7 +258,7 @@ pub(super) fn open<D: Disk>(
     };
     let extent = state.extent();
     state.acked = extent.first - 1;
-    // The numbers that are told from here on stay given.
+    // A start reports these record numbers, so they must stay assigned.
     file.write_both(owner, extent)?;
     for first in &recovered.released {
         disk.remove(OsStr::new(&name(*first))).map_err(on)?;
@@ -300,8 +300,7 @@ pub(super) fn open<D: Disk>(
     Ok((writer, reader, acks, opened))
 }
 
-/// Which session the spool belongs to, and how far it goes unless the first format says so. Written, if it is
-/// new.
+/// Reads the spool's session and its extent; the first format has no extent. Writes both for a new spool.
 fn load<F: Bytes>(
     file: &mut ManifestFile<F>,
     session: Option<u128>,
@@ -326,7 +325,7 @@ fn load<F: Bytes>(
             let path = file.path.clone();
             return Err(SpoolError::Later { path, version });
         }
-        // A crash cut its creation short: segments come later.
+        // A crash cut the creation short: segments come later.
         codec::Found::Nothing if firsts.is_empty() => {
             let name = session.unwrap_or(fresh);
             let owner = Owner {
@@ -359,10 +358,10 @@ fn load<F: Bytes>(
 struct ManifestFile<F> {
     path: PathBuf,
     file: F,
-    /// The generation that is written next.
+    /// The generation of the next write.
     generation: u64,
-    /// One of the slots was not whole when the spool was opened: a crash tore it, or it is damaged. It may
-    /// have been the newer one.
+    /// True if one of the slots was not whole when the spool was opened: a crash tore it, or it is damaged.
+    /// It may have been the newer one.
     is_doubtful: bool,
 }
 
@@ -384,14 +383,14 @@ impl<F: Bytes> ManifestFile<F> {
         Ok(())
     }
 
-    /// Writes it into both slots: then each of them alone says so, if the other one is damaged.
+    /// Writes the manifest into both slots, so that either slot alone is enough if the other one is damaged.
     fn write_both(&mut self, owner: Owner, extent: Extent) -> Result<(), SpoolError> {
         self.write(owner, extent)?;
         self.write(owner, extent)
     }
 }
 
-/// A block from `offset` on, or more if the record there has more; nothing beyond `end`.
+/// Reads a block from `offset` on, or more if the record there is longer; reads nothing beyond `end`.
 fn read_block<'a>(
     file: &impl Bytes,
     offset: u64,
@@ -410,12 +409,12 @@ fn read_block<'a>(
     }
 }
 
-/// Tells the writer what was acked.
+/// Tells the writer which records the receiver acked.
 pub(super) struct Acks<F>(Arc<Shared<F>>);
 
 impl<F> Acks<F> {
-    /// Everything up to `position` may go. Says whether that completes a segment, for [`Writer::release`] to
-    /// remove.
+    /// Records that everything up to `position` is acked. Returns whether that completes a segment, for
+    /// [`Writer::release`] to remove.
     pub(super) fn acked(&self, position: u64) -> bool {
         let mut state = self.0.lock();
         state.acked = position.max(state.acked);

@@ -1,5 +1,5 @@
-//! Reads a source in blocks that end between words, however its reads fall: words across reads are whole
-//! again, and one longer than the buffer makes it grow.
+//! Reads a source in blocks that end between words, independent of the sizes of its reads: words that span
+//! reads are whole again, and a word longer than the buffer makes the buffer grow.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use super::words::is_space;
 /// The blocks of one source.
 pub struct Blocks<R> {
     source: R,
-    /// Read and not yet given out; only `..filled` holds bytes of the source.
+    /// The bytes read and not yet returned; only `..filled` holds bytes of the source.
     buffer: Vec<u8>,
     filled: usize,
-    /// Bytes at the front known to hold no end of line: they are not searched again.
+    /// The bytes at the front without an end of line; the search skips them.
     searched: usize,
     ended: bool,
 }
 
 impl<R: Read> Blocks<R> {
-    /// Blocks of about `len` bytes.
+    /// Creates blocks of about `len` bytes.
     pub fn new(source: R, len: usize) -> Self {
         Self {
             source,
@@ -29,11 +29,11 @@ impl<R: Read> Blocks<R> {
         }
     }
 
-    /// Reads once. `Some(block)`, never empty, if a word or line ended; `Ok(None)` to be called again unless
-    /// it [ended](Self::ended).
+    /// Reads once. Returns `Some(block)`, never empty, if a word or line ended; returns `Ok(None)` if the
+    /// caller must read again, unless the source has [ended](Self::ended).
     ///
     /// # Errors
-    /// What the source answers. What was read before it is given out by [`rest`](Self::rest).
+    /// The error of the source. [`rest`](Self::rest) returns the bytes read before it.
     pub fn read(&mut self) -> io::Result<Option<Arc<[u8]>>> {
         if self.filled == self.buffer.len() {
             self.buffer.resize(self.filled * 2, 0);
@@ -57,13 +57,14 @@ impl<R: Read> Blocks<R> {
         self.ended
     }
 
-    /// What was read and not given out yet, as the last block.
+    /// Returns the bytes read and not yet returned, as the last block.
     pub fn rest(&mut self) -> Option<Arc<[u8]>> {
         let end = self.filled;
         self.take(end)
     }
 
-    /// The bytes up to the last end of line; if a line fills the buffer alone, up to its last space.
+    /// Returns the bytes up to the last end of line; if one line fills the buffer, the bytes up to its last
+    /// space.
     fn cut(&mut self) -> Option<Arc<[u8]>> {
         let read = &self.buffer[..self.filled];
         let line = memchr::memrchr(b'\n', &read[self.searched..]).map(|at| self.searched + at);
@@ -88,7 +89,7 @@ mod tests {
     use crate::topology::words::words;
     use proptest::prelude::*;
 
-    /// Gives at most so many bytes a read, in turn.
+    /// Returns at most the next listed number of bytes a read.
     struct Dribble<'a>(&'a [u8], Vec<usize>, usize);
 
     impl Read for Dribble<'_> {

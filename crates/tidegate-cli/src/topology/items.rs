@@ -1,7 +1,7 @@
-//! What travels over the edges: lines to the splitters, words to the counters.
+//! The items of the edges: lines to the splitters, words to the counters.
 //!
-//! A line is a range of a shared block. A word of up to 16 bytes is carried whole, so that most words cost
-//! neither an allocation nor a shared count; its tail is zero, so that comparing two is comparing two
+//! A line is a range of a shared block. A word of up to 16 bytes is stored inline, so that most words cost
+//! neither an allocation nor a shared count; its tail is zero, so that comparing two words is comparing two
 //! numbers.
 
 use std::hash::BuildHasher;
@@ -10,16 +10,16 @@ use std::sync::Arc;
 
 use super::samples::Ticket;
 
-/// A line of text with its end, or a part of one too long to be read at once.
+/// A line of text with its end, or a part of a line too long to read at once.
 pub(crate) struct Line {
     block: Arc<[u8]>,
     range: Range<usize>,
-    /// The sample it belongs to.
+    /// The sample that the line belongs to.
     pub(crate) ticket: Ticket,
 }
 
 impl Line {
-    /// The bytes `range` of `block`.
+    /// Creates the line of the bytes `range` of `block`.
     pub(crate) fn new(block: &Arc<[u8]>, range: Range<usize>, ticket: Ticket) -> Self {
         Self {
             block: Arc::clone(block),
@@ -28,12 +28,12 @@ impl Line {
         }
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the line.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.block[self.range.clone()]
     }
 
-    /// The word at `word` of [`bytes`](Self::bytes).
+    /// Returns the word at the range `word` of [`bytes`](Self::bytes).
     #[inline]
     pub(crate) fn word(&self, word: Range<usize>, seed: &foldhash::fast::RandomState) -> Word {
         let range = self.range.start + word.start..self.range.start + word.end;
@@ -41,19 +41,19 @@ impl Line {
     }
 }
 
-/// Longest word carried whole.
+/// The longest word stored inline.
 const SHORT_MAX: usize = 16;
 
-/// A word with its hash, which chooses its counter and finds it there.
+/// A word with its hash, which chooses the counter and the slot in its table.
 pub(crate) enum Word {
-    /// Little-endian, zero beyond `len`.
+    /// The bytes of the word, little-endian, zero beyond `len`.
     Short {
         len: u8,
         ticket: Ticket,
         hash: u64,
         bytes: [u8; SHORT_MAX],
     },
-    /// More than 16 bytes.
+    /// A word of more than 16 bytes.
     Long {
         ticket: Ticket,
         hash: u64,
@@ -61,11 +61,11 @@ pub(crate) enum Word {
     },
 }
 
-// Two to a cache line.
+// Two words fit into a cache line.
 const _: () = assert!(size_of::<Word>() == 32);
 
 impl Word {
-    /// The bytes `range` of `text`, never empty.
+    /// Creates the word of the bytes `range` of `text`, never empty.
     #[inline]
     pub(crate) fn new(
         text: &[u8],
@@ -83,7 +83,8 @@ impl Word {
             };
         }
         let number = match text.get(range.start..range.start + SHORT_MAX) {
-            // One load of 16 bytes, what does not belong to it masked: cheaper than a copy of unknown length.
+            // One load of 16 bytes with a mask over the bytes behind the word is cheaper than a copy of
+            // unknown length.
             Some(whole) => {
                 let whole: [u8; SHORT_MAX] = whole.try_into().unwrap_or_default();
                 u128::from_le_bytes(whole) & (u128::MAX >> (8 * (SHORT_MAX - len)))
@@ -94,7 +95,7 @@ impl Word {
                 u128::from_le_bytes(bytes)
             }
         };
-        // At most 16, so it fits.
+        // The length is at most 16, so it fits.
         let len = len as u8;
         let hash = seed.hash_one((number, len));
         Self::Short {
@@ -105,7 +106,7 @@ impl Word {
         }
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the word.
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::Short { len, bytes, .. } => &bytes[..usize::from(*len)],
@@ -113,7 +114,7 @@ impl Word {
         }
     }
 
-    /// Its hash.
+    /// Returns the hash of the word.
     #[inline]
     pub(crate) const fn hash(&self) -> u64 {
         match self {
@@ -121,7 +122,7 @@ impl Word {
         }
     }
 
-    /// The sample its line belongs to.
+    /// Returns the sample that the word's line belongs to.
     #[inline]
     pub(crate) const fn ticket(&self) -> Ticket {
         match self {
@@ -129,7 +130,8 @@ impl Word {
         }
     }
 
-    /// Field grouping: which of `counters` counts it. Bits the counters' tables hardly look at.
+    /// Returns the counter of the word, by field grouping. It uses bits of the hash that the counters' tables
+    /// hardly use.
     #[inline]
     pub(crate) const fn counter(&self, counters: usize) -> usize {
         let bits = (self.hash() >> 20) & 0xFFFF_FFFF;
@@ -138,7 +140,7 @@ impl Word {
 }
 
 impl PartialEq for Word {
-    /// Returns whether they are the same word, whatever their samples.
+    /// Returns whether both are the same word, in any samples.
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {

@@ -1,5 +1,5 @@
-//! What a running topology shows, and how it is told to pause or stop. Nothing on the way of an item waits
-//! for a reader.
+//! The counters and the switches of a running topology, to watch, pause and stop it. No item waits for a
+//! reader of the counters.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 /// Latencies in nanoseconds, to two digits.
 pub type Latency = Histogram<u64>;
 
-/// An empty histogram: up to hours, growing as it must.
+/// Returns an empty histogram; it grows as needed, up to hours.
 pub(crate) fn latency() -> Latency {
     // Two digits are always a valid precision.
     Histogram::new(2).unwrap_or_else(|_| unreachable!("two digits"))
@@ -30,14 +30,14 @@ struct Counter {
     latency: Mutex<Latency>,
 }
 
-/// The limits of one splitter's producers since they were last asked for.
+/// The limits of one splitter's producers since the last [`Live::take_limits`].
 struct LimitRange {
     min: AtomicU64,
     max: AtomicU64,
 }
 
 impl Live {
-    /// For `split` splitters and counters.
+    /// Creates the counters for `split` splitters and counters.
     pub fn new(split: usize) -> Self {
         let counter = |_| Counter {
             words: AtomicU64::new(0),
@@ -56,17 +56,17 @@ impl Live {
         }
     }
 
-    /// Reads nothing more; what was read is still counted.
+    /// Stops the reading; the stages still count the lines that were read.
     pub fn stop(&self) {
         self.stop.store(true, Relaxed);
     }
 
-    /// Reads nothing until told otherwise.
+    /// Pauses the reading, or resumes it.
     pub fn pause(&self, pause: bool) {
         self.pause.store(pause, Relaxed);
     }
 
-    /// Returns whether to stop: by the switch or by Ctrl-C.
+    /// Returns whether the switch or Ctrl-C asks to stop.
     #[inline]
     pub(super) fn stopped(&self) -> bool {
         self.stop.load(Relaxed) || crate::interrupt::asked()
@@ -77,7 +77,7 @@ impl Live {
         self.pause.load(Relaxed)
     }
 
-    /// Lines read.
+    /// Returns the number of lines read.
     pub fn lines(&self) -> u64 {
         self.lines.load(Relaxed)
     }
@@ -86,7 +86,7 @@ impl Live {
         self.lines.store(lines, Relaxed);
     }
 
-    /// Words counted.
+    /// Returns the number of words counted.
     pub fn words(&self) -> u64 {
         self.counters
             .iter()
@@ -103,11 +103,11 @@ impl Live {
             .latency
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        // It grows as it must, so that nothing is out of range.
+        // The histogram grows as needed, so no value is out of range.
         let _ = latency.record(latency_ns);
     }
 
-    /// The latencies since they were last taken.
+    /// Returns the latencies since the last call, and resets them.
     pub fn take_latency(&self) -> Latency {
         let mut all = latency();
         for counter in &self.counters {
@@ -115,7 +115,7 @@ impl Live {
                 .latency
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            // It resizes itself, so it takes whatever another could.
+            // The histogram resizes itself, so it can add any other.
             let _ = all.add(&*latency);
             latency.reset();
         }
@@ -128,7 +128,8 @@ impl Live {
         range.max.fetch_max(limit, Relaxed);
     }
 
-    /// The smallest and largest limit of the splitters' producers since they were last taken.
+    /// Returns the smallest and the largest limit of the splitters' producers since the last call, and resets
+    /// them.
     pub fn take_limits(&self) -> Option<(u64, u64)> {
         let ranges = self.limits.iter().map(|range| {
             (

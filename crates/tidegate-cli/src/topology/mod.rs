@@ -1,10 +1,10 @@
 //! The word count topology: reader -> splitters -> counters, over queues; the shape of Storm's
 //! FileReadWordCountTopo.
 //!
-//! Lines are dealt out in turn, words by their hash (field grouping), so no two counters count the same word
-//! and their tallies only need putting side by side. An item is a line, then a word: each is pushed by
-//! itself, and the producers batch. It serves `tidegate count` and `tidegate-bench topology`; both bring
-//! their own [`Feed`].
+//! The reader deals lines out in turn, and the splitters send each word to the counter of its hash (field
+//! grouping). So no two counters count the same word, and their tallies only need putting side by side. A
+//! stage pushes each line or word by itself, and the producers batch. The topology serves `tidegate count`
+//! and `tidegate-bench topology`; both bring their own [`Feed`].
 
 mod blocks;
 mod items;
@@ -31,60 +31,60 @@ use items::{Line, Word};
 use samples::Samples;
 use stages::{Counter, Reader, Splitter};
 
-/// How a topology is built.
+/// The settings of a topology.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Splitters, and as many counters.
+    /// The number of splitters, and of counters.
     pub split: usize,
-    /// Who decides the batches of every producer.
+    /// The controller that decides the batches of every producer.
     pub controller: Choice,
-    /// Lines a splitter's queue has room for.
+    /// The capacity of a splitter's queue, in lines.
     pub lines: usize,
-    /// Words a counter's queue has room for.
+    /// The capacity of a counter's queue, in words.
     pub words: usize,
-    /// Every so many lines one's latency is taken.
+    /// One line in this many has its latency measured.
     pub sample_every: u32,
-    /// Lines a second, or as many as there is room for.
+    /// Lines a second; without a pace, as many as there is room for.
     pub pace: Option<Pace>,
 }
 
-/// No producer's buffer is larger, whoever decides: 32 KiB of words, as much as stays in the nearest cache.
+/// The most items in a producer's buffer, with any controller: 32 KiB of words, which fit the nearest cache.
 pub const BATCH_MAX: usize = 1024;
 
-/// Where the text comes from.
+/// The source of the text.
 pub trait Feed: Send {
-    /// The next block: whole words. `None` at the end.
+    /// Returns the next block of whole words; `None` at the end.
     fn next(&mut self) -> Option<Arc<[u8]>>;
 }
 
-/// What a topology found and did.
+/// The results of a topology.
 pub struct Outcome {
-    /// One a counter.
+    /// One tally for each counter.
     pub tallies: Vec<Tally>,
     /// Complete latencies, in nanoseconds.
     pub latency: Latency,
-    /// Reader to splitters, splitters to counters.
+    /// The edges: reader to splitters, splitters to counters.
     pub edges: [Edge; 2],
 }
 
-/// What went over the queues of one edge.
+/// The traffic over the queues of one edge.
 #[derive(Clone, Debug)]
 pub struct Edge {
-    /// Both ends, for tables.
+    /// The names of both ends, for tables.
     pub name: &'static str,
-    /// Items.
+    /// The number of items.
     pub items: u64,
-    /// Batches the producers handed in, by reason.
+    /// The batches that the producers handed in, by reason.
     pub batches: Counts,
-    /// Smallest and largest limit of its producers at the end.
+    /// The smallest and the largest limit of the edge's producers at the end.
     pub limits: (u64, u64),
 }
 
-/// Runs a topology until the feed ends or `live` says stop, and everything read is counted.
+/// Runs a topology until the feed ends or `live` asks to stop, and every line read is counted.
 pub fn run(plan: &Plan, feed: &mut dyn Feed, live: &Live) -> anyhow::Result<Outcome> {
     let clock = Clock::start();
     let seed = foldhash::fast::RandomState::default();
-    // Room for every line on the way, so that none is passed over.
+    // Room for every line in the queues, so that no sampled line is skipped.
     let on_the_way = plan.split * (plan.lines + plan.words) * 2;
     let samples = Samples::new(u32::try_from(on_the_way / plan.sample_every as usize + 64)?);
     let (line_queues, line_ends) = queues::<Line>(plan, plan.lines)?;
@@ -128,7 +128,7 @@ pub fn run(plan: &Plan, feed: &mut dyn Feed, live: &Live) -> anyhow::Result<Outc
             .map(|(who, splitter)| scope.spawn(move || splitter.run(who)))
             .collect();
         let line_limits = reader.run(feed, plan);
-        // Closed at the end only: whatever stage fails, those behind it see their input end.
+        // Closes the queues only now: if any stage fails, the stages behind it see their input end.
         line_queues.iter().for_each(Queue::close);
         let word_limits: Vec<_> = splitters
             .into_iter()
@@ -170,13 +170,14 @@ fn queues<T: Send>(plan: &Plan, capacity: usize) -> anyhow::Result<Ends<T>> {
     Ok(ends.collect::<Result<Vec<_>, _>>()?.into_iter().unzip())
 }
 
-/// A producer for each queue.
+/// Creates a producer for each queue.
 fn producers<T: Send>(
     plan: &Plan,
     queues: &[Queue<T>],
     capacity: usize,
 ) -> anyhow::Result<Vec<Producer<T>>> {
-    // And never more than half a queue at once: while one half is drained the other is filled.
+    // A batch is never more than half a queue: the consumer drains one half while the producer fills the
+    // other.
     let limit_max = BATCH_MAX.min(capacity / 2).max(1);
     let producer = |queue: &Queue<T>| -> anyhow::Result<Producer<T>> {
         Ok(match plan.controller {

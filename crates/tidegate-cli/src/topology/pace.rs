@@ -1,20 +1,19 @@
-//! Open-loop pacing: each line has a moment at which it is due, whatever became of those before it.
+//! Open-loop pacing: each line has its own due time, independent of the lines before it.
 
 use std::time::Duration;
 
 use tidegate::{Clock, Time};
 
-/// How fast lines are read.
+/// The rate at which lines are read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
     /// Lines a second.
     pub per_s: f64,
-    /// Whether to be on time to the microsecond, at the price of a core, rather than within a sleep's
-    /// overshoot.
+    /// True to be on time to the microsecond, at the price of a core, rather than within a sleep's overshoot.
     pub exact: bool,
 }
 
-/// Waits for the moments of one pace.
+/// Waits for the due times of one pace.
 pub(super) struct Pacer {
     pace: Pace,
     clock: Clock,
@@ -22,11 +21,11 @@ pub(super) struct Pacer {
     line: u64,
 }
 
-/// Sleeping overshoots by some 60 us: nearer than this it is not exact.
+/// A sleep overshoots by some 60 us, so an exact pacer does not sleep within this time of the due time.
 const NEAR: Duration = Duration::from_micros(200);
 
 impl Pacer {
-    /// The first line is due now.
+    /// Starts the pace: the first line is due now.
     pub(super) fn new(pace: Pace, clock: Clock) -> Self {
         Self {
             pace,
@@ -36,13 +35,13 @@ impl Pacer {
         }
     }
 
-    /// The next line is due now, as if the time since the last had not been.
+    /// Restarts the pace: the next line is due now, and the time since the last line does not count.
     pub(super) fn restart(&mut self) {
         (self.start, self.line) = (self.clock.now(), 0);
     }
 
-    /// Waits until the next line is due, but first calls `before`; answers when that was, or `None` if `stop`
-    /// says so while it waits.
+    /// Waits until the next line is due, and calls `before` first if it must wait. Returns the due time, or
+    /// `None` if `stop` returns true meanwhile.
     #[inline]
     pub(super) fn next(
         &mut self,
@@ -64,7 +63,7 @@ impl Pacer {
             if stop() {
                 return None;
             }
-            // In short sleeps, to notice the stop.
+            // Sleeps are short, so that the loop notices the stop.
             let sleep = left.min(Duration::from_millis(50));
             if !self.pace.exact {
                 std::thread::sleep(sleep);

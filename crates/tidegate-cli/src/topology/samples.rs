@@ -1,8 +1,8 @@
-//! Complete latency, sampled: from reading a line to its last word counted.
+//! Samples the complete latency: from reading a line to counting its last word.
 //!
-//! Every so many lines one gets a ticket: a slot with the time it was read and the number of its words still
-//! on the way. Whoever finishes the last of them takes the time. A slot still taken when its turn comes is
-//! passed over.
+//! Every so many lines, one line gets a ticket: a slot with the time of the read and the number of the line's
+//! words still on the way. The counter that finishes the last word measures the time. The sampler skips a
+//! slot that is still in use at its turn.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use tidegate::Time;
 
-/// A line's place among the samples, or none.
+/// A line's slot among the samples, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket(u32);
 
 impl Ticket {
-    /// Not sampled.
+    /// The ticket of a line without a sample.
     pub(crate) const NONE: Self = Self(0);
 
     /// Returns whether the line is sampled.
@@ -25,40 +25,40 @@ impl Ticket {
     }
 }
 
-/// The slots, shared by all stages.
+/// The slots, which all stages share.
 pub(crate) struct Samples {
     slots: Box<[Slot]>,
 }
 
 #[derive(Default)]
 struct Slot {
-    /// When its line was read, in nanoseconds.
+    /// The time at which the line was read, in nanoseconds.
     read_at: AtomicU64,
-    /// Words of it on the way, and one for the line itself until it is split; 0 if the slot is free.
+    /// The line's words on the way, plus one for the line itself until it is split; 0 if the slot is free.
     left: AtomicU32,
 }
 
 impl Samples {
-    /// Room for so many lines at once.
+    /// Creates slots for so many lines at once.
     pub(crate) fn new(slots: u32) -> Self {
         Self {
             slots: (0..slots).map(|_| Slot::default()).collect(),
         }
     }
 
-    /// Takes up what was read and split: `more` further words are on the way. Only for who holds a part of
-    /// it.
+    /// Adds `more` words of the line to those on the way. The caller must hold an unfinished part of the
+    /// line.
     pub(crate) fn add(&self, ticket: Ticket, more: u32) {
         if let Some(slot) = self.slot(ticket) {
             slot.left.fetch_add(more, Relaxed);
         }
     }
 
-    /// One part is finished. Answers the line's latency in nanoseconds if it was the last; only then the time
-    /// is asked for.
+    /// Finishes one part. Returns the line's latency in nanoseconds if the part was the last; only then asks
+    /// for the time.
     pub(crate) fn finish(&self, ticket: Ticket, now: impl FnOnce() -> Time) -> Option<u64> {
         let slot = self.slot(ticket)?;
-        // Read first: once the slot is free the reader may take it.
+        // The time is read first: the reader may reuse the slot as soon as it is free.
         let read_at = slot.read_at.load(Relaxed);
         (slot.left.fetch_sub(1, AcqRel) == 1).then(|| now().as_nanos().saturating_sub(read_at))
     }
@@ -68,7 +68,7 @@ impl Samples {
     }
 }
 
-/// Gives out the tickets: the reader's part.
+/// Gives out the tickets, for the reader.
 pub(crate) struct Sampler<'a> {
     samples: &'a Samples,
     every: u32,
@@ -77,7 +77,7 @@ pub(crate) struct Sampler<'a> {
 }
 
 impl<'a> Sampler<'a> {
-    /// A ticket for every `every`-th line, the first included.
+    /// Creates a sampler with a ticket for every `every`-th line, the first included.
     pub(crate) const fn new(samples: &'a Samples, every: u32) -> Self {
         Self {
             samples,
@@ -87,13 +87,13 @@ impl<'a> Sampler<'a> {
         }
     }
 
-    /// Returns whether [`next`](Self::next) will want the time: it costs more than the rest.
+    /// Returns whether [`next`](Self::next) needs the time, which costs more than the rest.
     #[inline]
     pub(crate) const fn is_due(&self) -> bool {
         self.until_next == 0
     }
 
-    /// The next line's ticket; `now` counts only if it [is due](Self::is_due).
+    /// Returns the next line's ticket; `now` matters only if it [is due](Self::is_due).
     #[inline]
     pub(crate) fn next(&mut self, now: Time) -> Ticket {
         if self.until_next > 0 {

@@ -1,4 +1,4 @@
-//! The three stages, one thread each: a loop that takes what is there and hands on what it makes.
+//! The three stages, one thread each: a loop that takes its queued input and sends its output on.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use super::tally::Tally;
 use super::words::words;
 use super::{Feed, Plan};
 
-/// The most lines taken at once: some hundred microseconds of work before their room is free again.
+/// The most lines of one drain: some hundred microseconds of work before their room is free again.
 const LINES: usize = 256;
-/// The most words.
+/// The most words of one drain.
 const WORDS: usize = 4096;
 
 /// Cuts blocks into lines and deals them out in turn.
@@ -28,7 +28,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Runs until the feed ends; answers the limits of its producers.
+    /// Runs until the feed ends; returns the limits of its producers.
     pub(super) fn run(mut self, feed: &mut dyn Feed, plan: &Plan) -> anyhow::Result<Vec<usize>> {
         let (clock, live) = (self.clock, self.live);
         let mut sampler = Sampler::new(self.samples, plan.sample_every);
@@ -46,7 +46,7 @@ impl Reader<'_> {
                     break 'feed;
                 }
                 let now = match &mut pacer {
-                    // About to wait: what is buffered would wait with it.
+                    // Flushes the producers before a wait, so that their buffered lines do not wait, too.
                     Some(pacer) => match pacer.next(
                         || {
                             self.outputs
@@ -73,7 +73,7 @@ impl Reader<'_> {
     }
 }
 
-/// Where the lines of a block are, each with its end; the last may have none.
+/// Returns the ranges of a block's lines, each with its end; the last line may have none.
 fn lines(block: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut start = 0;
     std::iter::from_fn(move || {
@@ -96,7 +96,7 @@ pub(super) struct Splitter<'a> {
 }
 
 impl Splitter<'_> {
-    /// Runs until its input ends; answers the limits of its producers.
+    /// Runs until its input ends; returns the limits of its producers.
     pub(super) fn run(self, who: usize) -> anyhow::Result<Vec<usize>> {
         let Self {
             mut input,
@@ -128,14 +128,14 @@ impl Splitter<'_> {
     }
 }
 
-/// The limit in force: the controller's own where there is one, which a probe does not change.
+/// Returns the limit in force: the controller's own, if there is one, which a probe does not change.
 fn limit<T: Send>(output: &Producer<T>) -> u64 {
     output
         .controller()
         .map_or_else(|| output.limit() as u64, |seen| seen.limit)
 }
 
-/// A splitter's producers, one a counter.
+/// A splitter's producers, one for each counter.
 struct Outputs(Vec<Producer<Word>>);
 
 impl Outputs {
@@ -169,7 +169,7 @@ impl Flush for Outputs {
     }
 }
 
-/// Counts the words that are its own.
+/// Counts the words that hash to it.
 pub(super) struct Counter<'a> {
     pub(super) input: Consumer<Word>,
     pub(super) clock: Clock,
@@ -178,7 +178,7 @@ pub(super) struct Counter<'a> {
 }
 
 impl Counter<'_> {
-    /// Runs until its input ends; answers what it counted.
+    /// Runs until its input ends; returns its tally.
     pub(super) fn run(self, who: usize) -> anyhow::Result<Tally> {
         let Self {
             mut input,

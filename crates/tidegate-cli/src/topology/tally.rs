@@ -1,11 +1,11 @@
-//! How often each word came: one table a counter, no word in two of them.
+//! Counts how often each word occurs: one table for each counter, no word in two of them.
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
 use super::items::Word;
 
-/// Words and how often each came.
+/// Words with their counts.
 #[derive(Default)]
 pub struct Tally {
     table: HashTable<(Word, u64)>,
@@ -29,17 +29,17 @@ impl Tally {
         }
     }
 
-    /// Words counted.
+    /// Returns the number of words counted.
     pub const fn total(&self) -> u64 {
         self.total
     }
 
-    /// Different words.
+    /// Returns the number of different words.
     pub fn distinct(&self) -> usize {
         self.table.len()
     }
 
-    /// The words with their counts, in no order.
+    /// Returns the words with their counts, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], u64)> {
         self.table
             .iter()
@@ -47,7 +47,8 @@ impl Tally {
     }
 }
 
-/// The `k` most frequent words of several tallies, the most frequent first, ties by the order of their bytes.
+/// Returns the `k` most frequent words of several tallies, the most frequent first, ties by the order of
+/// their bytes.
 pub fn top(tallies: &[Tally], k: usize) -> Vec<(&[u8], u64)> {
     let mut all: Vec<_> = tallies.iter().flat_map(Tally::iter).collect();
     let order = |a: &(&[u8], u64), b: &(&[u8], u64)| b.1.cmp(&a.1).then_with(|| a.0.cmp(b.0));
@@ -81,7 +82,7 @@ mod tests {
             prop_assert_eq!(tallies.iter().map(Tally::total).sum::<u64>(), plain.values().sum::<u64>());
             prop_assert_eq!(tallies.iter().map(Tally::distinct).sum::<usize>(), plain.len());
             let mut plain: Vec<_> = plain.into_iter().collect();
-            // Stable: ties stay in byte order.
+            // The sort is stable: ties stay in byte order.
             plain.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
             plain.truncate(k);
             prop_assert_eq!(top(&tallies, k), plain);

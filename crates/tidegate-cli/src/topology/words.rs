@@ -1,5 +1,5 @@
-//! What a word is: a maximal run of bytes other than 0x09-0x0D and 0x20. Bytes, not characters: any file can
-//! be counted.
+//! A word is a maximal run of bytes other than 0x09-0x0D and 0x20. The split works on bytes, not characters,
+//! so any file can be counted.
 
 use std::ops::Range;
 
@@ -8,12 +8,12 @@ pub(crate) const fn is_space(byte: u8) -> bool {
     matches!(byte, 0x09..=0x0D | b' ')
 }
 
-/// Where the words of `text` are, in order.
+/// Returns the ranges of the words of `text`, in order.
 pub(crate) const fn words(text: &[u8]) -> Words<'_> {
     Words { text, at: 0 }
 }
 
-/// See [`words`].
+/// The iterator of [`words`].
 pub(crate) struct Words<'a> {
     text: &'a [u8],
     at: usize,
@@ -31,7 +31,7 @@ impl Iterator for Words<'_> {
                 .iter()
                 .position(|&byte| is_space(byte))
                 .unwrap_or(rest.len());
-        // The byte at `end` is a space, or there is none.
+        // The byte at `end` is a space, or the end of the text.
         self.at = end + 1;
         Some(start..end)
     }

@@ -1,4 +1,4 @@
-//! Bytes that leave the receiver's file: kept in a file beside it, because another program may have written
+//! Moves bytes out of the receiver's file into a file beside it, because another program may have written
 //! them.
 
 use std::ffi::{OsStr, OsString};
@@ -7,13 +7,13 @@ use std::path::PathBuf;
 
 use crate::ship::disk::{Bytes, Disk};
 
-/// Bytes copied at once.
+/// The bytes of one copy step.
 const BLOCK: u64 = 64 * 1024;
-/// Files for bytes cut at one and the same place.
+/// The most files for bytes cut at the same offset.
 const NAMES_MAX: u32 = 100;
 
-/// Copies the bytes of `data` from `start` to `end` into a file beside `name`, durably, and returns where. A
-/// copy that a crash cut short is completed; a file with other bytes stays as it is, and the copy gets
+/// Copies the bytes of `data` from `start` to `end` into a file beside `name`, durably, and returns its path.
+/// Completes a copy that a crash cut short. Leaves a file with other bytes as it is, and gives the copy
 /// another name.
 pub(super) fn keep<D: Disk>(
     disk: &D,
@@ -40,7 +40,7 @@ pub(super) fn keep<D: Disk>(
     Err((path, io::Error::other(error)))
 }
 
-/// Copies into `kept`, unless that has other bytes.
+/// Copies into `kept`, unless that file has other bytes.
 fn copy<D: Disk>(disk: &D, kept: &OsStr, data: &D::File, start: u64, end: u64) -> io::Result<bool> {
     let file = disk.open(kept)?;
     let has = file.bytes()?.unwrap_or_default();

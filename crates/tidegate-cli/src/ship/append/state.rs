@@ -1,11 +1,11 @@
-//! What the receiver knows besides the records themselves, and its bytes: how far the file counts, how its
-//! end looks, and how far each session is.
+//! The receiver's state and its encoding: how many bytes of the file count, the checksum of its end, and the
+//! position of each session.
 //!
-//! It is kept in two slots of fixed places; the newest whole one counts. A new state goes into one slot and
-//! is synced, then a copy of it into the other. So a torn write costs nothing, and at rest one bad slot costs
-//! nothing either. Slots rather than a journal, because a write in place changes no file's length (its sync
-//! waits for the data alone), needs no compaction, and keeps the file that carries the lock. Pure: bytes in,
-//! bytes out.
+//! The state file has two slots at fixed offsets; the newest whole one counts. The receiver writes a new
+//! state into one slot and syncs it, then copies it into the other. So a torn write costs nothing, and at
+//! rest one bad slot costs nothing either. The format has slots rather than a journal, because a write in
+//! place changes no file's length (its sync waits for the data alone), needs no compaction, and keeps the
+//! file that carries the lock. This module is pure: bytes in, bytes out.
 //!
 //! ```text
 //! slot   0  "TGAPPEND"         24  bytes of FILE that count, u64
@@ -21,34 +21,34 @@
 
 use std::collections::HashMap;
 
-/// Most sessions of one file: the state of all of them is written with every batch.
+/// The most sessions of one file: every batch writes the state of all of them.
 pub(crate) const SESSIONS_MAX: usize = 1024;
-/// How many bytes of the file's end are checked.
+/// The most bytes at the file's end that the checksum covers.
 pub(crate) const TAIL_MAX: usize = 64 * 1024;
 
 const MAGIC: &[u8; 8] = b"TGAPPEND";
 const VERSION: u32 = 2;
 const HEAD: usize = 44;
-/// Of version 1.
+/// The head of version 1.
 const OLD_HEAD: usize = 40;
 const ENTRY: usize = 40;
 const CRC: usize = 4;
-/// Whole pages of 4096 bytes.
+/// A slot takes whole pages of 4096 bytes.
 pub(super) const SLOT: usize = (HEAD + ENTRY * SESSIONS_MAX + CRC).next_multiple_of(4096);
 
-/// See the module.
+/// The receiver's state: see the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) generation: u64,
-    /// Bytes of the file that count.
+    /// The bytes of the file that count.
     pub(super) bytes: u64,
     pub(super) tail: Tail,
-    /// The receiver ended in order: the file has no byte more than those that count.
+    /// True if the receiver ended in order: the file has no byte behind those that count.
     pub(super) closed: bool,
     pub(super) sessions: HashMap<u128, Progress>,
 }
 
-/// How the file's end looks.
+/// The length and the checksum of the file's end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tail {
     pub(super) bytes: u32,
@@ -56,7 +56,7 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    /// Of these last bytes, at most [`TAIL_MAX`].
+    /// Returns the tail for these last bytes, at most [`TAIL_MAX`].
     pub(super) fn of(bytes: &[u8]) -> Self {
         Self {
             bytes: bytes.len() as u32,
@@ -65,42 +65,43 @@ impl Tail {
     }
 }
 
-/// How far a session is.
+/// The progress of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// Names this state of the session: one that was lost does not come back under the same.
+    /// Identifies this state of the session: a receiver that loses the state begins the session under another
+    /// epoch.
     pub(crate) epoch: u64,
-    /// Records received, none missing.
+    /// The number of records received without a gap.
     pub(crate) position: u64,
-    /// The generation that changed it last.
+    /// The generation of the last change.
     pub(crate) changed: u64,
 }
 
-/// What the two slots say.
+/// The result of reading the two slots.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// The newest whole state.
     State(State),
-    /// There never was one: its file is new, or its creation was cut short.
+    /// No state was ever written: the file is new, or a crash cut its creation short.
     Nothing,
-    /// There was one, and it is not whole any more.
+    /// A state was written, and neither slot is whole.
     Damaged,
-    /// Written by a later version.
+    /// A later version wrote the state.
     Later(u32),
 }
 
 impl State {
-    /// Where it is written first.
+    /// Returns the offset of the slot that this state goes into first.
     pub(super) const fn offset(&self) -> u64 {
         self.generation % 2 * SLOT as u64
     }
 
-    /// Where its copy goes, once it is durable.
+    /// Returns the offset of the slot for the copy, once this state is durable.
     pub(super) const fn copy_offset(&self) -> u64 {
         (self.generation + 1) % 2 * SLOT as u64
     }
 
-    /// Its bytes, at most [`SLOT`].
+    /// Encodes the state into at most [`SLOT`] bytes.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         assert!(self.sessions.len() <= SESSIONS_MAX);
         out.clear();
@@ -128,7 +129,7 @@ impl State {
         }
         let version = u32::from_le_bytes(take(&mut rest)?);
         let count = u32::from_le_bytes(take(&mut rest)?) as usize;
-        // A torn write leaves a zero here.
+        // A torn write leaves a zero here, so a higher version is real.
         if version > VERSION {
             return Err(Flaw::Later(version));
         }
@@ -164,9 +165,9 @@ impl State {
     }
 }
 
-/// Reads both slots. The first state goes into the first slot before anything is received, so that nothing
-/// readable in either means that it never got there only while the second slot was never written. (A new
-/// version of the format reaches both slots with its first state.)
+/// Reads both slots. The first state goes into the first slot before the receiver takes any record. So if
+/// neither slot is readable, the second slot tells whether a state was ever durable: it is blank only if none
+/// was. (A new version of the format writes both slots with its first state.)
 pub(super) fn find(bytes: &[u8]) -> Found {
     let (first, second) = bytes.split_at(bytes.len().min(SLOT));
     match (State::decode(first), State::decode(second)) {
@@ -178,8 +179,7 @@ pub(super) fn find(bytes: &[u8]) -> Found {
     }
 }
 
-/// Returns whether one slot was written and is not whole: a crash tore the newest state, or it was damaged
-/// later.
+/// Returns whether a slot was written and is not whole: a crash tore the newest state, or damage came later.
 pub(super) fn is_doubtful(bytes: &[u8]) -> bool {
     let (first, second) = bytes.split_at(bytes.len().min(SLOT));
     let blank = |slot: &[u8]| slot.len() == SLOT && slot.iter().all(|byte| *byte == 0);
@@ -244,7 +244,7 @@ mod tests {
         let (old, new) = (state(6, 3), state(7, SESSIONS_MAX));
         let whole = file(&[&old, &new]);
         assert_eq!(find(&whole), Found::State(new));
-        // Torn anywhere, the newer costs the older nothing.
+        // A newer slot torn anywhere leaves the older slot readable.
         for torn in (0..HEAD + ENTRY).chain([SLOT - 4096]) {
             let mut bytes = whole.clone();
             bytes[SLOT + torn] ^= 1;
@@ -266,7 +266,7 @@ mod tests {
         both[8] = VERSION as u8 + 1;
         assert_eq!(find(&both), Found::Later(VERSION + 1));
     }
-    /// The bytes of a state in version 1.
+    /// Encodes a state in version 1.
     fn old(state: &State) -> Vec<u8> {
         let mut bytes = Vec::new();
         state.encode(&mut bytes);
@@ -285,7 +285,7 @@ mod tests {
             let (at, bytes) = (state.offset() as usize, old(state));
             file[at..at + bytes.len()].copy_from_slice(&bytes);
         }
-        // It does not say how the receiver ended.
+        // Version 1 does not record how the receiver ended.
         newer.closed = false;
         assert_eq!(find(&file), Found::State(newer));
         assert!(!is_doubtful(&file));

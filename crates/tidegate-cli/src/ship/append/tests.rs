@@ -1,5 +1,5 @@
 //! The receiver's file against a model, over every crash: at each change of the disk, torn at each byte, with
-//! whatever the disk kept of what was not synced.
+//! any part of the unsynced changes on the disk.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -11,7 +11,7 @@ use super::*;
 const FILE: &str = "out";
 const SIDECAR: &str = "out.tidegate";
 
-/// The file for bytes that were moved out of the file at this place.
+/// Names the file for bytes cut out of the file at this offset.
 fn aside(at: usize) -> String {
     format!("{FILE}.tidegate-cut-{at}")
 }
@@ -28,7 +28,7 @@ fn open(disk: &Image) -> Result<(Append<<Image as Disk>::File>, Opened), OpenErr
     Append::open(disk, OsStr::new(FILE))
 }
 
-/// Batches of chunks: (session, its next record, how many).
+/// Batches of chunks: (session, its next record, number of records).
 type Script = Vec<Vec<(u128, u64, u64)>>;
 
 fn script() -> Script {
@@ -55,7 +55,7 @@ fn chunks(batch: &[(u128, u64, u64)]) -> Vec<(u128, u64, u64, Vec<u8>)> {
         .collect()
 }
 
-/// Begins the sessions that are new, and appends.
+/// Begins the new sessions, and appends.
 fn append<F: Bytes>(file: &mut Append<F>, batch: &[(u128, u64, u64)]) -> Result<(), AppendError> {
     for (session, ..) in batch {
         match file.begin(*session, 0, 42) {
@@ -73,16 +73,16 @@ fn append<F: Bytes>(file: &mut Append<F>, batch: &[(u128, u64, u64)]) -> Result<
     }))
 }
 
-/// How far each session is.
+/// Returns the position of each session.
 fn positions<F: Bytes>(file: &Append<F>) -> BTreeMap<u128, u64> {
     let positions = file
         .sessions()
         .map(|(session, progress)| (session, progress.position));
-    // One that has begun and no more is as one that has not.
+    // A session that has begun and has no records counts like a session that has not begun.
     positions.filter(|(_, position)| *position > 0).collect()
 }
 
-/// After each batch: what the file has, and each session's position.
+/// Returns, for each prefix of the script, the contents of the file and each session's position.
 fn models(script: &Script) -> Vec<(Vec<u8>, BTreeMap<u128, u64>)> {
     let mut models = vec![(Vec::new(), BTreeMap::new())];
     let (mut file, mut positions) = models[0].clone();
@@ -96,8 +96,8 @@ fn models(script: &Script) -> Vec<(Vec<u8>, BTreeMap<u128, u64>)> {
     models
 }
 
-/// Opens what a crash left, and finds some batches, all of those that were acked among them, whole. Says how
-/// many.
+/// Opens the disk after a crash and checks that the file has whole batches, all acked ones among them.
+/// Returns the number of batches.
 fn check(disk: &Image, script: &Script, acked: usize) -> usize {
     let models = models(script);
     let (mut file, _) = open(disk).unwrap();
@@ -113,7 +113,7 @@ fn check(disk: &Image, script: &Script, acked: usize) -> usize {
     survived
 }
 
-/// Runs the script up to the disk's crash; how many batches were acked.
+/// Runs the script up to the disk's crash; returns the number of acked batches.
 fn run(disk: &Image, script: &Script) -> usize {
     let Ok((mut file, _)) = open(disk) else {
         return 0;
@@ -135,7 +135,7 @@ fn every_crash_leaves_whole_batches_and_every_acked_one() {
         disk.crash_at(change);
         let acked = run(&disk, &script);
         let bytes = disk.crashed_write().unwrap_or(0);
-        // The zeros of a new state file are one write of many pages: the middle of a page stands for the
+        // The zeros of a new state file are one write of many pages: some bytes in the middle stand for the
         // others.
         let step = if bytes > 4096 { 1001 } else { 1 };
         for torn in (0..=bytes).step_by(step) {
@@ -155,7 +155,7 @@ fn every_crash_leaves_whole_batches_and_every_acked_one() {
     assert!(images > 2000, "{images}");
 }
 
-/// A process is killed, the next one reads what that wrote, tells it, and then the power fails.
+/// Kills a process, opens its file in another one, which reports the contents, and then cuts the power.
 #[test]
 fn what_an_opened_file_tells_is_durable() {
     let script = script();
@@ -212,7 +212,7 @@ fn a_changed_file_is_not_appended_to() {
         open(&disk),
         Err(OpenError::Shorter { bytes: 0, .. })
     ));
-    // No acknowledgement covers the bytes behind the end, but another program may have written them.
+    // No ack covers the bytes behind the end, but another program may have written them.
     disk.overwrite(FILE, &[&good[..], b"torn"].concat());
     let (_, opened) = open(&disk).unwrap();
     assert_eq!(
@@ -304,7 +304,7 @@ fn records_are_written_once() {
     }
 }
 
-/// A sender may give records up: the numbers go on without them.
+/// A sender may give records up: the numbers continue without them.
 #[test]
 fn numbers_may_be_left_out() {
     let disk = Image::default();
@@ -314,7 +314,7 @@ fn numbers_may_be_left_out() {
     assert_eq!(positions(&file), BTreeMap::from([(1, 11)]));
 }
 
-/// Where a session goes on, and under which epoch, is as durable as its records.
+/// A session's position and epoch are as durable as its records.
 #[test]
 fn a_session_that_was_begun_stays_begun() {
     let disk = Image::default();
@@ -325,7 +325,7 @@ fn a_session_that_was_begun_stays_begun() {
     let (mut file, _) = open(&left).unwrap();
     assert_eq!(file.begin(1, 3, 43).unwrap(), begun);
     append(&mut file, &[(1, 18, 1)]).unwrap();
-    // Those without a session are nobody's.
+    // Records without a session belong to no sender that could come back.
     let chunk = Chunk {
         session: None,
         first: 1,
@@ -362,7 +362,7 @@ fn only_sessions_without_name_and_use_are_forgotten() {
     assert_eq!(sessions, SESSIONS_MAX);
 }
 
-/// The end that is checked is the same whether the file was appended to or opened.
+/// The checked end is the same for a file after appends and for a file after a start.
 #[test]
 fn large_batches_are_checked_too() {
     let disk = Image::default();
@@ -387,7 +387,7 @@ fn large_batches_are_checked_too() {
     }
 }
 
-/// After an orderly end another program's bytes are known as such, at every crash in between.
+/// After an orderly end a start recognises another program's bytes, at every crash in between.
 #[test]
 fn a_line_another_program_appends_after_the_end_is_refused() {
     let begun = || {
@@ -422,7 +422,7 @@ fn a_line_another_program_appends_after_the_end_is_refused() {
     let (mut file, opened) = open(&disk).unwrap();
     assert_eq!(opened.cut, None);
     append(&mut file, &[(1, 4, 1)]).unwrap();
-    // Where the end itself crashes, the file opens; it is closed or not.
+    // A crash during the end leaves a file that opens; it is closed or not.
     for change in before..closed {
         let (disk, mut file) = begun();
         disk.crash_at(change);
@@ -440,8 +440,7 @@ fn a_line_another_program_appends_after_the_end_is_refused() {
     }
 }
 
-/// A receiver that notices another program ends, and the next one does not take that program's bytes for its
-/// own.
+/// A receiver that detects another program's bytes ends, and the next start refuses the file, too.
 #[test]
 fn a_line_another_program_appends_meanwhile_is_refused_at_the_next_start_too() {
     let disk = Image::default();
@@ -456,7 +455,7 @@ fn a_line_another_program_appends_meanwhile_is_refused_at_the_next_start_too() {
     assert_eq!(disk.read(FILE).unwrap(), grown);
 }
 
-/// Both slots say the same at rest: no bit of either is missed.
+/// Both slots hold the same state at rest, so a flip of any bit in either loses nothing.
 #[test]
 fn damage_to_one_slot_loses_no_acked_record() {
     for closed in [false, true] {
@@ -495,11 +494,11 @@ fn damage_to_one_slot_loses_no_acked_record() {
     }
 }
 
-/// More bytes than a state of three sessions has.
+/// More bytes than the state of three sessions has.
 const HEAD_AND_SESSIONS: usize = 200;
 
-/// The newest state is gone: what it covered leaves the file, but not the disk, and nothing false is said of
-/// it.
+/// The newest state is gone. The bytes that it covered leave the file but stay on the disk, and the start
+/// reports them correctly.
 #[test]
 fn output_that_may_have_been_acked_is_kept() {
     let disk = Image::default();
@@ -510,7 +509,7 @@ fn output_that_may_have_been_acked_is_kept() {
     append(&mut file, &[(1, 4, 2)]).unwrap();
     drop(file);
     let content = disk.read(FILE).unwrap();
-    // As version 1 has it: one slot with the state before, the other with the newest, which is damaged.
+    // Recreates version 1: one slot with the previous state, the other with the newest, which is damaged.
     let (generation, newest) = (generation_of(&older), disk.read(SIDECAR).unwrap());
     assert_eq!(generation + 1, generation_of(&newest));
     let other = (generation as usize + 1) % 2 * SLOT;
@@ -518,7 +517,7 @@ fn output_that_may_have_been_acked_is_kept() {
     bytes[other..other + SLOT].copy_from_slice(&newest[other..other + SLOT]);
     bytes[other] ^= 1;
     disk.overwrite(SIDECAR, &bytes);
-    // Another file is in the way, and a copy that was cut short.
+    // Another file and an unfinished copy occupy the names.
     disk.overwrite(&aside(kept), b"in the way");
     disk.overwrite(&format!("{}-2", aside(kept)), &content[kept..kept + 5]);
     let (_, opened) = open(&disk).unwrap();
@@ -536,7 +535,7 @@ fn output_that_may_have_been_acked_is_kept() {
     assert_eq!(disk.read(FILE).unwrap(), content[..kept]);
 }
 
-/// The newest whole state's.
+/// Returns the generation of the newest whole state.
 fn generation_of(sidecar: &[u8]) -> u64 {
     match state::find(sidecar) {
         Found::State(state) => state.generation,
@@ -544,7 +543,7 @@ fn generation_of(sidecar: &[u8]) -> u64 {
     }
 }
 
-/// At every crash while bytes are moved aside, they are in one of the two files.
+/// At every crash while the start moves bytes aside, one of the two files has them.
 #[test]
 fn bytes_that_leave_the_file_are_durable_first() {
     let start = || {

@@ -1,8 +1,8 @@
-//! A disk in memory that crashes: live bytes, which a process sees, against durable bytes, which survive.
+//! A disk in memory that crashes: a process sees the live bytes, and only the durable bytes survive a crash.
 //!
-//! Every call that changes something is counted, and the one told to crash fails as do all after it. What is
-//! left then is durable, plus whichever part of the unsynced changes a disk might have got to, each write
-//! torn anywhere: [`Image::crash`].
+//! The disk counts every call that changes it; the call at which it crashes fails, and so do all later calls.
+//! A crash leaves the durable bytes, plus any part of the unsynced changes that a disk might have written,
+//! each write torn anywhere: [`Image::crash`].
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -13,15 +13,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::{Bytes, Disk};
 
-/// What survives of the changes that were not synced.
+/// Decides which unsynced changes survive.
 pub(crate) trait Fate {
-    /// How many bytes of an unsynced write of `bytes` are on the disk.
+    /// Returns how many bytes of an unsynced write of `bytes` bytes survive.
     fn torn(&mut self, bytes: usize) -> usize;
-    /// Returns whether an unsynced change of a file's end, or of a name, is.
+    /// Returns whether an unsynced change of a file's end, or of a name, survives.
     fn kept(&mut self) -> bool;
 }
 
-/// Nothing unsynced survives.
+/// No unsynced change survives.
 pub(crate) struct Nothing;
 
 impl Fate for Nothing {
@@ -33,7 +33,7 @@ impl Fate for Nothing {
     }
 }
 
-/// Everything does.
+/// Every unsynced change survives.
 pub(crate) struct Everything;
 
 impl Fate for Everything {
@@ -45,7 +45,7 @@ impl Fate for Everything {
     }
 }
 
-/// Any part, by a seeded generator.
+/// Any part survives, by a seeded generator.
 pub(crate) struct Any(pub(crate) u64);
 
 impl Any {
@@ -80,7 +80,7 @@ struct Inner {
     files: Vec<Contents>,
     live: BTreeMap<OsString, usize>,
     durable: BTreeMap<OsString, usize>,
-    /// Changes so far.
+    /// The number of changes so far.
     changes: usize,
     crash_at: Option<usize>,
     /// The change that crashed, if it was a write: (file, offset, bytes).
@@ -148,28 +148,28 @@ impl Image {
         self.0.lock().unwrap()
     }
 
-    /// Changes so far.
+    /// Returns the number of changes so far.
     pub(crate) fn changes(&self) -> usize {
         self.lock().changes
     }
 
-    /// The change with this number fails, and every one after it.
+    /// Makes the change with this number fail, and every later one.
     pub(crate) fn crash_at(&self, change: usize) {
         self.lock().crash_at = Some(change);
     }
 
-    /// Syncs fail from now on.
+    /// Makes all later syncs fail.
     pub(crate) fn fail_syncs(&self) {
         self.lock().fail_syncs = true;
     }
 
-    /// How many bytes the write that crashed had, if it was one.
+    /// Returns the length of the write that crashed, if the crash hit a write.
     pub(crate) fn crashed_write(&self) -> Option<usize> {
         self.lock().last_write.as_ref().map(|write| write.2.len())
     }
 
-    /// The process is gone, the machine is not: everything live, nothing of it synced, no locks. `torn` bytes
-    /// of the write that crashed were done.
+    /// Returns the disk after the process is killed: every live byte stays, none of it synced, and the locks
+    /// are free. `torn` bytes of the write that crashed are there.
     pub(crate) fn kill(&self, torn: usize) -> Self {
         let inner = self.lock();
         let mut files = inner.files.clone();
@@ -187,8 +187,8 @@ impl Image {
         })))
     }
 
-    /// The machine is gone too: what is left by `fate`, after `torn` bytes of the write that crashed were
-    /// handed in.
+    /// Returns the disk after a power failure: `fate` decides which unsynced changes survive. `torn` bytes of
+    /// the write that crashed had reached the system.
     pub(crate) fn crash(&self, torn: usize, fate: &mut dyn Fate) -> Self {
         let killed = self.kill(torn);
         {
@@ -225,14 +225,14 @@ impl Image {
         killed
     }
 
-    /// What a reader sees in `name`.
+    /// Returns the live contents of `name`.
     pub(crate) fn read(&self, name: &str) -> Option<Vec<u8>> {
         let inner = self.lock();
         let file = *inner.live.get(OsStr::new(name))?;
         Some(inner.files[file].live.clone())
     }
 
-    /// Somebody else writes `name`, durably.
+    /// Replaces `name` durably, as another program would.
     pub(crate) fn overwrite(&self, name: &str, bytes: &[u8]) {
         let mut inner = self.lock();
         let contents = Contents {
@@ -251,7 +251,7 @@ impl Image {
         }
     }
 
-    /// Somebody else removes `name`, durably.
+    /// Removes `name` durably, as another program would.
     pub(crate) fn unlink(&self, name: &str) {
         let mut inner = self.lock();
         inner.live.remove(OsStr::new(name));

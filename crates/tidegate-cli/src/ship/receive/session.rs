@@ -1,5 +1,5 @@
-//! The receiver's side of one session, and where sessions go on: what the link asks, answered by the writing
-//! thread.
+//! The receiver's side of one session, and the store of positions: the writing thread answers the link's
+//! requests.
 
 use std::future::Future;
 
@@ -14,10 +14,10 @@ fn key(session: SessionId) -> u128 {
     u128::from_le_bytes(session.0)
 }
 
-/// One session's records on their way to be written.
+/// The records of one session on their way to the writing thread.
 pub(super) struct Receiving {
     session: Option<u128>,
-    /// It has begun in the file, and is to be released.
+    /// True if the session has begun in the file, and must be released.
     begun: bool,
     format: Format,
     sink: Sink,
@@ -25,7 +25,7 @@ pub(super) struct Receiving {
 }
 
 impl Receiving {
-    /// `begun` if sessions are kept in the file.
+    /// Creates the session's receiver; `begun` is true if the file keeps sessions.
     pub(super) fn new(opened: Opened, begun: bool, format: Format, sink: Sink) -> Self {
         Self {
             session: opened.session.map(key),
@@ -63,11 +63,11 @@ impl Drop for Receiving {
     }
 }
 
-/// Where sessions go on: as far as their records are in the file, and those that wait to be written.
+/// The positions of sessions: their records in the file, and those that wait for the writing thread.
 pub(super) struct Store(Sink);
 
 impl Store {
-    /// What `sink` wrote.
+    /// Creates the store over the sessions that `sink` writes.
     pub(super) const fn new(sink: Sink) -> Self {
         Self(sink)
     }
@@ -77,7 +77,7 @@ impl SessionStore for Store {
     fn open(&mut self, opening: Opening) -> Result<Position, String> {
         let start = opening.start();
         let session = key(opening.session);
-        // It takes as long as a write and its sync.
+        // This call takes as long as a write and its sync.
         let begun = tokio::task::block_in_place(|| {
             self.0.begin(session, start.received.get(), start.epoch)
         });

@@ -1,7 +1,7 @@
-//! The one thread that writes what was received: the engine's batch actor. While one batch is written and
-//! synced the next gathers, of all sessions together, so that a sync is shared by whoever came meanwhile.
+//! The one thread that writes received records: the engine's batch actor. While it writes and syncs one
+//! batch, the next one gathers from all sessions, so that records that arrive meanwhile share a sync.
 //!
-//! The first failure ends it: nothing more is written, nothing more is acked, and the program is told why.
+//! The first failure ends the thread: it writes and acks nothing more, and sends the error to the program.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -18,15 +18,15 @@ use tokio::sync::oneshot;
 
 use super::super::append::{Append, BeginError, Chunk, Progress};
 
-/// Pieces of work that wait, each at most what was read from a connection at once.
+/// The most pieces of work in the queue; each holds at most the bytes of one read from a connection.
 const CAPACITY: usize = 4096;
-/// Bytes that wait to be written, of all sessions together: more than one sender may have unacked, so that a
-/// slow disk keeps a lone one waiting for acks, and not for an answer.
+/// The most bytes in the queue, of all sessions together. This exceeds the window of one sender, so that a
+/// lone sender on a slow disk waits for acks and not for an answer.
 const CAPACITY_BYTES: u64 = 64 << 20;
-/// Bytes of one write.
+/// The most bytes of one write.
 const BATCH_BYTES: u64 = 8 << 20;
 
-/// Where records go.
+/// The destination of the records.
 pub(super) enum Output {
     /// The end of a file.
     File(Box<Append<File>>),
@@ -35,7 +35,7 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// Standard output without the buffer of lines in front of it.
+    /// Opens standard output without its line buffer.
     pub(super) fn stdout() -> std::io::Result<Self> {
         let stdout = std::io::stdout().as_fd().try_clone_to_owned()?;
         Ok(Self::Stdout(stdout.into()))
@@ -53,26 +53,26 @@ impl Output {
     }
 }
 
-/// A piece of work.
+/// A piece of work for the writing thread.
 pub(super) enum Work {
     /// Records to write.
     Records(Records),
-    /// A session that opens; the answer is where it goes on.
+    /// A session opens; the answer is its position.
     Begin {
-        /// Which one.
+        /// The session.
         session: u128,
-        /// Where it begins if it is new.
+        /// The position from which a new session begins.
         acked: u64,
-        /// And under which epoch.
+        /// The epoch of a new session.
         epoch: u64,
     },
-    /// A session that will not come back without opening again.
+    /// A session closes; it must open again before it continues.
     Release(u128),
     /// The end of all work.
     Close,
 }
 
-/// Records of one session, as they are written.
+/// Records of one session, in the form in which they are written.
 pub(super) struct Records {
     pub(super) session: Option<u128>,
     pub(super) first: Seq,
@@ -96,10 +96,10 @@ impl Records {
     }
 }
 
-/// The answer to [`Work::Begin`]; why not, in words.
+/// The answer to [`Work::Begin`], or the reason for a refusal.
 pub(super) type Begun = Result<Progress, String>;
 
-/// What was written so far.
+/// The numbers of records and bytes written so far.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     records: AtomicU64,
@@ -107,28 +107,28 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Records written, and synced if that was asked for.
+    /// Returns the number of records written, and synced if the output is a file.
     pub(super) fn records(&self) -> u64 {
         self.records.load(Ordering::Relaxed)
     }
 
-    /// Their bytes.
+    /// Returns the bytes of these records.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 }
 
-/// The thread, as others see it.
+/// A handle to the writing thread.
 #[derive(Clone)]
 pub(super) struct Sink(Handle<Work, Begun>);
 
-/// The thread ended, and has said why elsewhere.
+/// The thread ended and has reported the reason elsewhere.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("nothing more can be written")]
 pub(super) struct Ended;
 
 impl Sink {
-    /// Starts it. What ends it before its time is sent to `failed`.
+    /// Starts the thread. Sends the error to `failed` if the thread ends early.
     pub(super) fn spawn(
         output: Output,
         counters: Arc<Counters>,
@@ -162,8 +162,8 @@ impl Sink {
         sent.map_err(|_| Ended)
     }
 
-    /// Returns where `session` goes on; everything handed in before is counted. Blocks the thread, so a task
-    /// calls it in `block_in_place`.
+    /// Returns the position of `session`, which covers all records handed in before. Blocks the thread, so a
+    /// task calls it in `block_in_place`.
     pub(super) fn begin(&self, session: u128, acked: u64, epoch: u64) -> Begun {
         let begin = Work::Begin {
             session,
@@ -173,25 +173,25 @@ impl Sink {
         self.0.blocking_call(begin).map_err(|e| e.to_string())?
     }
 
-    /// The session will not come back without [`Sink::begin`]. Without room that is not told, and the file
-    /// goes on counting it as in use.
+    /// Ends one use of the session until [`Sink::begin`]. If the queue is full, the release is lost, and the
+    /// file keeps counting the session as in use.
     pub(super) fn release(&self, session: u128) {
         let _ = self.0.try_cast(Work::Release(session));
     }
 
-    /// Nothing more comes: [`Sink::drain`] waits until the file says so.
+    /// Ends the work; [`Sink::drain`] waits until the file is closed.
     pub(super) async fn close(&self) {
-        // A thread that has ended has nothing to close.
+        // A thread that has ended needs no closing.
         let _ = self.0.cast(Work::Close).await;
     }
 
-    /// Writes what was handed in, and ends.
+    /// Writes all records handed in, and ends the thread.
     pub(super) async fn drain(&self, within: Duration) -> Result<(), StopError> {
         self.0.drain(within).await
     }
 }
 
-/// The handler: see the module.
+/// The handler of the batches: see the module.
 struct Writing {
     output: Output,
     gathered: Vec<Records>,
@@ -215,7 +215,7 @@ impl Handler for Writing {
             Err(error) => {
                 let why = error.to_string();
                 if let Some(failed) = self.failed.take() {
-                    // Nobody listens any more only if the program ends anyway.
+                    // The receiver is gone only if the program is ending anyway.
                     let _ = failed.send(error);
                 }
                 Ok(Flow::stop(why))
@@ -260,7 +260,7 @@ impl Writing {
         Ok(())
     }
 
-    /// Writes what was gathered; then it is done, and may be acked.
+    /// Writes the gathered records; then they are done, and may be acked.
     fn write(&mut self) -> anyhow::Result<()> {
         if self.gathered.is_empty() {
             return Ok(());

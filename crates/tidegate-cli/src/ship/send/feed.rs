@@ -1,4 +1,4 @@
-//! What is sent, from where: the thread that reads and sends, and waits for room in between.
+//! The source of the records: the thread that reads and sends, and waits for room in between.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::args::SendArgs;
 use crate::input::Source;
 use crate::interrupt;
 
-/// How the records of one block reach the client.
+/// Hands the records of one block to the client.
 pub(super) struct Outlet {
     client: Client,
     runtime: Handle,
@@ -25,7 +25,7 @@ pub(super) struct Outlet {
 }
 
 impl Outlet {
-    /// Sends them, waiting for room.
+    /// Sends the records, waiting for room.
     fn send<'a>(&self, payloads: impl Iterator<Item = &'a [u8]>) -> Result<(), SendError> {
         let mut bytes = 0;
         let counted = payloads.inspect(|payload| bytes += payload.len() as u64);
@@ -35,13 +35,13 @@ impl Outlet {
     }
 }
 
-/// Where records come from.
+/// A source of records.
 pub(super) trait Feed: Send {
-    /// Sends everything there is, until Ctrl-C.
+    /// Sends all records, until Ctrl-C.
     fn run(&mut self, outlet: &Outlet) -> anyhow::Result<()>;
 }
 
-/// Starts the thread. How it ended is told once.
+/// Starts the thread. The returned channel delivers its outcome once.
 pub(super) fn start(
     mut feed: Box<dyn Feed>,
     client: Client,
@@ -56,7 +56,7 @@ pub(super) fn start(
     let run = move || {
         let outcome = feed.run(&outlet);
         drop(outlet);
-        // If the client ended first, that is why this one did.
+        // The client ended first and reports its own error; this thread's error only follows from it.
         let outcome = outcome.or_else(|e| match e.downcast_ref() {
             Some(SendError::Ended(_)) => Ok(()),
             _ => Err(e),
@@ -72,9 +72,9 @@ pub(super) struct Direct {
     path: PathBuf,
     records: Records<Source>,
     bytes: Option<u64>,
-    /// Records the receiver has; passed over, if they are here.
+    /// The number of records that the receiver has; the feed skips them if the input is a file.
     skip: u64,
-    /// How to call the session.
+    /// The session's name for messages.
     session: String,
 }
 
@@ -91,12 +91,12 @@ impl Direct {
         })
     }
 
-    /// How much there is to send, if that is known.
+    /// Returns the bytes to send, if the length of the input is known.
     pub(super) const fn bytes(&self) -> Option<u64> {
         self.bytes
     }
 
-    /// Goes on after so many records. What is no file has nothing but new ones.
+    /// Continues after the first `records` records. Input that is no file has new records only.
     pub(super) fn after(mut self, records: u64, session: Option<&str>) -> Self {
         if self.bytes.is_some() {
             self.skip = records;
@@ -145,11 +145,11 @@ impl Feed for Direct {
     }
 }
 
-/// What is in a spool, and what comes into it.
+/// Sends the records in a spool, and those that arrive in it.
 pub(super) struct Spooled<F>(Reader<F>);
 
 impl<F: Bytes> Spooled<F> {
-    /// Goes on after so many records.
+    /// Continues after the first `records` records.
     pub(super) fn new(mut reader: Reader<F>, records: u64) -> anyhow::Result<Self> {
         reader.start_after(records)?;
         Ok(Self(reader))

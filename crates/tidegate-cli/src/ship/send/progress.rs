@@ -1,5 +1,5 @@
-//! What is to be seen while sending: sent, acked, how long acks take, how fast it goes. On a terminal while
-//! it runs, as one line when it is over.
+//! The progress of sending: records sent and acked, the delay of acks, and the rate. A terminal shows it as a
+//! bar while the program runs; at the end it is one line.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 
-/// Blocks whose acks are timed at once; with more unacked, some are not.
+/// The most blocks timed at once, from sending to their ack; further blocks are not timed.
 const MARKS: usize = 4096;
-/// The longest ack lag told apart.
+/// The longest ack lag that the histogram records.
 const LAG_MAX_NS: u64 = 3_600_000_000_000;
-/// Between two drawings.
+/// The interval between two updates of the bar.
 const DRAWN: Duration = Duration::from_millis(100);
 
-/// See the module.
+/// The progress of sending: see the module.
 pub(super) struct Progress {
     start: Instant,
     bar: ProgressBar,
-    /// Records the receiver had before.
+    /// The records that the receiver had before.
     resumed: u64,
     state: Mutex<State>,
 }
@@ -28,7 +28,7 @@ struct State {
     sent: u64,
     bytes: u64,
     acked: u64,
-    /// Blocks sent and not acked: their last record, and when they were sent.
+    /// Blocks sent and not acked: the last record of each, and the time it was sent.
     marks: VecDeque<(u64, Instant)>,
     last_lag: Duration,
     lags: Histogram<u64>,
@@ -36,14 +36,14 @@ struct State {
 }
 
 impl Progress {
-    /// Of `bytes`, if that is known, after `resumed` records.
+    /// Starts the progress of an input of `bytes` bytes, if that is known, after `resumed` records.
     pub(super) fn new(bytes: Option<u64>, resumed: u64) -> Self {
         let start = Instant::now();
         let (bar, template) = match bytes {
             Some(bytes) => (ProgressBar::new(bytes), "{bar:30} {msg}"),
             None => (ProgressBar::no_length(), "{spinner} {msg}"),
         };
-        // A template of our own is always well formed.
+        // The template is a constant and well formed.
         let style = ProgressStyle::with_template(template);
         let bar = bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         let lags = Histogram::new_with_bounds(1, LAG_MAX_NS, 2);
@@ -57,14 +57,14 @@ impl Progress {
                 acked: resumed,
                 marks: VecDeque::new(),
                 last_lag: Duration::ZERO,
-                // The bounds are constants, and possible.
+                // The bounds are constants, and valid.
                 lags: lags.unwrap_or_else(|_| unreachable!("possible bounds")),
                 drawn: start,
             }),
         }
     }
 
-    /// A block of `bytes`, up to record `last`, was handed to the client.
+    /// Records that the feed handed the client a block of `bytes` bytes, up to record `last`.
     pub(super) fn sent(&self, last: u64, bytes: u64) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -76,7 +76,7 @@ impl Progress {
         self.draw(&mut state, now);
     }
 
-    /// Everything up to record `position` was acked.
+    /// Records that the receiver acked everything up to record `position`.
     pub(super) fn acked(&self, position: u64) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -109,12 +109,12 @@ impl Progress {
         ));
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(super) fn finish(&self) {
         self.bar.finish_and_clear();
     }
 
-    /// The last line.
+    /// Prints the last line.
     pub(super) fn report(&self) {
         let state = self.lock();
         let seconds = self.start.elapsed().as_secs_f64().max(1e-3);

@@ -1,5 +1,5 @@
-//! Standard input into the spool: a thread that reads, and the engine's batch actor that writes, so that
-//! everything which came during one sync shares the next.
+//! Spools standard input: one thread reads, and the engine's batch actor writes, so that all records that
+//! arrive during one sync share the next.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -20,13 +20,13 @@ use crate::args::SendArgs;
 use crate::input::Source;
 use crate::interrupt;
 
-/// Blocks that were read and wait to be written.
+/// The most blocks in the queue between reading and writing.
 const CAPACITY: usize = 64;
-/// Bytes of them.
+/// The most bytes in that queue.
 const CAPACITY_BYTES: u64 = 8 << 20;
-/// Bytes of one write.
+/// The most bytes of one write.
 const BATCH_BYTES: u64 = 4 << 20;
-/// How long the last segments may take to be removed.
+/// How long the removal of the last segments may take.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// An open spool.
@@ -38,7 +38,8 @@ pub(super) struct Spooling {
 }
 
 impl Spooling {
-    /// Opens the spool in `path`, creating that, and tells the session its records travel in.
+    /// Opens the spool in `path`, creates the directory if it is missing, and returns the session of its
+    /// records.
     pub(super) fn open(
         path: &Path,
         limit_bytes: u64,
@@ -78,7 +79,7 @@ impl Spooling {
         Ok((spool, SessionId(opened.session.to_le_bytes())))
     }
 
-    /// Begins to read standard input. What ends that before its time is sent to `failed`.
+    /// Starts to read standard input. Sends the error to `failed` if the spool's thread ends early.
     pub(super) fn start(
         self,
         args: &SendArgs,
@@ -106,7 +107,7 @@ impl Spooling {
         let reading = handle.clone();
         let run = move || {
             let read = read(&mut records, &reading);
-            // If it has ended, it has said why.
+            // A spool thread that has ended has reported its error.
             let _ = reading.blocking_cast(Work::End(read.err()));
         };
         std::thread::Builder::new().name("read".into()).spawn(run)?;
@@ -119,7 +120,7 @@ impl Spooling {
     }
 }
 
-/// Hands in what standard input brings, until it ends or Ctrl-C.
+/// Hands in the records of standard input, until it ends or Ctrl-C.
 fn read(records: &mut Records<Source>, spool: &Handle<Work>) -> anyhow::Result<()> {
     let mut places = Vec::new();
     loop {
@@ -149,7 +150,7 @@ fn read(records: &mut Records<Source>, spool: &Handle<Work>) -> anyhow::Result<(
     }
 }
 
-/// Records as they were read.
+/// Records in the form in which they were read.
 struct Block {
     bytes: Vec<u8>,
     places: Vec<Range<usize>>,
@@ -158,15 +159,15 @@ struct Block {
 enum Work {
     /// Records to write.
     Records(Block),
-    /// Another session for the records, from the one after so many on.
+    /// The records move to this session, from the record after this number on.
     Restart(u128, u64),
-    /// Segments may have become free.
+    /// Some segments may have become free.
     Release,
-    /// Standard input has ended, for this reason if it was not its end.
+    /// Reading has ended, with an error unless standard input ended.
     End(Option<anyhow::Error>),
 }
 
-/// What the spool is to know of the receiver.
+/// The spool's view of the receiver: acks, and the session's position.
 pub(super) struct Tidy {
     acks: Acks<File>,
     opened: Opened,
@@ -174,14 +175,15 @@ pub(super) struct Tidy {
 }
 
 impl Tidy {
-    /// Records before the session's first one: its position and this are the spool's.
+    /// Returns the number of records before the session's first one: adding it turns the session's position
+    /// into the spool's.
     pub(super) const fn base(&self) -> u64 {
         self.opened.base
     }
 
     /// Compares the receiver's position with the records that the spool had when it was opened. This process
-    /// has sent none yet, so a receiver with more of them got them from another spool, or from a later state
-    /// of this one.
+    /// has not sent any record yet, so a receiver with more of them got them from another spool, or from a
+    /// later state of this one.
     ///
     /// # Errors
     /// The receiver has more.
@@ -193,12 +195,12 @@ impl Tidy {
         }
     }
 
-    /// Returns whether a receiver that has nothing of the session once had something.
+    /// Returns whether a receiver without any record of the session had some before.
     pub(super) const fn is_forgotten(&self) -> bool {
         self.opened.first - 1 > self.opened.base
     }
 
-    /// The receiver forgot the session: the records left go under this one.
+    /// Moves the records left in the spool to `session`, because the receiver forgot the old one.
     pub(super) async fn restart(&mut self, session: SessionId) -> anyhow::Result<()> {
         self.opened.base = self.opened.first - 1;
         let restart = Work::Restart(u128::from_le_bytes(session.0), self.opened.base);
@@ -207,17 +209,17 @@ impl Tidy {
         request.await.context("the spool could not be written")
     }
 
-    /// Everything of the session up to `position` is acked.
+    /// Records that the receiver acked everything of the session up to `position`.
     pub(super) fn acked(&self, position: u64) {
         if self.acks.acked(position + self.opened.base) {
-            // Without room there is work, which does the same.
+            // A full queue holds work that releases segments, too.
             let _ = self.handle.try_cast(Work::Release);
         }
     }
 
-    /// Everything is acked, and nothing more comes: as good as nothing stays.
+    /// Ends the spool after the last ack, and leaves almost no bytes on the disk.
     pub(super) async fn finish(self) -> anyhow::Result<()> {
-        // It may have ended with standard input's end already.
+        // The spool's thread may have ended at the end of standard input already.
         let _ = self.handle.cast(Work::End(None)).await;
         self.handle
             .drain(GRACE)
@@ -248,7 +250,7 @@ impl Handler for Writing {
             Err(error) => {
                 let why = error.to_string();
                 if let Some(failed) = self.failed.take() {
-                    // Nobody listens any more only if the program ends anyway.
+                    // The receiver is gone only if the program is ending anyway.
                     let _ = failed.send(error);
                 }
                 Ok(Flow::stop(why))

@@ -19,11 +19,11 @@
 //! CRC32C. The first manifest of the new format gets an odd generation: it lies behind both old slots, so
 //! they count until it is durable.
 
-/// The bytes between the two slots' beginnings: each has a page of its own.
+/// The distance between the two slots: each has a page of its own.
 const STRIDE: u64 = 4096;
-/// Bytes of one slot. They cover both slots of the first format.
+/// The bytes of one slot. They cover both slots of the first format.
 const SLOT: usize = 128;
-/// Bytes of `session` that say something.
+/// The bytes of `session` that the manifest's slots span.
 pub(super) const MANIFEST: usize = STRIDE as usize + SLOT;
 /// The generation of the first manifest.
 pub(super) const GENERATION: u64 = 1;
@@ -35,23 +35,23 @@ const OLD_SLOT: usize = 60;
 const OLD_CRC_AT: usize = 56;
 const HEAD: usize = 8;
 
-/// Which session the records belong to.
+/// The session that the records belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
     /// The session the spool was begun for.
     pub(super) name: u128,
-    /// The session its records travel in: another one after a receiver forgot the first.
+    /// The session that the records travel in: another one after a receiver forgot the first.
     pub(super) session: u128,
     /// Record n travels under the number n - base.
     pub(super) base: u64,
 }
 
-/// Which records are durable.
+/// The range of durable records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     /// The oldest record; segments before it may be removed.
     pub(super) first: u64,
-    /// The newest segment, by its first record.
+    /// The first record of the newest segment.
     pub(super) segment: u64,
     /// The bytes of that segment that are durable.
     pub(super) bytes: u64,
@@ -59,7 +59,7 @@ pub(super) struct Extent {
     pub(super) next: u64,
 }
 
-/// See the module.
+/// The manifest: see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Manifest {
     pub(super) generation: u64,
@@ -67,28 +67,28 @@ pub(super) struct Manifest {
     pub(super) extent: Extent,
 }
 
-/// What `session` says.
+/// The contents of `session`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// The newest whole manifest, and whether the other slot is whole, too.
     Manifest(Manifest, bool),
-    /// The newest whole slot of the first format, which does not know how far the records go.
+    /// The newest whole slot of the first format, which has no extent.
     Old(Owner),
     /// A later version of the program wrote it.
     Later(char),
-    /// No slot is whole, as a crash may leave it that cut the first write short.
+    /// No slot is whole; a crash during the first write may leave this.
     Nothing,
-    /// No slot is whole, and the bytes are none of a spool's.
+    /// No slot is whole, and the bytes are not those of a spool.
     Foreign,
 }
 
 impl Manifest {
-    /// Where it is written.
+    /// Returns the offset of this manifest's slot.
     pub(super) const fn offset(&self) -> u64 {
         self.generation % 2 * STRIDE
     }
 
-    /// Its bytes.
+    /// Encodes the manifest.
     pub(super) fn encode(&self) -> [u8; SLOT] {
         let Self {
             generation,
@@ -131,7 +131,7 @@ impl Manifest {
     }
 }
 
-/// Reads the first [`MANIFEST`] bytes of `session`, or as many as it has.
+/// Reads the manifest from the first [`MANIFEST`] bytes of `session`, or fewer if the file is shorter.
 pub(super) fn find(bytes: &[u8]) -> Found {
     let slots = [bytes, bytes.get(STRIDE as usize..).unwrap_or_default()];
     let both = slots.map(Manifest::decode);
@@ -169,7 +169,7 @@ pub(super) fn find(bytes: &[u8]) -> Found {
     }
 }
 
-/// The fields of a slot of this version, if its CRC32C at `crc_at` says that it is whole.
+/// Returns the fields of a slot of this version, if its CRC32C at `crc_at` matches.
 fn whole(slot: &[u8], version: u8, crc_at: usize) -> Option<&[u8]> {
     let (body, rest) = slot.split_at_checked(crc_at)?;
     let crc = u32::from_le_bytes(*rest.first_chunk()?);
@@ -195,15 +195,15 @@ fn number(rest: &mut &[u8]) -> Option<u64> {
     take(rest).map(u64::from_le_bytes)
 }
 
-/// Adds record `number`.
+/// Appends record `number` to `out`.
 pub(super) fn encode(number: u64, payload: &[u8], out: &mut Vec<u8>) {
-    // No record is larger than a frame may be, and a frame's length is a u32.
+    // A frame's length is a `u32`, and no record is larger than a frame.
     out.extend_from_slice(&(payload.len() as u32).to_le_bytes());
     out.extend_from_slice(&crc(number, payload).to_le_bytes());
     out.extend_from_slice(payload);
 }
 
-/// Takes record `number` off the front, if it is there, whole.
+/// Splits record `number` off the front, if it is there and whole.
 pub(super) fn decode(number: u64, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = bytes.split_first_chunk()?;
     let (sum, rest) = rest.split_first_chunk()?;
@@ -211,7 +211,7 @@ pub(super) fn decode(number: u64, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     (crc(number, payload) == u32::from_le_bytes(*sum)).then_some((payload, rest))
 }
 
-/// The bytes of the record in front, by its own length field.
+/// Returns the length of the record in front, by its own length field.
 pub(super) fn bytes(bytes: &[u8]) -> Option<u64> {
     let len = u32::from_le_bytes(*bytes.first_chunk()?);
     Some(HEAD as u64 + u64::from(len))

@@ -1,4 +1,4 @@
-//! The spool's reading end: follows behind the writer, and waits for it.
+//! The spool's reading end: follows the writer, and waits for it.
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
@@ -6,23 +6,23 @@ use std::sync::{Arc, PoisonError};
 use super::{Shared, SpoolError, codec, name, read_block};
 use crate::ship::disk::Bytes;
 
-/// Reads what is durable, in order. See the module.
+/// Reads durable records in order: see the module `spool`.
 pub(in crate::ship) struct Reader<F> {
-    /// Where the segments are.
+    /// The directory of the segments.
     pub(super) directory: PathBuf,
     pub(super) shared: Arc<Shared<F>>,
-    /// The segment it is in, by its first record, and how far.
+    /// The first record of the current segment, and the offset in it.
     pub(super) at: Option<(u64, u64)>,
-    /// The record that comes next.
+    /// The number of the next record.
     pub(super) next: u64,
     pub(super) buffer: Vec<u8>,
 }
 
-/// What a reader found.
+/// The result of a read.
 pub(in crate::ship) enum Read<'a> {
     /// The next records.
     Records(Payloads<'a>),
-    /// Nothing more will come.
+    /// The spool has ended and holds no more records.
     Ended,
 }
 
@@ -44,7 +44,7 @@ impl<'a> Iterator for Payloads<'a> {
 }
 
 impl<F: Bytes> Reader<F> {
-    /// The receiver has everything up to `position`: that is passed over.
+    /// Skips the records up to `position`, which the receiver has.
     pub(in crate::ship) fn start_after(&mut self, position: u64) -> Result<(), SpoolError> {
         let state = self.shared.lock();
         let spooled = state.segments.back().map_or(0, |newest| newest.next - 1);
@@ -63,7 +63,7 @@ impl<F: Bytes> Reader<F> {
         Ok(())
     }
 
-    /// The next records, some hundred kilobytes at a time; waits until there are some.
+    /// Returns the next records, some hundred kilobytes at a time; waits until there are some.
     pub(in crate::ship) fn read(&mut self) -> Result<Read<'_>, SpoolError> {
         let mut wanted = self.next;
         loop {
@@ -110,7 +110,8 @@ impl<F: Bytes> Reader<F> {
         }
     }
 
-    /// Where to read next: a file, its first record, from where and how far.
+    /// Waits for durable bytes; returns the file, its first record, and the offsets from which and up to
+    /// which to read.
     fn wait(&self) -> Option<(Arc<F>, u64, u64, u64)> {
         let mut state = self.shared.lock();
         loop {

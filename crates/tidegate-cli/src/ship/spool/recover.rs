@@ -1,8 +1,8 @@
-//! A spool at rest: what its manifest promises against what its segments hold.
+//! Checks a spool at rest: the manifest's promises against the contents of the segments.
 //!
-//! A crash may leave an unfinished batch at the end of the newest segment, behind the bytes the manifest
-//! names. That tail is cut off. Everything else that is missing or changed is damage, and the spool is
-//! refused: a number that was given to one record is never given to another.
+//! A crash may leave an unfinished batch at the end of the newest segment, behind the bytes that the manifest
+//! covers. The start cuts that tail off. Any other missing or changed byte is damage, and the start refuses
+//! the spool: a number given to one record is never given to another.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -14,13 +14,13 @@ use super::codec::{self, Extent, Owner};
 use super::{Segment, SpoolError, name, read_block};
 use crate::ship::disk::{Bytes, Disk};
 
-/// What the segments hold.
+/// The contents of the segments.
 pub(super) struct Recovered<F> {
     /// In order, without gaps, never empty, and durable.
     pub(super) segments: VecDeque<Segment<F>>,
-    /// Segments of acked records that a crash kept from being removed.
+    /// Segments of acked records that a crash kept the writer from removing.
     pub(super) released: Vec<u64>,
-    /// Bytes of an unfinished batch that were cut off.
+    /// The bytes of an unfinished batch, which the start cut off.
     pub(super) cut_bytes: u64,
 }
 
@@ -88,8 +88,8 @@ struct Check<'a, D> {
 }
 
 impl<D: Disk> Check<'_, D> {
-    /// Opens one segment and makes it durable, cut behind its last whole record; also says how many bytes
-    /// were cut off.
+    /// Opens one segment, cuts it behind its last whole record and makes it durable. Also returns the number
+    /// of bytes cut off.
     fn segment(
         &self,
         first: u64,
@@ -106,7 +106,7 @@ impl<D: Disk> Check<'_, D> {
         let bytes = file.bytes().map_err(on)?.unwrap_or_default();
         let walk = walk(&*file, first, bytes, floor).map_err(on)?;
         let (next, end) = (walk.next, walk.end);
-        // The last record that is lost, if the records end here.
+        // The last lost record, if the records end here.
         let last = match (successor, self.extent) {
             (Some(successor), _) => Some(successor - 1),
             (None, Some(extent)) => Some(extent.next - 1),
@@ -130,7 +130,7 @@ impl<D: Disk> Check<'_, D> {
             // A segment is durable before it gets a successor.
             let behind = match self.extent {
                 None => whole_behind(&*file, next, end, bytes).map_err(on)?,
-                // The writer begins a batch when the manifest of the one before is durable: a crash tears a
+                // The writer begins a batch once the previous batch's manifest is durable, so a crash tears a
                 // slot or a batch, and never both.
                 Some(_) => self.is_doubtful,
             };
@@ -158,8 +158,8 @@ impl<D: Disk> Check<'_, D> {
         self.damaged(self.path(first), "is missing".into(), first, last)
     }
 
-    /// The segment that begins with `before` ends with record `next` - 1, and the one behind it begins with
-    /// another record.
+    /// Describes a gap: the segment that begins with `before` ends with record `next` - 1, and the one behind
+    /// it begins with another record.
     fn gap(&self, before: u64, next: u64, first: u64) -> SpoolError {
         let behind = self.path(first);
         let what = match next < first {
@@ -203,13 +203,13 @@ impl<D: Disk> Check<'_, D> {
     }
 }
 
-/// Where the whole records of a segment end.
+/// The end of a segment's whole records.
 struct Walk {
-    /// The number after the last one.
+    /// The number after the last whole record.
     next: u64,
-    /// The byte after it.
+    /// The offset after it.
     end: u64,
-    /// The number that comes at the byte `floor`, if a record ends there.
+    /// The number of the record at the offset `floor`, if a record ends there.
     next_at_floor: Option<u64>,
 }
 
@@ -238,10 +238,10 @@ fn walk(file: &impl Bytes, first: u64, bytes: u64, floor: u64) -> io::Result<Wal
     Ok(walk)
 }
 
-/// Whether a whole record follows the bad record `number` at byte `at`. A cut that a crash made has none
-/// behind it.
+/// Returns whether a whole record follows the bad record `number` at byte `at`. A tail that a crash left has
+/// no whole record behind it.
 fn whole_behind(file: &impl Bytes, number: u64, at: u64, end: u64) -> io::Result<bool> {
-    // No more than one segment and one batch.
+    // The rest is at most one segment and one batch.
     let mut rest = vec![0; (end - at) as usize];
     file.read_at(at, &mut rest)?;
     let record = |number, offset: usize| {
@@ -250,7 +250,7 @@ fn whole_behind(file: &impl Bytes, number: u64, at: u64, end: u64) -> io::Result
             .and_then(|bytes| codec::decode(number, bytes));
         found.is_some()
     };
-    // The lengths lead from record to record where only payloads are bad.
+    // If only payloads are bad, the lengths lead from record to record.
     let (mut behind, mut offset) = (number, 0_usize);
     while let Some(bytes) = rest.get(offset..).and_then(codec::bytes) {
         offset = offset.saturating_add(bytes as usize);
@@ -259,6 +259,6 @@ fn whole_behind(file: &impl Bytes, number: u64, at: u64, end: u64) -> io::Result
             return Ok(true);
         }
     }
-    // Where a length is bad the next record may begin anywhere.
+    // If a length is bad, the next record may begin at any byte.
     Ok((1..rest.len()).any(|offset| record(number + 1, offset)))
 }

@@ -1,4 +1,4 @@
-//! The spool against a model, over every crash; what it refuses; and its bound.
+//! The spool against a model, over every crash; the states it refuses; and its bound.
 
 mod damage;
 mod old;
@@ -6,7 +6,7 @@ mod old;
 use super::super::disk::image::{Any, Everything, Fate, Image, ImageFile, Nothing};
 use super::*;
 
-/// Small enough that a handful of records make several segments.
+/// A limit so small that a handful of records fill several segments.
 const LIMIT: u64 = 8 * 100;
 
 type Ends = (Writer<Image>, Reader<ImageFile>, Acks<ImageFile>, Opened);
@@ -29,7 +29,7 @@ fn append(
     writer.append(records.iter().map(Vec::as_slice))
 }
 
-/// Everything the reader has, once nothing more can come.
+/// Returns every record that the reader has, after the spool has ended.
 fn rest(reader: &mut Reader<ImageFile>) -> Vec<(u64, Vec<u8>)> {
     let mut all = Vec::new();
     while let Read::Records(payloads) = reader.read().unwrap() {
@@ -39,14 +39,14 @@ fn rest(reader: &mut Reader<ImageFile>) -> Vec<(u64, Vec<u8>)> {
     all
 }
 
-/// What a script did before its disk crashed: records that were durable, records that were acked.
+/// The progress of a script before its disk crashed: the numbers of durable records and of acked records.
 #[derive(Default)]
 struct Done {
     durable: u64,
     acked: u64,
 }
 
-/// Spools in batches of different lengths, with acks coming behind, and ends.
+/// Spools batches of different lengths, with acks behind them, and ends the spool.
 fn run(disk: &Image) -> Done {
     let mut done = Done::default();
     let Ok((mut writer, _reader, acks, opened)) = open(disk) else {
@@ -71,8 +71,8 @@ fn run(disk: &Image) -> Done {
     done
 }
 
-/// What a crash left has every durable record that was not acked, goes on where it stopped, and loses nothing
-/// then.
+/// Checks a disk after a crash: the spool has every durable record that was not acked, takes the next one,
+/// and keeps them all.
 fn check(disk: &Image, done: &Done) {
     let (mut writer, mut reader, _, opened) = open(disk).unwrap();
     assert!(opened.next > done.durable, "{opened:?}");
@@ -115,7 +115,7 @@ fn every_crash_leaves_what_was_durable_and_not_acked() {
     assert!(images > 2000, "{images}");
 }
 
-/// A sender is killed, the next one sends what it finds, and then the power fails.
+/// Kills a sender, sends the records of its spool in the next one, and then cuts the power.
 #[test]
 fn what_is_read_is_durable() {
     let whole = Image::default();
@@ -224,7 +224,7 @@ fn another_session_another_process_and_damage_are_refused() {
     drop((writer, reader, acks));
     let other = super::open(disk.clone(), Some(9), 8, LIMIT);
     assert!(matches!(other, Err(SpoolError::OtherSession(_))));
-    // Without a name it goes on under its own.
+    // Without a name the spool continues under its own session.
     assert_eq!(
         super::open(disk.clone(), None, 8, LIMIT).unwrap().3.session,
         7
@@ -241,7 +241,7 @@ fn another_session_another_process_and_damage_are_refused() {
     assert!(matches!(open(&disk), Err(SpoolError::Unreadable { .. })));
 }
 
-/// A receiver forgot the session: the records left go under another, whenever the power fails.
+/// A receiver forgot the session: the records left move to another one, at every crash.
 #[test]
 fn another_session_is_begun_whole_or_not_at_all() {
     let begin = |disk: &Image| {
@@ -265,7 +265,7 @@ fn another_session_is_begun_whole_or_not_at_all() {
         for torn in 0..=disk.crashed_write().unwrap_or(0) {
             for seed in 0..10 {
                 let left = disk.crash(torn, &mut Any(seed));
-                // It is still the spool of the session it was begun for.
+                // The spool still belongs to the session it was created for.
                 let opened = open(&left).unwrap().3;
                 seen.insert((opened.session, opened.base));
             }

@@ -1,5 +1,5 @@
-//! The spool's writing end: the only one that changes files. Appends and syncs, waits for room, begins
-//! segments and removes those that were acked.
+//! The spool's writing end; no other part changes files. Appends and syncs records, waits for room, begins
+//! segments and removes acked ones.
 
 use std::ffi::OsStr;
 use std::io;
@@ -9,26 +9,26 @@ use super::codec::{self, Extent, Owner};
 use super::{ManifestFile, SESSION, Segment, Shared, SpoolError, name};
 use crate::ship::disk::{Bytes as _, Disk};
 
-/// Room kept between two writes.
+/// The buffer capacity kept between two writes.
 const KEPT: usize = 8 << 20;
 
-/// Writes records, and removes what was acked. See the module.
+/// Writes records, and removes acked segments: see the module `spool`.
 pub(in crate::ship) struct Writer<D: Disk> {
     pub(super) disk: D,
     pub(super) shared: Arc<Shared<D::File>>,
     pub(super) segment_bytes: u64,
     pub(super) limit_bytes: u64,
     pub(super) buffer: Vec<u8>,
-    /// A write failed: what is on the disk is not known any more.
+    /// True after a failed write: the contents of the disk are unknown then.
     pub(super) poisoned: bool,
     pub(super) owner: Owner,
-    /// Where that is written.
+    /// The file of the owner and the extent.
     pub(super) file: ManifestFile<D::File>,
 }
 
 impl<D: Disk> Writer<D> {
-    /// Appends records and returns when they are durable and the manifest covers them. Waits while there is
-    /// no room, until something is acked.
+    /// Appends records; returns once they are durable and the manifest covers them. Waits for an ack while
+    /// the spool has no room.
     pub(in crate::ship) fn append<'a>(
         &mut self,
         records: impl IntoIterator<Item = &'a [u8]>,
@@ -60,7 +60,8 @@ impl<D: Disk> Writer<D> {
             let written = file.write_at(extent.bytes, &writer.buffer);
             written.and_then(|()| file.sync()).map_err(on)?;
             writer.buffer.shrink_to(KEPT);
-            // Only now: a manifest that is ahead of its records would make a crash look like damage.
+            // The manifest comes after the records: a manifest ahead of its records would make a crash look
+            // like damage.
             let extent = Extent {
                 bytes: extent.bytes + bytes,
                 next,
@@ -76,8 +77,8 @@ impl<D: Disk> Writer<D> {
         })
     }
 
-    /// From now on records travel in another session, that of record `base` + 1 as its first: the receiver
-    /// forgot the one there was.
+    /// Moves the records to another session, which begins with record `base` + 1, because the receiver forgot
+    /// the old one.
     pub(in crate::ship) fn restart(&mut self, session: u128, base: u64) -> Result<(), SpoolError> {
         self.guarded(|writer| {
             let owner = Owner {
@@ -92,13 +93,13 @@ impl<D: Disk> Writer<D> {
         })
     }
 
-    /// Removes the segments that were acked whole.
+    /// Removes the segments that hold acked records only.
     pub(in crate::ship) fn release(&mut self) -> Result<(), SpoolError> {
         self.guarded(Self::remove_acked)
     }
 
-    /// Nothing more comes: the reader ends when it has read everything. If all of it was acked, as good as
-    /// nothing stays on the disk.
+    /// Ends the spool: the reader ends once it has read everything. If all records are acked, almost nothing
+    /// stays on the disk.
     pub(in crate::ship) fn end(&mut self) -> Result<(), SpoolError> {
         self.shared.lock().ended = true;
         self.shared.grown.notify_all();
@@ -122,10 +123,10 @@ impl<D: Disk> Writer<D> {
         outcome
     }
 
-    /// Comes back when `bytes` more may be written.
+    /// Waits until `bytes` more fit.
     fn make_room(&mut self, bytes: u64) -> Result<(), SpoolError> {
         loop {
-            // What is acked after this is looked at again.
+            // An ack after this read ends the wait below, and the loop checks again.
             let acked = self.shared.lock().acked;
             if self.shared.lock().newest().bytes >= self.segment_bytes {
                 self.rotate()?;
@@ -147,7 +148,7 @@ impl<D: Disk> Writer<D> {
         }
     }
 
-    /// Returns whether there is something, and nothing of it needed, in the newest segment.
+    /// Returns whether the newest segment has records and all of them are acked.
     fn all_acked(&self) -> bool {
         let mut state = self.shared.lock();
         let acked = state.acked;
@@ -171,7 +172,8 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
-    /// Removes them once the manifest says so twice: then one bad slot does not ask for them.
+    /// Removes acked segments once both slots of the manifest allow it, so that no single bad slot requires
+    /// them.
     fn remove_acked(&mut self) -> Result<(), SpoolError> {
         let mut removable = Vec::new();
         let extent = {
@@ -204,7 +206,7 @@ impl<D: Disk> Writer<D> {
     }
 }
 
-/// A thread that ends, however it does, leaves nobody waiting for it.
+/// Ends the spool, so that no reader waits for a writer that is gone, even after a panic.
 impl<D: Disk> Drop for Writer<D> {
     fn drop(&mut self) {
         self.shared.lock().ended = true;

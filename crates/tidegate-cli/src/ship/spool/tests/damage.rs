@@ -1,6 +1,6 @@
 //! Damage of every kind to every file of a spool, against an oracle: the spool opens with every durable
-//! record, or the error names the damaged file. No record is lost without a word, and no number is given a
-//! second time.
+//! record, or the error names the damaged file. The spool never loses a record silently, and never gives a
+//! number twice.
 
 use std::collections::BTreeMap;
 
@@ -19,18 +19,19 @@ impl Random {
     }
 }
 
-/// What a history did before it stopped.
+/// The progress of a history before it stopped.
 #[derive(Clone, Debug)]
 struct Done {
-    /// Records with an append that returned.
+    /// The number of records appended; each append returned.
     durable: u64,
-    /// Records of which the writer was told that they are acked.
+    /// The number of records acked to the writer.
     acked: u64,
-    /// The session and base they may travel under: two where a crash hit the change from one to the other.
+    /// The session and base that the records may travel under: two if a crash hit the change from one to the
+    /// other.
     owners: Vec<(u128, u64)>,
 }
 
-/// Appends, acks, restarts and ends at random, until all is done or the disk crashes.
+/// Appends, acks, restarts and ends at random, until the history ends or the disk crashes.
 fn history(disk: &Image, seed: u64) -> Done {
     let mut random = Random(seed);
     let mut done = Done {
@@ -86,8 +87,8 @@ fn files(disk: &Image) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// Opens the spool, and finds every durable record in it, or an error that names `damaged`. Says whether it
-/// opened.
+/// Opens the spool, and checks that it has every durable record, or that the error names `damaged`. Returns
+/// whether it opened.
 fn check(disk: &Image, done: &Done, damaged: Option<&str>, what: &str) -> bool {
     let before = files(disk);
     let (writer, mut reader, _, opened) = match open(disk) {
@@ -98,7 +99,7 @@ fn check(disk: &Image, done: &Done, damaged: Option<&str>, what: &str) -> bool {
             assert!(said.contains(damaged), "{what} of {damaged}: {said}");
             assert!(said.contains("bring the file back"), "{what}: {said}");
             let mut after = files(disk);
-            // It carries the lock, so a missing one is created.
+            // The file `session` carries the lock, so the start creates it if it is missing.
             after.retain(|name, bytes| {
                 before.contains_key(name) || name != SESSION || !bytes.is_empty()
             });
@@ -145,7 +146,8 @@ fn damage(disk: &Image, done: &Done) -> (u64, u64) {
             }
         };
         try_with(None, "removal".into());
-        // Between the two slots of the manifest nothing is written: a sample stands for it.
+        // The writer writes nothing between the two slots of the manifest: a sample of these bytes stands for
+        // them.
         let said = |at: usize| name != SESSION || at % 4096 < 128 || at.is_multiple_of(509);
         for end in (0..bytes.len()).filter(|end| said(*end)) {
             try_with(Some(&bytes[..end]), format!("cut at {end}"));
@@ -177,7 +179,8 @@ fn damage_to_a_durable_record_is_refused_and_named() {
     assert!(opened > 5000 && refused > 5000, "{opened} {refused}");
 }
 
-/// A crash may come first: an unfinished tail is cut off, a durable record is still there or missed by name.
+/// A crash may precede the damage: the start cuts off an unfinished tail, and a lost durable record is an
+/// error that names it.
 #[test]
 fn damage_after_a_crash_is_refused_and_named() {
     let (mut opened, mut refused) = (0, 0);
@@ -194,7 +197,7 @@ fn damage_after_a_crash_is_refused_and_named() {
             _ => disk.crash(torn, &mut Any(seed)),
         };
         assert!(check(&left.kill(0), &done, None, "nothing"), "{seed}");
-        // The slot the crash tore is one fault already: damage to the other one is a second.
+        // The slot torn by the crash is one fault already; damage to the other slot would be a second.
         let settled = left.kill(0);
         drop(open(&settled).unwrap());
         let counts = damage(&settled.kill(0), &done);
@@ -204,7 +207,7 @@ fn damage_after_a_crash_is_refused_and_named() {
     assert!(opened > 5000 && refused > 5000, "{opened} {refused}");
 }
 
-/// The whole spool in one file, which is the newest one, too.
+/// The whole spool is one file, which is also the newest one.
 #[test]
 fn an_emptied_or_removed_spool_is_noticed() {
     let disk = Image::default();

@@ -1,9 +1,9 @@
 //! Spools of the first format: they open with every record, become the new format at every crash, and are
-//! refused where damage shows.
+//! refused if the damage is detectable.
 
 use super::*;
 
-/// The bytes of `session` in the first format, with one slot written.
+/// Encodes `session` in the first format, with one slot written.
 fn session(generation: u64, name: u128, session: u128, base: u64) -> Vec<u8> {
     let mut slot = b"TGSPOOL1".to_vec();
     slot.extend_from_slice(&generation.to_le_bytes());
@@ -16,7 +16,7 @@ fn session(generation: u64, name: u128, session: u128, base: u64) -> Vec<u8> {
     bytes
 }
 
-/// Records 3 to 9 in two segments, with `tail` behind them.
+/// Creates records 3 to 9 in two segments, with `tail` behind them.
 fn spool(tail: &[u8]) -> Image {
     let disk = Image::default();
     disk.overwrite(SESSION, &session(1, 7, 100, 2));
@@ -51,7 +51,7 @@ fn expect(disk: &Image, cut_bytes: u64) {
 #[test]
 fn a_spool_of_the_first_format_opens() {
     expect(&spool(b""), 0);
-    // A crash tore the batch behind.
+    // A crash tore the batch behind them.
     let mut torn = Vec::new();
     codec::encode(10, &record(10), &mut torn);
     for end in 1..torn.len() {
@@ -108,7 +108,8 @@ fn its_damage_is_refused_where_a_whole_record_follows() {
     for gone in [name(3), name(6)] {
         let disk = good.kill(0);
         disk.unlink(&gone);
-        // The rest looks like a spool that never had more, or had it acked: the first format cannot tell.
+        // The remaining files look like a spool that never had more records, or that had them acked: the
+        // first format cannot tell.
         assert!(open(&disk).is_ok());
     }
 }
