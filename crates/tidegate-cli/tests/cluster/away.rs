@@ -1,9 +1,10 @@
-//! A node that is away for long, while much is written: the others stay within their bounds, and when it is
-//! back it becomes current without stopping anybody.
+//! A node is away for long, while publishers write much: the other nodes stay within their bounds, and the
+//! node becomes current after its return without stopping any publisher.
 //!
-//! `make prove-away` writes some GiB; `AWAY_MIB` says how many MiB. What is bounded by how much the log keeps
-//! is small here so that it shows with little: segments of 8 MiB, and a checkpoint each 16 MiB.
-//! `AWAY_DEFAULTS=1` has the program's own; with `AWAY_MAX_MS` it fails where a publisher waited for longer.
+//! `make prove-away` writes some GiB; `AWAY_MIB` sets the number of MiB. The bounds that follow from the
+//! length of the log are small here, so that little data reaches them: segments of 8 MiB, and a checkpoint
+//! each 16 MiB. `AWAY_DEFAULTS=1` uses the program's defaults; with `AWAY_MAX_MS` the test fails if a
+//! publisher waited longer.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -20,11 +21,11 @@ use super::raw::{PATIENCE, Raw, read_stream};
 use super::volume::Names;
 
 const MIB: u64 = 1 << 20;
-/// What a process may take more from one half of the time to the other, for reasons of its own.
+/// The growth of a process from one half of the run to the other that the test tolerates as noise.
 const NOISE_BYTES: u64 = 64 * MIB;
 const CONSUMERS: u64 = 20;
 
-/// What a node's log is told to keep.
+/// The settings of a node's log.
 struct Kept {
     segment_bytes: u64,
     checkpoint_bytes: u64,
@@ -48,15 +49,16 @@ impl Kept {
         }
     }
 
-    /// The most a node's directory takes where so much is needed: the log goes back to the older of two
-    /// checkpoints, while a third is being written; the segment in which each of these ends, the one written
-    /// to, and two that are allocated ahead or are about to go; what a quarter of is needed is not copied.
+    /// The most bytes that a node's directory takes if `needed` bytes are live. The log goes back to the
+    /// older of two checkpoints, while the node writes a third; the sum adds the segment in which each of
+    /// these ends, the active segment, and two segments allocated ahead or about to be removed. The log does
+    /// not copy segments of which more than a quarter is dead.
     const fn disk_bytes(&self, needed: u64) -> u64 {
         needed + needed / 4 + 3 * self.checkpoint_bytes + 6 * self.segment_bytes
     }
 }
 
-/// What processes and directories took at the most.
+/// The peak memory and disk use of a node.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peak {
     memory: u64,
@@ -77,7 +79,7 @@ impl std::fmt::Display for Peak {
     }
 }
 
-/// Memory that is the process's own; what is mapped or cached is the system's to take back.
+/// Returns the process's anonymous memory; the system can reclaim mapped and cached memory.
 fn anonymous_bytes(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("RssAnon:"));
@@ -85,7 +87,7 @@ fn anonymous_bytes(pid: u32) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// What a directory takes on the disk. Files come and go meanwhile.
+/// Returns the bytes that a directory takes on the disk. Files appear and disappear meanwhile.
 fn disk_bytes(directory: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let Ok(entries) = std::fs::read_dir(directory) else {
@@ -107,14 +109,14 @@ fn nodes(kept: &Kept) -> Nodes {
     Nodes::start_at((0..3).map(place).collect())
 }
 
-/// Who leads a stream, who is going to be away, and the third.
+/// Returns the leader of a stream, the node that will be away, and the third node.
 fn roles(nodes: &Nodes, stream: &str) -> [usize; 3] {
     let leader = nodes.leader(stream);
     [leader, (leader + 1) % 3, (leader + 2) % 3]
 }
 
-/// What a stream holds on each node, read from it as the leader: the same everywhere, and what was
-/// acknowledged.
+/// Checks that the stream holds the same on each node, read while that node leads, and that it holds every
+/// acknowledged message.
 fn check(nodes: &Nodes, stream: &str, acked: &[(u64, usize, u64)]) {
     nodes.wait_current(stream);
     let acked: BTreeMap<u64, (usize, u64)> = acked.iter().map(|&(s, w, n)| (s, (w, n))).collect();
@@ -148,7 +150,7 @@ fn check(nodes: &Nodes, stream: &str, acked: &[(u64, usize, u64)]) {
     }
 }
 
-/// Waits until so many bytes more were acknowledged, and looks at these nodes meanwhile.
+/// Waits for acknowledgements of `bytes` more bytes, and records the peaks of these nodes meanwhile.
 fn watch(nodes: &Nodes, flood: &Flood, bytes: u64, watched: &[usize], peaks: &mut [Peak]) {
     let (mut last, mut since) = (flood.acked_bytes(), Instant::now());
     let wanted = last + bytes;
@@ -166,10 +168,10 @@ fn watch(nodes: &Nodes, flood: &Flood, bytes: u64, watched: &[usize], peaks: &mu
     }
 }
 
-/// What is known of how a node caught up.
+/// The measurements of a node that catches up.
 struct Back {
     took: Duration,
-    /// What the publishers wrote meanwhile.
+    /// The bytes that the publishers wrote meanwhile.
     bytes: u64,
     peaks: [Peak; 3],
 }
@@ -192,7 +194,7 @@ fn come_back(nodes: &mut Nodes, flood: &Flood, node: usize) -> Back {
     }
 }
 
-/// How many messages a node says it has fetched.
+/// Parses the number of messages fetched from a node's health.
 fn fetched(health: &str) -> Option<u64> {
     let words = health.split_once("fetched ")?.1;
     words.split_whitespace().next()?.parse().ok()
@@ -205,18 +207,18 @@ fn add_stream(nodes: &Nodes, config: Value) {
     });
 }
 
-/// What came of a time in which a node was away.
+/// The measurements of a node's absence.
 struct Away {
     took: Duration,
-    /// Of those that stayed, in the first half of what was written and in the second.
+    /// The peaks of the nodes that stayed, in the first half of the written bytes and in the second.
     peaks: [[Peak; 2]; 2],
     gap_ms: u64,
     back: Back,
     gap_back_ms: u64,
 }
 
-/// A node is killed, so much is written, and it comes back while publishers go on. `meanwhile` happens while
-/// it is away.
+/// Kills a node, publishes `bytes` bytes, and starts the node again while publishers continue. Calls
+/// `meanwhile` while the node is away.
 fn be_away(
     nodes: &mut Nodes,
     flood: &Flood,
@@ -274,8 +276,8 @@ impl Away {
         );
     }
 
-    /// What a node that stays takes does not grow with what the one that is away lacks, and publishers do not
-    /// wait for that one.
+    /// Checks that a remaining node's memory and disk do not grow with the messages the absent node lacks,
+    /// and that publishers do not wait for the absent node.
     fn check(&self, disk_bytes: u64) {
         for (early, late) in self.peaks[0].iter().zip(&self.peaks[1]) {
             let more = late.memory.saturating_sub(early.memory);
@@ -293,7 +295,7 @@ fn mib(default: u64) -> u64 {
     number("AWAY_MIB").unwrap_or(default)
 }
 
-/// Consumers of a stream, some of whose messages are acknowledged and some only delivered.
+/// Creates consumers of a stream; acknowledges some of their messages and leaves others delivered only.
 fn consume(nodes: &Nodes, node: usize, round: u64) {
     let mut raw = Raw::connect(&nodes.url(node)).unwrap();
     for n in 0..CONSUMERS {
@@ -317,7 +319,7 @@ fn consume(nodes: &Nodes, node: usize, round: u64) {
     }
 }
 
-/// What each node knows of the consumers, once it leads.
+/// Checks that each node has the same state of the consumers, read while it leads.
 fn check_consumers(nodes: &Nodes) {
     let mut first: Option<Vec<Value>> = None;
     for node in 0..nodes.len() {
@@ -343,7 +345,7 @@ fn check_consumers(nodes: &Nodes) {
     }
 }
 
-/// Publishes so many small messages to a stream.
+/// Publishes this many small messages to a stream.
 fn publish(nodes: &Nodes, node: usize, stream: &str, messages: u64) {
     let mut raw = Raw::connect(&nodes.url(node)).unwrap();
     let subject = format!("{stream}.x");
@@ -356,8 +358,8 @@ fn publish(nodes: &Nodes, node: usize, stream: &str, messages: u64) {
     }
 }
 
-/// Old messages go while a node is away, so that it has to take over a state; consumers and streams in memory
-/// come along.
+/// The streams drop old messages while a node is away, so it must take over a snapshot; consumers and streams
+/// in memory come with it.
 #[test]
 fn away_from_streams_with_limits() {
     if other().is_some() {
@@ -394,7 +396,8 @@ fn away_from_streams_with_limits() {
     check_consumers(&nodes);
 }
 
-/// Nothing goes, so a node that was away needs all of it: entries from the others' logs.
+/// The stream drops no messages, so a node that was away needs all of them: entries from the other nodes'
+/// logs.
 #[test]
 fn away_from_a_stream_that_grows() {
     if other().is_some() {
@@ -416,7 +419,7 @@ fn away_from_a_stream_that_grows() {
     check(&nodes, "G", &flood.acked.lock().unwrap());
 }
 
-/// What was fetched before a node was killed again is not fetched a second time.
+/// A node that is killed again while it catches up does not fetch a second time the messages it already has.
 #[test]
 fn killed_again_while_it_catches_up() {
     if other().is_some() {
@@ -429,7 +432,7 @@ fn killed_again_while_it_catches_up() {
         ..Place::here(node)
     };
     let mut places: Vec<_> = (0..3).map(place).collect();
-    // On a slow disk, so that it is not through before it is killed.
+    // The slow disk keeps the node from finishing before the test kills it.
     let Some(disk) = Mounted::slow(Names::OfDirectory, Duration::from_millis(100)) else {
         return;
     };
@@ -467,7 +470,7 @@ fn killed_again_while_it_catches_up() {
     check(&nodes, "A", &flood.acked.lock().unwrap());
 }
 
-/// How many messages a node says it fetched at last.
+/// Parses the total of messages fetched from a node's log line.
 fn fetched_in_all(line: &str) -> Option<u64> {
     let before = line.split_once(" messages")?.0;
     before.rsplit_once(' ')?.1.parse().ok()

@@ -1,4 +1,4 @@
-//! Certificates for nodes, made anew in each run.
+//! Certificates for nodes; each run creates new ones.
 
 use std::path::PathBuf;
 
@@ -7,14 +7,14 @@ use rcgen::{
 };
 use tempfile::TempDir;
 
-/// Who signs them, and where they are.
+/// A certificate authority and the directory of its certificates.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     directory: TempDir,
 }
 
 impl Authority {
-    /// One of this name.
+    /// Creates an authority of this name.
     pub(crate) fn new(name: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut params = CertificateParams::new(vec![]).unwrap();
@@ -29,13 +29,14 @@ impl Authority {
         self.directory.path().join(name)
     }
 
-    /// Gives `node` a certificate for these names and addresses: the flags with which it shows that.
+    /// Creates a certificate of `node` for these names and addresses; returns the flags that make the node
+    /// use it.
     pub(crate) fn certify(&self, node: &str, names: &[&str]) -> Vec<String> {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
         self.sign(node, CertificateParams::new(names).unwrap())
     }
 
-    /// The same, with a certificate that is of the past.
+    /// Creates a certificate that has expired.
     pub(crate) fn certify_long_ago(&self, node: &str, names: &[&str]) -> Vec<String> {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
         let mut params = CertificateParams::new(names).unwrap();
@@ -59,13 +60,13 @@ impl Authority {
         flags.into_iter().flat_map(words).collect()
     }
 
-    /// A node's certificate and key.
+    /// Returns the paths of a node's certificate and key.
     pub(crate) fn files(&self, node: &str) -> (PathBuf, PathBuf) {
         let file = |kind: &str| self.path(&format!("{node}.{kind}"));
         (file("pem"), file("key"))
     }
 
-    /// The authority's own certificate.
+    /// Returns the path of the authority's own certificate.
     pub(crate) fn file(&self) -> PathBuf {
         self.path("ca.pem")
     }

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::nodes::{ask, other, until};
 
-/// The command on free ports, its standard error read to the end.
+/// The command on free ports; a thread reads its standard error to the end.
 struct Cluster {
     child: Child,
     output: BufReader<std::process::ChildStdout>,
@@ -51,12 +51,12 @@ impl Cluster {
         }
     }
 
-    /// What it has said so far.
+    /// Returns the command's standard error so far.
     fn said(&self) -> String {
         self.errors.lock().unwrap().clone()
     }
 
-    /// The lines it prints once it is ready: where its clients connect.
+    /// Reads the URLs that the command prints once it is ready.
     fn urls(&mut self) -> Vec<String> {
         let mut urls = Vec::new();
         loop {
@@ -73,7 +73,7 @@ impl Cluster {
         }
     }
 
-    /// Asks it to end: how it did, and what it said.
+    /// Asks the command to end; returns its exit status and its standard error.
     fn end(mut self) -> (ExitStatus, String) {
         signal(self.child.id(), Signal::TERM);
         let status = self.child.wait().unwrap();
@@ -94,7 +94,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // Its nodes end with it.
+        // The nodes end with the command.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -131,7 +131,7 @@ fn one_command_is_a_cluster() {
     assert_eq!(urls.len(), 3);
     let config = json!({"name": "S", "subjects": ["s"], "num_replicas": 3});
     ask(&urls[0], "STREAM.CREATE.S", &config).unwrap();
-    // One dies: that is told, and the others go on.
+    // A node dies: the command reports it, and the other nodes continue.
     let nodes = cluster.nodes();
     assert_eq!(nodes.len(), 3);
     signal(nodes[2], Signal::KILL);
@@ -148,11 +148,11 @@ fn one_command_is_a_cluster() {
     let (status, said) = cluster.end();
     assert!(status.success(), "{status}: {said}");
     assert!(nodes.iter().all(|pid| gone(*pid)), "{nodes:?}");
-    // The streams are there the next time.
+    // The next start finds the streams.
     let mut cluster = Cluster::start(directory.path());
     let urls = cluster.urls();
     until("the stream", || ask(&urls[1], "STREAM.INFO.S", &json!({})));
-    // Killed itself, it leaves nobody behind.
+    // A killed command leaves no node behind.
     let nodes = cluster.nodes();
     signal(cluster.child.id(), Signal::KILL);
     until("its nodes to end", || {

@@ -1,5 +1,5 @@
-//! Conditional publishes while leaders die: several clients fight for a few subjects, and their history is
-//! checked.
+//! Conditional publishes while leaders die: several clients compete for a few subjects, and a checker judges
+//! their history.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,12 +14,12 @@ use super::raw::Raw;
 
 const CLIENTS: u64 = 6;
 const SUBJECTS: u64 = 2;
-/// After so long nothing is known of an attempt.
+/// The outcome of an attempt without an answer in this time is unknown.
 const ATTEMPT: Duration = Duration::from_millis(500);
 /// `wrong last sequence`, with the sequence and without.
 const WRONG_LAST: [u64; 2] = [10071, 10164];
 
-/// What the clients do, and what they saw.
+/// The clients' state and the history of their attempts.
 #[derive(Default)]
 pub(crate) struct Fight {
     stop: AtomicBool,
@@ -28,7 +28,7 @@ pub(crate) struct Fight {
 }
 
 impl Fight {
-    /// Lets them fight while `meanwhile` goes on.
+    /// Runs the clients while `meanwhile` runs.
     pub(crate) fn run(&self, stream: &str, urls: &[String], meanwhile: impl FnOnce()) {
         struct Stop<'a>(&'a AtomicBool);
         impl Drop for Stop<'_> {
@@ -40,13 +40,13 @@ impl Fight {
             for client in 0..CLIENTS {
                 scope.spawn(move || self.client(stream, urls, client));
             }
-            // They end, too, should this fail.
+            // The guard stops the clients if `meanwhile` panics.
             let _stop = Stop(&self.stop);
             meanwhile();
         });
     }
 
-    /// Waits until so many more were stored.
+    /// Waits until the stream has stored this many more messages.
     pub(crate) fn wait_stored(&self, nodes: &Nodes, more: u64) {
         let wanted = self.stored.load(Ordering::Acquire) + more;
         nodes.until("conditional publishes", || {
@@ -96,7 +96,7 @@ impl Fight {
                         ..attempt
                     });
                 }
-                // Nobody serves the stream, or nobody knows: another node may.
+                // No node serves the stream, or the outcome is unknown: another node may answer.
                 Err(()) => {
                     history.push(attempt);
                     raw = None;
@@ -104,13 +104,13 @@ impl Fight {
                 }
             }
             expected[at] = named.unwrap_or(expected[at]);
-            // Enough of them meet, and what there is to check stays little.
+            // The pause leaves enough conflicts between the clients, and keeps the history short.
             std::thread::park_timeout(Duration::from_millis(2));
         }
         self.history.lock().unwrap().append(&mut history);
     }
 
-    /// Checks the history against what every node has.
+    /// Checks the history against the stream's contents on every node.
     pub(crate) fn check(&self, nodes: &Nodes, stream: &str) {
         let content = same_everywhere(nodes, stream);
         let stored: Vec<_> = content
@@ -137,7 +137,7 @@ impl Fight {
     }
 }
 
-/// What is known of it, and what the subject's last sequence is as far as this answer says.
+/// Publishes an attempt; returns its outcome, and the subject's last sequence if the answer gives it.
 fn publish(raw: &mut Raw, attempt: &Attempt, n: u64) -> (Result<Outcome, ()>, Option<u64>) {
     let expected = attempt.expected.to_string();
     let headers = [("Nats-Expected-Last-Subject-Sequence", expected.as_str())];
@@ -149,7 +149,7 @@ fn publish(raw: &mut Raw, attempt: &Attempt, n: u64) -> (Result<Outcome, ()>, Op
         &headers,
         attempt.id.as_bytes(),
     );
-    // Who led when it was asked, and stood still then, answers late, and somebody else did before.
+    // A leader that stood still after the request answers late, after another leader has answered.
     let answered = |raw: &mut Raw| loop {
         let answer = raw.message()?;
         if answer.subject.ends_with(&format!(".{n}")) {
@@ -159,7 +159,7 @@ fn publish(raw: &mut Raw, attempt: &Attempt, n: u64) -> (Result<Outcome, ()>, Op
     let Ok(answer) = sent.and_then(|()| answered(raw)) else {
         return (Err(()), None);
     };
-    // No responders: it is no JSON.
+    // A no-responders status is not JSON.
     let Ok(value) = serde_json::from_slice::<Value>(&answer.payload) else {
         return (Err(()), None);
     };

@@ -1,8 +1,8 @@
-//! Files of one node damaged while it was stopped: a bit flipped, a file cut short or gone. The others serve
-//! everything all the while; the node either refuses to start, in one line, or has what it lacks from them
-//! and serves nothing that is damaged.
+//! The test damages files of one stopped node: it flips a bit, cuts a file short or removes it. The other
+//! nodes serve the stream throughout. The node either refuses to start, with an error of one line, or fetches
+//! the missing entries from the others and serves no damaged message.
 //!
-//! With `POWER_SECONDS` set there is more of it, and a checkpoint.
+//! With `POWER_SECONDS` set the test covers more damage, and a checkpoint.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -16,21 +16,21 @@ use super::nodes::{Nodes, other};
 use super::raw::Raw;
 
 const PUBLISHERS: usize = 2;
-/// Of a message that fills segments, and so many of them fill one.
+/// The size of a message that fills segments, and the number of them that fills one.
 const FILLER_BYTES: usize = 1_000_000;
 const FILLERS: usize = 68;
-/// So many make a checkpoint due.
+/// The number of fillers that makes a checkpoint due.
 const FILLERS_BEHIND: usize = 275;
-/// What only messages of the load have in them.
+/// Bytes that only messages of the load contain.
 const LOADED: &[u8] = b"abcdefgabcdefg";
-/// For one acknowledgement.
+/// The longest wait for one acknowledgement.
 const ATTEMPT: Duration = Duration::from_secs(10);
 
-/// What happens to a data directory, and what its node makes of it.
+/// A damage to a data directory, and the node's expected reaction.
 struct Harm {
     name: &'static str,
     does: fn(&Path),
-    /// In the line it refuses to start with; `None` if it starts.
+    /// Words in the line with which the node refuses to start; `None` if it starts.
     refused: Option<&'static str>,
 }
 
@@ -50,20 +50,20 @@ const fn refused(name: &'static str, words: &'static str, does: fn(&Path)) -> Ha
     }
 }
 
-/// All of the log is read at a start where there is no checkpoint, so that damage is found then. The first
-/// are those of a short run.
+/// Without a checkpoint a start reads all of the log, and so finds the damage. A short run uses the first
+/// ones.
 const HARMS: [Harm; 18] = [
     refused(
         "a bit of a message in the last segment flipped",
-        // Nothing more may have been written after it: then it looks like the last write, torn, and others
-        // know better.
+        // The log may contain no later write: otherwise the damage looks like a torn last write, and only the
+        // other nodes know better.
         "log",
         |data| {
             let path = last(data);
             flip(&path, find(&path, LOADED)[0]);
         },
     ),
-    // As if it had never been written: the log cannot tell, and the leader can.
+    // The zeros look as if the entries had never been written: the log cannot tell, but the leader can.
     refused(
         "the last segment's end made zeros",
         "it has acknowledged entries up to",
@@ -90,7 +90,7 @@ const HARMS: [Harm; 18] = [
             fs::remove_file(entry.unwrap().path()).unwrap();
         }
     }),
-    // It would be a fresh node with an old name, that forgot what it promised.
+    // The node would be a fresh one under an old name, without the promises that it made.
     refused("everything but the members' file deleted", "gone", |data| {
         for entry in fs::read_dir(data.join("tidegate")).unwrap() {
             let path = entry.unwrap().path();
@@ -156,11 +156,11 @@ const HARMS: [Harm; 18] = [
         flip(&data.join("tidegate/version"), 0);
     }),
 ];
-/// Of a short run.
+/// The number of damages in a short run.
 const HARMS_SHORT: usize = 8;
 
-/// With a checkpoint what lies before it is read when somebody asks for it. Damage that a node starts with
-/// stays with it.
+/// With a checkpoint, the node reads entries before the checkpoint only on request. Damage that a node starts
+/// with stays on its disk.
 const HARMS_BEHIND: [Harm; 6] = [
     starts("a bit of a message before the checkpoint flipped", |data| {
         let path = first(data);
@@ -192,7 +192,7 @@ const HARMS_BEHIND: [Harm; 6] = [
     }),
 ];
 
-/// The newest of the group of all nodes, which keeps the stream.
+/// Returns the newest checkpoint of the group of all nodes, which keeps the stream.
 fn checkpoint(data: &Path) -> PathBuf {
     let files = fs::read_dir(data.join("tidegate")).unwrap();
     let names = files.map(|entry| entry.unwrap().path());
@@ -208,7 +208,7 @@ fn segments(data: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// Those that something was written to.
+/// Returns the segments with records.
 fn used(data: &Path) -> Vec<PathBuf> {
     let mut all = segments(data);
     all.retain(|path| {
@@ -247,21 +247,22 @@ fn cut(path: &Path, bytes: u64) {
     file.set_len(bytes).unwrap();
 }
 
-/// Everywhere those bytes are.
+/// Returns every offset of these bytes.
 fn find(path: &Path, bytes: &[u8]) -> Vec<u64> {
     let all = fs::read(path).unwrap();
     let found = memchr::memmem::find_iter(&all, bytes);
     found.map(|at| at as u64).collect()
 }
 
-/// What is in a directory is in the other one from now on, too.
+/// Copies a directory into another one.
 fn copy(from: &Path, to: &Path) {
     let words = ["-a", "--sparse=always"];
     let status = Command::new("cp").args(words).arg(from).arg(to).status();
     assert!(status.unwrap().success());
 }
 
-/// Three nodes with a closed segment each, which has messages of the stream `S` in it, as the last one has.
+/// Starts three nodes with a closed segment each; that segment and the last one have messages of the stream
+/// `S`.
 fn start(fillers: usize, acked: &mut Acked, next: &mut [u64]) -> Nodes {
     let nodes = Nodes::start(3);
     nodes.add_stream("S", "S.>");
@@ -295,7 +296,7 @@ fn damaged_files_of_one_node() {
     }
 }
 
-/// One after the other happens to one node after the other.
+/// Applies each damage to the next node in turn.
 fn suffer(harms: &[Harm], fillers: usize) {
     let (mut acked, mut next) = (Acked::new(), vec![0; PUBLISHERS]);
     let mut nodes = start(fillers, &mut acked, &mut next);
@@ -303,7 +304,7 @@ fn suffer(harms: &[Harm], fillers: usize) {
     let kept = tempfile::tempdir().unwrap();
     let mut wrong = Vec::new();
     for (n, harm) in harms.iter().enumerate() {
-        // The leader, too, when it is its turn.
+        // The leader takes its turn, too.
         let victim = n % nodes.len();
         let mut urls = nodes.urls();
         urls.remove(victim);
@@ -322,7 +323,7 @@ fn suffer(harms: &[Harm], fillers: usize) {
             _ => false,
         };
         if line.is_some() {
-            // It does not change its mind.
+            // A second start refuses with the same line.
             nodes.spawn(victim);
             assert_eq!(nodes.wait_refused(victim, "S"), line);
         }
@@ -330,13 +331,13 @@ fn suffer(harms: &[Harm], fillers: usize) {
             wrong.push((harm.name, line.clone()));
         }
         match line {
-            // Everything from the others.
+            // Loses the disk, so that the node fetches everything from the others.
             Some(_) if n == 0 => {
                 fs::remove_dir_all(&copied).unwrap();
                 nodes.lose_disk(victim);
                 nodes.spawn_with(victim, &["--rejoin"]);
             }
-            // As it was.
+            // Restores the data as it was.
             Some(_) => {
                 fs::remove_dir_all(&data).unwrap();
                 fs::rename(&copied, &data).unwrap();

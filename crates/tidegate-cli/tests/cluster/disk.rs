@@ -1,4 +1,4 @@
-//! A node whose disk hangs or is full: the others go on, and it comes back.
+//! The disk of a node hangs or is full: the other nodes continue, and the node comes back.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ use super::raw::Raw;
 
 const PUBLISHERS: usize = 4;
 
-/// A file system of a node's own, in a file; gone with the test. Root is needed.
+/// A file system in a file, for one node; removed with the test. It needs root.
 struct Disk {
     directory: tempfile::TempDir,
 }
@@ -47,7 +47,7 @@ impl Drop for Disk {
     }
 }
 
-/// While it is there nothing can be written to the file system.
+/// Freezes the file system: no write completes while this value lives.
 struct Frozen(PathBuf);
 
 impl Frozen {
@@ -68,7 +68,7 @@ fn run(program: &str, args: &[&str]) -> bool {
     output.is_ok_and(|output| output.status.success())
 }
 
-/// Three nodes, the first with a disk of its own, which leads.
+/// Starts three nodes; the first has a disk of its own, and leads.
 fn start(disk: &Disk, stream: &str) -> Nodes {
     let mut places: Vec<_> = (0..3).map(Place::here).collect();
     places[0].data = Some(disk.path().join("data"));
@@ -125,7 +125,7 @@ fn a_follower_whose_disk_is_full_stops_nobody() {
     let mut raw = Raw::connect(&nodes.url(1)).unwrap();
     acked.extend(load.run(&nodes.urls(), &mut next, || {
         load.wait_acked(&nodes, 3000);
-        // Far more than the node has room for: it says nothing while that waits.
+        // Far more bytes than the node has room for: it answers nothing while the disk hangs.
         for _ in 0..160 {
             publish_soon(&mut raw, "G.x", &"x".repeat(500_000));
         }
@@ -153,7 +153,7 @@ fn a_full_disk_stops_what_its_node_keeps_alone_and_nothing_else() {
     let Some(disk) = Disk::new(1024) else { return };
     let nodes = start(&disk, "R");
     nodes.add_stream("G", "G.>");
-    // Streams of one replica go round: one of three is the full node's.
+    // The cluster places streams of one replica in turn: one of three is on the full node.
     let mut made = (0..3).map(|n| (n, create(&nodes, 1, &format!("K{n}"), 1)));
     let (kept, _) = made
         .find(|(_, made)| keepers(&nodes, made)[0] == 0)
@@ -162,7 +162,7 @@ fn a_full_disk_stops_what_its_node_keeps_alone_and_nothing_else() {
     nodes.lead("R", 0);
     let filler = disk.path().join("filler");
     fill(&filler);
-    // Too little for a part of the log, and enough for checkpoints.
+    // This room is too small for a segment of the log, and enough for checkpoints.
     let file = std::fs::File::options().write(true).open(&filler).unwrap();
     file.set_len(file.metadata().unwrap().len() - (16 << 20))
         .unwrap();
@@ -181,7 +181,7 @@ fn a_full_disk_stops_what_its_node_keeps_alone_and_nothing_else() {
     acked.extend(load.run(&nodes.urls(), &mut next, || {
         load.wait_acked(&nodes, 500);
         assert_ne!(nodes.leader("R"), 0, "it has no room to lead");
-        // Far more than the node has room for.
+        // Far more bytes than the node has room for.
         for _ in 0..80 {
             publish_soon(&mut raw, "G.x", &large);
         }
@@ -189,7 +189,7 @@ fn a_full_disk_stops_what_its_node_keeps_alone_and_nothing_else() {
         assert_ne!(keepers(&nodes, &elsewhere)[0], 0, "{elsewhere}");
         let refused = publish(&mut raw, &subject, "x").unwrap_err();
         assert!(refused.contains("10047"), "{refused}");
-        // It can be emptied all the same, and goes on with what that frees.
+        // A purge still works, and the stream continues with the freed space.
         let purged = raw.api(&format!("STREAM.PURGE.{kept}"), &json!({}));
         assert_eq!(purged["purged"], stored, "{purged}");
         assert_eq!(publish_soon(&mut raw, &subject, "x"), stored + 1);
@@ -220,7 +220,7 @@ fn what_most_nodes_have_no_room_for_is_refused_and_can_be_emptied() {
     let fillers = [&one, &two].map(|disk| disk.path().join("filler"));
     for filler in &fillers {
         fill(filler);
-        // Too little for a part of the log, and enough for checkpoints.
+        // This room is too small for a segment of the log, and enough for checkpoints.
         let file = std::fs::File::options().write(true).open(filler).unwrap();
         file.set_len(file.metadata().unwrap().len() - (16 << 20))
             .unwrap();
@@ -235,7 +235,7 @@ fn what_most_nodes_have_no_room_for_is_refused_and_can_be_emptied() {
         }
     };
     assert!(refused.contains("10047"), "{refused}");
-    // The one with room leads, refuses for the others, and what makes room goes through.
+    // The node with room leads, refuses for the others, and still takes a purge, which frees space.
     assert_eq!(nodes.leader("M"), 2);
     let purged = raw.api("STREAM.PURGE.M", &json!({}));
     assert_eq!(purged["purged"], stored, "{purged}");
@@ -243,7 +243,7 @@ fn what_most_nodes_have_no_room_for_is_refused_and_can_be_emptied() {
         std::fs::remove_file(filler).unwrap();
     }
     assert_eq!(publish_soon(&mut raw, "M.x", "x"), stored + 1);
-    // All of them have room again, and have all of it.
+    // All nodes have room again, and all messages.
     nodes.wait_current("M");
     for node in 0..nodes.len() {
         nodes.lead("M", node);

@@ -1,8 +1,9 @@
-//! Nodes killed and paused under load: what was acknowledged is there, once, and publishing goes on.
+//! Nodes killed and paused under load: the stream has each acknowledged message once, and publishing
+//! continues.
 //!
 //! `FAILOVER_ROUNDS=50 cargo test -p tidegate-cli --test cluster leader_killed -- --nocapture` kills the
-//! leader 50 times, not 3, and says how long publishers waited at the worst; with `FAILOVER_MAX_MS` it fails
-//! where that was longer.
+//! leader 50 times, not 3, and prints the longest time that a publisher waited; with `FAILOVER_MAX_MS` it
+//! fails if that time was longer.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use super::nodes::Nodes;
 
 const PUBLISHERS: usize = 4;
 
-/// A number from the environment.
+/// Parses a number from the environment.
 pub(crate) fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
@@ -24,7 +25,7 @@ fn leader_killed() {
     let (mut acked, mut next) = (Acked::new(), vec![0; PUBLISHERS]);
     let mut waits = Vec::new();
     for round in 0..rounds {
-        // One message on the way, and many.
+        // Alternates between one message in flight and many.
         let load = Load::new("F", PUBLISHERS, if round % 2 == 0 { 1 } else { 64 });
         let told = load.run(&nodes.urls(), &mut next, || {
             load.wait_acked(&nodes, 200);
@@ -35,7 +36,7 @@ fn leader_killed() {
             load.wait_acked(&nodes, 200);
         });
         acked.extend(told);
-        // The next kill takes the only one that may lack something otherwise.
+        // Without this wait, the next kill may hit the only node with all the messages.
         nodes.wait_current("F");
     }
     check(&same_everywhere(&nodes, "F"), &acked, &next);
@@ -97,7 +98,7 @@ fn a_follower_away_comes_back() {
     let told = load.run(&nodes.urls(), &mut next, || {
         load.wait_acked(&nodes, 100);
         nodes.kill(follower);
-        // What it lacks when it comes back.
+        // Messages that the follower lacks after its return.
         load.wait_acked(&nodes, 3000);
         nodes.spawn(follower);
         load.wait_acked(&nodes, 500);
@@ -106,7 +107,7 @@ fn a_follower_away_comes_back() {
     check(&same_everywhere(&nodes, "B"), &acked, &next);
 }
 
-/// One that stands still knows nothing of it, the leader least of all.
+/// A paused node does not know that it stood still, not even the leader.
 #[test]
 fn nodes_that_stand_still_go_on() {
     let nodes = Nodes::start(3);

@@ -1,5 +1,5 @@
-//! Publishers that write as much as the nodes take, in messages that are large, and for how long each of them
-//! waited at the worst.
+//! Publishers that write large messages as fast as the nodes take them, and the longest time that each of
+//! them waited.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -11,23 +11,23 @@ use serde_json::Value;
 use super::raw::{PATIENCE, Raw, Received};
 
 const PUBLISHERS: usize = 4;
-/// Messages on their way, of each publisher.
+/// The unacknowledged messages of each publisher.
 const WINDOW: usize = 16;
-/// Bytes of a message.
+/// The bytes of a message.
 pub(crate) const PAYLOAD: usize = 16 << 10;
-/// After so long without an acknowledgement a publisher begins anew.
+/// A publisher without an acknowledgement for this long reconnects.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
-/// Publishers of large messages, in the background until it is dropped or stopped.
+/// Publishers of large messages; they run in the background until the value is dropped or stopped.
 pub(crate) struct Flood {
     urls: Vec<String>,
     stream: &'static str,
     stop: AtomicBool,
     acked_bytes: AtomicU64,
-    /// The longest time a publisher went without an acknowledgement, in microseconds, since it was taken
-    /// last.
+    /// The longest time that a publisher went without an acknowledgement since the last reset, in
+    /// microseconds.
     gap_us: AtomicU64,
-    /// Sequence, publisher and its number of each message that was acknowledged.
+    /// The sequence, the publisher and the publisher's number of each acknowledged message.
     pub(crate) acked: Mutex<Vec<(u64, usize, u64)>>,
 }
 
@@ -43,7 +43,7 @@ impl Flood {
         }
     }
 
-    /// While `meanwhile` goes on.
+    /// Runs the publishers while `meanwhile` runs.
     pub(crate) fn run<T>(&self, meanwhile: impl FnOnce() -> T) -> T {
         std::thread::scope(|scope| {
             for who in 0..PUBLISHERS {
@@ -109,13 +109,13 @@ impl Flood {
         self.acked_bytes.load(Ordering::Acquire)
     }
 
-    /// Milliseconds a publisher waited at the worst since this was asked last.
+    /// Returns the longest wait of a publisher since the last call, in milliseconds, and resets it.
     pub(crate) fn take_gap(&self) -> u64 {
         self.gap_us.swap(0, Ordering::AcqRel) / 1000
     }
 }
 
-/// Stops publishers, also where what goes on meanwhile fails.
+/// Stops the publishers, even if `meanwhile` panics.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -124,14 +124,14 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// What publisher `who` sends as its message `n`.
+/// Returns message `n` of publisher `who`.
 pub(crate) fn payload(who: usize, n: u64) -> Vec<u8> {
     let mut bytes = format!("{who}-{n}-").into_bytes();
     bytes.resize(PAYLOAD, b'a' + (n % 23) as u8);
     bytes
 }
 
-/// The number of the message that is answered, and its sequence if it has one.
+/// Returns the number of the answered message, and its sequence if it has one.
 pub(crate) fn parse(answer: &Received) -> (u64, Option<u64>) {
     let number = answer.subject.rsplit_once('.').unwrap().1.parse().unwrap();
     let value: Value = serde_json::from_slice(&answer.payload).unwrap_or_default();

@@ -10,7 +10,7 @@ fn every_node_takes_what_is_published() {
     let mut acked = Acked::new();
     let mut next = [0];
     for node in 0..nodes.len() {
-        // One message on the way: each is after the one before, whichever nodes they came through.
+        // With one message in flight, each message follows the previous one, through any nodes.
         let load = Load::new("S", 1, 1);
         acked.extend(load.run(&[nodes.url(node)], &mut next, || {
             load.wait_acked(&nodes, 100)

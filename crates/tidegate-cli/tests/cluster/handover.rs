@@ -1,7 +1,7 @@
-//! A leader that is asked to go, or to end: whoever listens to a consumer that ends with its lead is told at
+//! A leader steps down, or ends: the listener of a consumer that ends with the leadership gets the news at
 //! once.
 //!
-//! In nats-server such a consumer stays where it is when another node leads its stream.
+//! In nats-server such a consumer stays on its node even if another node leads its stream.
 
 use serde_json::json;
 
@@ -17,11 +17,12 @@ fn listeners_of_lost_consumers_are_told() {
     nodes.add_stream("H", "H.>");
     for ends in [false, true] {
         let leader = nodes.leader("H");
-        // At another node, and at the one that goes.
+        // One client is at another node, and one at the leader that goes.
         let at = [(leader + 1) % nodes.len(), leader];
         let mut clients = at.map(|node| Raw::connect(&nodes.url(node)).unwrap());
         for client in &mut clients {
-            // By itself it would be silent for longer than this test waits.
+            // The heartbeat interval is longer than this test waits, so the consumer would otherwise stay
+            // silent.
             let ordered = json!({"stream_name": "H", "config": {
                 "deliver_subject": format!("{}messages", client.inbox),
                 "ack_policy": "none", "mem_storage": true, "idle_heartbeat": 600_000_000_000_u64,

@@ -9,10 +9,10 @@ use serde_json::json;
 
 use super::nodes::{Nodes, Place, other, until};
 
-/// Together their handshakes take the leader twice the time after which its followers hold an election.
+/// Their handshakes together take the leader twice the election timeout of its followers.
 const HELLOS: usize = 400;
 
-/// Makes an RSA key of 4096 bits, with the slowest signatures in use, and a certificate; says if there is a
+/// Makes an RSA key of 4096 bits, the slowest signatures in use, and a certificate; returns false without a
 /// program for that.
 fn certificate(directory: &Path) -> bool {
     let file = |name: &str| directory.join(name).to_str().unwrap().to_owned();
@@ -56,7 +56,7 @@ fn hello() -> Vec<u8> {
     record
 }
 
-/// What each node says of who leads, and in which term.
+/// Returns each node's view of the leader and the term.
 fn leads(nodes: &Nodes) -> Vec<Vec<String>> {
     let said = |node| nodes.said(node, "the streams of all nodes");
     (0..nodes.len()).map(said).collect()
@@ -93,7 +93,7 @@ fn a_burst_of_hellos_does_not_depose_the_leader() {
     assert!(!before[leader].is_empty(), "{before:?}");
     let connect = |_| TcpStream::connect(nodes.url(leader)).unwrap();
     let mut clients: Vec<TcpStream> = (0..HELLOS).map(connect).collect();
-    // All are greeted: what the leader has to do from now on is the handshakes.
+    // All clients have the greeting: from now on the leader has only handshakes to do.
     for client in &mut clients {
         let mut byte = [0];
         while byte != *b"\n" {
@@ -126,7 +126,7 @@ fn a_burst_of_hellos_does_not_depose_the_leader() {
     });
     assert_eq!(nodes.leader("S"), leader);
     assert_eq!(leads(&nodes), before, "an election");
-    // And it still does what a leader does.
+    // The leader still serves requests.
     nodes.until("the stream to be changed", || {
         let config = json!({"name": "S", "subjects": ["S.>", "T"], "num_replicas": 3});
         nodes.ask("STREAM.UPDATE.S", &config)

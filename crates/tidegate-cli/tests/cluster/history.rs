@@ -1,11 +1,11 @@
-//! Whether a history of conditional publishes is linearizable: whether all of them could have happened one
-//! after the other, each at some moment between its call and its answer.
+//! Decides whether a history of conditional publishes is linearizable: whether all of them could have
+//! happened one after the other, each at some moment between its call and its answer.
 //!
-//! A stream makes this simple, for it tells the order of what succeeded: it is the order of the sequences. A
-//! refusal that names the last sequence is a read of it, and belongs after that message and before the next
-//! of the subject. The history is linearizable exactly if nothing in that order was answered before something
-//! in front of it was called, for each subject by itself (a history is linearizable if it is for each object:
-//! Herlihy and Wing, 1990).
+//! A stream makes this simple, because its sequences give the order of the successful publishes. A refusal
+//! that names the last sequence is a read of it: it belongs after that message and before the subject's next
+//! one. The history is linearizable exactly if no attempt in that order was answered before an earlier one
+//! was called, for each subject by itself (a history is linearizable if it is for each object: Herlihy and
+//! Wing, 1990).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -17,14 +17,14 @@ pub(crate) struct Attempt {
     pub(crate) subject: String,
     pub(crate) expected: u64,
     pub(crate) called: Instant,
-    /// When, and what; nothing is known otherwise.
+    /// The time and the outcome of the answer; `None` if the outcome is unknown.
     pub(crate) answered: Option<(Instant, Outcome)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Stored(u64),
-    /// With the last sequence of the subject, where the answer names it.
+    /// The publish was refused; with the subject's last sequence if the answer names it.
     Refused(Option<u64>),
 }
 
@@ -36,17 +36,17 @@ pub(crate) struct Stored {
     pub(crate) id: String,
 }
 
-/// What was checked: attempts stored, and refusals that named a sequence.
+/// The numbers of checked attempts: those stored, and refusals that named a sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Checked {
     pub(crate) stored: usize,
     pub(crate) refused: usize,
 }
 
-/// Checks a history against what the stream holds in the end.
+/// Checks a history against the final contents of the stream.
 ///
 /// # Errors
-/// What cannot have happened.
+/// An observation that no order of the attempts allows.
 pub(crate) fn check(attempts: &[Attempt], content: &[Stored]) -> Result<Checked, String> {
     let by_id: BTreeMap<&str, &Attempt> = attempts.iter().map(|a| (a.id.as_str(), a)).collect();
     let mut places: BTreeMap<&str, u64> = BTreeMap::new();
@@ -109,8 +109,8 @@ pub(crate) fn check(attempts: &[Attempt], content: &[Stored]) -> Result<Checked,
     Ok(checked)
 }
 
-/// Whether nothing was answered before what is in front of it was called. In each group the first is a
-/// success, and the refusals after it may have happened in any order.
+/// Checks that no attempt was answered before an earlier one in the order was called. The first of each group
+/// is a success, and the refusals after it may have happened in any order.
 fn in_time(order: &[(u64, Vec<&Attempt>)]) -> Result<(), String> {
     let mut latest: Option<&Attempt> = None;
     let later = |attempt: &Attempt, latest: Option<&Attempt>| match (attempt.answered, latest) {
@@ -140,7 +140,7 @@ fn in_time(order: &[(u64, Vec<&Attempt>)]) -> Result<(), String> {
     Ok(())
 }
 
-/// The checker sees what is wrong.
+/// The checker detects each violation.
 mod tests {
     use std::time::Duration;
 
@@ -181,9 +181,9 @@ mod tests {
         let clock = Clock(Instant::now());
         let attempts = [
             clock.attempt("a", 0, 0, Some((10, Outcome::Stored(1)))),
-            // Nothing is known of it, and it happened.
+            // The outcome of this attempt is unknown, and the stream stored it.
             clock.attempt("b", 1, 5, None),
-            // It saw the state between the two.
+            // This refusal saw the state between the two messages.
             clock.attempt("c", 0, 5, Some((30, Outcome::Refused(Some(1))))),
             clock.attempt("d", 1, 20, Some((30, Outcome::Refused(Some(4))))),
             clock.attempt("e", 9, 20, Some((30, Outcome::Refused(None)))),
@@ -219,26 +219,26 @@ mod tests {
             &[(1, "a"), (2, "b")],
             "refused, and in the stream",
         );
-        // A state that never was: what it names was lost.
+        // A state that never existed: the message that the refusal names was lost.
         wrong(&with(refused), &[(1, "a")], "never the last");
         wrong(
             &with(clock.attempt("b", 1, 20, Some((30, Outcome::Refused(Some(1)))))),
             &[(1, "a")],
             "what was expected",
         );
-        // Two for one condition.
+        // Two messages stored under one condition.
         wrong(
             &with(clock.attempt("b", 0, 20, None)),
             &[(1, "a"), (2, "b")],
             "the last was 1",
         );
-        // A stale read: the first was answered before this one was called.
+        // A stale read: the first message was acknowledged before this attempt was called.
         wrong(
             &with(clock.attempt("b", 7, 20, Some((30, Outcome::Refused(Some(0)))))),
             &[(1, "a")],
             "was answered before",
         );
-        // Answered before what it saw was called.
+        // The refusal was answered before the publish of the sequence it names was called.
         let early = clock.attempt("c", 9, 0, Some((5, Outcome::Refused(Some(2)))));
         let b = clock.attempt("b", 1, 20, Some((30, Outcome::Stored(2))));
         wrong(

@@ -1,5 +1,6 @@
-//! The node that serves a consumer that is nowhere but there is killed, and the next one, too: who listens
-//! elsewhere is told by what it is given at once, though nothing is published and no sign of life is due.
+//! The test kills the node that serves a consumer without replicas, and then the next one: the listener on
+//! another node notices each loss at once from the deliveries, though no message arrives and no heartbeat is
+//! due.
 
 use serde_json::json;
 
@@ -7,8 +8,7 @@ use super::nodes::{Nodes, other};
 use super::placed::publish;
 use super::raw::Raw;
 
-/// Reads what is pushed until message `last` of the stream comes as the consumer's delivery of the same
-/// number.
+/// Reads deliveries until message `last` of the stream arrives with the same consumer sequence.
 fn read_to(client: &mut Raw, last: u64) -> Vec<u64> {
     let mut all = Vec::new();
     loop {
@@ -38,7 +38,7 @@ fn listeners_go_on_when_node_after_node_is_killed() {
     let leader = nodes.leader("L");
     let commands = || nodes.monitor(leader, "/jsz").unwrap()["log"]["commands"].as_u64();
     let before = commands();
-    // By itself it would be silent for longer than this test waits.
+    // The heartbeat interval is longer than this test waits, so the consumer would otherwise stay silent.
     let ordered = json!({"stream_name": "L", "config": {
         "deliver_subject": format!("{}messages", client.inbox), "ack_policy": "none", "mem_storage": true,
         "max_deliver": 1, "flow_control": true, "idle_heartbeat": 600_000_000_000_u64,
@@ -58,13 +58,13 @@ fn listeners_go_on_when_node_after_node_is_killed() {
             false => Ok(()),
         }
     });
-    // What is acknowledged after it is behind it in the log.
+    // Messages acknowledged after the consumer's entry follow it in the log.
     assert_eq!(publish(&mut publisher, "L.x", "two"), Ok(2));
     assert_eq!(read_to(&mut client, 2), [2]);
     for _ in 0..2 {
         let leader = nodes.leader("L");
         if leader == stays {
-            // Handed over it begins anew, too.
+            // After a handover the consumer starts over, too.
             nodes.lead("L", (stays + 1) % nodes.len());
             assert_eq!(read_to(&mut client, 2), [1, 2]);
         }

@@ -1,5 +1,5 @@
-//! Publishers that never give up: each message has an id of its own and is sent, to one node after the other,
-//! until it is acknowledged. What they were told is kept, and compared with what is there.
+//! Publishers that retry without end: each message has its own id, and its publisher sends it to one node
+//! after the other until it is acknowledged. The load keeps every answer and compares them with the stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use super::nodes::Nodes;
 use super::raw::{PATIENCE, Raw, Received, read_stream};
 
-/// After so long without an acknowledgement another node is asked.
+/// A publisher without an acknowledgement for this long tries another node.
 const ATTEMPT: Duration = Duration::from_millis(400);
-/// For each message read.
+/// The longest wait for each message read.
 const READ: Duration = Duration::from_secs(5);
-/// Between two attempts where the answer is that nobody serves the stream now.
+/// The pause between two attempts if no node serves the stream.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// So many of them at one node, and another is asked: this one may be cut off.
+/// After this many refusals of one node the publisher tries another: the node may be cut off.
 const REFUSALS: u32 = 20;
 
 /// Publishes with headers and the reply subject `<inbox><reply>`.
@@ -39,51 +39,53 @@ pub(crate) fn publish_with(
     raw.send(&out)
 }
 
-/// What publisher `who` sends as its message `n`: of a length of its own, and nothing else reads like it.
+/// Returns message `n` of publisher `who`: each has its own length and its own text.
 fn payload(who: usize, n: u64) -> String {
     let filler = (who as u64 * 31 + n * 7) % 1500;
     format!("{who}-{n}-{}", "abcdefg".repeat(filler as usize / 7))
 }
 
-/// A message on its way.
+/// An unacknowledged message.
 #[derive(Clone, Copy)]
 struct Sent {
-    /// When it was sent first.
+    /// The time of the first attempt.
     at: Instant,
-    /// What this publisher had been given by then: its own sequence is above.
+    /// The publisher's highest acknowledged sequence at that time: the message's own sequence is above it.
     floor: u64,
 }
 
-/// Publishers that run, and what is known from outside.
+/// Running publishers, and the measurements of them.
 pub(crate) struct Load {
     stream: String,
     window: usize,
     stop: AtomicBool,
-    /// The test has failed: what is on its way is given up.
+    /// Set if the test has failed: the publishers give up unacknowledged messages.
     failed: AtomicBool,
-    /// The last refusal, for a test that fails.
+    /// The last refusal, for the report of a failed test.
     refused: Mutex<String>,
-    /// Of all publishers.
+    /// The acknowledgements of all publishers together.
     acked: AtomicU64,
-    /// Of each: when the newest of what is acknowledged was sent first, in microseconds since the beginning.
+    /// For each publisher, the first send time of the newest acknowledged message, in microseconds since the
+    /// start.
     last: Vec<AtomicU64>,
     start: Instant,
 }
 
-/// How long publishers had to wait.
+/// The waits of the publishers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resumed {
-    /// Until the first was acknowledged again.
+    /// The time until the first publisher got an acknowledgement again.
     pub(crate) first: Duration,
-    /// Until all were: those who waited for a node that is gone have to notice that by themselves.
+    /// The time until all publishers did: those that waited for a dead node must detect its loss by a
+    /// timeout.
     pub(crate) all: Duration,
 }
 
-/// By publisher and number: the sequence it was given.
+/// The sequence of each message, by publisher and number.
 pub(crate) type Acked = BTreeMap<(usize, u64), u64>;
 
 impl Load {
-    /// So many publishers to `<stream>.<who>`, with so many messages on the way each.
+    /// Creates publishers to `<stream>.<who>`, each with this many unacknowledged messages.
     pub(crate) fn new(stream: &str, publishers: usize, window: usize) -> Self {
         Self {
             stream: stream.into(),
@@ -97,8 +99,8 @@ impl Load {
         }
     }
 
-    /// Runs them while `meanwhile` goes on, from `next` of each on, and until all they have sent is
-    /// acknowledged.
+    /// Runs the publishers while `meanwhile` runs, each from its number in `next` on, until the nodes
+    /// acknowledge all sent messages.
     pub(crate) fn run(&self, urls: &[String], next: &mut [u64], meanwhile: impl FnOnce()) -> Acked {
         self.stop.store(false, Ordering::Release);
         let first = next.to_vec();
@@ -108,7 +110,7 @@ impl Load {
                 .enumerate()
                 .map(|(who, first)| scope.spawn(move || self.publish(urls, who, first)))
                 .collect();
-            // They end, too, should this fail.
+            // The guard stops the publishers if `meanwhile` panics.
             let stop = Stop(self);
             meanwhile();
             drop(stop);
@@ -126,7 +128,7 @@ impl Load {
         self.acked.load(Ordering::Acquire)
     }
 
-    /// Waits until so many more were acknowledged.
+    /// Waits for this many more acknowledgements.
     pub(crate) fn wait_acked(&self, nodes: &Nodes, more: u64) {
         let wanted = self.acked() + more;
         nodes.until("acknowledgements", || {
@@ -139,7 +141,7 @@ impl Load {
         });
     }
 
-    /// Waits until each publisher was acknowledged something it sent after `since`; how long that took.
+    /// Waits until each publisher has an acknowledgement of a message sent after `since`; returns the waits.
     pub(crate) fn wait_resumed(&self, nodes: &Nodes, since: Instant) -> Resumed {
         let since_us = (since - self.start).as_micros() as u64;
         let late = |sent: &AtomicU64| sent.load(Ordering::Acquire) < since_us;
@@ -181,7 +183,7 @@ impl Load {
                 stopped = stopped.or_else(|| self.is_stopped());
                 continue;
             };
-            // What another node has not answered.
+            // The messages that the previous node did not answer.
             let again: Vec<_> = waiting.keys().copied().collect();
             let mut refusals = 0;
             let mut good = again.iter().all(|n| self.send(&mut raw, who, *n).is_ok());
@@ -255,7 +257,7 @@ impl Load {
     }
 }
 
-/// Stops publishers when it goes.
+/// Stops the publishers on drop.
 struct Stop<'a>(&'a Load);
 
 impl Drop for Stop<'_> {
@@ -267,7 +269,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// The number of the message that is answered, and its sequence or why it has none.
+/// Returns the number of the answered message, and its sequence or the reason of the refusal.
 fn parse(answer: &Received) -> (u64, Result<u64, String>) {
     let number = answer.subject.rsplit_once('.').unwrap().1.parse().unwrap();
     let value: Value = serde_json::from_slice(&answer.payload).unwrap_or_default();
@@ -278,10 +280,10 @@ fn parse(answer: &Received) -> (u64, Result<u64, String>) {
     (number, seq.ok_or_else(text))
 }
 
-/// What a stream holds: sequence, subject, payload.
+/// The contents of a stream: sequence, subject, payload.
 pub(crate) type Content = Vec<(u64, String, Vec<u8>)>;
 
-/// What the stream holds on each node, read from it as the leader: the same everywhere.
+/// Returns the contents of the stream, and checks that they are the same on each node, read while it leads.
 pub(crate) fn same_everywhere(nodes: &Nodes, stream: &str) -> Content {
     nodes.wait_current(stream);
     let mut first: Option<Content> = None;
@@ -305,19 +307,19 @@ pub(crate) fn same_everywhere(nodes: &Nodes, stream: &str) -> Content {
     first.unwrap()
 }
 
-/// What a stream holds, read through a node.
+/// Returns the contents of a stream, read through a node.
 pub(crate) fn read(nodes: &Nodes, node: usize, stream: &str) -> Content {
     let info = nodes.info(stream);
     let last = info["state"]["last_seq"].as_u64().unwrap();
     assert_eq!(info["state"]["messages"], json!(last), "{info}");
-    // A consumer just made may not be known everywhere.
+    // Some nodes may not know a new consumer yet.
     nodes.until("to read the stream", || {
         let content = read_stream(&nodes.url(node), stream, 1, last, READ);
         content.map_err(|e| e.to_string())
     })
 }
 
-/// What is behind the headers, if there are any.
+/// Returns the text behind the headers, if there are any.
 pub(crate) fn body(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let body = text
@@ -326,8 +328,8 @@ pub(crate) fn body(bytes: &[u8]) -> String {
     body.map_or(&*text, |(_, body)| body).to_owned()
 }
 
-/// Everything acknowledged is there as such, and nothing is there twice or changed; what was not acknowledged
-/// may be there.
+/// Checks that the stream has every acknowledged message at its sequence, and no message twice or changed; it
+/// may have unacknowledged messages.
 pub(crate) fn check(content: &Content, acked: &Acked, next: &[u64]) {
     let mut seen = BTreeSet::new();
     let mut expected: BTreeMap<u64, (usize, u64)> = BTreeMap::new();

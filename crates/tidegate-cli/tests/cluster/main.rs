@@ -1,8 +1,8 @@
-//! A cluster as its users meet it: three processes on this machine, killed, paused and cut off under load,
-//! with checkers of what was promised.
+//! A cluster as its users see it: the tests kill, pause and cut off three processes on this machine under
+//! load, and checkers verify every promise.
 //!
-//! The same tests run against nats-server where `STREAM_SERVER` names that program: what is asked of ours
-//! must hold there, too.
+//! If `STREAM_SERVER` names a nats-server program, the same tests run against it: it must meet the same
+//! demands.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 

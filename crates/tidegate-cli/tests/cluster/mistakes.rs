@@ -1,5 +1,5 @@
-//! What operators do by mistake: nothing is lost by it, nobody else is disturbed for long, and the log says
-//! what it was.
+//! Mistakes of operators: the cluster loses no message and disturbs other nodes only briefly, and the log
+//! names the mistake.
 
 use std::net::TcpStream;
 use std::process::Command;
@@ -23,7 +23,7 @@ fn a_copy_of_a_running_nodes_directory_is_not_let_in() {
     let (node, urls) = (nodes.leader("Y"), nodes.urls());
     acked.extend(load.run(&urls, &mut next, || {
         load.wait_acked(&nodes, 300);
-        // As a snapshot of its disk would be.
+        // The copy equals a snapshot of the node's disk.
         nodes.pause(node);
         let copied = Command::new("cp")
             .arg("-a")
@@ -49,7 +49,7 @@ fn a_copy_of_a_running_nodes_directory_is_not_let_in() {
         load.wait_acked(&nodes, 1000);
         for member in (0..3).filter(|member| *member != node) {
             let news = nodes.said(member, "copies of one data directory");
-            // Once a minute.
+            // The log repeats the line once a minute.
             assert!(news.len() < 5, "{news:?}");
             let lost = nodes.said(member, &format!("the route to `{}`", nodes.name(node)));
             assert!(lost.last().unwrap().ends_with("is up"), "{lost:?}");
@@ -59,7 +59,7 @@ fn a_copy_of_a_running_nodes_directory_is_not_let_in() {
     check(&same_everywhere(&nodes, "Y"), &acked, &next);
 }
 
-/// Whoever opens connections must not take what the log needs.
+/// Clients that open many connections must not take the descriptors that the log needs.
 #[test]
 fn connections_leave_descriptors_to_the_log() {
     if other().is_some() {
@@ -82,7 +82,7 @@ fn connections_leave_descriptors_to_the_log() {
     let (mut acked, mut next) = (Acked::new(), vec![0; PUBLISHERS]);
     let load = Load::new("Z", PUBLISHERS, 64);
     let urls: Vec<_> = (1..3).map(|node| nodes.url(node)).collect();
-    // A few segments.
+    // The load fills a few segments.
     acked.extend(load.run(&urls, &mut next, || load.wait_acked(&nodes, 40_000)));
     nodes.wait_healthy(0);
     assert!(nodes.said(0, "maximum connections exceeded").len() < 20);

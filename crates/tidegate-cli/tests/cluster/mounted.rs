@@ -1,7 +1,7 @@
 //! A [`Volume`] that processes can use: mounted with FUSE, served on threads of the test.
 //!
-//! Nothing of it is in the kernel's cache (files are opened for direct I/O, names and lengths are asked for
-//! each time), so that what a process reads after a loss of power is what the volume has left.
+//! The kernel caches nothing of it: files are opened for direct I/O, and the kernel asks for names and
+//! lengths each time. So after a loss of power a process reads exactly the bytes that the volume has left.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -19,19 +19,19 @@ use fuser::{
 
 use super::volume::{Facts, Names, Volume};
 
-/// How long the kernel may believe what it was told.
+/// How long the kernel may cache an answer.
 const TTL: Duration = Duration::ZERO;
 /// A handle has no state of its own.
 const HANDLE: FileHandle = FileHandle(0);
 const GENERATION: Generation = Generation(0);
-/// What is told of a disk's size: blocks of a page.
+/// The size reported for the disk, in blocks of a page.
 const BLOCKS: u64 = 16 << 20;
-/// A disk takes its time: it is between a write and the end of its sync that a loss of power costs something.
+/// The time of a sync: a loss of power destroys data between a write and the end of its sync.
 const SYNC_TAKES: Duration = Duration::from_millis(2);
-/// Syncs that wait for the one that is being done.
+/// The most syncs that wait for the current one.
 const SYNCS_MAX: usize = 64;
 
-/// See the module. Gone with the test, once no process uses it.
+/// A mounted volume: see the module. The test unmounts it on drop; it disappears once no process uses it.
 pub(crate) struct Mounted {
     volume: Arc<Mutex<Volume>>,
     session: Option<BackgroundSession>,
@@ -39,12 +39,12 @@ pub(crate) struct Mounted {
 }
 
 impl Mounted {
-    /// An empty one, if that is allowed here: it needs root and `/dev/fuse`.
+    /// Mounts an empty volume; `None` without root or `/dev/fuse`.
     pub(crate) fn new(names: Names) -> Option<Self> {
         Self::slow(names, SYNC_TAKES)
     }
 
-    /// As [`new`](Self::new), with syncs that take so long.
+    /// Mounts a volume as [`new`](Self::new) does, with syncs that take `sync_takes`.
     pub(crate) fn slow(names: Names, sync_takes: Duration) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let volume = Arc::new(Mutex::new(Volume::new(names)));
@@ -52,7 +52,7 @@ impl Mounted {
         config.mount_options = vec![MountOption::FSName("tidegate-test".into())];
         let (syncs, asked) = sync_channel(SYNCS_MAX);
         let syncing = Arc::clone(&volume);
-        // It ends when nobody can ask any more.
+        // The thread ends once every sender of requests is gone.
         std::thread::spawn(move || do_syncs(&syncing, &asked, sync_takes));
         let served = Served {
             volume: Arc::clone(&volume),
@@ -71,12 +71,12 @@ impl Mounted {
         }
     }
 
-    /// A directory on it that is not there yet.
+    /// Returns a directory on the volume that does not exist yet.
     pub(crate) fn data(&self) -> PathBuf {
         self.directory.path().join("data")
     }
 
-    /// Must not be held while a file on it is used from here.
+    /// Locks the volume. The caller must not use a file on the mount while it holds the lock.
     pub(crate) fn volume(&self) -> MutexGuard<'_, Volume> {
         lock(&self.volume)
     }
@@ -84,25 +84,25 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Also if a process that is ending still has a file open.
+        // A lazy unmount works even if a process that is ending still has a file open.
         let path = self.directory.path();
         let _ = Command::new("umount").arg("-l").arg(path).output();
         if let Some(session) = self.session.take() {
-            // It has ended, or does when that process has.
+            // The session has ended, or ends with that process.
             drop(session);
         }
     }
 }
 
 fn lock(volume: &Mutex<Volume>) -> MutexGuard<'_, Volume> {
-    // A test that fails is told by that test.
+    // A panic elsewhere fails its own test, so this lock ignores the poison.
     volume.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Of a file or a directory, and whom to tell.
+/// The inode of a file or a directory, and the reply to the kernel.
 type Sync = (u64, ReplyEmpty);
 
-/// One after the other.
+/// Does the syncs one after the other.
 fn do_syncs(volume: &Mutex<Volume>, asked: &Receiver<Sync>, takes: Duration) {
     for (ino, reply) in asked {
         let begun = lock(volume).begin_sync(ino);
@@ -114,7 +114,7 @@ fn do_syncs(volume: &Mutex<Volume>, asked: &Receiver<Sync>, takes: Duration) {
     }
 }
 
-/// What the kernel asks.
+/// Serves the kernel's requests.
 struct Served {
     volume: Arc<Mutex<Volume>>,
     syncs: SyncSender<Sync>,

@@ -1,8 +1,8 @@
 //! How fast a stream moves from one group of nodes to another, and for how long its publishers wait
 //! meanwhile.
 //!
-//! `make measure-move` has a stream of a GiB; `MOVE_MIB` says how many MiB. Without it there are few, and all
-//! that is asked is that nothing is lost.
+//! `make measure-move` moves a stream of a GiB; `MOVE_MIB` sets the number of MiB. Without it the stream is
+//! small, and the test only checks that no message is lost.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,23 +14,23 @@ use super::nodes::{Nodes, ask, other};
 use super::raw::Raw;
 
 const PAYLOAD: [u8; 1024] = [b'x'; 1024];
-/// Messages a second.
+/// The rate of messages a second.
 const RATE: u64 = 20_000;
-/// Messages on their way at most.
+/// The most unacknowledged messages.
 const WINDOW: u64 = 2000;
-/// An answer that has not come by then does not come, as the Go client has it: what waits for that is told
-/// apart.
+/// An answer that takes longer than this counts as missing, as in the Go client: the test counts such waits
+/// separately.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
-/// A publisher that keeps to a rate: what could not be sent in time counts as waiting from when it was due.
+/// A publisher that keeps to a rate: a message sent late counts as waiting from its due time.
 struct Paced<'a> {
     url: &'a str,
     rate: u64,
     stop: AtomicBool,
     acked: AtomicU64,
-    /// The longest a message waited since that was asked last.
+    /// The longest wait of a message since the last reset.
     worst_us: AtomicU64,
-    /// How often something was not answered at all.
+    /// The number of requests without any answer.
     unanswered: AtomicU64,
 }
 
@@ -43,7 +43,7 @@ impl Paced<'_> {
             let due = start.elapsed().as_micros() as u64 * self.rate / 1_000_000;
             let last = due.min(sent + WINDOW);
             if last == sent {
-                // Until the next is due, or a little longer.
+                // Waits until the next message is due, or a little longer.
                 std::thread::park_timeout(Duration::from_millis(1));
                 continue;
             }
@@ -58,7 +58,7 @@ impl Paced<'_> {
                     std::thread::park_timeout(Duration::from_millis(2));
                 }
             }
-            // The first of them waited for the longest.
+            // The first message of the group waited for the longest.
             let waited = start.elapsed().as_micros() as u64 - sent * 1_000_000 / self.rate;
             self.worst_us.fetch_max(waited, Ordering::AcqRel);
             self.acked.fetch_add(last - sent, Ordering::AcqRel);
@@ -67,7 +67,7 @@ impl Paced<'_> {
     }
 }
 
-/// Publishes these and reads the answers: those that were refused.
+/// Publishes these messages and reads the answers; returns the refused ones.
 fn publish(raw: &mut Raw, all: &[u64]) -> std::io::Result<Vec<u64>> {
     let mut out = Vec::new();
     for n in all {
@@ -88,7 +88,7 @@ fn publish(raw: &mut Raw, all: &[u64]) -> std::io::Result<Vec<u64>> {
     Ok(refused)
 }
 
-/// Moves the stream; how long it took until the new nodes served it.
+/// Moves the stream; returns the time until the new nodes served it.
 fn move_to(nodes: &Nodes, replicas: usize) -> Duration {
     let config = json!({"name": "V", "subjects": ["V.>"], "num_replicas": replicas});
     let start = Instant::now();
@@ -149,7 +149,7 @@ fn measure_move() {
             let stop = Stop(&paced.stop);
             for replicas in [3, 1] {
                 if rate > 0 {
-                    // So that what is measured is what goes on, and not how it begins.
+                    // Publishing must be under way before the measurement begins.
                     let before = paced.acked.load(Ordering::Acquire);
                     nodes.until("publishing to go on", || {
                         match paced.acked.load(Ordering::Acquire) >= before + RATE {
@@ -162,7 +162,7 @@ fn measure_move() {
                 let took = move_to(&nodes, replicas);
                 let before = paced.acked.load(Ordering::Acquire);
                 if rate > 0 {
-                    // Those who waited at the end count, too.
+                    // Messages that waited at the end count, too.
                     nodes.until("publishing to go on", || {
                         match paced.acked.load(Ordering::Acquire) > before + WINDOW {
                             true => Ok(()),
@@ -184,12 +184,13 @@ fn measure_move() {
             drop(stop);
         });
         stored += paced.acked.load(Ordering::Acquire);
-        // What was sent last may have been stored without an answer, and was sent again then.
+        // The stream may have stored the last messages without an answer; their publisher then sent them
+        // again.
         assert!(size(&nodes).0 >= stored);
     }
 }
 
-/// Stops the publisher, also where what goes on meanwhile fails.
+/// Stops the publisher, even if the test fails meanwhile.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {

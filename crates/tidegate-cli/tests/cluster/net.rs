@@ -1,24 +1,24 @@
-//! A network of its own for each node: a namespace, joined by a bridge where the clients are, too. Any
-//! direction between two nodes can be cut: what is sent there is then lost, and nobody is told.
+//! A network namespace for each node, joined by a bridge that also reaches the clients. A test can cut any
+//! direction between two nodes: the network then drops the frames without notice to either node.
 
 use std::process::Command;
 
 use super::nodes::{Place, other};
 
-/// See the module. Gone with the test; root is needed.
+/// The network: see the module. It needs root, and disappears with the test.
 pub(crate) struct Net {
-    /// Of namespaces and interfaces.
+    /// The prefix of the namespaces' and interfaces' names.
     name: String,
-    /// Of all addresses: `10.A.B`.
+    /// The prefix of all addresses: `10.A.B`.
     subnet: String,
     nodes: usize,
 }
 
-/// Where frames are sent that are to be lost: a station nobody is.
+/// The MAC address for frames to drop; no station has it.
 const NOWHERE: &str = "02:00:00:00:00:01";
 
 impl Net {
-    /// One for so many nodes, if that is allowed here.
+    /// Creates a network for this many nodes; `None` without the permission.
     pub(crate) fn new(nodes: usize) -> Option<Self> {
         let id = std::process::id();
         let net = Self {
@@ -71,7 +71,7 @@ impl Net {
         format!("{}.{}", self.subnet, node + 1)
     }
 
-    /// Where the nodes are to run.
+    /// Returns the places for the nodes.
     pub(crate) fn places(&self) -> Vec<Place> {
         let place = |node| Place {
             name: format!("n{}", node + 1),
@@ -88,14 +88,14 @@ impl Net {
         (0..self.nodes).map(place).collect()
     }
 
-    /// From now on all that one sends to the other is lost.
+    /// Drops everything that `from` sends to `to`.
     pub(crate) fn cut(&self, from: usize, to: usize) {
         let (space, to) = (self.space(from), self.host(to));
         let wrong = ["lladdr", NOWHERE, "dev", "eth0", "nud", "permanent"];
         good(&[&["-n", &space, "neigh", "replace", &to][..], &wrong].concat());
     }
 
-    /// Both directions between one and others.
+    /// Cuts both directions between one node and the others.
     pub(crate) fn isolate(&self, node: usize, others: &[usize]) {
         for &other in others.iter().filter(|other| **other != node) {
             self.cut(node, other);
@@ -103,11 +103,11 @@ impl Net {
         }
     }
 
-    /// Nothing is lost any more.
+    /// Heals every cut.
     pub(crate) fn heal(&self) {
         for from in 0..self.nodes {
             for to in (0..self.nodes).filter(|to| *to != from) {
-                // Not all are cut.
+                // The command fails for directions that are not cut.
                 let _ = ip(&[
                     "-n",
                     &self.space(from),
@@ -125,7 +125,7 @@ impl Net {
 impl Drop for Net {
     fn drop(&mut self) {
         for node in 0..self.nodes {
-            // The interfaces go with it.
+            // The namespace's interfaces disappear with it.
             let _ = ip(&["netns", "del", &self.space(node)]);
         }
         let _ = ip(&["link", "del", &self.bridge()]);

@@ -1,5 +1,5 @@
-//! The nodes of a cluster under test, each a process of its own: started, killed, paused and started again;
-//! their logs are kept for a test that fails.
+//! The nodes of a cluster under test, each a process of its own. Tests start, kill, pause and restart them; a
+//! failed test prints their logs.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -17,10 +17,10 @@ use tempfile::TempDir;
 
 use super::raw::{PATIENCE, Raw};
 
-/// An answer asked for again and again may take so long.
+/// The longest wait for one answer; the caller asks again after it.
 const ATTEMPT: Duration = Duration::from_secs(3);
 
-/// Looks again and again until there is what is wanted.
+/// Calls `look` again and again until it succeeds.
 #[track_caller]
 pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
     let start = Instant::now();
@@ -29,32 +29,32 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) 
             Ok(found) => return found,
             Err(e) => assert!(start.elapsed() < 2 * PATIENCE, "{what}: {e}"),
         }
-        // Between two looks; what is looked at has work to do.
+        // The pause between two calls; the nodes have work to do.
         std::thread::park_timeout(Duration::from_millis(10));
     }
 }
 
-/// Where a node is to be.
+/// The addresses and the settings of a node.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) name: String,
     pub(crate) host: String,
-    /// For clients, HTTP and the other nodes.
+    /// The ports for clients, HTTP and the other nodes.
     pub(crate) ports: [u16; 3],
-    /// What runs the program, such as in a network namespace.
+    /// A command that runs the program, for example in a network namespace.
     pub(crate) under: Vec<String>,
-    /// What the nodes prove to each other, as it is in a URL: `USER:PASSWORD@`.
+    /// The credentials that the nodes prove to each other, as in a URL: `USER:PASSWORD@`.
     pub(crate) credentials: String,
-    /// Where its data is, if not with the others'.
+    /// The data directory, if it is not beside the others'.
     pub(crate) data: Option<PathBuf>,
-    /// The nats-server to run instead of ours.
+    /// The nats-server to run instead of our own server.
     pub(crate) server: Option<PathBuf>,
-    /// More of the program's flags.
+    /// Further flags of the program.
     pub(crate) flags: Vec<String>,
 }
 
 impl Place {
-    /// On this machine.
+    /// Returns a place on this machine.
     pub(crate) fn here(node: usize) -> Self {
         Self {
             name: format!("n{}", node + 1),
@@ -68,7 +68,7 @@ impl Place {
         }
     }
 
-    /// Where other nodes find it.
+    /// Returns the address that other nodes dial.
     fn route(&self) -> String {
         format!("{}{}:{}", self.credentials, self.host, self.ports[2])
     }
@@ -82,19 +82,19 @@ struct Node {
     log: Arc<Mutex<VecDeque<String>>>,
 }
 
-/// See the module.
+/// The nodes of a cluster: see the module.
 pub(crate) struct Nodes {
     nodes: Vec<Node>,
     _directory: TempDir,
 }
 
 impl Nodes {
-    /// So many on this machine, formed.
+    /// Starts this many nodes on this machine and waits until they form a cluster.
     pub(crate) fn start(count: usize) -> Self {
         Self::start_at((0..count).map(Place::here).collect())
     }
 
-    /// Those, formed.
+    /// Starts the nodes of these places and waits until they form a cluster.
     pub(crate) fn start_at(places: Vec<Place>) -> Self {
         let mut nodes = Self::at(places);
         for node in 0..nodes.len() {
@@ -104,7 +104,7 @@ impl Nodes {
         nodes
     }
 
-    /// Those, and none of them runs yet.
+    /// Prepares the nodes of these places without starting them.
     pub(crate) fn at(places: Vec<Place>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let node = |place: Place| Node {
@@ -124,7 +124,7 @@ impl Nodes {
         self.nodes.len()
     }
 
-    /// One more process, which does not run yet; those that run know nothing of it.
+    /// Adds a node without starting it; the running nodes do not know it.
     pub(crate) fn add(&mut self, place: Place) -> usize {
         let data = place.data.clone().unwrap();
         self.nodes.push(Node {
@@ -137,13 +137,13 @@ impl Nodes {
         self.len() - 1
     }
 
-    /// `host:port` for clients.
+    /// Returns `host:port` for clients.
     pub(crate) fn url(&self, node: usize) -> String {
         let place = &self.nodes[node].place;
         format!("{}:{}", place.host, place.ports[0])
     }
 
-    /// What its monitor answers.
+    /// Returns the answer of the node's monitor.
     pub(crate) fn monitor(&self, node: usize, path: &str) -> Result<Value, String> {
         let place = &self.nodes[node].place;
         let get = || {
@@ -163,17 +163,17 @@ impl Nodes {
         (0..self.len()).map(|node| self.url(node)).collect()
     }
 
-    /// The process of one that runs.
+    /// Returns the process id of a running node.
     pub(crate) fn pid(&self, node: usize) -> u32 {
         self.nodes[node].child.as_ref().unwrap().id()
     }
 
-    /// What it says of itself by HTTP.
+    /// Returns the node's `/varz`.
     pub(crate) fn varz(&self, node: usize) -> Value {
         self.monitor(node, "/varz").unwrap()
     }
 
-    /// Whether it has everything the others have, and why not.
+    /// Returns whether the node has everything that the others have, with the reason if not.
     pub(crate) fn health(&self, node: usize) -> Result<(), String> {
         let health = self.monitor(node, "/healthz")?;
         match health["status"] == json!("ok") {
@@ -182,12 +182,12 @@ impl Nodes {
         }
     }
 
-    /// Waits until a node says that it has everything the others have.
+    /// Waits until a node reports that it has everything that the others have.
     pub(crate) fn wait_healthy(&self, node: usize) {
         self.until("a node to be healthy", || self.health(node));
     }
 
-    /// The last lines it logged with this in them, oldest first.
+    /// Returns the node's last log lines that contain `what`, oldest first.
     pub(crate) fn said(&self, node: usize, what: &str) -> Vec<String> {
         let lines = self.nodes[node].log.lock().unwrap();
         lines.iter().filter(|l| l.contains(what)).cloned().collect()
@@ -197,12 +197,12 @@ impl Nodes {
         &self.nodes[node].place.name
     }
 
-    /// Starts one that does not run; it may take its time to be ready.
+    /// Starts a stopped node without waiting until it is ready.
     pub(crate) fn spawn(&mut self, node: usize) {
         self.spawn_with(node, &[]);
     }
 
-    /// The same, with more flags.
+    /// Starts a stopped node with further flags.
     pub(crate) fn spawn_with(&mut self, node: usize, flags: &[&str]) {
         let route = |node: &Node| format!("nats-route://{}", node.place.route());
         let routes: Vec<_> = self.nodes.iter().map(route).collect();
@@ -225,19 +225,19 @@ impl Nodes {
         });
     }
 
-    /// The last one is not looked at any more.
+    /// Kills a node and forgets it; it must be the last one.
     pub(crate) fn remove(&mut self, node: usize) {
         self.kill(node);
         self.nodes.remove(node);
     }
 
-    /// Where a node's data is.
+    /// Returns the node's data directory.
     pub(crate) fn data(&self, node: usize) -> &Path {
         &self.nodes[node].data
     }
 
-    /// Waits until one that was started has ended with an error, in one line, or leads the stream, which
-    /// takes all that is in it.
+    /// Waits until a started node has ended with an error of one line, or leads the stream and has all its
+    /// messages. Returns the line, if any.
     pub(crate) fn wait_refused(&mut self, node: usize, stream: &str) -> Option<String> {
         let mut child = self.nodes[node].child.take().unwrap();
         let status = self.until("the program to end or to lead", || {
@@ -272,14 +272,14 @@ impl Nodes {
             let told = |line: &&String| line.starts_with("tidegate: ");
             let last: Vec<_> = lines.iter().rev().take_while(told).collect();
             match last[..] {
-                // Taken out, so that the next one's is told apart.
+                // Takes the line out, to tell it apart from the next start's.
                 [_] => Ok(lines.pop_back().unwrap()),
                 _ => Err(format!("{last:?}")),
             }
         }))
     }
 
-    /// Ends one as a crash would.
+    /// Kills a node, as a crash would.
     pub(crate) fn kill(&mut self, node: usize) {
         if let Some(mut child) = self.nodes[node].child.take() {
             child.kill().unwrap();
@@ -287,13 +287,13 @@ impl Nodes {
         }
     }
 
-    /// Everything that one which does not run had on its disk is gone.
+    /// Deletes everything on the disk of a stopped node.
     pub(crate) fn lose_disk(&self, node: usize) {
         assert!(self.nodes[node].child.is_none(), "it runs");
         std::fs::remove_dir_all(&self.nodes[node].data).unwrap();
     }
 
-    /// Ends one in good order.
+    /// Ends a node in order.
     pub(crate) fn end(&mut self, node: usize) {
         self.signal(node, Signal::TERM);
         let mut child = self.nodes[node].child.take().unwrap();
@@ -317,7 +317,7 @@ impl Nodes {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Waits until a stream can be made and removed through each node that runs.
+    /// Waits until each running node can create and remove a stream.
     pub(crate) fn wait_serving(&mut self) {
         for node in 0..self.len() {
             let replicas = self.len();
@@ -337,13 +337,13 @@ impl Nodes {
         }
     }
 
-    /// [`until`], with the logs if it is in vain.
+    /// Calls [`until`], and adds the logs if it fails.
     #[track_caller]
     pub(crate) fn until<T>(&self, what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
         until(what, || look().map_err(|e| format!("{e}\n{}", self.logs())))
     }
 
-    /// Asks any node that answers.
+    /// Sends the request to the nodes in turn until a node answers it.
     pub(crate) fn ask(&self, what: &str, body: &Value) -> Result<Value, String> {
         let mut failure = String::new();
         let answers = |node: &Node| node.child.is_some() && !node.paused.get();
@@ -356,7 +356,7 @@ impl Nodes {
         Err(failure)
     }
 
-    /// Makes a stream with a replica on each node.
+    /// Creates a stream with a replica on each node.
     pub(crate) fn add_stream(&self, name: &str, subjects: &str) {
         let config = json!({"name": name, "subjects": [subjects], "num_replicas": self.len()});
         self.until("a stream to be made", || {
@@ -370,7 +370,7 @@ impl Nodes {
         });
     }
 
-    /// What is known of a stream once somebody leads it.
+    /// Returns the info of a stream once it has a leader.
     pub(crate) fn info(&self, stream: &str) -> Value {
         self.until("somebody to lead", || {
             let info = self.ask(&format!("STREAM.INFO.{stream}"), &json!({}))?;
@@ -381,7 +381,7 @@ impl Nodes {
         })
     }
 
-    /// Who leads a stream.
+    /// Returns the leader of a stream.
     pub(crate) fn leader(&self, stream: &str) -> usize {
         let info = self.info(stream);
         let name = info["cluster"]["leader"].as_str().unwrap_or_default();
@@ -409,8 +409,8 @@ impl Nodes {
         }
     }
 
-    /// Makes a node the leader of a stream. nats-server does as it is told whom to prefer; ours hands over to
-    /// whoever is most advanced, so the third is paused meanwhile.
+    /// Makes a node the leader of a stream. nats-server obeys the preference in the request; our server hands
+    /// over to the most advanced follower, so the test pauses the third node meanwhile.
     pub(crate) fn lead(&self, stream: &str, node: usize) {
         let preferred = json!({"placement": {"preferred": self.name(node)}});
         let mut paused = None;
@@ -432,7 +432,7 @@ impl Nodes {
         }
     }
 
-    /// Everybody's last words.
+    /// Returns the last log lines of every node.
     pub(crate) fn logs(&self) -> String {
         let of = |node: &Node| {
             let lines: Vec<_> = node.log.lock().unwrap().iter().cloned().collect();
@@ -447,7 +447,7 @@ impl Drop for Nodes {
     fn drop(&mut self) {
         for node in 0..self.len() {
             if let Some(mut child) = self.nodes[node].child.take() {
-                // It may have ended by itself.
+                // The process may have ended by itself.
                 let _ = child.kill();
                 let _ = child.wait();
             }
@@ -455,7 +455,7 @@ impl Drop for Nodes {
     }
 }
 
-/// How a process ended, if it has; it is still there to be waited for.
+/// Returns the exit status of a process that has ended, without reaping it.
 fn ended(child: &Child) -> Option<String> {
     let pid = Pid::from_raw(i32::try_from(child.id()).ok()?)?;
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -464,7 +464,7 @@ fn ended(child: &Child) -> Option<String> {
     Some(format!("it has ended: status {code:?}, signal {signal:?}"))
 }
 
-/// Asks one node `$JS.API.<what>`; an error it answers is one.
+/// Sends `$JS.API.<what>` to one node; an error in the answer becomes an error.
 pub(crate) fn ask(url: &str, what: &str, body: &Value) -> Result<Value, String> {
     let text = |e: std::io::Error| format!("{what}: {e}");
     let mut raw = Raw::connect_within(url, ATTEMPT).map_err(text)?;
@@ -526,17 +526,19 @@ fn command(place: &Place, data: &Path, routes: &str) -> Command {
     command
 }
 
-/// The nats-server to test instead of ours.
+/// Returns the nats-server to test instead of our own server.
 pub(crate) fn other() -> Option<PathBuf> {
     std::env::var_os("STREAM_SERVER").map(PathBuf::from)
 }
 
-/// A port nobody listens at, and none the system gives to connections: a node that is away keeps it.
+/// Returns a port without a listener, outside the range that the system gives to connections: a stopped node
+/// keeps its port.
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        // Tests of one program, and programs that run beside each other, look at different places first.
+        // Tests of one program, and programs that run at the same time, begin their search at different
+        // ports.
         let first = (std::process::id() % 400) as u16 * 50;
         let port = 10_000 + (first + n) % 20_000;
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {

@@ -1,8 +1,8 @@
-//! Nodes that cannot hear each other, in network namespaces: what was acknowledged is there, once, on every
-//! node, conditional publishes are linearizable, and where a majority can hear each other publishing goes on.
+//! Nodes that cannot reach each other, in network namespaces: every node has each acknowledged message once,
+//! conditional publishes are linearizable, and publishing continues as long as a majority is connected.
 //!
-//! `PARTITION_SECONDS=600 cargo test -p tidegate-cli --test cluster cut_off -- --nocapture` goes on for so
-//! long with faults drawn at random, kills and pauses among them; `PARTITION_SEED` repeats their choice.
+//! `PARTITION_SECONDS=600 cargo test -p tidegate-cli --test cluster cut_off -- --nocapture` runs for that
+//! long with random faults, kills and pauses among them; `PARTITION_SEED` repeats their choice.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -13,32 +13,32 @@ use super::net::Net;
 use super::nodes::Nodes;
 
 const PUBLISHERS: usize = 3;
-/// Faults that one stream sees.
+/// The number of faults that one stream sees.
 const CHAPTER: u64 = 3;
 
-/// What goes wrong. Of the nodes, one leads, one follows, and the third is between them.
+/// A fault. One of the nodes leads, one follows, and the third is the other follower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// The leader and both others, in both directions.
+    /// The network cuts the leader off from both other nodes, in both directions.
     LeaderCutOff,
-    /// What the leader sends is lost; it hears the others.
+    /// The network drops everything the leader sends; the leader receives from the others.
     LeaderUnheard,
-    /// What is sent to the leader is lost; the others hear it.
+    /// The network drops everything sent to the leader; the others receive from it.
     LeaderDeaf,
-    /// The minority: one follower.
+    /// One follower, the minority, is cut off.
     FollowerCutOff,
-    /// A follower is not heard.
+    /// The network drops everything a follower sends.
     FollowerUnheard,
-    /// The leader and one follower; both hear the third.
+    /// The leader and one follower are cut off from each other; both reach the third node.
     Symmetric,
-    /// Nobody hears anybody.
+    /// No node reaches another.
     All,
     LeaderKilled,
     LeaderPaused,
     AllKilled,
 }
 
-/// All of them; the first are those of a short run.
+/// All faults; a short run uses the first ones.
 const FAULTS: [Fault; 10] = [
     Fault::LeaderCutOff,
     Fault::LeaderDeaf,
@@ -53,7 +53,7 @@ const FAULTS: [Fault; 10] = [
 ];
 
 impl Fault {
-    /// Makes it happen, waits until publishing goes on or cannot, and ends it.
+    /// Applies the fault, waits until publishing continues or cannot, and ends it.
     fn happen(self, nodes: &mut Nodes, net: &Net, stream: &str, load: &Load) {
         let leader = nodes.leader(stream);
         let [follower, third] = [1, 2].map(|n| (leader + n) % nodes.len());

@@ -1,5 +1,5 @@
-//! Streams that not all nodes keep: where they are, who serves them, and what becomes of them when their
-//! nodes go.
+//! Streams that only some nodes keep: their placement, the nodes that serve them, and the effects of losing
+//! those nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use super::load::{Acked, Content, Load, check, read, same_everywhere};
 use super::nodes::{Nodes, Place, ask, other, until};
 use super::raw::Raw;
 
-/// A stream with one subject tree of its own and so many replicas.
+/// Returns the configuration of a stream with its own subject tree and this many replicas.
 fn config(name: &str, replicas: usize) -> Value {
     json!({"name": name, "subjects": [format!("{name}.>")], "num_replicas": replicas})
 }
@@ -40,7 +40,7 @@ fn node_named(nodes: &Nodes, name: &str) -> usize {
     found.unwrap_or_else(|| panic!("no node is called `{name}`"))
 }
 
-/// The nodes that keep a stream, its leader first.
+/// Returns the nodes that keep a stream, its leader first.
 pub(crate) fn keepers(nodes: &Nodes, info: &Value) -> Vec<usize> {
     let cluster = &info["cluster"];
     let leader = cluster["leader"].as_str().unwrap();
@@ -51,7 +51,7 @@ pub(crate) fn keepers(nodes: &Nodes, info: &Value) -> Vec<usize> {
     names.map(|name| node_named(nodes, name)).collect()
 }
 
-/// Publishes and waits for the acknowledgement; its sequence.
+/// Publishes, waits for the acknowledgement and returns its sequence.
 pub(crate) fn publish(raw: &mut Raw, subject: &str, payload: &str) -> Result<u64, String> {
     raw.publish(subject, "ack", payload.as_bytes())
         .map_err(|e| e.to_string())?;
@@ -63,7 +63,7 @@ pub(crate) fn publish(raw: &mut Raw, subject: &str, payload: &str) -> Result<u64
     seq.ok_or_else(|| value.to_string())
 }
 
-/// What a stream holds, the same on each node that keeps it.
+/// Returns the contents of a stream, and checks that they are the same on each node that keeps it.
 fn content(nodes: &Nodes, stream: &str) -> Content {
     let of = keepers(nodes, &nodes.info(stream));
     let each = of.iter().map(|node| {
@@ -76,12 +76,12 @@ fn content(nodes: &Nodes, stream: &str) -> Content {
     last
 }
 
-/// The same where the node may not have heard yet who takes the subject: until then nobody does.
+/// Publishes again until the node knows which stream takes the subject; until then no stream answers.
 pub(crate) fn publish_soon(raw: &mut Raw, subject: &str, payload: &str) -> u64 {
     until("somebody to take it", || publish(raw, subject, payload))
 }
 
-/// Nothing more comes than what was asked for.
+/// Checks that no further message arrives.
 fn assert_quiet(raw: &mut Raw) {
     raw.publish(&format!("{}mark", raw.inbox.clone()), "none", b"")
         .unwrap();
@@ -157,7 +157,7 @@ fn consumers_of_a_stream_kept_elsewhere_work_through_any_node() {
         let made = raw.api(&format!("CONSUMER.CREATE.C.D{at}"), &durable);
         assert_eq!(made["num_pending"], 30, "{made}");
     }
-    // Each is used through another node than it was made at.
+    // Each client uses the stream of another node.
     for (at, raw) in clients.iter_mut().enumerate() {
         let name = format!("D{}", (at + 1) % 3);
         raw.publish(
@@ -190,7 +190,7 @@ fn consumers_of_a_stream_kept_elsewhere_work_through_any_node() {
     }
     let gone = clients[0].api("CONSUMER.DELETE.C.D1", &json!({}));
     assert_eq!(gone["success"], true, "{gone}");
-    // Who pulls from what is not there any more is told at once, wherever.
+    // A pull from a deleted consumer gets an answer at once, through any node.
     for raw in &mut clients {
         raw.publish("$JS.API.CONSUMER.MSG.NEXT.C.D1", "gone", b"1")
             .unwrap();
@@ -209,7 +209,7 @@ fn consumers_of_a_stream_kept_elsewhere_work_through_any_node() {
     if other().is_some() {
         return println!("of consumers that push nats-server was not asked: it stays silent here");
     }
-    // One that pushes, to a listener at another node.
+    // Push consumers deliver to a listener at another node.
     for (at, raw) in clients.iter_mut().enumerate() {
         let to = format!("{}push", raw.inbox);
         let push = json!({"stream_name": "C", "config": {"name": format!("E{at}"), "deliver_subject": to, "ack_policy": "none"}});
@@ -239,7 +239,7 @@ fn made_changed_removed_and_made_again() {
         );
         let again = clients[b].api("STREAM.CREATE.M", &config("M", 1));
         assert!(again["error"].is_null(), "{again}");
-        // Whoever was told of it can use it, wherever it is.
+        // Each client that got the answer can use the stream at once, at any node.
         assert_eq!(publish(&mut clients[a], "M.x", "1"), Ok(1));
         assert_eq!(publish_soon(&mut clients[b], "M.x", "2"), 2);
         let other = json!({"name": "N", "subjects": ["M.*"], "num_replicas": 1});
@@ -250,7 +250,7 @@ fn made_changed_removed_and_made_again() {
         let updated = clients[b].api("STREAM.UPDATE.M", &wider);
         assert_eq!(updated["config"]["max_msgs"], 2, "{updated}");
         assert_eq!(publish(&mut clients[b], "more", "3"), Ok(3));
-        // Who was told of it can use it at once; elsewhere it takes a moment.
+        // The client that got the update can use it at once; other nodes take a moment.
         assert_eq!(publish_soon(&mut clients[c], "more", "4"), 4);
         let info = clients[c].api("STREAM.INFO.M", &json!({}));
         assert_eq!(
@@ -260,7 +260,7 @@ fn made_changed_removed_and_made_again() {
         if other_is_ours() {
             let more =
                 json!({"name": "M", "subjects": ["M.>", "more"], "num_replicas": 3, "max_msgs": 2});
-            // Removed while it moves, it is gone from everywhere.
+            // A stream removed while it moves is gone from every node.
             let moved = clients[a].api("STREAM.UPDATE.M", &more);
             assert!(moved["error"].is_null(), "{moved}");
         }
@@ -290,7 +290,7 @@ fn its_node_dies_and_comes_back_with_all_that_was_acknowledged() {
         let told = load.run(&nodes.urls(), &mut next, || {
             load.wait_acked(&nodes, 400);
             nodes.kill(keeper);
-            // Nobody else has it, and everything else goes on.
+            // No other node has the stream, and all other streams continue.
             let any = (keeper + 1) % 3;
             nodes.until("its loss to be noticed", || match info(&nodes, any, "D") {
                 Err(error) if error.contains("10008") || !other_is_ours() => Ok(()),
@@ -319,7 +319,7 @@ fn what_was_deleted_while_its_node_was_away_does_not_come_back_with_it() {
         let keeper = keepers(&nodes, &made)[0];
         nodes.kill(keeper);
         nodes.remove_stream("G");
-        // Somebody else has the name and the subjects now.
+        // Another stream has the name and the subjects now.
         let others = [1, 2].map(|n| (keeper + n) % 3);
         let again = create(&nodes, others[0], "G", 1);
         assert_ne!(keepers(&nodes, &again)[0], keeper);
@@ -401,7 +401,7 @@ fn three_replicas_of_five_nodes_are_on_three_and_live_through_one() {
             load.wait_acked(&nodes, 300);
             nodes.spawn(leader);
             nodes.wait_healthy(leader);
-            // Who does not keep it is not needed for it.
+            // Nodes that do not keep the stream are not needed for it.
             let of = keepers(&nodes, &nodes.info("T0"));
             let others: Vec<usize> = (0..5).filter(|node| !of.contains(node)).collect();
             for node in &others {
@@ -431,7 +431,7 @@ fn several_groups_of_all_nodes_are_led_by_several_nodes() {
         ..Place::here(node)
     };
     let mut nodes = Nodes::start_at((0..3).map(place).collect());
-    // A group that has just begun may have no leader yet, and is passed over.
+    // A new group may have no leader yet; the placement skips it.
     let mut groups = BTreeMap::new();
     for n in 0.. {
         let name = format!("S{n}");
@@ -461,7 +461,7 @@ fn several_groups_of_all_nodes_are_led_by_several_nodes() {
     check(&same_everywhere(&nodes, name), &acked, &next);
 }
 
-/// Asks for a stream to be kept by so many nodes.
+/// Changes the number of a stream's replicas.
 fn edit(nodes: &Nodes, stream: &str, replicas: usize) {
     nodes.until("another number of replicas to be taken", || {
         nodes.ask(
@@ -471,13 +471,13 @@ fn edit(nodes: &Nodes, stream: &str, replicas: usize) {
     });
 }
 
-/// Has a stream kept by so many nodes, and waits until it is.
+/// Changes the number of a stream's replicas, and waits for the move.
 fn replicate(nodes: &Nodes, stream: &str, replicas: usize) {
     edit(nodes, stream, replicas);
     wait_kept(nodes, stream, replicas);
 }
 
-/// Waits until a stream is kept by one node, or by all.
+/// Waits until one node keeps the stream, or all nodes.
 fn wait_kept(nodes: &Nodes, stream: &str, replicas: usize) {
     nodes.until("a stream to move", || {
         let info = nodes.ask(&format!("STREAM.INFO.{stream}"), &json!({}))?;
@@ -489,7 +489,7 @@ fn wait_kept(nodes: &Nodes, stream: &str, replicas: usize) {
     });
 }
 
-/// What a test is told by when nothing more comes, and how long it looks for that.
+/// The last message to expect, and the deadline for it.
 struct Until {
     last: AtomicU64,
     deadline: Instant,
@@ -509,13 +509,13 @@ impl Until {
     }
 }
 
-/// Pulls all there is through a node, whoever serves it, and acknowledges it; how many messages came more
-/// than once.
+/// Pulls and acknowledges all messages through a node, from any leader; returns the number of repeated
+/// messages.
 fn pull_all(url: &str, subject: &str, until: &Until) -> u64 {
     let (mut next, mut again) = (1, 0);
     while !until.is_past(next) {
         let mut raw = Raw::connect_within(url, Duration::from_secs(5)).unwrap();
-        // A connection that hears nothing for a while is given up.
+        // The loop reconnects after a while of silence.
         while !until.is_past(next) {
             let pull = br#"{"batch":200,"expires":1000000000}"#;
             raw.publish(subject, "next", pull).unwrap();
@@ -589,7 +589,7 @@ fn a_stream_moves_under_load_and_back_with_its_consumers() {
         acked.extend(told);
         let last = nodes.info("M")["state"]["last_seq"].as_u64().unwrap();
         until.last.store(last, Ordering::Release);
-        // One more, so that whoever waits for the last hears of it.
+        // One more message, so that a consumer that waits for the last one gets it.
         assert_eq!(
             publish(&mut raw, "M.0", &format!("0-{}", next[0])),
             Ok(last + 1)
@@ -616,7 +616,7 @@ fn a_stream_moves_while_nodes_die() {
     let mut nodes = Nodes::start(3);
     create(&nodes, 0, "K", 1);
     let (mut acked, mut next) = (Acked::new(), vec![0; 2]);
-    // Enough to be on its way for a while.
+    // Enough messages to make the move last for a while.
     let mut raw = Raw::connect(&nodes.url(0)).unwrap();
     nodes.until("a filler", || nodes.ask("STREAM.CREATE.F", &config("F", 1)));
     let fill = "x".repeat(64 * 1024);
@@ -677,7 +677,7 @@ fn a_move_is_called_off_under_load() {
                 let (there, back) = if round % 4 < 2 { (3, 1) } else { (1, 3) };
                 load.wait_acked(&nodes, 50);
                 edit(&nodes, "O", there);
-                // At another step each time: at once, and after so much was published.
+                // The change comes at another step each round: at once, and after some more messages.
                 load.wait_acked(&nodes, round);
                 edit(&nodes, "O", back);
                 if round % 2 == 1 {
@@ -726,8 +726,8 @@ fn a_stream_whose_target_is_gone_for_good_is_served_again_and_goes_elsewhere() {
             edit(&nodes, "G", 1);
             load.wait_acked(&nodes, round * 3);
             nodes.kill(target);
-            // It came there just before, and is where nobody is any more: or it is served, and goes where
-            // somebody is.
+            // Either the stream had just moved to the killed node, and no node serves it, or it is served and
+            // moves to a live node.
             let (wanted, alive) = (load.acked() + 200, busy[0]);
             let came = nodes.until("it to be served, or to have come there", || {
                 if load.acked() >= wanted {

@@ -1,8 +1,8 @@
-//! The power is lost on one node, on two, on all, under load, on disks that keep only what was synced: what
-//! was acknowledged is there, once, in order, on every node.
+//! One node, two or all lose their power under load, on disks that keep synced data only: every node has each
+//! acknowledged message once, in order.
 //!
-//! `POWER_SECONDS=600 cargo test -p tidegate-cli --test cluster power -- --nocapture` goes on for so long
-//! with losses drawn at random; `POWER_SEED` repeats their choice.
+//! `POWER_SECONDS=600 cargo test -p tidegate-cli --test cluster power -- --nocapture` runs for that long with
+//! random losses; `POWER_SEED` repeats their choice.
 
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -14,17 +14,17 @@ use super::nodes::{Nodes, Place, other};
 use super::volume::{Loss, Lost, Names};
 
 const PUBLISHERS: usize = 3;
-/// Losses that one stream sees.
+/// The number of losses that one stream sees.
 const CHAPTER: usize = 4;
 
-/// Three nodes, each with a disk of its own. The nodes end first.
+/// Three nodes, each with a disk of its own. The nodes end before the disks.
 struct Cluster {
     nodes: Nodes,
     disks: Vec<Mounted>,
 }
 
 impl Cluster {
-    /// None of them runs yet.
+    /// Prepares the nodes without starting them.
     fn new(names: Names, server: Option<&Path>) -> Option<Self> {
         let disks: Option<Vec<_>> = (0..3).map(|_| Mounted::new(names)).collect();
         let disks = disks?;
@@ -44,8 +44,8 @@ impl Cluster {
         who.iter().for_each(|node| self.nodes.spawn(*node));
     }
 
-    /// Ends these as a loss of power would, with their disks: from one moment on nothing reaches them,
-    /// whatever the processes still do.
+    /// Cuts the power of these nodes and their disks: from one moment on no write reaches the disks, while
+    /// the processes may still run.
     fn lose_power(&mut self, who: &[usize], mut loss: impl FnMut() -> Loss) -> Lost {
         for node in who {
             self.disks[*node].volume().cut_after(0);
@@ -58,7 +58,8 @@ impl Cluster {
         lost
     }
 
-    /// Starts these, and the power goes again once one of their disks has seen so many changes and syncs.
+    /// Starts these nodes, and cuts the power again once one of their disks has seen this many changes and
+    /// syncs.
     fn start_in_vain(&mut self, who: &[usize], mut calls: impl FnMut() -> u64) {
         for node in who {
             self.disks[*node].volume().cut_after(calls());
@@ -74,21 +75,21 @@ impl Cluster {
     }
 }
 
-/// Whose power is lost. Of the nodes, one leads, and two follow.
+/// The nodes that lose power. One node leads, and two follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     All,
     Leader,
     Followers,
-    /// And again on all of them while they start.
+    /// All nodes lose power, and again while they start.
     AllTwice,
     Follower,
     LeaderAndFollower,
-    /// And again while it starts.
+    /// The leader loses power, and again while it starts.
     LeaderTwice,
 }
 
-/// All of them; the first are those of a short run.
+/// All faults; a short run uses the first ones.
 const FAULTS: [Fault; 7] = [
     Fault::All,
     Fault::Leader,
@@ -100,7 +101,7 @@ const FAULTS: [Fault; 7] = [
 ];
 
 impl Fault {
-    /// Makes it happen, and waits until publishing goes on.
+    /// Applies the fault, and waits until publishing continues.
     fn happen(self, cluster: &mut Cluster, stream: &str, load: &Load, chance: &mut Chance) -> Lost {
         let leader = cluster.nodes.leader(stream);
         let [follower, third] = [1, 2].map(|n| (leader + n) % 3);
@@ -127,11 +128,11 @@ impl Fault {
     }
 }
 
-/// What is drawn, from a seed (xorshift).
+/// The random choices from a seed (xorshift).
 struct Chance(u64);
 
 impl Chance {
-    /// From `POWER_SEED`, if it is there.
+    /// Takes the seed from `POWER_SEED`, if it is set.
     fn new() -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         let seed = number("POWER_SEED").unwrap_or(now.as_nanos() as u64);
@@ -154,7 +155,7 @@ impl Chance {
     }
 }
 
-/// Three nodes that were never started, where that is possible.
+/// Prepares three nodes of our own server, if the machine allows it.
 fn ours() -> Option<Cluster> {
     if other().is_some() {
         println!("nats-server syncs every two minutes, so this is not asked of it");
@@ -192,7 +193,7 @@ fn power_lost() {
                 load.wait_acked(&cluster.nodes, 100);
                 lost += fault.happen(&mut cluster, &stream, &load, &mut chance);
             }));
-            // The next may take the only one that may lack something otherwise.
+            // Without this wait, the next loss may hit the only node with all the messages.
             cluster.nodes.wait_current(&stream);
             all += 1;
         }
@@ -209,8 +210,8 @@ fn power_lost() {
     );
 }
 
-/// Nodes that have just been introduced to each other: who they are, and that they belong together, is
-/// durable before anybody relies on it.
+/// Nodes that have just met: their identities and their membership are durable before any node relies on
+/// them.
 #[test]
 fn power_lost_while_the_cluster_forms() {
     let rounds = number("POWER_SECONDS").map_or(3, |seconds| seconds / 10);
@@ -228,7 +229,7 @@ fn power_lost_while_the_cluster_forms() {
     println!("{lost:?}");
 }
 
-/// The checks see what is lost where syncs do nothing, so that they see something where they find nothing.
+/// The checks detect the loss on disks that ignore syncs; so they would detect a loss elsewhere.
 #[test]
 fn power_lost_under_a_disk_that_lies_is_found() {
     let Some(mut cluster) = ours() else { return };
@@ -258,7 +259,7 @@ fn power_lost_under_a_disk_that_lies_is_found() {
     );
 }
 
-/// The same disk under a server that acknowledges before it syncs, `nats-server` with its defaults, loses
+/// On the same disk, a server that acknowledges before it syncs, `nats-server` with its defaults, loses
 /// messages.
 #[cfg(feature = "lab")]
 #[test]
@@ -275,7 +276,7 @@ fn power_lost_under_nats_server() {
     cluster.nodes.wait_serving();
     cluster.nodes.add_stream("N", "N.>");
     let mut next = vec![0; PUBLISHERS];
-    // The stream is older than what is published to it.
+    // Makes the stream durable before the first message to it.
     for disk in &cluster.disks {
         disk.volume().settle();
     }
@@ -284,7 +285,7 @@ fn power_lost_under_nats_server() {
     let acked = load.run(&urls, &mut next, || load.wait_acked(&cluster.nodes, 300));
     let lost = cluster.lose_power(&[0, 1, 2], || Loss::All);
     cluster.spawn(&[0, 1, 2]);
-    // It may have lost the stream, too.
+    // The server may have lost the stream, too.
     let there = cluster.nodes.until("an answer", || {
         match cluster.nodes.ask("STREAM.INFO.N", &serde_json::json!({})) {
             Ok(info) => Ok(info["state"]["messages"].as_u64().unwrap()),

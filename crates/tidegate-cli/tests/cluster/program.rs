@@ -120,7 +120,8 @@ fn streams_consumers_and_buckets_of_three_replicas() {
         ],
         &["Consumer ORDERS > PULL"],
     );
-    // Each acknowledgement is answered: what is not may be lost with whoever led.
+    // The test waits for an answer to each acknowledgement: one without an answer may be lost with the
+    // leader.
     let mut raw = Raw::connect(&nats.nodes.url(0)).unwrap();
     raw.publish("$JS.API.CONSUMER.MSG.NEXT.ORDERS.PULL", "pull", b"3")
         .unwrap();
@@ -131,7 +132,7 @@ fn streams_consumers_and_buckets_of_three_replicas() {
             .unwrap();
         assert!(raw.message().unwrap().subject.ends_with(".ack"));
     }
-    // Whoever leads next knows what was delivered and acknowledged.
+    // The next leader knows which messages were delivered and acknowledged.
     nats.says(
         &["stream", "cluster", "step-down", "ORDERS", "--force"],
         &[],

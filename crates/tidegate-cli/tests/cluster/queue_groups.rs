@@ -1,5 +1,5 @@
-//! Queue groups with members at several nodes: each member gets its share wherever messages are published,
-//! each message once, and those that are left go on when a node or a member goes.
+//! Queue groups with members at several nodes: each member gets its share of messages published at any node,
+//! and the group gets each message once. The remaining members take over when a node or a member goes.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc;
@@ -9,8 +9,8 @@ use serde_json::json;
 use super::nodes::{Nodes, until};
 use super::raw::{PATIENCE, Raw};
 
-/// Members at nodes by number; what is published after they are all known at the first node reaches them by
-/// their shares.
+/// Members at nodes by number. After the first node knows all members, it distributes messages by their
+/// shares.
 struct Group {
     publisher: Raw,
     members: Vec<Raw>,
@@ -25,13 +25,13 @@ impl Group {
             member
                 .send(b"SUB work pool work\r\nSUB end end\r\n")
                 .unwrap();
-            // By then its node has heard it.
+            // The answer shows that the member's node has its subscription.
             mark(&mut member);
             members.push(member);
         }
-        // What a node says of its clients is heard in the order in which it is said.
+        // A node hears of another node's subscriptions in the order in which that node announces them.
         for (i, member) in members.iter_mut().enumerate() {
-            // Of its own: members of an earlier group listen, too.
+            // Each group marks with its own subject, because members of an earlier group still listen.
             let known = format!("known.{i}.{}", member.inbox.trim_end_matches('.'));
             member
                 .send(format!("SUB {known} known\r\n").as_bytes())
@@ -42,7 +42,7 @@ impl Group {
         Self { publisher, members }
     }
 
-    /// Publishes these, and then what tells each member that there are no more.
+    /// Publishes these messages, and then an end mark for each member.
     fn publish(&mut self, messages: std::ops::Range<u32>) {
         let text: String = messages
             .map(|n| n.to_string())
@@ -52,7 +52,7 @@ impl Group {
         self.publisher.send(b"PUB end 0\r\n\r\n").unwrap();
     }
 
-    /// What a member was given until it was told that there are no more.
+    /// Returns the messages that a member got before its end mark.
     fn got(&mut self, member: usize) -> Vec<u32> {
         let mut got = Vec::new();
         loop {
@@ -70,14 +70,14 @@ fn number(payload: &[u8]) -> u32 {
     std::str::from_utf8(payload).unwrap().parse().unwrap()
 }
 
-/// Waits until all that was said before has been heard.
+/// Waits until the server has handled all earlier operations.
 fn mark(raw: &mut Raw) {
     raw.publish(&format!("{}mark", raw.inbox.clone()), "none", b"")
         .unwrap();
     while !raw.message().unwrap().subject.ends_with("mark") {}
 }
 
-/// Waits until somebody is known to listen there.
+/// Waits until the node knows of a listener on this subject.
 fn reach(raw: &mut Raw, subject: &str) {
     until("somebody to listen", || {
         raw.publish(subject, "reach", b"").unwrap();
@@ -98,7 +98,7 @@ fn reach(raw: &mut Raw, subject: &str) {
     });
 }
 
-/// Five standard deviations of what so many messages bring a member, and a little.
+/// Checks a member's number of messages within five standard deviations, and a little more.
 fn assert_share(got: usize, of: u32, share: f64) {
     let of = f64::from(of);
     let bound = 5.0 * (of * share * (1.0 - share)).sqrt() + 10.0;
@@ -109,19 +109,19 @@ fn assert_share(got: usize, of: u32, share: f64) {
 #[test]
 fn each_member_of_a_queue_group_gets_its_share() {
     let mut nodes = Nodes::start(3);
-    // One at the publisher's node, two at another.
+    // One member is at the publisher's node, two at another.
     let mut group = Group::start(&nodes, &[0, 1, 1, 2]);
     group.publish(0..10_000);
     let mut all = BTreeSet::new();
     for member in 0..4 {
         let got = group.got(member);
         assert_share(got.len(), 10_000, 0.25);
-        // By one publisher to one member, in order.
+        // Messages from one publisher reach one member in order.
         assert!(got.is_sorted());
         all.extend(got);
     }
     assert!(all.into_iter().eq(0..10_000), "each message once");
-    // The others go on without a node.
+    // The other members continue without a node.
     nodes.kill(2);
     let last = nodes.until("its share to be the others'", || {
         group.publish(0..1000);
@@ -156,7 +156,7 @@ fn what_is_on_its_way_to_a_member_that_goes_is_not_lost() {
         group.publish(first + 1000..first + 2000);
         let mut all: BTreeSet<u32> = group.got(1).into_iter().collect();
         all.extend(group.got(1));
-        // What came too late there comes to the other one, perhaps after it was told that there are no more.
+        // Messages that arrived too late at the one member go to the other, perhaps after its end mark.
         while all.len() < 2000 {
             let message = group.members[0].message().unwrap();
             if message.subject == "work" {
@@ -202,7 +202,7 @@ fn a_consumer_delivers_to_a_group_at_all_nodes() {
         let ack = publisher.message().unwrap().json();
         assert_eq!(ack["seq"], n, "{ack}");
     }
-    // Each member acknowledges what it is given; nothing comes twice.
+    // Each member acknowledges every message; none arrives twice.
     let (tell, told) = mpsc::sync_channel(1024);
     let reading: Vec<_> = members
         .into_iter()
@@ -229,7 +229,7 @@ fn a_consumer_delivers_to_a_group_at_all_nodes() {
     }
 }
 
-/// Acknowledges what a member is given until it is told to end.
+/// Acknowledges a member's messages until its end mark.
 fn acknowledge(mut member: Raw, mut seen: impl FnMut(u64)) {
     loop {
         let message = member.message().unwrap();

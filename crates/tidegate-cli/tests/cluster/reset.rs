@@ -1,5 +1,5 @@
-//! A consumer that is made to begin again through any node, which stays so when the node that served it is
-//! killed; and what a stream's information says of the account its replicas use.
+//! A client resets a consumer through any node, and the reset survives the death of the serving node; a
+//! stream's info names the account of its replicas.
 
 use serde_json::json;
 
@@ -27,7 +27,7 @@ fn a_consumer_begins_again_through_any_node() {
     for node in 0..nodes.len() {
         let mut raw = Raw::connect(&nodes.url(node)).unwrap();
         let (next, first) = ("$JS.API.CONSUMER.MSG.NEXT.R.C", node as u64 + 1);
-        // What comes is as the reset before said.
+        // The deliveries follow the previous reset.
         raw.publish(next, "pull", br#"{"batch":3,"expires":20000000000}"#)
             .unwrap();
         for seq in first..first + 3 {

@@ -1,5 +1,5 @@
-//! The steps of the replication that `tidegate-bench raft` compares: each keeps its acknowledged messages,
-//! and does what it says, as far as counts can tell.
+//! The replication steps that `tidegate-bench raft` compares: each keeps its acknowledged messages, and the
+//! counters show that it works as its name says.
 
 use super::load::{Acked, Load, check, same_everywhere};
 use super::nodes::{Nodes, Place, other};
@@ -27,7 +27,7 @@ fn every_step_keeps_what_it_acknowledges_and_makes_the_entries_and_syncs_it_is_n
         check(&content, &acked, &next);
         let mut commands = 0;
         for node in 0..nodes.len() {
-            // Entries count where they were proposed: more than one may have led.
+            // The counter of a node counts entries proposed there; several nodes may have led.
             let log = nodes.monitor(node, "/jsz").unwrap()["log"].clone();
             let count = |key: &str| log[key].as_u64().unwrap();
             commands += count("commands");

@@ -1,5 +1,4 @@
-//! A cluster whose nodes speak TLS with each other does what one without does. Who is refused is in
-//! `tests/routes`.
+//! A cluster with TLS between its nodes behaves like a cluster without. `tests/routes` covers refused nodes.
 
 use std::time::Instant;
 
@@ -39,7 +38,7 @@ fn three_nodes_speak_tls_and_one_is_killed() {
         acked.extend(told);
         nodes.wait_current("T");
     }
-    // Entries larger than any record of TLS, and what one fetches that was away meanwhile.
+    // Entries larger than any TLS record, some of them fetched by a node that was away.
     let away = (nodes.leader("T") + 1) % 3;
     nodes.kill(away);
     let load = Load::new("T", PUBLISHERS, 1000);

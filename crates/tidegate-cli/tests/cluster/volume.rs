@@ -1,15 +1,16 @@
-//! A disk with a file system on it, in memory, that knows of every byte and every name whether a sync has
-//! covered it. Pure: `mounted` gives it to processes.
+//! A disk with a file system, in memory, that knows for every byte and every name whether a sync has covered
+//! it. The volume is pure; `mounted` gives it to processes.
 //!
-//! What a loss of power takes: every 4 KiB page that was written and not synced since, each file's length
-//! likewise, and names in directories. It can take all of that, or draw for each page whether it is lost, is
-//! there, or is a mixture of its 512-byte sectors.
+//! A loss of power can take every 4 KiB page that was written and not synced since, each file's length
+//! likewise, and names in directories. It can take all of them, or draw for each page whether the old page
+//! stays, the new one stays, or a mixture of their 512-byte sectors.
 //!
-//! Of names POSIX promises only that the directory's own sync makes them durable, whatever became of the
-//! file's; that is [`Names::OfDirectory`], which is harsher than ext4. There (`data=ordered`, the default) a
-//! sync of any file commits the journal, and with it all names changed before: [`Names::WithAnySync`]. Both
-//! keep the order of changes in a directory, and a rename in it whole, as the journal does. That names and
-//! pages become durable in time by themselves is not promised by either; it happens when a test says so.
+//! For names POSIX promises only that a sync of the directory makes them durable, independent of a sync of
+//! the file; [`Names::OfDirectory`] does this, which is harsher than ext4. There (`data=ordered`, the
+//! default) a sync of any file commits the journal, and with it all earlier changes of names:
+//! [`Names::WithAnySync`]. Both keep the order of changes in a directory, and a rename within it whole, as
+//! the journal does. Neither promises that names and pages become durable by themselves in time; a test makes
+//! them so.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,31 +25,31 @@ mod tests;
 use inode::{Directory, Draw, File, Inode};
 pub(crate) use inode::{Loss, Lost};
 
-/// The directory all others are in.
+/// The root directory.
 pub(crate) const ROOT: u64 = 1;
 
-/// When names are durable. See the module.
+/// The rule by which names become durable: see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Names {
     OfDirectory,
     WithAnySync,
 }
 
-/// See the module.
+/// The volume: see the module.
 #[derive(Debug)]
 pub(crate) struct Volume {
     names: Names,
-    /// Syncs end well and do nothing.
+    /// True if syncs succeed and do nothing.
     ignores_syncs: bool,
-    /// So many changes and syncs, and the power is off; not at all if `None`.
+    /// The changes and syncs left before the power goes; `None` if it stays on.
     power_left: Option<u64>,
     inodes: BTreeMap<u64, Inode>,
     next: u64,
-    /// Inodes that are open, and how often.
+    /// The number of open handles of each open inode.
     open: BTreeMap<u64, u64>,
 }
 
-/// What is known of a file or a directory.
+/// The attributes of a file or a directory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts {
     pub(crate) ino: u64,
@@ -57,7 +58,7 @@ pub(crate) struct Facts {
 }
 
 impl Volume {
-    /// An empty one.
+    /// Creates an empty volume.
     pub(crate) fn new(names: Names) -> Self {
         Self {
             names,
@@ -69,12 +70,12 @@ impl Volume {
         }
     }
 
-    /// From now on syncs do nothing, and say that they have: the disk that lies.
+    /// Makes all later syncs succeed without effect, like a disk that lies.
     pub(crate) const fn ignore_syncs(&mut self) {
         self.ignores_syncs = true;
     }
 
-    /// After so many more changes and syncs nothing is done any more, and every call fails.
+    /// Cuts the power after this many changes and syncs: every later call fails.
     pub(crate) const fn cut_after(&mut self, calls: u64) {
         self.power_left = Some(calls);
     }
@@ -91,7 +92,7 @@ impl Volume {
         }
     }
 
-    /// A change or a sync is to be done.
+    /// Counts a change or a sync, and fails if the power is off.
     fn spend(&mut self) -> Result<(), Errno> {
         self.powered()?;
         self.power_left = self.power_left.map(|left| left - 1);
@@ -139,7 +140,7 @@ impl Volume {
             .collect()
     }
 
-    /// Makes a file or a directory.
+    /// Creates a file or a directory.
     pub(crate) fn make(
         &mut self,
         parent: u64,
@@ -166,7 +167,7 @@ impl Volume {
         })
     }
 
-    /// Takes a name away.
+    /// Removes a name.
     pub(crate) fn remove(
         &mut self,
         parent: u64,
@@ -187,8 +188,8 @@ impl Volume {
         Ok(())
     }
 
-    /// In place of whatever has that name. Between two directories these are two changes, of which one may be
-    /// lost.
+    /// Renames a file, and replaces any file of that name. Between two directories these are two changes, and
+    /// a loss of power may take one of them.
     pub(crate) fn rename(&mut self, from: (u64, &OsStr), to: (u64, &OsStr)) -> Result<(), Errno> {
         let found = self.look_up(from.0, from.1)?;
         self.directory(to.0)?;
@@ -228,7 +229,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives a file this length: what it gains is zeros.
+    /// Sets the length of a file: added bytes are zeros.
     pub(crate) fn resize(&mut self, ino: u64, bytes: u64) -> Result<(), Errno> {
         self.file(ino)?;
         self.spend()?;
@@ -236,8 +237,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Begins to make durable what was written to a file, or which names are in a directory, by now. One at a
-    /// time.
+    /// Begins a sync of a file's bytes or a directory's names as of now. One sync runs at a time.
     pub(crate) fn begin_sync(&mut self, ino: u64) -> Result<(), Errno> {
         self.spend()?;
         match self.inodes.get_mut(&ino) {
@@ -248,7 +248,7 @@ impl Volume {
         Ok(())
     }
 
-    /// That sync has ended, if the power was not lost meanwhile: from now on all that is durable.
+    /// Ends the sync, if the power stayed on: the bytes or names it covers are durable.
     pub(crate) fn end_sync(&mut self, ino: u64) -> Result<(), Errno> {
         self.powered()?;
         if self.ignores_syncs {
@@ -269,7 +269,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Everything is durable, as it is half a minute after it was written on most systems.
+    /// Makes everything durable, as most systems do half a minute after a write.
     #[cfg(feature = "lab")]
     pub(crate) fn settle(&mut self) {
         for inode in self.inodes.values_mut() {
@@ -286,7 +286,7 @@ impl Volume {
         }
     }
 
-    /// The power is lost, and is back: whoever had something open has ended before.
+    /// Cuts the power and restores it; every process with an open file has ended before.
     pub(crate) fn lose_power(&mut self, loss: Loss) -> Lost {
         self.power_left = None;
         self.ignores_syncs = false;
@@ -302,7 +302,7 @@ impl Volume {
         lost
     }
 
-    /// Lets go of what no name leads to, now or after a loss of power.
+    /// Drops the inodes that no name reaches, now or after a loss of power.
     fn forget_unreachable(&mut self) {
         let mut reached: BTreeSet<u64> = self.open.keys().copied().collect();
         let mut ahead = vec![ROOT];

@@ -1,28 +1,29 @@
-//! What is in a file or a directory, and which of it is durable; what a loss of power leaves of it. Pure.
+//! The contents of a file or a directory, the part of them that is durable, and the effect of a loss of power
+//! on them. This module is pure.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-/// A page and a sector: what a disk writes whole.
+/// The sizes of a page and of a sector, which a disk writes whole.
 pub(super) const PAGE: usize = 4096;
 pub(super) const SECTOR: usize = 512;
 
 type Page = Box<[u8; PAGE]>;
 
-/// What a loss of power takes of what no sync has covered.
+/// The unsynced changes that a loss of power takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
     All,
-    /// Page by page, and in them sector by sector, drawn from this seed.
+    /// Draws the loss for each page, and for the sectors of a mixed page, from this seed.
     Some(u64),
 }
 
-/// What was taken, counted.
+/// The numbers of lost changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lost {
     pub(crate) pages: u64,
     pub(crate) torn: u64,
-    /// That would have been lost, and were not.
+    /// Pages that an unlucky draw would have lost.
     pub(crate) kept: u64,
     /// Changes of names.
     pub(crate) names: u64,
@@ -46,20 +47,20 @@ pub(super) enum Inode {
 
 #[derive(Debug, Default)]
 pub(super) struct File {
-    /// Those that are not zero.
+    /// The pages that are not all zero.
     pages: BTreeMap<u64, Page>,
     pub(super) bytes: u64,
-    /// Pages that were changed since the last sync, as they were then: zero if `None`.
+    /// The contents, at the last sync, of pages changed since then: zero if `None`.
     before: BTreeMap<u64, Option<Page>>,
     durable_bytes: u64,
     syncing: Option<Syncing>,
 }
 
-/// A sync of a file that has begun and not ended: it covers what was written before it began.
+/// A running sync of a file: it covers the writes before its beginning.
 #[derive(Debug)]
 struct Syncing {
     bytes: u64,
-    /// Pages that were changed since it began, as they were then.
+    /// The contents, at the beginning of the sync, of pages changed since then.
     before: BTreeMap<u64, Option<Page>>,
 }
 
@@ -67,13 +68,13 @@ struct Syncing {
 pub(super) struct Directory {
     pub(super) entries: BTreeMap<OsString, u64>,
     durable: BTreeMap<OsString, u64>,
-    /// What was done since the last sync, in order; each is done whole or not at all.
+    /// The changes since the last sync, in order; each survives whole or not at all.
     changes: Vec<Change>,
-    /// So many of them are covered by the sync that has begun.
+    /// The number of changes that the running sync covers.
     syncing: usize,
 }
 
-/// Names, and what they stand for from now on.
+/// Names, and the inodes that they refer to after the change.
 pub(super) type Change = Vec<(OsString, Option<u64>)>;
 
 impl Inode {
@@ -106,7 +107,7 @@ impl File {
         self.bytes = self.bytes.max(offset + data.len() as u64);
     }
 
-    /// A page that is about to change.
+    /// Returns a page before a change.
     fn touch(&mut self, page: u64) -> &mut Page {
         let now = self.pages.get(&page);
         if let Some(syncing) = &mut self.syncing {
@@ -165,10 +166,10 @@ impl File {
         }
         let resized = self.bytes != self.durable_bytes && draw.one_of(2) == 1;
         let bytes = if resized { self.bytes } else { end };
-        // What lies behind the end is not to come back.
+        // Bytes behind the end must not come back.
         self.bytes = self.bytes.max(end).max(bytes) + 1;
         self.resize(bytes);
-        // What is there is on the disk.
+        // The remaining contents are on the disk.
         self.begin_sync();
         self.end_sync();
         lost
@@ -191,7 +192,7 @@ impl Directory {
         }
     }
 
-    /// The first of the changes are kept, none or more of them.
+    /// Keeps a prefix of the changes, drawn at random, and drops the rest.
     pub(super) fn lose(&mut self, draw: &mut Draw) -> Lost {
         let changes = std::mem::take(&mut self.changes);
         self.syncing = 0;
@@ -205,7 +206,7 @@ impl Directory {
         }
     }
 
-    /// What names stand for, or may once the power was lost.
+    /// Returns the inodes that names refer to, or may refer to after a loss of power.
     pub(super) fn named(&self) -> impl Iterator<Item = u64> {
         let changed = self.changes.iter().flatten().filter_map(|(_, ino)| *ino);
         let entries = self.entries.values().chain(self.durable.values());
@@ -222,7 +223,7 @@ fn apply(entries: &mut BTreeMap<OsString, u64>, change: &Change) {
     }
 }
 
-/// Where bytes from `offset` on are: the page, where in it, and which of the bytes.
+/// Splits bytes from `offset` on by page: the page, the offset in it, and the range of the bytes.
 fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -235,7 +236,7 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops
     })
 }
 
-/// Chance (xorshift); 0 is none, and everything is lost.
+/// Random choices (xorshift); seed 0 means no chance, and everything is lost.
 pub(super) struct Draw(u64);
 
 impl Draw {
@@ -246,7 +247,7 @@ impl Draw {
         })
     }
 
-    /// One of `0..n`.
+    /// Draws a number of `0..n`.
     const fn one_of(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -254,7 +255,7 @@ impl Draw {
         self.0 % n
     }
 
-    /// What becomes of a page, and whether anything of the new one is there.
+    /// Draws the outcome for a page; returns whether any part of the new page survives.
     fn page(
         &mut self,
         old: Option<Page>,

@@ -71,7 +71,7 @@ fn a_sync_covers_what_was_written_before_it_began() {
     );
     assert_eq!(volume.facts(file).unwrap().bytes, 3 * PAGE as u64);
     assert!(volume.look_up(ROOT, name).is_err());
-    // One that had not ended when the power went covers nothing.
+    // A sync that had not ended before the loss of power covers nothing.
     volume.write(file, 0, &[4; 10]).unwrap();
     volume.begin_sync(file).unwrap();
     volume.cut_after(0);
