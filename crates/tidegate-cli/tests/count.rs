@@ -1,4 +1,4 @@
-//! `tidegate count` as a program: exact counts, and what it says and answers when something is wrong.
+//! `tidegate count` as a program: exact counts, and its output and exit code on errors.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -33,7 +33,7 @@ fn file(directory: &Path, name: &str, text: &[u8]) -> PathBuf {
     path
 }
 
-/// The words with their counts, as printed, up to the empty line.
+/// Parses the printed words with their counts, up to the empty line.
 fn top(text: &str) -> Vec<(String, u64)> {
     let lines = text
         .lines()
@@ -49,7 +49,7 @@ fn total(text: &str) -> &str {
     text.lines().find(|line| line.starts_with("total")).unwrap()
 }
 
-/// A plain count: the most frequent first, ties in byte order.
+/// Counts the words in a plain way: the most frequent first, ties in byte order.
 fn plain(texts: &[&[u8]]) -> Vec<(String, u64)> {
     let mut counts: BTreeMap<&[u8], u64> = BTreeMap::new();
     for text in texts {
@@ -143,7 +143,7 @@ proptest! {
         prop_assert!(output.status.success());
         let texts: Vec<_> = texts.iter().map(String::as_bytes).collect();
         let shown: Vec<_> = plain(&texts).into_iter()
-            // What cannot be seen is shown escaped.
+            // The program escapes invisible characters.
             .map(|(word, count)| (word.replace('\u{a0}', "\\u{a0}"), count)).collect();
         prop_assert_eq!(top(&stdout(&output)), shown);
     }
@@ -371,14 +371,14 @@ fn every_edge_tells_its_batches() {
 
 #[test]
 fn interrupted_it_says_what_it_has() {
-    // Standard input stays open: only the signal ends it.
+    // Standard input stays open: only the signal ends the program.
     let mut child = tidegate(&["count", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let mut input = child.stdin.take().unwrap();
-    // Once the pipe has taken more than it holds, the program listens and has read.
+    // Once the program has read more than the pipe holds, it also listens for the signal.
     input.write_all(&b"word\n".repeat(400_000)).unwrap();
     let pid = child.id().to_string();
     assert!(

@@ -33,8 +33,8 @@ fn json(args: &[&str]) -> (Value, Option<i32>) {
     )
 }
 
-/// A data directory with a stream of messages of a KiB, each in an entry of its own, with a checkpoint or
-/// without.
+/// Creates a data directory with a stream of messages of a KiB, each in its own entry, with or without a
+/// checkpoint.
 fn make(dir: &Path, checkpoint: bool) {
     let options = Options {
         checkpoint_bytes_min: 1 << 40,
@@ -81,7 +81,7 @@ fn make(dir: &Path, checkpoint: bool) {
     store.close().unwrap();
 }
 
-/// The file of the log's first segment.
+/// Returns the file of the log's first segment.
 fn segment(dir: &Path) -> PathBuf {
     let log = dir.join("tidegate/log");
     let names = fs::read_dir(log).unwrap().map(|f| f.unwrap().path());
@@ -111,7 +111,7 @@ fn a_sound_log_is_inspected_and_verified_and_needs_no_repair() {
             "{found}"
         );
         let group = &found["segments"][0]["groups"][0];
-        // The election's entry, the stream's and the messages'.
+        // Counts the entries of the election, the stream and the messages.
         assert_eq!(group["last_index"], MESSAGES + 2, "{found}");
         assert_eq!(found["checkpoints"][0]["index"], MESSAGES + 2);
         let output = log(&[verb, data]);
@@ -151,7 +151,7 @@ fn damage_is_told_and_a_repair_lists_what_is_gone_of_which_stream() {
         "{}",
         text(&output)
     );
-    // A start refuses, too, and says what to do.
+    // A start refuses, too, and its error names the command to run.
     let refused = Opening::begin(dir.path(), Options::default(), Arc::new(|| ()));
     assert!(refused.err().unwrap().to_string().contains("damaged"));
 
@@ -174,7 +174,7 @@ fn damage_is_told_and_a_repair_lists_what_is_gone_of_which_stream() {
     let name = segment(dir.path());
     let kept = fs::read(aside.path().join(name.file_name().unwrap())).unwrap();
     assert!(kept == before, "the quarantine has the file as it was");
-    // From now on it is sound, and starts.
+    // From now on the log is sound, and the server starts.
     let (found, code) = json(&["verify", data, "--json"]);
     assert_eq!(code, Some(0), "{found}");
     let output = log(&repair);

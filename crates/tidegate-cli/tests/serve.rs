@@ -1,4 +1,4 @@
-//! `tidegate serve`, `pub` and `sub` as programs: what they print, refuse and answer to signals.
+//! `tidegate serve`, `pub` and `sub` as programs: their output, their errors and their reactions to signals.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -33,7 +33,7 @@ fn run(args: &[&str]) -> (Option<i32>, String) {
     (status.code(), text)
 }
 
-/// A server on a free port, its log read up to "Server is ready" and on demand.
+/// A server on a free port; the test reads its log up to "Server is ready", and more on demand.
 struct Serve {
     child: Child,
     log: BufReader<std::process::ChildStderr>,
@@ -80,7 +80,7 @@ impl Serve {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Waits for the end; the rest of the log and the exit code.
+    /// Waits for the end; returns the rest of the log and the exit code.
     fn end(mut self) -> (String, Option<i32>) {
         let mut rest = String::new();
         self.log.read_to_string(&mut rest).unwrap();
@@ -90,13 +90,13 @@ impl Serve {
 
 impl Drop for Serve {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A subscriber whose subscription is made.
+/// Starts a subscriber and waits until the server has its subscription.
 fn subscribe(url: &str, args: &[&str]) -> Child {
     let mut all = vec!["sub", "-s", url];
     all.extend_from_slice(args);
@@ -389,7 +389,7 @@ fn credentials_monitor_and_signals() {
     let mut answer = String::new();
     http.read_to_string(&mut answer).unwrap();
     assert!(answer.ends_with("{\"status\":\"ok\"}"), "{answer}");
-    // A reload with a mistake changes nothing; one without does.
+    // A reload with a mistake changes nothing; a correct reload takes effect.
     std::fs::write(&config, "authorization { tokn: two }").unwrap();
     serve.signal(Signal::HUP);
     serve.log_until("nothing was changed");

@@ -51,8 +51,8 @@ impl Kept {
 
     /// The most bytes that a node's directory takes if `needed` bytes are live. The log goes back to the
     /// older of two checkpoints, while the node writes a third; the sum adds the segment in which each of
-    /// these ends, the active segment, and two segments allocated ahead or about to be removed. The log does
-    /// not copy segments of which more than a quarter is dead.
+    /// these ends, the active segment, and two segments allocated ahead or about to be removed. The log
+    /// copies no segment while a quarter of it is live.
     const fn disk_bytes(&self, needed: u64) -> u64 {
         needed + needed / 4 + 3 * self.checkpoint_bytes + 6 * self.segment_bytes
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::hex::{self, Fields, Text};
 use super::{entry, segment};
 
-/// Writes a fixture of each file in `from`.
+/// Writes a fixture for each file in `from`.
 pub(crate) fn keep(from: &Path, to: &Path, how: &str) {
     fs::create_dir_all(to).unwrap();
     for file in fs::read_dir(from).unwrap() {
@@ -20,7 +20,7 @@ pub(crate) fn keep(from: &Path, to: &Path, how: &str) {
         let mut text = Text::new(how);
         text.section(&name);
         match &*name {
-            // The program that opens the directory makes it.
+            // The program that opens the directory creates it.
             "lock" => continue,
             "version" | "members" => {
                 fs::write(to.join(&name), bytes).unwrap();
@@ -116,7 +116,7 @@ fn received(bytes: &[u8], text: &mut Text) {
     }
 }
 
-/// Makes the files again.
+/// Restores the files of a fixture.
 pub(crate) fn restore(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for file in fs::read_dir(from).unwrap() {
@@ -133,7 +133,7 @@ pub(crate) fn restore(from: &Path, to: &Path) {
     }
 }
 
-/// Copies a directory as it is, but for its lock.
+/// Copies a directory, except for its lock.
 pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for file in fs::read_dir(from).unwrap() {

@@ -1,4 +1,4 @@
-//! What a server holds, as a client sees it: text that is the same for the same streams.
+//! Lists a server's contents from a client's view: equal streams give equal text.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::raw::Raw;
 
-/// A configuration, but for what the server adds about itself.
+/// Returns a configuration without the fields that the server adds about itself.
 pub(crate) fn configuration(config: &Value) -> Value {
     let mut config = config.clone();
     if let Some(metadata) = config["metadata"].as_object_mut() {
@@ -15,7 +15,7 @@ pub(crate) fn configuration(config: &Value) -> Value {
     config
 }
 
-/// Every stream with its messages and consumers.
+/// Lists every stream with its messages and consumers.
 pub(crate) fn listing(url: &str) -> String {
     let mut raw = Raw::connect(url).unwrap();
     let names = raw.api("STREAM.NAMES", &json!({}))["streams"].clone();

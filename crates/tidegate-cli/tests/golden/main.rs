@@ -1,5 +1,5 @@
-//! What earlier versions left on disk, written by their programs in real sessions, opened by today's program:
-//! a data directory, those of the nodes of a cluster, a spool with a receiver's file. The fixtures lie in
+//! Today's program opens files of earlier versions, which their programs wrote in real sessions: a data
+//! directory, the directories of a cluster's nodes, and a spool with a receiver's file. The fixtures lie in
 //! `tests/golden/<version>`, as annotated hexadecimal.
 //!
 //! After a new version was released:
@@ -29,25 +29,26 @@ use std::path::{Path, PathBuf};
 /// The versions with fixtures.
 const VERSIONS: [&str; 2] = ["v1", "v2"];
 
-/// The fixtures of a version.
+/// Returns the directory of a version's fixtures.
 fn fixtures(version: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/golden")
         .join(version)
 }
 
-/// The version to record, with the program that writes it, where that is asked for.
+/// Returns the directory of the version to record and the program that writes it, if the environment asks for
+/// one.
 fn recorded() -> Option<(PathBuf, PathBuf)> {
     let version = std::env::var("GOLDEN_VERSION").ok()?;
     let program = std::env::var_os("GOLDEN_PROGRAM")?;
     hex::writes().then(|| (fixtures(&version), PathBuf::from(program)))
 }
 
-/// Each fixture is recorded by itself; an existing one is left alone.
+/// Records each fixture that is missing, and leaves existing ones alone.
 #[test]
 fn record_what_another_version_writes() {
     let Some((to, program)) = recorded() else {
-        // Nothing was asked for: the folders of all versions are there.
+        // The environment asks for no recording: all versions must have their folders.
         for version in VERSIONS {
             assert!(fixtures(version).is_dir(), "{version} has no fixtures");
         }

@@ -1,4 +1,4 @@
-//! A program of any version, run: its standard error is read, and it ends when the test does.
+//! Runs a program of any version: a thread reads its standard error, and the program ends with the test.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// What a test waits for comes long before that, or never.
+/// The longest wait of a test; every expected event comes long before.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Today's.
+/// Returns today's program.
 pub(crate) fn today() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_tidegate"))
 }
@@ -55,7 +55,7 @@ impl Program {
         Self { child, lines }
     }
 
-    /// A server on its own, with its data there, and where clients find it.
+    /// Starts a single server on the data in `data`; returns it with its URL.
     pub(crate) fn serve(program: &Path, data: &Path) -> (Self, String) {
         let data = data.to_str().unwrap();
         let args = [
@@ -76,7 +76,7 @@ impl Program {
         (server, url)
     }
 
-    /// The first line with this in it; waits for it.
+    /// Waits for the first line that contains `text`, and returns it.
     pub(crate) fn line(&self, text: &str) -> String {
         let has = |lines: &Lines| lines.all.iter().find(|l| l.contains(text)).cloned();
         let (lines, more) = &*self.lines;
@@ -90,27 +90,27 @@ impl Program {
         self.lines.0.lock().unwrap().all.join("\n")
     }
 
-    /// Writes to its standard input, which stays open.
+    /// Writes to the program's standard input, which stays open.
     pub(crate) fn feed(&mut self, input: &str) {
         let stdin = self.child.stdin.as_mut().unwrap();
         stdin.write_all(input.as_bytes()).unwrap();
         stdin.flush().unwrap();
     }
 
-    /// Lets it finish and waits for its end.
+    /// Closes the program's standard input and waits for its end.
     pub(crate) fn finish(&mut self) -> ExitStatus {
         drop(self.child.stdin.take());
         self.child.wait().unwrap()
     }
 
-    /// Asks it to end, as an operator does, and waits for that.
+    /// Asks the program to end, as an operator does, and waits for its end.
     pub(crate) fn stop(mut self) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         let status = self.child.wait().unwrap();
         assert!(status.success(), "{status}:\n{}", self.log());
     }
 
-    /// Ends it where it stands.
+    /// Kills the program.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -119,19 +119,19 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The program may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Ports that were free just now.
+/// Returns ports that are free now.
 pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
     let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     listeners.map(|l| l.local_addr().unwrap().port())
 }
 
-/// Looks again until it is so.
+/// Calls `look` again and again until it succeeds.
 #[track_caller]
 pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let end = std::time::Instant::now() + PATIENCE;
@@ -140,7 +140,7 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(std::time::Instant::now() < end, "never: {what}");
-        // Between two looks; the program that is looked at has work to do.
+        // The pause between two calls; the program has work to do.
         std::thread::park_timeout(Duration::from_millis(10));
     }
 }

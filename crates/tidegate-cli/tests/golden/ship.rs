@@ -53,7 +53,7 @@ pub(crate) fn record(program: &Path, to: &Path) {
     let (receiver, address) = receive(program, &file);
     let mut sender = send(program, &address, &spool);
     sender.feed("one\ntwo\nthree\n");
-    // The state says so too: 21 bytes count, in the slot that was written last.
+    // The state agrees: 21 bytes count, in the slot written last.
     let state = all.join(format!("{FILE}.tidegate"));
     until("three records", || {
         let bytes = fs::read(&state).unwrap();
@@ -71,7 +71,7 @@ pub(crate) fn record(program: &Path, to: &Path) {
     image::keep(&all, to, how);
 }
 
-/// Changes bytes of a file, each place where they stand.
+/// Replaces bytes of a file at each place where they occur.
 fn change(file: &Path, from: &[u8], to: &[u8]) {
     let mut bytes = fs::read(file).unwrap();
     let places: Vec<usize> = (0..bytes.len() - from.len())
@@ -84,7 +84,7 @@ fn change(file: &Path, from: &[u8], to: &[u8]) {
     fs::write(file, bytes).unwrap();
 }
 
-/// What a program says last that refuses to start.
+/// Returns the last line of a program that refuses to start.
 fn refusal(args: &[&str]) -> String {
     let mut program = Program::start(today(), args);
     let status = program.finish();
@@ -119,7 +119,7 @@ fn files_of_a_later_version_are_refused_by_name() {
         spool,
     ]);
     assert!(says.contains("session") && says.contains(later), "{says}");
-    // A spool without records is no reason to take it for a new one.
+    // A spool without records must not pass for a new spool.
     for segment in fs::read_dir(spool).unwrap().map(|s| s.unwrap().path()) {
         if segment.extension().is_some() {
             fs::remove_file(segment).unwrap();

@@ -11,7 +11,7 @@ use super::program::{Program, today};
 use super::raw::Raw;
 use super::{VERSIONS, fixtures, image};
 
-/// In nanoseconds: such an age outlives the fixture.
+/// An age in nanoseconds that outlives the fixture.
 const CENTURY: i64 = 100 * 365 * 24 * 3600 * 1_000_000_000;
 
 fn good(answer: &Value) {
@@ -44,7 +44,7 @@ fn consumer(raw: &mut Raw, stream: &str, name: &str, config: Value) {
     good(&raw.api(&format!("CONSUMER.DURABLE.CREATE.{stream}.{name}"), &ask));
 }
 
-/// Pulls so many, and answers each as told.
+/// Pulls this many messages, and sends each the given answer.
 fn pull(raw: &mut Raw, stream: &str, name: &str, answers: &[&str]) {
     let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}");
     let batch = json!({"batch": answers.len(), "expires": 20_000_000_000_u64});
@@ -230,7 +230,7 @@ fn begin(raw: &mut Raw) {
     good(&raw.api("CONSUMER.DELETE.ORDERS.deleted", &json!({})));
 }
 
-/// After a crash.
+/// Continues the session after a crash.
 fn go_on(raw: &mut Raw) {
     pull(raw, "ORDERS", "reset", &["+ACK", ""]);
     good(&publish(
@@ -255,7 +255,7 @@ pub(crate) fn record(program: &Path, to: &Path) {
     let (server, url) = Program::serve(program, &data);
     go_on(&mut Raw::connect(&url).unwrap());
     server.stop();
-    // Its streams in memory are empty by now, so they are looked at after another start.
+    // Its streams in memory are empty by now, so a further start lists them.
     let copy = directory.path().join("copy");
     image::copy(&data, &copy);
     let how = "The data directory of a server on its own, written by begin() and go_on() in tests/golden/single.rs.";
@@ -276,13 +276,13 @@ fn a_server_goes_on_with_the_directory_of_each_version() {
         let (server, url) = Program::serve(today(), &data);
         assert_eq!(listing(&url), kept, "{version}");
         let raw = &mut Raw::connect(&url).unwrap();
-        // Ids are remembered, and sealed is sealed.
+        // The server remembers message ids, and a sealed stream stays sealed.
         assert!(publish(raw, "orders.new.1", &["Nats-Msg-Id: id-1"], "again")["duplicate"] == true);
         assert_eq!(
             publish(raw, "sealed", &[], "more")["error"]["err_code"],
             10109
         );
-        // Numbers, consumers and buckets go on where they were.
+        // Sequences, consumers and buckets continue where they were.
         let acked = publish(raw, "work.6", &[], "job 6");
         good(&acked);
         pull(raw, "WORK", "worker", &["+ACK", "+ACK"]);

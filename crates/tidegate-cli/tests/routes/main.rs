@@ -1,5 +1,5 @@
-//! Three servers as one cluster, in processes of their own: messages between them, nodes that come and go,
-//! and nodes that do not belong.
+//! Three server processes form one cluster: messages between them, nodes that come and go, and nodes that do
+//! not belong to it.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes on a machine that is busy with other tests.
+/// The longest wait; no step takes this long, even on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Ports that were free just now, below those the system gives to whoever dials: a node must find its own
-/// free when it comes back.
+/// Returns ports that are free now, below the range that the system gives to outgoing connections: a node
+/// must find its own port free on its return.
 fn ports<const N: usize>() -> [u16; N] {
     static GIVEN: AtomicU16 = AtomicU16::new(0);
     let first = u16::try_from(std::process::id() % 20_000).unwrap();
@@ -33,18 +33,18 @@ fn ports<const N: usize>() -> [u16; N] {
     })
 }
 
-/// A server, its log read line by line.
+/// A server; a thread reads its log line by line.
 struct Node {
     child: Child,
     log: Receiver<String>,
     seen: String,
-    /// Where clients connect.
+    /// The address that clients connect to.
     url: String,
     http: String,
 }
 
 impl Node {
-    /// The node `name` of the cluster `tide` at the first of `ports`, with routes to all of them.
+    /// Starts the node `name` of the cluster `tide` at the first of `ports`, with routes to all of them.
     fn start(name: &str, ports: &[u16], more: &[&str]) -> Self {
         let mut node = Self::spawn(name, ports, more);
         node.wait_for("Server is ready");
@@ -91,7 +91,7 @@ impl Node {
         let reader = BufReader::new(child.stderr.take().unwrap());
         let (sender, log) = sync_channel(1 << 16);
         std::thread::spawn(move || {
-            // Read to its end, or it would block whoever writes it.
+            // The thread reads the log to its end; otherwise the server would block on the full pipe.
             for line in reader.lines().map_while(Result::ok) {
                 let _ = sender.send(line);
             }
@@ -105,7 +105,7 @@ impl Node {
         }
     }
 
-    /// Waits until the log has said this since it was asked last.
+    /// Waits until a log line after the previous match contains `mark`.
     fn wait_for(&mut self, mark: &str) {
         let until = Instant::now() + PATIENCE;
         while !self.seen.contains(mark) {
@@ -138,7 +138,7 @@ impl Node {
     }
 
     fn kill(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -150,7 +150,7 @@ impl Drop for Node {
     }
 }
 
-/// Three nodes that know each other, each started with its own routes first.
+/// Starts three nodes that know each other; each gets its own routes first.
 fn three(more: &[&str]) -> ([Node; 3], [u16; 3]) {
     let ports: [u16; 3] = ports();
     let mut nodes = [0, 1, 2].map(|i| {
@@ -182,7 +182,7 @@ struct Message {
     subject: String,
     sid: String,
     reply: Option<String>,
-    /// Nobody answered: a status.
+    /// True for a no-responders status.
     status: bool,
     payload: String,
 }
@@ -230,7 +230,7 @@ impl Client {
         line.to_owned()
     }
 
-    /// The next message.
+    /// Reads the next message.
     fn message(&mut self) -> Message {
         loop {
             let line = self.line();
@@ -259,7 +259,7 @@ impl Client {
         }
     }
 
-    /// Publishes `ready` there until somebody listens, who hears it once.
+    /// Publishes `ready` until a listener receives it, exactly once.
     fn reach(&mut self, subject: &str) {
         let until = Instant::now() + PATIENCE;
         while self.is_unheard(subject, "ready") {
@@ -268,7 +268,7 @@ impl Client {
         }
     }
 
-    /// Publishes with a reply; whether the answer was that nobody listens.
+    /// Publishes with a reply subject; returns whether the answer says that the subject has no listener.
     fn is_unheard(&mut self, subject: &str, payload: &str) -> bool {
         let len = payload.len();
         self.send(&format!(
@@ -307,7 +307,7 @@ fn messages_reach_who_listens_elsewhere() {
             );
         }
     }
-    // Two patterns of one node, and one of another: each subscription hears it once, in order.
+    // Two patterns of one node, and one of another: each subscription gets each message once, in order.
     b.subscribe("news.* 1");
     b.subscribe("news.> 2");
     c.subscribe("news.now 3");
@@ -322,7 +322,7 @@ fn messages_reach_who_listens_elsewhere() {
     let sids: Vec<&str> = first.iter().map(|m| m.sid.as_str()).collect();
     assert_eq!(sids, ["1", "2", "2"]);
     a.reach("only.c");
-    // Now that all is known, what is counted.
+    // The measured messages come after every subscription is known.
     let text = "x".repeat(1000);
     for i in 0..2000 {
         a.publish("news.now", &format!("{i} {text}"));
@@ -346,7 +346,7 @@ fn messages_reach_who_listens_elsewhere() {
     while left > 0 {
         left -= u32::from(expect(c.message()));
     }
-    // Nothing is passed on, and nothing comes back: the publisher's own node hears its copy once.
+    // No node forwards the message, and no copy comes back: the publisher's own node delivers it once.
     a.subscribe("news.now 4");
     a.subscribe("only.a 6");
     b.reach("only.a");
@@ -383,7 +383,7 @@ fn queue_groups_and_requests_across_nodes() {
     }
     a.reach("work");
     let (mut of_b, mut of_c) = (0, 0);
-    // Both are known to n1 once each was chosen.
+    // Node n1 knows both members once each of them got a message.
     for round in 0.. {
         assert!(round < 100_000, "one of the members is never chosen");
         assert!(!a.is_unheard("work", "x"));
@@ -404,7 +404,7 @@ fn queue_groups_and_requests_across_nodes() {
         a.publish("work", &format!("m{i}"));
     }
     let mut seen = vec![false; 1000];
-    // What is behind all that each was sent closes its count.
+    // The end mark follows all messages to a member, and closes its count.
     for (client, count, end) in [(&mut b, &mut of_b, "end.b"), (&mut c, &mut of_c, "end.c")] {
         a.reach(end);
         loop {
@@ -421,7 +421,7 @@ fn queue_groups_and_requests_across_nodes() {
     }
     assert!(seen.iter().all(|s| *s), "some reached nobody");
     assert!(of_b > 100 && of_c > 100, "{of_b} and {of_c} of 1000");
-    // A member at the publisher's own node is one of them.
+    // A member at the publisher's own node belongs to the group, too.
     let mut local = Client::connect(&n1);
     local.subscribe("work pool 1");
     local.subscribe("end.local 2");
@@ -434,7 +434,7 @@ fn queue_groups_and_requests_across_nodes() {
         of_local += 1;
     }
     assert!((30..200).contains(&of_local), "{of_local} of 300");
-    // A request and its answer go through two nodes.
+    // A request and its answer pass through two nodes.
     c.subscribe("service 9");
     a.reach("service");
     a.send("PUB service _INBOX.a.1 3\r\nask\r\n");
@@ -513,7 +513,7 @@ fn who_does_not_belong_is_refused_with_the_reason() {
     let mut second = Node::start("n2", &at(2), &good);
     second.wait_for("`n2` is already connected from 127.0.0.1");
     n1.wait_for("`n2` is already connected from 127.0.0.1");
-    // Whoever speaks something else is dropped and leaves the others as they were.
+    // The node drops a connection that speaks another protocol, and the other connections stay.
     let mut stranger = TcpStream::connect(("127.0.0.1", ports[0])).unwrap();
     stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let mut answer = Vec::new();
@@ -548,7 +548,7 @@ fn what_a_node_needs_is_said_before_it_starts() {
         said.contains("--insecure") && said.contains("TIDEGATE_CLUSTER_SECRET"),
         "{said}"
     );
-    // TLS is what it asks for first.
+    // The error proposes TLS first.
     assert!(said.contains("--cluster_tlscert"), "{said}");
     let half = ["--cluster_tlscert", "n1.pem", "--cluster_tlskey", "n1.key"];
     let said = run(&[&listen[..], &routes, &named, &half].concat());
@@ -578,13 +578,13 @@ fn members_are_fixed_once_and_a_wiped_node_is_not_one_of_them() {
         lines.map(str::to_owned).collect::<Vec<_>>()
     };
     assert!(members("n1").len() == 3 && members("n1") == members("n3"));
-    // A restart is the same node.
+    // A restarted node keeps its identity.
     nodes[2].kill();
     nodes[0].forget_log();
     nodes[2] = start(2);
     nodes[0].wait_for("the route to `n3` at");
     nodes[2].wait_for("the route to `n1` at");
-    // Without its directory it is another.
+    // Without its directory it is a different node.
     nodes[2].kill();
     nodes.iter_mut().for_each(Node::forget_log);
     std::fs::remove_dir_all(data("n3")).unwrap();

@@ -1,4 +1,4 @@
-//! TLS between nodes: who is refused, and what both sides say of it.
+//! TLS between nodes: the connections that a node refuses, and the log lines of both sides.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -21,13 +21,13 @@ fn hang_up(node: &Node) {
     kill_process(pid, Signal::HUP).unwrap();
 }
 
-/// Messages go from one to the other.
+/// Checks that messages from one node reach the other.
 fn talk(from: &Node, to: &Node) {
     let (mut a, mut b) = (Client::connect(from), Client::connect(to));
     b.subscribe("x 1");
     a.reach("x");
     assert_eq!(b.message().payload, "ready");
-    // Larger than what TLS takes at a time.
+    // The message is larger than a TLS record.
     let text = "x".repeat(900_000);
     for _ in 0..3 {
         a.publish("x", &text);
@@ -44,12 +44,12 @@ fn certificates_of_another_authority_are_refused_until_they_are_replaced() {
     let turned = [ports[1], ports[0]];
     let mut n1 = start("n1", &ports, &ours.certify("n1", HERE));
     let mut n2 = start("n2", &turned, &theirs.certify("n2", HERE));
-    // Who checks, and who was checked.
+    // Each node reports as the side that checks a certificate, and as the side that shows one.
     for node in [&mut n1, &mut n2] {
         node.wait_for("its certificate is not signed by an authority in cluster.tls.ca_file");
         node.wait_for("it does not know who signed this node's certificate");
     }
-    // Files that cannot be used change nothing.
+    // Unusable files change nothing.
     let (cert_file, key_file) = theirs.files("n2");
     std::fs::write(&cert_file, "no certificate").unwrap();
     hang_up(&n2);
@@ -79,7 +79,7 @@ fn who_speaks_no_tls_is_told_so_and_so_is_who_alone_speaks_it() {
         node.wait_for("the node that dials speaks no TLS and the one it dials does");
         node.wait_for("the node that dials speaks TLS and the one it dials does not");
     }
-    // Whoever is no node, or says nothing, is not answered, and harms nobody.
+    // The node drops a stranger that speaks no TLS or says nothing, and stays unharmed.
     let all: [&[u8]; 4] = [
         b"GET / HTTP/1.1\r\n\r\n",
         &[0x16, 3, 1, 0, 4, 1, 2, 3, 4],
@@ -94,7 +94,7 @@ fn who_speaks_no_tls_is_told_so_and_so_is_who_alone_speaks_it() {
     });
     for mut stranger in strangers {
         let mut answer = Vec::new();
-        // An alert of TLS at most, or a reset; but an end.
+        // The stranger gets a TLS alert at most, or a reset, and the end of the connection.
         if let Err(e) = stranger.read_to_end(&mut answer) {
             assert_eq!(e.kind(), ErrorKind::ConnectionReset);
         }
@@ -160,12 +160,12 @@ fn files_that_cannot_be_used_are_named() {
         assert_eq!(output.status.code(), Some(1));
         String::from_utf8(output.stderr).unwrap()
     };
-    // A key that is another certificate's.
+    // The key belongs to another certificate.
     authority.certify("n2", HERE);
     std::fs::copy(authority.files("n2").1, &key_file).unwrap();
     let said = run();
     assert!(said.contains("cluster.tls: certificate and key"), "{said}");
-    // What is read first is missing last.
+    // The loop removes the files in reverse of the order in which the program reads them.
     for path in [authority.file(), key_file, cert_file] {
         std::fs::remove_file(&path).unwrap();
         let said = run();

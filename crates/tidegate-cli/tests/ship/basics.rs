@@ -1,4 +1,4 @@
-//! What arrives when nothing goes wrong, and where a session goes on.
+//! Shipping without faults: the received records, and the position at which a session continues.
 
 use std::fs;
 use std::io::Write as _;
@@ -72,7 +72,7 @@ fn a_session_goes_on_where_it_stopped() {
         stderr.contains("sent and acknowledged 2 records"),
         "{stderr}"
     );
-    // Another name, and none, begin anew.
+    // A send with another name, or without a name, starts from the beginning.
     Program::send(address, &["--session", "other", text(&from)]).succeed();
     Program::send(address, &[text(&from)]).succeed();
     let whole = "1\n2\n3\n4\n5\n".repeat(3);
@@ -104,7 +104,7 @@ fn a_spool_survives_its_sender_and_is_emptied() {
     let line = sender.line("standard input goes on");
     assert!(line.ends_with("with record 1"), "{line}");
     sender.feed(b"one\ntwo\nthree");
-    // It is on the disk as soon as it is read: there is nothing else to see it by.
+    // The records are on the disk as soon as the sender has read them; only the segment shows it.
     let segment = Path::new(spool).join("00000000000000000001.spool");
     let has_all = || fs::metadata(&segment).is_ok_and(|file| file.len() == 3 * 8 + 12);
     super::program::until("spooled", has_all);
@@ -130,8 +130,8 @@ fn a_spool_survives_its_sender_and_is_emptied() {
     assert_eq!(left[0].metadata().unwrap().len(), 0);
 }
 
-/// A receiver without a file is killed, and so is the sender: the spool has the rest, for whoever receives
-/// it.
+/// The test kills a receiver without a file, and the sender: the spool still has the unacked records, for any
+/// receiver.
 #[test]
 fn a_spool_outlives_a_receiver_that_forgets() {
     let directory = tempfile::tempdir().unwrap();
@@ -204,7 +204,7 @@ fn many_senders_share_a_file() {
     assert_eq!(all.lines().count(), 8 * 2000);
 }
 
-/// Without a file a receiver that is killed forgets, and loses nothing that was not acked.
+/// A killed receiver without a file forgets its sessions, and loses no record that was not acked.
 #[test]
 fn a_receiver_without_a_file_may_be_killed() {
     let (mut receiver, address) = Program::receive(&[]);

@@ -1,9 +1,9 @@
-//! Shipping a file while sender, receiver and connection are killed at random: the output is the input, every
-//! time.
+//! Ships a file while the test kills the sender, the receiver and the connection at random: the output always
+//! equals the input.
 //!
-//! Each round is seeded, and prints its seed: which input, after how many bytes on the wire something
-//! happens, and what. When the programs get how far is up to the machine, as it is in life. `SHIP_ROUNDS=200`
-//! does more rounds, `SHIP_SEED=7` one.
+//! Each round prints its seed, which decides the input, the kinds of faults and the bytes on the wire before
+//! each. The machine decides the timing of the programs, as in production. `SHIP_ROUNDS=200` runs more
+//! rounds, `SHIP_SEED=7` one.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::program::{DEADLINE, Program};
 use super::proxy::Proxy;
 
-/// Rounds if not told otherwise.
+/// The default number of rounds.
 const ROUNDS: u64 = 15;
 
 /// SplitMix64.
@@ -33,14 +33,14 @@ impl Random {
     }
 }
 
-/// How records reach the sender, and so what may be killed.
+/// The input of the sender, which decides the programs that a fault may kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// From a file, under a name.
+    /// A file, under a session name.
     File,
-    /// From standard input: the sender lives.
+    /// Standard input: no fault kills the sender.
     Input,
-    /// From standard input, over a spool.
+    /// Standard input over a spool.
     Spool,
 }
 
@@ -95,7 +95,7 @@ impl Round {
         }
     }
 
-    /// How much may be carried until the next event. After so many the rest may go through.
+    /// Returns the bytes that the proxy carries before the next fault; unlimited after enough events.
     fn bytes(&self, random: &mut Random, events: u32) -> u64 {
         let most = self.input.len() as u64 / 2 + 500;
         if events < 12 {
@@ -105,7 +105,7 @@ impl Round {
         }
     }
 
-    /// Kills the receiver, the sender, both or neither, and in any case the connection.
+    /// Kills the receiver, the sender, both or neither, and cuts the connection in any case.
     fn act(&mut self, what: u64) {
         if what & 1 != 0 {
             self.receiver.kill();
@@ -143,7 +143,7 @@ fn send(way: Way, proxy: &Proxy, input: &Arc<[u8]>, from: &Path, spool: &Path) -
     let input = Arc::clone(input);
     std::thread::spawn(move || {
         let rest = input.split_inclusive(|byte| *byte == b'\n').skip(done);
-        // A sender that is killed takes no more.
+        // A killed sender reads no more.
         let _ = rest.into_iter().try_for_each(|line| stdin.write_all(line));
     });
     sender
@@ -160,7 +160,7 @@ fn round(seed: u64) {
         assert!(Instant::now() < end, "seed {seed}: it does not end");
         if round.proxy.is_spent(Duration::from_millis(20)) {
             events += 1;
-            // First, so that a new connection gets somewhere.
+            // The allowance comes first, so that a new connection makes progress.
             round.proxy.allow(round.bytes(&mut random, events));
             round.act(random.below(4));
         }
@@ -182,7 +182,7 @@ fn round(seed: u64) {
     } = round;
     let (code, _, stderr) = sender.wait();
     assert_eq!(code, 0, "seed {seed}: {stderr}");
-    // Acked is on the disk: nobody has to end in order.
+    // Acked records are on the disk, so the receiver need not end in order.
     drop(receiver);
     let output = std::fs::read(&to).unwrap();
     assert!(
@@ -203,7 +203,7 @@ fn round(seed: u64) {
     }
 }
 
-/// Where two outputs part.
+/// Describes the first difference between two outputs.
 fn differ(output: &[u8], input: &[u8]) -> String {
     let same = output.iter().zip(input).take_while(|(a, b)| a == b).count();
     let (out, of) = (output.len(), input.len());

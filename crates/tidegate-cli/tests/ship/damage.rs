@@ -1,4 +1,4 @@
-//! Files that another program or a bad disk changed between two runs: nothing is lost without a word.
+//! Another program or a bad disk changes files between two runs: no record is lost silently.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A spool with `lines`; its sender was killed before it reached a receiver.
+/// Creates a spool with `lines`; the test kills its sender before it reaches a receiver.
 fn spooled(directory: &Path, lines: &str) -> (PathBuf, PathBuf) {
     let spool = directory.join("spool");
     let args = ["--session", "s", "--spool", text(&spool), "--wait", "100s"];
@@ -18,7 +18,7 @@ fn spooled(directory: &Path, lines: &str) -> (PathBuf, PathBuf) {
     sender.line("standard input goes on");
     sender.feed(lines.as_bytes());
     let segment = spool.join("00000000000000000001.spool");
-    // The manifest covers them: the number of the next record is at byte 80 of one of its slots.
+    // The manifest covers the records: the number of the next record is at byte 80 of one of its slots.
     let next = (lines.lines().count() as u64 + 1).to_le_bytes();
     until("spooled", || {
         let manifest = fs::read(spool.join("session")).unwrap_or_default();
@@ -65,8 +65,8 @@ fn a_damaged_spool_is_refused_until_it_is_brought_back() {
     assert_eq!(fs::read_to_string(&to).unwrap(), format!("{lines}more\n"));
 }
 
-/// The receiver is reached only after new input was spooled: the numbers of that input are those of other
-/// records there.
+/// The sender reaches the receiver only after it has spooled new input: the receiver has other records under
+/// these numbers.
 #[test]
 fn an_older_copy_of_a_spool_is_refused_however_late_the_receiver_comes() {
     let directory = tempfile::tempdir().unwrap();
@@ -92,7 +92,7 @@ fn an_older_copy_of_a_spool_is_refused_however_late_the_receiver_comes() {
     let mut sender = Program::send(address, &args);
     sender.line("standard input goes on");
     sender.feed(format!("{}{}", lines("third"), lines("fourth")).as_bytes());
-    // The number of the next record, in a slot of the manifest.
+    // The number of the next record is in a slot of the manifest.
     until("spooled", || {
         let manifest = fs::read(spool.join("session")).unwrap_or_default();
         let next = 61_u64.to_le_bytes();
@@ -112,8 +112,8 @@ fn an_older_copy_of_a_spool_is_refused_however_late_the_receiver_comes() {
     assert_eq!(fs::read_to_string(&to).unwrap(), whole);
 }
 
-/// The newest manifest is not readable, so the end of the segment is not vouched for: a bad record there is
-/// no crash's leftover.
+/// The newest manifest is not readable, so no manifest covers the end of the segment: a bad record there need
+/// not come from a crash.
 #[test]
 fn a_bad_record_beside_a_bad_slot_is_damage() {
     let lines: String = (1..=200).map(|at| format!("line {at}\n")).collect();
@@ -136,7 +136,7 @@ fn a_bad_record_beside_a_bad_slot_is_damage() {
             "{line}"
         );
         fs::write(&segment, good).unwrap();
-        // The records are whole: the bad slot alone is named, and mended.
+        // The records are whole: the sender reports the bad slot only, and repairs it.
         let sender = send();
         let line = sender.line("standard input goes on");
         assert!(
@@ -198,7 +198,7 @@ fn a_line_appended_after_a_clean_end_is_not_cut_off() {
     }
 }
 
-/// A receiver that was killed cannot tell its own bytes from another program's: they are kept.
+/// A killed receiver cannot tell its own bytes from another program's, so the next one keeps them.
 #[test]
 fn bytes_behind_a_killed_receiver_are_kept() {
     let directory = tempfile::tempdir().unwrap();
@@ -231,7 +231,7 @@ fn one_bad_bit_of_the_state_costs_no_acknowledged_output() {
             Program::send(address, &["--session", "s", text(&from)]).succeed();
         }
         receiver.kill();
-        // The first byte of each slot, and one of its generation.
+        // The test damages the first byte of each slot, or a byte of its generation.
         let mut bytes = fs::read(&state).unwrap();
         let place = [0, bytes.len() / 2, 16, bytes.len() / 2 + 16][at];
         bytes[place] ^= 1;

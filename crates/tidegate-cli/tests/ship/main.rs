@@ -1,5 +1,5 @@
-//! `tidegate send` and `tidegate receive` as programs: what arrives, what they say when something is wrong,
-//! and that killing and cutting loses and repeats nothing.
+//! `tidegate send` and `tidegate receive` as programs: the received records, the error messages, and that
+//! kills and cuts lose and repeat no record.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 

@@ -1,4 +1,4 @@
-//! A running `tidegate`, watched through its standard error.
+//! A running `tidegate`; tests watch its standard error.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// What a test waits for comes long before that, or never.
+/// The longest wait of a test; every expected event comes long before.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
 type Lines = Arc<(Mutex<Vec<String>>, Condvar)>;
 
-/// See the module.
+/// A running program: see the module.
 pub(crate) struct Program {
     pid: Pid,
     ended: Receiver<ExitStatus>,
@@ -24,12 +24,12 @@ pub(crate) struct Program {
     lines: Lines,
     readers: Vec<JoinHandle<()>>,
     stdout: Arc<Mutex<Vec<u8>>>,
-    /// To write to, and to close.
+    /// The program's standard input, to write to and to close.
     pub(crate) stdin: Option<ChildStdin>,
 }
 
 impl Program {
-    /// Starts it with these arguments.
+    /// Starts the program with these arguments.
     pub(crate) fn start(args: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command
@@ -73,7 +73,7 @@ impl Program {
         }
     }
 
-    /// A receiver, once it listens.
+    /// Starts a receiver; returns it with its address once it listens.
     pub(crate) fn receive(args: &[&str]) -> (Self, SocketAddr) {
         let args = [&["receive", "--listen", "127.0.0.1:0"], args].concat();
         let program = Self::start(&args);
@@ -83,22 +83,22 @@ impl Program {
         (program, address)
     }
 
-    /// A receiver that appends to `file`.
+    /// Starts a receiver that appends to `file`.
     pub(crate) fn append(file: &Path) -> (Self, SocketAddr) {
         Self::receive(&["--append", file.to_str().unwrap()])
     }
 
-    /// A sender.
+    /// Starts a sender.
     pub(crate) fn send(address: SocketAddr, args: &[&str]) -> Self {
         Self::start(&[&["send", &address.to_string()], args].concat())
     }
 
-    /// Writes to its standard input and closes that.
+    /// Writes to the program's standard input and closes it.
     pub(crate) fn feed(&mut self, input: &[u8]) {
         self.stdin.take().unwrap().write_all(input).unwrap();
     }
 
-    /// The first line on standard error with `text` in it; waits for it.
+    /// Waits for the first line on standard error that contains `text`, and returns it.
     pub(crate) fn line(&self, text: &str) -> String {
         let (lines, more) = &*self.lines;
         let mut lines = lines.lock().unwrap();
@@ -113,31 +113,31 @@ impl Program {
                 !self.readers[0].is_finished(),
                 "ended without {text:?}: {lines:?}"
             );
-            // It may end without another line.
+            // The program may end without another line.
             let step = left.min(Duration::from_millis(50));
             lines = more.wait_timeout(lines, step).unwrap().0;
         }
     }
 
-    /// Waits until everything on its standard output is `expected`.
+    /// Waits until the program's standard output equals `expected`.
     pub(crate) fn output(&self, expected: &[u8]) {
         until("the output", || *self.stdout.lock().unwrap() == expected);
     }
 
-    /// Waits until its standard output ends with this.
+    /// Waits until the program's standard output ends with `expected`.
     pub(crate) fn ends_with(&self, expected: &[u8]) {
         until("the output", || {
             self.stdout.lock().unwrap().ends_with(expected)
         });
     }
 
-    /// Returns whether it has ended.
+    /// Returns whether the program has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.status = self.status.or_else(|| self.ended.try_recv().ok());
         self.status.is_some()
     }
 
-    /// Ends it where it stands, and waits until it is gone.
+    /// Kills the program, and waits until it is gone.
     pub(crate) fn kill(&mut self) {
         if !self.has_ended() {
             let _ = kill_process(self.pid, Signal::KILL);
@@ -145,17 +145,17 @@ impl Program {
         }
     }
 
-    /// Ctrl-C.
+    /// Sends Ctrl-C.
     pub(crate) fn interrupt(&self) {
         kill_process(self.pid, Signal::INT).unwrap();
     }
 
-    /// Asks it to end.
+    /// Asks the program to end.
     pub(crate) fn terminate(&self) {
         kill_process(self.pid, Signal::TERM).unwrap();
     }
 
-    /// Waits for its end: the exit code, standard output, standard error.
+    /// Waits for the program's end; returns the exit code, standard output and standard error.
     pub(crate) fn wait(mut self) -> (i32, Vec<u8>, String) {
         drop(self.stdin.take());
         let status = self.status.take();
@@ -175,14 +175,14 @@ impl Program {
         (status.code().unwrap_or(-1), stdout, stderr)
     }
 
-    /// Waits for a good end.
+    /// Waits for the program's end, which must be a success.
     pub(crate) fn succeed(self) -> (Vec<u8>, String) {
         let (code, stdout, stderr) = self.wait();
         assert_eq!(code, 0, "{stderr}");
         (stdout, stderr)
     }
 
-    /// Waits for exit code 1 and one line, and says which.
+    /// Waits for exit code 1 and one line, and returns the line.
     pub(crate) fn fail(self) -> String {
         let (code, _, stderr) = self.wait();
         assert_eq!(code, 1, "{stderr}");
@@ -192,7 +192,7 @@ impl Program {
     }
 }
 
-/// Waits until something holds that nobody tells of.
+/// Polls until the condition holds; no event announces it.
 pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
     let end = Instant::now() + DEADLINE;
     while !condition() {

@@ -1,4 +1,5 @@
-//! A TCP proxy that cuts: every connection through it may carry so many bytes, then it stops and says so.
+//! A TCP proxy that cuts: its connections may carry a budget of bytes; then the proxy stops them and reports
+//! it.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -6,10 +7,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Where nobody listens: no system gives out that port.
+/// An address without a listener: no system gives out that port.
 pub(crate) const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 77)), 1);
 
-/// See the module.
+/// The proxy: see the module.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     inner: Arc<Inner>,
@@ -18,7 +19,7 @@ pub(crate) struct Proxy {
 
 struct Inner {
     to: Mutex<SocketAddr>,
-    /// Bytes, both ways together, until it stops the next time.
+    /// The bytes, of both directions together, until the next stop.
     budget: Mutex<Budget>,
     open: Mutex<Vec<TcpStream>>,
     spending: SyncSender<()>,
@@ -26,7 +27,7 @@ struct Inner {
 
 struct Budget {
     left: u64,
-    /// No more than this is said once.
+    /// True once the proxy has reported that the budget is spent; it reports that once.
     told: bool,
 }
 
@@ -45,7 +46,7 @@ impl Proxy {
             spending,
         });
         let accepting = Arc::clone(&inner);
-        // Ends with the process: nothing in it outlives the test's sockets.
+        // The thread ends with the process; its sockets end with the test's.
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 accepting.join(client);
@@ -58,12 +59,12 @@ impl Proxy {
         }
     }
 
-    /// Where new connections go.
+    /// Sends new connections to `address`.
     pub(crate) fn lead_to(&self, address: SocketAddr) {
         *self.inner.to.lock().unwrap() = address;
     }
 
-    /// Carries so many bytes more, then stops; what stopped before goes on only over new connections.
+    /// Carries this many more bytes, then stops. Stopped connections stay stopped; only new ones continue.
     pub(crate) fn allow(&self, bytes: u64) {
         let mut budget = self.inner.budget.lock().unwrap();
         *budget = Budget {
@@ -72,7 +73,7 @@ impl Proxy {
         };
     }
 
-    /// Returns whether they were carried meanwhile.
+    /// Returns whether the budget is spent within this time.
     pub(crate) fn is_spent(&self, within: Duration) -> bool {
         match self.spent.recv_timeout(within) {
             Ok(()) => true,
@@ -92,7 +93,7 @@ impl Proxy {
 impl Inner {
     fn join(self: &Arc<Self>, client: TcpStream) {
         let to = *self.to.lock().unwrap();
-        // A receiver that is not there: the client learns that by the end of its connection.
+        // The target is not there: the client learns that from the end of its connection.
         let Ok(server) = TcpStream::connect(to) else {
             return;
         };
@@ -118,7 +119,7 @@ impl Inner {
         let _ = to.shutdown(Shutdown::Write);
     }
 
-    /// How many of so many bytes may be carried.
+    /// Takes up to `bytes` bytes from the budget; returns the number granted.
     fn spend(&self, bytes: usize) -> usize {
         let mut budget = self.budget.lock().unwrap();
         let allowed = budget.left.min(bytes as u64);

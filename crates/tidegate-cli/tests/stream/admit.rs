@@ -1,5 +1,5 @@
-//! Requests in flight at once, pulls across connections, and messages that are only to be traced, against a
-//! server of its own.
+//! Requests in flight at once, pulls across connections, and messages that are only traced, against a server
+//! of the test's own.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use super::race;
 use super::raw::Raw;
 use super::server::Server;
 
-/// A server with the stream `S` that takes `s`.
+/// Starts a server with the stream `S` that takes `s`.
 fn server() -> (Server, Raw) {
     let server = Server::start();
     let mut raw = Raw::connect(&server.url).unwrap();

@@ -80,7 +80,7 @@ fn streams_are_made_shown_purged_and_removed() {
         "purged 1 messages of ORDERS\n"
     );
     assert_eq!(purge(&[]), "purged 2 messages of ORDERS\n");
-    // Nobody is there to be asked.
+    // Without a terminal the command cannot ask for confirmation.
     let (code, _, err) = server.tidegate(&["stream", "rm", "ORDERS"]);
     assert!(code == Some(2) && err.contains("--force"), "{err}");
     assert_eq!(
@@ -110,7 +110,7 @@ fn streams_are_made_shown_purged_and_removed() {
     }
 }
 
-/// What was configured can be said again, from a file.
+/// The printed configuration can create the stream again, from a file.
 #[test]
 fn a_configuration_comes_back() {
     let server = Server::start();
@@ -137,7 +137,7 @@ fn a_configuration_comes_back() {
     );
 }
 
-/// A few MiB of text, or as many as `LINES_MIB` says.
+/// The test uses a few MiB of text, or `LINES_MIB` MiB.
 #[test]
 fn lines_come_back_byte_for_byte() {
     let mib = std::env::var("LINES_MIB").map_or(6, |n| n.parse().unwrap());
@@ -152,7 +152,7 @@ fn lines_come_back_byte_for_byte() {
         }
         writeln!(text, "line {i} {}", "x".repeat(i % 200)).unwrap();
     }
-    // As long as a message may be.
+    // This line is as long as a message may be.
     text.extend(std::iter::repeat_n(b'y', 1 << 20));
     text.extend_from_slice(b"\nthe last, not closed");
     std::fs::write(&path, &text).unwrap();
@@ -176,7 +176,7 @@ fn lines_come_back_byte_for_byte() {
         out.len(),
         text.len()
     );
-    // And through a durable consumer, which has nothing left afterwards.
+    // A durable consumer returns the same, and has nothing left afterwards.
     let durable = ["consume", "LINES", "--until-end", "--durable", "d"];
     let (code, out, err) = server.tidegate(&[&durable[..], &["--count", "2"]].concat());
     assert_eq!((code, &out[..]), (Some(0), &b"one\n\n"[..]), "{err}");
@@ -188,7 +188,7 @@ fn lines_come_back_byte_for_byte() {
     );
     let (code, out, _) = server.tidegate(&durable);
     assert!(code == Some(0) && out.is_empty());
-    // A consumer of our own is gone with us, and no other.
+    // The command's own consumer is gone at its end, and no other consumer is.
     let mut raw = Raw::connect(&server.url).unwrap();
     assert_eq!(
         raw.api("CONSUMER.NAMES.LINES", &json!({}))["consumers"],
@@ -279,11 +279,11 @@ fn filters_and_starts() {
     assert_eq!(consume(&["--from", "3"]), "3\n4\n");
     assert_eq!(consume(&["--from", "2", "--count", "1"]), "2\n");
     assert_eq!(consume(&["--filter", "s.nothing"]), "");
-    // No subject of the stream matches: nothing is found.
+    // No subject of the stream matches the filter, so the command finds nothing.
     assert_eq!(consume(&["--filter", "other"]), "");
 }
 
-/// Without `--until-end` what is published later comes, too.
+/// Without `--until-end` the command prints later messages, too.
 #[test]
 fn waiting_for_more() {
     let server = Server::start();
@@ -304,7 +304,7 @@ fn waiting_for_more() {
     assert!(child.wait().unwrap().success());
 }
 
-/// What is sent at once may be one entry of the log; a consumer counts as if each had come by itself.
+/// Messages sent at once may share an entry of the log; a consumer counts them as if each came by itself.
 #[test]
 fn a_consumer_made_or_emptied_together_with_messages_counts_each_once() {
     let server = Server::start();
@@ -326,7 +326,7 @@ fn a_consumer_made_or_emptied_together_with_messages_counts_each_once() {
     let purge = publish("$JS.API.STREAM.PURGE.S", "purge", "");
     let two = [publish("s", "1", "x"), publish("s", "2", "y")].concat();
     for (first, pending) in [(create, 4), (purge, 2)] {
-        // Two before it the first time, none the second.
+        // Two messages precede it the first time, none the second.
         raw.send(
             [two.as_str(), first.as_str(), two.as_str()]
                 .concat()
@@ -345,7 +345,7 @@ fn a_consumer_made_or_emptied_together_with_messages_counts_each_once() {
     }
 }
 
-/// A server that ends, in order or not, takes its subscribers with it: they say so, and fail.
+/// A server that ends, in order or not, closes its subscribers' connections: they report that, and fail.
 #[test]
 fn a_subscriber_fails_when_its_server_goes() {
     for signal in [Signal::TERM, Signal::KILL] {
@@ -376,7 +376,7 @@ fn a_subscriber_fails_when_its_server_goes() {
     }
 }
 
-/// A stream's waiting reader, too.
+/// A reader that waits for a stream's messages fails, too.
 #[test]
 fn a_reader_of_a_stream_fails_when_its_server_goes() {
     for signal in [Signal::TERM, Signal::KILL] {

@@ -1,4 +1,4 @@
-//! Many connections: idle ones that wake nobody, and thousands at once.
+//! Many connections: idle ones without any wake-up of the server, and thousands at once.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::raw::Raw;
 use super::server::{Server, other};
 
-/// How often the server's threads went to sleep so far: each time something had woken them.
+/// Returns how often the server's threads went to sleep so far: an event woke them each time before.
 fn wake_ups(pid: u32) -> u64 {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let of = |path: &Path| -> Option<u64> {
@@ -20,7 +20,7 @@ fn wake_ups(pid: u32) -> u64 {
     tasks.flatten().filter_map(|task| of(&task.path())).sum()
 }
 
-/// The server sleeps but for the timers of its PINGs and the PONGs that answer them.
+/// The server sleeps except for the timers of its PINGs and the PONGs that answer them.
 #[test]
 fn idle_connections_wake_nobody() {
     if other().is_some() {
@@ -33,7 +33,7 @@ fn idle_connections_wake_nobody() {
     let mut all: Vec<_> = (0..CONNECTIONS)
         .map(|_| Raw::connect(&server.url).unwrap())
         .collect();
-    // The first PING is the beginning, the second the end.
+    // The count starts at the first PING and ends at the second.
     for raw in &mut all {
         raw.pinged(1).unwrap();
     }
@@ -43,8 +43,8 @@ fn idle_connections_wake_nobody() {
     }
     let woken = wake_ups(server.pid()) - before;
     println!("{woken} wake-ups for {CONNECTIONS} PINGs and as many PONGs");
-    // Each PING may have a timer of its own and each PONG a read, the first PONGs among them; a tick would
-    // come on top.
+    // Each PING may have its own timer and each PONG its own read, with the first PONGs among them; a
+    // periodic tick would exceed the bound.
     assert!(woken <= 3 * CONNECTIONS as u64 + 10, "{woken} wake-ups");
 }
 
@@ -71,7 +71,7 @@ fn five_thousand_connections() {
     for raw in &mut all {
         raw.send(b"SUB all 2\r\nPING\r\n").unwrap();
     }
-    // A message behind each subscription says that it is made.
+    // A message after each subscription shows that the server has it.
     for (i, raw) in all.iter_mut().enumerate() {
         let inbox = raw.inbox.clone();
         raw.send(format!("PUB {inbox}made 0\r\n\r\n").as_bytes())

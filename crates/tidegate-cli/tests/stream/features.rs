@@ -1,6 +1,5 @@
-//! Features few use, asked for by bare sockets, so that answers are compared as they are: what people who
-//! watch are told, pauses, back-off, pulls that ask for what nobody can mean, times to live, the last
-//! messages of several subjects.
+//! Rarely used features, requested by bare sockets, so that the test compares the exact answers: advisories,
+//! pauses, back-off, invalid pull requests, times to live, and the last messages of several subjects.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
@@ -10,7 +9,7 @@ use serde_json::{Value, json};
 use super::raw::{Raw, Received};
 use super::server::Server;
 
-/// A stream `S` that takes `s.>`, with whatever else is said.
+/// Creates a stream `S` that takes `s.>`, with further settings.
 fn stream(raw: &mut Raw, more: Value) {
     let mut config = json!({"name": "S", "subjects": ["s.>"]});
     let fields = config.as_object_mut().unwrap();
@@ -19,7 +18,7 @@ fn stream(raw: &mut Raw, more: Value) {
     assert_eq!(made.get("error"), None, "{made}");
 }
 
-/// A durable consumer `C` of it.
+/// Creates a durable consumer `C` of the stream.
 fn consumer(raw: &mut Raw, more: Value) -> Value {
     let mut config = json!({"durable_name": "C", "ack_policy": "explicit"});
     let fields = config.as_object_mut().unwrap();
@@ -42,7 +41,7 @@ fn pull(raw: &mut Raw, body: &Value) -> Received {
     raw.message().unwrap()
 }
 
-/// Answers a message with `payload`, and reads what comes of it.
+/// Answers a message with `payload`, and reads the server's reply.
 fn answer(raw: &mut Raw, message: &Received, payload: &[u8]) -> Received {
     let to = message.reply.clone().unwrap();
     raw.publish(&to, "acked", payload).unwrap();
@@ -58,7 +57,7 @@ fn who_watches_is_told_what_is_made_paused_and_deleted() {
             b"SUB $JS.EVENT.ADVISORY.STREAM.> 7\r\nSUB $JS.EVENT.ADVISORY.CONSUMER.> 8\r\nPING\r\n",
         )
         .unwrap();
-    // An answer that comes after the subscriptions were taken.
+    // The answer comes after the server has taken the subscriptions.
     watch.api("INFO", &json!({}));
     let mut raw = Raw::connect(&server.url).unwrap();
     stream(&mut raw, json!({}));
@@ -203,7 +202,7 @@ fn back_off_sets_the_wait_before_each_delivery_and_the_last_is_reported() {
         let mark = format!("$JS.ACK.S.C.{delivery}.1.{delivery}.");
         assert!(message.reply.unwrap().starts_with(&mark));
     }
-    // nats-server notices when somebody asks for it again.
+    // nats-server sends the advisory at the next pull.
     let next = "$JS.API.CONSUMER.MSG.NEXT.S.C";
     raw.publish(next, "pull", b"").unwrap();
     let told = watch.message().unwrap().json();
@@ -233,8 +232,8 @@ fn a_consumer_that_wants_no_acknowledgements_does_not_listen_for_them() {
     );
 }
 
-/// INFO names the API's level. Only after the answer is a request counted, and an account has no limits of
-/// its own.
+/// INFO names the API's level. The server counts a request only after its answer, and an account has no
+/// limits of its own.
 #[test]
 fn clients_are_told_of_the_api_before_they_use_it() {
     let server = Server::start();
@@ -263,7 +262,7 @@ fn what_cannot_be_meant_is_answered() {
         "{status:?}"
     );
     let message = pull(&mut raw, &json!({}));
-    // Not understood: answered, and the message stays what it was.
+    // The server answers an acknowledgement it does not understand, and the message stays pending.
     let answered = answer(&mut raw, &message, b"hello");
     assert!(answered.payload.is_empty(), "{answered:?}");
     let info = raw.api("CONSUMER.INFO.S.C", &json!({}));
@@ -282,7 +281,7 @@ fn what_cannot_be_meant_is_answered() {
 fn messages_with_a_time_to_live_go_and_leave_a_marker() {
     let server = Server::start();
     let mut raw = Raw::connect(&server.url).unwrap();
-    // No message lives shorter than the marker of its end.
+    // Every message lives at least as long as its delete marker.
     stream(
         &mut raw,
         json!({"allow_msg_ttl": true, "subject_delete_marker_ttl": 1_000_000_000, "allow_rollup_hdrs": true}),
@@ -293,7 +292,7 @@ fn messages_with_a_time_to_live_go_and_leave_a_marker() {
         let error = answer["error"]["err_code"].as_u64().unwrap_or(0);
         assert_eq!(error, code, "{ttl}: {answer}");
     }
-    // Whoever waits before they are there is given the message and the marker, however long either lives.
+    // A pull that waits before both exist gets the message and the marker, however soon they expire.
     let body = json!({"stream_name": "S", "config": {"durable_name": "C", "ack_policy": "none", "filter_subject": "s.1s"}});
     raw.api("CONSUMER.CREATE.S.C", &body);
     let next = "$JS.API.CONSUMER.MSG.NEXT.S.C";

@@ -1,9 +1,9 @@
-//! Damage to a server's files, as a disk does it.
+//! Damages a server's files, as a disk does it.
 
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-/// Flips a bit in one of the log's segments, the oldest being the first, so far from its beginning.
+/// Flips a bit in one of the log's segments, counted from the oldest, at this offset.
 pub(crate) fn flip(data: &Path, segment: usize, offset: u64) {
     let log = data.join("tidegate/log");
     let files = std::fs::read_dir(log).unwrap().map(|e| e.unwrap().path());

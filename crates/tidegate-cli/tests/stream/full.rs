@@ -1,4 +1,4 @@
-//! A full disk: publishing is refused, what is there can be read, and space that comes back is used.
+//! A full disk: the server refuses to publish, serves the stored messages, and uses freed space.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::raw::{PATIENCE, Raw};
 use super::server::{Server, other};
 
-/// A file system in memory, gone with the test.
+/// A file system in memory, removed with the test.
 struct Mounted(tempfile::TempDir);
 
 impl Mounted {
@@ -37,12 +37,12 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Whoever still has it open keeps it until then.
+        // A lazy unmount: a process with an open file keeps the file system until it closes the file.
         let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
     }
 }
 
-/// Fills what is left.
+/// Fills the rest of the disk.
 fn fill(path: &Path) {
     let mut file = File::create(path).unwrap();
     let block = vec![0; 1 << 16];
@@ -67,7 +67,7 @@ fn a_full_disk_refuses_and_recovers() {
     let payload = |n: u64| format!("{n} {}", "x".repeat(500_000)).into_bytes();
     let mut stored = 0;
     let start = Instant::now();
-    // What was allocated ahead is used first.
+    // The server first uses the space that it allocated ahead.
     let refusal = loop {
         raw.publish("s", "ack", &payload(stored)).unwrap();
         let answer: Value = serde_json::from_slice(&raw.message().unwrap().payload).unwrap();
@@ -103,7 +103,7 @@ fn a_full_disk_refuses_and_recovers() {
             "there is space again, and still {answer}"
         );
     }
-    // And a restart finds the same.
+    // A restarted server finds the same messages.
     let server = server.restart();
     let all: Vec<u8> = (0..=stored).flat_map(line).collect();
     assert!(
@@ -112,7 +112,7 @@ fn a_full_disk_refuses_and_recovers() {
     );
 }
 
-/// Publishes until the answer is what is waited for; how many were stored on the way.
+/// Publishes until a message is refused, or stored; returns the number stored on the way.
 fn publish_until(raw: &mut Raw, refused: bool) -> u64 {
     let payload = vec![b'x'; 500_000];
     let start = Instant::now();
@@ -129,7 +129,7 @@ fn publish_until(raw: &mut Raw, refused: bool) -> u64 {
     }
 }
 
-/// Whatever else was written until nothing can be: a purge still goes through, and gives the space back that
+/// The disk is full, also for the updates of configurations: a purge still works, and frees the space that
 /// publishing needs.
 #[test]
 fn a_full_disk_can_be_purged() {
@@ -147,7 +147,7 @@ fn a_full_disk_can_be_purged() {
     let stored = publish_until(&mut raw, true);
     assert!(stored > 100, "only {stored} messages on a disk of 320 MiB");
     fill(&disk.path().join("filler"));
-    // What is not a message may use what is left, but for the reserve.
+    // Entries other than messages may use the rest of the disk, except for the reserve.
     let mut config = raw.api("STREAM.INFO.S", &json!({}))["config"].clone();
     let mut updates = 0;
     let refusal = loop {

@@ -1,5 +1,5 @@
-//! Fast-ingest batches as a client of bare sockets speaks them: the reply subject says what each message is
-//! in its batch.
+//! Fast-ingest batches as a client of bare sockets sends them: the reply subject gives each message's role in
+//! its batch.
 
 use serde_json::{Value, json};
 
@@ -9,13 +9,14 @@ use super::server::Server;
 struct Batch<'a> {
     raw: &'a mut Raw,
     id: &'a str,
-    /// The most messages an acknowledgement is for.
+    /// The most messages that one acknowledgement covers.
     flow: u16,
     gap: &'a str,
 }
 
 impl Batch<'_> {
-    /// 0 starts, 1 goes on, 2 ends with this message, 3 ends before it, 4 asks.
+    /// Sends message `seq` with the operation: 0 starts, 1 continues, 2 ends with this message, 3 ends before
+    /// it, 4 asks.
     fn send(&mut self, seq: u64, op: u8) {
         let (id, flow, gap) = (self.id, self.flow, self.gap);
         let reply = format!("fi.{id}.{flow}.{gap}.{seq}.{op}.$FI");
@@ -27,7 +28,7 @@ impl Batch<'_> {
         self.raw.message().unwrap().json()
     }
 
-    /// The next answer that is no acknowledgement.
+    /// Reads the next answer that is no acknowledgement.
     fn verdict(&mut self) -> Value {
         loop {
             let answer = self.answer();
@@ -65,7 +66,7 @@ fn a_batch_is_acknowledged_as_it_is_stored_and_counted_at_its_end() {
     assert_eq!(start["seq"], json!(0), "the start is answered: {start}");
     let (mut acked, mut every, mut sent) = (0, start["msgs"].as_u64().unwrap(), 1);
     let end = loop {
-        // As clients do: two acknowledgements' worth may be under way.
+        // As clients do, the loop keeps up to two acknowledgements' worth of messages in flight.
         while sent < last && sent < acked + 2 * every {
             sent += 1;
             batch.send(sent, if sent == last { 2 } else { 1 });

@@ -1,8 +1,8 @@
-//! A server killed at random under load, again and again on the same files: what was acknowledged is there,
-//! once, in order, unchanged.
+//! The test kills a server at random under load, again and again on the same files: the stream has each
+//! acknowledged message once, in order, unchanged.
 //!
 //! `KILL_ROUNDS=200 cargo test -p tidegate-cli --test stream kill -- --nocapture` kills 200 times, not 5;
-//! `KILL_SEED` repeats one's choices.
+//! `KILL_SEED` repeats the choices of a run.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,10 +14,10 @@ use super::raw::{PATIENCE, Raw, read_stream};
 use super::server::Server;
 
 const PUBLISHERS: u64 = 4;
-/// The most a publisher has on the way; how many in a round is drawn.
+/// The most unacknowledged messages of a publisher; each round draws its number.
 const WINDOW_MAX: u64 = 256;
 
-/// An xorshift: what happens is drawn from one number, which is printed.
+/// An xorshift generator: one printed number decides all random choices.
 struct Draw(u64);
 
 impl Draw {
@@ -29,17 +29,17 @@ impl Draw {
     }
 }
 
-/// What publisher `who` sends as its message `n`: of a length of its own, and nothing else reads like it.
+/// Returns message `n` of publisher `who`: each has its own length and its own text.
 fn payload(who: u64, n: u64) -> String {
     let filler = (who * 31 + n * 7) % 1500;
     format!("{who}-{n}-{}", "abcdefg".repeat(filler as usize / 7))
 }
 
-/// A publisher's part of a round.
+/// The result of a publisher's round.
 struct Published {
     /// The first number not sent.
     next: u64,
-    /// Number and sequence of what was acknowledged.
+    /// The number and the sequence of each acknowledged message.
     acked: Vec<(u64, u64)>,
 }
 
@@ -53,7 +53,8 @@ fn publish(url: &str, who: u64, next: u64, window: u64, count: &AtomicU64) -> Pu
     let mut waiting = 0;
     loop {
         while waiting < window {
-            // Sent or not: after an error nobody knows, so it counts as sent.
+            // After an error the publisher does not know whether the server got the message, so it counts as
+            // sent.
             let n = published.next;
             published.next += 1;
             let (subject, text) = (format!("k.{who}"), payload(who, n));
@@ -79,19 +80,19 @@ fn publish(url: &str, who: u64, next: u64, window: u64, count: &AtomicU64) -> Pu
     }
 }
 
-/// All that is known of the stream so far.
+/// The checker's knowledge of the stream so far.
 #[derive(Default)]
 struct Known {
-    /// By sequence: acknowledged as such.
+    /// The acknowledged publisher and number of each sequence.
     acked: BTreeMap<u64, (u64, u64)>,
     /// The last number seen of each publisher.
     last: [Option<u64>; PUBLISHERS as usize],
-    /// Sequences looked at.
+    /// The number of sequences checked.
     seen: u64,
 }
 
 impl Known {
-    /// Looks at everything that is new in the stream.
+    /// Checks all new messages of the stream.
     fn verify(&mut self, server: &Server) {
         let mut raw = Raw::connect(&server.url).unwrap();
         let info = raw.api("STREAM.INFO.KILL", &json!({}));
@@ -181,7 +182,7 @@ fn kill() {
                 }
             }
         });
-        // Sometimes it is killed again before it has found its way back.
+        // Some rounds kill the server again before it has recovered.
         while draw.below(3) == 0 {
             let mut child = Server::spawn(&data, "", &[]);
             for _ in 0..draw.below(20_000) {

@@ -1,4 +1,4 @@
-//! async-nats doing what its users do.
+//! async-nats in the tasks of its users.
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ fn streams() {
             jetstream::context::PublishErrorKind::WrongLastSequence
         );
         let info = s.info().await.unwrap();
-        // Ten of three subjects, three each at most, and one more.
+        // Ten messages of three subjects, three of each at most, and one more.
         assert_eq!(
             (
                 info.state.messages,
@@ -185,7 +185,7 @@ fn pull_consumers() {
             message.ack().await.unwrap();
             n += 1;
         }
-        // What is given back comes again, at once and in order.
+        // A negatively acknowledged message comes again, at once and in order.
         js.publish("s.0", "again".into())
             .await
             .unwrap()
@@ -211,7 +211,7 @@ fn pull_consumers() {
             ),
             (0, 0, 1001)
         );
-        // Nothing is there, and the request says so.
+        // The stream is empty, and the request's answer says so.
         assert!(
             consumer
                 .fetch()
@@ -228,8 +228,7 @@ fn pull_consumers() {
     });
 }
 
-/// A durable consumer goes on where it was, and the messages are the same, when the server was killed in
-/// between.
+/// A durable consumer continues after the server was killed, with the same messages.
 #[test]
 fn a_durable_consumer_outlives_the_server() {
     let mut server = Server::start();
@@ -361,7 +360,7 @@ fn key_value() {
     });
 }
 
-/// Messages that stand or fall together: section 9 of ADR-50, by its headers.
+/// Messages that the server stores together or not at all: section 9 of ADR-50, by its headers.
 #[test]
 fn atomic_batches() {
     let server = Server::start();
@@ -405,7 +404,7 @@ fn atomic_batches() {
             (&"first".into(), &10.into(), &10.into()),
             "{ack}"
         );
-        // One message that may not be stored takes the whole batch with it.
+        // One message that may not be stored fails the whole batch.
         let wrong = Some(("Nats-Expected-Last-Sequence", "3"));
         assert!(
             batch("second", 1, false, wrong)
@@ -416,7 +415,7 @@ fn atomic_batches() {
         );
         let refused = answer(&batch("second", 2, true, None).await.unwrap().payload);
         assert_eq!(refused["error"]["err_code"], 10071, "{refused}");
-        // And a gap.
+        // A gap fails the batch, too.
         assert!(
             batch("third", 1, false, None)
                 .await

@@ -1,8 +1,8 @@
-//! Streams as users meet them: the program's own commands, stock clients and their scripts, and the promises
-//! of an acknowledgement under kills, a full disk and a tracer, against a server in a process of its own.
+//! Streams as users see them: the program's own commands, stock clients and their scripts, and the promises
+//! of an acknowledgement under kills, a full disk and a tracer, against a server process.
 //!
-//! The same tests run against nats-server where `STREAM_SERVER` names that program: what is asked of ours
-//! must hold there, too.
+//! If `STREAM_SERVER` names a nats-server program, the same tests run against it: it must meet the same
+//! demands.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 

@@ -1,4 +1,4 @@
-//! The `nats` program's own commands, which check what they are answered against schemas.
+//! The commands of the `nats` program, which checks the server's answers against schemas.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -25,7 +25,7 @@ impl Nats {
         command
             .args(["-s", &self.server.url, "--timeout=20s"])
             .args(args);
-        // Contexts and colours of whoever runs the tests are of no matter.
+        // The user's contexts and colours must not affect the test.
         for variable in ["NATS_URL", "NATS_CONTEXT"] {
             command.env_remove(variable);
         }
@@ -51,7 +51,7 @@ impl Nats {
         text
     }
 
-    /// What it prints, if that is what it should.
+    /// Runs a command that must succeed and print these parts.
     #[track_caller]
     fn says(&self, args: &[&str], parts: &[&str]) {
         let text = self.good(args);
@@ -66,7 +66,7 @@ impl Nats {
         assert!(!good && text.contains(part), "nats {args:?}: {text}");
     }
 
-    /// JSON that a command prints.
+    /// Returns the JSON that a command prints.
     #[track_caller]
     fn json(&self, args: &[&str]) -> Value {
         let text = self.good(args);
@@ -236,7 +236,7 @@ fn consumers() {
         &["consumer", "info", "S", "PULL"],
         "could not select Consumer",
     );
-    // An ordered consumer of the program's own.
+    // The program creates an ordered consumer of its own.
     nats.says(
         &["sub", "s.*", "--stream=S", "--count=10", "--all", "--raw"],
         &["message 0", "message 9"],
@@ -273,7 +273,7 @@ fn key_value() {
     nats.fails(&["kv", "get", "CONF", "a"], "not found");
 }
 
-/// The one `nats bench` reads through unless told otherwise.
+/// The consumer that `nats bench` reads through by default.
 const CONSUMER: &str = "nats-bench";
 
 #[test]
@@ -295,7 +295,7 @@ fn benches() {
         ]);
     }
     bench(&["consume", "--clients=2"]);
-    // Its consumer stays, with nothing left for another.
+    // The consumer stays, with no message left for another run.
     nats.good(&["consumer", "rm", "B", CONSUMER, "--force"]);
     bench(&["fetch", "--clients=2"]);
     bench(&["ordered"]);

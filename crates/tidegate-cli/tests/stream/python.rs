@@ -1,4 +1,4 @@
-//! nats.py at its users' tasks (`make deps-python` installs it).
+//! nats.py in the tasks of its users (`make deps-python` installs it).
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! A client of bare sockets: what is written and read is what the test says.
+//! A client of bare sockets: it writes and reads exactly the bytes of the test.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// Longer than any answer takes on a machine that is busy with other tests.
+/// The longest wait; no answer takes this long, even on a machine that is busy with other tests.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A message received.
@@ -15,7 +15,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Received {
     pub(crate) subject: String,
     pub(crate) reply: Option<String>,
-    /// With the headers before it.
+    /// The headers and the payload.
     pub(crate) payload: Vec<u8>,
     headers_len: usize,
 }
@@ -30,15 +30,15 @@ impl Received {
     }
 }
 
-/// Numbers them: connections to different nodes of a cluster may have one port of their own.
+/// Numbers the inboxes: connections to different nodes of a cluster may have the same local port.
 static INBOXES: AtomicU64 = AtomicU64::new(0);
 
-/// A connection that listens to an inbox of its own.
+/// A connection that subscribes to an inbox of its own.
 pub(crate) struct Raw {
     reader: BufReader<TcpStream>,
     socket: TcpStream,
     pub(crate) inbox: String,
-    /// PINGs answered.
+    /// The number of PINGs answered.
     pub(crate) pings: u64,
 }
 
@@ -47,7 +47,7 @@ impl Raw {
         Self::connect_within(url, PATIENCE)
     }
 
-    /// One that gives up, with an error, what takes longer than this.
+    /// Connects; every operation that takes longer than `patience` fails.
     pub(crate) fn connect_within(url: &str, patience: Duration) -> std::io::Result<Self> {
         let addrs: Vec<_> = url.to_socket_addrs()?.collect();
         let socket = TcpStream::connect_timeout(&addrs[0], patience)?;
@@ -91,7 +91,7 @@ impl Raw {
         self.send(&out)
     }
 
-    /// The same with headers, each a line without its end.
+    /// Publishes with headers, each a line without its end.
     pub(crate) fn publish_with(&mut self, subject: &str, reply: &str, headers: &[&str]) {
         let block: String = headers.iter().map(|h| format!("{h}\r\n")).collect();
         let block = format!("NATS/1.0\r\n{block}\r\n");
@@ -111,7 +111,7 @@ impl Raw {
         Ok(line)
     }
 
-    /// The next message; PINGs before it are answered.
+    /// Reads the next message; answers PINGs before it.
     pub(crate) fn message(&mut self) -> std::io::Result<Received> {
         loop {
             let line = self.line()?;
@@ -141,13 +141,13 @@ impl Raw {
         }
     }
 
-    /// The next message a consumer delivers, with its sequence in the stream; a status has none.
+    /// Reads the next message that a consumer delivers, with its stream sequence; a status has no sequence.
     pub(crate) fn delivered(&mut self) -> std::io::Result<(u64, Received)> {
         let message = self.message()?;
         let seq = message.reply.as_deref().and_then(|reply| {
             let words: Vec<&str> = reply.strip_prefix("$JS.ACK.")?.split('.').collect();
-            // Stream, consumer, deliveries, stream sequence, consumer sequence, time, pending; perhaps two
-            // more in front.
+            // The words are stream, consumer, deliveries, stream sequence, consumer sequence, time and
+            // pending, with up to two more in front.
             let at = if words.len() == 7 { 3 } else { 5 };
             words.get(at)?.parse().ok()
         });
@@ -156,7 +156,7 @@ impl Raw {
         Ok((seq, message))
     }
 
-    /// Reads and answers PINGs until there were so many.
+    /// Reads and answers PINGs until their number reaches `times`.
     pub(crate) fn pinged(&mut self, times: u64) -> std::io::Result<()> {
         while self.pings < times {
             if self.line()?.starts_with("PING") {
@@ -171,12 +171,12 @@ impl Raw {
         self.send(b"PONG\r\n")
     }
 
-    /// Asks `$JS.API.<what>` and reads the answer, which comes before anything else.
+    /// Asks `$JS.API.<what>` and reads its answer, which must be the next message.
     pub(crate) fn api(&mut self, what: &str, body: &Value) -> Value {
         self.try_api(what, body).unwrap()
     }
 
-    /// The same where there may be no answer.
+    /// Asks `$JS.API.<what>`; fails without an answer.
     pub(crate) fn try_api(&mut self, what: &str, body: &Value) -> std::io::Result<Value> {
         let subject = format!("$JS.API.{what}");
         self.publish(&subject, "api", body.to_string().as_bytes())?;
@@ -186,7 +186,7 @@ impl Raw {
     }
 }
 
-/// Everything a stream has from `first` to `last`, none missing: sequence, subject, payload.
+/// Reads a stream's messages from `first` to `last`, all of them: sequence, subject, payload.
 pub(crate) fn read_stream(
     url: &str,
     stream: &str,

@@ -1,12 +1,12 @@
-//! Consumers that are made to begin again (`CONSUMER.RESET`), by bare sockets: what is answered, what is
-//! delivered then, what of it a crash leaves, and where it is refused.
+//! Resets of consumers (`CONSUMER.RESET`), by bare sockets: the answers, the deliveries after a reset, their
+//! state after a crash, and the refused requests.
 
 use serde_json::{Value, json};
 
 use super::raw::{Raw, Received};
 use super::server::{Server, other};
 
-/// A stream `S` with messages 1 to `count`.
+/// Creates a stream `S` with messages 1 to `count`.
 fn stream(raw: &mut Raw, count: u64) {
     let made = raw.api("STREAM.CREATE.S", &json!({"name": "S", "subjects": ["s"]}));
     assert_eq!(made.get("error"), None, "{made}");
@@ -16,7 +16,7 @@ fn stream(raw: &mut Raw, count: u64) {
     }
 }
 
-/// A durable consumer of it that wants acknowledgements.
+/// Creates a durable consumer of the stream with explicit acknowledgements.
 fn durable(raw: &mut Raw, name: &str, more: Value) {
     let mut config = json!({"durable_name": name, "ack_policy": "explicit"});
     let fields = config.as_object_mut().unwrap();
@@ -37,7 +37,7 @@ fn pull(raw: &mut Raw, name: &str, count: u64) -> Vec<Received> {
     (0..count).map(|_| raw.message().unwrap()).collect()
 }
 
-/// How often it was delivered, its number, the number of the delivery.
+/// Returns the number of deliveries of the message, its stream sequence, and its consumer sequence.
 fn numbers(message: &Received) -> [u64; 3] {
     let reply = message.reply.as_deref().unwrap();
     let words: Vec<&str> = reply.split('.').collect();
@@ -50,7 +50,7 @@ fn ack(raw: &mut Raw, message: &Received) {
     assert!(raw.message().unwrap().subject.ends_with("acked"));
 }
 
-/// What is told of a consumer that has delivered nothing before message `next`.
+/// Returns the expected state of a consumer that has delivered no message since its reset to `next`.
 fn begun(next: u64, pending: u64) -> Value {
     let before = json!({"consumer_seq": 0, "stream_seq": next - 1});
     json!([before, before, 0, 0, pending])
@@ -82,7 +82,7 @@ fn a_consumer_begins_again() {
     let first = pull(&mut raw, "C", 4);
     ack(&mut raw, &first[0]);
     ack(&mut raw, &first[2]);
-    // With what is not acknowledged: what is, behind that, counts no more.
+    // The reset goes back to the first unacknowledged message; acknowledgements behind it no longer count.
     for body in ["", "{}", r#"{"seq":0}"#] {
         let answer = reset(&mut raw, "C", body);
         let kind = "io.nats.jetstream.api.v1.consumer_reset_response";
@@ -97,7 +97,7 @@ fn a_consumer_begins_again() {
     let again = pull(&mut raw, "C", 2);
     assert_eq!(numbers(&again[0]), [1, 2, 1]);
     assert_eq!(numbers(&again[1]), [1, 3, 2]);
-    // With a message that has yet to come.
+    // The reset names a future message.
     let answer = reset(&mut raw, "C", r#"{"seq":100}"#);
     assert_eq!(
         (&answer["reset_seq"], told(&answer)),
@@ -108,12 +108,12 @@ fn a_consumer_begins_again() {
         (&answer["reset_seq"], told(&answer)),
         (&json!(5), begun(5, 2))
     );
-    // An answer is durable.
+    // An answered reset is durable.
     let server = server.restart();
     let mut raw = Raw::connect(&server.url).unwrap();
     let info = raw.api("CONSUMER.INFO.S.C", &json!({}));
     assert_eq!(told(&info), begun(5, 2), "{info}");
-    // A pull that waits is given what comes again.
+    // A pull that waits gets the messages delivered again.
     ask(&mut raw, "C", 9);
     let seen: Vec<_> = (0..2).map(|_| numbers(&raw.message().unwrap())).collect();
     assert_eq!(seen, [[1, 5, 1], [1, 6, 2]]);
@@ -251,7 +251,7 @@ fn what_was_acknowledged_just_before_is_no_part_of_what_begins() {
         let body = json!({"seq": next}).to_string();
         raw.publish("$JS.API.CONSUMER.RESET.S.C", "reset", body.as_bytes())
             .unwrap();
-        // Whether they were recorded before or not, who acknowledged is answered.
+        // The server answers the acknowledgements in any order with the reset.
         let answers: Vec<_> = (0..4).map(|_| raw.message().unwrap()).collect();
         let of_reset: Vec<_> = answers
             .iter()

@@ -1,5 +1,5 @@
-//! A message that goes bad on the disk of a server that is alone, where nobody reads it: the server finds it,
-//! says so, and serves the rest.
+//! A message goes bad on the disk of a single server, without any reader: the server detects the damage,
+//! reports it, and serves the other messages.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use super::flip::flip;
 use super::raw::{PATIENCE, Raw};
 use super::server::{Server, other};
 
-/// Messages of 64 KiB: more than what a server keeps in memory of what it wrote last.
+/// Messages of 64 KiB: more than the server keeps in memory of its last writes.
 const MESSAGES: u64 = 1000;
 
 #[test]
@@ -45,7 +45,7 @@ fn what_goes_bad_on_the_disk_is_found_without_being_read_and_the_rest_is_served(
     assert_eq!(lost.len(), 1, "{lost:?}\n{}", server.log());
     let said = format!("such as {} of stream S", lost[0]);
     assert!(server.log().contains(&said), "{}", server.log());
-    // A start reads behind the newest checkpoint, and damage is a reason for one.
+    // A start reads the log from the newest checkpoint on, and damage makes the server write a checkpoint.
     let has_checkpoint = || {
         let mut files = std::fs::read_dir(data.join("tidegate")).unwrap();
         files.any(|f| {

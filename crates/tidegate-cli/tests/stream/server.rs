@@ -1,4 +1,4 @@
-//! A server under test: started on free ports, its log read, killed when the test ends.
+//! A server under test: each test starts it on free ports, reads its log, and kills it at its end.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// The nats-server to test instead of ours.
+/// Returns the nats-server to test instead of our own server.
 pub(crate) fn other() -> Option<PathBuf> {
     let program = std::env::var_os("STREAM_SERVER")?;
     Some(PathBuf::from(program))
@@ -20,14 +20,14 @@ pub(crate) struct Server {
     child: Child,
     /// `host:port`.
     pub(crate) url: String,
-    /// What it said last, for a test that fails.
+    /// The last log lines, for the report of a failed test.
     log: Arc<Mutex<VecDeque<String>>>,
     data: PathBuf,
     owned: Option<TempDir>,
 }
 
 impl Server {
-    /// One with a directory of its own.
+    /// Starts a server with a directory of its own.
     pub(crate) fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut server = Self::start_in(&directory.path().join("data"), "");
@@ -35,21 +35,22 @@ impl Server {
         server
     }
 
-    /// One with its data in `data`, and a configuration besides.
+    /// Starts a server with its data in `data` and a further configuration.
     pub(crate) fn start_in(data: &Path, config: &str) -> Self {
         let mut child = Self::spawn(data, config, &[]);
         let log = BufReader::new(child.stderr.take().unwrap());
         Self::ready(child, log, data)
     }
 
-    /// One under the program given with its arguments, such as a tracer; what that says goes to the same log.
+    /// Starts a server under a program such as a tracer, given with its arguments; the output of both goes to
+    /// the same log.
     pub(crate) fn start_under(data: &Path, tracer: &[&str]) -> Self {
         let mut child = Self::spawn(data, "", tracer);
         let log = BufReader::new(child.stderr.take().unwrap());
         Self::ready(child, log, data)
     }
 
-    /// One that may not be ready for long.
+    /// Spawns a server, which may take long to become ready.
     pub(crate) fn spawn(data: &Path, config: &str, tracer: &[&str]) -> Child {
         let file = data.with_extension("conf");
         let mut args: Vec<&Path> = Vec::new();
@@ -105,7 +106,7 @@ impl Server {
         let url = after("Listening for client connections on ").unwrap();
         let kept = Arc::new(Mutex::new(VecDeque::new()));
         let keep = Arc::clone(&kept);
-        // Read to its end, or it would block whoever writes it.
+        // The thread reads the log to its end; otherwise the server would block on the full pipe.
         std::thread::spawn(move || {
             for line in log.lines().map_while(Result::ok) {
                 let mut kept = keep.lock().unwrap();
@@ -128,7 +129,7 @@ impl Server {
         self.child.id()
     }
 
-    /// Its last words.
+    /// Returns the last log lines.
     pub(crate) fn log(&self) -> String {
         self.log
             .lock()
@@ -139,7 +140,7 @@ impl Server {
             .join("\n")
     }
 
-    /// Ends it as a crash would, and starts another on what is left.
+    /// Kills the server, as a crash would, and starts another one on its data.
     pub(crate) fn restart(mut self) -> Self {
         self.kill();
         let (owned, data) = (self.owned.take(), self.data.clone());
@@ -149,7 +150,7 @@ impl Server {
     }
 
     pub(crate) fn kill(&mut self) {
-        // What a tracer runs would go on without it.
+        // A killed tracer would leave its child running.
         let tracer = self.child.id();
         let children = format!("/proc/{tracer}/task/{tracer}/children");
         let children = std::fs::read_to_string(children).unwrap_or_default();
@@ -159,12 +160,12 @@ impl Server {
         for pid in pids.filter_map(Pid::from_raw) {
             let _ = kill_process(pid, Signal::KILL);
         }
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Runs `tidegate ARGS -s URL`: the exit code, standard output and standard error.
+    /// Runs `tidegate ARGS -s URL`; returns the exit code, standard output and standard error.
     pub(crate) fn tidegate(&self, args: &[&str]) -> (Option<i32>, Vec<u8>, String) {
         let Output {
             status,
@@ -174,7 +175,7 @@ impl Server {
         (status.code(), stdout, String::from_utf8(stderr).unwrap())
     }
 
-    /// The same, where it must succeed: its standard output.
+    /// Runs `tidegate ARGS -s URL`, which must succeed; returns its standard output.
     pub(crate) fn good(&self, args: &[&str]) -> String {
         let (code, out, err) = self.tidegate(args);
         assert_eq!(code, Some(0), "{args:?}: {err}\n{}", self.log());
@@ -188,7 +189,7 @@ impl Drop for Server {
     }
 }
 
-/// `tidegate ARGS -s URL`.
+/// Returns the command `tidegate ARGS -s URL`.
 pub(crate) fn tidegate(url: &str, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command.args(args).args(["-s", url]).stdin(Stdio::null());

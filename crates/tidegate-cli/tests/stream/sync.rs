@@ -1,10 +1,10 @@
-//! No acknowledgement leaves before the sync that covers its message, proved by watching the server's system
-//! calls.
+//! Proves that no acknowledgement leaves before the sync that covers its message, by tracing the server's
+//! system calls.
 //!
-//! The server runs under strace, which sees every call begin and end in one order. For each acknowledgement
-//! written to a socket there has to be, before that write began, the end of an `fdatasync` that began after
-//! the write of the message to the log had ended. What strace reports as ended has ended: the thread is held
-//! until it was reported.
+//! The server runs under strace, which records the begin and the end of every call in one order. Before the
+//! write of an acknowledgement to a socket begins, an `fdatasync` must have ended that began after the end of
+//! the message's write to the log. A call that strace reports as ended has really ended: strace holds the
+//! thread until it has recorded the end.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ use super::server::{Server, other};
 
 const CLIENTS: u64 = 4;
 const ROUNDS: u64 = 25;
-/// Messages a client has on the way.
+/// The most unacknowledged messages of a client.
 const BURST: u64 = 3;
 
 #[test]
@@ -62,7 +62,7 @@ fn no_acknowledgement_before_its_sync() {
                 let mut raw = Raw::connect(&url).unwrap();
                 for round in 0..ROUNDS {
                     for n in round * BURST..(round + 1) * BURST {
-                        // What is looked for in the log and in the acknowledgement's subject.
+                        // The word to find in the log's writes and in the acknowledgement's subject.
                         let word = word(client, n);
                         raw.publish(
                             &format!("s.{client}"),
@@ -98,20 +98,20 @@ fn strace_works() -> bool {
     run.is_ok_and(|output| output.status.success()) && Path::new("/proc/self").exists()
 }
 
-/// How far a message is.
+/// The progress of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Its write ended when so many events had been seen.
+    /// Its write ended after this many events.
     Written(usize),
-    /// A sync that began after that has ended.
+    /// A sync that began after the write has ended.
     Synced,
 }
 
-/// Counts the acknowledgements, each after its sync; the first that is not is an error.
+/// Counts the acknowledgements, each after its sync; returns an error for the first one before its sync.
 fn check(trace: &str) -> Result<u64, String> {
     let mut stages: BTreeMap<String, Stage> = BTreeMap::new();
     let mut proved = 0;
-    // By thread: what it is in, since when, and what it carries.
+    // The running call of each thread, with the event at which it began.
     let mut running: BTreeMap<&str, (usize, String)> = BTreeMap::new();
     for (at, line) in trace.lines().enumerate() {
         let Some((thread, event)) = line.split_once(' ') else {
@@ -140,7 +140,7 @@ fn check(trace: &str) -> Result<u64, String> {
         let Some((began, call)) = running.remove(thread) else {
             continue;
         };
-        // What strace does not say is that it failed with a number that would make it none.
+        // A failed call proves nothing; every other result counts.
         if event.contains("= -1 ") {
             continue;
         }
@@ -159,12 +159,12 @@ fn check(trace: &str) -> Result<u64, String> {
     Ok(proved)
 }
 
-/// Returns whether this writes acknowledgements, and not a message to the log.
+/// Returns whether this call writes acknowledgements, and not a message to the log.
 fn is_ack(event: &str) -> bool {
     event.contains("\\\"seq\\\":") && event.contains("MSG _INBOX.")
 }
 
-/// The messages named in what is written.
+/// Returns the words of messages in a call's bytes.
 fn words(event: &str) -> impl Iterator<Item = &str> {
     event
         .split(|c: char| !c.is_ascii_alphanumeric())
@@ -175,7 +175,7 @@ fn words(event: &str) -> impl Iterator<Item = &str> {
         })
 }
 
-/// The check sees what is wrong.
+/// The check detects an early acknowledgement.
 #[test]
 fn the_check_finds_an_early_acknowledgement() {
     let write = "7 pwritev(5, [{iov_base=\"..<m0x1m>..\", iov_len=10}], 1, 0) = 10\n";
@@ -184,7 +184,7 @@ fn the_check_finds_an_early_acknowledgement() {
     assert_eq!(check(&[write, sync, ack].concat()), Ok(1));
     assert!(check(&[write, ack, sync].concat()).is_err());
     assert!(check(&[sync, ack].concat()).is_err());
-    // Begun before the write had ended, a sync covers nothing of it.
+    // A sync that began before the end of the write covers none of it.
     let begins = "6 fdatasync(5 <unfinished ...>\n";
     let ends = "6 <... fdatasync resumed>) = 0\n";
     assert!(check(&[begins, write, ends, ack].concat()).is_err());

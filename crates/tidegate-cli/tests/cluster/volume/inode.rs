@@ -23,7 +23,7 @@ pub(crate) enum Loss {
 pub(crate) struct Lost {
     pub(crate) pages: u64,
     pub(crate) torn: u64,
-    /// Pages that an unlucky draw would have lost.
+    /// Unsynced pages that survived.
     pub(crate) kept: u64,
     /// Changes of names.
     pub(crate) names: u64,
