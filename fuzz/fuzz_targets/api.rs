@@ -1,5 +1,5 @@
-//! Any subject, headers and body are a request or are refused with an answer; a configuration means the same
-//! when it is read back.
+//! The API accepts any subject, headers and body as a request, or refuses them with an answer; a
+//! configuration means the same after a round trip.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Questions and answers of nodes that catch up: any bytes are read or refused, and what is read is what was
-//! sent.
+//! Requests and answers of nodes that catch up: the decoder reads or refuses any bytes, and a decoded message
+//! equals the sent one.
 
 #![no_main]
 

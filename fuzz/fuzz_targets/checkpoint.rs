@@ -1,5 +1,5 @@
-//! Bytes that may be a checkpoint: decoding ends in a checkpoint or an error, and one that was encoded and
-//! then changed is refused.
+//! Any bytes as a checkpoint: the decoder returns a checkpoint or an error, and refuses an encoded checkpoint
+//! that was changed.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

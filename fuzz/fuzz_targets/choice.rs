@@ -1,4 +1,4 @@
-//! A controller's name is refused with a message or builds a controller.
+//! Any name of a controller builds a controller or is refused with a message.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

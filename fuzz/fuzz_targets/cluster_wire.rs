@@ -1,5 +1,5 @@
-//! Whatever a peer sends, in whatever pieces: frames are what was written, a channel ends in an error or goes
-//! on, and nothing that was not proved gets past the greeting.
+//! Any bytes from a peer, cut at any place: a decoded frame encodes to the same frame, a channel ends with an
+//! error or continues, and nothing gets past the greeting without a proof.
 #![no_main]
 
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn roster() -> Roster {
     Roster::new(me, 1, None)
 }
 
-/// How far a channel comes with `input`, handed in by pieces, and what it answers.
+/// Feeds `input` to a channel in pieces; returns the bytes used, whether the channel failed, and its output.
 fn hear(input: &[u8], piece: usize) -> (usize, bool, Vec<u8>) {
     let (now, roster) = (Time::from_nanos(1), roster());
     let mut channel = Channel::answer(now, [7; 32], Duration::from_secs(1), None);

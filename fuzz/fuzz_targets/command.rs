@@ -1,4 +1,4 @@
-//! Whatever is put into a command reads back as the same arguments: none can break out of its place.
+//! Any arguments of a command read back unchanged: no argument can break out of its place.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

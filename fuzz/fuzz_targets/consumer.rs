@@ -1,5 +1,5 @@
-//! Whatever receivers send to a consumer (pull requests, acknowledgements, their subjects) and whatever a
-//! state is read from: no panic, and the consumer keeps its invariants.
+//! Any input from receivers to a consumer (pull requests, acknowledgements, their subjects) and any bytes as
+//! its state: no panic, and the consumer keeps its invariants.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -66,7 +66,7 @@ fuzz_target!(|input: &[u8]| {
     };
     let identity = Identity { stream: "S", consumer: "C", logged: true };
     if state.delivered().stream_seq > 10 {
-        // No stream of ten ever delivered that.
+        // No stream of ten messages ever delivered this sequence.
         state = State::starting_at(1);
     }
     let mut consumer = Consumer::new(1, identity, &config, &state, &mut Ten);

@@ -1,4 +1,4 @@
-//! Any controller told any events in any order stays within its bounds.
+//! Any controller stays within its bounds, for any events in any order.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

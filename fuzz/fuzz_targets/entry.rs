@@ -1,4 +1,5 @@
-//! Whatever bytes an entry has: its commands or an error; what was decoded encodes to the same bytes.
+//! Any bytes as an entry: the decoder returns its commands or an error; decoded commands encode to the same
+//! bytes.
 
 #![no_main]
 

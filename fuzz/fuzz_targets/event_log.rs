@@ -1,4 +1,4 @@
-//! An event log is refused or reads back as it was written.
+//! An event log is refused, or reads back as it was written.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Batches of any messages, with outcomes in any number: acknowledgements name only what was decided and
-//! never go back, and nothing is left behind when the stream goes.
+//! Batches of any messages, with outcomes in any number: acknowledgements name only decided messages and
+//! never go back, and no state remains after the stream is gone.
 #![no_main]
 
 use std::collections::{HashMap, VecDeque};

@@ -1,5 +1,5 @@
-//! Any bytes, read as frames, replies or handshakes: a guess never changes what is found, and what is read is
-//! written the same.
+//! Any bytes as frames, replies or handshakes: the scan's guess never changes its result, and decoded values
+//! encode to the same bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -14,14 +14,15 @@ fuzz_target!(|bytes: &[u8]| {
         if let Some(unit) = bytes.first_chunk::<REPLY_BYTES>() {
             match Reply::decode(layout, unit) {
                 Reply::Unknown(_) => {}
-                // Codes beyond 16 bits are all the same to us.
+                // All codes beyond 16 bits decode to the same value.
                 Reply::Bye(_) if unit[2..8] != [0; 6] => {}
                 reply => assert_eq!(reply.encode(), *unit),
             }
         }
     }
     if let Ok(Some((hello, len))) = Hello::decode(bytes) {
-        // Bodies may be longer than we know and flags unknown: what we write is the canonical form.
+        // A body may be longer than the known fields, and flags may be unknown: the encoder writes the
+        // canonical form.
         let again = hello.encode();
         assert!(again.len() <= len);
         assert_eq!(
@@ -34,7 +35,7 @@ fuzz_target!(|bytes: &[u8]| {
         let again = answer.encode();
         assert_eq!(Answer::decode(&again), Ok(Some((answer, again.len()))));
     }
-    // With a checksum that fits, so that the fuzzer gets past it.
+    // The bytes get a valid checksum, so that the fuzzer gets past the check.
     let mut sealed = bytes.to_vec();
     let sum = crc(&sealed);
     sealed.extend_from_slice(&sum.to_le_bytes());
@@ -45,7 +46,7 @@ fuzz_target!(|bytes: &[u8]| {
     );
 });
 
-/// The scan against a walk that guesses nothing.
+/// Compares the scan with a walk that does not guess.
 fn frames(layout: Layout, bytes: &[u8]) {
     let max = 300;
     let (mut at, mut count) = (0, 0);

@@ -1,5 +1,5 @@
-//! Any client whatever: the receiver hands out its messages once and in order, or ends with an error, within
-//! its bounds.
+//! Any client: the receiver hands out its messages once and in order, or ends with an error, within its
+//! bounds.
 #![no_main]
 
 use std::time::Duration;
@@ -46,7 +46,7 @@ fuzz_target!(|input: &[u8]| {
     let (mut now, mut buf, mut ended) = (0u64, Vec::new(), false);
     let mut acked = r.acked();
     let mut unit = Vec::new();
-    // Each step: how many bytes arrive, and what else happens.
+    // Each step gives the number of bytes that arrive, and a further event.
     while let Some((&[len, what], rest)) = input.split_first_chunk::<2>() {
         let part = &rest[..rest.len().min(len as usize)];
         input = &rest[part.len()..];
@@ -73,7 +73,7 @@ fuzz_target!(|input: &[u8]| {
             }
             r.check_invariants();
         }
-        // What is left over is at most one frame that is not complete.
+        // The rest is at most one incomplete frame.
         assert!(ended || buf.len() <= 100 + 12 + 12, "{}", buf.len());
         match what % 6 {
             0 => r.done(at, Seq::new(u64::from(what) * u64::from(done_every))),

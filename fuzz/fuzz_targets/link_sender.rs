@@ -1,5 +1,5 @@
-//! Any server whatever: the sender keeps what is not acknowledged, takes nothing impossible, and stays within
-//! its bounds.
+//! Any server: the sender keeps unacknowledged messages, accepts no impossible answer, and stays within its
+//! bounds.
 #![no_main]
 
 use std::time::Duration;
@@ -43,13 +43,13 @@ fuzz_target!(|input: &[u8]| {
                 s.handle_connected(now);
                 connected = true;
             }
-            // Raw bytes, whatever they mean.
+            // Raw bytes with any meaning.
             1 if connected => {
                 let (part, rest) = input.split_at(input.len().min(n as usize));
                 input = rest;
                 over = s.handle_read(now, part).is_err();
             }
-            // A welcome that fits more or less.
+            // A welcome that is more or less valid.
             2 if connected => {
                 let received = Seq::new(u64::from(n));
                 let answer = Answer::Welcome(Welcome {

@@ -1,5 +1,5 @@
-//! A log's files changed in any way: looking, repairing and opening end with an answer, and no record is read
-//! that was not written.
+//! Any change to a log's files: inspecting, repairing and opening return an answer, and the log reads no
+//! record that was never written.
 #![no_main]
 
 use std::sync::{Arc, OnceLock};

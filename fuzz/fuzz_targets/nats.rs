@@ -1,4 +1,4 @@
-//! Whatever clients send, in whatever pieces: the node keeps its invariants, and where bytes are cut changes
+//! Any bytes from clients, cut at any place: the node keeps its invariants, and the places of the cuts change
 //! nothing.
 #![no_main]
 
@@ -11,7 +11,7 @@ use tidegate_server::node::core::Node;
 
 const ANY: Load = Load::new(u64::MAX, u64::MAX);
 
-/// What two clients are sent when the first sends `input`, cut after every `piece` bytes.
+/// Returns the bytes sent to two clients if the first one sends `input`, cut after every `piece` bytes.
 fn talk(input: &[u8], piece: usize) -> [Vec<u8>; 2] {
     let settings = Settings {
         max_payload: 1024,

@@ -1,4 +1,4 @@
-//! Any text is a configuration or is refused with a line; nothing hangs or overflows.
+//! Any text is a configuration, or is refused with a line; the parser neither hangs nor overflows.
 #![no_main]
 
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use tidegate_server::config::apply::apply;
 use tidegate_server::config::tree::{System, read_nats, read_toml};
 
 fuzz_target!(|text: &str| {
-    // Files of this machine are not for the fuzzer.
+    // The fuzzer must not read files of this machine.
     if text.contains("include") {
         return;
     }

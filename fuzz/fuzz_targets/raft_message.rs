@@ -1,5 +1,5 @@
-//! Bytes that may be a message between members: decoding ends in a message or an error, what is read is
-//! written the same, and no message ends the process of the member that is given it.
+//! Any bytes as a message between members: the decoder returns a message or an error, a decoded message
+//! encodes to the same bytes, and no message ends the process of the receiving member.
 #![no_main]
 
 use bytes::Bytes;
@@ -13,7 +13,7 @@ fuzz_target!(|data: &[u8]| {
         let again = wire::encode(group, &message).expect("what was read can be written");
         assert_eq!(again.concat(), data);
     }
-    // Messages one after the other, each behind its length, with a checksum that fits.
+    // Messages one after the other, each behind its length, with a valid checksum.
     let options = GroupOptions {
         group: 1,
         id: 1,

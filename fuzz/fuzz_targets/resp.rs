@@ -1,4 +1,4 @@
-//! Replies are refused or read, and flat ones as the oracle reads them.
+//! Replies are refused or read; flat replies read as in the oracle.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Whatever commands entries hold: an outcome for each or an error, and streams that agree with themselves;
-//! what a snapshot of them gives back is the same.
+//! Any commands in entries: each gets an outcome or an error, the streams keep their invariants, and a
+//! snapshot restores the same streams.
 
 #![no_main]
 
@@ -26,8 +26,8 @@ fuzz_target!(|bytes: &[u8]| {
     streams
         .apply(8, &first.into(), &mut out, &mut effects)
         .expect("it is well-formed");
-    // Entries are told apart by a byte that says how long the next is; their headers are put right, so that
-    // the commands are looked at.
+    // A byte gives the length of the next entry; the target corrects the headers, so that the commands get
+    // decoded.
     let (mut rest, mut lsn) = (bytes, 64_u64);
     while let Some((len, tail)) = rest.split_first() {
         let (entry, tail) = tail.split_at(tail.len().min(usize::from(*len)));

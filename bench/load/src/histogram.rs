@@ -1,12 +1,12 @@
-//! A log-linear histogram all callers write into: exact below 128, then 128 buckets an octave (at most 0.8 %
-//! off).
+//! A log-linear histogram that all callers write to: exact below 128, then 128 buckets an octave (an error of
+//! at most 0.8 %).
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const BITS: u32 = 7;
 const PER_OCTAVE: usize = 1 << BITS;
 
-/// See the module.
+/// The histogram: see the module.
 #[derive(Debug)]
 pub(crate) struct Histogram {
     counts: Vec<AtomicU64>,
@@ -38,13 +38,13 @@ impl Histogram {
         }
     }
 
-    /// `None` when empty.
+    /// Returns the mean; `None` if the histogram is empty.
     pub(crate) fn mean(&self) -> Option<f64> {
         let count = self.count.load(Relaxed);
         (count > 0).then(|| self.sum.load(Relaxed) as f64 / count as f64)
     }
 
-    /// The middle of the bucket that holds the `q`-quantile; `None` when empty.
+    /// Returns the middle of the bucket with the `q`-quantile; `None` if the histogram is empty.
     pub(crate) fn quantile(&self, q: f64) -> Option<f64> {
         let rank = (self.count.load(Relaxed) as f64 * q).ceil().max(1.0) as u64;
         let mut seen = 0;

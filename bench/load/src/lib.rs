@@ -1,6 +1,6 @@
-//! Callers of a Redis client, told what to do by lines on standard input (bench/peers/README.md): the driver
-//! of our own client and of the rivals in Rust, so that they are measured by the same code. It knows no
-//! client; it leaves Redis, the rounds and the report to `tidegate-bench redis`.
+//! Runs callers of a Redis client; lines on standard input control them (bench/peers/README.md). This crate
+//! drives our own client and the rivals in Rust, so that the same code measures all of them. It contains no
+//! client; `tidegate-bench redis` handles Redis, the rounds and the report.
 
 mod histogram;
 mod pacer;

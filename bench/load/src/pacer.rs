@@ -1,5 +1,5 @@
-//! The open loop: which command is due when, whoever is free to send it. Latency counts from there, so that a
-//! late answer is not forgiven those that wait behind it (no coordinated omission).
+//! The open loop: decides when each command is due, independent of the callers. Latency counts from the due
+//! time, so that a late answer also counts for the commands that wait behind it (no coordinated omission).
 
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
@@ -14,16 +14,17 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Semaphore;
 
-/// How often it looks what is due; at a low rate, just when something is.
+/// The shortest and the longest interval at which the pacer checks for due commands; at a low rate it follows
+/// the rate.
 const TICK: Duration = Duration::from_micros(100);
 const PERIOD_MAX: Duration = Duration::from_millis(100);
 
-/// See the module.
+/// The pacer: see the module.
 pub(crate) struct Pacer {
     rate: f64,
-    /// When the first command was due.
+    /// The time at which the first command was due.
     began: OnceLock<Instant>,
-    /// A permit a command that is due: a count, however late the callers are.
+    /// One permit for each due command; the count grows while the callers are late.
     due: Semaphore,
     taken: AtomicU64,
 }
@@ -38,7 +39,7 @@ impl Pacer {
         }
     }
 
-    /// When the next command was due, once it is; `None` when the load has ended.
+    /// Waits for the next due command and returns its due time; `None` once the load has ended.
     pub(crate) async fn take(&self) -> Option<Instant> {
         self.due.acquire().await.ok()?.forget();
         let turn = self.taken.fetch_add(1, Relaxed);
@@ -46,21 +47,21 @@ impl Pacer {
         Some(*began + Duration::from_secs_f64(turn as f64 / self.rate))
     }
 
-    /// Wakes all who wait, for the end.
+    /// Wakes all waiting callers, for the end.
     pub(crate) fn close(&self) {
         self.due.close();
     }
 
-    /// Hands out what is due until closed. Its timer is waited for by the runtime's own poller, as the
-    /// clients' sockets are; what it costs counts as the application's, for every client alike.
+    /// Hands out due commands until the pacer is closed. The runtime's own poller waits for the timer, as for
+    /// the clients' sockets; the cost counts as the application's, equally for every client.
     pub(crate) async fn run(&self) -> std::io::Result<()> {
-        // Any descriptor that is polled and read is as good as a pipe.
+        // The runtime polls and reads any descriptor like a pipe.
         let period = Duration::from_secs_f64(1.0 / self.rate);
         let mut timer = Receiver::from_owned_fd_unchecked(timer(period.clamp(TICK, PERIOD_MAX))?)?;
         let began = *self.began.get_or_init(Instant::now);
         let mut given = 0;
         while !self.due.is_closed() {
-            // Only that it expired matters: how much is due, the clock tells.
+            // The expiry alone matters: the clock tells how many commands are due.
             timer.read_exact(&mut [0; 8]).await?;
             let due = (began.elapsed().as_secs_f64() * self.rate) as u64 + 1;
             self.due.add_permits((due - given) as usize);

@@ -1,4 +1,4 @@
-//! The requests: `verb key=value ...`, checked. Nothing outside is asked.
+//! The requests: `verb key=value ...`, parsed and checked. This module does no I/O.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -6,39 +6,39 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What callers send.
+/// The command that callers send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// PUBLISH to a channel nobody listens to.
+    /// PUBLISH to a channel without subscribers.
     Publish,
-    /// GET of a key that is there.
+    /// GET of an existing key.
     Get,
     /// SET of the same key.
     Set,
-    /// Four GET, one SET.
+    /// Four GET to one SET.
     Mix,
 }
 
-/// A load: who is called, by how many, and how often.
+/// A load: the client, the number of callers and their rate.
 #[derive(Clone, Debug)]
 pub struct Ask {
     /// One of the systems of this process.
     pub system: String,
     /// Host and port of Redis, or of a proxy before it.
     pub addr: String,
-    /// What callers send.
+    /// The command that callers send.
     pub command: Command,
     /// Bytes of a value.
     pub value_bytes: usize,
-    /// Callers, each with one command at a time.
+    /// The number of callers, each with one command at a time.
     pub callers: usize,
     /// Commands due a second, all callers together; `None` is a closed loop.
     pub rate: Option<f64>,
-    /// Threads of the runtime; one is a current-thread runtime.
+    /// Threads of the runtime; with one thread it is a current-thread runtime.
     pub workers: usize,
-    /// Callers are OS threads that block, not tasks.
+    /// True if callers are OS threads that block, not tasks.
     pub threads: bool,
-    /// How long callers are at it before anything is measured.
+    /// How long the callers run before the first measurement.
     pub warm_up: Duration,
     /// For clients that take one: `delay_us=`.
     pub delay: Option<Duration>,
@@ -46,14 +46,14 @@ pub struct Ask {
     pub policy: Option<String>,
 }
 
-/// A line, split.
+/// A request line, split into words.
 pub(crate) struct Request<'a> {
     pub(crate) verb: &'a str,
     fields: HashMap<&'a str, &'a str>,
 }
 
 impl<'a> Request<'a> {
-    /// `Err` says which word is not `key=value`.
+    /// Parses a line; the error names a word that is not `key=value`.
     pub(crate) fn parse(line: &'a str) -> Result<Self, String> {
         let mut words = line.split_whitespace();
         let verb = words.next().unwrap_or_default();
@@ -95,13 +95,13 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// How long to measure.
+    /// Returns the duration of the measurement.
     pub(crate) fn seconds(&self) -> Result<Duration, String> {
         self.number("seconds", 0.001..=600.0)
             .map(Duration::from_secs_f64)
     }
 
-    /// The load asked for.
+    /// Returns the load that the line asks for.
     pub(crate) fn ask(&self) -> Result<Ask, String> {
         let command = match self.text("command")? {
             "publish" => Command::Publish,

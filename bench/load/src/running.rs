@@ -1,5 +1,4 @@
-//! One load at work: a runtime on a thread of its own, the callers as its tasks, and what a look at them
-//! finds.
+//! A running load: a runtime on a thread of its own, the callers as its tasks, and the measurements of them.
 
 use std::future::Future;
 use std::pin::pin;
@@ -19,34 +18,34 @@ use crate::histogram::Histogram;
 use crate::pacer::Pacer;
 use crate::request::{Ask, Command};
 
-/// Keys the bench has filled; caller n has the key n modulo this.
+/// The number of keys that the bench has filled; caller n uses the key n modulo this.
 const KEYS: usize = 1024;
-/// In a closed loop every so many commands of a caller are timed: looking at the clock costs as much as some
-/// clients do.
+/// In a closed loop, the load times one command of a caller in this many: reading the clock costs as much as
+/// some clients do.
 const TIMED_EVERY: u64 = 8;
 
-/// A client under load. Each caller has a clone: what is shared below it is the client's business.
+/// A client under load. Each caller has a clone; the clones may share state.
 pub trait Client: Clone + Send + 'static {
-    /// Its calls block their thread: a caller gets one that no runtime knows.
+    /// True if calls block their thread: then each caller gets a thread without a runtime.
     const BLOCKS: bool = false;
     /// Connects as the request says.
     fn connect(ask: &Ask) -> impl Future<Output = Result<Self, String>> + Send;
-    /// PUBLISH.
+    /// Sends PUBLISH.
     fn publish(
         &mut self,
         channel: &str,
         message: &str,
     ) -> impl Future<Output = Result<(), String>> + Send;
-    /// GET; the bytes of the value found.
+    /// Sends GET; returns the length of the value.
     fn get(&mut self, key: &str) -> impl Future<Output = Result<usize, String>> + Send;
-    /// SET.
+    /// Sends SET.
     fn set(&mut self, key: &str, value: &str) -> impl Future<Output = Result<(), String>> + Send;
 }
 
 /// Allocations of the process so far, and their bytes.
 pub type Allocated = fn() -> (u64, u64);
 
-/// See the module.
+/// A running load: see the module.
 pub struct Running {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -61,7 +60,7 @@ struct Shared {
     pacer: Option<Pacer>,
 }
 
-/// One caller's own, on cache lines of its own.
+/// The counters of one caller, on cache lines of their own.
 #[repr(align(128))]
 #[derive(Default)]
 struct Counter(AtomicU64);
@@ -70,7 +69,7 @@ impl Running {
     /// Connects, starts the callers and lets them warm up.
     ///
     /// # Errors
-    /// No runtime, no connection, or a caller's failure meanwhile.
+    /// No runtime, no connection, or a failure of a caller during the warm-up.
     pub fn start<C: Client>(ask: &Ask) -> Result<Self, String> {
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
@@ -89,7 +88,7 @@ impl Running {
                 match C::connect(&ask).await {
                     Ok(client) => {
                         let callers = call_all(&client, &ask, &within);
-                        // Whoever started this waits for it.
+                        // The thread that started this one waits for the message.
                         let _ = sender.send(Ok(()));
                         callers.join_all().await;
                     }
@@ -108,10 +107,11 @@ impl Running {
         Ok(running)
     }
 
-    /// Looks at the load for `window`, and longer while nothing was answered: then others have the machine.
+    /// Measures the load for `window`, and longer while no command was answered: then other programs use the
+    /// machine.
     ///
     /// # Errors
-    /// What a caller failed with, or that nothing was answered.
+    /// The failure of a caller, or no answer at all.
     pub fn measure(&self, window: Duration, allocated: Allocated) -> Result<Value, String> {
         let shared = &self.shared;
         shared.latency.clear();
@@ -146,7 +146,7 @@ impl Running {
     }
 }
 
-/// Ends the callers, each after the answer it waits for.
+/// Ends the callers, each after its pending answer.
 impl Drop for Running {
     fn drop(&mut self) {
         self.shared.stop.store(true, Relaxed);
@@ -154,7 +154,7 @@ impl Drop for Running {
             pacer.close();
         }
         if let Some(thread) = self.thread.take() {
-            // Its panic has been printed.
+            // The thread has printed its panic.
             let _ = thread.join();
         }
     }
@@ -184,12 +184,12 @@ fn call_all<C: Client>(client: &C, ask: &Ask, shared: &Arc<Shared>) -> JoinSet<(
         };
         let calls = async move {
             if let Err(e) = caller.run(who, &shared).await {
-                // The first is told; the others are likely the same.
+                // The load reports the first failure; later ones are likely the same.
                 let _ = shared.failed.set(e);
             }
         };
         if ask.threads && C::BLOCKS {
-            // A panic of its has been printed.
+            // The thread has printed its panic.
             tasks.spawn_blocking(move || drop(thread::spawn(move || wait_for(calls)).join()));
         } else if ask.threads {
             tasks.spawn_blocking(move || Handle::current().block_on(calls));
@@ -210,7 +210,7 @@ fn call_all<C: Client>(client: &C, ask: &Ask, shared: &Arc<Shared>) -> JoinSet<(
     tasks
 }
 
-/// Polls a future that blocks this thread by itself, but for the pace.
+/// Polls a future that blocks this thread by itself, except for the pace.
 fn wait_for(calls: impl Future<Output = ()>) {
     struct Unpark(Thread);
 
@@ -277,7 +277,7 @@ impl<C: Client> Caller<C> {
 }
 
 impl Shared {
-    /// Lets `window` pass, and more until there are more than `ops`, but not for ever.
+    /// Waits for `window`, and longer until there are more than `ops`, up to a bound.
     fn pass(&self, window: Duration, ops: u64) {
         let start = Instant::now();
         thread::sleep(window);
@@ -291,7 +291,7 @@ impl Shared {
     }
 }
 
-/// Processor time of the whole process.
+/// Returns the processor time of the whole process.
 fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(

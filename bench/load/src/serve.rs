@@ -1,4 +1,4 @@
-//! The line protocol around one load at a time: `hello`, `load`, `measure`, `rest`.
+//! The line protocol for one load at a time: `hello`, `load`, `measure`, `rest`.
 
 use std::io::{self, BufRead, Write};
 
@@ -10,18 +10,18 @@ use crate::running::{Allocated, Running};
 /// A client this process can load.
 #[derive(Clone, Copy, Debug)]
 pub struct System {
-    /// As in reports.
+    /// The name in reports.
     pub name: &'static str,
-    /// What was built in.
+    /// The version of the client that was built in.
     pub version: &'static str,
-    /// [`Running::start`] of its client.
+    /// [`Running::start`] for this client.
     pub start: fn(&Ask) -> Result<Running, String>,
 }
 
-/// Answers requests until their end.
+/// Answers requests until the input ends.
 ///
 /// # Errors
-/// The input cannot be read, or nobody reads the answers any more.
+/// The input cannot be read, or the reader of the answers is gone.
 pub fn serve(
     requests: impl BufRead,
     mut answers: impl Write,
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use crate::running::Client;
 
-    /// Answers itself, later; at an address that says so, GET is answered short.
+    /// A client that answers itself after a while; if the address asks for it, its GET answers a short value.
     #[derive(Clone)]
     struct Echo {
         bytes: usize,

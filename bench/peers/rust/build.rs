@@ -1,5 +1,5 @@
-//! Hands the locked versions of the rivals to the program, so that an answer can never name a version that
-//! was not measured.
+//! Passes the locked versions of the rivals to the program, so that an answer always names the version that
+//! was measured.
 
 use std::fs;
 

@@ -1,4 +1,5 @@
-//! The command line of the benches: the cells to run, how often and how long. Decides nothing itself.
+//! The command line of the benches: the cells, their number of rounds and their duration. This module takes
+//! no decisions.
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;

@@ -1,11 +1,11 @@
-//! The cost of a stretch of work to this process, and where the repository is.
+//! The cost of a stretch of work to this process, and the location of the repository.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The nearest directory, from the current one upwards, that has `path` in it.
+/// Returns the nearest directory, from the current one upwards, that contains `path`.
 pub(crate) fn upwards(path: &str) -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
     here.ancestors()
@@ -13,14 +13,14 @@ pub(crate) fn upwards(path: &str) -> Option<PathBuf> {
         .find(|dir| dir.join(path).exists())
 }
 
-/// What was spent since it was started.
+/// Measures the cost since its start.
 #[derive(Debug)]
 pub(crate) struct Meter {
     cpu: Duration,
     allocs: u64,
 }
 
-/// What a [`Meter`] saw.
+/// The cost that a [`Meter`] measured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spent {
     /// Processor time of all threads.
@@ -30,7 +30,7 @@ pub(crate) struct Spent {
 }
 
 impl Meter {
-    /// Starts now.
+    /// Starts the meter.
     pub(crate) fn start() -> Self {
         Self {
             cpu: cpu(),
@@ -38,7 +38,7 @@ impl Meter {
         }
     }
 
-    /// What was spent up to now.
+    /// Returns the cost up to now.
     pub(crate) fn spent(&self) -> Spent {
         Spent {
             cpu: cpu().saturating_sub(self.cpu),
@@ -47,10 +47,10 @@ impl Meter {
     }
 }
 
-/// User and system time in a `stat` file of /proc, as seconds; with `waited_for`, also that of processes it
-/// has waited for. The system counts in ticks of 10 ms.
+/// Returns the user and system time in a `stat` file of /proc, in seconds; with `waited_for`, also the time
+/// of its reaped children. The system counts in ticks of 10 ms.
 pub(crate) fn cpu_ticks_s(stat: &str, waited_for: bool) -> Option<f64> {
-    // The name may have blanks and parentheses in it.
+    // The name may contain blanks and parentheses.
     let (_, rest) = stat.rsplit_once(')')?;
     let fields = rest.split_ascii_whitespace().skip(11);
     let ticks = fields.map_while(|field| field.parse::<f64>().ok());
@@ -72,9 +72,9 @@ fn allocs() -> u64 {
     (stats.allocations + stats.reallocations) as u64
 }
 
-/// Bytes allocated and not freed, now.
+/// Returns the bytes allocated and not freed.
 pub(crate) fn heap_bytes() -> u64 {
-    // A reallocation is in both sums already.
+    // Both sums already contain reallocations.
     let stats = crate::ALLOCATOR.stats();
     stats
         .bytes_allocated

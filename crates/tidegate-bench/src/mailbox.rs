@@ -1,10 +1,10 @@
 //! `tidegate-bench mailbox`: the batch actor beside gen_batch_server.
 //!
-//! The workload of its PR 29: one thread casts 100,000 times the same 4 KiB and then calls as a barrier; the
-//! handler is busy for 3 ms a batch and 3 ms a MiB. Its whole table is printed. **Heap** means for us: the
-//! bytes the process has allocated at the moment a batch is in the handler's hands, less those before the
-//! actor was started: its queue, the batch, its bookkeeping. The payload is shared and not in it, as in the
-//! original. Then a handler that does nothing, with 5-byte casts.
+//! The workload of its PR 29: one thread casts the same 4 KiB 100,000 times and then calls as a barrier; the
+//! handler is busy for 3 ms a batch and 3 ms a MiB. The bench prints the whole table of the PR. **Heap**
+//! means here: the bytes allocated by the process while the handler has a batch, less the bytes before the
+//! start of the actor. So it covers the actor's queue, the batch and its bookkeeping; the shared payload is
+//! not part of it, as in the original. A second workload casts 5 bytes to a handler that does nothing.
 
 use std::sync::Arc;
 use std::thread;
@@ -22,7 +22,7 @@ use super::rounds::{Contestant, Failure, Sample, calibrated, quantile};
 use super::session::Session;
 use tidegate_cli::report::{Column, Row, Table, count, number};
 
-/// gen_batch_server's own.
+/// The bounds of gen_batch_server.
 const BOUNDS: Bounds = Bounds::items(32, 8192);
 const PAYLOAD: usize = 4096;
 
@@ -115,7 +115,8 @@ fn pr29_cell(session: &mut Session, case: &str, items: u64) -> anyhow::Result<Ve
     session.cell(case, contestants)
 }
 
-/// Busy for 3 ms + 3 ms/MiB; keeps the size of each batch and the heap at that moment. The reply is both.
+/// Is busy for 3 ms + 3 ms/MiB; records the size of each batch and the heap at that moment, and replies with
+/// both.
 struct Busy {
     before: u64,
     seen: Seen,
@@ -210,7 +211,7 @@ fn pr29(choice: Choice, items: u64) -> anyhow::Result<Sample> {
     Ok(sample)
 }
 
-/// The heap once the last actor's thread has given back what it had.
+/// Returns the heap once the last actor's thread has freed its memory.
 fn settled_heap() -> u64 {
     let mut bytes = machine::heap_bytes();
     for _ in 0..100 {
@@ -224,7 +225,7 @@ fn settled_heap() -> u64 {
     bytes
 }
 
-/// The table as the pull request has it: a column a controller.
+/// Formats the table of the pull request: one column for each controller.
 fn pr29_table(rows: &[Row]) -> String {
     let lines: [Column; 11] = [
         ("elapsed ms", |row| {
@@ -310,12 +311,12 @@ fn noop_cell(session: &mut Session, producers: usize) -> anyhow::Result<()> {
 
 // Callers in a closed loop: each calls again as soon as it is answered.
 
-/// What the handler does with a batch, for so many microseconds.
+/// The handler's work on a batch, in microseconds.
 #[derive(Clone, Copy)]
 enum Work {
     /// Computes.
     Busy(u64),
-    /// Waits for something, such as a disk.
+    /// Sleeps, as a handler that waits for a disk does.
     Asleep(u64),
 }
 
@@ -340,7 +341,7 @@ fn calls_cell(session: &mut Session, work: Work, callers: usize) -> anyhow::Resu
     session.cell(&case, contestants).map(drop)
 }
 
-/// `None`: the greedy drain.
+/// Measures calls in a closed loop; `None` is the greedy drain.
 fn calls(
     objective: Option<Objective>,
     work: Work,
@@ -397,7 +398,7 @@ fn calls(
     Ok(sample)
 }
 
-/// Counts casts; the reply is how many, and in how many batches.
+/// Counts casts; replies with the number of casts and of batches.
 #[derive(Default)]
 struct Counting {
     casts: u64,
@@ -433,11 +434,11 @@ fn noop(choice: Choice, buffered: bool, producers: usize, items: u64) -> anyhow:
         for who in 0..producers {
             let (handle, casts) = (actor.clone(), share(who + 1) - share(who));
             scope.spawn(move || {
-                // Should the actor end, the count at the end tells.
+                // The count at the end shows whether the actor ended early.
                 if buffered {
                     let mut caster = handle.buffered();
                     let cast = (0..casts).try_for_each(|_| caster.blocking_cast(*b"hello").ok());
-                    // The barrier comes by another handle: what a full queue left in the buffer would come
+                    // The barrier uses another handle: casts that a full queue left in the buffer would come
                     // after it.
                     cast.and_then(|()| caster.blocking_flush().ok())
                 } else {

@@ -1,8 +1,8 @@
 //! The program `tidegate-bench`: real time on this machine, the rivals beside it in the same rounds.
 //!
-//! Owns all that measures: no part of it is in the product. [`rounds`], [`peers`], [`session`] and
-//! [`machine`] serve every bench. The program counts its own allocations; the product it starts as a server
-//! does not.
+//! This program owns all measurements: no part of it is in the product. [`rounds`], [`peers`], [`session`]
+//! and [`machine`] serve every bench. The program counts its own allocations; the product it starts as a
+//! server does not.
 
 mod arena;
 mod args;

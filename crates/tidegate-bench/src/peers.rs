@@ -1,6 +1,6 @@
 //! The rivals: programs of their own below `bench/peers`, each a long-lived process that reads a request a
-//! line and answers a JSON object a line (bench/peers/README.md). They are killed, with all they started,
-//! when they hang and at the end.
+//! line and answers a JSON object a line (bench/peers/README.md). The bench kills a rival, with all its
+//! children, if it hangs, and at the end.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,10 +18,10 @@ use super::machine;
 use super::rounds::{Failure, Sample};
 use tidegate_cli::interrupt;
 
-/// What a peer answers.
+/// The answer of a peer.
 pub(crate) type Answer = Map<String, Value>;
 
-/// One system of one peer.
+/// A system that a peer offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct System {
     /// The directory below `bench/peers`.
@@ -30,11 +30,11 @@ pub(crate) struct System {
     pub(crate) version: String,
 }
 
-/// The peers there are.
+/// The known peers.
 #[derive(Default)]
 pub(crate) struct Peers {
     timeout: Duration,
-    /// No answer is waited for beyond this.
+    /// The latest time to wait for an answer.
     until: Option<Instant>,
     known: BTreeMap<String, Peer>,
 }
@@ -43,11 +43,11 @@ struct Peer {
     start: PathBuf,
     args: &'static [&'static str],
     state: State,
-    /// How often it hung or went.
+    /// How often the peer hung or ended.
     lost: u32,
 }
 
-/// A peer lost so often is not started again in this call.
+/// The bench does not start a peer again after this many losses in one call.
 const LOST_MAX: u32 = 3;
 
 impl Peer {
@@ -64,13 +64,13 @@ impl Peer {
 enum State {
     Idle,
     Running(Running),
-    /// What every later request is answered.
+    /// The peer is lost; this failure answers every later request.
     Lost(Failure),
 }
 
 impl Peers {
-    /// None yet. Each answer is waited for `timeout` beyond what the request takes by itself, but not past
-    /// `until`.
+    /// Starts without peers. Waits for each answer up to `timeout` beyond the request's own time, but not
+    /// past `until`.
     pub(crate) fn none(timeout: Duration, until: Option<Instant>) -> Self {
         Self {
             timeout,
@@ -79,29 +79,29 @@ impl Peers {
         }
     }
 
-    /// Adds those with a `bench/peers/*/start` in the nearest directory upwards that has `bench/peers`.
+    /// Adds the peers with a `bench/peers/*/start` in the nearest directory upwards that has `bench/peers`.
     pub(crate) fn find(&mut self) {
         let directory = machine::upwards("bench/peers").map(|root| root.join("bench/peers"));
         self.known
             .extend(directory.as_deref().map(starts).unwrap_or_default());
     }
 
-    /// Adds one that is not among them: our own side of a bench, where it must be a process too.
+    /// Adds a peer that is not among them: our own side of a bench that needs a process of its own.
     pub(crate) fn add(&mut self, name: &str, start: PathBuf, args: &'static [&'static str]) {
         self.known.insert(name.into(), Peer::new(start, args));
     }
 
-    /// Returns whether there are none at all.
+    /// Returns whether there are no peers.
     pub(crate) fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// Their names.
+    /// Returns the names of the peers.
     pub(crate) fn names(&self) -> Vec<String> {
         self.known.keys().cloned().collect()
     }
 
-    /// Ends those that run; the next request starts them again.
+    /// Ends the running peers; the next request starts them again.
     pub(crate) fn rest(&mut self) {
         for peer in self.known.values_mut() {
             if matches!(peer.state, State::Running(_)) {
@@ -113,7 +113,7 @@ impl Peers {
     /// Starts `peer` and asks for its systems.
     ///
     /// # Errors
-    /// Not built (its own words name the command that does), hung, or gone.
+    /// The peer is not built (its own message names the command that builds it), hangs, or has ended.
     pub(crate) fn systems(&mut self, peer: &str) -> Result<Vec<System>, Failure> {
         let answer = self.ask(peer, "hello", Duration::ZERO)?;
         let listed = answer
@@ -136,11 +136,11 @@ impl Peers {
         Ok(listed.iter().map(system).collect())
     }
 
-    /// Sends one request that takes `takes` by itself and waits for its answer. A peer that does not answer
-    /// in time is killed, and started again for the next request, but not for ever.
+    /// Sends one request that takes `takes` by itself, and waits for its answer. Kills a peer that does not
+    /// answer in time, and starts it again for the next request, up to a limit.
     ///
     /// # Errors
-    /// Its own `error`, or what became of it.
+    /// The peer's own `error`, or the way in which it was lost.
     pub(crate) fn ask(
         &mut self,
         peer: &str,
@@ -178,7 +178,7 @@ impl Peers {
             },
             Err(failure) => {
                 *lost += 1;
-                // Dropped, so killed: what it still does would disturb the others.
+                // Dropping the peer kills it: its remaining work would disturb the other measurements.
                 *state = if *lost < LOST_MAX {
                     State::Idle
                 } else {
@@ -213,7 +213,7 @@ impl Running {
         let pipe = Stdio::piped;
         let mut command = Command::new(start);
         command.args(args);
-        // A group of its own: whatever it starts dies with it.
+        // A process group of its own: the peer's children die with it.
         let mut child = command
             .process_group(0)
             .stdin(pipe())
@@ -227,7 +227,7 @@ impl Running {
         let (sender, answers) = sync_channel(1);
         std::thread::spawn(move || {
             let lines = BufReader::new(output).lines().map_while(Result::ok);
-            // Some print more than they should.
+            // Some peers print more than they should.
             for line in lines.filter(|line| line.trim_start().starts_with('{')) {
                 if sender.send(line).is_err() {
                     break;
@@ -246,7 +246,7 @@ impl Running {
     }
 
     fn ask(&mut self, request: &str, timeout: Duration) -> Result<Answer, Failure> {
-        // A line left from an earlier request would be taken for the answer.
+        // A line left from an earlier request would pass for the answer.
         while self.answers.try_recv().is_ok() {}
         if writeln!(self.requests, "{request}")
             .and_then(|()| self.requests.flush())
@@ -280,9 +280,9 @@ impl Running {
         }
     }
 
-    /// Its last words.
+    /// Returns the failure with the peer's last lines.
     fn gone(&mut self) -> Failure {
-        // It may have closed its output and live on.
+        // The peer may have closed its output and still run.
         let mut status = None;
         for _ in 0..100 {
             status = self.child.try_wait().ok().flatten();
@@ -295,7 +295,7 @@ impl Running {
             || "its output is closed".into(),
             |status| status.to_string(),
         );
-        // Its standard error closed with it, but the thread that reads it may be behind.
+        // The peer's standard error closed with it, but the thread that reads it may be behind.
         let mut words = String::new();
         for _ in 0..50 {
             let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
@@ -317,7 +317,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // It may be gone already.
+            // The group may be gone already.
             let _ = kill_process_group(group, Signal::KILL);
         }
         let _ = self.child.wait();
@@ -334,7 +334,7 @@ fn keep_last(errors: impl Read, said: &Mutex<VecDeque<String>>) {
     }
 }
 
-/// A peer's answer as a measurement; its further numbers are kept as they are.
+/// Converts a peer's answer into a measurement; keeps its further numbers unchanged.
 pub(crate) fn sample(answer: &Answer) -> Result<Sample, Failure> {
     let number = |key| answer.get(key).and_then(Value::as_f64);
     if answer.get("checksum_ok").or_else(|| answer.get("items_ok")) == Some(&Value::Bool(false)) {
@@ -372,7 +372,7 @@ pub(crate) fn sample(answer: &Answer) -> Result<Sample, Failure> {
     })
 }
 
-/// Returns whether a failure says that the system has no such thing, rather than that it failed.
+/// Returns whether a failure means that the system lacks the feature, rather than that it failed.
 pub(crate) fn is_unsupported(failure: &str) -> bool {
     ["not supported", "unknown request", "unknown system"]
         .iter()

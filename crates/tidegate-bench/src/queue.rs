@@ -2,8 +2,8 @@
 //! queues.
 //!
 //! Throughput is timed from the first producer past a barrier to the last item consumed; the consumer adds
-//! the items up and the sum is checked. A batched cell pushes item by item into a producer that batches, and,
-//! as `slice`, hands over whole batches; rivals with a batch insert are handed whole batches.
+//! the items up, and the bench checks the sum. A batched cell pushes item by item into a producer that
+//! batches, and, as `slice`, hands over whole batches; rivals with a batch insert get whole batches.
 
 use std::ops::Range;
 use std::sync::Barrier;
@@ -23,18 +23,18 @@ use super::session::Session;
 use super::{OURS, latency};
 use tidegate_cli::report::Row;
 
-/// Storm's default, for all.
+/// Storm's default capacity, for all.
 const CAPACITY: usize = 32_768;
 
-/// The most a controller may decide: a buffer of 32 KiB, as much as stays in the nearest cache.
+/// The largest limit of a controller: a buffer of 32 KiB, as much as fits the nearest cache.
 const LIMIT_MAX: usize = 4096;
 
-/// How items get in.
+/// The way in which items enter the queue.
 #[derive(Clone, Copy, Debug)]
 enum Mode {
     Single,
     Batch(usize),
-    /// Whole batches, as rivals with a batch insert are handed them.
+    /// Whole batches, as rivals with a batch insert get them.
     Slice(usize),
     Controlled(Choice),
 }
@@ -60,9 +60,8 @@ impl Mode {
         })
     }
 
-    /// What the rivals are asked for beside it: their own dynamic rule where they have one, else the best
-    /// constant. What a rival is asked for beside it, and how to call that: its own dynamic rule where it has
-    /// one, else a constant.
+    /// Returns the rival's setting to compare with, and its name: the rival's own dynamic rule if it has one,
+    /// else the best constant.
     fn rival(self, system: &System) -> (String, String) {
         let dynamic = system.name.contains("jcqueue");
         let (mode, batch) = match self {
@@ -116,7 +115,7 @@ fn throughput_cell(session: &mut Session, producers: usize, mode: Mode) -> anyho
     if !session.wants(&case) {
         return Ok(());
     }
-    // As long as the ear of a scheduler's tick is not heard in it.
+    // The measurement is long enough to hide the tick of the scheduler.
     let target = Duration::from_millis(if session.is_smoke() { 2 } else { 250 });
     let own = |mode: Mode| Contestant {
         system: OURS.into(),
@@ -245,7 +244,7 @@ fn add_up(mut consumer: Consumer<u64>, items: u64) -> u64 {
     sum
 }
 
-/// The sum of `0..items`, as it wraps.
+/// The sum of `0..items`, with wrapping.
 fn sum_to(items: u64) -> u64 {
     (u128::from(items) * u128::from(items.saturating_sub(1)) / 2) as u64
 }
@@ -258,7 +257,7 @@ fn put_batches(sample: &mut Sample, metrics: &Metrics) {
     }
 }
 
-/// 1,000 items a second: what batching costs who does not need it.
+/// 1,000 items a second: the cost of batching to a load that does not need it.
 fn latency_cell(session: &mut Session) -> anyhow::Result<()> {
     const RATE: f64 = 1000.0;
     let case = "1 producer, 1,000 items/s";
@@ -295,14 +294,14 @@ fn latency_cell(session: &mut Session) -> anyhow::Result<()> {
     session.cell(case, contestants).map(drop)
 }
 
-/// One producer pushes by a schedule, however late it is; the consumer waits in its ordinary way. Latencies
-/// are taken from the push; from the moment an item was due, they are among the extra keys.
+/// Runs one producer that pushes by a schedule, even if it is late; the consumer waits in its ordinary way.
+/// Latencies count from the push; the extra keys hold those from the due time of an item.
 fn paced(mode: Mode, rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     let (queue, mut consumer) = Builder::new(CAPACITY).build()?;
     let mut producer = mode.producer(&queue)?;
     let items = (rate * seconds) as u64;
     let clock = Clock::start();
-    // Both threads are up before the first item is due.
+    // Both threads are running before the first item is due.
     let due = move |item: u64| 20_000_000 + (item as f64 * 1e9 / rate) as u64;
     let meter = Meter::start();
     let seen = thread::scope(|scope| {
@@ -312,7 +311,7 @@ fn paced(mode: Mode, rate: f64, seconds: f64) -> anyhow::Result<Sample> {
             while item < items {
                 let batch = consumer.blocking_recv(usize::MAX, |pushed: u64| {
                     let now = clock.now().as_nanos();
-                    // They grow as they must.
+                    // The histograms grow as needed.
                     let _ = from_push.record(now.saturating_sub(pushed));
                     let _ = from_due.record(now.saturating_sub(due(item)));
                     item += 1;
@@ -352,7 +351,7 @@ fn paced(mode: Mode, rate: f64, seconds: f64) -> anyhow::Result<Sample> {
 }
 
 fn wait_until(due_ns: u64, clock: Clock) {
-    // Sleeping overshoots by some 60 us.
+    // A sleep overshoots by some 60 us.
     const NEAR_NS: u64 = 200_000;
     loop {
         match due_ns.saturating_sub(clock.now().as_nanos()) {
@@ -363,7 +362,7 @@ fn wait_until(due_ns: u64, clock: Clock) {
     }
 }
 
-/// 100 million items by two producers, in ten parts: resident memory after each.
+/// 100 million items by two producers, in ten parts: resident memory after each part.
 fn memory_cell(session: &mut Session) -> anyhow::Result<()> {
     let case = "memory over 100 M items";
     if !session.wants(case) {
@@ -412,8 +411,7 @@ fn memory_cell(session: &mut Session) -> anyhow::Result<()> {
     session.keep(case, vec![row])
 }
 
-/// A consumer that waits and a producer with a buffer that does nothing: wake-ups and processor time in a
-/// minute.
+/// A waiting consumer and an idle producer with a buffer: wake-ups and processor time in a minute.
 fn idle_cell(session: &mut Session) -> anyhow::Result<()> {
     let case = "idle for 60 s";
     if !session.wants(case) {
@@ -426,7 +424,7 @@ fn idle_cell(session: &mut Session) -> anyhow::Result<()> {
     producer.blocking_push(1u64).ok();
     let (before, after, spent) = thread::scope(|scope| {
         scope.spawn(move || while consumer.blocking_recv(usize::MAX, drop).is_ok() {});
-        // It looks once more, one linger after it went idle, then never again.
+        // The consumer checks once more, one linger after it went idle, then never again.
         thread::sleep(Duration::from_millis(100));
         let (before, meter) = (queue.metrics(), Meter::start());
         thread::sleep(idle);

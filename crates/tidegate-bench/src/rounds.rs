@@ -1,5 +1,6 @@
-//! Interleaved rounds: in each, every contestant of a case runs once. Ratios are taken within a round,
-//! between neighbours in time, and only then the median: what the machine does meanwhile touches both.
+//! Interleaved rounds: in each, every contestant of a case runs once. A ratio compares neighbours in time,
+//! within a round; the median over rounds comes after. So a disturbance of the machine affects both sides of
+//! a ratio.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,24 +26,24 @@ pub(crate) struct Sample {
     pub(crate) extra: BTreeMap<String, f64>,
 }
 
-/// Why there is no measurement. Its text becomes the row's note.
+/// The reason for a missing measurement. Its text becomes the row's note.
 pub(crate) type Failure = String;
 
-/// Measures once; the context is what contestants share.
+/// Measures once; the context is the state that contestants share.
 pub(crate) type Measure<'a, C> = Box<dyn FnMut(&mut C) -> Result<Sample, Failure> + 'a>;
 
-/// Somebody who takes part in a case.
+/// A contestant of a case.
 pub(crate) struct Contestant<'a, C> {
     pub(crate) system: String,
     pub(crate) version: Option<String>,
     pub(crate) controller: Option<String>,
-    /// Whether its ratios to the others are wanted.
+    /// True if the rows show its ratios to the others.
     pub(crate) subject: bool,
     pub(crate) run: Measure<'a, C>,
 }
 
-/// Runs `rounds` rounds of a case. One who fails is not asked again and keeps its reason as a note. Stops
-/// early if `stop` says so: the rows then have fewer rounds.
+/// Runs `rounds` rounds of a case. A contestant that fails does not run again and keeps its reason as a note.
+/// Stops early if `stop` returns true: the rows then have fewer rounds.
 pub(crate) fn play<C>(
     case: &str,
     contestants: &mut [Contestant<'_, C>],
@@ -54,7 +55,7 @@ pub(crate) fn play<C>(
         contestants.iter().map(|_| Ok(Vec::new())).collect();
     for round in 0..rounds {
         for turn in 0..contestants.len() {
-            // Nobody always runs after the same neighbour.
+            // Each contestant has changing neighbours.
             let who = (turn + round) % contestants.len();
             if stop() {
                 break;
@@ -131,8 +132,8 @@ fn row<C>(case: &str, who: &Contestant<'_, C>, seen: &Result<Vec<Sample>, Failur
 /// One number of a sample.
 type Field = fn(&Sample) -> Option<f64>;
 
-/// The subject's ratios to every other row: of throughput, and where both have them of mean and p99 latency
-/// and of processor time an operation.
+/// Adds the subject's ratios to every other row: of throughput, and, if both rows have them, of mean and p99
+/// latency and of processor time an operation.
 fn add_ratios(rows: &mut [Row], seen: &[Result<Vec<Sample>, Failure>], subject: usize) {
     let fields: [(&str, Field); 5] = [
         ("ratio", |sample| Some(sample.ops_per_s)),
@@ -173,7 +174,7 @@ fn add_ratios(rows: &mut [Row], seen: &[Result<Vec<Sample>, Failure>], subject: 
     }
 }
 
-/// Runs of about `target`: the first measurement finds out how many items that takes, and warms up.
+/// Calibrates runs to about `target`: the first measurement finds the number of items for that, and warms up.
 pub(crate) fn calibrated<'a, C>(
     target: Duration,
     mut run: impl FnMut(&mut C, u64) -> Result<Sample, Failure> + 'a,
@@ -184,7 +185,7 @@ pub(crate) fn calibrated<'a, C>(
             Some(items) => items,
             None => {
                 let seconds = target.as_secs_f64();
-                // In two steps: a tenth of it guessed, then a tenth of it measured.
+                // Two steps: a run of a guessed number of items, then a run of a tenth of the time.
                 let guess = run(context, (1e6 * seconds) as u64 + 1)?;
                 let better = run(context, (guess.ops_per_s * seconds / 10.0) as u64 + 1)?;
                 *items.insert((better.ops_per_s * seconds) as u64 + 1)
@@ -194,12 +195,12 @@ pub(crate) fn calibrated<'a, C>(
     }
 }
 
-/// The middle value, or the mean of the two middle ones.
+/// Returns the middle value, or the mean of the two middle ones.
 pub(crate) fn median(values: Vec<f64>) -> Option<f64> {
     quantile(values, 0.5)
 }
 
-/// The value below which the share `q` lies, between neighbours by their distance.
+/// Returns the value below which the share `q` lies, interpolated between neighbours.
 pub(crate) fn quantile(mut values: Vec<f64>, q: f64) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let last = values.len().checked_sub(1)?;
@@ -208,7 +209,7 @@ pub(crate) fn quantile(mut values: Vec<f64>, q: f64) -> Option<f64> {
     Some(low + (high - low) * at.fract())
 }
 
-/// Mean and standard deviation.
+/// Returns mean and standard deviation.
 pub(crate) fn mean_and_deviation(values: &[f64]) -> Option<(f64, f64)> {
     if values.is_empty() {
         return None;

@@ -1,5 +1,5 @@
-//! One call of a bench: its cells one after the other, each printed, kept and put into the document as it
-//! ends.
+//! One call of a bench: measures its cells one after the other, and prints and keeps each one and adds it to
+//! the document as it ends.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -17,13 +17,12 @@ use crate::args::{BenchArgs, Effort};
 use tidegate_cli::interrupt;
 use tidegate_cli::report::{Document, Row, case_table};
 
-/// A call without `--full` starts no cell after this ...
+/// The latest start of a cell, without `--full`.
 const BUDGET: Duration = Duration::from_secs(8 * 60);
-/// ... and no measurement after this, so that it ends within ten minutes.
+/// The latest start of a measurement, without `--full`, so that the call ends within ten minutes.
 const END: Duration = Duration::from_secs(9 * 60 + 15);
 
-/// Peers that have nothing to do with a bench, so that no machine is started for a question whose answer is
-/// known.
+/// Peers without a part in a bench, so that the session does not start them in vain.
 const ELSEWHERE: [(&str, &[&str]); 8] = [
     ("mailbox", &["rust", "java", "storm", "go", "redis-rs"]),
     ("queue", &["erlang", "storm", "go", "redis-rs"]),
@@ -33,7 +32,7 @@ const ELSEWHERE: [(&str, &[&str]); 8] = [
     ),
     ("topology", &["rust", "java", "erlang", "go", "redis-rs"]),
     ("redis", &["rust", "java", "storm", "erlang"]),
-    // Its rivals are servers it starts itself.
+    // The rivals of these benches are servers that the bench starts itself.
     (
         "stream",
         &["rust", "java", "erlang", "storm", "go", "redis-rs"],
@@ -48,10 +47,10 @@ const ELSEWHERE: [(&str, &[&str]); 8] = [
     ),
 ];
 
-/// See the module.
+/// A call of a bench: see the module.
 pub(crate) struct Session {
     pub(crate) args: BenchArgs,
-    /// What the rivals' processes offer; empty without `--peers`.
+    /// The systems that the rivals' processes offer; empty without `--peers`.
     pub(crate) systems: Vec<System>,
     peers: Peers,
     document: Document,
@@ -61,7 +60,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Opens the results kept and asks the peers who they are.
+    /// Opens the kept results and asks the peers for their systems.
     pub(crate) fn open(bench: &str, args: &BenchArgs) -> anyhow::Result<Self> {
         let document = Document::new(bench);
         let path = args
@@ -90,13 +89,13 @@ impl Session {
         Ok(session)
     }
 
-    /// Returns whether measurements should be as short as can be.
+    /// Returns whether measurements should be as short as possible.
     pub(crate) fn is_smoke(&self) -> bool {
         self.args.effort == Effort::Smoke
     }
 
-    /// Returns whether this cell is to be measured: asked for, time left, and not among the results kept
-    /// (those are shown).
+    /// Returns whether to measure this cell: it is selected, there is time left, and it is not among the kept
+    /// results (which the session shows instead).
     pub(crate) fn wants(&mut self, case: &str) -> bool {
         if interrupt::asked()
             || self
@@ -129,7 +128,7 @@ impl Session {
         self.cell_with(case, contestants, |_| ())
     }
 
-    /// The same, and has what the rows say of each other added.
+    /// Measures a cell in interleaved rounds, and lets `compare` add comparisons of its rows.
     pub(crate) fn cell_with(
         &mut self,
         case: &str,
@@ -139,13 +138,13 @@ impl Session {
         let end = end(&self.args, self.started);
         let stop = || interrupt::asked() || end.is_some_and(|end| Instant::now() >= end);
         let rows = play(case, &mut contestants, &mut self.peers, self.rounds, stop);
-        // One that has no such thing at all is not part of the case.
+        // A system that lacks the feature is not part of the case.
         let mut rows: Vec<_> = rows
             .into_iter()
             .filter(|row| !row.note().is_some_and(is_unsupported))
             .collect();
         compare(&mut rows);
-        // Half a cell would pass for a whole one when the run is resumed.
+        // Half a cell would pass for a whole one in a resumed run.
         let rounds = self.rounds as u64;
         let whole = rows
             .iter()
@@ -158,7 +157,7 @@ impl Session {
         Ok(rows)
     }
 
-    /// Takes in a cell measured otherwise.
+    /// Keeps a cell that was measured in another way.
     pub(crate) fn keep(&mut self, case: &str, rows: Vec<Row>) -> anyhow::Result<()> {
         if let Some(store) = self.store.as_mut().filter(|_| !interrupt::asked()) {
             store.keep(case, &rows)?;
@@ -167,7 +166,7 @@ impl Session {
         Ok(())
     }
 
-    /// Our own side of the bench as a process, asked by this name as the peers are.
+    /// Adds our own side of the bench as a process; requests address it by this name, as they do peers.
     pub(crate) fn add_peer(
         &mut self,
         name: &str,
@@ -177,17 +176,17 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the peers' processes; the next question starts them again.
+    /// Ends the peers' processes; the next request starts them again.
     pub(crate) fn rest_peers(&mut self) {
         self.peers.rest();
     }
 
-    /// A remark for people: on standard error, so that it is in no document.
+    /// Prints a remark for the user on standard error, outside the document.
     pub(crate) fn say(&self, text: &str) {
         eprintln!("tidegate: {text}");
     }
 
-    /// Prints a table of its own, unless the document is wanted.
+    /// Prints a further table, except with `--json`.
     pub(crate) fn print(&self, text: &str) -> anyhow::Result<()> {
         if !self.args.json {
             writeln!(std::io::stdout(), "{text}")?;
@@ -195,7 +194,7 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the peers and prints the document if it is wanted.
+    /// Ends the peers, and prints the document with `--json`.
     pub(crate) fn close(self) -> anyhow::Result<()> {
         if self.args.json {
             writeln!(std::io::stdout(), "{}", self.document.json()?)?;
@@ -203,14 +202,14 @@ impl Session {
         Ok(())
     }
 
-    /// Rows of this call so far.
+    /// Returns the rows of this call so far.
     pub(crate) fn rows(&self) -> &[Row] {
         &self.document.rows
     }
 
     fn show(&mut self, case: &str, rows: Vec<Row>) {
         if !self.args.json && !rows.is_empty() {
-            // Should the reader have gone, the document at the end finds out.
+            // If the reader has gone, the document at the end reports that.
             let _ = self.print(&format!(
                 "{case}\n{}",
                 case_table(&rows.iter().collect::<Vec<_>>())
@@ -254,7 +253,7 @@ impl Session {
     }
 }
 
-/// When the last measurement may start.
+/// Returns the latest start of a measurement.
 fn end(args: &BenchArgs, started: Instant) -> Option<Instant> {
     if args.full {
         None
@@ -263,13 +262,14 @@ fn end(args: &BenchArgs, started: Instant) -> Option<Instant> {
     }
 }
 
-/// Where a full run keeps its cells: beside the peers if they are found, else below the current directory.
+/// Returns the file of a full run's cells: beside the peers if there are any, else below the current
+/// directory.
 fn kept(bench: &str) -> PathBuf {
     let root = machine::upwards("bench/peers").unwrap_or_default();
     root.join("bench/results").join(format!("{bench}.jsonl"))
 }
 
-/// Finished cells in a file, a line each. Those of another bench or commit stay there, unread.
+/// Keeps finished cells in a file, one a line. Cells of another bench or commit stay in the file, unread.
 struct Store {
     file: File,
     path: PathBuf,
@@ -300,7 +300,7 @@ impl Store {
             .with_context(context)?;
         let mut done = Vec::new();
         for line in BufReader::new(&file).lines() {
-            // A line cut short by the end of an earlier run is measured again.
+            // A line that an earlier run cut short is measured again.
             let Ok(kept) = serde_json::from_str::<Kept>(&line.with_context(context)?) else {
                 continue;
             };
@@ -331,7 +331,7 @@ impl Store {
             rows: rows.to_vec(),
         };
         let line = serde_json::to_string(&kept)?;
-        // A line feed first: what an earlier run left cut short stays a line of its own.
+        // The line feed comes first: a line that an earlier run cut short stays a line of its own.
         write!(self.file, "\n{line}\n").with_context(|| self.path.display().to_string())?;
         Ok(())
     }

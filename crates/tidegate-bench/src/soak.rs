@@ -1,5 +1,5 @@
 //! `tidegate-bench topology --soak`: Knee and the best static size, each in a topology of its own that lives
-//! through the whole run, in turns of one window: whatever the machine does, it does to both.
+//! through the whole run, in turns of one window: a disturbance of the machine affects both.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tidegate_cli::interrupt;
 use tidegate_cli::report::Row;
 use tidegate_cli::topology::{self, Live};
 
-/// A window, and how long a topology that was paused runs before it is looked at.
+/// The length of a window, and the time that a paused topology runs before its window begins.
 struct Times {
     window: Duration,
     settle: Duration,
@@ -25,11 +25,11 @@ struct Times {
 /// One window of one contestant.
 struct Seen {
     sample: Sample,
-    /// Smallest and largest limit of the splitters' producers.
+    /// The smallest and the largest limit of the splitters' producers.
     limits: Option<(u64, u64)>,
 }
 
-/// Runs both for `each`.
+/// Runs each of both for `each`.
 pub(super) fn run(session: &mut Session, text: &Text, each: Duration) -> anyhow::Result<()> {
     let smoke = session.is_smoke();
     let ms = Duration::from_millis;
@@ -70,7 +70,8 @@ pub(super) fn run(session: &mut Session, text: &Text, each: Duration) -> anyhow:
     session.keep(&case, rows)
 }
 
-/// The static size with the most words a second, each measured alone for a while, several times in turn.
+/// Returns the static size with the most words a second. Each size runs alone for a while, several times in
+/// turn.
 fn best_size(text: &Text, times: &Times, smoke: bool) -> anyhow::Result<u64> {
     let mut found = SIZES.map(|size| (size, Vec::new()));
     for _ in 0..if smoke { 1 } else { 3 } {
@@ -123,7 +124,7 @@ fn turns<const N: usize>(
                 sample,
                 limits: live.take_limits(),
             });
-            // What is on the way is counted before the other starts.
+            // The topology counts its queued words before the other one starts.
             std::thread::sleep(times.settle);
         }
         lives.iter().for_each(Live::stop);
@@ -155,7 +156,7 @@ fn row(case: &str, choice: Choice, seen: &[Seen], learning: usize) -> Row {
     row.mean_us = median(all(|sample| sample.mean_us));
     row.p50_us = median(all(|sample| sample.p50_us));
     row.p99_us = median(all(|sample| sample.p99_us));
-    // Of the windows after the first minute; of all where the run was shorter.
+    // Uses the windows after the first minute; all windows if the run was shorter.
     let late = if seen.len() > learning {
         &seen[learning..]
     } else {
@@ -190,9 +191,9 @@ fn row(case: &str, choice: Choice, seen: &[Seen], learning: usize) -> Row {
     row
 }
 
-/// How many steps apart two limits are on Knee's grid of 2^e and 1.5 x 2^e.
+/// Returns the number of steps between two limits on Knee's grid of 2^e and 1.5 x 2^e.
 fn grid_steps(min: u64, max: u64) -> u64 {
-    // 1, 2, 3, 4, 6, 8, 12, ...: between 1 and 2 there is nothing.
+    // The grid is 1, 2, 3, 4, 6, 8, 12, ...: it has no step between 1 and 2.
     let place = |limit: u64| {
         let octave = limit.max(2).ilog2();
         let half = limit >= (1 << octave) + (1 << (octave - 1));

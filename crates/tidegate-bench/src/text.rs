@@ -1,4 +1,4 @@
-//! Text for the topology: a file's, or a generated one with the frequencies of a natural language.
+//! Text for the topology: from a file, or generated with the word frequencies of a natural language.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use anyhow::Context as _;
 
 use tidegate_cli::topology::{Blocks, Feed};
 
-/// A text in memory, and in a file for those who must read it from one.
+/// A text in memory, and in a file for programs that must read it from one.
 pub(crate) struct Text {
     blocks: Vec<Arc<[u8]>>,
     path: PathBuf,
-    /// The file is ours and goes with us.
+    /// True if this program wrote the file, which it then removes.
     generated: bool,
 }
 
 impl Text {
-    /// The text of `file`, or a generated one of `bytes`.
+    /// Loads the text of `file`, or generates one of `bytes` bytes.
     pub(crate) fn load(file: Option<&Path>, bytes: usize) -> anyhow::Result<Self> {
         let (text, path) = match file {
             Some(path) => (
@@ -46,12 +46,12 @@ impl Text {
         })
     }
 
-    /// Where it can be read.
+    /// Returns the path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The text over and over.
+    /// Returns the text, repeated endlessly.
     pub(crate) fn endless(&self) -> Endless<'_> {
         Endless {
             blocks: &self.blocks,
@@ -63,13 +63,13 @@ impl Text {
 impl Drop for Text {
     fn drop(&mut self) {
         if self.generated {
-            // It is in the directory for such files: left there it harms nobody.
+            // The file is in the system's temporary directory, so a leftover does no harm.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// See [`Text::endless`].
+/// The iterator of [`Text::endless`].
 pub(crate) struct Endless<'a> {
     blocks: &'a [Arc<[u8]>],
     next: usize,
@@ -83,7 +83,7 @@ impl Feed for Endless<'_> {
     }
 }
 
-/// Writes a file where there is none: in a directory for all, what stands there already may lead elsewhere.
+/// Creates a new file: in a directory that all users share, an existing name may be a link to another file.
 fn write_new(path: &Path, text: &[u8]) -> std::io::Result<()> {
     if let Err(e) = std::fs::remove_file(path)
         && e.kind() != std::io::ErrorKind::NotFound
@@ -93,15 +93,15 @@ fn write_new(path: &Path, text: &[u8]) -> std::io::Result<()> {
     std::fs::File::create_new(path)?.write_all(text)
 }
 
-/// Lines of 8 to 14 words out of 50,000, the r-th about 1/r as frequent as the first. The same on every
-/// machine.
+/// Generates lines of 8 to 14 words out of 50,000, the r-th about 1/r as frequent as the first. The text is
+/// the same on every machine.
 fn generate(bytes: usize) -> Vec<u8> {
     let mut random = SplitMix::new(1);
     let words: Vec<Vec<u8>> = (0..50_000u64).map(|rank| word(rank, &mut random)).collect();
     let mut text = Vec::with_capacity(bytes + 200);
     while text.len() < bytes {
         for _ in 0..8 + random.next() % 7 {
-            // 50,000^u for an even u: the logarithm of the rank is even.
+            // 50,000^u for a uniform u: the logarithm of the rank is uniform.
             let rank = (words.len() as f64).powf(random.share()) as usize - 1;
             text.extend_from_slice(&words[rank.min(words.len() - 1)]);
             text.push(b' ');
@@ -112,7 +112,7 @@ fn generate(bytes: usize) -> Vec<u8> {
     text
 }
 
-/// The more frequent, the shorter.
+/// Generates a word; more frequent words are shorter.
 fn word(rank: u64, random: &mut SplitMix) -> Vec<u8> {
     let len = 2 + u64::from((rank + 1).ilog2()) / 3 + random.next() % 4;
     (0..len)
@@ -136,7 +136,7 @@ impl SplitMix {
         z ^ (z >> 31)
     }
 
-    /// At least 0, below 1.
+    /// Returns a number from 0 to below 1.
     pub(crate) fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }

@@ -25,7 +25,7 @@ const CAPACITY: usize = 32_768;
 /// The sizes and ceilings of the table.
 pub(super) const SIZES: [u64; 4] = [1, 10, 100, 1000];
 
-/// How one measurement goes.
+/// The durations of one measurement.
 #[derive(Clone, Copy)]
 struct Times {
     warm_up: Duration,
@@ -56,13 +56,13 @@ pub(crate) fn run(session: &mut Session, args: &TopologyArgs) -> anyhow::Result<
         contestants.extend(storm(session, &text, times));
         session.cell(case, contestants)?;
     }
-    // Storm's cluster is busy even when it does nothing.
+    // Storm's cluster uses the processor even while it is idle.
     session.rest_peers();
     let case = "10 % load";
     if session.wants(case) {
         let pace = match best_lines_per_s(session.rows()) {
             Some(lines_per_s) => lines_per_s,
-            // Asked for alone: one run tells the order of it.
+            // If only this case is selected: one run gives the order of magnitude of the rate.
             None => measure(plan(Choice::KNEE, None), &text, times)?
                 .extra
                 .get("lines_per_s")
@@ -78,7 +78,7 @@ pub(crate) fn run(session: &mut Session, args: &TopologyArgs) -> anyhow::Result<
     Ok(())
 }
 
-/// The topology as the table has it.
+/// Returns the plan of the table's topology.
 pub(super) fn plan(controller: Choice, pace: Option<Pace>) -> Plan {
     let sample_every = if pace.is_some() { 1 } else { 64 };
     Plan {
@@ -91,7 +91,7 @@ pub(super) fn plan(controller: Choice, pace: Option<Pace>) -> Plan {
     }
 }
 
-/// A constant size.
+/// Returns the choice of a constant size.
 pub(super) const fn fixed(limit: u64) -> Choice {
     Choice::Fixed {
         limit,
@@ -118,10 +118,10 @@ fn ours<'a>(text: &'a Text, pace: Option<Pace>, times: Times) -> Vec<Contestant<
     choices.map(contestant).collect()
 }
 
-/// Storm's LocalCluster, where its peer is built. It counts its own start and warm-up on top of what it
-/// measures.
+/// Returns Storm's LocalCluster as a contestant, if its peer is built. Its start and its warm-up come on top
+/// of the measurement.
 fn storm<'a>(session: &Session, text: &'a Text, times: Times) -> Vec<Contestant<'a, Peers>> {
-    // Each takes some ten seconds to come and go; a call of ten minutes has time for these.
+    // Each takes some ten seconds to start and to end; a call of ten minutes has time for these.
     let sizes = if session.args.full {
         &SIZES[..]
     } else {
@@ -141,7 +141,7 @@ fn storm<'a>(session: &Session, text: &'a Text, times: Times) -> Vec<Contestant<
                     let request = format!(
                         "topology system={name} batch={size} seconds={seconds} file={file}"
                     );
-                    // It comes up within 90 s, by its own limit, warms up for 3 s and goes within 90 s.
+                    // Storm starts within 90 s, by its own limit, warms up for 3 s and ends within 90 s.
                     let takes = Duration::from_secs(180) + times.measured;
                     peers::sample(&peers.ask(&peer, &request, takes)?)
                 }),
@@ -159,7 +159,7 @@ fn best_lines_per_s(rows: &[Row]) -> Option<f64> {
         .reduce(f64::max)
 }
 
-/// One topology, fresh, measured once.
+/// Measures a fresh topology once.
 fn measure(plan: Plan, text: &Text, times: Times) -> anyhow::Result<Sample> {
     let live = Live::new(plan.split);
     std::thread::scope(|scope| {
@@ -180,7 +180,7 @@ fn measure(plan: Plan, text: &Text, times: Times) -> anyhow::Result<Sample> {
     })
 }
 
-/// The batches of the words' edge; of the lines' edge, among the extra keys.
+/// Adds the batches of the words' edge; those of the lines' edge go to the extra keys.
 fn put_batches(sample: &mut Sample, [lines, words]: &[Edge; 2]) {
     if words.batches.batches() > 0 {
         sample.batches = Some(words.batches.batches() as f64);
@@ -203,7 +203,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Starts now; latencies seen before are dropped.
+    /// Starts the window; drops earlier latencies.
     pub(super) fn start(live: &Live) -> Self {
         drop(live.take_latency());
         Self {
@@ -213,7 +213,7 @@ impl Window {
         }
     }
 
-    /// Lets `time` pass, and more if nothing was counted: then others have the machine.
+    /// Waits for `time`, and longer while no word was counted: then other programs use the machine.
     pub(super) fn pass(&self, live: &Live, time: Duration) {
         let start = Instant::now();
         let over = |elapsed| elapsed >= time && (live.words() > self.words || elapsed > time * 100);
@@ -223,7 +223,7 @@ impl Window {
         }
     }
 
-    /// What was done since, in words a second.
+    /// Returns the throughput since the start of the window, in words a second.
     pub(super) fn end(&mut self, live: &Live) -> Sample {
         let (words, lines) = (live.words() - self.words, live.lines() - self.lines);
         let seconds = self.since.elapsed().as_secs_f64();

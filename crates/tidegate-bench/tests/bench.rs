@@ -1,4 +1,5 @@
-//! `tidegate-bench` as a program: the document's form, results kept, and peers that answer, fail and hang.
+//! `tidegate-bench` as a program: the form of the document, kept results, and peers that answer, fail and
+//! hang.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// In an empty directory: no peers but the test's own.
+/// Runs the bench in `directory`, without peers other than the test's own.
 fn bench(directory: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tidegate-bench"))
         .args(args)
@@ -180,7 +181,7 @@ done
         .as_f64()
         .unwrap();
     assert!(ratio > 1.0, "{ratio}");
-    // A system that has no such thing is not part of the case.
+    // A system that lacks the feature is not part of the case.
     let batch = document(&bench(
         directory.path(),
         &[
@@ -201,7 +202,7 @@ done
 #[test]
 fn a_hanging_peer_is_killed_and_reported() {
     let directory = tempfile::tempdir().unwrap();
-    // Its child would outlive it: the whole group is killed.
+    // The peer's child would outlive it, so the bench kills the whole group.
     let pid = directory.path().join("pid");
     let script = format!(
         "#!/bin/sh\nread -r hello\necho '{{\"systems\":[{{\"system\":\"slow\",\"version\":\"1\"}}]}}'\nread -r ask\nsleep 1000 &\necho $! > {}\nwait\n",
@@ -226,7 +227,7 @@ fn a_hanging_peer_is_killed_and_reported() {
     assert!(row(&document, "tidegate")["ops_per_s"].is_f64());
     let pid = std::fs::read_to_string(pid).unwrap();
     let stat = format!("/proc/{}/stat", pid.trim());
-    // It is killed already, but dies when it next runs.
+    // The child is killed already, but it dies only when it next runs.
     let gone = (0..1_000_000).any(|_| {
         std::thread::yield_now();
         std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "))
@@ -254,7 +255,7 @@ fn a_peer_that_is_not_built_names_the_command() {
         errors.contains("absent: not built: run bench/peers/install.sh absent"),
         "{errors}"
     );
-    // And none at all.
+    // The bench without any peers.
     let empty = tempfile::tempdir().unwrap();
     let output = bench(empty.path(), &args);
     assert!(
@@ -277,7 +278,7 @@ fn finished_cells_are_kept_and_skipped() {
     ];
     let first = document(&bench(directory.path(), &args));
     assert_eq!(rows(&first).len(), 2);
-    // A run cut short in the middle of a line.
+    // An earlier run was cut short in the middle of a line.
     let path = directory.path().join("kept.jsonl");
     let kept = std::fs::read_to_string(&path).unwrap();
     let half = kept.rfind("2 producers, single").unwrap() + 10;
@@ -289,7 +290,7 @@ fn finished_cells_are_kept_and_skipped() {
     assert_eq!(rows(&third), rows(&second));
 }
 
-/// A client of Redis that answers without asking it; what it is asked is kept in `asked`.
+/// Creates a client of Redis that answers without contacting Redis; it writes its requests to `asked`.
 fn redis_client(directory: &Path, measure: &str) {
     let script = format!(
         r#"#!/bin/sh
@@ -342,8 +343,8 @@ fn redis_clients_are_loaded_measured_and_rested() {
         ] {
             assert_eq!(row[key].as_f64(), Some(value), "{key}: {row}");
         }
-        // It never called Redis: what Redis did are the bench's own questions, one after the other. They may
-        // take too little for its clock, and now and then it reads where nothing is.
+        // The client never called Redis, so Redis counts the bench's own requests only. They may take too
+        // little for its clock, and now and then it reads from an empty socket.
         assert!(row["redis_cpu_us"].is_f64(), "{row}");
         let commands = row["commands_per_read"].as_f64().unwrap();
         assert!(commands > 0.0 && commands <= 1.0, "{row}");
@@ -406,7 +407,7 @@ fn without_a_redis_server_the_command_that_installs_it_is_named() {
 #[test]
 fn the_redis_server_ends_with_the_bench_even_if_that_is_killed() {
     let directory = tempfile::tempdir().unwrap();
-    // It never answers, so the bench is in the middle of a cell; it ends with its input.
+    // The client never answers, so the bench is in the middle of a cell; the client ends with its input.
     redis_client(directory.path(), "read -r _");
     let mut bench = Command::new(env!("CARGO_BIN_EXE_tidegate-bench"))
         .args(["redis", "--peers", "--effort", "smoke"])
@@ -495,7 +496,7 @@ fn handlers_are_measured_once_and_their_verdict_is_printed_again() {
         .collect();
     let cells = lines.iter().filter(|line| line.get("cell").is_some());
     assert_eq!((lines.len(), cells.count()), (5, 3), "{kept}");
-    // The second start takes the kept results.
+    // The second start uses the kept results.
     let (code, second, errors) = handlers(directory.path(), &args);
     assert_eq!(code, Some(0), "{errors}");
     assert!(errors.contains("0 cells to run, 3 kept"), "{errors}");
@@ -504,7 +505,7 @@ fn handlers_are_measured_once_and_their_verdict_is_printed_again() {
         tables.rsplit_once("\n\n").unwrap().0.to_owned()
     };
     assert_eq!(tables(&first), tables(&second));
-    // The files of the handlers are gone.
+    // The bench has removed the handlers' files.
     let files = std::fs::read_dir(directory.path().join("files")).unwrap();
     assert_eq!(files.count(), 0);
 }
@@ -525,7 +526,7 @@ fn handlers_refuses_cells_that_do_not_exist_and_parts_it_lacks_in_one_line() {
         assert_eq!(code, Some(2), "{args:?}: {errors}");
         assert_eq!(errors.lines().count(), 1, "{args:?}: {errors}");
         assert!(errors.contains(text), "{args:?}: {errors}");
-        // Nothing ran before.
+        // No cell ran before the error.
         assert_eq!(output, "");
     }
     if cfg!(not(feature = "peers")) {
@@ -586,7 +587,7 @@ fn arena_prints_the_same_for_a_seed_with_and_without_its_cache() {
     let cache = directory.path().join("target/arena.jsonl");
     let kept = std::fs::read_to_string(&cache).unwrap();
     assert_eq!(kept.lines().filter(|line| !line.is_empty()).count(), 4);
-    // From the cache, and measured again by one job.
+    // The first figures come from the cache, the second from a run with one job.
     assert_eq!(arena(directory.path(), &args).1, first);
     assert_eq!(std::fs::read_to_string(&cache).unwrap(), kept);
     let again = [

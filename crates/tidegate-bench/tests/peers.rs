@@ -47,7 +47,7 @@ fn stands_beside_nats_server(name: &str, only: &str, others: &[&str]) {
             assert!(row["ops_per_s"].as_f64().is_some_and(|n| n > 0.0), "{row}");
         }
     }
-    // Nothing is left behind.
+    // The bench leaves no files behind.
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
@@ -97,11 +97,11 @@ fn every_step_of_the_replication_is_measured_with_its_batches_beside_what_was_pu
         assert_eq!(number("second_syncs_per_s") > 0.0, step == "a", "{row}");
     }
     assert_eq!(rows(&document)[0]["factor"], 1.0);
-    // Nothing is left behind.
+    // The bench leaves no files behind.
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
-/// A directory that the user of a database can look into.
+/// Creates a directory that the user of a database can read.
 fn open_directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let all = std::fs::Permissions::from_mode(0o755);
@@ -178,7 +178,7 @@ fn the_crates_that_batch_stand_beside_ours_at_every_handler() {
             );
         }
     }
-    // The cluster and the files of the others are gone.
+    // The files of the database and of the other handlers are gone.
     let left: Vec<PathBuf> = std::fs::read_dir(directory.path())
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -203,7 +203,7 @@ fn postgres_ends_with_the_bench_even_if_that_is_killed() {
         .join(format!("bench-handlers-{}", bench.id()));
     let data = files.join("postgres/data");
     let until = Instant::now() + Duration::from_secs(60);
-    // Its last line says when the server has come up.
+    // The last line of the file shows that the server is ready.
     while !std::fs::read_to_string(data.join("postmaster.pid"))
         .is_ok_and(|pid| pid.contains("ready"))
     {

@@ -1,18 +1,18 @@
-//! Tools that tests need: where they are, and a count of the tests that miss one.
+//! Tools that tests need: their locations, and a count of the tests that miss one.
 //!
-//! The harness of Rust's tests cannot ignore a test while it runs, so a test without its tool would pass in
-//! silence. [`missing`] makes it fail where `TIDEGATE_TESTS=all`, as in `.ci/run`. Elsewhere the test ends
-//! early, and `make test` prints each of them, and their number, at its end.
+//! The harness of Rust's tests cannot ignore a test while it runs, so a test without its tool would pass
+//! silently. [`missing`] makes it fail if `TIDEGATE_TESTS=all`, as in `.ci/run`. Otherwise the test ends
+//! early, and `make test` prints each such test, and their number, at its end.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Notes that the running test needs a tool that is not here; `tool` names it and how to get it.
+/// Reports that the running test needs a missing tool; `tool` names the tool and the way to install it.
 ///
 /// # Panics
-/// If `TIDEGATE_TESTS` is `all`: there each test has to run.
+/// If `TIDEGATE_TESTS` is `all`: then each test has to run.
 pub fn missing(tool: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
@@ -22,7 +22,7 @@ pub fn missing(tool: &str) {
     );
     println!("{test} is ignored: it needs {tool}");
     if let Some(path) = std::env::var_os("TIDEGATE_TESTS_IGNORED") {
-        // A line in one write: several test programs append at once.
+        // The line goes out in one write: several test programs append at once.
         let line = format!("{test}: {tool}\n");
         let file = OpenOptions::new().create(true).append(true).open(path);
         let noted = file.and_then(|mut file| file.write_all(line.as_bytes()));
@@ -30,13 +30,14 @@ pub fn missing(tool: &str) {
     }
 }
 
-/// The repository's root.
+/// Returns the root of the repository.
 #[must_use]
 pub fn root() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// The `nats` program, a client of the servers under test. Notes it as [`missing`] if it is not built.
+/// Returns the `nats` program, a client of the servers under test. Reports it as [`missing`] if it is not
+/// built.
 #[must_use]
 pub fn nats() -> Option<PathBuf> {
     let path = root().join("bench/peers/go-nats/bin/nats");
@@ -47,7 +48,7 @@ pub fn nats() -> Option<PathBuf> {
     None
 }
 
-/// A Python with the client nats.py. Notes it as [`missing`] if there is none.
+/// Returns a Python with the client nats.py. Reports it as [`missing`] if there is none.
 #[must_use]
 pub fn python_with_nats() -> Option<PathBuf> {
     let candidates = [

@@ -1,5 +1,6 @@
-//! The Redis clients in Rust that Tidegate is compared with, each with one multiplexed connection, driven by
-//! lines on stdin (bench/peers/README.md). The callers are those of our own client, `bench/load`.
+//! The Redis clients in Rust that the bench compares with Tidegate, each with one multiplexed connection;
+//! lines on stdin control them (bench/peers/README.md). The callers are those of our own client,
+//! `bench/load`.
 
 use std::alloc::System as Allocator;
 use std::io;
@@ -11,7 +12,7 @@ use rustis::resp::BulkString;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use tidegate_load::{Ask, Client, Running, System, serve};
 
-/// Counts allocations, as in the program our own client runs in.
+/// Counts allocations, as the program of our own client does.
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<Allocator> = &INSTRUMENTED_SYSTEM;
 
@@ -36,7 +37,7 @@ fn main() -> io::Result<()> {
     })
 }
 
-/// What neither has.
+/// Refuses settings that neither client has.
 fn refuse_settings(ask: &Ask) -> Result<(), String> {
     let set = [
         ("delay_us", ask.delay.is_some()),

@@ -1,4 +1,4 @@
-//! Log-linear histogram: exact below 128, then 128 buckets an octave (at most 0.8 % off).
+//! A log-linear histogram: exact below 128, then 128 buckets an octave (an error of at most 0.8 %).
 
 const BITS: u32 = 7;
 const PER_OCTAVE: usize = 1 << BITS;
@@ -28,7 +28,7 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
-    /// The middle of the bucket that holds the `q`-quantile; 0 when empty.
+    /// Returns the middle of the bucket with the `q`-quantile; 0 if the histogram is empty.
     pub fn quantile(&self, q: f64) -> f64 {
         let rank = ((self.count as f64 * q).ceil() as u64).clamp(1, self.count.max(1));
         let mut seen = 0;

@@ -1,5 +1,5 @@
-//! `peers`: the in-process rivals in Rust, driven by lines on stdin (bench/peers/README.md). One long-lived
-//! process, so that rounds of several systems can be interleaved.
+//! `peers`: the in-process rivals in Rust; lines on stdin control them (bench/peers/README.md). The process
+//! is long-lived, so that rounds of several systems can be interleaved.
 
 mod histogram;
 mod peers;
@@ -82,7 +82,7 @@ macro_rules! with_peer {
     };
 }
 
-/// Returns whether the rival whose ends these are has a batch insert.
+/// Returns whether the rival has a batch insert.
 fn has_batch_insert<P: peers::Push, D>(_ends: &(P, D)) -> bool {
     P::BATCH_INSERT
 }
@@ -162,11 +162,11 @@ fn named(system: &str, case: &str) -> Answer {
         .text("case", case)
 }
 
-/// Storm's default queue, used for all.
+/// Storm's default queue capacity, for all rivals.
 const CAPACITY: usize = 32_768;
 
-/// As the Java peer's.
+/// The limit of the Java peer.
 const CAPACITY_MAX: usize = 1 << 24;
 
-/// Enough for any question asked here; a typo must not start a million threads.
+/// Enough for every request of the bench; a typo must not start a million threads.
 const PRODUCERS_MAX: u64 = 256;

@@ -1,7 +1,7 @@
-//! The rivals behind two small traits: how each is pushed to and drained, with its own best batch calls.
+//! The rivals behind two small traits, which push and drain with each rival's own best batch calls.
 //!
-//! Where a rival has no blocking wait (`disruptor`, `bare-ring`) the waiter spins briefly and then yields:
-//! with more threads than cores a pure spin would only burn the time slice the other side needs.
+//! If a rival has no blocking wait (`disruptor`, `bare-ring`), the waiter spins briefly and then yields: with
+//! more threads than cores a pure spin would only burn the time slice that the other side needs.
 
 use std::hint;
 use std::ops::Range;
@@ -12,15 +12,15 @@ use tokio::sync::mpsc;
 
 use crate::ring;
 
-/// A producing end, moved to a thread of its own.
+/// A producing end; it moves to a thread of its own.
 pub trait Push: Send {
-    /// Whether `push_batch` is more than a loop over `push`.
+    /// True if `push_batch` is more than a loop over `push`.
     const BATCH_INSERT: bool;
 
     /// Pushes one item, waiting for room.
     fn push(&mut self, item: u64);
 
-    /// Pushes the numbers of `items` in one call, waiting for room. At most a capacity long.
+    /// Pushes the numbers of `items` in one call, waiting for room. The range is at most a capacity long.
     fn push_batch(&mut self, items: Range<u64>) {
         for item in items {
             self.push(item);
@@ -30,11 +30,11 @@ pub trait Push: Send {
 
 /// The consuming end.
 pub trait Drain: Send {
-    /// Waits for at least one item, hands what can be had at once to `each`, and returns how many.
+    /// Waits for at least one item, hands all items available at once to `each`, and returns their number.
     fn drain(&mut self, each: impl FnMut(u64)) -> u64;
 }
 
-/// Waits between attempts where a rival offers nothing better.
+/// Waits between attempts for rivals without a blocking wait.
 #[derive(Default)]
 struct Backoff(u32);
 
@@ -54,12 +54,12 @@ impl Backoff {
 
 // --- bare-ring ---
 
-/// Pauses between two looks into an empty ring. Each look takes the line the producer is writing to away from
-/// it; leaving it alone for a microsecond lets a backlog form and doubles the throughput at batch 1.
+/// Pauses between two looks into an empty ring. Each look takes the cache line that the producer writes to
+/// away from it; a microsecond without a look lets a backlog form and doubles the throughput at batch 1.
 const RING_PAUSES: u32 = 64;
 
-/// Its drains free slots at least this often, a part of the capacity: freeing only when empty would let both
-/// sides work in turns.
+/// A drain frees slots at least once for this part of the capacity: freeing slots only when the ring is empty
+/// would make both sides work in turns.
 const RING_DRAIN_PARTS: u64 = 4;
 
 pub struct RingDrain {
@@ -69,7 +69,7 @@ pub struct RingDrain {
 
 pub struct RingPush {
     producer: ring::Producer<u64>,
-    /// A batch is handed over as a slice, as a buffering producer would.
+    /// The items of a batch; a slice hands them over, as a buffering producer would.
     batch: Vec<u64>,
 }
 
@@ -250,7 +250,7 @@ impl Drain for flume::Receiver<u64> {
 pub struct TokioPush {
     sender: mpsc::Sender<u64>,
     /// `reserve_many` has no blocking form; a current-thread runtime only parks this thread until the permits
-    /// are there.
+    /// are free.
     runtime: tokio::runtime::Runtime,
 }
 
@@ -341,7 +341,7 @@ pub struct DisruptorPush(DisruptorProducer);
 pub struct DisruptorDrain(disruptor::EventPoller<u64, disruptor::MultiProducerBarrier>);
 
 pub fn disruptor(capacity: usize) -> (DisruptorPush, DisruptorDrain) {
-    // The wait strategy is that of managed consumer threads, of which there are none.
+    // The wait strategy applies to managed consumer threads, and there are none.
     let builder = disruptor::build_multi_producer(
         capacity.next_power_of_two().max(64),
         || 0,
@@ -356,7 +356,7 @@ impl Push for DisruptorPush {
 
     #[inline]
     fn push(&mut self, item: u64) {
-        // Its own `publish` spins without yielding.
+        // The method `publish` of the crate spins without yielding.
         let mut backoff = Backoff::default();
         while self.0.try_publish(|slot| *slot = item).is_err() {
             backoff.wait();

@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::str::FromStr;
 
-/// A request, not yet looked into.
+/// A request that is split and not yet checked.
 pub struct Request<'a> {
     pub verb: &'a str,
     fields: HashMap<&'a str, &'a str>,
 }
 
 impl<'a> Request<'a> {
-    /// Splits a line; `Err` says which word is not `key=value`.
+    /// Splits a line; the error names a word that is not `key=value`.
     pub fn parse(line: &'a str) -> Result<Self, String> {
         let mut words = line.split_whitespace();
         let verb = words.next().unwrap_or("");

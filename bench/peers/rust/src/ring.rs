@@ -1,6 +1,6 @@
-//! `bare-ring`: the yardstick. A bounded ring for many producers and one consumer with nothing else in it: no
-//! closing, no metrics, no parking, `Copy` items only. What Tidegate's own queue adds to this is what its
-//! features cost.
+//! `bare-ring`: the yardstick. A bounded ring for many producers and one consumer, without further features:
+//! no closing, no metrics, no parking, `Copy` items only. The cost of Tidegate's own queue above this ring is
+//! the cost of its features.
 //!
 //! A producer claims `n` slots with one compare-exchange of `tail`, writes them, and publishes the claim with
 //! one store: the *stamp* of the claim's first slot becomes the position after its last one.
@@ -11,10 +11,10 @@
 //! ```
 //!
 //! The consumer stands at `head`, always the first position of a claim, and reads only that slot's stamp:
-//! above `head` it is the end of a published claim, otherwise it is left from an earlier lap. (A claim is at
-//! most `capacity` long, so a stamp written one lap ago at `head - capacity` is at most `head`.) Stamps need
-//! no resetting, claims need not be published in order, and a claim costs one stamp however long it is. Items
-//! lie densely, apart from the stamps.
+//! above `head` it is the end of a published claim, otherwise the stamp is left from an earlier lap. (A claim
+//! is at most `capacity` long, so a stamp written one lap ago at `head - capacity` is at most `head`.) Stamps
+//! need no resetting, claims need not be published in order, and a claim costs one stamp however long it is.
+//! Items lie densely, apart from the stamps.
 //!
 //! Invariants: `head <= tail <= head + capacity`; positions never wrap (64 bits).
 
@@ -30,33 +30,33 @@ struct Padded<T>(T);
 struct Shared<T> {
     /// The next position to be claimed; written by producers only.
     tail: Padded<AtomicU64>,
-    /// Everything before it has been consumed; written by the consumer only.
+    /// The consumer has consumed everything before it; written by the consumer only.
     head: Padded<AtomicU64>,
     mask: u64,
     stamps: Box<[AtomicU64]>,
     items: Box<[UnsafeCell<MaybeUninit<T>>]>,
 }
 
-// SAFETY: a slot is written only by the producer whose claim covers it, and read only by the consumer after that claim's
-// stamp (Release/Acquire); it is claimed again only after `head` has passed it (Release/Acquire). So no
-// access races.
+// SAFETY: only the producer with the claim on a slot writes it, and the consumer reads it only after that
+// claim's stamp (Release/Acquire); a producer claims it again only after `head` has passed it
+// (Release/Acquire). So no accesses race.
 unsafe impl<T: Send> Sync for Shared<T> {}
 
-/// A producing end; clone it for each producer.
+/// A producing end; each producer has a clone.
 pub struct Producer<T> {
     shared: Arc<Shared<T>>,
-    /// A past value of `head`: never ahead of the true one, so believing it is safe, and the consumer's line
-    /// stays unread while there is room.
+    /// A past value of `head`, never ahead of the true one. A producer that relies on it is safe, and leaves
+    /// the consumer's cache line unread while there is room.
     head_seen: u64,
 }
 
-/// The consuming end; there is one.
+/// The consuming end; a ring has one.
 pub struct Consumer<T> {
     shared: Arc<Shared<T>>,
     head: u64,
 }
 
-/// Makes a ring of `capacity` items, rounded up to a power of two.
+/// Creates a ring of `capacity` items, rounded up to a power of two.
 pub fn ring<T: Copy + Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     let capacity = capacity.max(2).next_power_of_two();
     let shared = Arc::new(Shared {
@@ -87,20 +87,20 @@ impl<T> Clone for Producer<T> {
 }
 
 impl<T: Copy> Producer<T> {
-    /// Pushes one item, or returns false when the ring is full.
+    /// Pushes one item, or returns false if the ring is full.
     #[inline]
     pub fn try_push(&mut self, item: T) -> bool {
         let Some(start) = self.claim(1) else {
             return false;
         };
         let slot = &self.shared.items[(start & self.shared.mask) as usize];
-        // SAFETY: the claim makes this slot ours until it is published.
+        // SAFETY: the claim makes this slot ours until we publish it.
         unsafe { (*slot.get()).write(item) };
         self.publish(start, 1);
         true
     }
 
-    /// Pushes all of `items` by one claim, or returns false when there is not room for all of them.
+    /// Pushes all of `items` by one claim, or returns false without room for all of them.
     #[inline]
     pub fn try_push_all(&mut self, items: &[T]) -> bool {
         let n = items.len() as u64;
@@ -118,7 +118,7 @@ impl<T: Copy> Producer<T> {
         true
     }
 
-    /// Claims `n` positions and returns the first, or `None` when there is not room for all.
+    /// Claims `n` positions and returns the first, or `None` without room for all of them.
     #[inline]
     fn claim(&mut self, n: u64) -> Option<u64> {
         let capacity = self.shared.mask + 1;
@@ -154,9 +154,9 @@ impl<T: Copy> Producer<T> {
 #[inline]
 fn copy_in<T: Copy>(slots: &[UnsafeCell<MaybeUninit<T>>], from: &[T]) {
     assert_eq!(slots.len(), from.len());
-    // SAFETY: the caller has claimed these slots, so nobody else touches them; `UnsafeCell` and `MaybeUninit` are
-    // transparent, so the slots are an array of `T`; the lengths are equal; `from` cannot overlap slots
-    // nobody else may see.
+    // SAFETY: the caller has claimed these slots, so no other thread touches them; `UnsafeCell` and
+    // `MaybeUninit` are transparent, so the slots are an array of `T`; the lengths are equal; `from` cannot
+    // overlap slots that no other thread may see.
     unsafe {
         std::ptr::copy_nonoverlapping(
             from.as_ptr(),
@@ -167,9 +167,9 @@ fn copy_in<T: Copy>(slots: &[UnsafeCell<MaybeUninit<T>>], from: &[T]) {
 }
 
 impl<T: Copy> Consumer<T> {
-    /// Hands the published items to `each` in slices, in order, until nothing more is published or `limit`
-    /// items have been reached (a claim is not split, so it may be passed); frees their slots at once at the
-    /// end. Returns how many.
+    /// Hands the published items to `each` in slices, in order, up to the last published one or until the
+    /// drain reaches `limit` items (the drain does not split a claim, so it may pass the limit). Frees their
+    /// slots at once at the end, and returns their number.
     #[inline]
     pub fn drain(&mut self, limit: u64, mut each: impl FnMut(&[T])) -> u64 {
         let first = self.head;
@@ -199,9 +199,9 @@ impl<T: Copy> Consumer<T> {
 /// Views slots of a published claim as items.
 #[inline]
 fn published<T>(slots: &[UnsafeCell<MaybeUninit<T>>]) -> &[T] {
-    // SAFETY: the claim's stamp was read with Acquire, so every slot is initialised and its writer done; no producer
-    // claims it again before `head` passes it, which happens after the slice's last use. Both wrappers are
-    // transparent.
+    // SAFETY: the claim's stamp was read with Acquire, so every slot is initialised and its writer done; no
+    // producer claims it again before `head` passes it, which happens after the slice's last use. Both
+    // wrappers are transparent.
     unsafe {
         std::slice::from_raw_parts(UnsafeCell::raw_get(slots.as_ptr()).cast::<T>(), slots.len())
     }

@@ -1,4 +1,5 @@
-//! The measurements, generic over a rival so that nothing stands between its calls and the loop around them.
+//! The measurements, generic over a rival, so that no indirection stands between its calls and the loop
+//! around them.
 
 use std::hint;
 use std::mem::MaybeUninit;
@@ -10,15 +11,16 @@ use std::time::{Duration, Instant};
 use crate::histogram::Histogram;
 use crate::peers::{Drain, Push};
 
-/// What a throughput run saw.
+/// The result of a throughput run.
 pub struct Throughput {
     pub elapsed: Duration,
     pub cpu: Duration,
     pub checksum_ok: bool,
 }
 
-/// Pushes the numbers `0..items`, split among `producers` threads, to one consumer that adds them up. `batch` > 1 uses the
-/// batch insert. Timed from the first thread past the barrier to the last item consumed.
+/// Pushes the numbers `0..items`, split among `producers` threads, to one consumer that adds them up. A
+/// `batch` above 1 uses the batch insert. The time runs from the first thread past the barrier to the last
+/// item consumed.
 pub fn throughput<P: Push + Clone, D: Drain>(
     ends: (P, D),
     producers: u64,
@@ -59,7 +61,7 @@ pub fn throughput<P: Push + Clone, D: Drain>(
             }
             (start, Instant::now(), process_cpu(), sum)
         });
-        // Read before the barrier opens: this thread may get a core only long after it has.
+        // This thread reads the clock before the barrier opens: it may get a core only long after.
         let cpu_before = process_cpu();
         barrier.wait();
         let (mut first, last, cpu_after, sum) = consumer.join().expect("consumer");
@@ -75,18 +77,18 @@ pub fn throughput<P: Push + Clone, D: Drain>(
     })
 }
 
-/// What a paced run saw; times in nanoseconds.
+/// The result of a paced run; times in nanoseconds.
 pub struct Paced {
-    /// From the push (which includes waiting for room) to the item's consumption.
+    /// From the push (with its wait for room) to the item's consumption.
     pub from_push: Histogram,
-    /// From when the item was due: free of coordinated omission.
+    /// From the due time of the item: free of coordinated omission.
     pub from_due: Histogram,
     pub elapsed: Duration,
     pub cpu: Duration,
 }
 
-/// One producer pushes an item every `1 / rate` seconds by the schedule, however late it is; the consumer
-/// waits in its ordinary receive.
+/// Runs one producer that pushes an item every `1 / rate` seconds by the schedule, even if it is late; the
+/// consumer waits in its ordinary receive.
 pub fn paced<P: Push, D: Drain>(ends: (P, D), rate: f64, seconds: f64) -> Paced {
     let (mut push, mut drain) = ends;
     let items = (rate * seconds) as u64;
@@ -132,7 +134,7 @@ pub fn paced<P: Push, D: Drain>(ends: (P, D), rate: f64, seconds: f64) -> Paced 
 /// Time for both threads to be up before the first item is due.
 const LEAD: Duration = Duration::from_millis(20);
 
-/// Sleeping overshoots by some 60 us, so the last stretch is spun.
+/// A sleep overshoots by some 60 us, so the producer spins at the end of the wait.
 const SPIN_NS: u64 = 200_000;
 
 fn wait_until(due: u64, now: impl Fn() -> u64) {
@@ -149,10 +151,10 @@ fn wait_until(due: u64, now: impl Fn() -> u64) {
     }
 }
 
-/// Nanoseconds a cache line takes to another thread and back, the best of several short rounds (others had
-/// both threads on one core for a while). On a virtual machine the cores behind the CPUs change while it runs
-/// (SMT siblings, the same cache, another socket), and every hand-over between threads with them: figures are
-/// comparable only at like distances.
+/// Returns the nanoseconds in which a cache line travels to another thread and back: the best of several
+/// short rounds, because in some rounds both threads may share one core. On a virtual machine the cores
+/// behind the CPUs change at run time (SMT siblings, the same cache, another socket), and with them the cost
+/// of every hand-over between threads: figures are comparable only at like distances.
 pub fn core_round_trip_ns() -> f64 {
     const ROUNDS: usize = 9;
     const TRIPS: u64 = 20_000;
@@ -184,7 +186,7 @@ pub fn core_round_trip_ns() -> f64 {
 #[repr(align(128))]
 struct CachePadded(AtomicU64);
 
-/// Spins, but not for ever: on a busy machine the other thread may need this core.
+/// Spins up to a bound: on a busy machine the other thread may need this core.
 fn await_turn(turn: &AtomicU64, value: u64) {
     let mut spins = 0u32;
     while turn.load(Ordering::Acquire) != value {
@@ -192,13 +194,13 @@ fn await_turn(turn: &AtomicU64, value: u64) {
         if spins.is_multiple_of(100_000) {
             thread::yield_now();
         }
-        // Without it the spins of one SMT sibling slow the other down, and the nearest cores look the
+        // Without the hint the spins of one SMT sibling slow the other down, and the nearest cores look the
         // farthest.
         hint::spin_loop();
     }
 }
 
-/// CPU time of all threads of this process so far.
+/// Returns the processor time of all threads of this process so far.
 fn process_cpu() -> Duration {
     let mut time = MaybeUninit::<libc::timespec>::uninit();
     // SAFETY: the pointer is valid for one timespec, which the call fills in when it returns 0.

@@ -1,5 +1,5 @@
-//! What sockets do without a link: the limits beside which its figures stand. Blocking threads, loopback TCP,
-//! no protocol but the bytes one would send.
+//! Bare sockets without a link: upper limits for the link's figures. Blocking threads, loopback TCP, and no
+//! protocol except the payload bytes.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use crate::latency;
 /// Bytes of one write and one read.
 const BLOCK: usize = 256 << 10;
 
-/// Two ends of a connection on this machine.
+/// Returns the two ends of a connection on this machine.
 pub(super) fn pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let client = TcpStream::connect(listener.local_addr()?)?;
@@ -24,7 +24,7 @@ pub(super) fn pair() -> io::Result<(TcpStream, TcpStream)> {
     Ok((client, server))
 }
 
-/// Writes at least `bytes` in blocks to a socket whose other end throws them away; answers bytes a second.
+/// Writes at least `bytes` in blocks to a socket with a reader that drops them; returns bytes a second.
 pub(super) fn drain(bytes: u64) -> anyhow::Result<f64> {
     let (mut client, mut server) = pair()?;
     let blocks = bytes.div_ceil(BLOCK as u64);
@@ -50,7 +50,7 @@ pub(super) fn drain(bytes: u64) -> anyhow::Result<f64> {
     Ok(read as f64 / took.as_secs_f64())
 }
 
-/// Writes `count` times `bytes` bytes to a socket whose other end throws them away; answers writes a second.
+/// Writes `bytes` bytes `count` times to a socket with a reader that drops them; returns writes a second.
 pub(super) fn single_writes(count: u64, bytes: usize) -> anyhow::Result<f64> {
     let (mut client, mut server) = pair()?;
     let reader =
@@ -67,8 +67,8 @@ pub(super) fn single_writes(count: u64, bytes: usize) -> anyhow::Result<f64> {
     Ok(count as f64 / took.as_secs_f64())
 }
 
-/// Sends `there` bytes and waits for `back` bytes, `count` times, after `pace` each time. Both ends sleep in
-/// the system, or both look again at once.
+/// Sends `there` bytes and waits for `back` bytes, `count` times, with a pause of `pace` after each. Both
+/// ends either sleep in the system or poll without sleeping.
 pub(super) fn ping_pong(
     count: u64,
     there: usize,
@@ -95,7 +95,7 @@ pub(super) fn ping_pong(
         let sent = Instant::now();
         client.write_all(&question)?;
         fill(&mut client, &mut answer)?;
-        // It grows as it must.
+        // The histogram grows as needed.
         let _ = trips.record(sent.elapsed().as_nanos() as u64);
     }
     let rate = count as f64 / start.elapsed().as_secs_f64();
@@ -103,7 +103,7 @@ pub(super) fn ping_pong(
     Ok((rate, trips))
 }
 
-/// Reads until `buffer` is full, looking again where the socket does not wait.
+/// Reads until `buffer` is full; reads again at once if the socket does not block.
 fn fill(socket: &mut TcpStream, buffer: &mut [u8]) -> io::Result<()> {
     let mut at = 0;
     while at < buffer.len() {

@@ -1,9 +1,9 @@
-//! `tidegate-bench link`: messages of five bytes over loopback TCP, each of them acknowledged, beside what
-//! bare sockets do in the same rounds.
+//! `tidegate-bench link`: messages of five bytes over loopback TCP, each of them acknowledged, beside bare
+//! sockets in the same rounds.
 //!
 //! Client and server have a thread each, as a program on either side would; eight clients share one. A
-//! throughput is timed from the first message to the last acknowledgement. At light load messages leave by a
-//! schedule, however late they are, and their latency counts from the moment they were due.
+//! throughput is timed from the first message to the last acknowledgement. At light load the clients send by
+//! a schedule, even if they are late, and latency counts from the due time of a message.
 
 mod bare;
 mod ours;
@@ -18,13 +18,13 @@ use super::rounds::{Contestant, Sample, calibrated};
 use super::session::Session;
 use ours::Way;
 
-/// A payload, as the figures of others have it.
+/// A payload, the same as in published figures of other systems.
 const PAYLOAD: [u8; 5] = *b"hello";
-/// A message of that on the wire, in the session protocol.
+/// The bytes of such a message on the wire, in the session protocol.
 const FRAME_BYTES: usize = 9;
-/// An acknowledgement.
+/// The bytes of an acknowledgement.
 const ACK_BYTES: usize = 12;
-/// How long who spins looks before it sleeps.
+/// How long a spinning side polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(200);
 
 /// Runs the cells.
@@ -44,12 +44,12 @@ pub(crate) fn run(session: &mut Session) -> anyhow::Result<()> {
 
 type Cell<'a> = Contestant<'a, Peers>;
 
-/// How long a measurement is to be.
+/// Returns the duration of a measurement.
 fn target(session: &Session) -> Duration {
     Duration::from_millis(if session.is_smoke() { 2 } else { 400 })
 }
 
-/// Ours, going one way.
+/// Returns our own contestant for this way of sending.
 fn tidegate<'a>(target: Duration, way: Way, clients: u64) -> Cell<'a> {
     Contestant {
         system: OURS.into(),
@@ -169,7 +169,7 @@ fn lone_cell(session: &mut Session, rate: u64) -> anyhow::Result<()> {
     session.cell(&case, vec![ours, bare]).map(drop)
 }
 
-/// How long a schedule is.
+/// Returns the duration of a schedule.
 fn schedule(session: &Session) -> f64 {
     if session.is_smoke() { 0.05 } else { 2.0 }
 }

@@ -1,4 +1,4 @@
-//! One measurement of the link: a server and its clients, started for it, and what they spent.
+//! One measurement of the link: starts a server and its clients, and measures their cost.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -19,22 +19,22 @@ use crate::latency;
 use crate::machine::Meter;
 use crate::rounds::Sample;
 
-/// How messages are sent.
+/// The way in which messages are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Many in one call.
+    /// Many messages in one call.
     SendMany,
-    /// One after the other, by one task a client.
+    /// One message after the other, by one task for each client.
     Send,
-    /// From a thread a client, through the engine's queue.
+    /// From one thread for each client, through the engine's queue.
     Producer,
-    /// Many in one call, in the plain protocol.
+    /// Many messages in one call, in the plain protocol.
     Plain,
-    /// Each handed to the system before the next.
+    /// The client flushes each message before the next.
     Flushed,
-    /// Each acknowledged before the next.
+    /// The server acknowledges each message before the next.
     LockStep { spin: bool },
-    /// The same in the plain protocol.
+    /// The same as [`Self::LockStep`], in the plain protocol.
     PlainLockStep,
 }
 
@@ -63,12 +63,12 @@ impl Way {
     }
 }
 
-/// A runtime of one thread.
+/// Creates a runtime of one thread.
 pub(super) fn runtime() -> std::io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
-/// A server in a thread of its own. Its handler adds up the bytes of payloads.
+/// A server on a thread of its own. Its handler adds up the bytes of payloads.
 pub(super) struct Serving {
     pub(super) address: SocketAddr,
     pub(super) server: Arc<Server>,
@@ -95,7 +95,7 @@ impl Serving {
                     })
                 })?;
                 tell.send(Arc::new(server))?;
-                // Until the measurement lets go of it.
+                // The measurement ends this wait.
                 let _ = ended.await;
                 Ok(())
             })
@@ -110,7 +110,7 @@ impl Serving {
         })
     }
 
-    /// Ends it; answers the payload bytes its handlers were given, and what it did.
+    /// Ends the server; returns the payload bytes of its handlers, and its counters.
     pub(super) fn end(mut self) -> anyhow::Result<(u64, ServerStats)> {
         let stats = self.server.stats();
         drop(self.end.take());
@@ -219,7 +219,7 @@ async fn send(
             for _ in 0..messages {
                 let sent = Instant::now();
                 client.send_acked(&PAYLOAD).await?;
-                // It grows as it must.
+                // The histogram grows as needed.
                 let _ = trips.record(sent.elapsed().as_nanos() as u64);
             }
         }

@@ -1,5 +1,5 @@
-//! Light load: messages by a schedule, however late they are, and how long each waits for its
-//! acknowledgement. What it costs to acknowledge is taken from the server.
+//! Light load: clients send messages by a schedule, even if they are late, and measure how long each waits
+//! for its acknowledgement. The server's counters give the cost of acknowledgements.
 
 use std::io::{Read as _, Write as _};
 use std::thread;
@@ -15,12 +15,13 @@ use crate::latency;
 use crate::machine::Meter;
 use crate::rounds::Sample;
 
-/// When message `n`, from 0, is due: everybody is up before the first.
+/// Returns the due time of message `n`, counted from 0; every thread is running before the first one.
 fn due_ns(n: u64, rate: f64) -> u64 {
     20_000_000 + (n as f64 * 1e9 / rate) as u64
 }
 
-/// Sleeps: a core that spins would be one less for those who are measured. What that is late counts.
+/// Sleeps until the due time: a spinning core would be missing for the measured threads. A late wake-up
+/// counts as latency.
 fn wait_until(due: u64, clock: Clock) {
     let left = due.saturating_sub(clock.now().as_nanos());
     if left > 0 {
@@ -28,8 +29,8 @@ fn wait_until(due: u64, clock: Clock) {
     }
 }
 
-/// One message at a time, each when it is due and acknowledged before the next: what a lone message waits
-/// for. From the moment it is sent.
+/// Sends one message at a time, each at its due time and acknowledged before the next: the latency of a lone
+/// message, from its send time.
 pub(super) fn lone(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     let serving = Serving::start(Duration::ZERO)?;
     let address = serving.address;
@@ -44,7 +45,7 @@ pub(super) fn lone(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
             tokio::time::sleep(Duration::from_nanos(left)).await;
             let sent = Instant::now();
             client.send_acked(&PAYLOAD).await?;
-            // It grows as it must.
+            // The histogram grows as needed.
             let _ = trips.record(sent.elapsed().as_nanos() as u64);
         }
         let spent = meter.spent();
@@ -62,7 +63,7 @@ pub(super) fn lone(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     Ok(sample)
 }
 
-/// The same over a bare socket.
+/// Measures the same over a bare socket.
 pub(super) fn bare_lone(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     let messages = ((rate * seconds) as u64).max(1);
     let clock = Clock::start();
@@ -76,7 +77,7 @@ pub(super) fn bare_lone(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     Ok(sample)
 }
 
-/// Through the link.
+/// Measures messages through the link.
 pub(super) fn ours(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     let serving = Serving::start(Duration::ZERO)?;
     let address = serving.address;
@@ -103,7 +104,7 @@ pub(super) fn ours(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
             let acked: Seq = *watch.borrow_and_update();
             let now = clock.now().as_nanos();
             for n in known..acked.get() {
-                // It grows as it must.
+                // The histogram grows as needed.
                 let _ = lags.record(now.saturating_sub(first_due + due_ns(n, rate)));
             }
             known = acked.get();
@@ -142,7 +143,7 @@ pub(super) fn ours(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     Ok(sample)
 }
 
-/// Request and reply over a bare socket by the same schedule.
+/// Measures request and reply over a bare socket by the same schedule.
 pub(super) fn bare(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     let (mut client, mut server) = bare::pair()?;
     let messages = ((rate * seconds) as u64).max(1);
@@ -157,7 +158,7 @@ pub(super) fn bare(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
         }
         Ok(())
     });
-    // Replies are read elsewhere, so that a late one does not keep the next message back.
+    // Another thread reads the replies, so that a late reply does not delay the next message.
     let mut replies = client.try_clone()?;
     let first_due = clock.now().as_nanos();
     let reader = thread::spawn(move || -> std::io::Result<_> {
@@ -166,7 +167,7 @@ pub(super) fn bare(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
         for n in 0..messages {
             replies.read_exact(&mut answer)?;
             let now = clock.now().as_nanos();
-            // It grows as it must.
+            // The histogram grows as needed.
             let _ = lags.record(now.saturating_sub(first_due + due_ns(n, rate)));
         }
         Ok(lags)

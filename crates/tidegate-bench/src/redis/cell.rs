@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// One of them.
+/// One cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cell {
     command: &'static str,
@@ -11,11 +11,11 @@ pub(super) struct Cell {
     callers: usize,
     /// Commands due a second; `None` is a closed loop.
     pub(super) rate: Option<u32>,
-    /// Beside many fixed delays of our own instead of the rivals.
+    /// True if the cell compares with many fixed delays of our own instead of the rivals.
     pub(super) sweep: bool,
 }
 
-/// As a report names it, and as a peer is asked for it.
+/// The name of each command in reports, and its name in requests to peers.
 const COMMANDS: [(&str, &str); 4] = [
     ("PUBLISH", "publish"),
     ("GET", "get"),
@@ -23,18 +23,18 @@ const COMMANDS: [(&str, &str); 4] = [
     ("GET:SET 80:20", "mix"),
 ];
 
-/// How the names of sweeps end.
+/// The end of the names of sweeps.
 pub(super) const SWEEP: &str = ", sweep";
 
 const RATE: u32 = 100_000;
-/// So few that nothing can be pipelined: what is left is what a connection of one's own costs.
+/// A rate so low that pipelining has no chance: the rest is the cost of a connection of one's own.
 const RATE_LOW: u32 = 1_000;
 const CALLERS_LOW: [usize; 2] = [1, 8];
 
 /// Round trip in milliseconds and callers.
 const SWEEPS: [(u64, usize); 6] = [(0, 1), (0, 16), (0, 256), (1, 1), (1, 16), (1, 128)];
 
-/// Those of a call; the first matter most should time run out.
+/// Returns the cells of a call; the most important come first, in case time runs out.
 pub(super) fn cells(full: bool) -> Vec<Cell> {
     let micros = |us: &[u64]| us.iter().map(|&us| Duration::from_micros(us)).collect();
     let (values, round_trips, callers): (_, Vec<_>, _) = if full {
@@ -90,8 +90,8 @@ pub(super) fn cells(full: bool) -> Vec<Cell> {
     cells
 }
 
-/// Fewer could not keep the rate at a round trip of a millisecond; at 64 KiB it would be 6.5 GB/s, which no
-/// connection here carries.
+/// Fewer callers could not keep the rate at a round trip of a millisecond; at 64 KiB the rate would be 6.5
+/// GB/s, more than a connection here carries.
 fn open_callers(value_bytes: usize, full: bool) -> &'static [usize] {
     match (value_bytes, full) {
         (65536.., _) => &[],
@@ -126,12 +126,12 @@ impl Cell {
         format!("{command} {bytes}, {round_trip}, {callers}{rate}")
     }
 
-    /// Returns whether callers with a connection each are worth a row.
+    /// Returns whether callers with a connection each deserve a row.
     pub(super) const fn compares_plain(&self) -> bool {
         matches!(self.rate, Some(RATE_LOW))
     }
 
-    /// Its part of the `load` request.
+    /// Returns the cell's part of the `load` request.
     pub(super) fn request(&self) -> String {
         let Self {
             command,
@@ -165,7 +165,7 @@ mod tests {
             last.as_deref(),
             Some("GET:SET 80:20 64 KiB, RTT 1 ms, 1024 callers")
         );
-        // A cell of a short call is one of a full one: resumed, it is not measured again.
+        // Every cell of a short call is one of a full call: a resumed run does not measure it again.
         assert!(short.iter().all(|cell| full.contains(cell)));
         let mut names: Vec<_> = full.iter().map(Cell::name).collect();
         names.sort();

@@ -1,5 +1,6 @@
-//! What the cells come to: ours beside the best setting of each rival *for that cell*, and, at a fixed rate,
-//! beside each at the same median latency, since a delay of the same name is not the same delay.
+//! The comparison of the cells: ours beside the best setting of each rival *for that cell*, and, at a fixed
+//! rate, beside each rival at the same median latency, because a delay of the same name is not the same
+//! delay.
 
 use serde_json::Value;
 
@@ -7,7 +8,7 @@ use super::cell::SWEEP;
 use crate::OURS;
 use tidegate_cli::report::{Row, Table, count, number};
 
-/// The tables worth printing.
+/// Returns the tables to print.
 pub(super) fn tables(rows: &[Row]) -> Vec<String> {
     let mut cases: Vec<&str> = rows.iter().map(|row| row.case.as_str()).collect();
     cases.dedup();
@@ -101,7 +102,7 @@ fn against_best(case: &str, rows: &[&Row]) -> Option<Vec<String>> {
         let mut own = rows.iter().copied().filter(|row| row.system == OURS);
         own.find(|row| row.controller.as_deref() == Some(setting))
     };
-    // Of medians: the ratios within rounds are those of the setting above all.
+    // A ratio of medians; the ratios within rounds are those of the setting above all.
     let two_workers = own("auto, 2 workers").and_then(|row| {
         let ratio = row.ops_per_s? / fastest?.ops_per_s?;
         Some(format!("{ratio:.2}"))
@@ -122,11 +123,11 @@ fn against_best(case: &str, rows: &[&Row]) -> Option<Vec<String>> {
     ])
 }
 
-/// What a fixed delay may give up of the most of the sweep and still be one to compare with.
+/// The share of the sweep's best throughput that a fixed delay must keep to take part in the comparison.
 const KEPT: f64 = 0.95;
 
-/// `MinCpu` beside the fixed delays, none among them: the fastest of them, and the cheapest of those about as
-/// fast.
+/// Compares `MinCpu` with the fixed delays, no delay among them: the fastest of them, and the cheapest of
+/// those about as fast.
 fn against_sweep(case: &str, rows: &[&Row]) -> Option<Vec<String>> {
     let named = |name: &str| {
         let mut rows = rows.iter().copied();
@@ -143,7 +144,7 @@ fn against_sweep(case: &str, rows: &[&Row]) -> Option<Vec<String>> {
     let enough = KEPT * fastest.ops_per_s?;
     let kept = sweep.iter().filter(|row| ops(row) >= Some(enough));
     let kept: Vec<&Row> = kept.copied().collect();
-    // The least CPU is the most operations for it.
+    // The least CPU means the most operations for it.
     let client = best(&kept, |row| row.extra("client_cpu_us").map(f64::recip))?;
     let both = best(&kept, |row| row.extra("ops_per_cpu_s"))?;
     let ratio = |a: Option<f64>, b: Option<f64>| {
@@ -164,11 +165,12 @@ fn against_sweep(case: &str, rows: &[&Row]) -> Option<Vec<String>> {
     ])
 }
 
-/// Ours at the median latency of each rival: between our two settings that embrace it, in proportion. Where
-/// even our slowest setting is faster, it is compared as it is, and where our fastest is slower, there is
-/// nothing to compare.
+/// Compares ours with each rival at the rival's median latency: interpolates between our two settings on
+/// either side of it. If even our slowest setting is faster, the comparison uses that setting, and if our
+/// fastest is slower, there is no comparison.
 fn at_equal_p50(rows: &[&Row]) -> Vec<Vec<String>> {
-    // Policies on one thread: a second thread is no point on the line between latency and processor time.
+    // Policies on one thread only: a second thread is no point on the line between latency and processor
+    // time.
     let one_thread = |row: &&&Row| row.system == OURS && !row.label().contains(", ");
     let ours: Vec<_> = rows.iter().filter(one_thread).collect();
     let rivals = rows.iter().filter(|row| row.system != OURS);
@@ -200,7 +202,7 @@ fn at_equal_p50(rows: &[&Row]) -> Vec<Vec<String>> {
     rivals.filter_map(line).collect()
 }
 
-/// The value at `x` on the line through `points`, by x.
+/// Returns the value at `x` on the line through `points`, by x.
 fn at(points: &[(f64, f64)], x: f64) -> Option<f64> {
     let mut points = points.to_vec();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -261,7 +263,7 @@ mod tests {
             .unwrap()
             .split_whitespace()
             .collect();
-        // 20 us is its fastest, no delay its leanest: 2 us against 4 us a command.
+        // 20 us is the fastest, no delay the leanest: 2 us against 4 us a command.
         assert_eq!(
             cells,
             [
@@ -311,7 +313,7 @@ mod tests {
         assert_eq!(tables.len(), 1);
         let line = tables[0].lines().nth(1).unwrap();
         let cells: Vec<_> = line.split_whitespace().collect();
-        // 500 us is cheap, but half as fast: 5 us is what there is to beat, at 2 us of the client's and 1 of
+        // 500 us is cheap, but half as fast: the rival to beat is 5 us, at 2 us of the client's and 1 of
         // Redis's.
         let label = ["tidegate", "off", "0.50", "0.67", "tidegate", "fixed:5us"];
         assert_eq!(cells[..4], ["c,", "sweep", "96", "0.96"]);

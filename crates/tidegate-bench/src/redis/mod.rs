@@ -1,7 +1,7 @@
 //! `tidegate-bench redis`: callers that share one client, beside the rivals, against a Redis of the bench's
 //! own. Every client runs in a process of its own, ours too, so that processor time means the same for all;
-//! Redis's own time and reads are what its INFO says over the same stretch. Round trips other than the
-//! machine's own are a delaying proxy's.
+//! Redis's own time and reads come from its INFO over the same stretch. A delaying proxy adds round trips
+//! longer than the machine's own.
 
 mod cell;
 mod compare;
@@ -27,11 +27,11 @@ use server::Server;
 /// Connections without a client, beside ours.
 const PLAIN: &str = "plain";
 
-/// Clients are measured fresh, so that each round begins alike; this is how long they find their pace.
+/// The bench measures fresh clients, so that each round begins alike; they get this long to adapt.
 const WARM_UP: Duration = Duration::from_millis(150);
 const WINDOW: Duration = Duration::from_millis(400);
 
-/// What this bench does unless told otherwise: its cells are many, so three rounds.
+/// The defaults of this bench: it has many cells, so it runs three rounds.
 pub(super) fn defaults(args: &BenchArgs) -> BenchArgs {
     let mut args = args.clone();
     if args.effort == Effort::Normal && !args.full {
@@ -83,10 +83,10 @@ struct Times {
     window: Duration,
 }
 
-/// Redis, and the ways to it.
+/// Redis, and the addresses that lead to it.
 struct Network {
     server: RefCell<Server>,
-    /// By round trip.
+    /// The proxies by round trip.
     proxies: BTreeMap<Duration, Proxy>,
 }
 
@@ -134,13 +134,13 @@ impl Network {
             put_costs(&mut sample, before, after, proxy_cpu)?;
             Ok(sample)
         })();
-        // A load that failed must not go on beside the next; one that hung is killed already.
+        // A failed load must not disturb the next one; a hung one is killed already.
         peers.ask(&who.peer, "rest", Duration::ZERO)?;
         measured
     }
 }
 
-/// Processor time, allocations and reads, an operation each.
+/// Adds processor time, allocations and reads, each an operation.
 fn put_costs(
     sample: &mut Sample,
     before: server::Did,
@@ -150,7 +150,8 @@ fn put_costs(
     let missing = |key: &str| format!("its answer has no {key}");
     let ops = sample.extra.remove("ops").ok_or_else(|| missing("ops"))?;
     let cpu_s = sample.cpu_s.take().ok_or_else(|| missing("cpu_s"))?;
-    // Redis is looked at a little longer than the client, so it is asked for its own count.
+    // The stretch of Redis is a little longer than the client's, so its own count of commands divides its
+    // cost.
     let commands = (after.commands - before.commands).max(1.0);
     let redis_cpu_us = (after.cpu_s - before.cpu_s) * 1e6 / commands;
     let client_cpu_us = cpu_s * 1e6 / ops;
@@ -184,7 +185,7 @@ struct Who {
     system: String,
     version: Option<String>,
     controller: Option<String>,
-    /// Of the `load` request.
+    /// The settings of the `load` request.
     settings: String,
     subject: bool,
 }
@@ -219,7 +220,8 @@ fn contestants<'a>(
     all.into_iter().map(contestant).collect()
 }
 
-/// A rival's settings worth a row: rueidis's one knob, and how many threads a Rust client's runtime has.
+/// A rival's settings that get a row: rueidis's one parameter, and the number of threads of a Rust client's
+/// runtime.
 fn settings_of(system: &str, full: bool) -> &'static [(&'static str, &'static str)] {
     match (system, full) {
         ("rueidis", _) => &[

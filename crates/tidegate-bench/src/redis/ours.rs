@@ -1,5 +1,5 @@
-//! Our own client in this bench: its settings, and the process of its callers. All that knows its interface
-//! is here.
+//! Our own client in this bench: its settings, and the process of its callers. No other file knows its
+//! interface.
 
 use std::io;
 use std::time::Duration;
@@ -12,10 +12,11 @@ use super::plain::Plain;
 use super::{Cell, OURS, PLAIN, Who};
 use crate::ALLOCATOR;
 
-/// In a closed loop: as it comes, on two threads, and beside it the plainest rule: flush when the queue is
-/// empty.
+/// The settings of a closed loop: the default, the default on two threads, and the plainest rule, which
+/// flushes if the queue is empty.
 const CLOSED: &[&str] = &["auto", "auto workers=2", "off"];
-/// Besides, what each part of it brings, and a sweep of delays to find the best one.
+/// The further settings of a full run: the gain of each part of the default, and a sweep of delays to find
+/// the best one.
 const CLOSED_FULL: &[&str] = &[
     "auto-no-spin",
     "latency",
@@ -26,8 +27,8 @@ const CLOSED_FULL: &[&str] = &[
     "fixed:100us",
     "fixed:500us",
 ];
-/// What gives up a twentieth of the throughput for the least processor time, and the delays it is to do
-/// without.
+/// The settings of a sweep: a policy that gives up a twentieth of the throughput for the least processor
+/// time, and the delays that it competes with.
 const SWEPT: &[&str] = &[
     "min-cpu:0.95",
     "off",
@@ -42,7 +43,7 @@ const SWEPT: &[&str] = &[
     "auto-no-spin",
     "auto",
 ];
-/// At a fixed rate: more and more latency for less and less CPU.
+/// The settings at a fixed rate: more and more latency for less and less CPU.
 const OPEN: &[&str] = &[
     "auto",
     "auto workers=2",
@@ -53,7 +54,8 @@ const OPEN: &[&str] = &[
 ];
 const OPEN_FULL: &[&str] = &["off", "min-cpu:100us", "min-cpu:300us", "min-cpu:1000us"];
 
-/// The settings of ours that take part. Ratios are those of the first, with no setting at all but in a sweep.
+/// Returns our settings for a cell. Ratios are those of the first one, which has no setting at all except in
+/// a sweep.
 pub(super) fn settings(cell: &Cell, full: bool) -> Vec<Who> {
     let (short, more) = match cell.rate {
         None if cell.sweep => (SWEPT, &[][..]),
@@ -88,7 +90,7 @@ pub(super) fn settings(cell: &Cell, full: bool) -> Vec<Who> {
     all
 }
 
-/// What the process of our own callers does.
+/// Runs the process of our own callers.
 pub(crate) fn serve_callers() -> anyhow::Result<()> {
     let system = System {
         name: OURS,
@@ -117,11 +119,11 @@ pub(crate) fn serve_callers() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Callers that are tasks.
+/// Callers as tasks.
 #[derive(Clone)]
 struct Tasks {
     client: Client,
-    /// What a caller sends, as an application has it that does not want it copied.
+    /// The value that a caller sends, shared as in an application that avoids copies.
     value: Bytes,
 }
 
@@ -157,7 +159,7 @@ impl Loaded for Tasks {
     }
 }
 
-/// Callers that are threads: nothing here waits but by blocking.
+/// Callers as threads: every wait here blocks.
 #[derive(Clone)]
 struct Threads(BlockingClient);
 
@@ -196,8 +198,8 @@ fn config(ask: &Ask) -> Result<Config, String> {
     }
 }
 
-/// `auto`, `auto-no-spin`, `latency`, `off`, `fixed:100us`, `rueidis-stats:100us`, `min-cpu:0.95` or
-/// `min-cpu:200us`.
+/// Parses a policy: `auto`, `auto-no-spin`, `latency`, `off`, `fixed:100us`, `rueidis-stats:100us`,
+/// `min-cpu:0.95` or `min-cpu:200us`.
 fn with_policy(config: Config, name: &str) -> Result<Config, String> {
     let refused = || format!("policy={name}: there is no such policy");
     let delay = |text: &str| -> Option<Duration> {

@@ -1,18 +1,18 @@
-//! A plain connection, to compare with where nothing can be pipelined: each caller has one of its own, writes
-//! a command and reads its reply.
+//! A plain connection, for comparison if there is nothing to pipeline: each caller has a connection of its
+//! own, writes a command and reads its reply.
 
 use tidegate_load::{Ask, Client};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// See the module.
+/// A plain connection: see the module.
 pub(super) struct Plain {
     addr: String,
     stream: Option<TcpStream>,
     buffer: Vec<u8>,
 }
 
-/// A clone is another caller: it connects when it calls.
+/// A clone is another caller: it connects at its first call.
 impl Clone for Plain {
     fn clone(&self) -> Self {
         Self {
@@ -46,7 +46,7 @@ impl Client for Plain {
 }
 
 impl Plain {
-    /// The length of the reply's value.
+    /// Sends a command and returns the length of the reply's value.
     async fn call(&mut self, args: &[&str]) -> Result<usize, String> {
         let text = |e: std::io::Error| e.to_string();
         if self.stream.is_none() {
@@ -78,7 +78,7 @@ fn encode(args: &[&str], into: &mut Vec<u8>) {
     }
 }
 
-/// The length of the one value in `bytes`; `None` while some of it is to come.
+/// Returns the length of the one value in `bytes`; `None` while it is incomplete.
 fn reply(bytes: &[u8]) -> Result<Option<usize>, String> {
     let Some(end) = bytes.windows(2).position(|two| two == b"\r\n") else {
         return Ok(None);

@@ -1,6 +1,6 @@
-//! A network of a known round trip: a TCP proxy that holds every byte for half of it, each way. One thread;
-//! its processor time is told apart. What it reads at once it also writes at once, so it neither merges nor
-//! splits what a client sends more than a network would.
+//! A network of a known round trip: a TCP proxy that holds every byte for half of it, each way. It has one
+//! thread, and its processor time counts separately. It writes the bytes of one read at once, so it neither
+//! merges nor splits a client's writes more than a network would.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -15,24 +15,25 @@ use anyhow::Context as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{Pid, gettid, set_current_timer_slack};
 
-/// Bytes held in one direction of a connection; beyond, it is not read, as from a full network.
+/// The most bytes held in one direction of a connection; beyond, the proxy stops reading, as a full network
+/// would.
 const HELD_MAX: usize = 16 << 20;
-/// Bytes read at once.
+/// The most bytes of one read.
 const READ_MAX: usize = 256 << 10;
-/// Sleeping again for less than this would end later than not sleeping.
+/// A sleep shorter than this would end later than no sleep.
 const EARLY: Duration = Duration::from_micros(10);
 
-/// See the module.
+/// The proxy: see the module.
 pub(super) struct Proxy {
     addr: SocketAddr,
     thread: Option<JoinHandle<io::Result<()>>>,
     tid: Pid,
-    /// Closed, it ends the thread.
+    /// Closing it ends the thread.
     stop: Option<UnixStream>,
 }
 
 impl Proxy {
-    /// A proxy before `target` that adds `round_trip`.
+    /// Starts a proxy in front of `target` that adds `round_trip`.
     pub(super) fn start(target: SocketAddr, round_trip: Duration) -> anyhow::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
@@ -40,9 +41,9 @@ impl Proxy {
         let (stop, stopped) = UnixStream::pair()?;
         let (sender, tid) = sync_channel(1);
         let thread = thread::spawn(move || {
-            // Whoever started this waits for it.
+            // The thread that started this one waits for the message.
             let _ = sender.send(gettid());
-            // 50 us by default, which is half of the shortest delay here.
+            // The default slack is 50 us, which is half of the shortest delay here.
             set_current_timer_slack(NonZeroU64::new(1))?;
             let relay = Relay {
                 target,
@@ -60,12 +61,12 @@ impl Proxy {
         })
     }
 
-    /// Where clients connect.
+    /// Returns the address that clients connect to.
     pub(super) fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Processor seconds of its thread so far, where the kernel counts them.
+    /// Returns the processor seconds of the proxy's thread so far, if the kernel counts them.
     pub(super) fn cpu_s(&self) -> Option<f64> {
         let path = format!("/proc/self/task/{}/schedstat", self.tid.as_raw_nonzero());
         let text = std::fs::read_to_string(path).ok()?;
@@ -78,7 +79,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // What it failed with, its clients have seen as a closed connection.
+            // The clients saw a failure of the thread as a closed connection.
             let _ = thread.join();
         }
     }
@@ -87,15 +88,15 @@ impl Drop for Proxy {
 struct Relay {
     target: SocketAddr,
     delay: Duration,
-    /// How late a wake-up tends to be: it is asked for that much earlier.
+    /// The typical delay of a wake-up: the proxy asks for it that much earlier.
     late: Duration,
     pairs: Vec<Pair>,
 }
 
-/// A client's connection and ours to the target.
+/// A client's connection, and the proxy's connection to the target.
 struct Pair {
     ends: [TcpStream; 2],
-    /// From the end of the same number to the other.
+    /// The direction of each index leads from the end of that index to the other.
     ways: [Way; 2],
 }
 
@@ -127,7 +128,7 @@ impl Relay {
                 self.accept(listener);
             }
             let now = Instant::now();
-            // Those accepted just now were not waited for.
+            // The poll did not cover the connections accepted just now.
             for (pair, seen) in self.pairs.iter_mut().zip(seen[2..].chunks(2)) {
                 pair.read(seen, now + self.delay, &mut buffer);
             }
@@ -142,7 +143,7 @@ impl Relay {
         held.filter_map(|way| Some(way.held.front()?.due)).min()
     }
 
-    /// Which descriptors have something to say: the listener, the end, then both of each pair.
+    /// Waits; returns the descriptors that are ready: the listener, the end, then both of each pair.
     fn wait(
         &mut self,
         listener: &TcpListener,
@@ -176,14 +177,14 @@ impl Relay {
         };
         if let Some(asked) = asked.filter(|_| ready == 0 && asleep) {
             let late = Instant::now().saturating_duration_since(asked);
-            // One wake-up that took long says nothing about the next.
+            // One late wake-up says nothing about the next, so the average limits its weight.
             self.late = (self.late * 7 + late.min(Duration::from_micros(60))) / 8;
         }
         Ok(fds.iter().map(|fd| !fd.revents().is_empty()).collect())
     }
 
     fn accept(&mut self, listener: &TcpListener) {
-        // A connection that cannot be made is closed at once: the client sees it.
+        // The proxy closes the client's connection if it cannot reach the target, and the client sees that.
         while let Ok((client, _)) = listener.accept() {
             if let Ok(server) = TcpStream::connect(self.target)
                 && [&client, &server].iter().all(|stream| {
@@ -218,13 +219,13 @@ impl Pair {
                     Err(_) => way.ended = true,
                 }
             }
-            // Its end may take more again.
+            // The end may take more again.
             self.ways[1 - end].full = false;
         }
     }
 
-    /// Passes on what is due; whether the pair lives on. The end of a direction ends both, once its bytes are
-    /// out.
+    /// Writes the bytes that are due; returns whether the pair lives on. The end of one direction ends both,
+    /// once its bytes are written.
     fn write(&mut self, now: Instant) -> bool {
         let [a, b] = &mut self.ends;
         let gone = [self.ways[0].write(b, now), self.ways[1].write(a, now)];
@@ -237,7 +238,7 @@ impl Way {
         !self.ended && self.bytes < HELD_MAX
     }
 
-    /// Returns whether it is over.
+    /// Returns whether the direction is over.
     fn write(&mut self, to: &mut TcpStream, now: Instant) -> bool {
         while let Some(chunk) = self.held.front_mut().filter(|chunk| chunk.due <= now) {
             match to.write(&chunk.bytes[chunk.written..]) {
@@ -267,7 +268,7 @@ fn is_later(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    /// Sends back what it gets, a connection after the other.
+    /// Starts a server that sends back its input, one connection after the other.
     fn echo() -> SocketAddr {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let addr = listener.local_addr().unwrap();
@@ -292,7 +293,7 @@ mod tests {
         assert_eq!(&reply, b"ping");
         assert!(start.elapsed() >= round_trip - 2 * EARLY);
 
-        // More than it holds in one direction, so that it has to stop reading.
+        // More bytes than the proxy holds in one direction, so that it has to stop reading.
         let sent: Vec<u8> = (0..HELD_MAX * 3).map(|at| (at / 7) as u8).collect();
         let mut half = client.try_clone().unwrap();
         let (writes, mut got) = (sent.clone(), Vec::new());
@@ -304,7 +305,7 @@ mod tests {
         writer.join().unwrap();
         assert!(got == sent, "{} of {} bytes", got.len(), sent.len());
         assert!(proxy.cpu_s().is_none_or(|seconds| seconds > 0.0));
-        // With the proxy, its connections end.
+        // Dropping the proxy ends its connections.
         drop(proxy);
         assert_eq!(client.read(&mut reply).unwrap_or(0), 0);
     }

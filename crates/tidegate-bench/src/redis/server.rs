@@ -1,5 +1,5 @@
-//! A Redis of the bench's own: started without persistence on a free port, asked what it did, and ended with
-//! the bench, however that ends.
+//! A Redis of the bench's own: the bench starts it without persistence on a free port and reads its counters;
+//! it ends with the bench, even if the bench is killed.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -15,14 +15,14 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tidegate_cli::Usage;
 use tidegate_cli::interrupt;
 
-/// Keys filled before GET; caller n of a load uses the key n modulo this.
+/// The number of keys filled before GET; caller n of a load uses the key n modulo this.
 const KEYS: usize = 1024;
-/// How long it may take to come up, and to answer us.
+/// How long the server may take to start, and to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Runs the server and ends it when our end of the pipe is gone, even if we were killed.
+/// Runs the server and ends it when our end of the pipe closes, even if the bench was killed.
 const GUARD: &str = r#""$@" >/dev/null 2>&1 & server=$!; read -r _; kill -9 $server; wait $server"#;
 
-/// See the module.
+/// The server: see the module.
 pub(super) struct Server {
     guard: Child,
     directory: PathBuf,
@@ -31,7 +31,7 @@ pub(super) struct Server {
     control: Control,
 }
 
-/// What it did since it started.
+/// The server's counters since its start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Did {
     pub(super) commands: f64,
@@ -40,17 +40,17 @@ pub(super) struct Did {
 }
 
 impl Server {
-    /// Starts one and waits until it answers.
+    /// Starts a server and waits until it answers.
     ///
     /// # Errors
-    /// There is none to start (exit code 2, naming the command that installs it), or it does not come up.
+    /// Redis is not installed (exit code 2, with the command that installs it), or does not start.
     pub(super) fn start() -> anyhow::Result<Self> {
         let version = installed()?;
         let directory =
             std::env::temp_dir().join(format!("tidegate-bench-redis-{}", std::process::id()));
         std::fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
         let mut refused = None;
-        // The port found free may be taken before the server comes to it.
+        // Another process may take the free port before the server binds it.
         for _ in 0..3 {
             match Guarded::start(&directory) {
                 Ok((guard, addr, control)) => {
@@ -72,12 +72,12 @@ impl Server {
         self.addr
     }
 
-    /// As it says itself.
+    /// Returns the version that the server reports.
     pub(super) fn version(&self) -> &str {
         &self.version
     }
 
-    /// Gives every key a value of `bytes`.
+    /// Sets every key to a value of `bytes` bytes.
     pub(super) fn fill(&mut self, bytes: usize) -> anyhow::Result<()> {
         let value = "x".repeat(bytes);
         for key in 0..KEYS {
@@ -87,7 +87,7 @@ impl Server {
         Ok(())
     }
 
-    /// What it did so far, this question included.
+    /// Returns the counters so far, this request included.
     pub(super) fn did(&mut self) -> anyhow::Result<Did> {
         let mut info = String::new();
         for section in ["stats", "cpu"] {
@@ -100,7 +100,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         end(&mut self.guard);
-        // It is in the directory for such files: left there it harms nobody.
+        // The directory is in the system's temporary directory, so a leftover does no harm.
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
@@ -123,7 +123,7 @@ fn did(info: &str) -> anyhow::Result<Did> {
     })
 }
 
-/// The version of the redis-server found on the path.
+/// Returns the version of the redis-server found on the path.
 fn installed() -> anyhow::Result<String> {
     let output = Command::new("redis-server").arg("--version").output();
     let output = output.map_err(|e| {
@@ -175,8 +175,8 @@ impl Guarded {
 }
 
 fn end(guard: &mut Child) {
-    // It ends the server and takes its end in; killed itself, it would leave that to whoever inherits the
-    // server.
+    // The guard ends the server and reaps it; a killed guard would leave that to the process that inherits
+    // the server.
     drop(guard.stdin.take());
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {
@@ -191,11 +191,11 @@ fn end(guard: &mut Child) {
     let _ = guard.wait();
 }
 
-/// A connection for our own questions.
+/// A connection for the bench's own requests.
 struct Control(BufReader<TcpStream>);
 
 impl Control {
-    /// As soon as the server in `directory` answers there.
+    /// Connects as soon as the server in `directory` answers there.
     fn connect(addr: SocketAddr, directory: &Path) -> anyhow::Result<Self> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -204,7 +204,7 @@ impl Control {
                     stream.set_read_timeout(Some(PATIENCE))?;
                     stream.set_nodelay(true)?;
                     let mut control = Self(BufReader::new(stream));
-                    // Somebody else's may have come to this port first.
+                    // A server of another user may have bound this port first.
                     let reply = control.ask(&["CONFIG", "GET", "dir"])?;
                     let ours = directory.canonicalize()?;
                     anyhow::ensure!(
@@ -221,7 +221,7 @@ impl Control {
         }
     }
 
-    /// One command; of an array, the last element.
+    /// Sends one command; returns the last element of an array reply.
     fn ask(&mut self, words: &[&str]) -> anyhow::Result<String> {
         let mut text = format!("*{}\r\n", words.len());
         for word in words {
@@ -234,7 +234,7 @@ impl Control {
 
     fn reply(&mut self) -> anyhow::Result<String> {
         let mut line = String::new();
-        // A line ends soon, or this is no Redis.
+        // Every line of a Redis reply is short.
         (&mut self.0).take(1 << 10).read_line(&mut line)?;
         let line = line.trim_end();
         let (kind, rest) = line.split_at_checked(1).context("no answer")?;

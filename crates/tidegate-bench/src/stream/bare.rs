@@ -1,4 +1,4 @@
-//! What the disk itself takes: a loop of one write and one `fdatasync` over a file whose blocks were all
+//! The limit of the disk itself: a loop of one write and one `fdatasync` over a file with all its blocks
 //! written before.
 
 use std::fs::OpenOptions;
@@ -13,10 +13,10 @@ use super::super::rounds::Sample;
 
 const FILE_BYTES: u64 = 16 << 20;
 
-/// Writes `bytes` and syncs them, again and again for `window`.
+/// Writes `bytes` bytes and syncs them, again and again for `window`.
 ///
 /// # Errors
-/// The disk's.
+/// The error of the disk.
 pub(super) fn run(directory: &Path, bytes: usize, window: Duration) -> anyhow::Result<Sample> {
     std::fs::create_dir_all(directory)?;
     let path = directory.join("bare");

@@ -1,22 +1,21 @@
-//! The cells: what is published or read, by how many clients, in which sizes.
+//! The cells: the kind of work, the number of clients, and the sizes of messages.
 
-/// What is done.
+/// The work of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
-    /// `nats bench js pub async`: 500 messages of each client on the way.
+    /// `nats bench js pub async`: each client has 500 messages in flight.
     Async,
     /// `nats bench js pub sync`: each client waits for each acknowledgement.
     Sync,
-    /// The same over many streams, which the `nats` program cannot: our own load.
+    /// The same over many streams, which the `nats` program cannot do: our own load.
     Streams { streams: usize, sync: bool },
     /// A lone synchronous client of our own, beside a bare write and sync of the same bytes.
     Lone,
-    /// Synchronous clients while every sync takes 5 ms longer, with and without anticipation.
+    /// Synchronous clients with syncs that take 5 ms longer, with and without anticipation.
     Slowed,
-    /// `nats bench js pub async` as far as a step of the replication goes, perhaps with syncs that take 5 ms
-    /// longer.
+    /// `nats bench js pub async` up to a step of the replication, also with syncs that take 5 ms longer.
     Steps { slow: bool },
-    /// `nats bench js consume`: a durable pull consumer, 500 messages on the way.
+    /// `nats bench js consume`: a durable pull consumer with 500 messages in flight.
     Consume,
     /// `nats bench js fetch`: 500 messages at a time.
     Fetch,
@@ -24,17 +23,17 @@ pub(super) enum Work {
     Core { subscribers: usize },
 }
 
-/// One of them.
+/// One cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) name: String,
     pub(super) work: Work,
     pub(super) clients: usize,
-    /// Of a message.
+    /// The bytes of a message.
     pub(super) bytes: usize,
-    /// Of each stream.
+    /// The replicas of each stream.
     pub(super) replicas: usize,
-    /// The clients of a stream are where its leader is, and not anywhere.
+    /// True if the clients of a stream connect to its leader, not to any node.
     pub(super) at_leader: bool,
 }
 
@@ -50,7 +49,7 @@ impl Cell {
             b => format!("{b} B"),
         };
         let name = match work {
-            // What the figures are mostly asked for has the short names.
+            // The most important cells have the short names.
             Work::Async | Work::Sync if (clients, bytes) == (10, 1024) => {
                 format!("R{replicas} {}", of(work == Work::Sync))
             }
@@ -89,7 +88,7 @@ impl Cell {
         self
     }
 
-    /// The fewest messages worth a measurement.
+    /// Returns the fewest messages of a measurement.
     pub(super) fn messages_min(&self) -> u64 {
         let each = match self.work {
             Work::Sync | Work::Slowed | Work::Streams { sync: true, .. } | Work::Lone => 20,
@@ -100,7 +99,7 @@ impl Cell {
         each * self.clients as u64
     }
 
-    /// How many windows a measurement is to take: a step that is slow is to have more than a handful of
+    /// Returns the number of windows that a measurement takes: a slow step needs more than a handful of
     /// messages.
     pub(super) const fn windows(&self) -> f64 {
         match self.work {
@@ -109,10 +108,10 @@ impl Cell {
         }
     }
 
-    /// The most, so that neither a disk nor a stream's limit is filled.
+    /// Returns the most messages, so that neither a disk nor a stream's limit fills up.
     pub(super) fn messages_max(&self) -> u64 {
         if matches!(self.work, Work::Steps { .. }) {
-            // What the pull request published with.
+            // The pull request published with this number.
             return 100_000;
         }
         let bytes = self.bytes * self.replicas;
@@ -120,10 +119,10 @@ impl Cell {
     }
 }
 
-/// Of all messages of one measurement, on all disks.
+/// The most bytes of all messages of one measurement, on all disks.
 const BYTES_MAX: u64 = 3 << 30;
 
-/// Those of a call of `tidegate-bench stream`; the first matter most should time run out.
+/// Returns the cells of `tidegate-bench stream`; the most important come first, in case time runs out.
 pub(super) fn cells(full: bool) -> Vec<Cell> {
     let mut cells = most_wanted(1);
     cells.push(Cell::new(1, Work::Lone, 1, 1024));
@@ -139,20 +138,21 @@ pub(super) fn cells(full: bool) -> Vec<Cell> {
     each_once(cells)
 }
 
-/// Those of a call of `tidegate-bench cluster`.
+/// Returns the cells of `tidegate-bench cluster`.
 pub(super) fn cells_of_clusters(replicas: usize, full: bool) -> Vec<Cell> {
     let mut cells = most_wanted(replicas);
     if !full {
         return cells;
     }
     cells.extend(most_wanted(replicas).into_iter().map(Cell::at_leader));
-    // What clients ask for who say nothing of replicas: some node keeps it, and they are at any.
+    // Clients that set no number of replicas get one: some node keeps the stream, and the clients connect to
+    // any node.
     cells.extend(most_wanted(1));
     cells.extend(grid(replicas));
     each_once(cells)
 }
 
-/// Those of a call of `tidegate-bench raft`: the pull request's workload.
+/// Returns the cells of `tidegate-bench raft`: the pull request's workload.
 pub(super) fn cells_of_steps(replicas: usize) -> [Cell; 2] {
     [false, true].map(|slow| Cell::new(replicas, Work::Steps { slow }, 10, 1024))
 }
@@ -163,7 +163,7 @@ fn most_wanted(replicas: usize) -> Vec<Cell> {
     wanted.map(cell).into()
 }
 
-/// Every size with every number of clients, into one stream and into many.
+/// Returns every size with every number of clients, into one stream and into many.
 fn grid(replicas: usize) -> Vec<Cell> {
     let many = |sync| Work::Streams { streams: 50, sync };
     let mut all = Vec::new();
@@ -199,7 +199,7 @@ mod tests {
                 "R1 lone sync, 1 KiB"
             ]
         );
-        // 18 and 18, the lone one, 2 slowed, 2 readers, 6 of core.
+        // 18 and 18, the lone client, 2 slowed, 2 readers, 6 of core.
         assert_eq!(cells(true).len(), 47);
         let names: Vec<_> = cells_of_clusters(3, true)
             .into_iter()

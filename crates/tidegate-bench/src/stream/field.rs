@@ -1,5 +1,5 @@
-//! The field of a bench of streams: the systems it compares, each started when it is first wanted with a
-//! directory of its own, and one measurement of one of them.
+//! The field of a bench of streams: the systems that it compares, and the measurements of them. The field
+//! starts each system at its first use, in a directory of its own.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,20 +17,20 @@ use super::program::Run;
 use super::server::{Kind, Programs};
 use super::servers::Servers;
 
-/// The consumer `nats bench` reads through unless told otherwise.
+/// The consumer that `nats bench` reads through by default.
 const CONSUMER: &str = "nats-bench";
-/// The stream the `nats` program publishes into.
+/// The stream that the `nats` program publishes to.
 const STREAM: &str = "bench";
-/// What a measurement should take. The first of a system finds out how many messages that is, and is not
-/// counted.
+/// The intended duration of a measurement. The first run of a system finds the number of messages for that,
+/// and does not count.
 const WINDOW: Duration = Duration::from_millis(1500);
 
-/// Where the servers keep their files; gone with the bench.
+/// The directory of the servers' files; removed with the bench.
 pub(super) struct Directory(PathBuf);
 
 impl Directory {
-    /// Below `TIDEGATE_BENCH_DIR`, or in the build directory, which is on a disk where the system's own may
-    /// not be.
+    /// Creates it below `TIDEGATE_BENCH_DIR`, or in the build directory: that is on a disk, while the
+    /// system's temporary directory may be in memory.
     pub(super) fn make() -> anyhow::Result<Self> {
         let parent = match std::env::var_os("TIDEGATE_BENCH_DIR") {
             Some(directory) => PathBuf::from(directory),
@@ -54,17 +54,17 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // Left there it costs space and harms nobody.
+        // A leftover directory costs space and does no harm.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// See the module. The servers come before the directory: dropped first.
+/// The field: see the module. The servers come before the directory, so that they drop first.
 pub(super) struct Field {
-    /// Nodes of each system.
+    /// The number of nodes of each system.
     nodes: usize,
     servers: BTreeMap<Kind, Servers>,
-    /// Messages of this many bytes are in the reader's stream.
+    /// The size and the number of messages in the reader's stream.
     filled: BTreeMap<Kind, (usize, u64)>,
     programs: Programs,
     directory: Directory,
@@ -72,7 +72,7 @@ pub(super) struct Field {
 }
 
 impl Field {
-    /// Nobody runs yet; each will be of so many nodes.
+    /// Creates the field without starting a system; each system will have this many nodes.
     pub(super) fn new(nodes: usize, programs: Programs, session: &Session) -> anyhow::Result<Self> {
         let directory = Directory::make()?;
         session.say(&format!("data in {}", directory.0.display()));
@@ -96,7 +96,7 @@ impl Field {
         })
     }
 
-    /// Where files may be put, and how long a measurement is.
+    /// Returns the directory for further files, and the duration of a measurement.
     pub(super) fn ground(&self) -> (&Path, Duration) {
         (&self.directory.0, self.window)
     }
@@ -113,18 +113,19 @@ impl Field {
         self.servers.get(&kind).ok_or_else(|| "no server".into())
     }
 
-    /// Ends all but one, of which there are too many to have side by side.
+    /// Ends all systems but one: they are too many to run side by side.
     fn rest_others(&mut self, kind: Kind) {
         let mut servers = std::mem::take(&mut self.servers);
         self.servers.extend(servers.remove_entry(&kind));
         for (other, servers) in servers {
             drop(servers);
-            // It is emptied before it is used again.
+            // The system's next start empties the directory anyway.
             let _ = std::fs::remove_dir_all(self.directory.0.join(format!("{other:?}")));
         }
     }
 
-    /// How many messages take the window: in two steps, for the first few are slower than the rest.
+    /// Returns the number of messages that take the window. It measures in two steps, because the first few
+    /// messages are slower than the rest.
     pub(super) fn calibrated(&mut self, kind: Kind, cell: &Cell) -> Result<u64, Failure> {
         let seconds = self.window.as_secs_f64() * cell.windows();
         let (min, max) = (cell.messages_min(), cell.messages_max());
@@ -136,7 +137,7 @@ impl Field {
         Ok(messages)
     }
 
-    /// One run of so many messages, with what it cost the servers and whoever made the load.
+    /// Runs this many messages once, and adds their cost to the servers and to the load generator.
     pub(super) fn measure(
         &mut self,
         kind: Kind,
@@ -153,7 +154,7 @@ impl Field {
             false => None,
         };
         let at = at.map_or_else(|| servers.addrs(), |leader| vec![leader]);
-        // What another system left unwritten would be written by the first sync of this one.
+        // This sync would otherwise write data that another system left in the cache.
         rustix::fs::sync();
         let written = servers.written().map_err(text)?;
         let before = (servers.cpu_s().map_err(text)?, client_cpu_s());
@@ -175,7 +176,7 @@ impl Field {
         }
         if cpu.len() > 1 {
             let leader = match cell.work {
-                // Each may have another.
+                // Each of many streams may have another leader.
                 Work::Streams { .. } => None,
                 _ => servers.leader(STREAM).map_err(text)?,
             };
@@ -197,7 +198,7 @@ impl Field {
         Ok(sample)
     }
 
-    /// Puts the messages there that a reader is to read.
+    /// Publishes the messages for a reader.
     fn fill(&mut self, kind: Kind, cell: &Cell, messages: u64) -> Result<(), Failure> {
         let there = self.filled.get(&kind);
         if there.is_some_and(|(bytes, n)| *bytes == cell.bytes && *n >= messages) {
@@ -220,14 +221,14 @@ fn text(error: anyhow::Error) -> Failure {
     format!("{error:#}")
 }
 
-/// Processor time of whoever makes the load: this process and those it has waited for, which the servers are
-/// not.
+/// Returns the processor time of the load generator: this process and its reaped children. The servers are
+/// not among them.
 fn client_cpu_s() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     machine::cpu_ticks_s(&stat, true)
 }
 
-/// What each node's part is called: the leader's, and those of the others, the greater first; without a
+/// Names the cost of each node: the leader's, and those of the followers, the greater first; without a
 /// leader, all are nodes.
 fn roles(addrs: &[SocketAddr], leader: Option<SocketAddr>, cpu: &[f64]) -> Vec<(String, f64)> {
     let (mut all, mut others) = (Vec::new(), Vec::new());
@@ -270,7 +271,7 @@ fn load(
         Work::Streams { streams, sync } => raw(streams, if sync { 1 } else { 500 }),
         Work::Lone => raw(1, 1),
         Work::Consume | Work::Fetch => {
-            // The program leaves its consumer behind, with nothing left to read.
+            // The program leaves its consumer, which has nothing left to read.
             load::delete_consumer(at, "readers", CONSUMER).map_err(text)?;
             let how = if cell.work == Work::Fetch {
                 "fetch"
@@ -283,7 +284,7 @@ fn load(
     }
 }
 
-/// Messages a second at the subscribers, all together.
+/// Measures messages a second at the subscribers, all together.
 fn core(
     program: &Path,
     servers: &Servers,
@@ -307,7 +308,7 @@ fn core(
         &servers.addrs(),
         &args("sub", &[format!("--clients={subscribers}")]),
     )?;
-    // They say that they are ready before they are: the server knows.
+    // The subscribers report ready too early, so the bench asks the server.
     for _ in 0..2000 {
         if subscriptions()? >= wanted {
             Run::start(program, &servers.addrs(), &args("pub", &[]))?.report()?;
@@ -326,7 +327,7 @@ fn publish(how: &str, cell: &Cell, messages: u64, stream: &str) -> Vec<String> {
         format!("--msgs={messages}"),
         format!("--size={}", cell.bytes),
         format!("--replicas={}", cell.replicas),
-        // nats-server sets aside what a stream may grow to, on each node.
+        // nats-server reserves the maximum size of a stream on each node.
         format!("--maxbytes={}MB", 8000 / cell.replicas),
     ];
     let fixed = ["--create", "--purge", "--storage=file", "--no-progress"];

@@ -1,5 +1,5 @@
-//! A load of our own: bare sockets, a thread a client, each with a number of messages on the way. What it
-//! costs is little and the same for every server, and it can do what the `nats` program does not: many
+//! A load of our own: bare sockets, one thread for each client, each with a number of messages in flight. Its
+//! cost is small and the same for every server, and it covers cases that the `nats` program does not: many
 //! streams, and a lone client without a runtime.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -13,29 +13,29 @@ use serde_json::{Value, json};
 
 use super::super::rounds::Sample;
 
-/// An answer that takes longer never comes.
+/// An answer that takes longer counts as lost.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// While a cluster forms, an answer may be lost; then it is asked again.
+/// A forming cluster may lose an answer; the load asks again after this time.
 const ATTEMPT: Duration = Duration::from_secs(2);
 
-/// What is to be published.
+/// The load to publish.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) clients: usize,
     /// Bytes of a message.
     pub(super) bytes: usize,
-    /// Streams it goes round.
+    /// The number of streams; a client publishes to them in turn.
     pub(super) streams: usize,
-    /// Replicas of each.
+    /// The replicas of each stream.
     pub(super) replicas: usize,
-    /// Messages a client has on the way; 1 waits for each.
+    /// The messages that a client has in flight; 1 waits for each acknowledgement.
     pub(super) window: usize,
-    /// Messages of all clients.
+    /// The messages of all clients.
     pub(super) messages: u64,
 }
 
 impl Load {
-    /// Makes the streams, empty, then publishes.
+    /// Creates the streams, empty, then publishes.
     ///
     /// # Errors
     /// The server refuses a stream or a message, or does not answer.
@@ -87,7 +87,7 @@ impl Load {
         })
     }
 
-    /// One client's share. A single message on the way is timed, in nanoseconds.
+    /// Publishes one client's share. With one message in flight, it measures each latency in nanoseconds.
     fn publish(
         &self,
         connection: &mut Connection,
@@ -100,7 +100,7 @@ impl Load {
         let (mut sent, mut acked) = (0, 0);
         while acked < messages {
             out.clear();
-            // As the `nats` program does: half a window makes room for half a window.
+            // Half a window makes room for half a window, as in the `nats` program.
             let step = (self.window as u64 / 2).max(1);
             while sent < messages && sent - acked < self.window as u64 && out.len() < 1 << 20 {
                 let stream = (client as u64 + sent) % self.streams as u64;
@@ -145,10 +145,10 @@ pub(super) fn delete_consumer(
     Ok(())
 }
 
-/// Makes a stream of so many replicas and removes it: whoever can do that serves streams.
+/// Creates a stream of this many replicas and removes it, which proves that the server serves streams.
 ///
 /// # Errors
-/// It is refused, or nobody answers.
+/// The server refuses the request, or does not answer.
 pub(super) fn try_stream(addr: SocketAddr, replicas: usize) -> anyhow::Result<()> {
     let name = "bench-formed";
     let config =
@@ -159,16 +159,16 @@ pub(super) fn try_stream(addr: SocketAddr, replicas: usize) -> anyhow::Result<()
     connection.api(&format!("STREAM.DELETE.{name}"), &json!({}))
 }
 
-/// Who leads a stream, by its name, if anybody does.
+/// Returns the name of a stream's leader; `None` without a leader.
 ///
 /// # Errors
-/// Nobody answers.
+/// The server does not answer.
 pub(super) fn leader(addr: SocketAddr, stream: &str) -> anyhow::Result<Option<String>> {
     let info = Connection::open(addr)?.ask(&format!("STREAM.INFO.{stream}"), "")?;
     Ok(info["cluster"]["leader"].as_str().map(String::from))
 }
 
-/// A client, past its greeting, that listens to its inbox.
+/// A client that has read the greeting and subscribes to its inbox.
 struct Connection {
     reader: BufReader<TcpStream>,
     socket: TcpStream,
@@ -185,7 +185,7 @@ impl Connection {
         socket.set_write_timeout(Some(PATIENCE))?;
         let mut connection = Self {
             reader: BufReader::with_capacity(64 << 10, socket.try_clone()?),
-            // The port alone is another client's, too, at another node of the cluster.
+            // The port alone may also belong to a client of another node of the cluster.
             inbox: format!("_INBOX.{}x{}.", socket.local_addr()?.port(), addr.port()),
             socket,
             line: Vec::new(),
@@ -220,7 +220,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The next message's payload, in the buffer of that name.
+    /// Reads the payload of the next message into the buffer.
     fn message(&mut self) -> anyhow::Result<()> {
         loop {
             self.read_line()?;
@@ -243,7 +243,7 @@ impl Connection {
         Ok(())
     }
 
-    /// An acknowledgement, and not a refusal.
+    /// Reads an answer, which must be an acknowledgement.
     fn ack(&mut self) -> anyhow::Result<()> {
         self.message()?;
         if !self.payload.starts_with(b"{\"stream\":") {

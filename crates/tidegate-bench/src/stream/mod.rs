@@ -1,9 +1,14 @@
-//! `tidegate-bench stream`: publishing into streams and reading them, ours beside nats-server as it comes and
-//! nats-server with a sync before every acknowledgement, driven by the `nats` program where it can;
-//! `tidegate-bench cluster`: publishing into streams of three replicas, each of these as three nodes on this
-//! machine, whose clients connect to any of them; `tidegate-bench raft`: what each step of the replication
-//! brings there. Every server is a process with a directory of its own and takes part in every round;
-//! processor time is the servers', from /proc, over the whole run of the load.
+//! The benches of streams.
+//!
+//! - `tidegate-bench stream`: publishes to streams and reads them, ours beside nats-server with its defaults
+//!   and nats-server with a sync before every acknowledgement. The `nats` program drives the servers if it
+//!   can.
+//! - `tidegate-bench cluster`: publishes to streams of three replicas, each system as three nodes on this
+//!   machine with clients that connect to any of them.
+//! - `tidegate-bench raft`: measures the gain of each step of the replication on such a cluster.
+//!
+//! Every server is a process with a directory of its own and takes part in every round. Processor time is the
+//! servers', from /proc, over the whole run of the load.
 
 mod bare;
 mod cell;
@@ -29,10 +34,10 @@ use field::Field;
 pub(crate) use pair::{Measured, Pair, Traffic};
 use server::{Kind, Programs};
 
-/// Nodes of a cluster, and replicas of each stream there.
+/// The number of nodes of a cluster, and of replicas of each stream there.
 const NODES: usize = 3;
 
-/// What these benches do unless told otherwise: three rounds where the cells are many.
+/// The defaults of these benches: three rounds, as they have many cells.
 pub(super) fn defaults(args: &BenchArgs) -> BenchArgs {
     let mut args = args.clone();
     if args.effort == Effort::Normal && args.full {
@@ -41,7 +46,7 @@ pub(super) fn defaults(args: &BenchArgs) -> BenchArgs {
     args
 }
 
-/// Runs the cells of servers that stand alone.
+/// Runs the cells of single servers.
 pub(crate) fn run(session: &mut Session) -> anyhow::Result<()> {
     run_cells(session, 1, &cells(session.args.full))
 }
@@ -51,8 +56,7 @@ pub(crate) fn run_clusters(session: &mut Session) -> anyhow::Result<()> {
     run_cells(session, NODES, &cells_of_clusters(NODES, session.args.full))
 }
 
-/// What the steps of the replication do unless told otherwise: there are many, and a cluster is formed for
-/// each measurement.
+/// The defaults of the replication steps: there are many, and each measurement forms a cluster.
 pub(super) fn defaults_of_steps(args: &BenchArgs) -> BenchArgs {
     let mut args = args.clone();
     if args.effort == Effort::Normal {
@@ -88,7 +92,7 @@ fn run_cells(session: &mut Session, nodes: usize, cells: &[Cell]) -> anyhow::Res
     Ok(())
 }
 
-/// Who takes part in a cell.
+/// Returns the contestants of a cell.
 fn contestants<'a>(
     peers: bool,
     version: Option<&String>,
@@ -99,7 +103,7 @@ fn contestants<'a>(
         Work::Slowed => vec![Kind::OursSlow, Kind::OursSlowGreedy],
         Work::Steps { slow } => {
             let step = |step| Kind::Step { step, slow };
-            // nats-server's disk cannot be slowed.
+            // The bench cannot slow nats-server's disk.
             let peer = (peers && !slow).then_some(Kind::NatsAlways);
             RaftStep::STEPS.map(step).into_iter().chain(peer).collect()
         }

@@ -13,14 +13,14 @@ use super::server::Server;
 
 /// Bytes of a message.
 const BYTES: usize = 1024;
-/// Messages of the run under strace, which is slow.
+/// The messages of the run under strace, which is slow.
 const TRACED: u64 = 2000;
 
-/// What the clients do.
+/// The traffic of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Traffic {
     clients: usize,
-    /// Messages a client has on the way; 1 waits for each.
+    /// The messages that a client has in flight; 1 waits for each acknowledgement.
     window: usize,
 }
 
@@ -62,17 +62,17 @@ pub(crate) struct Measured {
     pub(crate) cpu_ns: f64,
 }
 
-/// Two servers. They come before the directory: dropped first.
+/// Two servers. They come before the directory, so that they drop first.
 pub(crate) struct Pair {
     servers: [Server; 2],
     _directory: Directory,
 }
 
 impl Pair {
-    /// Starts both.
+    /// Starts both servers.
     ///
     /// # Errors
-    /// One does not come up.
+    /// A server does not come up.
     pub(crate) fn start(old: &Path, new: &Path) -> anyhow::Result<Self> {
         let directory = Directory::make()?;
         if directory.is_in_memory() {
@@ -93,7 +93,7 @@ impl Pair {
         })
     }
 
-    /// The number of messages that take the window; warms both up.
+    /// Returns the number of messages that take the window; warms both servers up.
     pub(crate) fn calibrate(&mut self, traffic: Traffic, window_ms: u64) -> anyhow::Result<u64> {
         let mut messages = 20 * traffic.clients as u64;
         for side in [1, 0] {
@@ -103,7 +103,7 @@ impl Pair {
         Ok(messages)
     }
 
-    /// Publishes so many messages to one of them.
+    /// Publishes this many messages to one of the servers.
     pub(crate) fn measure(
         &mut self,
         side: usize,
@@ -122,8 +122,8 @@ impl Pair {
         })
     }
 
-    /// System calls a message of one of them, counted by strace in a run of their own; `None` where strace is
-    /// missing or may not trace.
+    /// Returns the system calls a message of one server, as strace counts them in a separate run; `None` if
+    /// strace is missing or may not trace.
     pub(crate) fn syscalls(
         &mut self,
         side: usize,
@@ -150,7 +150,7 @@ impl Pair {
             tracer.wait()?;
             return Ok(None);
         }
-        // Its further words must not fill the pipe.
+        // Further output of strace must not fill the pipe.
         let rest = std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
         let outcome = load(traffic, TRACED).run(&[server.addr()]);
         let pid = i32::try_from(tracer.id())
@@ -180,7 +180,7 @@ fn tempfile_beside(directory: &Directory) -> std::path::PathBuf {
     directory.path().join("syscalls")
 }
 
-/// The sum of the first column of strace's table.
+/// Returns the sum of the first column of strace's table.
 fn calls(table: &str) -> Option<u64> {
     let rows = table.lines().filter_map(|line| {
         let (calls, name) = line.trim().split_once(' ')?;

@@ -1,4 +1,4 @@
-//! The `nats` program as a load: run to its end within a time, its report read.
+//! The `nats` program as a load: runs it to its end within a time limit, and reads its report.
 
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -15,14 +15,14 @@ use tidegate_cli::interrupt;
 /// A run that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A `nats` that runs; killed when it is dropped.
+/// A running `nats`; killed on drop.
 pub(super) struct Run {
     child: Child,
     said: Option<std::thread::JoinHandle<String>>,
 }
 
 impl Run {
-    /// Starts `nats -s ADDRS ...`: each of its clients takes one of them.
+    /// Starts `nats -s ADDRS ...`: each of its clients connects to one of the addresses.
     pub(super) fn start(
         program: &Path,
         addrs: &[SocketAddr],
@@ -33,7 +33,7 @@ impl Run {
         command
             .args(["-s", &urls.join(","), "--timeout=30s"])
             .args(args)
-            // Whatever the user's own contexts say is of no matter here.
+            // The user's own contexts must not affect the run.
             .env("NATS_CONTEXT", "")
             .process_group(0)
             .stdin(Stdio::null())
@@ -41,7 +41,8 @@ impl Run {
             .stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|e| format!("nats: {e}"))?;
         let (mut output, mut errors) = (child.stdout.take(), child.stderr.take());
-        // It says little on one and a line for each client on the other: read at once, neither can fill.
+        // The program prints little on one stream and a line for each client on the other: reading both at
+        // once fills neither.
         let said = std::thread::spawn(move || {
             let other = std::thread::spawn(move || {
                 let mut text = String::new();
@@ -58,7 +59,7 @@ impl Run {
         })
     }
 
-    /// Waits for its end and reads the report.
+    /// Waits for the program's end and reads the report.
     pub(super) fn report(mut self) -> Result<Sample, Failure> {
         let until = Instant::now() + PATIENCE;
         let status = loop {
@@ -99,7 +100,7 @@ impl Drop for Run {
     }
 }
 
-/// The last line of statistics: of all clients together where there are several.
+/// Parses the last line of statistics: with several clients, the line of all of them together.
 fn report(said: &str) -> Option<Sample> {
     let mut lines = said.lines().rev();
     let line = lines.find(|line| line.contains(" stats: ") && line.contains("msgs/sec"))?;

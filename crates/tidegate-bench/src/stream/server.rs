@@ -1,5 +1,5 @@
-//! A server of the bench, ours or nats-server: on the ports given with a directory of its own, asked what it
-//! cost, and ended with the bench, however that ends.
+//! A server of the bench, ours or nats-server: the bench starts it on the given ports with a directory of its
+//! own and reads its cost; the server ends with the bench, even if the bench is killed.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -16,28 +16,28 @@ use tidegate_server::lab::RaftStep;
 use super::super::machine;
 use tidegate_cli::interrupt;
 
-/// How long one may take to come up, and to answer us.
+/// How long a server may take to start, and to answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-/// Runs the server, says its process id, and ends it when our end of the pipe is gone, even if we were
+/// Runs the server, prints its process id, and ends it when our end of the pipe closes, even if the bench was
 /// killed.
 const GUARD: &str = r#"log=$1; shift; "$@" >"$log" 2>&1 & server=$!; echo $server; read -r _; kill -9 $server; wait $server"#;
 
-/// Who is to be started.
+/// The server to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Ours,
-    /// Every sync takes 5 ms longer.
+    /// Ours, with syncs that take 5 ms longer.
     OursSlow,
-    /// The same, and nobody waits for callers that are about to return.
+    /// The same, without waiting for callers that are about to return.
     OursSlowGreedy,
-    /// As far as a step of the replication goes, perhaps with every sync 5 ms longer.
+    /// Ours up to a step of the replication, also with syncs that take 5 ms longer.
     Step {
         step: RaftStep,
         slow: bool,
     },
-    /// Acknowledges before it syncs, which it does every two minutes.
+    /// nats-server that acknowledges before it syncs, which it does every two minutes.
     Nats,
-    /// Syncs each message before it acknowledges it.
+    /// nats-server that syncs each message before it acknowledges it.
     NatsAlways,
 }
 
@@ -45,14 +45,14 @@ pub(super) enum Kind {
 #[derive(Clone, Debug)]
 pub(super) struct Membership<'a> {
     pub(super) name: String,
-    /// Where it listens to the others.
+    /// The address on which the node listens to the others.
     pub(super) listen: SocketAddr,
-    /// Where all of them do.
+    /// The addresses of all nodes.
     pub(super) routes: &'a [SocketAddr],
 }
 
 impl Membership<'_> {
-    /// nats-server's flags, which are ours, too.
+    /// Returns nats-server's flags, which are also ours.
     fn arguments(&self) -> Vec<String> {
         let routes = self.routes.iter().map(|at| format!("nats-route://{at}"));
         let routes: Vec<_> = routes.collect();
@@ -69,7 +69,7 @@ impl Membership<'_> {
     }
 }
 
-/// A server that runs.
+/// A running server.
 pub(super) struct Server {
     guard: Child,
     pid: u32,
@@ -79,11 +79,11 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts one with its files in `directory`, which is emptied, for clients and for HTTP at the addresses
-    /// given.
+    /// Starts a server with its files in `directory`, which this function empties, with clients and HTTP at
+    /// the given addresses.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The server cannot be started.
     pub(super) fn start(
         kind: Kind,
         directory: &Path,
@@ -97,10 +97,10 @@ impl Server {
         Self::run(command, directory, (addr, http))
     }
 
-    /// Starts this binary of the product with its files in `directory`, which is emptied.
+    /// Starts this binary of the product with its files in `directory`, which this function empties.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The server cannot be started.
     pub(super) fn start_product(
         program: &Path,
         directory: &Path,
@@ -141,10 +141,10 @@ impl Server {
         })
     }
 
-    /// Waits until it says that it is ready.
+    /// Waits until the server reports that it is ready.
     ///
     /// # Errors
-    /// It does not come up: with the last words of its log.
+    /// The server does not come up; the error has the last lines of its log.
     pub(super) fn wait_ready(&mut self) -> anyhow::Result<()> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -167,18 +167,18 @@ impl Server {
         self.addr
     }
 
-    /// Processor time of all its threads so far, in seconds; the system counts in ticks of 10 ms.
+    /// Returns the processor time of all its threads so far, in seconds; the system counts in ticks of 10 ms.
     pub(super) fn cpu_s(&self) -> anyhow::Result<f64> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
         machine::cpu_ticks_s(&stat, false).context("/proc/PID/stat cannot be read")
     }
 
-    /// Its process id.
+    /// Returns the server's process id.
     pub(super) const fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Processor time of the threads it has now, in nanoseconds.
+    /// Returns the processor time of the server's current threads, in nanoseconds.
     pub(super) fn cpu_ns(&self) -> anyhow::Result<u64> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid))?;
         let of = |task: std::io::Result<std::fs::DirEntry>| {
@@ -189,21 +189,21 @@ impl Server {
         tasks.map(of).sum()
     }
 
-    /// Resident memory, MiB.
+    /// Returns the resident memory, MiB.
     pub(super) fn rss_mb(&self) -> Option<f64> {
         let pages = std::fs::read_to_string(format!("/proc/{}/statm", self.pid)).ok()?;
         let pages: f64 = pages.split(' ').nth(1)?.parse().ok()?;
         Some(pages * rustix::param::page_size() as f64 / 1_048_576.0)
     }
 
-    /// Subscriptions it has, its own included.
+    /// Returns the number of subscriptions, the server's own included.
     pub(super) fn subscriptions(&self) -> anyhow::Result<u64> {
         self.monitor("/subsz")?["num_subscriptions"]
             .as_u64()
             .context("/subsz has no num_subscriptions")
     }
 
-    /// What it has written into its log so far; zeros of a server that does not say so.
+    /// Returns the counters of the server's log so far; zeros for a server without such counters.
     pub(super) fn written(&self) -> anyhow::Result<Written> {
         let log = &self.monitor("/jsz")?["log"];
         let count = |key: &str| log[key].as_u64().unwrap_or(0);
@@ -216,7 +216,7 @@ impl Server {
         })
     }
 
-    /// What its monitor answers.
+    /// Returns the answer of the server's monitor.
     fn monitor(&self, path: &str) -> anyhow::Result<Value> {
         let mut http = TcpStream::connect(self.http)?;
         http.set_read_timeout(Some(PATIENCE))?;
@@ -228,7 +228,7 @@ impl Server {
     }
 }
 
-/// What a node has written into its log: as a leader the entries, as anybody the syncs.
+/// The writes of a node's log: the leader counts the entries, and every node counts its syncs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Written {
     entries: u64,
@@ -239,7 +239,7 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// What was written since, which took so many seconds, as a row has it.
+    /// Returns the writes since `before`, over `seconds` seconds, as columns of a row.
     pub(super) fn since(&self, before: &Self, seconds: f64) -> [(&'static str, f64); 5] {
         let more = |of: fn(&Self) -> u64| of(self).saturating_sub(of(before)) as f64;
         let (entries, syncs) = (more(|w| w.entries), more(|w| w.syncs));
@@ -258,8 +258,8 @@ impl Written {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It ends the server and takes its end in; killed itself, it would leave that to whoever inherits the
-        // server.
+        // The guard ends the server and reaps it; a killed guard would leave that to the process that
+        // inherits the server.
         drop(self.guard.stdin.take());
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
@@ -275,7 +275,8 @@ impl Drop for Server {
     }
 }
 
-/// A command that runs its further words as a server, with the log in `directory`, which is emptied.
+/// Returns a command that runs its further arguments as a server, with the log in `directory`, which this
+/// function empties.
 fn guarded(directory: &Path) -> anyhow::Result<Command> {
     let context = || directory.display().to_string();
     if directory.exists() {
@@ -327,10 +328,10 @@ fn arguments(
     Ok(())
 }
 
-/// The program `tidegate`: the file that `TIDEGATE` names, or the one beside this program.
+/// Returns the program `tidegate`: the file that `TIDEGATE` names, or the one beside this program.
 ///
 /// # Errors
-/// It is not built.
+/// The program is not built.
 fn product() -> anyhow::Result<PathBuf> {
     let beside = || Ok::<_, std::io::Error>(std::env::current_exe()?.with_file_name("tidegate"));
     let path = std::env::var_os("TIDEGATE").map_or_else(beside, |path| Ok(path.into()))?;
@@ -347,6 +348,8 @@ pub(super) struct Programs {
 }
 
 impl Programs {
+    /// Finds the programs.
+    ///
     /// # Errors
     /// They are not built.
     pub(super) fn find() -> anyhow::Result<Self> {
@@ -364,7 +367,7 @@ impl Programs {
         Ok(programs)
     }
 
-    /// As nats-server says itself.
+    /// Returns the version that nats-server reports.
     pub(super) fn version(&self) -> Option<String> {
         let output = Command::new(&self.nats_server)
             .arg("--version")

@@ -1,5 +1,5 @@
-//! The nodes of one system: a server alone, or three that are a cluster on this machine, as one thing to
-//! start, to ask what it cost and to end.
+//! The nodes of one system, a single server or a cluster of three on this machine, as one unit to start, to
+//! measure and to end.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -11,23 +11,24 @@ use super::load;
 use super::server::{Kind, Membership, PATIENCE, Server, Written};
 use tidegate_cli::interrupt;
 
-/// See the module.
+/// The nodes of one system: see the module.
 pub(super) struct Servers {
     nodes: Vec<Server>,
 }
 
 impl Servers {
-    /// Starts so many with their files below `directory`, and waits until they serve streams together.
+    /// Starts this many nodes with their files below `directory`, and waits until they serve streams
+    /// together.
     ///
     /// # Errors
-    /// One does not come up: with the last words of its log; or they do not find together.
+    /// A node does not come up (the error has the last lines of its log), or the nodes do not form a cluster.
     pub(super) fn start(
         kind: Kind,
         nodes: usize,
         directory: &Path,
         nats_server: &Path,
     ) -> anyhow::Result<Self> {
-        // All at once, so that no port is given twice.
+        // All ports are bound at once, so that no port is given twice.
         let ports = (0..3 * nodes).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
         let ports: Vec<_> = ports.collect::<Result<_, _>>()?;
         let addrs = ports.iter().map(TcpListener::local_addr);
@@ -62,7 +63,7 @@ impl Servers {
         Ok(servers)
     }
 
-    /// Waits until a stream can be made on all of them, asked of each.
+    /// Waits until each node can create a stream on all of them.
     fn wait_formed(&self) -> anyhow::Result<()> {
         let until = Instant::now() + PATIENCE;
         for addr in self.addrs() {
@@ -77,15 +78,15 @@ impl Servers {
         Ok(())
     }
 
-    /// Where clients connect.
+    /// Returns the addresses that clients connect to.
     pub(super) fn addrs(&self) -> Vec<SocketAddr> {
         self.nodes.iter().map(Server::addr).collect()
     }
 
-    /// Where the leader of a stream is, if there is that stream and it has one.
+    /// Returns the address of a stream's leader; `None` without the stream or without a leader.
     ///
     /// # Errors
-    /// Nobody answers.
+    /// The first node does not answer.
     pub(super) fn leader(&self, stream: &str) -> anyhow::Result<Option<SocketAddr>> {
         let any = self.nodes.first().context("no nodes")?;
         let leader = load::leader(any.addr(), stream)?;
@@ -94,31 +95,31 @@ impl Servers {
         Ok(found.map(|(_, node)| node.addr()))
     }
 
-    /// Processor time of each node so far, in seconds.
+    /// Returns the processor time of each node so far, in seconds.
     ///
     /// # Errors
-    /// One is gone.
+    /// A node is gone.
     pub(super) fn cpu_s(&self) -> anyhow::Result<Vec<f64>> {
         self.nodes.iter().map(Server::cpu_s).collect()
     }
 
-    /// What each has written into its log so far.
+    /// Returns the counters of each node's log so far.
     ///
     /// # Errors
-    /// One does not answer.
+    /// A node does not answer.
     pub(super) fn written(&self) -> anyhow::Result<Vec<Written>> {
         self.nodes.iter().map(Server::written).collect()
     }
 
-    /// Resident memory of all of them, MiB.
+    /// Returns the resident memory of all nodes, MiB.
     pub(super) fn rss_mb(&self) -> Option<f64> {
         self.nodes.iter().map(Server::rss_mb).sum()
     }
 
-    /// Subscriptions they have, their own included.
+    /// Returns the number of subscriptions of all nodes, the nodes' own included.
     ///
     /// # Errors
-    /// One does not answer.
+    /// A node does not answer.
     pub(super) fn subscriptions(&self) -> anyhow::Result<u64> {
         self.nodes.iter().map(Server::subscriptions).sum()
     }

@@ -1,14 +1,14 @@
 //! The steps of the replication as contestants: from one sync an entry and one a message to the product,
-//! beside what nats-server's pull request 7355 published of the steps it tried (one laptop, three nodes,
-//! `sync_interval: always`, 10 clients, 100,000 messages of 1 KiB). Factors are to the first step of the same
-//! cell: a disk's absolute figures say nothing of another's.
+//! beside the figures that nats-server's pull request 7355 published for its steps (one laptop, three nodes,
+//! `sync_interval: always`, 10 clients, 100,000 messages of 1 KiB). Factors are relative to the first step of
+//! the same cell: the absolute figures of one disk say nothing about another disk.
 
 use serde_json::json;
 use tidegate_server::lab::RaftStep;
 
 use tidegate_cli::report::Row;
 
-/// What a row is called.
+/// Returns the name of a step's row.
 pub(super) const fn name(step: RaftStep) -> &'static str {
     match step {
         RaftStep::Baseline => "(a) a sync per entry and one per message",
@@ -21,7 +21,7 @@ pub(super) const fn name(step: RaftStep) -> &'static str {
     }
 }
 
-/// What was published of a step, in messages a second.
+/// Returns the published rate of a step, in messages a second.
 const fn published(step: RaftStep) -> Option<f64> {
     match step {
         RaftStep::Baseline => Some(91.0),
@@ -33,7 +33,7 @@ const fn published(step: RaftStep) -> Option<f64> {
     }
 }
 
-/// Puts the factors into the rows, ours and the published ones.
+/// Adds the factors to the rows, ours and the published ones.
 pub(super) fn compare(rows: &mut [Row]) {
     let of = |row: &Row| {
         let mut steps = RaftStep::STEPS.into_iter();

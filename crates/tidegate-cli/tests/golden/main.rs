@@ -2,9 +2,9 @@
 //! directory, the directories of a cluster's nodes, and a spool with a receiver's file. The fixtures lie in
 //! `tests/golden/<version>`, as annotated hexadecimal.
 //!
-//! After a new version was released:
-//! `GOLDEN=write GOLDEN_VERSION=v2 GOLDEN_PROGRAM=path/to/its/tidegate cargo test -p tidegate-cli --test golden record`
-//! adds its folder, and refuses to change an existing one.
+//! After a release, `cargo test -p tidegate-cli --test golden record` adds the folder of the new version, and
+//! refuses to change an existing one. Its environment: `GOLDEN=write GOLDEN_VERSION=v2
+//! GOLDEN_PROGRAM=path/to/its/tidegate`.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
