@@ -1,10 +1,10 @@
-//! Latencies in nanoseconds, and what of them goes into a sample.
+//! Latencies in nanoseconds, and the quantiles that a sample contains.
 
 use hdrhistogram::Histogram;
 
 use super::rounds::Sample;
 
-/// To three digits.
+/// Returns a histogram of three digits.
 pub(crate) fn histogram() -> Histogram<u64> {
     // Three digits are always a valid precision.
     Histogram::new(3).unwrap_or_else(|_| unreachable!("three digits"))
@@ -20,7 +20,7 @@ pub(crate) fn put(sample: &mut Sample, latency: &Histogram<u64>) {
     sample.p99_us = Some(quantile_us(latency, 0.99));
 }
 
-/// A quantile in microseconds.
+/// Returns a quantile in microseconds.
 pub(crate) fn quantile_us(latency: &Histogram<u64>, q: f64) -> f64 {
     latency.value_at_quantile(q) as f64 / 1e3
 }

@@ -55,7 +55,7 @@ pub(crate) fn play<C>(
         contestants.iter().map(|_| Ok(Vec::new())).collect();
     for round in 0..rounds {
         for turn in 0..contestants.len() {
-            // Each contestant has changing neighbours.
+            // The order rotates, so that no contestant always runs after the same one.
             let who = (turn + round) % contestants.len();
             if stop() {
                 break;

@@ -1,4 +1,4 @@
-//! The promise of a stable backlog over many cells, with a diagnosis of each cell that breaks it.
+//! The promise of a stable backlog over many cells. Each cell that breaks the promise gets a diagnosis.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -10,7 +10,7 @@ use tidegate::sim::arena::{Cell, Kind, SEEDS, Setting, Stability, World, grid};
 use super::contest::{Contestant, described};
 use super::{ArenaArgs, Chosen, in_parallel};
 
-/// A cell that breaks the promise on most of this many seeds breaks it; once may be chance.
+/// A cell breaks the promise if it does so on most of this many seeds; a single seed may be chance.
 const SEEDS_JUDGED: usize = 3;
 
 /// A judged cell.
@@ -21,13 +21,14 @@ pub(super) struct Judged {
     kind: String,
     several: bool,
     world: String,
-    /// By mode, on the first seed that breaks the promise, else on the first.
+    /// The backlog by mode, on the first seed that breaks the promise, or on the first seed if none does.
     modes: Vec<Mode>,
-    /// On how many seeds it breaks the promise; one is played where that one keeps it.
+    /// The number of seeds that break the promise. A cell that keeps it on the first seed plays no further
+    /// one.
     broken: usize,
-    /// Chance hides the answer: the best setting's own backlog drifts.
+    /// True if chance hides the answer: the backlog of the best setting itself drifts.
     unresolved: bool,
-    /// The reason, where it breaks the promise.
+    /// The reason, if the cell breaks the promise.
     diagnosis: Option<String>,
 }
 
@@ -50,12 +51,12 @@ impl Judged {
     }
 }
 
-/// Returns whether the promise means something in the cell: open loops.
+/// Returns whether the promise applies to the cell: it applies to open loops.
 pub(super) fn has_promise(cell: &Cell) -> bool {
     matches!(cell.kind(), Kind::Open(_) | Kind::Bursts)
 }
 
-/// Judges the cells; the exit code is 1 if one breaks the promise.
+/// Judges the cells; the exit code is 1 if a cell breaks the promise.
 pub(super) fn run(args: &ArenaArgs) -> anyhow::Result<ExitCode> {
     let chosen = Chosen::of(args, has_promise);
     let judged = in_parallel(args.jobs(), &chosen.cells, judge);
@@ -71,7 +72,7 @@ pub(super) fn run(args: &ArenaArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Plays the cell under ours, on further seeds where the first one breaks the promise.
+/// Plays the cell under our controller, on further seeds if the first one breaks the promise.
 pub(super) fn judge(cell: &Cell) -> anyhow::Result<Judged> {
     let mut broken = 0;
     let mut unresolved = false;
@@ -120,7 +121,7 @@ fn mode(mode: &Stability) -> Mode {
     }
 }
 
-/// The likely reason that mode `i` breaks the promise.
+/// Returns the likely reason for which mode `i` breaks the promise.
 fn diagnosis(cell: &Cell, i: usize, found: &Stability) -> String {
     let world = cell.world.mode(i);
     let rate = cell.rate();
@@ -166,7 +167,7 @@ fn diagnosis(cell: &Cell, i: usize, found: &Stability) -> String {
     text
 }
 
-/// About how much batches of this size do.
+/// Returns the approximate capacity with batches of this size.
 fn capacity_of(world: &World, batch: f64, in_flight: f64) -> f64 {
     let setting = Setting {
         limit: batch.round().max(1.0) as u64,
@@ -176,7 +177,7 @@ fn capacity_of(world: &World, batch: f64, in_flight: f64) -> f64 {
     setting.saturated(world)
 }
 
-/// Sizes of the grid as ranges.
+/// Formats sizes of the grid as ranges.
 fn ranges(world: &World, sizes: &[u64]) -> String {
     let mut all: Vec<u64> = grid(world).iter().map(|s| s.limit).collect();
     all.dedup();
@@ -206,7 +207,7 @@ fn range(low: u64, high: u64) -> String {
     }
 }
 
-/// The backlog by mode, and the diagnosis.
+/// Formats the backlog by mode, and the diagnosis.
 pub(super) fn lines(judged: &Judged) -> String {
     let mut text = String::from("backlog by mode:");
     for mode in &judged.modes {

@@ -1,5 +1,5 @@
 //! The figures that do not depend on our controller, in a file of JSON lines: after a change of the
-//! controller only ours plays again, and a run that was stopped goes on where it was.
+//! controller only ours plays again, and an interrupted run resumes from its finished cells.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -12,7 +12,7 @@ use tidegate::sim::arena::{Curve, Demand, Effort, Noise, Server, Setting, Span, 
 
 use super::contest::Reference;
 
-/// See the module.
+/// The cache: see the module.
 pub(super) struct Cache {
     path: PathBuf,
     state: Mutex<State>,
@@ -59,27 +59,27 @@ impl Cache {
     pub(super) fn keep(&self, reference: Reference) -> anyhow::Result<()> {
         let line = serde_json::to_string(&reference)?;
         let mut state = self.state();
-        // A line feed first: the part of a line that an interrupted run left stays a line of its own.
+        // The line feed comes first: a line that an interrupted run cut short stays a line of its own.
         let written = write!(state.file, "\n{line}\n");
         written.with_context(|| self.path.display().to_string())?;
         state.kept.insert(reference.key.clone(), reference);
         Ok(())
     }
 
-    /// A panic elsewhere leaves whole lines.
+    /// A panic elsewhere leaves whole lines, so this lock ignores the poison.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The key of a cell: a hash of the world, the effort and the simulator's behaviour.
+/// Returns the key of a cell: a hash of the world, the effort and the simulator's behaviour.
 pub(super) fn key(world: &World, effort: Effort, rounds: usize) -> String {
     let text = format!("{world:?} {effort:?} {rounds} {}", fingerprint());
     format!("{:016x}", fnv(&text))
 }
 
-/// The figures of a few short runs, so that a change of the simulator makes other keys. Raise the number
-/// where a change does not show in them.
+/// Returns the figures of a few short runs, so that a change of the simulator changes the keys. A change that
+/// does not show in these figures needs a higher number here.
 fn fingerprint() -> &'static str {
     static RUNS: OnceLock<String> = OnceLock::new();
     RUNS.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! One cell under every contestant.
+//! Plays one cell under every contestant.
 
 use serde::{Deserialize, Serialize};
 use tidegate::controller::{Aimd, Bounded, Choice, Controller, Exponential, Fixed, Greedy};
@@ -11,11 +11,11 @@ use crate::rounds::median;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Contestant {
-    /// The default controller, as a batcher makes it.
+    /// The default controller, in the configuration of a batcher.
     Ours,
-    /// Everything that waits, one batch at a time.
+    /// Batches of the whole backlog, one at a time.
     Greedy,
-    /// Everything that waits, as many batches as the bound allows.
+    /// Batches of the whole backlog, as many at once as the bound allows.
     GreedyAll,
     /// gen_batch_server's doubling, from 32 to 8192.
     Exponential,
@@ -42,7 +42,7 @@ impl Contestant {
         }
     }
 
-    /// Returns whether it differs from the others in this world.
+    /// Returns whether the contestant differs from the others in this world.
     pub(super) const fn plays(self, world: &World) -> bool {
         !matches!(self, Self::GreedyAll) || world.in_flight_max > 1
     }
@@ -89,14 +89,14 @@ pub(super) struct Played {
     pub(super) kind: String,
     #[serde(skip)]
     pub(super) group: Kind,
-    /// Several batches may run at once.
+    /// True if several batches may run at once.
     pub(super) several: bool,
     pub(super) world: String,
     /// The best settings by throughput, mean and 99th percentile.
     pub(super) settings: [String; 3],
     pub(super) contestants: Vec<Scores>,
-    /// Ours from cold until learning may end, as a share of the best setting's figure over the same time: of
-    /// throughput where that counts, else of the mean.
+    /// The figures of ours from cold until learning may end, as a share of the best setting's figures over
+    /// the same time: of throughput if that counts, else of the mean.
     pub(super) learning: Option<f64>,
 }
 
@@ -107,7 +107,7 @@ pub(super) struct Scores {
     pub(super) throughput: Option<f64>,
     pub(super) mean: Option<f64>,
     pub(super) p99: Option<f64>,
-    /// The 95 % interval over the rounds is narrower than 5 %, for throughput or mean.
+    /// True if the 95 % interval over the rounds is narrower than 5 %, for throughput or mean.
     pub(super) resolved: bool,
 }
 
@@ -117,7 +117,7 @@ impl Played {
     }
 }
 
-/// Plays `cell` under ours; the others' figures come from the cache where it has them.
+/// Plays `cell` under ours; takes the figures of the others from the cache if it has them.
 pub(super) fn play(
     cell: &Cell,
     effort: Effort,
@@ -150,7 +150,8 @@ pub(super) fn play(
     })
 }
 
-/// Nothing in a world that changes: its best settings are those of the last mode.
+/// Returns the price of learning; `None` in a world that changes, because its best settings are those of the
+/// last mode.
 fn learning(cell: &Cell, best: &[[f64; 2]]) -> anyhow::Result<Option<f64>> {
     let mut shares = Vec::new();
     if cell.world.modes() > 1 {
@@ -167,7 +168,7 @@ fn learning(cell: &Cell, best: &[[f64; 2]]) -> anyhow::Result<Option<f64>> {
     Ok(median(shares))
 }
 
-/// The server, the noise and the number of modes, where there are several.
+/// Describes the server, the noise and the number of modes, if there are several.
 pub(super) fn described(world: &World) -> String {
     let mut text = format!("{:.2?}, {:.2?}", world.server, world.noise);
     if world.modes() > 1 {
@@ -256,9 +257,10 @@ fn scores(cell: &Cell, who: Contestant, figures: &[Figures], marks: &[[f64; 4]])
     }
 }
 
-/// The width of the 95 % interval of the mean, as a share of it, by Student's t; infinite for one value.
+/// Returns the width of the 95 % interval of the mean, as a share of the mean, by Student's t; infinite for
+/// one value.
 fn width(values: &[f64]) -> f64 {
-    /// For 2 to 8 values.
+    /// The factors for 2 to 8 values.
     const T: [f64; 7] = [12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365];
     let n = values.len() as f64;
     let Some(t) = values.len().checked_sub(2).and_then(|i| T.get(i)) else {
@@ -278,7 +280,7 @@ mod tests {
     fn the_interval_narrows_with_rounds_and_needs_two() {
         assert_eq!(width(&[1.0]), f64::INFINITY);
         assert_eq!(width(&[1.0, 1.0, 1.0]), 0.0);
-        // By hand: sd 0.01, t 4.303, sqrt(3).
+        // Computed by hand: sd 0.01, t 4.303, sqrt(3).
         let three = width(&[0.99, 1.0, 1.01]);
         assert!((three - 0.0497).abs() < 1e-4, "{three}");
         assert!(width(&[0.99, 1.0, 1.01, 0.99, 1.0, 1.01]) < three);

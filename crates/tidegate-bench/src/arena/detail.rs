@@ -1,4 +1,4 @@
-//! One cell in detail.
+//! The report of one cell.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,8 @@ use tidegate_cli::report::Table;
 use super::contest::{Contestant, Played};
 use super::{backlog, matrix};
 
-/// The world, its premises, the best settings, every contestant on the first seed, and the backlog by mode.
+/// Formats the world, its premises, the best settings, every contestant on the first seed, and the backlog by
+/// mode.
 pub(super) fn detail(cell: &Cell, played: &Played, effort: Effort) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "{:.3?}", cell.world);

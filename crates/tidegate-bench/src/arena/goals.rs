@@ -9,7 +9,7 @@ use tidegate_cli::report::Table;
 use super::contest::{Contestant, Played};
 use super::matrix::{Metric, Spread, share};
 
-/// One goal and whether it is met.
+/// A goal, and whether the controller meets it.
 #[derive(Debug, Serialize)]
 pub(super) struct Verdict {
     name: &'static str,
@@ -75,7 +75,7 @@ pub(super) fn judge(played: &[Played], several: bool) -> Vec<Verdict> {
     judged.collect()
 }
 
-/// Prints the goals as a table.
+/// Formats the goals as a table.
 pub(super) fn verdicts(played: &[Played], several: bool) -> String {
     let mut table = Table::new(["goal", "cells", "median", "wanted", "95 %", "wanted", ""]);
     for verdict in judge(played, several) {
@@ -92,7 +92,7 @@ pub(super) fn verdicts(played: &[Played], several: bool) -> String {
     table.print() + "\n"
 }
 
-/// Prints the price of learning: from cold until learning may end, of worlds that do not change.
+/// Formats the price of learning: from cold until learning may end, in worlds that do not change.
 pub(super) fn learning(played: &[Played], several: bool) -> String {
     let mut text = String::new();
     for (metric, is_throughput) in [(Metric::Throughput, true), (Metric::Mean, false)] {

@@ -6,7 +6,7 @@ use tidegate_cli::report::Table;
 
 use super::contest::{Contestant, Played, Scores};
 
-/// A figure of which shares are taken.
+/// A figure that is compared by shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Metric {
@@ -45,7 +45,8 @@ impl Metric {
         }
     }
 
-    /// The goals: in the median of the cells, and in 95 % of them. A closed loop has one goal, for all cells.
+    /// Returns the goals: for the median of the cells, and for 95 % of them. A closed loop has one goal, for
+    /// all cells.
     pub(super) fn goals(self, kind: Kind) -> (f64, f64) {
         match (self, kind) {
             (Self::Throughput, _) => (0.95, 0.90),
@@ -61,7 +62,7 @@ impl Metric {
 pub(super) struct Spread {
     pub(super) cells: usize,
     pub(super) median: f64,
-    /// 95 % of the cells are at least as good: the 5th percentile of throughput, the 95th of latencies.
+    /// The bound that 95 % of the cells meet: the 5th percentile of throughput, the 95th of latencies.
     pub(super) most: f64,
     pub(super) worst: f64,
     /// The seed of the worst cell.
@@ -69,7 +70,7 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// The spread of shares with their seeds; nothing for no cells.
+    /// Returns the spread of shares with their seeds; `None` without cells.
     pub(super) fn of(metric: Metric, shares: impl Iterator<Item = (f64, u32)>) -> Option<Self> {
         let mut sorted: Vec<_> = shares.collect();
         sorted.sort_by(|a, b| match metric {
@@ -95,14 +96,14 @@ impl Spread {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Group {
     pub(super) metric: Metric,
-    /// A kind of load, or a family.
+    /// The name of a kind of load, or of a family.
     pub(super) name: String,
     pub(super) several: bool,
-    /// By contestant that plays there.
+    /// The spread of each contestant that plays there.
     pub(super) spreads: Vec<(Contestant, Spread)>,
 }
 
-/// The groups of `cells` by a name each; `None` leaves a cell out.
+/// Groups the cells that match `several` by key and name.
 pub(super) fn groups<'a, K: Ord>(
     cells: impl Iterator<Item = &'a Played> + Clone,
     several: bool,
@@ -135,7 +136,7 @@ pub(super) fn groups<'a, K: Ord>(
     groups
 }
 
-/// The groups as tables, one for each metric.
+/// Formats the groups as tables, one for each metric.
 pub(super) fn tables(groups: &[Group]) -> String {
     let mut text = String::new();
     for metric in Metric::ALL {
@@ -163,7 +164,7 @@ pub(super) fn tables(groups: &[Group]) -> String {
     text
 }
 
-/// A share with two decimals, three digits at least.
+/// Formats a share with two decimals, and at least three digits.
 pub(super) fn share(x: f64) -> String {
     match x {
         x if x >= 99.5 => format!("{x:.0}"),

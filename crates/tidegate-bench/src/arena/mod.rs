@@ -130,7 +130,7 @@ const TABLE_HEAD: &str = "\
 # items/ms and its 99th percentile in ms, the mean of the second, the 99th percentile of the third.
 ";
 
-/// The cells of a run, and the seeds left out.
+/// The cells of a run, and the skipped seeds.
 struct Chosen {
     cells: Vec<Cell>,
     /// Seeds of worlds that do not satisfy the premises, with the reason.
@@ -138,7 +138,7 @@ struct Chosen {
 }
 
 impl Chosen {
-    /// The first cells from the first seed on that are of the family and wanted.
+    /// Returns the first cells of the family, from the first seed on, that `is_wanted` accepts.
     fn of(args: &ArenaArgs, is_wanted: impl Fn(&Cell) -> bool) -> Self {
         let mut chosen = Self {
             cells: Vec::new(),
@@ -161,7 +161,7 @@ impl Chosen {
         chosen
     }
 
-    /// One line on the seeds left out; nothing if there are none.
+    /// Describes the skipped seeds in one line; empty if there are none.
     fn left_out(&self) -> String {
         match self.breaches.first() {
             None => String::new(),
@@ -173,7 +173,7 @@ impl Chosen {
     }
 }
 
-/// The results of `of` for each cell, in their order; fewer of them after an interrupt.
+/// Returns the results of `of` for each cell, in their order; an interrupt may leave some out.
 fn in_parallel<T: Send>(jobs: usize, cells: &[Cell], of: impl Fn(&Cell) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let work = || {

@@ -9,10 +9,10 @@ use super::contest::{Contestant, Played};
 use super::goals::{Verdict, judge, learning, verdicts};
 use super::matrix::{Group, Metric, groups, share, tables};
 
-/// How many cells the lists show.
+/// The most cells in a list.
 const LISTED: usize = 30;
 
-/// The whole report: the losses first.
+/// Formats the whole report, with the losses first.
 pub(super) fn text(chosen: &Chosen, played: &[Played]) -> String {
     let mut text = losses(played);
     text.push_str(&rivals_ahead(played));
@@ -55,7 +55,7 @@ struct Loss<'a> {
     played: &'a Played,
     metric: Metric,
     share: f64,
-    /// How far beyond the goal: above 1.
+    /// The factor beyond the goal, above 1.
     factor: f64,
 }
 
@@ -122,7 +122,7 @@ fn losses(played: &[Played]) -> String {
     text
 }
 
-/// How much better a rival must be to count.
+/// The factor by which a rival must be better to count.
 const AHEAD: f64 = 1.05;
 
 fn rivals_ahead(played: &[Played]) -> String {
@@ -135,7 +135,7 @@ fn rivals_ahead(played: &[Played]) -> String {
                 continue;
             };
             cells += 1;
-            // Latency where it counts, else throughput.
+            // Compares latency if it counts, else throughput.
             let factor = match (
                 ours.mean.zip(theirs.mean),
                 ours.throughput.zip(theirs.throughput),
@@ -168,7 +168,7 @@ fn rivals_ahead(played: &[Played]) -> String {
     text
 }
 
-/// The report as one JSON document.
+/// Formats the report as one JSON document.
 pub(super) fn json(seed: u32, chosen: &Chosen, played: &[Played]) -> anyhow::Result<String> {
     #[derive(Serialize)]
     struct Document<'a> {

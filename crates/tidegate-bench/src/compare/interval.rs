@@ -17,13 +17,13 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
-    /// The median of `values` with its interval of at least 95 %, or `None` where there are fewer than six
-    /// values: then no interval of values covers as much.
+    /// Returns the median of `values` with its interval of at least 95 %. Returns `None` for fewer than six
+    /// values, because no interval of so few values covers 95 %.
     pub(crate) fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
         let n = sorted.len();
-        // The largest rank with an interval that still covers enough.
+        // The search takes the largest rank with an interval that still covers enough.
         let rank = (1..=n / 2)
             .rev()
             .find(|rank| covers(n, *rank) >= CONFIDENCE)?;
@@ -35,14 +35,14 @@ impl Interval {
         })
     }
 
-    /// The interval's width as a share of its median.
+    /// Returns the interval's width as a share of its median.
     pub(crate) fn width(&self) -> f64 {
         (self.high - self.low) / self.median
     }
 }
 
-/// The probability that the median lies between the `rank`-th smallest and the `rank`-th largest of `n`
-/// values.
+/// Returns the probability that the median lies between the `rank`-th smallest and the `rank`-th largest of
+/// `n` values.
 fn covers(n: usize, rank: usize) -> f64 {
     let mut term = 0.5_f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
     let mut tail = 0.0;
@@ -65,7 +65,7 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// Judges a ratio NEW / OLD. `within` is the share that NEW may be worse; `more_is_better` says in which
+    /// Judges a ratio NEW / OLD. `within` is the share by which NEW may be worse; `more_is_better` gives the
     /// direction.
     pub(crate) fn of(ratio: Interval, within: f64, more_is_better: bool) -> Self {
         let (worst, best) = match more_is_better {
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(Interval::of(&seven[..5]), None);
     }
 
-    /// The interval covers the known median of a source as often as it says.
+    /// The interval covers the known median of a source as often as it promises.
     #[test]
     fn the_interval_covers_the_median() {
         let mut state = 7_u64;
@@ -124,7 +124,7 @@ mod tests {
         };
         for n in [7, 9, 15, 31] {
             let covered = (0..2000).filter(|_| {
-                // Skewed: its median is 0.25.
+                // The distribution is skewed: its median is 0.25.
                 let values: Vec<f64> = (0..n).map(|_| dice().powi(2)).collect();
                 let of = Interval::of(&values).unwrap();
                 of.low <= 0.25 && 0.25 <= of.high

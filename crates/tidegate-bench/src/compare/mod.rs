@@ -2,9 +2,9 @@
 //! pairs.
 //!
 //! Each pair runs both once, in alternating order; a ratio is taken within a pair, and the row shows the
-//! median of the ratios with its 95 % interval ([`interval`]). Where the interval of throughput is wider than
-//! the bound, the row is judged by processor time and by system calls a message, and says so. A binary
-//! compared with itself shows the noise of the machine.
+//! median of the ratios with its 95 % interval ([`interval`]). If the interval of throughput is wider than
+//! the bound, processor time and system calls a message judge the row, and the row says so. A binary compared
+//! with itself shows the noise of the machine.
 
 mod interval;
 
@@ -50,7 +50,7 @@ fn percent(text: &str) -> Result<f64, String> {
     percent.ok_or_else(|| "give per cent from 0.1 to 50".into())
 }
 
-/// One row: throughput first, then the costs that judge it where throughput is not resolved.
+/// One row: throughput first, then the costs that judge it if throughput is not resolved.
 struct Line {
     name: String,
     old_per_s: f64,
@@ -62,7 +62,7 @@ struct Line {
     by: &'static str,
 }
 
-/// Runs all rows. The exit code is 1 if one of them is worse.
+/// Runs all rows. The exit code is 1 if a row is worse.
 pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     for path in [&args.old, &args.new] {
         if !path.is_file() {
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     )
 }
 
-/// Measures one row, or `None` if Ctrl-C came first.
+/// Measures one row; `None` after Ctrl-C.
 fn line(args: &CompareArgs, pair: &mut Pair, traffic: Traffic) -> anyhow::Result<Option<Line>> {
     let messages = pair.calibrate(traffic, args.window_ms)?;
     let mut measured: Vec<[Measured; 2]> = Vec::new();
@@ -110,7 +110,7 @@ fn line(args: &CompareArgs, pair: &mut Pair, traffic: Traffic) -> anyhow::Result
         if interrupt::asked() {
             return Ok(None);
         }
-        // Alternating, so that neither always runs after the other.
+        // The order alternates, so that neither binary always runs after the other.
         let order = if n % 2 == 0 { [0, 1] } else { [1, 0] };
         let mut both = [Measured::default(); 2];
         for side in order {
@@ -145,7 +145,7 @@ fn line(args: &CompareArgs, pair: &mut Pair, traffic: Traffic) -> anyhow::Result
     }))
 }
 
-/// Throughput decides where its interval is narrow enough; otherwise processor time and system calls a
+/// Judges by throughput if its interval is narrow enough; otherwise by processor time and system calls a
 /// message.
 fn judge(
     throughput: Interval,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::text::SplitMix;
 
-/// The moments of arrivals since the start: gaps between them are exponential.
+/// The times of arrivals since the start, with exponential gaps.
 pub(super) struct Poisson {
     random: SplitMix,
     gap_ns: f64,
@@ -12,7 +12,7 @@ pub(super) struct Poisson {
 }
 
 impl Poisson {
-    /// Arrivals at `per_s` a second in the mean.
+    /// Creates arrivals at a mean rate of `per_s` a second.
     pub(super) fn new(per_s: f64, seed: u64) -> Self {
         Self {
             random: SplitMix::new(seed),
@@ -26,7 +26,7 @@ impl Iterator for Poisson {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        // The share is below 1, so that the logarithm is finite.
+        // The share is below 1, so the logarithm is finite.
         self.at_ns -= (1.0 - self.random.share()).ln() * self.gap_ns;
         Some(Duration::from_nanos(self.at_ns as u64))
     }
@@ -34,12 +34,12 @@ impl Iterator for Poisson {
 
 /// Keys from 0: the r-th is 1/(r + 1) as frequent as the first.
 pub(super) struct Zipf {
-    /// The share of all keys up to each.
+    /// The cumulative share of the keys up to each one.
     below: Vec<f64>,
 }
 
 impl Zipf {
-    /// `keys` keys, at least one.
+    /// Creates a distribution over `keys` keys, at least one.
     pub(super) fn new(keys: u32) -> Self {
         let mut sum = 0.0;
         let mut below: Vec<f64> = (1..=keys.max(1))
@@ -54,7 +54,7 @@ impl Zipf {
         Self { below }
     }
 
-    /// The key of item `id`: the same for every contestant.
+    /// Returns the key of item `id`: the same for every contestant.
     pub(super) fn key(&self, id: u64) -> u32 {
         let share = SplitMix::new(id).share();
         let rank = self.below.partition_point(|&below| below <= share);

@@ -1,6 +1,6 @@
 //! The cells of the bench: a handler under a load. Pure.
 
-/// A handler that batches are given to.
+/// A handler of batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Postgres,
@@ -9,12 +9,13 @@ pub(super) enum Kind {
     Append,
     Padded,
     Upsert,
-    /// Counts only: for tests, and for the cost of the contestants themselves. Runs only where it is named.
+    /// A handler that only counts: for tests, and for the cost of the contestants themselves. It runs only if
+    /// a pattern names it.
     Memory,
 }
 
 impl Kind {
-    /// The handlers that run unless cells are named.
+    /// The handlers that run by default.
     pub(super) const ALL: [Self; 6] = [
         Self::Postgres,
         Self::Sqlite,
@@ -36,8 +37,8 @@ impl Kind {
         }
     }
 
-    /// The numbers of batches in flight that the handler can serve. A handler of one file or one state takes
-    /// one batch at a time.
+    /// Returns the numbers of batches in flight that the handler supports. A handler with one file or one
+    /// state takes one batch at a time.
     pub(super) const fn in_flight(self) -> &'static [u32] {
         match self {
             Self::Postgres | Self::Http => &[1, 2, 4],
@@ -51,12 +52,12 @@ impl Kind {
     }
 }
 
-/// How items arrive.
+/// The arrival of items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Load {
-    /// A closed loop: so many callers, each calls again when it is answered.
+    /// A closed loop of this many callers: each calls again after its answer.
     Callers(u32),
-    /// An open loop: Poisson arrivals at so many per cent of the handler's capacity.
+    /// An open loop: Poisson arrivals at this percentage of the handler's capacity.
     Poisson(u32),
 }
 
@@ -71,7 +72,7 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// Its name on the command line and in results, such as `http/callers-16`.
+    /// Returns the cell's name on the command line and in results, such as `http/callers-16`.
     pub(super) fn name(self) -> String {
         match self.load {
             Load::Callers(n) => format!("{}/callers-{n}", self.kind.name()),
@@ -107,7 +108,7 @@ pub(super) fn select(patterns: Option<&str>) -> Result<Vec<Cell>, String> {
     };
     let mut selected: Vec<Cell> = Vec::new();
     for pattern in patterns.split(',').map(str::trim) {
-        // A load alone does not start the handler that only counts.
+        // A pattern that names a load only does not select the handler that only counts.
         let named = all(&Kind::ALL)
             .chain(all(&[Kind::Memory]).filter(|_| pattern.starts_with(Kind::Memory.name())));
         let fitting: Vec<Cell> = named.filter(|cell| cell.matches(pattern)).collect();

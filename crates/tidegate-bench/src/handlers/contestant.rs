@@ -1,4 +1,4 @@
-//! A contestant at work: every one takes an item and answers when the item's batch is handled.
+//! A running contestant: it takes an item and answers once its handler has handled the item's batch.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::setting::{Fixed, Setting};
 use super::work::{Checked, Item};
 use crate::rounds::Failure;
 
-/// See the module. Dropped, it ends when everything it accepted is handled.
+/// The contestant: see the module. After a drop it handles every accepted item, then ends.
 pub(super) enum Contestant {
     Actor(Actor),
     Loop(Loop),
@@ -23,7 +23,7 @@ pub(super) enum Contestant {
 }
 
 impl Contestant {
-    /// Starts it, inside the runtime of its callers.
+    /// Starts the contestant, inside the runtime of its callers.
     pub(super) async fn start(setting: Setting, work: Arc<Checked>) -> Result<Self, Failure> {
         let looped = |limit, in_flight| Fixed {
             limit,

@@ -1,4 +1,4 @@
-//! The two figures of a host that change every other one: how far apart its cores are, and a sync's time.
+//! The two figures of a host that affect all others: the distance between its cores, and the time of a sync.
 
 use std::fs::OpenOptions;
 use std::hint::spin_loop;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::rounds::median;
 
-/// See the module.
+/// The figures of the host: see the module.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub(super) struct Host {
     pub(super) machine: String,
@@ -24,7 +24,7 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// Measures for some 20 ms, the file in `directory`.
+    /// Measures for some 20 ms, with a file in `directory`.
     pub(super) fn measure(
         machine: String,
         commit: Option<String>,
@@ -56,7 +56,7 @@ impl std::fmt::Display for Host {
 const TRIPS: u32 = 20;
 const TRIPS_BY_LOOK: u32 = 500;
 
-/// Two threads hand a number to and fro.
+/// Returns the median round trip of a number between two threads.
 fn round_trip_ns() -> f64 {
     let turn = AtomicU32::new(0);
     let until = |value: u32| {
@@ -64,7 +64,7 @@ fn round_trip_ns() -> f64 {
         while turn.load(Acquire) != value {
             looks += 1;
             if looks.is_multiple_of(1000) {
-                // Both may be on one core.
+                // Both threads may be on one core.
                 std::thread::yield_now();
             } else {
                 spin_loop();

@@ -1,8 +1,8 @@
-//! The one load generator: it starts a contestant, calls it in a closed or an open loop, and believes its
-//! figures only if each item was handled exactly once.
+//! The one load generator: it starts a contestant, calls it in a closed or an open loop, and accepts its
+//! figures only if the contestant handled each item exactly once.
 //!
-//! In an open loop latency counts from the moment at which the item was due, so that a late answer is not
-//! forgiven the items behind it.
+//! In an open loop latency counts from the due time of an item, so that a late answer also counts for the
+//! items behind it.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -22,41 +22,41 @@ use crate::latency::{histogram, quantile_us};
 use crate::machine::{Meter, Spent};
 use crate::rounds::Failure;
 
-/// How long a contestant may take for the items it has accepted, and then to end.
+/// How long a contestant may take to finish its accepted items, and then to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Fewer calls than this may always be unanswered.
+/// This many calls may always be unanswered.
 const OVERRUN_MIN: f64 = 500.0;
-/// No more tasks than this wait for an answer.
+/// The most tasks that wait for an answer.
 const OVERRUN_MAX: f64 = 100_000.0;
 
-/// Runs of one contestant until a call is answered while it is measured.
+/// The most runs of one contestant until a measurement contains an answer.
 const RUNS_MAX: u32 = 5;
 
 /// One run of one contestant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) arrivals: Arrivals,
-    /// The contestant learns meanwhile; its figures are kept apart.
+    /// The warm-up, in which the contestant learns; its figures are kept apart.
     pub(super) warm: Duration,
     pub(super) window: Duration,
     pub(super) seed: u64,
-    /// An open loop ends early when more calls are unanswered than arrive in this time.
+    /// An open loop ends early if more calls are unanswered than arrive in this time.
     pub(super) overrun: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Arrivals {
-    /// So many callers.
+    /// This many callers.
     Closed(u32),
-    /// So many arrivals a second.
+    /// This many arrivals a second.
     Open(f64),
 }
 
-/// Runs a contestant once; again, and for longer, if a machine that does other things let no call be answered
-/// in the time measured.
+/// Runs a contestant once. Runs it again, and for longer, if a busy machine kept every call unanswered during
+/// the measurement.
 ///
 /// # Errors
-/// It failed, lost, repeated or confused items, or did not end.
+/// The contestant failed, lost, repeated or confused items, or did not end.
 pub(super) fn measure(
     runtime: &Runtime,
     work: &Work,
@@ -139,7 +139,7 @@ fn run_once(
     Ok(outcome)
 }
 
-/// Checks that each item was handled exactly once: the caller's side, the handler's and the store's agree.
+/// Checks that each item was handled exactly once: the counts of the caller, the handler and the store agree.
 fn once(issued: u64, answered: Tally, handled: Tally, stored: Option<u64>) -> Result<(), Failure> {
     if answered.items != issued {
         return Err(format!(
@@ -159,16 +159,16 @@ fn once(issued: u64, answered: Tally, handled: Tally, stored: Option<u64>) -> Re
     }
 }
 
-/// The state that generator and callers of a run share.
+/// The state that the generator and the callers of a run share.
 struct Run {
     contestant: Contestant,
     keys: Arc<Zipf>,
     opens: Instant,
     closes: Instant,
     stop: AtomicBool,
-    /// Also the id of the next item.
+    /// The number of items issued, which is also the id of the next one.
     issued: AtomicU64,
-    /// Callers of a closed loop that have not ended, or unanswered calls of an open one.
+    /// The running callers of a closed loop, or the unanswered calls of an open one.
     waiting: AtomicU64,
     seen: Mutex<Seen>,
     failed: OnceLock<Failure>,
@@ -176,10 +176,10 @@ struct Run {
 
 struct Seen {
     tally: Tally,
-    /// Nanoseconds, of calls due in the window, and of earlier ones.
+    /// Latencies in nanoseconds: of calls due in the window, and of earlier ones.
     latency: Histogram<u64>,
     cold: Histogram<u64>,
-    /// Answers within the window, and before it.
+    /// The numbers of answers within the window, and before it.
     done: u64,
     done_cold: u64,
 }
@@ -201,7 +201,7 @@ impl Run {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One call; latency counts from `due`. Returns whether it went well.
+    /// Makes one call; latency counts from `due`. Returns whether it succeeded.
     async fn call(&self, due: Instant) -> bool {
         let id = self.issued.fetch_add(1, Relaxed);
         let item = Item {
@@ -250,11 +250,11 @@ impl Run {
 
 /// Counts a latency; the histogram grows to hold it.
 fn record(latency: &mut Histogram<u64>, took_ns: u64) {
-    // Three digits hold every number.
+    // Three digits can hold every number.
     let _ = latency.record(took_ns);
 }
 
-/// `callers` callers until the window closes. Returns the cost of the window.
+/// Runs `callers` callers until the window closes. Returns the cost of the window.
 fn closed(runtime: &Runtime, run: &Arc<Run>, callers: u32) -> Spent {
     run.waiting.store(callers.into(), Relaxed);
     for _ in 0..callers {
@@ -276,8 +276,8 @@ fn closed(runtime: &Runtime, run: &Arc<Run>, callers: u32) -> Spent {
     spent
 }
 
-/// Poisson arrivals until the window closes. Returns the cost of the window, and whether the load ended early
-/// because calls piled up.
+/// Runs Poisson arrivals until the window closes. Returns the cost of the window, and whether the load ended
+/// early because calls piled up.
 fn open(
     runtime: &Runtime,
     run: &Arc<Run>,
@@ -285,7 +285,7 @@ fn open(
     starts: Instant,
     plan: &Plan,
 ) -> (Spent, bool) {
-    // The generator sleeps exactly; the default slack is 50 us.
+    // The generator needs exact sleeps; the default slack is 50 us.
     let _ = rustix::thread::set_current_timer_slack(Some(NonZeroU64::MIN));
     let most = (per_s * plan.overrun.as_secs_f64()).clamp(OVERRUN_MIN, OVERRUN_MAX) as u64;
     let mut meter = Meter::start();
@@ -316,7 +316,7 @@ fn open(
     (meter.spent(), false)
 }
 
-/// Sleeps in steps, because Ctrl-C ends it.
+/// Sleeps in steps, so that Ctrl-C ends the sleep.
 fn sleep_until(at: Instant) {
     while let Some(left) = at.checked_duration_since(Instant::now())
         && !left.is_zero()
@@ -338,7 +338,7 @@ fn wait(patience: Duration, done: impl Fn() -> bool) -> bool {
     true
 }
 
-/// The figures of a run. An overrun has no full window: its figures cover the whole run.
+/// Returns the figures of a run. An overrun has no full window: its figures cover the whole run.
 fn outcome(
     run: &Run,
     checked: &Checked,
@@ -392,7 +392,7 @@ mod tests {
         assert!((p50 / 5e6 - 1.0).abs() < 0.01 && (max / 4e10 - 1.0).abs() < 0.01);
     }
 
-    /// A sync an item cannot keep up with these arrivals.
+    /// A handler with a sync for each item cannot keep up with these arrivals.
     #[test]
     fn an_open_loop_that_piles_up_ends_early_with_every_item_answered() {
         let runtime = tokio::runtime::Builder::new_multi_thread()

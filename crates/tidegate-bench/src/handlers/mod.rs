@@ -74,14 +74,14 @@ fn seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| "give seconds from 0.02 to 600".into())
 }
 
-/// The mistake of asking a build without the feature `peers` for one of its parts.
+/// Returns the usage error for a part that needs the feature `peers`.
 fn not_built(part: &str) -> Usage {
     Usage::new(format!(
         "{part} is not in this build: cargo build --release -p tidegate-bench --features peers"
     ))
 }
 
-/// Runs the cells. The exit code is 1 if a contestant of ours failed.
+/// Runs the cells. The exit code is 1 if our contestant failed.
 pub(crate) fn run(args: &HandlersArgs) -> anyhow::Result<ExitCode> {
     let mut cells = cell::select(args.cells.as_deref()).map_err(Usage::new)?;
     if args.list {
@@ -136,7 +136,7 @@ pub(crate) fn run(args: &HandlersArgs) -> anyhow::Result<ExitCode> {
 
 /// One call of the bench.
 struct Bench {
-    /// The handler of the cell before, and of the next one if it is the same.
+    /// The handler of the previous cell; the next cell uses it again if it is the same.
     work: Option<(Kind, Work)>,
     ground: Ground,
     results: Results,
@@ -202,7 +202,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Plays a cell, or takes the kept result; `None` if it was interrupted.
+    /// Plays a cell, or takes its kept result; `None` after an interrupt.
     fn cell(&mut self, cell: Cell) -> anyhow::Result<Option<Played>> {
         let name = cell.name();
         if let Some(kept) = self.results.cell(&name) {
@@ -229,7 +229,7 @@ impl Bench {
         Ok(Some(played))
     }
 
-    /// The capacity of the cell's handler; `None` if it was interrupted.
+    /// Returns the capacity of the cell's handler; `None` after an interrupt.
     fn capacity(&mut self, cell: Cell) -> anyhow::Result<Option<f64>> {
         let name = cell.kind.name();
         if let Some(per_s) = self.results.capacity(name) {
@@ -256,7 +256,7 @@ impl Bench {
         {
             return Ok(());
         }
-        // The last handler ends first: two would disturb each other.
+        // The previous handler ends first: two would disturb each other.
         self.work = None;
         let work = Work::start(kind, &self.ground.runtime, &self.directory.0)?;
         self.work = Some((kind, work));
@@ -277,7 +277,7 @@ fn say(text: &str) {
     eprintln!("tidegate-bench: {text}");
 }
 
-/// A time for people.
+/// Formats a duration for the user.
 fn span(time: Duration) -> String {
     let seconds = time.as_secs();
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
@@ -287,12 +287,12 @@ fn span(time: Duration) -> String {
     }
 }
 
-/// Where the handlers keep their files; gone with the bench.
+/// The directory of the handlers' files; removed with the bench.
 struct Directory(PathBuf);
 
 impl Directory {
-    /// Below `TIDEGATE_BENCH_DIR`, or in the system's directory for such files, into which the user of a
-    /// database can look.
+    /// Creates it below `TIDEGATE_BENCH_DIR`, or in the system's temporary directory, which the user of a
+    /// database can read.
     fn make() -> anyhow::Result<Self> {
         let parent = std::env::var_os("TIDEGATE_BENCH_DIR");
         let parent = parent.map_or_else(std::env::temp_dir, PathBuf::from);
@@ -310,7 +310,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // A directory that stays costs space and no more.
+        // A leftover directory costs space and does no harm.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

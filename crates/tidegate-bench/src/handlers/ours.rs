@@ -1,5 +1,5 @@
-//! Ours, and every use that this bench makes of the library: several batches at once if the handler awaits, a
-//! thread actor if it blocks.
+//! Our contestant, and every use that this bench makes of the library: several batches at once if the handler
+//! awaits, a thread actor if it blocks.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use super::setting::Fixed;
 use super::work::{Checked, Item};
 use crate::rounds::Failure;
 
-/// How the actor finds its batches.
+/// The rule by which the actor forms batches.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Rule {
-    /// Nothing set.
+    /// The default controller.
     Default,
-    /// Everything that waits.
+    /// Batches of the whole backlog.
     Greedy,
-    /// One of the grid.
+    /// A fixed setting of the grid.
     Fixed(Fixed),
 }
 
-/// An actor. Dropped, it ends when everything it accepted is handled.
+/// An actor. After a drop it handles every accepted item, then ends.
 pub(super) struct Actor(Handle<Item, u64>);
 
 impl Actor {
@@ -55,7 +55,7 @@ impl Actor {
     }
 }
 
-/// A handler that awaits: as many batches at once as the controller lets run.
+/// A handler that awaits: it handles as many batches at once as the controller lets run.
 struct Awaiting {
     work: Arc<Checked>,
 }
@@ -79,7 +79,7 @@ impl SharedHandler for Awaiting {
 /// A handler that blocks its thread.
 struct Blocking {
     work: Arc<Checked>,
-    /// Kept for its memory.
+    /// Kept between batches for its memory.
     items: Vec<Item>,
 }
 

@@ -1,8 +1,8 @@
 //! A cell's outcome: the rounds of its contestants, the choice among screened settings, and ratios of ours to
 //! the others. Pure.
 //!
-//! A ratio is taken within a round. The best setting of a round is chosen by the other rounds, so that its
-//! luck in a round does not count.
+//! A ratio compares two contestants within a round. The other rounds choose the best setting of a round, so
+//! that luck in a round does not count.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,10 +19,10 @@ pub(super) struct Outcome {
     pub(super) batch_mean: f64,
     /// Processor time of this process an operation, the callers' included.
     pub(super) cpu_us: f64,
-    /// The same throughput and latency before the window opened, while the contestant learned.
+    /// Throughput and latency before the window opened, while the contestant learned.
     pub(super) cold_ops_per_s: f64,
     pub(super) cold_mean_us: Option<f64>,
-    /// The load ended early because calls piled up: its latency would have grown further.
+    /// True if the load ended early because calls piled up: its latency would have grown further.
     pub(super) overrun: bool,
 }
 
@@ -33,11 +33,11 @@ pub(super) struct Row {
     pub(super) setting: String,
     pub(super) version: Option<String>,
     pub(super) rounds: Vec<Outcome>,
-    /// The failure that ended its part.
+    /// The failure that ended the contestant's part.
     pub(super) note: Option<String>,
 }
 
-/// A setting as it was screened.
+/// A setting with its result in the screening.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub(super) struct Screened {
     pub(super) system: String,
@@ -56,15 +56,15 @@ pub(super) struct Played {
     pub(super) wall_s: f64,
 }
 
-/// A figure of an outcome of which more is better.
+/// A figure of an outcome; more is better.
 pub(super) type Score = fn(&Outcome) -> f64;
 
 const THROUGHPUT: Score = |outcome| outcome.ops_per_s;
 const MEAN: Score = |outcome| 1e6 / outcome.mean_us;
 const P99: Score = |outcome| 1e6 / outcome.p99_us;
 
-/// Chooses `count` of the settings that were screened, best first. In an open loop the second is the best by
-/// its 99th percentile. Settings that failed or overran come last.
+/// Chooses `count` of the screened settings, best first. In an open loop the second one is the best by its
+/// 99th percentile. Settings that failed or overran come last.
 pub(super) fn choose<T: Copy>(
     screened: &[(T, Result<Outcome, String>)],
     is_open: bool,
@@ -74,7 +74,7 @@ pub(super) fn choose<T: Copy>(
     let by = |score: Score| {
         let of = |at: usize| match &screened[at].1 {
             Ok(outcome) if !outcome.overrun => (2, score(outcome)),
-            // The longer it lasted, the better.
+            // A longer run is a better one.
             Ok(outcome) => (1, outcome.ops_per_s),
             Err(_) => (0, 0.0),
         };
@@ -106,12 +106,12 @@ impl Played {
         self.offered_per_s.is_some()
     }
 
-    /// The figure that judges this cell.
+    /// Returns the figure that judges this cell.
     pub(super) fn score(&self) -> Score {
         if self.is_open() { MEAN } else { THROUGHPUT }
     }
 
-    /// The row of a system with one setting, unless it failed.
+    /// Returns the row of a system with one setting, unless it failed.
     pub(super) fn row(&self, system: System) -> Option<&Row> {
         self.rows_of(system).next()
     }
@@ -121,7 +121,7 @@ impl Played {
         self.rows.iter().filter(of_it)
     }
 
-    /// The ratios of ours to `other` by round: above 1, ours is better.
+    /// Returns the ratios of ours to `other` by round: above 1, ours is better.
     pub(super) fn against(&self, other: System) -> Vec<f64> {
         let score = self.score();
         match (self.row(System::Ours), self.row(other)) {
@@ -135,14 +135,15 @@ impl Played {
         }
     }
 
-    /// The ratios of ours to the best fixed setting by round: above 1, ours is better.
+    /// Returns the ratios of ours to the best fixed setting by round: above 1, ours is better.
     pub(super) fn against_best(&self) -> Vec<f64> {
         let score = self.score();
         self.with_best(score, |ours, best| score(ours) / score(best))
     }
 
-    /// Returns how many times the 99th percentile of the best fixed setting ours is, by round: below 1, ours
-    /// is better. In a closed loop the best is so by throughput, in an open loop by this percentile.
+    /// Returns the ratio of our 99th percentile to that of the best fixed setting, by round: below 1, ours is
+    /// better. The best setting of a closed loop is the best by throughput, that of an open loop the best by
+    /// this percentile.
     pub(super) fn p99_times_best(&self) -> Vec<f64> {
         let choice = if self.is_open() { P99 } else { THROUGHPUT };
         self.with_best(choice, |ours, best| ours.p99_us / best.p99_us)
@@ -170,7 +171,7 @@ impl Played {
     }
 }
 
-/// The median score of the rounds but `left_out`; of that round where there is no other.
+/// Returns the median score of the rounds other than `left_out`, or of that round if there is no other.
 fn by_other_rounds(rounds: &[Outcome], left_out: usize, score: Score) -> f64 {
     let others = rounds.iter().enumerate().filter(|(at, _)| *at != left_out);
     let others = others.map(|(_, outcome)| score(outcome)).collect();
@@ -181,7 +182,7 @@ fn by_other_rounds(rounds: &[Outcome], left_out: usize, score: Score) -> f64 {
 pub(super) mod tests {
     use super::*;
 
-    /// A row with these throughputs; its latency is a second over each.
+    /// Creates a row with these throughputs; its latency is a second divided by each.
     pub(crate) fn row(system: System, setting: &str, ops: &[f64]) -> Row {
         let rounds = ops.iter().map(|&ops_per_s| Outcome {
             ops_per_s,
@@ -208,12 +209,12 @@ pub(super) mod tests {
         };
         assert_eq!(played.against(System::Amate), [2.0, 2.0]);
         assert!(played.against(System::UltraBatch).is_empty());
-        // In an open loop the mean latency judges: half of it is twice as good.
+        // In an open loop the mean latency judges: half the latency is twice as good.
         played.offered_per_s = Some(5.0);
         played.rows[0].rounds[0].mean_us = 50.0;
         played.rows[1].rounds[0].mean_us = 100.0;
         assert_eq!(played.against(System::Amate)[0], 2.0);
-        // A contestant that failed is not compared.
+        // A contestant that failed takes no part in the comparison.
         played.rows[1].note = Some("lost items".into());
         assert!(played.against(System::Amate).is_empty());
     }
@@ -223,7 +224,7 @@ pub(super) mod tests {
         let played = Played {
             rows: vec![
                 row(System::Ours, "", &[10.0, 10.0, 10.0]),
-                // Lucky once.
+                // Setting a was lucky once.
                 row(System::Fixed, "a", &[40.0, 5.0, 5.0]),
                 row(System::Fixed, "b", &[8.0, 8.0, 20.0]),
             ],

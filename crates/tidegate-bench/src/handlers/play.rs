@@ -1,4 +1,4 @@
-//! One cell: settings are screened in short runs, then the chosen ones and ours run in interleaved rounds.
+//! Plays one cell: short runs screen the settings, then the chosen ones and ours run in interleaved rounds.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,10 +14,10 @@ use super::setting::{LIMIT_MAX, Setting, System, saturated};
 use super::work::Work;
 use crate::rounds::Failure;
 
-/// Keys of the items.
+/// The number of different keys.
 const KEYS: u32 = 10_000;
 
-/// How long a run takes, and how many there are.
+/// The duration of a run, and the number of rounds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     pub(super) window: Duration,
@@ -27,7 +27,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// A run of the rounds: it warms up for half of its window, at least for a while.
+    /// Returns the plan of a run in the rounds: its warm-up takes half of its window, with a minimum.
     fn full(self, arrivals: Arrivals, seed: u64) -> Plan {
         Plan {
             arrivals,
@@ -38,7 +38,7 @@ impl Times {
         }
     }
 
-    /// A run of the screening: a quarter of the window.
+    /// Returns the plan of a screening run: a quarter of the window.
     fn short(self, arrivals: Arrivals) -> Plan {
         Plan {
             arrivals,
@@ -56,7 +56,7 @@ impl Times {
         own.into_iter().chain(rivals.iter().copied())
     }
 
-    /// A guess of the time that a cell takes, starting and emptying the handler included.
+    /// Estimates the time that a cell takes, with starting and emptying the handler.
     pub(super) fn guess(self, cell: Cell) -> Duration {
         let start = Duration::from_millis(30);
         let of = |plan: Plan| plan.warm + plan.window + start;
@@ -73,7 +73,7 @@ impl Times {
     }
 }
 
-/// The place where cells are played.
+/// The environment in which cells are played.
 pub(super) struct Ground {
     pub(super) runtime: Runtime,
     pub(super) times: Times,
@@ -92,12 +92,12 @@ impl Ground {
         })
     }
 
-    /// The best saturated throughput of the grid; `None` if it was interrupted.
+    /// Returns the best saturated throughput of the grid; `None` after an interrupt.
     ///
     /// # Errors
     /// No setting of the grid could be measured.
     pub(super) fn capacity(&self, cell: Cell, work: &Work) -> anyhow::Result<Option<f64>> {
-        // A batch of the largest limit needs as many callers.
+        // A batch of the largest limit needs this many callers.
         let plan = self.times.full(Arrivals::Closed(LIMIT_MAX), u64::MAX);
         let mut best = Err("the grid is empty".to_owned());
         for fixed in saturated(cell.kind.in_flight(), self.times.quick) {
@@ -118,8 +118,7 @@ impl Ground {
         }
     }
 
-    /// Plays a cell at `per_s` arrivals a second, which closed loops do not need; `None` if it was
-    /// interrupted.
+    /// Plays a cell at `per_s` arrivals a second, which closed loops ignore; `None` after an interrupt.
     pub(super) fn play(&self, cell: Cell, work: &Work, per_s: Option<f64>) -> Option<Played> {
         let start = Instant::now();
         let arrivals = match (cell.load, per_s) {
@@ -138,14 +137,14 @@ impl Ground {
             contestants.extend(chosen.into_iter().map(|setting| (setting, row(setting))));
         }
         for round in 0..self.times.rounds as usize {
-            // Every contestant has each neighbour in turn.
+            // The order rotates, so that no contestant always runs after the same one.
             for turn in 0..contestants.len() {
                 let at = (turn + round) % contestants.len();
                 let (setting, row) = &mut contestants[at];
                 if row.note.is_some() {
                     continue;
                 }
-                // One seed a round: all have the same arrivals.
+                // Each round has one seed: all contestants get the same arrivals.
                 let plan = self.times.full(arrivals, round as u64 + 1);
                 match self.run(work, *setting, &plan) {
                     _ if interrupt::asked() => return None,
@@ -163,7 +162,7 @@ impl Ground {
         })
     }
 
-    /// The settings of a system that take part in the rounds; `None` if it was interrupted.
+    /// Returns the settings of a system that take part in the rounds; `None` after an interrupt.
     fn screen(
         &self,
         cell: Cell,
@@ -212,7 +211,7 @@ fn row(setting: Setting) -> Row {
     }
 }
 
-/// The version of a package as locked when this program was built.
+/// Returns the version of a package that was locked when this program was built.
 fn locked(package: &str) -> Option<String> {
     let lock = include_str!("../../../../Cargo.lock");
     let name = format!("name = \"{package}\"");

@@ -1,6 +1,6 @@
-//! The loop that a user of tokio writes: take items from a channel by `recv_many`, hand them over, answer. It
-//! is a rival, with its settings tuned by hand, and runs the settings of the grid that have several batches
-//! in flight.
+//! The loop that a user of tokio writes: take items from a channel by `recv_many`, handle them, answer. It is
+//! a rival with hand-tuned settings, and also runs the settings of the grid that have several batches in
+//! flight.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,22 +12,22 @@ use super::setting::Fixed;
 use super::work::{Checked, Item};
 use crate::rounds::Failure;
 
-/// As many items as wait in ours by default.
+/// The same capacity as our default.
 const CAPACITY: usize = 16_384;
 
-/// An item and the way back to its caller.
+/// An item and the channel for the answer to its caller.
 struct Call {
     item: Item,
     answer: oneshot::Sender<Result<u64, Failure>>,
 }
 
-/// See the module. Dropped, it ends when everything it accepted is handled.
+/// The loop: see the module. After a drop it handles every accepted item, then ends.
 pub(super) struct Loop {
     calls: mpsc::Sender<Call>,
 }
 
 impl Loop {
-    /// Starts a task, or a thread where the handler blocks.
+    /// Starts a task, or a thread if the handler blocks.
     pub(super) fn start(fixed: Fixed, work: Arc<Checked>) -> Result<Self, Failure> {
         let (calls, received) = mpsc::channel(CAPACITY);
         if work.blocks() {
@@ -50,12 +50,12 @@ impl Loop {
     }
 }
 
-/// A handler that awaits.
+/// Runs the loop for a handler that awaits.
 async fn run(mut received: mpsc::Receiver<Call>, fixed: Fixed, work: Arc<Checked>) {
     let slots = Arc::new(Semaphore::new(fixed.in_flight as usize));
     let limit = fixed.limit as usize;
     loop {
-        // The slot comes first: items gather while there is none.
+        // The loop takes the permit first: items gather while all permits are in use.
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
             return;
         };
@@ -88,7 +88,7 @@ async fn run(mut received: mpsc::Receiver<Call>, fixed: Fixed, work: Arc<Checked
     }
 }
 
-/// A handler that blocks.
+/// Runs the loop for a handler that blocks.
 fn block(mut received: mpsc::Receiver<Call>, limit: usize, work: &Checked) {
     loop {
         let mut calls = Vec::with_capacity(limit.min(1024));
@@ -110,7 +110,7 @@ fn apart(calls: Vec<Call>) -> (Vec<Item>, Answers) {
 }
 
 fn deliver(handled: Result<Vec<u64>, Failure>, answers: Answers) {
-    // A caller that went away needs no answer.
+    // A caller that has gone away needs no answer.
     match handled {
         Ok(values) => {
             for (answer, value) in answers.into_iter().zip(values) {

@@ -1,5 +1,5 @@
-//! Finished cells in a file of JSON lines, so that a run that was stopped goes on where it was. Cells of
-//! another commit, machine or effort stay there, unread.
+//! Finished cells in a file of JSON lines, so that an interrupted run resumes from them. Cells of another
+//! commit, machine or effort stay in the file, unread.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::host::Host;
 use super::outcome::Played;
 
-/// The circumstances of a result: it is used again where all of them agree.
+/// The circumstances of a result: a run uses the result again if all of them agree.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub(super) struct Effort {
     pub(super) commit: Option<String>,
@@ -38,7 +38,7 @@ enum Line {
     Cell { effort: Effort, played: Played },
 }
 
-/// See the module.
+/// The kept results: see the module.
 pub(super) struct Results {
     /// `None` without `--out`.
     file: Option<(File, PathBuf)>,
@@ -74,7 +74,7 @@ impl Results {
         Ok(results)
     }
 
-    /// A line that an earlier run left cut short is measured again.
+    /// Takes in a line; a line that an earlier run cut short is measured again.
     fn take_in(&mut self, line: &str) {
         match serde_json::from_str(line) {
             Ok(Line::Capacity {
@@ -87,18 +87,18 @@ impl Results {
         }
     }
 
-    /// The capacity of a handler, if it was measured.
+    /// Returns the capacity of a handler, if the file has it.
     pub(super) fn capacity(&self, handler: &str) -> Option<f64> {
         let mut kept = self.capacities.iter().rev();
         Some(kept.find(|(name, _)| name == handler)?.1)
     }
 
-    /// A finished cell.
+    /// Returns a finished cell.
     pub(super) fn cell(&self, name: &str) -> Option<&Played> {
         self.cells.iter().rev().find(|played| played.cell == name)
     }
 
-    /// Notes the machine at a start.
+    /// Records the machine at a start.
     pub(super) fn keep_host(&mut self, host: &Host) -> anyhow::Result<()> {
         self.write(&Line::Host(host.clone()))
     }
@@ -125,7 +125,7 @@ impl Results {
             return Ok(());
         };
         let line = serde_json::to_string(line)?;
-        // A line feed first: the part of a line that an earlier run left stays a line of its own.
+        // The line feed comes first: a line that an earlier run cut short stays a line of its own.
         write!(file, "\n{line}\n").with_context(|| path.display().to_string())
     }
 }

@@ -1,4 +1,4 @@
-//! The crates that batch, each as its documentation shows, under the settings of [`super::setting`].
+//! The crates that batch, each used as its documentation shows, under the settings of [`super::setting`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use ultra_batch::{BatchExecutor, Executor};
 use super::work::{Checked, Item};
 use crate::rounds::Failure;
 
-/// Items that may wait: none is refused, because callers would only send them again.
+/// The capacity of the queues: no rival refuses an item, because callers would only send it again.
 const CAPACITY: usize = 1 << 18;
 
-/// batch-aint-one: one key, its resources nothing.
+/// batch-aint-one, with one key and no resources.
 pub(super) struct BatchAintOne(Batcher<Process>);
 
 #[derive(Clone)]
@@ -69,7 +69,7 @@ impl Processor for Process {
     }
 }
 
-/// ultra-batch: its executor, because an insert is no lookup.
+/// ultra-batch, through its executor, because an insert is no lookup.
 pub(super) struct UltraBatch(BatchExecutor<Execute>);
 
 struct Execute(Arc<Checked>);
@@ -99,7 +99,7 @@ impl Executor for Execute {
     }
 }
 
-/// amate: worker threads, which wait for a handler that awaits.
+/// amate, with worker threads that block on an asynchronous handler.
 pub(super) struct Amate(Engine<Call>);
 
 struct Call {

@@ -5,20 +5,20 @@ use super::cell::{Kind, Load};
 /// One contestant with one setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
-    /// Ours, nothing set.
+    /// Ours with the default controller.
     Default,
-    /// Ours, with a batch of everything that waits.
+    /// Ours, with batches of the whole backlog.
     Greedy,
-    /// A limit, a linger and a number of batches in flight, none of which ever changes.
+    /// A constant limit, linger and number of batches in flight.
     Fixed(Fixed),
     /// A loop over tokio's `recv_many`, each batch with a permit of a semaphore.
     RecvMany {
         limit: u32,
         in_flight: u32,
     },
-    /// The crate of this name, which needs the feature `peers`, as its variants below do.
+    /// The crate of this name; it needs the feature `peers`, as the variants below do.
     BatchAintOne {
-        /// Prefers batches of this size to further concurrency; 0: its policy `Immediate`.
+        /// The batch size that it prefers over further concurrency; 0 means its policy `Immediate`.
         prefer: u32,
         limit: u32,
         in_flight: u32,
@@ -42,7 +42,7 @@ pub(super) struct Fixed {
     pub(super) in_flight: u32,
 }
 
-/// A system with its settings: one of them takes part in the rounds, but three of the grid.
+/// A system with its settings: one setting takes part in the rounds, and three of the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum System {
     Ours,
@@ -55,7 +55,7 @@ pub(super) enum System {
 }
 
 impl System {
-    /// Those that `--peers` adds.
+    /// The systems that `--peers` adds.
     pub(super) const RIVALS: [Self; 4] = [
         Self::RecvMany,
         Self::BatchAintOne,
@@ -63,7 +63,7 @@ impl System {
         Self::Amate,
     ];
 
-    /// Its name in tables and results.
+    /// Returns the system's name in tables and results.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Ours => crate::OURS,
@@ -76,7 +76,7 @@ impl System {
         }
     }
 
-    /// The package in Cargo.lock that it is, if it is one.
+    /// Returns the system's package in Cargo.lock, if it is a package.
     pub(super) const fn package(self) -> Option<&'static str> {
         match self {
             Self::RecvMany => Some("tokio"),
@@ -85,7 +85,7 @@ impl System {
         }
     }
 
-    /// How many of its settings take part in the rounds.
+    /// Returns how many of its settings take part in the rounds.
     pub(super) const fn chosen(self) -> usize {
         match self {
             Self::Fixed => 3,
@@ -93,7 +93,7 @@ impl System {
         }
     }
 
-    /// The settings that are screened for this cell. A single one is not screened.
+    /// Returns the settings to screen for this cell. A single setting needs no screening.
     pub(super) fn settings(self, kind: Kind, load: Load, quick: bool) -> Vec<Setting> {
         let in_flight = kind.in_flight();
         let most = in_flight.last().copied().unwrap_or(1);
@@ -113,9 +113,9 @@ impl System {
                     limit,
                     in_flight,
                 };
-                // 100 is its default limit.
+                // 100 is the crate's default limit.
                 let immediate = product(&[100, 1024], in_flight).map(|(limit, n)| of(0, limit, n));
-                // It differs from `Immediate` only where several batches may run.
+                // It differs from `Immediate` only if several batches may run.
                 let balanced = (most > 1).then(|| of(16, 1024, most));
                 immediate.chain(balanced).collect()
             }
@@ -133,7 +133,7 @@ impl System {
             }
         };
         if quick && settings.len() > 2 {
-            // Those that differ most.
+            // Keeps the two settings that differ most.
             settings.drain(1..settings.len() - 1);
         }
         settings
@@ -145,14 +145,14 @@ fn product<'a>(limits: &'a [u32], in_flight: &'a [u32]) -> impl Iterator<Item = 
     limits.iter().flat_map(with)
 }
 
-/// Limits in steps of four. Capacity is measured with as many callers as the largest.
+/// Limits in steps of a factor of four. The measurement of capacity has as many callers as the largest.
 const LIMITS: [u32; 7] = [1, 4, 16, 64, 256, 1024, LIMIT_MAX];
 pub(super) const LIMIT_MAX: u32 = 4096;
 /// No linger, tokio's finest timer, and the length of several batches.
 const LINGERS_US: [u32; 3] = [0, 1000, 5000];
 
-/// The grid of fixed settings for a load, without those that others of the grid equal: no limit above the
-/// number of callers, and no linger where one item fills the batch.
+/// Returns the grid of fixed settings for a load, without settings that equal others of the grid: no limit
+/// above the number of callers, and no linger with a limit of one item.
 pub(super) fn grid(load: Load, in_flight: &[u32], quick: bool) -> Vec<Fixed> {
     let limits: Vec<u32> = match load {
         _ if quick => vec![16, 1024],
@@ -180,8 +180,8 @@ pub(super) fn grid(load: Load, in_flight: &[u32], quick: bool) -> Vec<Fixed> {
     grid
 }
 
-/// The settings among which a handler's capacity is the best throughput: no linger, because callers wait at
-/// any time.
+/// Returns the settings for a handler's capacity, which is the best throughput among them: no linger, because
+/// callers wait at any time.
 pub(super) fn saturated(in_flight: &[u32], quick: bool) -> Vec<Fixed> {
     let all = grid(Load::Poisson(100), in_flight, quick);
     all.into_iter()

@@ -1,4 +1,4 @@
-//! The table of a cell, and the verdict over all of them: where we lose comes first. Pure.
+//! The table of a cell, and the verdict over all of them, with our losses first. Pure.
 
 use std::fmt::Write as _;
 
@@ -9,14 +9,14 @@ use super::setting::System;
 use crate::compare::Interval;
 use crate::rounds::{median, quantile};
 
-/// A cell is lost if its whole interval lies below this.
+/// A cell is lost if its whole interval lies below this ratio.
 const LOST: f64 = 0.9;
-/// The least median over cells that is wanted.
+/// The goal for the median over the cells.
 const WANTED: f64 = 0.95;
-/// An interval wider than this share of its median resolves nothing finer.
+/// An interval wider than this share of its median leaves the cell unresolved.
 const RESOLVED: f64 = 0.05;
 
-/// One cell with every contestant.
+/// Formats one cell with every contestant.
 pub(super) fn cell_table(played: &Played) -> String {
     let mut table = Table::new([
         "",
@@ -78,7 +78,7 @@ pub(super) fn cell_table(played: &Played) -> String {
     text
 }
 
-/// The ratios of ours to this very row.
+/// Returns the ratios of ours to this row.
 fn ratios_to(played: &Played, row: &Row) -> Vec<f64> {
     if row.system == System::Ours.name() || row.note.is_some() {
         return Vec::new();
@@ -103,7 +103,7 @@ fn note(row: &Row) -> String {
     }
 }
 
-/// A median with its interval, or alone where the rounds are too few for one.
+/// Formats a median with its interval, or alone if the rounds are too few for an interval.
 fn shown(ratios: &[f64]) -> String {
     match (Interval::of(ratios), median(ratios.to_vec())) {
         (Some(of), _) => format!("{:.2} [{:.2}, {:.2}]", of.median, of.low, of.high),
@@ -112,7 +112,7 @@ fn shown(ratios: &[f64]) -> String {
     }
 }
 
-/// The verdict over `cells`.
+/// Formats the verdict over `cells`.
 pub(super) fn verdict(cells: &[Played]) -> String {
     let best: Vec<(&Played, Vec<f64>)> = with_ratios(cells, Played::against_best);
     let mut text = String::new();
@@ -194,7 +194,7 @@ fn losses(text: &mut String, best: &[(&Played, Vec<f64>)]) {
     }
 }
 
-/// Cells in which a rival is ahead by its median.
+/// Lists the cells in which a rival is ahead by its median.
 fn rivals_ahead(text: &mut String, cells: &[Played]) {
     let mut ahead = Vec::new();
     for played in cells {
@@ -248,7 +248,7 @@ fn unresolved(text: &mut String, best: &[(&Played, Vec<f64>)]) {
     }
 }
 
-/// The spread over cells of the ratio to each contestant.
+/// Formats the spread over cells of the ratio to each contestant.
 fn summary(cells: &[Played], best: &[(&Played, Vec<f64>)]) -> String {
     let mut table = Table::new([
         "ours / it",
@@ -293,7 +293,7 @@ fn summary(cells: &[Played], best: &[(&Played, Vec<f64>)]) -> String {
     table.print()
 }
 
-/// Contestants that failed in a cell.
+/// Lists the contestants that failed in a cell.
 fn failures(text: &mut String, cells: &[Played]) {
     for played in cells {
         for row in &played.rows {
@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     fn played(cell: &str, ours: f64, fixed: f64, rival: f64) -> Played {
-        // Rounds differ a little, alike for all.
+        // Rounds differ a little, equally for all contestants.
         let rounds = |ops: f64| {
             let noise = [1.0, 1.01, 0.99, 1.02, 1.0, 0.98, 1.0];
             noise.map(|noise| ops * noise)

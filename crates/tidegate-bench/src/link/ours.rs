@@ -34,7 +34,7 @@ pub(super) enum Way {
     Flushed,
     /// The server acknowledges each message before the next.
     LockStep { spin: bool },
-    /// The same as [`Self::LockStep`], in the plain protocol.
+    /// The same as `LockStep`, in the plain protocol.
     PlainLockStep,
 }
 

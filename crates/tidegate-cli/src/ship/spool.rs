@@ -413,7 +413,7 @@ fn read_block<'a>(
 pub(super) struct Acks<F>(Arc<Shared<F>>);
 
 impl<F> Acks<F> {
-    /// Records that everything up to `position` is acked. Returns whether that completes a segment, for
+    /// Notes that everything up to `position` is acked. Returns whether that completes a segment, for
     /// [`Writer::release`] to remove.
     pub(super) fn acked(&self, position: u64) -> bool {
         let mut state = self.0.lock();

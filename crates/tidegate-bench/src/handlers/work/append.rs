@@ -1,5 +1,6 @@
-//! Appends to a file, one write and one `fdatasync` a batch. Each record is encoded first, which takes as
-//! long as a light compression: for a bare copy the callers, and not the handler, would be the bottleneck.
+//! Appends to a file, with one write and one `fdatasync` a batch. The handler first encodes each record,
+//! which takes as long as a light compression: with a bare copy the callers, and not the handler, would be
+//! the bottleneck.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -14,7 +15,7 @@ use crate::rounds::Failure;
 
 const RECORD_BYTES: usize = 128;
 
-/// See the module.
+/// The handler: see the module.
 pub(super) struct Append {
     open: Mutex<Open>,
 }

@@ -9,7 +9,7 @@ use crate::rounds::Failure;
 
 /// Rounds of [`grind`] a batch: about 200 us.
 const BATCH_ROUNDS: u64 = 100_000;
-/// Rounds of [`grind`] a padded item: about 20 us. The callers themselves cost a few.
+/// Rounds of [`grind`] a padded item: about 20 us. The callers themselves cost a few us.
 const ITEM_ROUNDS: u64 = 10_000;
 /// Rounds of [`grind`] a distinct key. In large batches most items repeat a key.
 const KEY_ROUNDS: u64 = 30_000;
@@ -47,8 +47,8 @@ const fn padded(items: usize) -> usize {
     items.next_power_of_two()
 }
 
-/// Upserts of which the last of each key in a batch is written: the cost follows the number of distinct keys,
-/// so that large batches are cheaper an item.
+/// Upserts that write the last item of each key in a batch: the cost follows the number of distinct keys, so
+/// large batches are cheaper an item.
 #[derive(Default)]
 pub(super) struct Upsert {
     table: Mutex<Table>,
@@ -56,7 +56,7 @@ pub(super) struct Upsert {
 
 #[derive(Default)]
 struct Table {
-    /// The id that was last written, and the number that was worked out for it.
+    /// The last written id of each key, and the number computed for it.
     rows: HashMap<u32, (u64, u64)>,
     items: u64,
     /// The last id of each key in a batch.
@@ -92,12 +92,12 @@ impl BlockingWork for Upsert {
     }
 }
 
-/// Works out a number of an item, in about 20 us.
+/// Computes a number for an item, in about 20 us.
 pub(super) fn encode(id: u64) -> u64 {
     grind(id, ITEM_ROUNDS)
 }
 
-/// Work that takes as long on every call: each round needs the result of the last.
+/// Computes for a constant time: each round needs the result of the previous one.
 fn grind(seed: u64, rounds: u64) -> u64 {
     let mut state = black_box(seed | 1);
     for _ in 0..rounds {

@@ -1,5 +1,5 @@
-//! A bulk endpoint over HTTP/1.1 on loopback: 3 ms and 0.1 ms an item, at most four requests at once, further
-//! ones wait. The client keeps its connections.
+//! A bulk endpoint over HTTP/1.1 on loopback: a request takes 3 ms and 0.1 ms an item; the server handles at
+//! most four requests at once, and further ones wait. The client keeps its connections.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -31,10 +31,10 @@ const ITEM_BYTES: usize = 8;
 /// The server, and the client's idle connections to it.
 pub(super) struct Endpoint {
     addr: SocketAddr,
-    /// The items that the server took.
+    /// The number of items that the server took.
     stored: Arc<AtomicU64>,
     idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
-    /// Dropped, it ends the server.
+    /// Dropping it ends the server.
     stop: Option<oneshot::Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -109,7 +109,7 @@ impl Endpoint {
         let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|e| failed(&e))?;
-        // Its end shows in the next request.
+        // A connection that ends fails the next request.
         tokio::spawn(connection);
         Ok(sender)
     }
@@ -140,7 +140,7 @@ impl Drop for Endpoint {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // Its panic has been printed.
+            // The thread has printed its panic.
             let _ = thread.join();
         }
     }
@@ -159,7 +159,7 @@ async fn serve(listener: std::net::TcpListener, stored: Arc<AtomicU64>) -> std::
                 answer(request, Arc::clone(&slots), Arc::clone(&stored))
             });
             let connection = hyper::server::conn::http1::Builder::new();
-            // A client that goes away is no failure of the server.
+            // A client that disconnects is no failure of the server.
             let _ = connection
                 .serve_connection(TokioIo::new(stream), service)
                 .await;
@@ -176,7 +176,7 @@ async fn answer(
     let items = body.len() / ITEM_BYTES;
     let slot = slots.acquire().await;
     let took = REQUEST + ITEM * u32::try_from(items).unwrap_or(u32::MAX);
-    // A thread's sleep is exact to microseconds, tokio's timer to a millisecond.
+    // A thread's sleep is exact to microseconds, tokio's timer only to a millisecond.
     let slept = tokio::task::spawn_blocking(move || {
         let _ = rustix::thread::set_current_timer_slack(Some(NonZeroU64::MIN));
         std::thread::sleep(took);

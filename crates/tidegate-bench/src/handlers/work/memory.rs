@@ -1,10 +1,10 @@
-//! A handler that only counts: the contestants themselves are all that its cells measure.
+//! A handler that only counts: its cells measure the cost of the contestants themselves.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{AsyncWork, Item, Pending};
 
-/// See the module.
+/// The handler: see the module.
 #[derive(Default)]
 pub(super) struct Memory {
     items: AtomicU64,

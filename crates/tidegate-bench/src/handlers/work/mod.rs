@@ -1,7 +1,7 @@
-//! The handlers, all real, and the count that makes a contestant's figures believable.
+//! The handlers, all real, and the count that proves a contestant's figures.
 //!
 //! A handler does the same work for every contestant. [`Checked`] stands between both: it counts the items
-//! that the handler was given, and answers each item with a number of its own.
+//! that the contestant hands to the handler, and answers each item with a number of its own.
 
 mod append;
 mod cpu;
@@ -26,14 +26,14 @@ use crate::rounds::Failure;
 /// One item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Item {
-    /// From 0 on, each once in a run.
+    /// The ids start at 0, and each occurs once in a run.
     pub(super) id: u64,
-    /// By Zipf's law.
+    /// The key, drawn by Zipf's law.
     pub(super) key: u32,
 }
 
 impl Item {
-    /// The answer to this item and to no other.
+    /// Returns the answer to this item, which differs from all others.
     pub(super) const fn answer(self) -> u64 {
         let mixed = (self.id ^ 0x5851_F42D_4C95_7F2D).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         mixed ^ (mixed >> 29)
@@ -43,13 +43,13 @@ impl Item {
 /// The outcome of an asynchronous handler's method.
 pub(super) type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
 
-/// A handler that awaits. Several batches may be in its hands at once.
+/// A handler that awaits. It may handle several batches at once.
 pub(super) trait AsyncWork: Send + Sync {
     /// Empties the store before a run.
     fn empty(&self) -> Pending<'_, ()>;
     /// Handles a batch, which is never empty.
     fn handle<'a>(&'a self, items: &'a [Item]) -> Pending<'a, ()>;
-    /// How many items the store has.
+    /// Returns the number of items in the store.
     fn stored(&self) -> Pending<'_, u64>;
 }
 
@@ -59,7 +59,7 @@ pub(super) trait BlockingWork: Send + Sync {
     fn empty(&self) -> Result<(), Failure>;
     /// Handles a batch, which is never empty.
     fn handle(&self, items: &[Item]) -> Result<(), Failure>;
-    /// How many items the store has.
+    /// Returns the number of items in the store.
     fn stored(&self) -> Result<u64, Failure>;
 }
 
@@ -71,10 +71,11 @@ pub(super) enum Work {
 }
 
 impl Work {
-    /// Checks that the programs of a handler are installed, so that a long run does not end for want of them.
+    /// Checks that the programs of a handler are installed, so that a long run does not fail later for lack
+    /// of them.
     ///
     /// # Errors
-    /// One is missing ([`tidegate_cli::Usage`]).
+    /// A program is missing ([`tidegate_cli::Usage`]).
     pub(super) fn check(kind: Kind) -> anyhow::Result<()> {
         #[cfg(feature = "peers")]
         if kind == Kind::Postgres {
@@ -122,7 +123,7 @@ impl Work {
     }
 }
 
-/// The handler of one run, with a count of the items it was given.
+/// The handler of one run, with a count of its items.
 pub(super) struct Checked {
     work: Work,
     items: AtomicU64,
@@ -133,11 +134,11 @@ pub(super) struct Checked {
     failed: OnceLock<Failure>,
 }
 
-/// The items of a run as one side saw them.
+/// The items of a run, as one side counted them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) items: u64,
-    /// The sum of their answers.
+    /// The sum of the answers.
     pub(super) sum: u64,
 }
 
@@ -175,7 +176,7 @@ impl Checked {
         }
     }
 
-    /// The same for a thread that may block; it must be none of the runtime's.
+    /// Handles a batch on a thread that may block, which must not belong to the runtime.
     pub(super) fn handle_blocking(&self, items: &[Item]) -> Result<Vec<u64>, Failure> {
         if !self.cancelled.load(Relaxed) {
             let handled = match &self.work {
@@ -187,12 +188,12 @@ impl Checked {
         Ok(self.count(items))
     }
 
-    /// From now on batches are answered without work: the contestant has lost, and its backlog is to end.
+    /// Answers all later batches without work: the contestant has lost, and its backlog must end.
     pub(super) fn cancel(&self) {
         self.cancelled.store(true, Relaxed);
     }
 
-    /// The items handled so far.
+    /// Returns the items handled so far.
     pub(super) fn tally(&self) -> Tally {
         Tally {
             items: self.items.load(Relaxed),
@@ -204,7 +205,7 @@ impl Checked {
         self.batches.load(Relaxed)
     }
 
-    /// The first failure of the handler.
+    /// Returns the first failure of the handler.
     pub(super) fn failure(&self) -> Option<Failure> {
         self.failed.get().cloned()
     }

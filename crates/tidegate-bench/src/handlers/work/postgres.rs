@@ -1,5 +1,5 @@
-//! A PostgreSQL of the bench's own: a private cluster on loopback, started for it and gone with it. A batch
-//! is one INSERT of many rows, committed and synced when it is answered.
+//! A PostgreSQL of the bench's own: a private cluster on loopback; the bench starts it and removes it at its
+//! end. A batch is one INSERT of many rows, committed and synced before its answer.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
@@ -18,25 +18,27 @@ use super::{AsyncWork, Item, Pending};
 use crate::rounds::Failure;
 use tidegate_cli::Usage;
 
-/// How long the server may take to come up and to end.
+/// How long the server may take to start and to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Runs the server and ends it when our end of the pipe is gone, even if we were killed; removes the cluster.
+/// Runs the server and ends it when our end of the pipe closes, even if the bench was killed; removes the
+/// cluster.
 const GUARD: &str = r#"directory=$1; shift
 "$@" >"$directory/log" 2>&1 & server=$!; read -r _; kill -QUIT $server; wait $server; rm -rf "$directory""#;
-/// A row of 1 KB with three indexes, one of them over random texts: rows cost more than their callers.
+/// A row of 1 KB with three indexes, one of them over random texts, so that rows cost more than their
+/// callers.
 const TABLE: &str =
     "CREATE TABLE item (id int8 PRIMARY KEY, key int4 NOT NULL, text text NOT NULL);
     CREATE INDEX ON item (key, id);
     CREATE UNIQUE INDEX ON item (md5(id::text))";
-/// Rows come as two arrays, so that one prepared statement serves batches of any size.
+/// The rows are two arrays, so that one prepared statement serves batches of any size.
 const INSERT: &str = "INSERT INTO item (id, key, text)
     SELECT id, key, repeat(md5(id::text), 32) FROM unnest($1::int8[], $2::int4[]) AS row (id, key)";
 
-/// See the module.
+/// The handler: see the module.
 pub(super) struct Postgres {
     config: Config,
     idle: Mutex<Vec<Connection>>,
-    /// Last: the connections end first.
+    /// The last field: the connections drop first.
     _server: Server,
 }
 
@@ -64,7 +66,7 @@ impl Postgres {
         Ok(postgres)
     }
 
-    /// Connects as soon as the server lets us.
+    /// Connects as soon as the server accepts the connection.
     async fn come_up(&self) -> anyhow::Result<Client> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -83,7 +85,7 @@ impl Postgres {
 
     async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
         let (client, connection) = self.config.connect(NoTls).await?;
-        // Its end shows in the next statement.
+        // A connection that ends fails the next statement.
         tokio::spawn(connection);
         Ok(client)
     }
@@ -152,7 +154,7 @@ impl AsyncWork for Postgres {
     }
 }
 
-/// An error of the server with its own words.
+/// Formats an error of the server with the server's message.
 fn said(error: tokio_postgres::Error) -> Failure {
     match error.as_db_error() {
         Some(words) => format!("PostgreSQL: {}", words.message()),
@@ -160,7 +162,7 @@ fn said(error: tokio_postgres::Error) -> Failure {
     }
 }
 
-/// The process, its directory and the way in.
+/// The process, its directory and its address.
 struct Server {
     guard: Child,
     directory: PathBuf,
@@ -213,7 +215,8 @@ impl Server {
                 last.unwrap_or("it said nothing").trim()
             );
         }
-        // The port found free may be taken before the server comes to it: then the bench says so.
+        // Another process may take the free port before the server binds it; then the bench fails with that
+        // error.
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
             .local_addr()?
             .port();
@@ -246,7 +249,7 @@ impl Server {
         config
     }
 
-    /// The last line of its log, after a colon.
+    /// Returns the last line of the server's log, after a colon.
     fn said(&self) -> String {
         let log = std::fs::read_to_string(self.directory.join("log")).unwrap_or_default();
         log.lines()
@@ -274,10 +277,11 @@ impl Drop for Server {
     }
 }
 
-/// Names the directory of initdb and postgres, where several versions are installed.
+/// The variable that names the directory of initdb and postgres, for machines with several versions.
 const PROGRAMS: &str = "TIDEGATE_POSTGRES";
 
-/// The directory of initdb and postgres: the one named, of the search path, or the newest of Debian's.
+/// Returns the directory of initdb and postgres: the one in the variable, on the search path, or the newest
+/// of Debian's.
 pub(super) fn programs() -> anyhow::Result<PathBuf> {
     let places: Vec<PathBuf> = match std::env::var_os(PROGRAMS) {
         Some(named) => vec![named.into()],
@@ -299,7 +303,7 @@ pub(super) fn programs() -> anyhow::Result<PathBuf> {
     })
 }
 
-/// The directories of Debian's packages, newest first.
+/// Returns the directories of Debian's packages, newest first.
 fn debian() -> impl Iterator<Item = PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql");
     let versions = versions.into_iter().flatten().flatten();
@@ -310,8 +314,8 @@ fn debian() -> impl Iterator<Item = PathBuf> {
     versions.into_iter().rev().map(|(_, path)| path.join("bin"))
 }
 
-/// The user and group that run the server: `None` is ours. PostgreSQL refuses root, so that root hands over
-/// to `postgres`, or to `daemon`.
+/// Returns the user and group that run the server; `None` means our own. PostgreSQL refuses to run as root,
+/// so root switches to `postgres`, or to `daemon`.
 fn user() -> anyhow::Result<Option<(u32, u32)>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
@@ -327,7 +331,7 @@ fn user() -> anyhow::Result<Option<(u32, u32)>> {
     Ok(found)
 }
 
-/// The ids in a line of /etc/passwd, if it is this user's.
+/// Parses the ids in a line of /etc/passwd, if it is this user's.
 fn ids(line: &str, name: &str) -> Option<(u32, u32)> {
     let mut fields = line.split(':');
     let is_it = fields.next() == Some(name);
@@ -335,7 +339,7 @@ fn ids(line: &str, name: &str) -> Option<(u32, u32)> {
     is_it.then(|| Some((ids.next()?, ids.next()?)))?
 }
 
-/// A number that no other user of the machine knows.
+/// Returns a number that no other user of the machine can guess.
 fn random() -> anyhow::Result<u64> {
     use std::io::Read as _;
     let mut bytes = [0; 8];

@@ -1,4 +1,4 @@
-//! SQLite: a transaction a batch, write-ahead log, a sync before each commit is answered.
+//! SQLite: one transaction a batch, with a write-ahead log and a sync before the answer to each commit.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -9,10 +9,10 @@ use rusqlite::Connection;
 use super::{BlockingWork, Item};
 use crate::rounds::Failure;
 
-/// The text of every row, so long that rows cost more than their callers.
+/// The length of every row's text, so that rows cost more than their callers.
 const TEXT_BYTES: usize = 1000;
 
-/// See the module.
+/// The handler: see the module.
 pub(super) struct Sqlite {
     connection: Mutex<Connection>,
     text: String,
@@ -86,7 +86,7 @@ mod tests {
         let sqlite = Sqlite::open(directory.path()).unwrap();
         let items: Vec<_> = (0..3).map(|id| Item { id, key: 1 }).collect();
         sqlite.handle(&items).unwrap();
-        // The second item is there already, so that the whole batch is refused.
+        // The store already has the second item, so it refuses the whole batch.
         let twice = [Item { id: 9, key: 1 }, items[1]];
         assert!(sqlite.handle(&twice).is_err());
         assert_eq!(sqlite.stored().unwrap(), 3);

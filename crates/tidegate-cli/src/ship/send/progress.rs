@@ -64,7 +64,7 @@ impl Progress {
         }
     }
 
-    /// Records that the feed handed the client a block of `bytes` bytes, up to record `last`.
+    /// Notes that the feed handed the client a block of `bytes` bytes, up to record `last`.
     pub(super) fn sent(&self, last: u64, bytes: u64) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -76,7 +76,7 @@ impl Progress {
         self.draw(&mut state, now);
     }
 
-    /// Records that the receiver acked everything up to record `position`.
+    /// Notes that the receiver acked everything up to record `position`.
     pub(super) fn acked(&self, position: u64) {
         let now = Instant::now();
         let mut state = self.lock();

@@ -209,7 +209,7 @@ impl Tidy {
         request.await.context("the spool could not be written")
     }
 
-    /// Records that the receiver acked everything of the session up to `position`.
+    /// Notes that the receiver acked everything of the session up to `position`.
     pub(super) fn acked(&self, position: u64) {
         if self.acks.acked(position + self.opened.base) {
             // A full queue holds work that releases segments, too.
