@@ -29,7 +29,7 @@ struct Seen {
     limits: Option<(u64, u64)>,
 }
 
-/// Runs each of both for `each`.
+/// Runs each of the two for the duration `each`.
 pub(super) fn run(session: &mut Session, text: &Text, each: Duration) -> anyhow::Result<()> {
     let smoke = session.is_smoke();
     let ms = Duration::from_millis;
