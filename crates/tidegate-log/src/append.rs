@@ -1,7 +1,7 @@
-//! Appending: a batch is given its place and handed to the log thread, or refused while nothing has changed.
+//! Appending: the appender places a batch and hands it to the log thread, or refuses it without a change.
 //!
-//! There is one appender a log, and it is not shared: positions need no lock. Whoever has many threads puts a
-//! queue, or a lock, before it.
+//! A log has one appender, which is not shared: positions need no lock. A program with
+//! several threads puts a queue, or a lock, before the appender.
 
 use std::sync::Arc;
 #[cfg(feature = "sim")]
@@ -20,7 +20,7 @@ use crate::shared::Shared;
 use crate::writer::Accepted;
 use crate::{AppendError, Failure, KIND_LOST, Log, Lsn, Record};
 
-/// Records to be kept or lost together, and who is to be told.
+/// Records to be kept or lost together, and the callback that reports their outcome.
 #[derive(Default)]
 pub struct Append {
     records: Vec<Record>,
@@ -29,7 +29,7 @@ pub struct Append {
 }
 
 impl Append {
-    /// These records, in this order, for one caller.
+    /// Creates an append of these records, in this order, for one caller.
     #[must_use]
     pub const fn new(records: Vec<Record>) -> Self {
         Self {
@@ -39,15 +39,17 @@ impl Append {
         }
     }
 
-    /// So many callers wait for it: the more of them are known to return, the more a sync may wait for.
+    /// Sets the number of callers that wait for the batch: the more of them are known to
+    /// return, the longer a sync may wait.
     #[must_use]
     pub const fn callers(mut self, callers: u64) -> Self {
         self.callers = callers;
         self
     }
 
-    /// Calls `done` on the log thread with the batch's position once it is durable, or with the failure after
-    /// which nobody knows. In the order of the batches; the next sync waits for it, so it must be brief.
+    /// Calls `done` on the log thread with the batch's position once it is durable, or
+    /// with the failure after which its state is unknown. The log thread calls in the
+    /// order of the batches, and its next sync waits for the call, so it must be brief.
     #[must_use]
     pub fn then(mut self, done: impl FnOnce(Result<Lsn, Failure>) + Send + 'static) -> Self {
         self.done = Some(Box::new(done));
@@ -55,10 +57,10 @@ impl Append {
     }
 }
 
-/// Where an appender has the time from.
+/// The source of an appender's time.
 pub(crate) enum Now {
     Clock(Clock),
-    /// From whoever steps the log.
+    /// The simulation that steps the log sets it.
     #[cfg(feature = "sim")]
     Told(Arc<AtomicU64>),
 }
@@ -73,7 +75,7 @@ impl Now {
     }
 }
 
-/// Where a batch is going to be.
+/// The place a batch will have in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Appended {
     /// Its beginning.
@@ -82,11 +84,11 @@ pub struct Appended {
     pub end: Lsn,
     /// The segment it is in.
     pub segment: u64,
-    /// Where each of its records is going to be, in order.
+    /// The place of each of its records, in order.
     pub records: Vec<Lsn>,
 }
 
-/// The one place batches come in. Dropping it closes the log once everything accepted is durable.
+/// The entry of all batches. Dropping it closes the log once everything accepted is durable.
 pub struct Appender {
     pub(crate) shared: Arc<Shared>,
     pub(crate) queue: Queue<Pending>,
@@ -100,12 +102,12 @@ pub struct Appender {
 }
 
 impl Appender {
-    /// Accepts a batch, or gives it back with the reason. Never blocks. Accepted means: it has a place, and
-    /// is told once it is durable; nothing more.
+    /// Accepts a batch, or returns it with the reason. Never blocks. An accepted batch has a
+    /// place, and its callback reports when it is durable; acceptance promises nothing more.
     ///
     /// # Errors
-    /// See [`AppendError`]; [`AppendError::Full`], [`AppendError::NotReady`] and [`AppendError::DiskFull`]
-    /// pass: the waker is called when it may be tried again.
+    /// See [`AppendError`]; [`AppendError::Full`], [`AppendError::NotReady`] and
+    /// [`AppendError::DiskFull`] are temporary: the log calls the waker when the caller may try again.
     pub fn append(&mut self, append: Append) -> Result<Appended, (Append, AppendError)> {
         let bytes = batch_bytes(&append.records);
         match self.admit(&append.records, bytes) {
@@ -114,18 +116,19 @@ impl Appender {
         }
     }
 
-    /// Whether a batch of so many bytes ([`batch_bytes`]) would be accepted now, for whoever has to know
-    /// before there is one. It stays so until the next append, unless the log fails.
+    /// Returns whether the log would accept a batch of this many bytes ([`batch_bytes`])
+    /// now, for callers that must know before they build the batch. The answer holds
+    /// until the next append, unless the log fails.
     ///
     /// # Errors
-    /// Why it would not, as [`append`](Self::append) would say.
+    /// The reason to refuse it, as [`append`](Self::append) would report.
     pub fn check(&self, bytes: u64) -> Result<(), AppendError> {
         self.place(&mut self.planner.clone(), bytes).map(drop)
     }
 
-    /// Bytes of batches ([`batch_bytes`]) there is room for in segments that are allocated. While a disk is
-    /// full it is what is left: whoever must be able to append then, to make space, keeps others from the
-    /// last of it.
+    /// Returns the bytes of batches ([`batch_bytes`]) for which the allocated segments
+    /// have room. While a disk is full this is all the room there is: a caller that must
+    /// append then, to make space, keeps other appends from using the last of it.
     #[must_use]
     pub fn room_left(&self) -> u64 {
         self.planner.left(self.shared.ready.load(Ordering::Acquire))
@@ -216,7 +219,7 @@ impl Appender {
         };
         match self.queue.try_push(pending) {
             Ok(()) => {}
-            // The log failed a moment ago: what was accepted is answered as everything before it was.
+            // The log failed a moment ago: the batch fails like those accepted before it.
             Err(PushError::Closed(pending)) => self.answer_failed(pending),
             Err(_) => {
                 unreachable!("the ring has room for every batch the bound on batches lets in")
@@ -236,8 +239,8 @@ impl Appender {
         }
     }
 
-    /// Waits until this batch may be accepted, or can never be, or the disk is full; at most until
-    /// `deadline`. Says whether it is worth trying.
+    /// Waits until the log may accept this batch, or never can, or the disk is full; at
+    /// most until `deadline`. Returns whether it is worth trying.
     #[must_use]
     pub fn wait_for_room(&self, append: &Append, deadline: Option<Instant>) -> bool {
         let bytes = batch_bytes(&append.records);
@@ -263,17 +266,18 @@ impl Appender {
         }
     }
 
-    /// A handle to everything but appending.
+    /// Returns a handle to everything but appending.
     #[must_use]
     pub fn log(&self) -> Log {
         Log::new(Arc::clone(&self.shared))
     }
 
-    /// Waits until everything accepted is durable, notes that the log was closed, and ends its threads. The
-    /// directory is free for others once every [`Log`] and [`Reader`](crate::Reader) is gone, too.
+    /// Waits until everything accepted is durable, records that the log was closed, and
+    /// ends its threads. Another process can open the directory once every [`Log`] and
+    /// [`Reader`](crate::Reader) is dropped, too.
     ///
     /// # Errors
-    /// A failure, then or before.
+    /// A failure of the log, before or during the close.
     pub fn close(mut self) -> Result<(), Failure> {
         self.end();
         self.shared.failure().map_or(Ok(()), |f| Err(f.clone()))
@@ -282,7 +286,7 @@ impl Appender {
     fn end(&mut self) {
         self.queue.close();
         for thread in self.threads.drain(..) {
-            // A panic there has been printed; there is nobody to hand it to.
+            // The panic of the thread has been printed; there is no caller to pass it to.
             let _ = thread.join();
         }
     }

@@ -1,17 +1,17 @@
-//! The batch: what one append hands over, kept or cut as a whole, and its bytes.
+//! The batch: the records of one append, kept or cut off as a whole, and its bytes.
 //!
 //! ```text
 //! 0       4     8         16     24       32      36        40      44      48
 //! | magic | crc | segment | lsn  | synced | bytes | records | epoch | flags | records ...
 //! ```
 //!
-//! `synced` is the highest position known to be durable when the header was made. It is what tells a torn
-//! tail from damage: nothing below the highest `synced` of a log may be unreadable. `epoch` counts how often
-//! the log was opened: what a crash left behind of an earlier life is not a continuation of this one. The
-//! header's CRC begins with the segment's salt.
+//! `synced` is the highest position known to be durable when the header was made. It tells
+//! a torn tail from damage: nothing below the highest `synced` of a log may be unreadable.
+//! `epoch` counts how often the log was opened: bytes that a crash left in an earlier life
+//! do not continue this one. The header's CRC begins with the segment's salt.
 //!
-//! A *marker* is a header without records that says how far the log is durable. It takes no position: the
-//! next batch is written over it.
+//! A *marker* is a header without records that records how far the log is durable. It
+//! takes no position: the log writes the next batch over it.
 
 use crate::record::Seed;
 use crate::wire::{u32_at, u64_at};
@@ -24,13 +24,13 @@ pub(crate) const BATCH_MAGIC: u32 = u32::from_le_bytes(*b"TgB1");
 const FLAG_MARKER: u32 = 1;
 const FLAG_CLOSED: u32 = 2;
 
-/// What a header is for.
+/// The purpose of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BatchKind {
     Records,
-    /// How far the log is durable.
+    /// Records how far the log is durable.
     Marker,
-    /// The same, written when the log was closed.
+    /// A marker written when the log was closed.
     Closed,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct BatchHeader {
     pub(crate) segment: u64,
     pub(crate) lsn: Lsn,
     pub(crate) synced: Lsn,
-    /// Of the records, without this header.
+    /// The bytes of the records, without this header.
     pub(crate) bytes: u32,
     pub(crate) records: u32,
     pub(crate) epoch: u32,
@@ -68,7 +68,7 @@ impl BatchHeader {
         out
     }
 
-    /// The header at the front of `bytes`, which stand at `at`; `None` if they are not one.
+    /// Decodes the header at the front of `bytes`, which stand at `at`; `None` if they are not a header.
     pub(crate) fn decode(bytes: &[u8], seed: Seed, at: Lsn) -> Option<Self> {
         let bytes = bytes.get(..BATCH_HEADER)?;
         if u32_at(bytes, 0) != BATCH_MAGIC
@@ -103,7 +103,7 @@ impl BatchHeader {
     }
 }
 
-/// Bytes a batch of these records takes in the log.
+/// Returns the bytes a batch of these records takes in the log.
 #[must_use]
 pub fn batch_bytes(records: &[Record]) -> u64 {
     BATCH_HEADER as u64 + records.iter().map(Record::stored_bytes).sum::<u64>()

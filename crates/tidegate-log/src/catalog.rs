@@ -1,14 +1,14 @@
-//! The catalog: which segments there are. Without it a lost file would look like a released one.
+//! The catalog: the list of the log's segments. Without it a lost file would look like a released one.
 //!
 //! ```text
 //! | magic | crc | version | count | epoch | 0 | (segment, salt) * count |
 //! ```
 //!
-//! It is written whole under another name and renamed, so that a crash leaves the old one or the new one. A
-//! segment joins it, allocated and durable, before the first batch is written to it, and leaves it before its
-//! file is used again or removed. It keeps the salts too, so that a segment can be read whose first page
-//! cannot. And it counts epochs: each opening of the log gets one of its own before it writes anything, also
-//! if the one before left no header that tells of it.
+//! The keeper writes it whole under another name and renames it, so that a crash leaves the old catalog
+//! or the new one. A segment joins it, allocated and durable, before the first batch is written to it,
+//! and leaves it before its file is used again or removed. The catalog also keeps the salts, so that a
+//! segment with an unreadable first page can be read. And it counts epochs: each opening of the log
+//! takes a new epoch before it writes anything, even if no header records the epoch before.
 
 use crate::segment::FORMAT_VERSION;
 use crate::wire::{u32_at, u64_at};
@@ -35,7 +35,7 @@ pub(crate) enum CatalogError {
 }
 
 impl Catalog {
-    /// Of these segments, which need not be in order.
+    /// Creates a catalog of these segments, in any order.
     pub(crate) fn new(epoch: u32, mut segments: Vec<(u64, u64)>) -> Self {
         segments.sort_unstable();
         Self { epoch, segments }
@@ -55,7 +55,7 @@ impl Catalog {
         self.segments.retain(|&(s, _)| s != segment);
     }
 
-    /// The bytes of its file.
+    /// The length of its file in bytes.
     pub(crate) const fn encoded_bytes(&self) -> u64 {
         (HEADER + ENTRY * self.segments.len()) as u64
     }

@@ -1,4 +1,4 @@
-//! Storage on a real disk: a directory, `pwritev`, `fdatasync`, `flock`. Decides nothing.
+//! Storage on a real disk: a directory, `pwritev`, `fdatasync`, `flock`. Makes no decisions.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, IoSlice};
@@ -29,20 +29,20 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// The directory at `path`, made if there is none.
+    /// Opens the directory at `path`, and makes it if there is none.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref().to_path_buf();
         make(&path)?;
         Self::at(path)
     }
 
-    /// The directory at `path`, which must be there.
+    /// Opens the directory at `path`, which must exist.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn existing(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::at(path.as_ref().to_path_buf())
     }
@@ -63,9 +63,9 @@ impl Disk {
     }
 }
 
-/// Makes a directory and those it is in, as far as they are not there. All of them must survive, so each is
-/// synced in the one above before anything is made in it: whatever has something in it is durable, and
-/// whatever has not may be what a crash left.
+/// Makes a directory and the missing ones above it. All of them must survive a crash, so
+/// this syncs each in its parent before it makes anything in it: a directory with
+/// content is durable, and an empty one may be left from a crash.
 fn make(path: &Path) -> io::Result<()> {
     let mut missing = Vec::new();
     let mut above = path.ancestors().filter(|p| !p.as_os_str().is_empty());
@@ -77,7 +77,7 @@ fn make(path: &Path) -> io::Result<()> {
         is_there
     });
     match there.map(sync_in_parent) {
-        // Then it is not ours, and was there before.
+        // Such a directory is not ours, and existed before.
         Some(Err(e)) if e.kind() != io::ErrorKind::PermissionDenied => return Err(e),
         _ => {}
     }
@@ -112,7 +112,7 @@ impl Storage for Disk {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path)? {
             let name = entry?.file_name();
-            // A name that is no text is none of ours.
+            // A name that is not valid text is not a file of the log.
             if let Some(name) = name.to_str().filter(|&n| n != LOCK) {
                 names.push(name.to_owned());
             }
@@ -150,7 +150,7 @@ impl StorageFile for DiskFile {
         for parts in parts.chunks(PARTS_MAX) {
             let bytes: usize = parts.iter().map(|p| p.len()).sum();
             let mut written = rustix::io::retry_on_intr(|| pwritev(&self.0, parts, at))?;
-            // A write to a file rarely ends early; the rest then goes part by part.
+            // A write to a file rarely ends early; the rest then follows part by part.
             if written < bytes {
                 let mut skip = written;
                 for part in parts {
@@ -179,7 +179,7 @@ impl StorageFile for DiskFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // Not repeated when interrupted: what the first one found may not be told a second time.
+        // Not repeated when interrupted: a second call may not report the error that the first one found.
         Ok(fdatasync(&self.0)?)
     }
 
@@ -194,7 +194,7 @@ impl StorageFile for DiskFile {
         }
         match fallocate(&self.0, FallocateFlags::empty(), 0, bytes) {
             Ok(()) => Ok(()),
-            // Some file systems cannot: writing is the other way to have space.
+            // Some file systems do not support this: then zeros are written to take the space.
             Err(rustix::io::Errno::OPNOTSUPP) => {
                 let zeros = vec![0; 1 << 20];
                 let mut at = had.min(bytes);

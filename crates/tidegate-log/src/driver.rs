@@ -1,9 +1,9 @@
-//! The log thread: takes what was appended, asks [`Gather`] what to do, has the [`Writer`] do it, and tells.
-//! The loop of the thread is [`Driver::run`]; all else waits for nothing, so that a simulation can take its
-//! place (`steps`).
+//! The log thread: takes appended batches, asks [`Gather`] for the next step, lets the
+//! [`Writer`] carry it out, and reports the outcome. [`Driver::run`] is the loop of the
+//! thread; no other function blocks, so that a simulation can take its place (`steps`).
 //!
-//! When a sync is through, its callers are told by one store and one call of the waker, and the next write
-//! begins at once: the acks are made elsewhere, while the next sync runs.
+//! After a sync the thread tells the callers by one store and one call of the waker, and
+//! begins the next write at once: other threads send the acks while the next sync runs.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,7 +20,7 @@ use crate::shared::{Shared, lock};
 use crate::writer::{Accepted, Writer};
 use crate::{Failure, Lsn};
 
-/// What is called when a batch is durable, or will never be said to be.
+/// The callback for a batch that is durable, or has failed.
 pub(crate) type Done = Box<dyn FnOnce(Result<Lsn, Failure>) + Send>;
 
 /// A batch on its way to the log thread.
@@ -32,29 +32,28 @@ pub(crate) struct Pending {
     pub(crate) done: Option<Done>,
 }
 
-/// What is being written: the batches one decision took, of which each segment's are written and synced in
-/// turn.
+/// The batches that one decision took. The thread writes and syncs those of each segment in turn.
 struct Running {
     batches: Vec<Accepted>,
-    /// So many of them were written.
+    /// How many of them were written.
     written: usize,
     bytes: u64,
     done: Vec<(Done, Lsn)>,
     since: Time,
 }
 
-/// What whoever runs a [`Driver`] does next.
+/// The next action of the thread, or the simulation, that runs a [`Driver`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Sync what was written, and tell by [`Driver::handle_synced`].
+    /// Sync the written batches, and report it by [`Driver::handle_synced`].
     Sync,
-    /// Wait until something arrives, at most until then, and [`Driver::step`].
+    /// Wait until a batch arrives, at most until this time, and call [`Driver::step`].
     Wait(Option<Time>),
-    /// Nothing: everything is written, and nothing can come.
+    /// Nothing: everything is written, and no batch can arrive.
     End,
 }
 
-/// What is to be written when, without waiting for anything. See the [module](self).
+/// Decides which batches are written when, without waiting. See the [module](self).
 pub(crate) struct Driver {
     shared: Arc<Shared>,
     consumer: Consumer<Pending>,
@@ -63,7 +62,7 @@ pub(crate) struct Driver {
     marker_after: Duration,
     waiting: VecDeque<Pending>,
     running: Option<Running>,
-    /// Nothing has come since.
+    /// The time since which no batch has arrived.
     idle: Option<Time>,
 }
 
@@ -131,8 +130,8 @@ impl Driver {
         }
     }
 
-    /// Takes what came and writes what is to be written now; with `ended` nothing more can come. Not while a
-    /// sync is due.
+    /// Takes the batches that arrived and writes those that are due; with `ended` no
+    /// more can arrive. Not to be called while a sync is due.
     pub(crate) fn step(&mut self, now: Time, ended: bool) -> Result<Next, Failure> {
         self.receive();
         let step = self.gather.poll(now, ended);
@@ -179,8 +178,8 @@ impl Driver {
         }
     }
 
-    /// The sync of what was written has ended so. Whether another one is due: batches in the next segment
-    /// have been written now.
+    /// Handles the end of the sync. Returns whether another one is due: the batches of
+    /// the next segment have been written now.
     pub(crate) fn handle_synced(
         &mut self,
         now: Time,
@@ -206,7 +205,7 @@ impl Driver {
         }
     }
 
-    /// Tells what came of batches.
+    /// Reports the outcome of batches.
     fn finish(
         &mut self,
         now: Time,
@@ -233,8 +232,8 @@ impl Driver {
         outcome
     }
 
-    /// Nothing waits: after a while the log writes down how far it is durable, and then sleeps until
-    /// something comes.
+    /// Handles a log without waiting batches: after a while the log records how far it
+    /// is durable, and then sleeps until a batch arrives.
     fn rest(&mut self, now: Time) -> Result<Next, Failure> {
         if !self.writer.needs_marker() {
             return Ok(Next::Wait(None));
@@ -247,7 +246,7 @@ impl Driver {
         Ok(Next::Wait(None))
     }
 
-    /// Tells everybody who still waits that the log failed, until nobody can come.
+    /// Tells all waiting callers that the log failed, until no more can arrive.
     fn refuse(&mut self, failure: &Failure) {
         loop {
             if !self.refuse_waiting(failure) && self.consumer.blocking_wait().is_err() {
@@ -256,7 +255,7 @@ impl Driver {
         }
     }
 
-    /// Tells those who wait now; whether there was anybody.
+    /// Fails the batches that wait now; returns whether there were any.
     pub(crate) fn refuse_waiting(&mut self, failure: &Failure) -> bool {
         self.consumer.close();
         self.receive();
@@ -269,14 +268,14 @@ impl Driver {
         any
     }
 
-    /// Syncs what was written.
+    /// Syncs the written batches.
     pub(crate) fn sync_written(&self) -> Result<(), Failure> {
         self.writer.sync()
     }
 }
 
-/// Ends the keeper with the log thread, and tells everybody if a callback's panic ended it: what was being
-/// written then is as uncertain as after a failed sync.
+/// Ends the keeper with the log thread. If a callback's panic ended the thread, fails the
+/// log for all callers: the batches being written are as uncertain as after a failed sync.
 struct End(Arc<Shared>);
 
 impl Drop for End {

@@ -1,4 +1,4 @@
-//! What can go wrong, one enum an operation.
+//! The errors of the log, one enum per operation.
 
 use std::fmt;
 use std::io;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use crate::{Damage, Lsn};
 
-/// Why the log accepts nothing more: a write or a sync failed. What was written since the last sync may or
-/// may not be durable, and no later sync could tell: the process is expected to end, and to find out by
-/// opening the log again.
+/// The reason why the log accepts nothing more: a write or a sync failed. Bytes written
+/// since the last sync may or may not be durable, and no later sync could tell: the
+/// process should end, and learn their state by opening the log again.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What was being done.
+    /// The operation that failed.
     pub doing: &'static str,
-    /// What the system said.
+    /// The system's error.
     pub error: Arc<io::Error>,
-    /// Up to here the log is durable; nothing beyond was ever said to be.
+    /// The log is durable up to here; it never reported anything beyond as durable.
     pub durable: Lsn,
 }
 
@@ -35,11 +35,11 @@ impl std::error::Error for Failure {
     }
 }
 
-/// Why a log cannot be opened, or looked at.
+/// The reasons why a log cannot be opened or inspected.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another process has the directory.
+    /// Another process has locked the directory.
     InUse,
     /// A file was written by a newer version.
     Newer {
@@ -50,16 +50,15 @@ pub enum OpenError {
     },
     /// Bytes that were durable are gone or cannot be read.
     Damaged(Box<Damage>),
-    /// There is no log, where [`Options::must_be_there`](crate::Options::must_be_there) says that there was
-    /// one.
+    /// There is no log, although [`Options::must_be_there`](crate::Options::must_be_there) requires one.
     Gone,
     /// An option is impossible.
     Options(&'static str),
-    /// The system refused something.
+    /// The system reported an error.
     Io {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
 }
@@ -101,27 +100,27 @@ impl std::error::Error for OpenError {
     }
 }
 
-/// Why a batch was not accepted. The log is as it was before.
+/// The reasons why the log did not accept a batch. The log is unchanged.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum AppendError {
     /// It has no records.
     Empty,
-    /// A record has the kind that is the log's own.
+    /// A record has the kind that is reserved for the log.
     Kind,
-    /// It would not fit into a segment of its own.
+    /// The batch would not fit into a segment of its own.
     TooLarge {
-        /// What it takes.
+        /// The bytes of the batch.
         bytes: u64,
         /// The most a batch may take.
         most: u64,
     },
-    /// Too much waits to be written: try again when something became durable.
+    /// The backlog is full: try again when more has become durable.
     Full {
-        /// How many bytes too many; 0 if it is the number of batches.
+        /// The missing bytes; 0 if the number of batches is the limit.
         missing_bytes: u64,
     },
-    /// The next segment is being allocated: try again at the next wake-up.
+    /// The keeper is allocating the next segment: try again at the next wake-up.
     NotReady,
     /// There is no space for the next segment: make some, or release segments, and try again.
     DiskFull,
@@ -155,25 +154,25 @@ impl fmt::Display for AppendError {
 
 impl std::error::Error for AppendError {}
 
-/// Why a record cannot be read.
+/// The reasons why a record cannot be read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// Nothing durable is there yet.
+    /// Nothing durable is at this position yet.
     NotDurable {
-        /// So far the log is.
+        /// The end of the durable part of the log.
         durable: Lsn,
     },
     /// Its segment was released.
     Released,
-    /// What is there is not the record that was written there, or no record begins there.
+    /// The bytes there are not the record that was written, or no record begins there.
     Damaged {
         /// Where.
         at: Lsn,
     },
     /// A repair could not save it.
     Lost,
-    /// The system refused to read.
+    /// The system failed to read.
     Io(io::Error),
 }
 
@@ -208,13 +207,13 @@ impl std::error::Error for ReadError {
     }
 }
 
-/// Why a segment was not released.
+/// The reasons why a segment was not released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    /// There is none of this number.
+    /// There is no segment of this number.
     Unknown,
-    /// It is still written to.
+    /// The log still writes to it.
     Open,
 }
 

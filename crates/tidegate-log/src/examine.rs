@@ -1,4 +1,4 @@
-//! Looking at a log nobody has open: what is in it, and whether all of it can be read. Changes nothing.
+//! Inspects a closed log: its content, and whether all of it can be read. Changes nothing.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use crate::recovery::Verdict;
 use crate::storage::Storage;
 use crate::{KIND_LOST, Lsn, OpenError};
 
-/// What a log consists of.
+/// The content of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
@@ -18,13 +18,13 @@ pub struct Report {
     pub segments: Vec<SegmentReport>,
     /// Segments allocated and not yet written to.
     pub spares: usize,
-    /// How its end was found.
+    /// The state of its end.
     pub verdict: Verdict,
-    /// What that was durable cannot be read.
+    /// The durable positions that cannot be read.
     pub damage: Option<Damage>,
 }
 
-/// What a segment consists of.
+/// The content of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SegmentReport {
@@ -34,19 +34,19 @@ pub struct SegmentReport {
     pub range: Range<Lsn>,
     /// Records that can be read.
     pub records: u64,
-    /// It has a sound index, so that a start need not read all of it.
+    /// It has a sound index, so that an opening need not read all of it.
     pub indexed: bool,
     /// Its file's length.
     pub file_bytes: u64,
     /// How often the log had been opened when it was last written to.
     pub epoch: u32,
-    /// What each group has in it.
+    /// The content of each group in the segment.
     pub groups: BTreeMap<u32, GroupReport>,
-    /// Bytes for which a repair put a placeholder.
+    /// The bytes that a repair replaced with placeholders.
     pub lost_bytes: u64,
 }
 
-/// What a group has in a segment.
+/// The content of a group in a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupReport {
@@ -60,10 +60,11 @@ pub struct GroupReport {
     pub last: u64,
 }
 
-/// What is in the log, by its indices where there are any: quick, and blind to damage inside sealed segments.
+/// Reports the content of the log from its indices, where it has any: quick, but damage
+/// inside sealed segments goes unnoticed.
 ///
 /// # Errors
-/// The log is in use, is newer, or cannot be read. Damage is not an error here but in the report.
+/// The log is in use, is newer, or cannot be read. The report holds damage; it is not an error.
 pub fn inspect(storage: &dyn Storage) -> Result<Report, OpenError> {
     examine(storage, true)
 }
@@ -118,8 +119,7 @@ pub(crate) fn examine_locked(storage: &dyn Storage, by_index: bool) -> Result<Re
         })?;
         let indexed = match by_index {
             true => !content.scanned,
-            // Whatever an index with a sound checksum says was written with it: only whether there is one is
-            // asked.
+            // An index with a sound checksum is as it was written, so only its presence matters here.
             false => !read_segment(*header, &**file, follows, true, &mut |_| ())?.scanned,
         };
         segment.note(&content, indexed);

@@ -1,10 +1,10 @@
-//! Group commit: which of the waiting batches the next sync covers, and when it starts. Pure: told the time,
-//! knowing numbers only; the engine's controller decides, and fits the cost of the disk.
-//! `driver` does what it says.
+//! Group commit: decides which of the waiting batches the next sync covers, and when it
+//! starts. Pure: it gets the time as an argument and knows only numbers; the engine's
+//! controller decides, and fits the cost of the disk. `driver` carries out the decisions.
 //!
-//! Order of calls: `handle_arrived` for everything that came, with the time it came at; then `poll`, and what
-//! it says; after a sync what came meanwhile first, then `handle_done`, then `poll` again. One sync at a
-//! time.
+//! The order of calls: `handle_arrived` for every batch that arrived, with the time of its
+//! arrival; then `poll`, and the step it returns. After a sync first `handle_arrived` for
+//! the batches of the meantime, then `handle_done`, then `poll` again. One sync at a time.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ pub(crate) struct Gather {
     boundary: Boundary,
     waiting: VecDeque<Waiting>,
     backlog: Load,
-    /// The sync that runs.
+    /// The running sync.
     running: Option<BatchId>,
 }
 
@@ -27,12 +27,12 @@ struct Waiting {
     since: Time,
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Write and sync so many of the batches that wait, the oldest first.
+    /// Write and sync this many of the waiting batches, the oldest first.
     Take(usize),
-    /// Wait until something arrives, at most until then, and ask again.
+    /// Wait until a batch arrives, at most until this time, and poll again.
     Hold(Time),
     /// Nothing waits.
     Rest,
@@ -48,7 +48,7 @@ impl Gather {
         }
     }
 
-    /// A batch came, for so many callers that wait for it.
+    /// Records that a batch arrived, for this many waiting callers.
     pub(crate) fn handle_arrived(&mut self, at: Time, callers: u64, bytes: u64) {
         let load = Load::new(callers, bytes);
         self.backlog.items += callers;
@@ -58,7 +58,7 @@ impl Gather {
         told.unwrap_or_else(impossible);
     }
 
-    /// What to do at `now`; with `closing` nothing waits for company.
+    /// Returns the step at `now`; with `closing` no batch waits for company.
     pub(crate) fn poll(&mut self, now: Time, closing: bool) -> Step {
         debug_assert!(self.running.is_none(), "one sync at a time");
         let Some(oldest) = self.waiting.front() else {
@@ -74,7 +74,7 @@ impl Gather {
         }
     }
 
-    /// Takes as many as the limit allows, at least one.
+    /// Takes as many batches as the limit allows, at least one.
     fn take(&mut self, now: Time, limit: Load) -> Step {
         let (mut taken, mut batch) = (0, Load::default());
         while let Some(next) = self.waiting.front() {
@@ -96,7 +96,7 @@ impl Gather {
         Step::Take(taken)
     }
 
-    /// The sync is through.
+    /// Records the end of the sync.
     pub(crate) fn handle_done(&mut self, now: Time, ok: bool) {
         if let Some(id) = self.running.take() {
             let done = self.boundary.done(self.boundary.at(now), id, ok);
@@ -143,8 +143,9 @@ mod tests {
         Gather::new(Boundary::new(boxed, bounds()).unwrap())
     }
 
-    /// Callers in a closed loop on a virtual clock: a sync takes `sync_ns` and 1 ns a byte, each caller is
-    /// back `back_ns` and something after its sync. Records and syncs in two seconds.
+    /// Simulates callers in a closed loop on a virtual clock: a sync takes `sync_ns` and
+    /// 1 ns a byte, and each caller returns `back_ns` and a random time after its sync.
+    /// Returns the records and syncs in two seconds.
     fn closed_loop(mut group: Gather, callers: u64, sync_ns: u64, back_ns: u64) -> (u64, u64) {
         let (mut now, mut free_at, mut hold) = (0u64, None, None);
         let mut random = 1u64;

@@ -1,5 +1,5 @@
-//! Where a group's records are: eight bytes a record, found by index. A help for users; the log does not need
-//! it.
+//! The positions of a group's records: eight bytes a record, found by index. A help for
+//! users; the log does not need it.
 
 use std::collections::VecDeque;
 
@@ -7,8 +7,9 @@ use crate::{Lsn, RecordInfo};
 
 /// The positions of consecutive indices of one group.
 ///
-/// The last written wins, as consensus wants it: an index that comes again takes the place of what it named
-/// and of everything after it. So what [`Log::open`](crate::Log::open) tells can be put in as it comes.
+/// The last write wins, as consensus requires: an index that appears again replaces its
+/// old record and everything after it. So the records that
+/// [`Log::open`](crate::Log::open) visits can be pushed in their order.
 #[derive(Clone, Debug, Default)]
 pub struct GroupIndex {
     first: u64,
@@ -16,7 +17,7 @@ pub struct GroupIndex {
 }
 
 impl GroupIndex {
-    /// Of no records.
+    /// Creates an index without records.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -25,8 +26,8 @@ impl GroupIndex {
         }
     }
 
-    /// A record of the group. One beyond the next index leaves a gap: then what was there before is
-    /// forgotten.
+    /// Adds a record of the group. An index beyond the next one leaves a gap: then the
+    /// earlier positions are forgotten.
     pub fn push(&mut self, index: u64, lsn: Lsn) {
         let next = self.first + self.positions.len() as u64;
         if self.positions.is_empty() || index > next || index < self.first {
@@ -43,14 +44,14 @@ impl GroupIndex {
         self.push(entry.index, entry.lsn);
     }
 
-    /// Where the record with this index is.
+    /// Returns the position of the record with this index.
     #[must_use]
     pub fn get(&self, index: u64) -> Option<Lsn> {
         let at = index.checked_sub(self.first)?;
         self.positions.get(usize::try_from(at).ok()?).copied()
     }
 
-    /// The first and the last index; `None` if there is none.
+    /// Returns the first and the last index; `None` if there is none.
     #[must_use]
     pub fn range(&self) -> Option<(u64, u64)> {
         let len = self.positions.len() as u64;

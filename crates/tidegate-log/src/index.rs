@@ -1,8 +1,8 @@
-//! The index of a sealed segment: what records it holds and where, so that a restart need not read them.
+//! The index of a sealed segment: its records and their places, so that a restart need not read them.
 //!
 //! It stands after the last batch. Its trailer, the file's last 64 bytes: magic, crc, segment, base, end (the
 //! position after the last batch), index offset, index bytes, records, epoch, index crc, 0. The index is one
-//! entry a record, in order: a byte of flags, then as varints what differs from what was to be expected.
+//! entry a record, in order: a byte of flags, then as varints the differences from the expected values.
 //!
 //! | flag | then | otherwise |
 //! | --- | --- | --- |
@@ -12,7 +12,7 @@
 //! | 8 term | the term | the group's last, first 0 |
 //! | 16 kind | the kind | that of the record before, first 0 |
 //!
-//! and at the end always the payload's length. Some five bytes a record.
+//! Every entry ends with the payload's length. An entry takes about five bytes.
 
 use std::collections::HashMap;
 
@@ -30,10 +30,10 @@ const INDEX: u8 = 4;
 const TERM: u8 = 8;
 const KIND: u8 = 16;
 
-/// A record, as an index knows it.
+/// The entry of a record in an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordInfo {
-    /// Where it stands: what [`Reader::read`](crate::Reader::read) takes.
+    /// The position of the record, as [`Reader::read`](crate::Reader::read) takes it.
     pub lsn: Lsn,
     /// Its group.
     pub group: u32,
@@ -59,19 +59,19 @@ impl RecordInfo {
         }
     }
 
-    /// What it takes in the log: header, payload and padding.
+    /// Returns the bytes the record takes in the log: header, payload and padding.
     #[must_use]
     pub const fn stored_bytes(&self) -> u64 {
         crate::record::stored(self.len as usize) as u64
     }
 }
 
-/// What the next entry is expected to be, the same for whoever writes and whoever reads it.
+/// The expected values of the next entry, the same for the writer and the reader.
 #[derive(Clone, Debug, Default)]
 struct Expected {
     kind: u8,
     group: u32,
-    /// Index and term of the group's last; those of the other groups are put away.
+    /// The index and term of the current group's last record; `others` keeps those of the other groups.
     last: (u64, u64),
     others: HashMap<u32, (u64, u64)>,
 }
@@ -94,7 +94,7 @@ impl Expected {
     }
 }
 
-/// Grows with the segment that is written to.
+/// Builds the index of the segment that the log writes to.
 #[derive(Clone, Debug)]
 pub(crate) struct IndexBuilder {
     bytes: Vec<u8>,
@@ -113,7 +113,7 @@ impl IndexBuilder {
         }
     }
 
-    /// The next record; before it only the header of its batch, if it is its first, may stand.
+    /// Adds the next record; only its batch's header, if it is the batch's first, may stand before it.
     pub(crate) fn push(&mut self, entry: &RecordInfo) {
         let (index, term) = self.expected.of(entry.group);
         let mut flags = 0;
@@ -149,7 +149,7 @@ impl IndexBuilder {
     }
 }
 
-/// Where an index is and what its segment came to.
+/// The place of an index, and the totals of its segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trailer {
     pub(crate) segment: u64,
@@ -199,7 +199,7 @@ impl Trailer {
             .then_some(trailer)
     }
 
-    /// The entries of its index, in order; `None` if the bytes are not the index it is the trailer of.
+    /// Visits the entries of its index, in order; `None` if the bytes are not the trailer's index.
     pub(crate) fn entries(&self, index: &[u8], mut each: impl FnMut(RecordInfo)) -> Option<()> {
         if index.len() != self.index_bytes as usize || crc32c::crc32c(index) != self.index_crc {
             return None;

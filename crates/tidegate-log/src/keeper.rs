@@ -1,5 +1,5 @@
-//! The keeper: allocates segments ahead, and lets go of released ones. It alone writes the catalog. Blocks;
-//! has a thread of its own, so that neither appends nor syncs ever wait for an allocation.
+//! The keeper: allocates segments ahead, and releases old ones. Only the keeper writes the catalog. It
+//! blocks, and has a thread of its own, so that neither appends nor syncs ever wait for an allocation.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, IoSlice};
@@ -12,7 +12,7 @@ use crate::segment::{FIRST_BATCH, PAGE, name, parse_name};
 use crate::shared::{Errand, Shared, Spare, lock};
 use crate::storage::{Storage, StorageFile, is_full};
 
-/// See the [module](self).
+/// The keeper's state. See the [module](self).
 pub(crate) struct Keeper {
     pub(crate) shared: Arc<Shared>,
     pub(crate) catalog: Catalog,
@@ -24,28 +24,29 @@ pub(crate) struct Keeper {
     pub(crate) spares: usize,
     pub(crate) segment_bytes: u64,
     pub(crate) seed: u64,
-    /// Segments that are released and still in the catalog, for want of space to write another one.
+    /// Segments that are released but still in the catalog, because there is no space to write another one.
     pub(crate) deferred: BTreeSet<u64>,
     /// A caller needs one spare more than usual. Until it is there, or a segment is released, the disk counts
     /// as full.
     pub(crate) one_more: bool,
-    /// The file of the next segment, for want of space in no catalog. To give it up could lose its space.
+    /// The file of the next segment, in no catalog for lack of space. The keeper holds
+    /// it because its space could be lost.
     pub(crate) unlisted: Option<Arc<dyn StorageFile>>,
 }
 
-/// How often a file that is not kept is removed.
+/// The interval at which the keeper removes surplus files.
 const REMOVE_EVERY: Duration = Duration::from_millis(250);
 
-/// A file whose space is given up to write a catalog that gives up more.
+/// A reserve file: the keeper gives up its space to write a catalog that releases segments.
 pub(crate) const RESERVE: &str = "reserve";
 const RESERVE_BYTES: u64 = 64 << 10;
 /// A full disk may leave less for the reserve, down to this.
 const RESERVE_BYTES_MIN: u64 = PAGE;
-/// The reserve has room for so many catalogs: the next one may be a page longer.
+/// The reserve has room for this many catalogs: the next one may be a page longer.
 const RESERVED_CATALOGS: u64 = 2;
 
 impl Keeper {
-    /// Works off errands, on a thread of its own, until the log closes or fails.
+    /// Carries out errands, on a thread of its own, until the log closes or fails.
     pub(crate) fn run(mut self) {
         loop {
             let surplus = self.recyclable.len() > self.recycled_max;
@@ -57,12 +58,12 @@ impl Keeper {
         }
     }
 
-    /// Waits for something to do, so long at most if that is given; an empty errand if there was nothing.
+    /// Waits for an errand, for at most `patience` if given; returns an empty errand if there was none.
     pub(crate) fn next(&self, patience: Option<Duration>) -> Errand {
         self.shared.errands.next(patience)
     }
 
-    /// Does an errand.
+    /// Carries out an errand.
     pub(crate) fn step(&mut self, errand: Errand) {
         let idle = !errand.top_up && errand.release.is_empty();
         let done = match idle {
@@ -75,8 +76,8 @@ impl Keeper {
         self.shared.wake();
     }
 
-    /// Removes a file more than are kept. One at a time: where the file system tells the disk at once what it
-    /// may forget, each removal holds up the sync that comes after it.
+    /// Removes one surplus file. Only one at a time: on file systems that discard freed
+    /// blocks on the disk at once, each removal delays the next sync.
     fn remove_one(&mut self) -> io::Result<()> {
         match self.recyclable.len() > self.recycled_max {
             true => match self.recyclable.pop_back() {
@@ -95,7 +96,7 @@ impl Keeper {
         self.top_up()
     }
 
-    /// Allocates what is missing; no space is not an error but a state, which ends when there is some.
+    /// Allocates the missing segments. No space is not an error but a state, which ends when there is space.
     pub(crate) fn top_up(&mut self) -> io::Result<()> {
         let wanted = self.spares + usize::from(self.one_more);
         while lock(&self.shared.spares).len() < wanted {
@@ -139,14 +140,15 @@ impl Keeper {
         Ok(())
     }
 
-    /// Makes the file of a segment that is in no catalog yet: durable, and blank where the log looks first.
+    /// Makes the file of a segment that is in no catalog yet: durable, and blank at the
+    /// places the log reads first.
     fn blank(&mut self, segment: u64) -> io::Result<Arc<dyn StorageFile>> {
         let storage = Arc::clone(&self.shared.storage);
         match self.recyclable.front() {
             Some(&old) => {
                 let file = storage.open(&name(old))?;
-                // Its header, and the place of the first batch's: what an earlier use left there must not be
-                // looked at.
+                // Blanks the segment's header and the place of the first batch's header:
+                // the log must not read those of an earlier use.
                 let blank = vec![0; (FIRST_BATCH + PAGE) as usize];
                 file.reserve(self.segment_bytes)?;
                 file.write_at(&[IoSlice::new(&blank)], 0)?;
@@ -174,10 +176,10 @@ impl Keeper {
         }
     }
 
-    /// Takes segments out of the log: first out of the table, so that nobody new reads them, then durably out
-    /// of the catalog, and only then their files are used again or removed.
+    /// Releases segments: first out of the table, so that no new reader finds them, then
+    /// durably out of the catalog. Only then the keeper uses their files again or removes them.
     pub(crate) fn release(&mut self, numbers: &[u64]) -> io::Result<()> {
-        // A segment may be let go of again before this has taken it out of the table.
+        // A caller may release a segment again before the keeper has taken it out of the table.
         let there = |n: &&u64| self.catalog.segments().iter().any(|&(s, _)| s == **n);
         let numbers: Vec<u64> = numbers.iter().filter(there).copied().collect();
         self.deferred.extend(numbers);
@@ -194,13 +196,13 @@ impl Keeper {
         let storage = Arc::clone(&self.shared.storage);
         let mut written = force_catalog(&*storage, &catalog);
         if written.as_ref().is_err_and(is_full) && self.unlisted.take().is_some() {
-            // A released file takes its place as soon as the catalog is written.
+            // A released file replaces it as soon as the catalog is written.
             storage.remove(&name(self.next))?;
             written = force_catalog(&*storage, &catalog);
         }
         match written {
             Ok(()) => self.catalog = catalog,
-            // The old catalog still names them, and they are still there: the next errand tries again.
+            // The old catalog still names the segments, and their files exist: the next errand tries again.
             Err(e) if is_full(&e) => return Ok(()),
             Err(e) => return Err(e),
         }
@@ -245,7 +247,7 @@ fn make_reserve(storage: &dyn Storage, had: u64, bytes: u64) -> io::Result<bool>
     match (grown, had) {
         (Ok(()), _) => Ok(true),
         (Err(e), _) if !is_full(&e) => Err(e),
-        // The part that it got before the space ended is of more use to others.
+        // Other files can make better use of the space that this attempt got before the disk was full.
         (Err(_), 0) => match storage.remove(RESERVE) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
             _ => Ok(false),
@@ -272,8 +274,8 @@ pub(crate) fn write_catalog(storage: &dyn Storage, catalog: &Catalog) -> io::Res
     storage.sync_names()
 }
 
-/// Removes what a crash left behind: files of segments that are not in the catalog. Returns those that can be
-/// used again.
+/// Removes the leftovers of a crash: files of segments that are not in the catalog.
+/// Returns those that can be used again.
 pub(crate) fn tidy(
     storage: &dyn Storage,
     catalog: &Catalog,
@@ -288,7 +290,7 @@ pub(crate) fn tidy(
         if catalog.segments().iter().any(|&(s, _)| s == number) {
             continue;
         }
-        // A number yet to come will be given to a new file.
+        // A later segment with this number will get a new file.
         if number < next && recyclable.len() < recycled_max {
             recyclable.push_back(number);
         } else {

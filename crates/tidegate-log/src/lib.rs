@@ -1,11 +1,11 @@
-//! A segmented, durable log: many groups share it, and one sync serves all that gathered while the one before
-//! ran.
+//! A segmented, durable log: many groups share it, and one sync serves all batches that
+//! gathered during the sync before.
 //!
-//! **producer -> [`Appender`] -> controller -> one write, one sync -> durable position.** Appending gives a
-//! batch its position ([`Lsn`]) and never blocks; a thread of the log's writes whatever gathered and syncs
-//! it; what comes back is the position up to which the log is durable, by a [waker](Options::waker), a
-//! [callback](Append::then) or a [wait](Log::wait_durable). Nobody says how many batches go together: the
-//! engine's controller does.
+//! **producer -> [`Appender`] -> controller -> one write, one sync -> durable position.**
+//! The appender gives a batch its position ([`Lsn`]) and never blocks. The log thread
+//! writes and syncs the batches that gathered. The log reports the position up to which it
+//! is durable by a [waker](Options::waker), a [callback](Append::then) or a
+//! [wait](Log::wait_durable). The engine's controller decides how many batches go together.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -23,8 +23,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What a crash leaves is one of four things, and never silence: see [`Verdict`]. After a failed write or
-//! sync the log accepts nothing more ([`Failure`]). The bytes are described in docs/log-format.md.
+//! An opening reports the state of the log after a crash as one of four cases, never
+//! silently: see [`Verdict`]. After a failed write or sync the log accepts nothing more
+//! ([`Failure`]). docs/log-format.md describes the bytes.
 
 mod append;
 mod batch;

@@ -1,7 +1,7 @@
-//! Reading a log's directory: which files there are, what each is, and what they hold. Changes nothing.
+//! Reads a log's directory: its files, the state of each, and their content. Changes nothing.
 //!
-//! A sealed segment is believed by its trailer and index; one without is read from end to end, as is the last
-//! one.
+//! A sealed segment is trusted by its trailer and index. A segment without an index, and
+//! the last one, are read from end to end.
 
 use std::fmt;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use crate::storage::{Storage, StorageFile, read_all};
 use crate::wire::{ALIGN, u32_at, u64_at};
 use crate::{Lsn, OpenError};
 
-/// What is wrong with a log that cannot be opened.
+/// The damage to a log that cannot be opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
     /// The list of segments cannot be read, or is gone.
@@ -26,19 +26,19 @@ pub struct Damage {
     pub segments: Vec<SegmentDamage>,
 }
 
-/// What is wrong with a segment.
+/// The damage to a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentDamage {
     /// Its number.
     pub segment: u64,
-    /// What was found.
+    /// The kind of damage.
     pub what: DamageKind,
-    /// Positions that cannot be read, as far as they are known; each one or more whole records, with what is
-    /// around them.
+    /// The positions that cannot be read, as far as they are known; each is one or more
+    /// whole records, with their surroundings.
     pub lost: Vec<Range<Lsn>>,
 }
 
-/// What was found wrong.
+/// The kinds of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DamageKind {
@@ -80,7 +80,7 @@ pub(crate) struct Found {
     pub(crate) state: State,
 }
 
-/// What a file is.
+/// The state of a segment's file.
 pub(crate) enum State {
     Missing,
     /// Never written to.
@@ -93,7 +93,7 @@ pub(crate) enum State {
 pub(crate) struct Files {
     pub(crate) catalog: Catalog,
     pub(crate) found: Vec<Found>,
-    /// The catalog cannot be read; this one was made from what the files say.
+    /// The catalog cannot be read; this one is rebuilt from the files.
     pub(crate) rebuilt: bool,
 }
 
@@ -105,7 +105,7 @@ impl Files {
     }
 }
 
-/// Looks at every file of the log; `None` if there is no log yet.
+/// Reads the state of every file of the log; `None` if there is no log yet.
 pub(crate) fn look(storage: &dyn Storage) -> Result<Option<Files>, OpenError> {
     let names = storage
         .list()
@@ -137,7 +137,7 @@ pub(crate) fn look(storage: &dyn Storage) -> Result<Option<Files>, OpenError> {
             state,
         });
     }
-    // Spares come last: one before a segment that is used was used itself.
+    // Spares come last: a blank segment before a used one was used itself.
     let last = found.iter().rposition(|f| !matches!(f.state, State::Spare));
     for f in &mut found[..last.unwrap_or(0)] {
         if let State::Spare = f.state {
@@ -188,7 +188,7 @@ fn look_at(storage: &dyn Storage, segment: u64) -> Result<State, OpenError> {
     }
 }
 
-/// What a segment holds.
+/// The content of a segment.
 pub(crate) struct Content {
     pub(crate) end: Lsn,
     pub(crate) epoch: u32,
@@ -196,22 +196,22 @@ pub(crate) struct Content {
     pub(crate) sealed: bool,
     pub(crate) closed: bool,
     pub(crate) verdict: Verdict,
-    /// Whether all of it was read.
+    /// All of the segment was read.
     pub(crate) scanned: bool,
 }
 
-/// Where the segment after one begins.
+/// The beginning of the segment after another one.
 #[derive(Clone, Copy)]
 pub(crate) enum Follows {
     /// There is none.
     Nothing,
     /// There is one, not necessarily the next that was written.
     Something,
-    /// Here, right behind this one.
+    /// The next segment begins here, directly behind this one.
     At(Lsn),
 }
 
-/// Reads a segment: its index if it has one (and `by_index`), all of it otherwise.
+/// Reads a segment: its index if it has one and `by_index` is set, all of it otherwise.
 pub(crate) fn read_segment(
     header: SegmentHeader,
     file: &dyn StorageFile,
@@ -221,16 +221,16 @@ pub(crate) fn read_segment(
 ) -> Result<Content, OpenError> {
     let io = OpenError::io;
     if let Follows::Nothing = follows {
-        // What a killed process wrote and did not sync is about to be believed: it must be durable, and what
-        // is read must be what is on the disk. Earlier segments were synced before anything was written to
-        // the next.
+        // The scan is about to accept bytes that a killed process wrote and did not
+        // sync: they must be durable, and must be read from the disk. The log synced
+        // earlier segments before it wrote to the next.
         file.sync().map_err(io("syncing the last segment"))?;
         file.forget_cached()
             .map_err(io("reading the last segment"))?;
     }
     let sealed = read_sealed(header, file, follows)?;
     if let (true, Some((trailer, index))) = (by_index, &sealed) {
-        // It was looked through before: telling cannot be taken back.
+        // The entries were checked before: a visit cannot be undone.
         let _ = trailer.entries(index, &mut *each);
         return Ok(Content {
             end: trailer.end,
@@ -245,7 +245,7 @@ pub(crate) fn read_segment(
     let all = read_all(file).map_err(io("reading a segment"))?;
     let followed = match follows {
         Follows::At(lsn) => Some(lsn),
-        // A segment is sealed when all of it is durable.
+        // The log seals a segment when all of it is durable.
         Follows::Nothing | Follows::Something => sealed.map(|(trailer, _)| trailer.end),
     };
     let mut records = 0;
@@ -267,7 +267,7 @@ pub(crate) fn read_segment(
     })
 }
 
-/// All of a segment that another follows was durable: whatever is cut off there is damage.
+/// Judges a segment that another follows: all of it was durable, so anything cut off there is damage.
 fn judge_sealed(scanned: &mut Scanned, followed: Option<Lsn>) {
     let durable = match scanned.verdict {
         Verdict::Clean if followed.is_none_or(|lsn| lsn == scanned.end) => return,
@@ -281,7 +281,7 @@ fn judge_sealed(scanned: &mut Scanned, followed: Option<Lsn>) {
     };
 }
 
-/// The trailer and the index of a segment that has both, whole.
+/// Reads the trailer and the index of a segment that has both intact.
 fn read_sealed(
     header: SegmentHeader,
     file: &dyn StorageFile,
@@ -318,7 +318,7 @@ fn read_sealed(
     Ok(whole.then_some((trailer, index)))
 }
 
-/// The header of a segment that cannot tell its own, made from its first readable batch.
+/// Makes the header of a segment with an unreadable one from its first readable batch.
 pub(crate) fn infer_header(segment: u64, salt: u64, bytes: &[u8]) -> Option<SegmentHeader> {
     let seed = Seed::new(salt, segment);
     let batches = bytes.get(FIRST_BATCH as usize..)?;

@@ -1,4 +1,5 @@
-//! The log as everybody but its appender sees it: how far it is durable, what is in it, what may go.
+//! The handle for everything but appending: how far the log is durable, its content, and
+//! the release of segments.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -12,8 +13,8 @@ use crate::segment::SEGMENT_HEADER;
 use crate::shared::{Shared, lock};
 use crate::{Failure, Lsn, ReleaseError};
 
-/// A handle to a log; clones are handles to the same one. Its threads end with its
-/// [`Appender`](crate::Appender), not with it.
+/// A handle to a log; clones are handles to the same log. The log's threads end with its
+/// [`Appender`](crate::Appender), not with this handle.
 #[derive(Clone)]
 pub struct Log {
     shared: Arc<Shared>,
@@ -24,17 +25,17 @@ pub struct Log {
 pub struct SegmentInfo {
     /// Its number.
     pub segment: u64,
-    /// The positions of what is durable in it.
+    /// The durable positions in it.
     pub range: Range<Lsn>,
     /// Its records.
     pub records: u64,
-    /// Whether it is full, so that it can be released.
+    /// The segment is full, so that it can be released.
     pub sealed: bool,
-    /// What its file takes.
+    /// The length of its file.
     pub file_bytes: u64,
 }
 
-/// What a log did since it was opened.
+/// The counters of a log since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -46,17 +47,17 @@ pub struct Stats {
     pub batches: u64,
     /// Records written.
     pub records: u64,
-    /// Bytes of batches written, without what fills up pages.
+    /// Bytes of batches written, without the padding of pages.
     pub bytes: u64,
     /// Time spent in writes and syncs of batches.
     pub sync_ns: u64,
-    /// Segments made anew.
+    /// Segments in newly created files.
     pub allocated: u64,
-    /// Segments made of released ones.
+    /// Segments in the files of released ones.
     pub recycled: u64,
     /// Bytes accepted and not yet durable, now.
     pub pending_bytes: u64,
-    /// The controller of the syncs, as it was after the last.
+    /// The state of the syncs' controller after the last sync.
     pub controller: Snapshot,
 }
 
@@ -71,10 +72,10 @@ impl Log {
         self.shared.durable()
     }
 
-    /// Waits until everything before `lsn` is durable, at most until `deadline`; says whether it is.
+    /// Waits until everything before `lsn` is durable, at most until `deadline`; returns whether it is.
     ///
     /// # Errors
-    /// The log failed before that.
+    /// The log failed before.
     pub fn wait_durable(&self, lsn: Lsn, deadline: Option<Instant>) -> Result<bool, Failure> {
         let shared = &self.shared;
         let done = || shared.durable() >= lsn || shared.failure().is_some();
@@ -86,13 +87,13 @@ impl Log {
         }
     }
 
-    /// How it failed, if it did.
+    /// Returns the failure, if the log has failed.
     #[must_use]
     pub fn failure(&self) -> Option<Failure> {
         self.shared.failure().cloned()
     }
 
-    /// Reads records.
+    /// Returns a reader of records.
     #[must_use]
     pub fn reader(&self) -> Reader {
         Reader::new(Arc::clone(&self.shared))
@@ -125,8 +126,8 @@ impl Log {
             .unwrap_or_else(|| self.durable())
     }
 
-    /// Lets go of a sealed segment: nothing in it is needed. Its file is used again or removed, soon, by a
-    /// thread of the log's; reads of it fail from then on.
+    /// Releases a sealed segment: nothing in it is needed. The keeper soon uses its file
+    /// again or removes it; reads of it fail from then on.
     ///
     /// # Errors
     /// There is no such segment, or it is not sealed.
@@ -144,26 +145,26 @@ impl Log {
         Ok(())
     }
 
-    /// Lets go of every sealed segment that ends at `lsn` or before; says how many.
+    /// Releases every sealed segment that ends at `lsn` or before; returns their number.
     pub fn release_before(&self, lsn: Lsn) -> usize {
         let segments = self.segments();
         let old = segments.iter().filter(|s| s.sealed && s.range.end <= lsn);
         old.filter(|s| self.release(s.segment).is_ok()).count()
     }
 
-    /// Returns whether the last try to allocate a segment ahead found no space. What is left of the present
-    /// one can still be used.
+    /// Returns whether the last attempt to allocate a segment ahead found no space. The
+    /// rest of the current segment can still be used.
     #[must_use]
     pub fn disk_full(&self) -> bool {
         self.shared.disk_full.load(Ordering::Acquire)
     }
 
-    /// Has a thread of the log's try again to allocate what is missing; the waker is called when it has.
+    /// Asks the keeper to try again to allocate the missing segments; the log calls the waker afterwards.
     pub fn ask_for_space(&self) {
         self.shared.errands.ask(|errand| errand.top_up = true);
     }
 
-    /// What it did since it was opened.
+    /// Returns the counters since the log was opened.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let c = &self.shared.counters;
@@ -183,9 +184,9 @@ impl Log {
     }
 }
 
-/// The segment to copy forward and release next: among the sealed ones whose records that are still needed,
-/// as `live_bytes` tells them, make up at most `live_share_max` of their file, the one with the smallest
-/// share; the older one, if equal.
+/// Returns the segment to copy forward and release next. A candidate is a sealed segment in
+/// which the records still needed, by `live_bytes`, take at most `live_share_max` of the
+/// file. The candidate with the smallest share comes first; among equals, the older one.
 ///
 /// Segments without any such record come first: they need no copying.
 pub fn compaction_candidate(

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-/// A position: the number of bytes of batches before it, over the whole life of the log. It never goes back
-/// and is never used twice for bytes that were durable. A segment knows the position of its first byte, so a
-/// position leads straight to a file and an offset.
+/// A position: the number of bytes of batches before it, over the whole life of the log.
+/// It never goes back and is never used twice for bytes that were durable. A segment knows
+/// the position of its first byte, so a position maps directly to a file and an offset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(u64);
 
@@ -24,7 +24,7 @@ impl Lsn {
         self.0
     }
 
-    /// The position `bytes` further on; the last one there is if that cannot be expressed.
+    /// The position `bytes` further on; the last position if that exceeds the range.
     #[must_use]
     pub const fn after(self, bytes: u64) -> Self {
         Self(self.0.saturating_add(bytes))

@@ -1,4 +1,4 @@
-//! Opening a log: what was found there, what was cut off, and where writing goes on.
+//! Opening a log: reports its state, cuts off a torn tail, and finds the place where writing continues.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
@@ -29,45 +29,45 @@ use crate::{Log, Lsn, OpenError, Options};
 
 /// An open log.
 pub struct Opened {
-    /// Where batches go in.
+    /// The entry for batches.
     pub appender: Appender,
-    /// Everything else.
+    /// The handle for everything else.
     pub log: Log,
-    /// What was found.
+    /// The report of the opening.
     pub recovery: Recovery,
 }
 
-/// What opening a log found.
+/// The state in which an opening found the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovery {
-    /// How its end was found. It is told again at each start until something is appended.
+    /// The state of its end. Each opening reports it again until a batch is appended.
     pub verdict: Verdict,
     /// The first position there is.
     pub first: Lsn,
     /// Where the log ends and goes on.
     pub end: Lsn,
-    /// Records there are.
+    /// The number of records.
     pub records: u64,
-    /// Segments there are.
+    /// The number of segments.
     pub segments: usize,
-    /// How many of them had to be read from end to end, for want of an index.
+    /// How many of them were read from end to end, for lack of an index.
     pub scanned: usize,
     /// The log had been closed.
     pub closed: bool,
-    /// The last segment's file is shorter than it was made. No crash does that, and what was durable may have
-    /// stood there: unlike a write that was interrupted, this is damage, however the verdict reads.
+    /// The last segment's file is shorter than when it was made. No crash causes that, and durable bytes
+    /// may have stood there: unlike an interrupted write this is damage, regardless of the verdict.
     pub shortened: bool,
 }
 
-/// Where writing goes on, as the files have it.
+/// The end of the log, where writing continues, as the files have it.
 struct Tail {
     segment: Arc<Segment>,
     index: IndexBuilder,
     room: u64,
 }
 
-/// What the segments hold.
+/// The segments loaded from their files.
 struct Loaded {
     segments: Vec<Arc<Segment>>,
     tail: Option<Tail>,
@@ -76,14 +76,14 @@ struct Loaded {
 }
 
 impl Log {
-    /// Opens the log in `storage`, or makes one; tells `visit` every record that is there, in the order they
-    /// were written.
+    /// Opens the log in `storage`, or makes one; calls `visit` with every record of the
+    /// log, in the order they were written.
     ///
-    /// What a crash left half written at the end is cut off; [`Recovery::verdict`] says what that was. Damage
-    /// to what was durable is never cut off: then the log does not open.
+    /// The opening cuts off a batch that a crash left half written at the end; [`Recovery::verdict`]
+    /// reports it. It never cuts off damage to durable bytes: then the log does not open.
     ///
     /// # Errors
-    /// See [`OpenError`]. Nothing was changed then.
+    /// See [`OpenError`]. The directory is unchanged then.
     pub fn open(
         storage: Arc<dyn Storage>,
         options: Options,
@@ -100,7 +100,7 @@ impl Log {
     }
 }
 
-/// A log without its threads, and what these are to do.
+/// A log without its threads, and the work of these threads.
 pub(crate) struct Parts {
     pub(crate) opened: Opened,
     pub(crate) driver: Driver,
@@ -124,12 +124,12 @@ impl Parts {
             return Err(OpenError::Gone);
         }
         let loaded = load(files.as_ref(), options.visit_from, visit)?;
-        // From here on the directory is changed.
+        // The directory changes from here on.
         let mut catalog = files.map(|files| files.catalog).unwrap_or_default();
-        // Headers may know of later epochs only if the catalog was made anew.
+        // Headers may have later epochs only if the catalog was rebuilt.
         catalog.epoch = catalog.epoch.max(loaded.epoch) + 1;
         let (catalog, mut following) = without_spares(catalog, &loaded);
-        // A crash may have left the next segment's file in no catalog. Its space is used again.
+        // A crash may have left the next segment's file in no catalog. The keeper uses its space again.
         while storage.open(&name(following)).is_ok() {
             following += 1;
         }
@@ -138,7 +138,7 @@ impl Parts {
     }
 }
 
-/// Puts a log's parts together around what was loaded.
+/// Assembles a log around the loaded segments.
 fn assemble(
     storage: Arc<dyn Storage>,
     mut options: Options,
@@ -208,7 +208,7 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
         .map_err(OpenError::io("starting a thread"))
 }
 
-/// The keeper, with what a crash left behind removed and the first spares allocated.
+/// Creates the keeper, removes the leftovers of a crash and allocates the first spares.
 fn keeper(
     shared: &Arc<Shared>,
     options: &Options,
@@ -217,7 +217,7 @@ fn keeper(
 ) -> Result<Keeper, OpenError> {
     let io = OpenError::io;
     let storage = &*shared.storage;
-    // Spares that are given up are the first to be used again.
+    // Abandoned spares are the first files to be used again.
     let recycled_max = options.recycled_max.max(options.spares);
     let recyclable = tidy(storage, &catalog, next, recycled_max);
     keep_reserve(storage, &catalog).map_err(io("reserving space"))?;
@@ -240,8 +240,8 @@ fn keeper(
     Ok(keeper)
 }
 
-/// The catalog without segments that were never used, and the number after all of them. A crash may have left
-/// pieces of a first batch in such a one: its number and its salt are not used again.
+/// Returns the catalog without segments that were never used, and the number after all of them. A crash
+/// may have left pieces of a first batch in such a segment, so its number and its salt are not used again.
 fn without_spares(mut catalog: Catalog, loaded: &Loaded) -> (Catalog, u64) {
     let next = catalog.segments().last().map_or(0, |&(s, _)| s + 1);
     let used = |n: u64| loaded.segments.iter().any(|s| s.header.segment == n);
@@ -255,7 +255,7 @@ fn without_spares(mut catalog: Catalog, loaded: &Loaded) -> (Catalog, u64) {
     (catalog, next)
 }
 
-/// The first segment of a log that has none.
+/// Makes the first segment of a log that has none.
 fn first_segment(shared: &Shared, base: Lsn) -> Result<Tail, OpenError> {
     let spare: Option<Spare> = lock(&shared.spares).pop_front();
     let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
@@ -275,7 +275,7 @@ fn first_segment(shared: &Shared, base: Lsn) -> Result<Tail, OpenError> {
     })
 }
 
-/// Reads every segment; an error if anything that was durable cannot be.
+/// Reads every segment; fails if durable bytes cannot be read.
 fn load(
     files: Option<&Files>,
     visit_from: Lsn,
@@ -334,7 +334,7 @@ fn load(
             loaded.tail = Some(Tail {
                 segment,
                 index,
-                // What has an index is full, even if nothing follows it yet.
+                // A segment with an index is full, even if no segment follows it yet.
                 room: match content.sealed {
                     true => content.end.since(header.base),
                     false => room(header.bytes),
@@ -362,7 +362,7 @@ fn note(loaded: &mut Loaded, content: &Content, first: bool, base: Lsn) {
     recovery.verdict = content.verdict.clone();
 }
 
-/// What is wrong before any batch is looked at.
+/// Returns the damage that shows before any batch is read.
 pub(crate) fn missing(files: &Files) -> Option<Damage> {
     let damaged = |f: &Found| {
         let what = match f.state {
@@ -383,7 +383,7 @@ pub(crate) fn missing(files: &Files) -> Option<Damage> {
     (damage != Damage::default()).then_some(damage)
 }
 
-/// The segments that hold something, in order.
+/// Returns the segments with content, in order.
 pub(crate) fn used(files: &Files) -> Vec<(SegmentHeader, Arc<dyn StorageFile>)> {
     let used = files.found.iter().filter_map(|f| match &f.state {
         State::Used(header, file) => Some((*header, Arc::clone(file))),
@@ -395,13 +395,13 @@ pub(crate) fn used(files: &Files) -> Vec<(SegmentHeader, Arc<dyn StorageFile>)> 
 pub(crate) fn follows(used: &[(SegmentHeader, Arc<dyn StorageFile>)], n: usize) -> Follows {
     match used.get(n + 1) {
         None => Follows::Nothing,
-        // Numbers that follow each other: none in between can have been released.
+        // Consecutive numbers: no segment in between can have been released.
         Some((next, _)) if next.segment == used[n].0.segment + 1 => Follows::At(next.base),
         Some(_) => Follows::Something,
     }
 }
 
-/// What exactly cannot be read of a segment that was durable up to there.
+/// Lists the unreadable parts of a segment that was durable up to `durable`.
 pub(crate) fn damaged(
     header: SegmentHeader,
     file: &dyn StorageFile,

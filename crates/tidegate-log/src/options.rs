@@ -1,4 +1,4 @@
-//! What can be chosen when a log is opened. Every bound the log has is here; nothing needs to be set.
+//! The options of a log at its opening. Every bound of the log is here; all of them have defaults.
 
 use std::time::Duration;
 
@@ -47,8 +47,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// A file's length: whole pages, at least four, at most [`SEGMENT_BYTES_MAX`]. 64 MiB if not set. What is
-    /// there already keeps its own.
+    /// The length of a segment's file: whole pages, at least four, at most
+    /// [`SEGMENT_BYTES_MAX`]. 64 MiB if not set. Existing segments keep their length.
     #[must_use]
     pub const fn segment_bytes(mut self, bytes: u64) -> Self {
         self.segment_bytes = bytes;
@@ -70,70 +70,70 @@ impl Options {
         self
     }
 
-    /// The most bytes one sync covers, whatever the controller would like; 8 MiB if not set.
+    /// The most bytes one sync covers, regardless of the controller; 8 MiB if not set.
     #[must_use]
     pub const fn sync_bytes_max(mut self, bytes: u64) -> Self {
         self.sync_bytes_max = bytes;
         self
     }
 
-    /// Segments allocated ahead, at least one, which it is if not set. Their space is taken before anything
-    /// is accepted that needs it.
+    /// The number of segments allocated ahead, at least one; one if not set. The keeper
+    /// takes their space before the log accepts a batch that needs it.
     #[must_use]
     pub const fn spares(mut self, segments: usize) -> Self {
         self.spares = segments;
         self
     }
 
-    /// The most files of released segments kept to be used again; 4 if not set. Others are removed, four a
-    /// second while nothing else is to be done, and used again until then.
+    /// The most files of released segments kept to be used again; 4 if not set. The keeper removes
+    /// others, four a second while it has no other work, and may use them again until then.
     #[must_use]
     pub const fn recycled_max(mut self, files: usize) -> Self {
         self.recycled_max = files;
         self
     }
 
-    /// After so long without an append the log writes down how far it is durable, once; 100 ms if not set.
-    /// Until then damage to what was written last cannot be told from a torn write.
+    /// The log records how far it is durable after this long without an append, once; 100 ms if
+    /// not set. Until then damage to the last bytes written cannot be told from a torn write.
     #[must_use]
     pub const fn marker_after(mut self, idle: Duration) -> Self {
         self.marker_after = idle;
         self
     }
 
-    /// The records before this position need not be told when the log is opened.
+    /// Skips the records before this position when the opening visits records.
     #[must_use]
     pub const fn visit_from(mut self, lsn: Lsn) -> Self {
         self.visit_from = lsn;
         self
     }
 
-    /// Whether a directory without a log is refused, and not given a new one; it is given one if not set. For
-    /// whoever knows that there was one.
+    /// Sets whether to refuse a directory without a log instead of making one there; off
+    /// if not set. For callers that know that there was a log.
     #[must_use]
     pub const fn must_be_there(mut self, must: bool) -> Self {
         self.must_be_there = must;
         self
     }
 
-    /// Where salts come from; drawn from the system if not set. For simulations: with the same seed the same
-    /// bytes are written. Whoever knows the salts can make payloads that look like batches to a recovery.
+    /// The seed of the salts; drawn from the system if not set. For simulations: the same seed writes the
+    /// same bytes. An attacker who knows the salts can make payloads that look like batches to a recovery.
     #[must_use]
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Decides what one sync covers, and when. If not set it is [`Knee`], counting bytes, waiting for callers
-    /// that are about to return where that pays.
+    /// The controller that decides which batches one sync covers, and when. If not set it is
+    /// [`Knee`], counting bytes, which waits for callers that are about to return where that pays.
     #[must_use]
     pub fn controller(mut self, controller: Box<dyn Controller>) -> Self {
         self.controller = Some(controller);
         self
     }
 
-    /// Called on a thread of the log's after each sync, after a failure, and when an append that was refused
-    /// may be tried again. It must not block: it is meant to write to an eventfd, or to unpark a thread.
+    /// The callback after each sync, after a failure, and when a refused append may be tried again. A
+    /// thread of the log calls it, so it must not block: it should write to an eventfd, or unpark a thread.
     #[must_use]
     pub fn waker(mut self, waker: impl Fn() + Send + Sync + 'static) -> Self {
         self.waker = Box::new(waker);
@@ -177,7 +177,7 @@ impl Options {
     }
 }
 
-/// What the batches of a segment of so many bytes may take together: a marker always fits behind them.
+/// Returns the bytes that the batches of a segment may take together: a marker always fits behind them.
 pub(crate) const fn room(segment_bytes: u64) -> u64 {
     segment_bytes - FIRST_BATCH - BATCH_HEADER as u64
 }
