@@ -1,4 +1,4 @@
-//! What can go wrong, one type an operation. A message says what was expected and what to do.
+//! The errors of the link, one type per operation. A message says what the link expected and what to do.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ pub enum ConfigError {
     Range {
         /// Which setting.
         what: &'static str,
-        /// What was given.
+        /// The value given.
         given: u64,
         /// The least allowed.
         least: u64,
@@ -43,7 +43,7 @@ pub enum ConfigError {
         /// Its bytes.
         len: usize,
     },
-    /// The plain protocol has no such thing.
+    /// A setting the plain protocol does not have.
     #[error("the plain protocol has no {0}: use a session")]
     PlainHasNo(&'static str),
     /// A controller that cannot be built.
@@ -51,19 +51,19 @@ pub enum ConfigError {
     Controller(String),
 }
 
-/// Why no connection came about.
+/// The reasons why a client did not connect.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// The settings.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The address has no meaning, nobody listens there, or the connection broke at once.
+    /// The address is invalid, no server listens there, or the connection broke at once.
     #[error("cannot connect to {address}: {error}")]
     Io {
         /// Where to.
         address: String,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// TLS was not agreed on.
@@ -71,7 +71,7 @@ pub enum ConnectError {
     Tls {
         /// Where to.
         address: String,
-        /// What rustls said.
+        /// The error of rustls.
         error: io::Error,
     },
     /// The server did not answer in time.
@@ -82,7 +82,7 @@ pub enum ConnectError {
         /// How long was waited.
         within_ms: u64,
     },
-    /// A token would be sent in clear beyond this machine.
+    /// The client would send a token in clear beyond this machine.
     #[error("a token is only sent inside TLS or to a loopback address, not to {peer}: set up TLS")]
     TokenInClear {
         /// Where to.
@@ -91,19 +91,19 @@ pub enum ConnectError {
     /// The system has no random numbers, which sessions need.
     #[error("no random numbers from the system: {0}")]
     Random(String),
-    /// The client ended while it connected: refused by the server, or its answer was no answer.
+    /// The client ended while it connected: the server refused it, or its answer was invalid.
     #[error(transparent)]
     Ended(#[from] LinkError),
 }
 
-/// Why a client ended. Everything it was asked for afterwards fails with a copy of this.
+/// The reasons why a client ended. Every later operation fails with a copy of this.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// It was closed or dropped.
+    /// The program closed or dropped the client.
     #[error("the client is closed")]
     Closed,
-    /// The server refused it.
+    /// The server refused the client.
     #[error("the server refused the connection: {text} ({code})")]
     Refused {
         /// Why.
@@ -117,7 +117,7 @@ pub enum LinkError {
     /// Another client has taken the session over.
     #[error("another client has taken this session over: give each client a session of its own")]
     Displaced,
-    /// What the server sent is impossible.
+    /// The server sent something impossible.
     #[error("the server broke the protocol: {0}")]
     Protocol(SenderError),
     /// Messages were waiting, and none of them was acknowledged for the time set.
@@ -127,32 +127,33 @@ pub enum LinkError {
     Stalled {
         /// The last position acknowledged.
         acked: Seq,
-        /// The last there is.
+        /// The last message there is.
         last: Seq,
     },
-    /// The connection broke and was not made again: the plain protocol cannot, or the time for it is over.
+    /// The connection broke and was not restored: the plain protocol cannot do so, or
+    /// the time for it is over.
     #[error("the connection broke ({cause}); messages {} to {} are in doubt", .acked.next(), .sent)]
     Broken {
-        /// What the system said.
+        /// The system's error.
         cause: String,
         /// The last position acknowledged: the first in doubt follows.
         acked: Seq,
         /// The last position sent.
         sent: Seq,
     },
-    /// The server lost the session's state, and the answer to that was to fail.
+    /// The server lost the session's state, and the client's decision was to fail.
     #[error("the server lost the state of this session: nobody knows whether messages {} to {} were handled", .0.first, .0.last)]
     Doubt(Doubt),
 }
 
-/// Why a message was not taken.
+/// The reasons why the client did not take a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
     /// There is no room now: only from [`try_send`](crate::Client::try_send).
     #[error("the buffer is full: wait for acknowledgements, or use `send`, which waits")]
     Full,
-    /// It never fits.
+    /// The message can never fit.
     #[error("a message of {len} bytes: this connection takes at most {max}")]
     TooLarge {
         /// Its bytes.
@@ -168,17 +169,17 @@ pub enum SendError {
     WouldBlock(#[from] tidegate::WouldBlock),
 }
 
-/// Why a server ended a peer's connection, or did not let it in.
+/// The reasons why a server ended or refused a peer's connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PeerError {
     /// Its first bytes are no handshake.
     #[error("{0}")]
     Handshake(HandshakeError),
-    /// It was refused.
+    /// The server refused it.
     #[error("refused: {}", .0.text)]
     Refused(Refused),
-    /// It broke the protocol, or was silent for too long.
+    /// The peer broke the protocol, or was silent for too long.
     #[error("{0}")]
     Rules(ReceiverError),
     /// Its handler failed.
@@ -186,25 +187,25 @@ pub enum PeerError {
     Handler,
 }
 
-/// Why a server did not start.
+/// The reasons why a server did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The settings.
+    /// Invalid settings.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// TLS material.
+    /// Invalid TLS material.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The listener.
+    /// The listener failed.
     #[error("cannot listen: {0}")]
     Io(#[from] io::Error),
-    /// A token would be received in clear from beyond this machine.
+    /// The server would receive a token in clear from beyond this machine.
     #[error(
         "a token is only accepted inside TLS or on a loopback address, not on {address}: set up TLS"
     )]
     TokenInClear {
-        /// Where it was to listen.
+        /// The address of the listener.
         address: SocketAddr,
     },
 }

@@ -1,5 +1,4 @@
-//! The bytes of messages and of what comes back: both protocols' frames, encoded into blocks and decoded
-//! where they lie.
+//! The bytes of messages and replies: the frames of both protocols, encoded into blocks and decoded in place.
 //!
 //! Nothing here allocates while decoding, keeps state, or knows why a frame is sent. The handshake's bytes
 //! are in `hello`, the rules in `proto`. The tables stand in docs/link-protocol.md.
@@ -28,7 +27,7 @@ pub const PING: u32 = 0xFFFF_FFFD;
 pub const SKIP: u32 = 0xFFFF_FFFC;
 /// The most a payload may have in the session protocol.
 pub const SIZE_MAX: u32 = CONTROL - 1;
-/// What a server sends: always units of so many bytes.
+/// The bytes of each unit a server sends.
 pub const REPLY_BYTES: usize = 12;
 /// The most acknowledgements one reply may leave out.
 pub const OMITTED_MAX: u32 = CONTROL - 1;
@@ -52,7 +51,7 @@ impl Layout {
         }
     }
 
-    /// What a frame adds to its payload.
+    /// The bytes a frame adds to its payload.
     #[must_use]
     pub const fn overhead(self) -> usize {
         self.header() + self.trailer()
@@ -64,10 +63,10 @@ impl Layout {
         self.overhead() + len
     }
 
-    /// Appends message `seq`. The caller has checked that it is no larger than the connection's maximum.
+    /// Appends message `seq`. The caller has checked it against the connection's maximum.
     ///
     /// # Panics
-    /// If the payload does not fit a size field at all.
+    /// If the length of the payload does not fit a size field.
     #[inline]
     pub fn encode(self, seq: Seq, payload: &[u8], out: &mut Vec<u8>) {
         let size = u32::try_from(payload.len()).unwrap_or(u32::MAX);
@@ -85,27 +84,27 @@ impl Layout {
         }
     }
 
-    /// Counts the whole messages at the start of `bytes`, none larger than `frame_max`. Checksums are not
-    /// looked at.
+    /// Counts the whole messages at the start of `bytes`, none larger than `frame_max`.
+    /// Does not verify checksums.
     #[must_use]
     pub fn scan(self, bytes: &[u8], frame_max: u32) -> Scan {
         self.walk(bytes, frame_max, usize::MAX, u64::MAX)
     }
 
-    /// The same, but at most `count` messages.
+    /// As [`scan`](Self::scan), but at most `count` messages.
     #[must_use]
     pub fn scan_some(self, bytes: &[u8], frame_max: u32, count: u64) -> Scan {
         self.walk(bytes, frame_max, usize::MAX, count)
     }
 
-    /// Bytes of the first `count` frames of `bytes`, which holds at least so many whole ones.
+    /// Returns the bytes of the first `count` frames of `bytes`, which holds at least that many whole frames.
     #[must_use]
     pub fn span(self, bytes: &[u8], count: u64) -> usize {
         self.walk(bytes, SIZE_MAX, usize::MAX, count).bytes
     }
 
-    /// How many frames of `bytes` begin before the offset `before`, and where the last of them ends. All are
-    /// whole.
+    /// Returns how many frames of `bytes` begin before the offset `before`, and where
+    /// the last of them ends. All of them are whole.
     #[must_use]
     pub fn begun(self, bytes: &[u8], before: usize) -> (u64, usize) {
         let scan = self.walk(bytes, SIZE_MAX, before, u64::MAX);
@@ -120,7 +119,7 @@ impl Layout {
         }
     }
 
-    /// The payloads of `bytes`, which holds whole frames only.
+    /// Iterates over the payloads of `bytes`, which holds whole frames only.
     #[must_use]
     pub const fn payloads(self, bytes: &[u8]) -> Payloads<'_> {
         Payloads {
@@ -134,7 +133,7 @@ impl Layout {
     }
 }
 
-/// What a scan found.
+/// The result of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scan {
     /// Whole messages.
@@ -143,7 +142,7 @@ pub struct Scan {
     pub bytes: usize,
     /// Where the last of them begins.
     pub last: usize,
-    /// Why it ended there.
+    /// The reason why the scan ended.
     pub stop: Stop,
 }
 
@@ -154,7 +153,7 @@ pub enum Stop {
     Incomplete(usize),
     /// The next frame's size is above the maximum. In a session it may be a control frame.
     Size(u32),
-    /// As many as were asked for.
+    /// The scan found the number asked for.
     Enough,
 }
 
@@ -164,8 +163,8 @@ fn size_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*field))
 }
 
-/// Where sizes repeat, the next frames are guessed to be as large as the last one: then no load waits for the
-/// one before it, which is what a walk from frame to frame otherwise costs.
+/// Where sizes repeat, the scan guesses that the next frames are as large as the last one: then
+/// no load waits for the one before it, which is the main cost of a walk from frame to frame.
 const GUESS: usize = 8;
 
 fn walk<const H: usize, const T: usize>(
@@ -259,7 +258,7 @@ impl<'a> Iterator for Payloads<'a> {
         self.known -= 1;
         let start = self.at + self.header;
         self.at += self.overhead + self.size;
-        // What is cut short at the end, against the promise, is not handed out.
+        // A frame that is cut short at the end, against the caller's promise, is not handed out.
         self.bytes.get(..self.at)?;
         self.bytes.get(start..start + self.size)
     }
@@ -308,7 +307,7 @@ pub fn skip(next: Seq) -> [u8; 12] {
     bytes
 }
 
-/// What a server sends once a connection is open: always 12 bytes.
+/// A unit a server sends once a connection is open: always 12 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Everything up to `latest` is acknowledged; `omitted` acknowledgements since the previous one were left
@@ -321,12 +320,12 @@ pub enum Reply {
     },
     /// The server says why it closes. Session protocol only.
     Bye(Code),
-    /// The server is there, and has so much. Session protocol only.
+    /// The server is alive and reports its position. Session protocol only.
     Pong {
         /// The highest number received with none missing.
         received: u64,
     },
-    /// Nothing this version knows. Session protocol only.
+    /// A reply this version does not know. Session protocol only.
     Unknown(u32),
 }
 
@@ -349,7 +348,7 @@ impl Reply {
         bytes
     }
 
-    /// Reads 12 bytes as `layout` means them.
+    /// Decodes 12 bytes as a reply of `layout`.
     #[must_use]
     pub fn decode(layout: Layout, bytes: &[u8; REPLY_BYTES]) -> Self {
         let (value, n) = bytes.split_at(8);
@@ -375,9 +374,9 @@ pub enum Code {
     Drained,
     /// 1: another client has taken the session over.
     Displaced,
-    /// 2: nothing was heard for too long.
+    /// 2: the server heard nothing for too long.
     Idle,
-    /// 3: the server closes.
+    /// 3: the server is closing.
     Closing,
     /// 4: the server has as many connections or sessions as it may.
     Full,
@@ -393,7 +392,7 @@ pub enum Code {
     Checksum,
     /// 10: more than the window was sent without an acknowledgement.
     Window,
-    /// 11: bytes that mean nothing here.
+    /// 11: bytes that are invalid here.
     Malformed,
     /// 12: the handler failed.
     Failed,
@@ -462,17 +461,17 @@ impl std::fmt::Display for Code {
     }
 }
 
-/// Up to so many bytes of payload are copied by way of registers.
+/// The longest payload that is copied by way of registers.
 const SMALL: usize = 16;
-/// What is written of a small one, before it is cut to its length.
+/// The bytes written for a small payload, before the block is cut to its length.
 const ROOM: usize = 24;
 
 /// Appends size and payload.
 ///
-/// A copy of a length the compiler knows is a few moves; one of an unknown length is a call, which for some
-/// bytes costs as much as all the rest. So a small payload goes through registers, in whole words with zeros
-/// behind it, and is cut to its length. That needs room, which is not made for it: a block never grows for
-/// bytes that are cut off again.
+/// A copy of a length the compiler knows is a few moves; a copy of an unknown length is a
+/// call, which for a few bytes costs as much as all the rest. So a small payload goes through
+/// registers, in whole words with zeros behind it, and is cut to its length. That needs room,
+/// which this function does not make: a block never grows for bytes that are cut off again.
 #[inline]
 fn append(out: &mut Vec<u8>, payload: &[u8]) {
     let len = payload.len();

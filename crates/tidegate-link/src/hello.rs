@@ -1,8 +1,8 @@
-//! The bytes of the handshake: what opens a session, and the answer.
+//! The bytes of the handshake: the hello, which opens a session, and the server's answer.
 //!
 //! One envelope for all of it: `tidegate`, 0xFFFFFFFF (where a plain message has its size, and impossible
 //! there), the length of the body (u16), the body, and the CRC32C of everything before it. Bodies may grow:
-//! what follows the known fields is ignored. What the fields mean is decided in `proto`.
+//! the unknown bytes after the known fields are ignored. `proto` interprets the fields.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ const FLAG_DONE: u16 = 2;
 const KIND_WELCOME: u16 = 1;
 const KIND_REFUSED: u16 = 2;
 
-/// Names a session: 128 random bits, or whatever a program derives from a name.
+/// Names a session: 128 random bits, or an id that a program derives from a name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct SessionId(pub [u8; 16]);
 
@@ -44,12 +44,12 @@ impl fmt::Debug for SessionId {
     }
 }
 
-/// What a client opens a connection with.
+/// The message with which a client opens a connection.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Hello {
     /// The version it speaks.
     pub version: u16,
-    /// Whether each frame carries a CRC32C.
+    /// Each frame is to carry a CRC32C.
     pub checked: bool,
     /// The session.
     pub session: SessionId,
@@ -62,13 +62,13 @@ pub struct Hello {
     pub acked: Seq,
     /// The highest number it ever sent, whole or in part.
     pub sent: Seq,
-    /// The largest message it wants to send; 0 for whatever the server allows.
+    /// The largest message the client wants to send; 0 for the server's limit.
     pub frame_max: u32,
-    /// What it shows to be let in; may be empty.
+    /// The token; may be empty.
     pub token: Vec<u8>,
 }
 
-/// The token is nobody's business.
+/// Leaves the token out.
 impl fmt::Debug for Hello {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hello")
@@ -96,7 +96,7 @@ pub struct Welcome {
     pub when_done: bool,
     /// The session.
     pub session: SessionId,
-    /// Names the server's state of this session: another epoch is another state.
+    /// Names the server's state of this session: a new epoch means a new state.
     pub epoch: u64,
     /// The highest number the server has with none missing.
     pub received: Seq,
@@ -106,25 +106,25 @@ pub struct Welcome {
     pub window: u64,
     /// The largest message allowed.
     pub frame_max: u32,
-    /// The connection is closed when nothing is heard for so long; 0 for never.
+    /// The server closes the connection when it hears nothing for this long; 0 for never.
     pub idle_ms: u32,
 }
 
-/// The answer that does not.
+/// The answer that refuses a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Why.
+    /// The reason.
     pub code: Code,
-    /// The same for people.
+    /// The reason as text for people.
     pub text: String,
 }
 
-/// What a server answers.
+/// The server's answer to a hello.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The client is in.
     Welcome(Welcome),
-    /// It is not.
+    /// The client is refused.
     Refused(Refused),
 }
 
@@ -163,16 +163,16 @@ impl fmt::Display for HandshakeError {
 
 impl std::error::Error for HandshakeError {}
 
-/// Whether a connection that begins with `bytes` opens a session; `None` while it is too early to tell.
-/// Otherwise it speaks plain.
+/// Returns whether a connection that begins with `bytes` opens a session, or `None`
+/// while it is too early to tell. A connection without a session speaks plain.
 #[must_use]
 pub fn opens_session(bytes: &[u8]) -> Option<bool> {
     let size = bytes.get(8..12)?.first_chunk()?;
     Some(u32::from_le_bytes(*size) == MARK)
 }
 
-/// The body at the start of `bytes` and what its envelope takes in all; `None` while it is not complete.
-/// Whatever cannot become an envelope is told at once.
+/// Returns the body at the start of `bytes` and the length of its envelope, or `None`
+/// while it is not complete. Fails as soon as the bytes cannot become an envelope.
 fn open(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, HandshakeError> {
     let begins = MAGIC.iter().chain(&[0xFF; 4]);
     if bytes.iter().zip(begins).any(|(a, b)| a != b) {
@@ -238,8 +238,7 @@ impl<'a> Fields<'a> {
 }
 
 impl Hello {
-    /// Its bytes on the wire. A token beyond [`TOKEN_MAX`] bytes is cut, which no server takes for the right
-    /// one.
+    /// Encodes the hello. A token beyond [`TOKEN_MAX`] bytes is cut, and so matches no server's token.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let token = &self.token[..self.token.len().min(TOKEN_MAX)];
@@ -293,7 +292,7 @@ impl Hello {
 }
 
 impl Answer {
-    /// Its bytes on the wire. A longer text is cut at 512 bytes.
+    /// Encodes the answer. A longer text is cut at 512 bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(64);
@@ -365,7 +364,7 @@ impl Answer {
     }
 }
 
-/// Where a text may be cut.
+/// Finds where a text may be cut.
 trait CharBoundary {
     fn floor_char_boundary_at(&self, at: usize) -> usize;
 }

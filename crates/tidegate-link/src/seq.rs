@@ -13,8 +13,8 @@ impl Seq {
     /// The first message.
     pub const FIRST: Self = Self(1);
 
-    /// The highest number either side accepts from the other: beyond it lies nothing but nonsense, and room
-    /// to count.
+    /// The highest number either side accepts from the other. Numbers beyond it are
+    /// invalid, and leave room to count.
     pub const LAST: Self = Self(u64::MAX >> 1);
 
     /// The message numbered `n`, [`Seq::NONE`] for 0.
@@ -35,7 +35,7 @@ impl Seq {
         self.plus(1)
     }
 
-    /// `n` further on.
+    /// The number `n` after this one.
     #[must_use]
     pub const fn plus(self, n: u64) -> Self {
         Self(self.0.wrapping_add(n))

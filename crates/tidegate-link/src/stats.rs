@@ -1,9 +1,9 @@
-//! What a client and a server did so far, read as snapshots. Counted once a batch, a read or a write, never a
-//! message.
+//! The counters of clients and servers, read as snapshots. They count once per batch,
+//! read or write, never per message.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What a client did so far.
+/// The counters of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientStats {
@@ -23,13 +23,13 @@ pub struct ClientStats {
     pub blocks: u64,
 }
 
-/// What a server did so far.
+/// The counters of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerStats {
     /// Connections accepted.
     pub connections: u64,
-    /// Of them, those open now.
+    /// Connections open now.
     pub connections_open: u64,
     /// Sessions known now.
     pub sessions: u64,
@@ -43,7 +43,7 @@ pub struct ServerStats {
     pub reads: u64,
     /// Acknowledgements sent.
     pub acks: u64,
-    /// What sending them took, nanoseconds.
+    /// The cost of sending them, nanoseconds.
     pub ack_cost_ns: u64,
     /// Connections ended by something the peer did against the protocol.
     pub errors_protocol: u64,
@@ -81,12 +81,12 @@ counters!(ServerCounters => ServerStats {
     ack_cost_ns, errors_protocol, refused, errors_io, errors_handler, displaced, idle,
 });
 
-/// One more of `counter`.
+/// Adds one to `counter`.
 pub(crate) fn bump(counter: &AtomicU64) {
     add(counter, 1);
 }
 
-/// `n` more of `counter`.
+/// Adds `n` to `counter`.
 pub(crate) fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Relaxed);
 }

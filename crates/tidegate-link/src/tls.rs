@@ -1,4 +1,4 @@
-//! TLS settings of both sides, from PEM text or from rustls' own types. Everything else about TLS is rustls'.
+//! The TLS settings of both sides, from PEM text or from rustls' own types. rustls does everything else.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// What a client needs for TLS: whom it trusts, and the name the server must prove.
+/// The TLS settings of a client: the certificates it trusts, and the name the server must prove.
 #[derive(Clone)]
 pub struct ClientTls {
     config: Arc<ClientConfig>,
@@ -17,11 +17,11 @@ pub struct ClientTls {
 }
 
 impl ClientTls {
-    /// Trusts the certificates of `ca_pem` and nobody else; the server must prove to be `name`, a DNS name or
-    /// an IP address.
+    /// Trusts only the certificates of `ca_pem`; the server must prove to be `name`, a
+    /// DNS name or an IP address.
     ///
     /// # Errors
-    /// Text without a certificate, or a name that is none.
+    /// Text without a certificate, or an invalid name.
     pub fn from_pem(ca_pem: &[u8], name: &str) -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
         for certificate in certificates(ca_pem)? {
@@ -37,10 +37,10 @@ impl ClientTls {
         Self::from_config(Arc::new(config), name)
     }
 
-    /// With a configuration made elsewhere: client certificates, the system's roots.
+    /// Uses a configuration made elsewhere: client certificates, the system's roots.
     ///
     /// # Errors
-    /// A name that is none.
+    /// An invalid name.
     pub fn from_config(config: Arc<ClientConfig>, name: &str) -> Result<Self, TlsError> {
         let name =
             ServerName::try_from(name.to_owned()).map_err(|_| TlsError::Name(name.to_owned()))?;
@@ -60,12 +60,12 @@ impl fmt::Debug for ClientTls {
     }
 }
 
-/// What a server needs for TLS: its certificate and key.
+/// The TLS settings of a server: its certificate and key.
 #[derive(Clone)]
 pub struct ServerTls(Arc<ServerConfig>);
 
 impl ServerTls {
-    /// With a certificate chain, the server's own first, and its private key.
+    /// Uses a certificate chain, the server's own first, and its private key.
     ///
     /// # Errors
     /// Text without a certificate or key, or a key that does not belong to the certificate.
@@ -81,7 +81,7 @@ impl ServerTls {
         Ok(Self(Arc::new(config)))
     }
 
-    /// With a configuration made elsewhere: client authentication, several certificates.
+    /// Uses a configuration made elsewhere: client authentication, several certificates.
     #[must_use]
     pub fn from_config(config: Arc<ServerConfig>) -> Self {
         Self(config)

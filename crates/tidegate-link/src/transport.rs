@@ -1,4 +1,4 @@
-//! One connection's bytes: TCP, or TLS over it. Knows nothing of frames.
+//! The bytes of one connection: TCP, or TLS over it. This module does not know frames.
 
 use std::io::{self, IoSlice, Read as _};
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
-    /// Reads into `buf`, which is not empty; 0 is the end.
+    /// Reads into `buf`, which is not empty; returns 0 at the end.
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -46,7 +46,7 @@ impl Socket {
         }
     }
 
-    /// Hands on what encryption holds back. Nothing to do in clear.
+    /// Flushes the bytes that the encryption holds back. No effect in clear.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(_) => Poll::Ready(Ok(())),
@@ -54,7 +54,7 @@ impl Socket {
         }
     }
 
-    /// Says to the peer that nothing more comes.
+    /// Tells the peer that no more bytes follow.
     pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
@@ -62,8 +62,9 @@ impl Socket {
         }
     }
 
-    /// Looks at the socket itself rather than at what the runtime knows of it, for those who spin: a runtime
-    /// that is never idle learns of new bytes late. `None` if there are none, or if it cannot be told (TLS).
+    /// Reads from the socket itself rather than through the runtime, for connections
+    /// that spin: a runtime that is never idle learns of new bytes late. Returns `None`
+    /// if there are no bytes, or with TLS, where it cannot be known.
     pub(crate) fn read_now(&mut self, buf: &mut [u8]) -> Option<io::Result<usize>> {
         let Self::Tcp(tcp) = self else { return None };
         match (&*SockRef::from(&*tcp)).read(buf) {
@@ -73,8 +74,8 @@ impl Socket {
         }
     }
 
-    /// Returns whether strangers on the way cannot read along: TLS, or a connection that does not leave this
-    /// machine.
+    /// Returns whether the connection is safe from eavesdroppers: TLS, or a connection
+    /// that does not leave this machine.
     pub(crate) fn is_private(&self) -> bool {
         match self {
             Self::Tls(_) => true,
@@ -88,7 +89,7 @@ impl Socket {
             Self::Tcp(tcp) => tcp,
             Self::Tls(tls) => tls.get_ref().0,
         };
-        // A socket that refuses this is closed in the ordinary way.
+        // A socket that refuses this closes in the ordinary way.
         let _ = SockRef::from(tcp).set_linger(Some(std::time::Duration::ZERO));
     }
 }
@@ -98,8 +99,8 @@ pub(crate) fn is_loopback(address: &SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
-/// What both sides set on a fresh connection. Messages are merged before the socket, so nothing is gained by
-/// waiting in it.
+/// Sets the options of a fresh socket, on both sides. The link merges messages before
+/// the socket, so Nagle's algorithm would gain nothing.
 pub(crate) fn prepare(tcp: &TcpStream) -> io::Result<()> {
     tcp.set_nodelay(true)?;
     SockRef::from(tcp).set_keepalive(true)

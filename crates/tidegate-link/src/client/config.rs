@@ -1,5 +1,4 @@
-//! What a client is to be, before it connects: its builder, with the default of every setting and what it may
-//! be.
+//! The client's builder: every setting with its default and its range, checked before the client connects.
 
 use std::fmt;
 use std::time::Duration;
@@ -34,10 +33,10 @@ impl Default for Reconnect {
     }
 }
 
-/// What a client asks when a server has lost its session's state.
+/// The callback that decides about messages in doubt after a server has lost its session's state.
 pub(crate) type OnDoubt = Box<dyn FnMut(&Doubt) -> Decide + Send>;
 
-/// Builds a [`Client`]. Every setting has a default that serves.
+/// Builds a [`Client`]. Every setting has a default.
 pub struct ClientBuilder {
     pub(crate) session: Option<SessionId>,
     pub(crate) checked: bool,
@@ -77,30 +76,31 @@ impl Default for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Goes on with this session, begun by this program in an earlier life or by this name agreed on. A
-    /// random one, new, if not set.
+    /// Resumes this session, which this program began in an earlier life or both sides
+    /// agreed on by name. If not set, the client draws a new random session.
     #[must_use]
     pub const fn session(mut self, id: SessionId) -> Self {
         self.session = Some(id);
         self
     }
 
-    /// Speaks the plain protocol of 2015: no session, so a broken connection ends the client, and the error
-    /// names what is in doubt.
+    /// Speaks the plain protocol of 2015, which has no session: a broken connection ends
+    /// the client, and the error names the messages in doubt.
     #[must_use]
     pub const fn plain(mut self) -> Self {
         self.plain = true;
         self
     }
 
-    /// Puts a CRC32C on every message. Off if not set: TCP has a checksum, TLS a better one.
+    /// Puts a CRC32C on every message. Off if not set: TCP has a checksum, and TLS has a better one.
     #[must_use]
     pub const fn checked(mut self, checked: bool) -> Self {
         self.checked = checked;
         self
     }
 
-    /// Shown to the server, at most 1024 bytes; only sent inside TLS or to a loopback address.
+    /// The token the client shows to the server, at most 1024 bytes. The client sends it
+    /// only inside TLS or to a loopback address.
     #[must_use]
     pub fn token(mut self, token: impl Into<Vec<u8>>) -> Self {
         self.token = token.into();
@@ -114,16 +114,16 @@ impl ClientBuilder {
         self
     }
 
-    /// The longest message this client will send; a server that allows less refuses it. If not set, whatever
-    /// the server allows.
+    /// The longest message this client will send. A server that allows less refuses the
+    /// connection. If not set, the client accepts the server's limit.
     #[must_use]
     pub const fn frame_max(mut self, bytes: u32) -> Self {
         self.frame_max = bytes;
         self
     }
 
-    /// The most bytes kept until they are acknowledged, 4 MiB if not set; the server's window may be smaller.
-    /// At most one block more waits to be sent.
+    /// The most bytes the client keeps until they are acknowledged, 4 MiB if not set.
+    /// The server's window may be smaller. At most one more block waits to be sent.
     #[must_use]
     pub const fn buffer_bytes(mut self, bytes: usize) -> Self {
         self.buffer_bytes = bytes;
@@ -137,15 +137,15 @@ impl ClientBuilder {
         self
     }
 
-    /// How many messages of [producers](Client::producer) wait in their queue, 32,768 if not set.
+    /// The capacity, in messages, of the queue of [producers](Client::producer), 32,768 if not set.
     #[must_use]
     pub const fn queue_capacity(mut self, messages: usize) -> Self {
         self.queue_capacity = messages;
         self
     }
 
-    /// Ends the client if messages wait and none of them is acknowledged for so long, cuts and all. 60 s if
-    /// not set.
+    /// Ends the client if messages wait and the server acknowledges none of them for
+    /// this time, disconnected time included. 60 s if not set.
     #[must_use]
     pub const fn stalled_after(mut self, time: Duration) -> Self {
         self.stalled_after = time;
@@ -159,23 +159,24 @@ impl ClientBuilder {
         self
     }
 
-    /// How to connect again after a cut.
+    /// Sets how the client connects again after a cut.
     #[must_use]
     pub const fn reconnect(mut self, reconnect: Reconnect) -> Self {
         self.reconnect = reconnect;
         self
     }
 
-    /// What to do when the server has lost this session's state, so that it is not known which of the
-    /// unacknowledged messages it had. They are sent again if not set: none is lost, some may come twice.
+    /// Sets the callback that decides what the client does after the server has lost this
+    /// session's state: it is then unknown which of the unacknowledged messages the server
+    /// had. If not set, the client sends them again: none is lost, and some may arrive twice.
     #[must_use]
     pub fn on_doubt(mut self, decide: impl FnMut(&Doubt) -> Decide + Send + 'static) -> Self {
         self.on_doubt = Box::new(decide);
         self
     }
 
-    /// Looks again and again for so long before it sleeps while something is unacknowledged: a wake-up's
-    /// latency for a core's time. Not at all if not set.
+    /// Polls the socket for this long before the I/O task sleeps while messages are unacknowledged:
+    /// this spends a core's time to save the latency of a wake-up. No polling if not set.
     #[must_use]
     pub const fn spin(mut self, time: Duration) -> Self {
         self.spin = time;
@@ -185,7 +186,7 @@ impl ClientBuilder {
     /// Connects to `address`, a name or an IP address with a port, and opens the session.
     ///
     /// # Errors
-    /// Settings that cannot be, no connection, or a server that refuses; nothing is tried again.
+    /// Invalid settings, no connection, or a server that refuses. The client does not try again.
     pub async fn connect(self, address: impl Into<String>) -> Result<Client, ConnectError> {
         self.check()?;
         Client::connect(self, address.into()).await

@@ -17,7 +17,7 @@ use crate::transport::{Socket, prepare};
 pub(super) struct Route {
     address: String,
     tls: Option<ClientTls>,
-    /// There is a token, so the way must be private.
+    /// The client has a token, so the connection must be private.
     private: bool,
     within: Duration,
 }
@@ -39,7 +39,7 @@ impl Route {
         timeout(within, self.attempt()).await.unwrap_or(Err(late))
     }
 
-    /// What is to be said if nobody answers.
+    /// The error for a server that does not answer in time.
     pub(super) fn no_answer(&self) -> ConnectError {
         ConnectError::NoAnswer {
             address: self.address.clone(),
@@ -47,7 +47,7 @@ impl Route {
         }
     }
 
-    /// What is to be said of a connection that broke before it was open.
+    /// The error for a connection that broke before it was open.
     pub(super) fn broken(&self, error: std::io::Error) -> ConnectError {
         ConnectError::Io {
             address: self.address.clone(),
@@ -79,7 +79,7 @@ impl Route {
 
 /// The waits between attempts: each about twice the one before.
 pub(super) fn waits(reconnect: Reconnect) -> ExponentialBackoff {
-    // The jitter adds up to a whole wait, so waits begin at half of what was asked for.
+    // The jitter adds up to a whole wait, so the waits begin at half of the configured ones.
     ExponentialBuilder::default()
         .with_min_delay(reconnect.first / 2)
         .with_max_delay(reconnect.longest / 2)

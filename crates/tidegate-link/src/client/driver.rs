@@ -1,5 +1,5 @@
-//! A client's I/O task: takes what senders filled, carries it to the socket and acknowledgements back, and
-//! connects again after a cut. Deciding is `proto::Sender`'s; this waits for whatever happens first.
+//! A client's I/O task: it writes the senders' blocks to the socket, reads acknowledgements, and connects
+//! again after a cut. `proto::Sender` makes the decisions; the task waits for the first event of any source.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -28,13 +28,13 @@ use crate::transport::Socket;
 
 /// Messages taken out of the producers' queue at a time.
 const SCRATCH: usize = 1024;
-/// How long an empty queue is looked at again before the producers are told that somebody sleeps: from then
-/// on each push pays for a fence, and the first for a wake-up.
+/// How long the task polls an empty queue before it tells the producers that it sleeps:
+/// from then on each push pays for a fence, and the first push for a wake-up.
 const QUEUE_LOOKS_NS: u64 = 50_000;
 /// Turns of the loop before other tasks get one.
 const TURNS: usize = 8;
 
-/// What it waits for while there is no connection.
+/// An attempt to connect, which the task polls while there is no connection.
 type Attempt = Pin<Box<dyn Future<Output = Result<Socket, ConnectError>> + Send>>;
 
 pub(super) struct Driver {
@@ -43,7 +43,7 @@ pub(super) struct Driver {
     acked: watch::Sender<Seq>,
     written: watch::Sender<Seq>,
     queue: Option<Consumer<Item>>,
-    /// Whether the queue was empty at the last look, and when it became so.
+    /// The queue was empty at the last look; `queue_active` is the time since which it is.
     queue_idle: bool,
     queue_active: Time,
     /// Messages out of the queue, not encoded yet.
@@ -53,18 +53,18 @@ pub(super) struct Driver {
     reconnect: Reconnect,
     waits: ExponentialBackoff,
     attempt: Option<Attempt>,
-    /// When the connection was made.
+    /// The time at which the connection was made.
     attached: Time,
-    /// When and why it broke, until there is one again.
+    /// The time and the cause of the cut, until there is a connection again.
     broken: Option<(Time, String)>,
     on_doubt: OnDoubt,
 }
 
-/// What comes after a turn.
+/// The next step of the task after a turn.
 enum Turn {
-    /// Another: something was done.
+    /// Another turn: this one made progress.
     Again,
-    /// Other tasks, then another.
+    /// Other tasks run first, then another turn.
     Yield,
     /// Nothing, until the task is woken.
     Rest,
@@ -76,7 +76,7 @@ impl Turn {
     }
 }
 
-/// What a driver begins with.
+/// The parts a driver starts with.
 pub(super) struct Begin {
     pub(super) wire: Wire,
     pub(super) shared: Arc<Shared>,
@@ -89,7 +89,7 @@ pub(super) struct Begin {
 }
 
 impl Driver {
-    /// For a connection that is open.
+    /// Creates the driver of an open connection.
     pub(super) fn new(begin: Begin) -> Self {
         Self {
             attached: begin.wire.now(),
@@ -114,7 +114,7 @@ impl Driver {
     /// Works until the client ends.
     pub(super) async fn run(mut self) {
         let why = poll_fn(|cx| self.poll(cx)).await;
-        // In this order: who sees the watches end finds the reason.
+        // In this order: a task that sees the watches end finds the reason.
         self.shared.end(why);
     }
 
@@ -145,11 +145,13 @@ impl Driver {
             Ok(carried) => carried,
             Err(cut) => return self.cut(cut).map(|()| Turn::Again),
         };
-        // What came with the end counts before the end.
+        // The bytes that arrived before the end of the connection count, so publish them
+        // before the cut is handled.
         let moved = self.publish();
         let told = self.listen()?;
         if moved {
-            // Who waited for it goes first: in lock-step there is nothing to do here before.
+            // Yields so that a task that waited for the acknowledgement runs first: in
+            // lock-step this task has no work before.
             return Ok(Turn::Yield);
         }
         if took || carried || told {
@@ -168,7 +170,7 @@ impl Driver {
         Ok(wrote | read)
     }
 
-    /// Nothing is to be done: waits for senders, the socket and time.
+    /// Found no work: waits for senders, the socket and time.
     fn rest(&mut self, cx: &mut Context<'_>) -> Result<bool, Cut> {
         if self.wire.sender.has_room() && !self.shared.front().sleep(cx.waker()) {
             return Ok(true);
@@ -182,7 +184,7 @@ impl Driver {
 
     // In.
 
-    /// Takes a block from the senders, if there is room for it. Says whether there was one.
+    /// Takes a block from the senders, if there is room for it. Returns whether there was one.
     fn take_in(&mut self, cx: &mut Context<'_>) -> bool {
         if !self.wire.sender.has_room() {
             return false;
@@ -208,8 +210,7 @@ impl Driver {
         true
     }
 
-    /// Encodes what producers pushed until the block is full or nothing is left. Says whether there was
-    /// anything.
+    /// Encodes messages of producers until the block is full or none is left. Returns whether there were any.
     fn drain_queue(&mut self, cx: &mut Context<'_>) -> bool {
         let mut moved = false;
         while self.queue.is_some() || !self.scratch.is_empty() {
@@ -240,13 +241,13 @@ impl Driver {
         moved
     }
 
-    /// Takes messages out of the queue; with none there the task is woken when there are.
+    /// Takes messages out of the queue; if there are none, registers the task to be woken by the next push.
     fn refill(&mut self, cx: &mut Context<'_>) {
         let Some(queue) = &mut self.queue else { return };
-        // In this order: what was pushed before the end came from a producer that is seen here.
+        // In this order: messages pushed before the end came from a producer that `has_producers` shows.
         let closed = self.shared.is_closed();
         if !self.shared.has_producers() {
-            // Whoever makes the first one wakes this task.
+            // The call that makes the first producer wakes this task.
             if closed {
                 self.queue = None;
             }
@@ -273,7 +274,8 @@ impl Driver {
 
     // Back.
 
-    /// Tells those who wait how far it is. Says whether more is acknowledged than before.
+    /// Publishes the positions to the tasks that wait for them. Returns whether more is
+    /// acknowledged than before.
     fn publish(&mut self) -> bool {
         let acked = self.wire.sender.acked();
         let moved = self.acked.send_if_modified(|known| {
@@ -281,7 +283,7 @@ impl Driver {
             *known = acked;
             moved
         });
-        // One receiver is the client's own, which nobody waits on.
+        // One receiver is the client's own; no task waits on it.
         if self.written.receiver_count() > 1 {
             let sender = &mut self.wire.sender;
             let written = match sender.unsent_bytes() {
@@ -298,7 +300,7 @@ impl Driver {
         moved
     }
 
-    /// What the sender has to tell.
+    /// Handles the sender's events.
     fn listen(&mut self) -> Result<bool, LinkError> {
         let mut told = false;
         while let Some(event) = self.wire.sender.poll_event() {
@@ -324,7 +326,7 @@ impl Driver {
     // Cuts.
 
     fn cut(&mut self, cut: Cut) -> Result<(), LinkError> {
-        // What came with the end counts before the end.
+        // The bytes that arrived before the cut count, so publish them first.
         self.publish();
         self.listen()?;
         if !self.wire.is_attached() {
@@ -339,7 +341,7 @@ impl Driver {
         self.lost(cause)
     }
 
-    /// The connection is gone: connects again, if it may.
+    /// Handles the loss of the connection: connects again, if the client may.
     fn lost(&mut self, cause: String) -> Result<(), LinkError> {
         self.wire.detach();
         let plain = self.shared.session.is_none();
@@ -356,7 +358,7 @@ impl Driver {
         if now.since(*since) >= nanos(self.reconnect.give_up) {
             return Err(self.give_up(cause));
         }
-        // At once if it lasted: most cuts are those of a connection, not of a server.
+        // At once if the connection lasted: most cuts end a connection, not a server.
         let lasted = now.since(self.attached);
         if lasted >= nanos(self.reconnect.longest) {
             self.waits = waits(self.reconnect);
@@ -380,7 +382,7 @@ impl Driver {
         }));
     }
 
-    /// Waits for a connection. Says whether there is one now.
+    /// Waits for a connection. Returns whether there is one now.
     fn connect(&mut self, cx: &mut Context<'_>) -> Result<bool, LinkError> {
         let Some(attempt) = &mut self.attempt else {
             let wait = self.waits.next();
@@ -424,7 +426,7 @@ impl Driver {
     }
 }
 
-/// What the sender's errors are to a client's user.
+/// Translates the sender's errors into those of the client's user.
 pub(super) fn explain(e: SenderError) -> LinkError {
     match e {
         SenderError::Refused(refused) if refused.code == Code::Displaced => LinkError::Displaced,

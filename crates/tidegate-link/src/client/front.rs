@@ -3,7 +3,8 @@
 //! Pure and small: it sits behind one mutex that a sender holds for the few nanoseconds one message takes. A
 //! payload is copied once, straight into its place in the block that will be written. The I/O task takes the
 //! whole block and leaves an empty one; while its own memory is full it takes nothing, the block fills up,
-//! and senders wait. Who sends many borrows the block instead, so that no foreign code runs under the lock.
+//! and senders wait. A sender of many messages borrows the block instead, so that no
+//! foreign code runs under the lock.
 //!
 //! Invariants: the block never grows, but for a single message larger than all of it; numbers are given out
 //! in the order messages lie in the block, without gaps; after [`close`](Front::close) nothing is taken.
@@ -14,7 +15,7 @@ use crate::Seq;
 use crate::frame::Layout;
 use crate::proto::Block;
 
-/// What does not fit, or not any more.
+/// The reasons why the front does not take a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// No room now: the I/O task makes some.
@@ -53,7 +54,7 @@ impl Filling {
         Ok(seq)
     }
 
-    /// A message that fits no block goes alone, in an empty one that grows for it.
+    /// Checks that a message that fits no block can go alone, in an empty block that grows for it.
     #[cold]
     fn check_alone(&self, len: usize) -> Result<(), Refused> {
         if len > self.payload_max {
@@ -72,7 +73,7 @@ impl Filling {
     }
 }
 
-/// See the module.
+/// The filling block and its state. See the module.
 #[derive(Debug)]
 pub(crate) struct Front {
     filling: Filling,
@@ -80,7 +81,7 @@ pub(crate) struct Front {
     /// The I/O task, if it sleeps until there is something here.
     io: Option<Waker>,
     lent: bool,
-    /// Somebody found no room because the block was lent.
+    /// A sender found no room because the block was lent.
     missed: bool,
     closed: bool,
 }
@@ -119,7 +120,7 @@ impl Front {
         }
     }
 
-    /// The same for a message that was accepted before the front closed.
+    /// As [`push`](Self::push), for a message that was accepted before the front closed.
     #[inline]
     pub(crate) fn push_queued(&mut self, payload: &[u8]) -> Result<Seq, Refused> {
         if self.lent {
@@ -152,7 +153,7 @@ impl Front {
         Ok(std::mem::replace(&mut self.filling, kept))
     }
 
-    /// Takes the block back. Says whether somebody found no room meanwhile, and is to be told.
+    /// Takes the block back. Returns whether a sender found no room meanwhile and must be woken.
     pub(crate) fn give_back(&mut self, mut filling: Filling) -> bool {
         debug_assert!(self.lent);
         self.lent = false;
@@ -163,13 +164,13 @@ impl Front {
         std::mem::take(&mut self.missed)
     }
 
-    /// Everything taken since the last time, if there is anything, in exchange for an empty block.
+    /// Takes everything since the last call, if there is anything, in exchange for an empty block.
     pub(crate) fn take(&mut self, spare: impl FnOnce() -> Option<Vec<u8>>) -> Option<Block> {
         let count = std::mem::take(&mut self.filling.count);
         if count == 0 {
             return None;
         }
-        // One that grew for a large message is not kept for small ones.
+        // A spare block that grew for a large message is not kept for small ones.
         let spare = spare().filter(|spare| spare.capacity() <= 2 * self.capacity);
         let mut empty = spare.unwrap_or_default();
         empty.reserve_exact(self.capacity);
@@ -180,7 +181,8 @@ impl Front {
         })
     }
 
-    /// Leaves the I/O task's waker, unless something waits here already: then it answers false.
+    /// Stores the I/O task's waker and returns true, unless messages wait here already:
+    /// then it returns false.
     pub(crate) fn sleep(&mut self, waker: &Waker) -> bool {
         if self.filling.count > 0 {
             return false;
@@ -192,13 +194,13 @@ impl Front {
         true
     }
 
-    /// The I/O task's waker, if it sleeps: whoever pushed calls it, without the lock.
+    /// Takes the I/O task's waker, if the task sleeps. The sender that pushed wakes it, without the lock.
     #[inline]
     pub(crate) fn take_sleeper(&mut self) -> Option<Waker> {
         self.io.take()
     }
 
-    /// Takes nothing any more.
+    /// Closes the front: it takes no more messages.
     pub(crate) fn close(&mut self) {
         self.closed = true;
         self.filling.end = 0;

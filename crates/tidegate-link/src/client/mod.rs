@@ -1,7 +1,8 @@
 //! The client as its users hold it: sending, waiting for acknowledgements, closing.
 //!
-//! Sending goes into the [front](front) under its lock and wakes the I/O task if that sleeps; nothing else is
-//! shared on the way in. What comes back is one number, watched.
+//! A send goes into the [front](front) under its lock and wakes the I/O task if the task
+//! sleeps; senders share nothing else. One number comes back: the position acknowledged,
+//! which the I/O task publishes in a watch.
 
 mod config;
 mod connect;
@@ -28,14 +29,14 @@ use shared::Shared;
 
 /// A connection that numbers messages, keeps each until it is acknowledged, and sends them again after a cut.
 ///
-/// Cheap to clone; clones send into the same session. [`close`](Self::close) drains it. When the last clone
-/// is dropped without that the client ceases at once: what was not acknowledged by then may be lost.
+/// Cheap to clone; clones send into the same session. [`close`](Self::close) drains it. If the last clone
+/// is dropped without a close, the client stops at once: messages not acknowledged by then may be lost.
 #[derive(Clone, Debug)]
 pub struct Client {
     own: Arc<Owner>,
 }
 
-/// Ends the I/O task when nobody can send any more.
+/// Ends the I/O task when the last clone of the client is dropped.
 #[derive(Debug)]
 struct Owner {
     shared: Arc<Shared>,
@@ -48,7 +49,7 @@ impl Drop for Owner {
 }
 
 impl Client {
-    /// To set what the defaults do not say.
+    /// Returns a builder, for settings other than the defaults.
     #[must_use]
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
@@ -70,11 +71,11 @@ impl Client {
 
     // Sending.
 
-    /// Takes a copy of `payload`; answers its number. Waits only while there is no room.
+    /// Takes a copy of `payload` and returns its number. Waits only while there is no room.
     ///
     /// # Errors
-    /// [`SendError::TooLarge`], or why the client has ended. A message taken before that is in doubt: see
-    /// [`acked`](Self::acked).
+    /// [`SendError::TooLarge`], or the reason why the client has ended. A message taken
+    /// before the end is in doubt: see [`acked`](Self::acked).
     pub async fn send(&self, payload: &[u8]) -> Result<Seq, SendError> {
         match self.shared().push(payload) {
             Err(Refused::Full) => self.send_waiting(payload).await,
@@ -97,27 +98,27 @@ impl Client {
     /// As [`send`](Self::send), but never waits.
     ///
     /// # Errors
-    /// [`SendError::Full`] besides.
+    /// Those of [`send`](Self::send), and [`SendError::Full`].
     pub fn try_send(&self, payload: &[u8]) -> Result<Seq, SendError> {
         let pushed = self.shared().push(payload);
         pushed.map_err(|refused| self.explain(refused, payload.len()))
     }
 
-    /// Takes copies of all `payloads`, in order; answers the number of the last, or of the last before it if
-    /// there was none. Much less work a message than [`send`](Self::send). Other senders' messages may come
-    /// between.
+    /// Takes copies of all `payloads`, in order; returns the number of the last, or of
+    /// the last message before if `payloads` is empty. Costs much less per message than
+    /// [`send`](Self::send). Messages of other senders may come between.
     ///
-    /// Dropping the future before it is done leaves those sent that were taken.
+    /// If the future is dropped before it is done, the client still sends the messages taken so far.
     ///
     /// # Errors
-    /// As for [`send`](Self::send); those before the one that failed were taken.
+    /// As for [`send`](Self::send). The messages before the failed one were taken.
     pub async fn send_many<I>(&self, payloads: I) -> Result<Seq, SendError>
     where
         I: IntoIterator,
         I::Item: AsRef<[u8]>,
     {
         let mut rest = payloads.into_iter();
-        // The one that did not fit.
+        // The payload that did not fit.
         let mut held: Option<I::Item> = None;
         loop {
             let mut room = pin!(self.shared().room.notified());
@@ -133,24 +134,24 @@ impl Client {
         }
     }
 
-    /// Waits until everything taken so far was handed to the system. Promises nothing: see
-    /// [`wait_acked`](Self::wait_acked).
+    /// Waits until the system has accepted everything taken so far. Promises no
+    /// delivery: see [`wait_acked`](Self::wait_acked).
     ///
     /// # Errors
-    /// Why the client has ended.
+    /// The reason why the client has ended.
     pub async fn flush(&self) -> Result<(), LinkError> {
         let last = self.shared().last();
         self.wait(self.shared().written.clone(), last).await
     }
 
-    /// A producer that goes through the engine's queue: for threads, and for the most messages a second one
-    /// at a time. See [`Producer`].
+    /// Returns a producer that sends through the engine's queue: for threads, and for
+    /// the highest message rates. See [`Producer`].
     #[must_use]
     pub fn producer(&self) -> Producer {
         Producer::new(&self.own.shared)
     }
 
-    // What comes back.
+    // Coming back.
 
     /// The last position acknowledged: this message and all before it.
     #[must_use]
@@ -158,7 +159,7 @@ impl Client {
         *self.shared().acked.borrow()
     }
 
-    /// The last position acknowledged, to be watched. It ends when the client does.
+    /// Watches the last position acknowledged. The watch ends when the client does.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Seq> {
         self.shared().acked.clone()
@@ -167,12 +168,12 @@ impl Client {
     /// Waits until message `seq` and all before it are acknowledged.
     ///
     /// # Errors
-    /// Why the client has ended before that.
+    /// The reason why the client has ended before that.
     pub async fn wait_acked(&self, seq: Seq) -> Result<(), LinkError> {
         self.wait(self.shared().acked.clone(), seq).await
     }
 
-    /// Sends `payload` and waits for its acknowledgement: lock-step, if nobody else sends.
+    /// Sends `payload` and waits for its acknowledgement: lock-step, if no other clone sends.
     ///
     /// # Errors
     /// As for [`send`](Self::send).
@@ -182,15 +183,15 @@ impl Client {
         Ok(seq)
     }
 
-    /// Takes nothing more, from no clone, sends what was taken, waits until all of it is acknowledged, and
-    /// ends. Answers the last position acknowledged.
+    /// Closes the client for all clones: it takes no more messages, sends those it has, waits
+    /// until all of them are acknowledged, and ends. Returns the last position acknowledged.
     ///
     /// # Errors
-    /// Why it ended before that. The messages after [`acked`](Self::acked) are in doubt.
+    /// The reason why the client ended before that. The messages after [`acked`](Self::acked) are in doubt.
     pub async fn close(self) -> Result<Seq, LinkError> {
         self.shared().close();
         let mut acked = self.shared().acked.clone();
-        // Until the I/O task has ended, whatever comes.
+        // Waits until the I/O task has ended, in any event.
         while acked.changed().await.is_ok() {}
         match self.shared().ended() {
             LinkError::Closed => Ok(*acked.borrow()),
@@ -198,10 +199,10 @@ impl Client {
         }
     }
 
-    // Who it is.
+    // Identity.
 
-    /// Where the session stood when this client opened it: the number of the last message the server had. The
-    /// first sent by this client has the one after, so a program that ships a file starts there.
+    /// The number of the last message the server had when this client opened the session. The first
+    /// message of this client has the next number, so a program that ships a file starts there.
     #[must_use]
     pub fn resumed_at(&self) -> Seq {
         self.shared().resumed_at
@@ -220,7 +221,7 @@ impl Client {
         self.shared().when_done
     }
 
-    /// What it did so far.
+    /// Returns the client's counters.
     #[must_use]
     pub fn stats(&self) -> ClientStats {
         self.shared().counters.snapshot()

@@ -1,5 +1,5 @@
-//! How a client begins: the first connection, the handshake, and what is made from its answer. Nothing is
-//! tried twice here.
+//! The start of a client: the first connection, the handshake, and the client made from
+//! the server's answer. An error ends the start; nothing is tried twice here.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -115,7 +115,7 @@ fn random<const N: usize>() -> Result<[u8; N], ConnectError> {
     Ok(bytes)
 }
 
-/// What a welcome said.
+/// The facts of a welcome.
 struct Opened {
     received: Seq,
     when_done: bool,

@@ -1,5 +1,5 @@
-//! Sending through the engine's queue: producers with buffers of their own, whose messages reach the I/O task
-//! in batches.
+//! Sending through the engine's queue: each producer has a buffer of its own, and its
+//! messages reach the I/O task in batches.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use tidegate::queue::{self, FlushError, PushError};
 use super::shared::Shared;
 use crate::error::SendError;
 
-/// The longest payload that travels inside its item; a longer one is put into a box of its own.
+/// The longest payload stored inside its item; a longer payload is boxed.
 const INLINE_MAX: usize = 22;
-/// The most messages a producer's buffer holds; how many it does hold is decided as it goes.
+/// The most messages a producer's buffer holds; the engine adapts the number it does hold.
 const BUFFER_MAX: usize = 1024;
 
 /// A message on its way through the queue.
@@ -19,7 +19,7 @@ const BUFFER_MAX: usize = 1024;
 pub(super) enum Item {
     /// A short one.
     Inline {
-        /// How many of `bytes` are it.
+        /// How many of `bytes` the payload takes.
         len: u8,
         bytes: [u8; INLINE_MAX],
     },
@@ -44,19 +44,19 @@ impl Item {
     #[inline]
     pub(super) fn payload(&self) -> &[u8] {
         match self {
-            // The length was that of a slice that fitted.
+            // The length is that of a slice that fitted.
             Self::Inline { len, bytes } => bytes.get(..*len as usize).unwrap_or(bytes),
             Self::Boxed(payload) => payload,
         }
     }
 }
 
-/// Sends from a thread or a task of its own, one message at a time, at the price of a store.
+/// Sends from a thread or a task of its own, one message at a time, at the cost of one store each.
 ///
-/// Messages of one producer stay in order; they are numbered when the I/O task takes them out of the queue,
-/// so a push answers no number. [`Client::flush`](super::Client::flush) and
-/// [`Client::close`](super::Client::close) know only of messages taken out: call [`flush`](Self::flush) and
-/// drop producers first. A producer ends with its client.
+/// Messages of one producer stay in order. They get their numbers when the I/O task takes
+/// them out of the queue, so a push returns none. [`Client::flush`](super::Client::flush)
+/// and [`Client::close`](super::Client::close) cover only messages taken out: call
+/// [`flush`](Self::flush) and drop producers first. A producer ends with its client.
 #[derive(Debug)]
 pub struct Producer {
     inner: queue::Producer<Item>,
@@ -101,17 +101,17 @@ impl Producer {
     /// As [`push`](Self::push), but never waits.
     ///
     /// # Errors
-    /// [`SendError::Full`] besides.
+    /// Those of [`push`](Self::push), and [`SendError::Full`].
     pub fn try_push(&mut self, payload: &[u8]) -> Result<(), SendError> {
         self.check(payload)?;
         let pushed = self.inner.try_push(Item::new(payload));
         pushed.map_err(|error| self.refused(&error))
     }
 
-    /// Hands what is buffered on to the queue; waits as a task while that is full.
+    /// Hands the buffered messages on to the queue; waits as a task while the queue is full.
     ///
     /// # Errors
-    /// That the client has ended.
+    /// The client has ended.
     pub async fn flush(&mut self) -> Result<(), SendError> {
         let flushed = self.inner.flush().await;
         flushed.map_err(|error| self.not_flushed(error))

@@ -1,4 +1,4 @@
-//! What the senders of one client and its I/O task have in common.
+//! The state that the senders of one client share with its I/O task.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -12,24 +12,24 @@ use crate::error::LinkError;
 use crate::stats::ClientCounters;
 use crate::{Seq, SessionId};
 
-/// See the module.
+/// The shared state of one client. See the module.
 #[derive(Debug)]
 pub(crate) struct Shared {
     front: Mutex<Front>,
-    /// Called when the front has room again.
+    /// Notified when the front has room again.
     pub(super) room: Notify,
-    /// The last position acknowledged. Its sender is the I/O task's: it ends with it.
+    /// The last position acknowledged. The I/O task owns the watch's sender, so the watch ends with the task.
     pub(super) acked: watch::Receiver<Seq>,
     /// The last position handed to the system.
     pub(super) written: watch::Receiver<Seq>,
     pub(super) queue: Queue<Item>,
-    /// Why the I/O task ended; set before the watches end.
+    /// The reason why the I/O task ended; set before the watches end.
     ended: OnceLock<LinkError>,
-    /// There is, or was, a producer: the queue is worth a look.
+    /// There is, or was, a producer: the I/O task must look at the queue.
     producers: AtomicBool,
-    /// Nothing more is taken.
+    /// The client takes no more messages.
     closed: AtomicBool,
-    /// Nobody is left who wants anything.
+    /// The last handle of the client is gone: the I/O task ends at once.
     stopped: AtomicBool,
     pub(super) counters: Arc<ClientCounters>,
     pub(super) resumed_at: Seq,
@@ -38,7 +38,7 @@ pub(crate) struct Shared {
     pub(super) payload_max: usize,
 }
 
-/// What a client learns when its connection opens.
+/// The facts a client learns when its connection opens.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     pub(super) resumed_at: Seq,
@@ -73,10 +73,10 @@ impl Shared {
         }
     }
 
-    /// The front. Payloads are copied under the lock, so whoever holds it holds it briefly.
+    /// Locks the front. Senders copy payloads under the lock, so each must hold it only briefly.
     pub(super) fn front(&self) -> MutexGuard<'_, Front> {
-        // A panic in an iterator of `send_many` leaves the front whole: each message goes in at once or not
-        // at all.
+        // A panic in an iterator of `send_many` leaves the front consistent: the front
+        // takes each message whole or not at all.
         self.front.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -92,8 +92,8 @@ impl Shared {
         Ok(seq)
     }
 
-    /// Takes what `rest` yields until it ends or one does not fit, which stays in `held`. `rest` runs without
-    /// the lock, so it may do what it likes.
+    /// Takes the items of `rest` until it ends or an item does not fit, which stays in
+    /// `held`. The iterator runs without the lock, so it may block or send.
     pub(super) fn push_many<T: AsRef<[u8]>>(
         &self,
         rest: &mut impl Iterator<Item = T>,
@@ -120,7 +120,7 @@ impl Shared {
         self.front().last()
     }
 
-    /// Takes nothing more; the I/O task drains what is there.
+    /// Closes the client for senders; the I/O task drains the messages it has.
     pub(super) fn close(&self) {
         self.queue.close();
         self.closed.store(true, Ordering::SeqCst);
@@ -134,7 +134,7 @@ impl Shared {
         }
     }
 
-    /// There is a producer now.
+    /// Records that there is a producer.
     pub(super) fn add_producer(&self) {
         self.producers.store(true, Ordering::SeqCst);
         let sleeper = self.front().take_sleeper();
@@ -161,20 +161,20 @@ impl Shared {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// The I/O task has ended: whoever waits for it is told why. Its watches end after this.
+    /// Ends the client: records the reason for the tasks that wait. The I/O task's watches end after this.
     pub(super) fn end(&self, why: LinkError) {
         // The first reason counts.
         let _ = self.ended.set(why);
         self.close();
     }
 
-    /// Why it ended.
+    /// Returns why the client ended.
     pub(super) fn ended(&self) -> LinkError {
         self.ended.get().cloned().unwrap_or(LinkError::Closed)
     }
 }
 
-/// The block in the hands of one sender: it comes back whatever happens.
+/// The block on loan to one sender. Its drop gives the block back, also in a panic.
 struct Loan<'a> {
     filling: Option<Filling>,
     shared: &'a Shared,
@@ -189,7 +189,7 @@ impl Drop for Loan<'_> {
         let missed = front.give_back(filling);
         let sleeper = front.take_sleeper();
         drop(front);
-        // Not without need: the borrower itself is about to wait for room that only the I/O task makes.
+        // Only if needed: the borrower itself is about to wait for room that only the I/O task makes.
         if missed {
             self.shared.room.notify_waiters();
         }

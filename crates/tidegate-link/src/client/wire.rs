@@ -18,7 +18,7 @@ use crate::transport::Socket;
 const READ_BYTES: usize = 16 << 10;
 /// Slices of one write.
 const SLICES: usize = 16;
-/// Looks at the socket between two turns of the runtime, for those who spin.
+/// Looks at the socket between two turns of the runtime, for connections that spin.
 const LOOKS: usize = 16;
 
 /// How a connection ended.
@@ -26,13 +26,13 @@ const LOOKS: usize = 16;
 pub(super) enum Cut {
     /// The peer closed its direction.
     End,
-    /// The system says so.
+    /// The system reported an error.
     Io(io::Error),
-    /// The peer broke the rules, or the time.
+    /// The peer broke the rules, or missed a deadline.
     Rules(SenderError),
 }
 
-/// See the module.
+/// The connection half of the I/O task. See the module.
 #[derive(Debug)]
 pub(super) struct Wire {
     pub(super) sender: Sender,
@@ -42,9 +42,9 @@ pub(super) struct Wire {
     origin: Instant,
     buffer: Box<[u8]>,
     timer: Pin<Box<Sleep>>,
-    /// When the timer fires; it may be earlier than needed, never later.
+    /// The time at which the timer fires; it may be earlier than needed, never later.
     armed: Time,
-    /// Bytes were written that encryption may hold back.
+    /// Bytes were written that the encryption may hold back.
     unflushed: bool,
     shut: bool,
     spin_ns: u64,
@@ -81,7 +81,7 @@ impl Wire {
         self.clock.now()
     }
 
-    /// A fresh connection.
+    /// Attaches a fresh connection.
     pub(super) fn attach(&mut self, socket: Socket) {
         self.socket = Some(socket);
         self.unflushed = false;
@@ -91,7 +91,7 @@ impl Wire {
         self.sender.handle_connected(self.active);
     }
 
-    /// Lets go of the connection.
+    /// Releases the connection.
     pub(super) fn detach(&mut self) {
         self.socket = None;
     }
@@ -100,7 +100,7 @@ impl Wire {
         self.socket.is_some()
     }
 
-    /// Writes what there is to write, once. Says whether it did.
+    /// Writes the bytes that are due, once. Returns whether it wrote any.
     pub(super) fn write(&mut self, cx: &mut Context<'_>) -> Result<bool, Cut> {
         let Some(socket) = &mut self.socket else {
             return Ok(false);
@@ -128,7 +128,7 @@ impl Wire {
         }
     }
 
-    /// There is nothing to write: what encryption holds back goes out, and the end of it all is told.
+    /// Has no bytes to write: flushes those the encryption holds back, and closes the direction at the end.
     fn settle(&mut self, cx: &mut Context<'_>) -> Result<bool, Cut> {
         let Some(socket) = &mut self.socket else {
             return Ok(false);
@@ -150,7 +150,7 @@ impl Wire {
         Ok(false)
     }
 
-    /// Reads what there is to read, once. Says whether there was anything.
+    /// Reads once. Returns whether there was anything.
     pub(super) fn read(&mut self, cx: &mut Context<'_>) -> Result<bool, Cut> {
         let Some(socket) = &mut self.socket else {
             return Ok(false);
@@ -173,8 +173,8 @@ impl Wire {
         taken.map_err(Cut::Rules)
     }
 
-    /// With nothing to do: looks at the socket for a while if that was asked for and an acknowledgement is
-    /// due. Says whether something came, or whether to come again at once.
+    /// Polls the socket for a while if spinning is set and an acknowledgement is due.
+    /// Returns whether bytes arrived, or whether the task is to poll again at once.
     pub(super) fn spin(&mut self, cx: &mut Context<'_>) -> Result<bool, Cut> {
         if self.spin_ns == 0 || self.sender.acked() >= self.sender.last() {
             return Ok(false);
@@ -194,7 +194,7 @@ impl Wire {
         Ok(false)
     }
 
-    /// Tells the sender what time it is if that is due, and arms the timer.
+    /// Gives the sender the time if a deadline is due, and arms the timer.
     pub(super) fn keep_time(&mut self, cx: &mut Context<'_>) -> Result<(), Cut> {
         loop {
             let Some(due) = self.sender.poll_timeout() else {
@@ -203,14 +203,14 @@ impl Wire {
             let now = self.clock.now();
             if due <= now {
                 self.sender.handle_timeout(now).map_err(Cut::Rules)?;
-                // What it wants to do about it is done in this turn or the next.
+                // This turn or the next one carries out the sender's response.
                 if self.sender.poll_timeout().is_some_and(|again| again <= now) {
                     cx.waker().wake_by_ref();
                     return Ok(());
                 }
                 continue;
             }
-            // Deadlines move on with every message; the timer follows only when it fires.
+            // Deadlines move with every message; the timer catches up only when it fires.
             if due < self.armed {
                 self.armed = due;
                 let at = self.origin + Duration::from_nanos(due.as_nanos());

@@ -1,8 +1,8 @@
-//! When an acknowledgement leaves: asks the engine's controller, which prices it.
+//! Decides when an acknowledgement leaves, with the engine's controller, which weighs its cost.
 //!
-//! The receiver decides what must be acknowledged at once (half a window used, closing); everything else is
-//! the controller's: by default a lone message at once, under load as often as one per cent of a core pays
-//! for, never later than 5 ms.
+//! The receiver decides which messages must be acknowledged at once (half a window used,
+//! closing). The controller decides the rest: by default it acknowledges a lone message at
+//! once, under load as often as one per cent of a core pays for, and never later than 5 ms.
 
 use std::time::Duration;
 
@@ -48,15 +48,15 @@ impl Cadence {
         }
     }
 
-    /// Returns whether the messages that wait since `oldest` are to be acknowledged now. Asking again is
-    /// harmless.
+    /// Returns whether the receiver is to acknowledge the messages that wait since
+    /// `oldest` now. Repeated calls are harmless.
     pub(super) fn allows(&mut self, now: Time, backlog: Load, oldest: Time) -> bool {
         let now = self.boundary.at(now);
         let step = self.boundary.poll(now, backlog, oldest);
         matches!(step.unwrap_or_else(impossible), Step::Take(_))
     }
 
-    /// An acknowledgement of `batch` goes out, for the controller's reason or for `forced`.
+    /// Records that an acknowledgement of `batch` goes out, for the controller's reason or for `forced`.
     pub(super) fn started(&mut self, now: Time, batch: Load, forced: Option<Reason>) -> Reason {
         let reason = forced.unwrap_or_else(|| self.boundary.reason());
         let (now, left) = (self.boundary.at(now), Load::default());
@@ -74,7 +74,7 @@ impl Cadence {
         }
     }
 
-    /// When to ask again.
+    /// The time of the next poll.
     pub(super) const fn due(&self) -> Option<Time> {
         self.boundary.due()
     }

@@ -1,7 +1,7 @@
-//! What the other side did wrong, or did not do: one enum for each half.
+//! The faults of the other side, its silence included: one enum for each half of the link.
 //!
-//! Both name what was expected. Which of them a connection may come back from is said here; what to do about
-//! them is the drivers'.
+//! Both enums name what this side expected. They say after which faults a connection may
+//! be made again; the drivers decide what to do about them.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::Seq;
 use crate::frame::Code;
 use crate::hello::{HandshakeError, Refused, VERSION};
 
-/// What a client did wrong, or did not do.
+/// The faults of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReceiverError {
@@ -39,24 +39,24 @@ pub enum ReceiverError {
     Skip {
         /// Where it goes.
         next: Seq,
-        /// What the server has.
+        /// The highest number the server has.
         received: Seq,
     },
-    /// Something follows the frame that said nothing would.
+    /// A frame follows the close frame.
     AfterClose,
     /// The connection ended inside a frame.
     Truncated {
-        /// So many bytes of it had come.
+        /// The bytes of the frame that had arrived.
         bytes: usize,
     },
     /// Nothing was heard for too long.
     Idle,
-    /// What the server sends is not taken.
+    /// The client does not read the server's replies.
     Stuck,
 }
 
 impl ReceiverError {
-    /// What the client is told.
+    /// The code the server sends to the client.
     #[must_use]
     pub const fn code(&self) -> Code {
         match self {
@@ -106,29 +106,29 @@ impl fmt::Display for ReceiverError {
 
 impl std::error::Error for ReceiverError {}
 
-/// What the server did wrong, or did not do.
+/// The faults of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SenderError {
     /// Its answer is no handshake.
     Handshake(HandshakeError),
-    /// It does not let this client in.
+    /// The server does not let this client in.
     Refused(Refused),
     /// It speaks another version.
     Version(u16),
-    /// Its welcome contradicts what was asked; says how.
+    /// The welcome contradicts the client's request; the text says how.
     Welcome(&'static str),
-    /// It lacks messages that were acknowledged, or has some that were never sent.
+    /// The server lacks messages that were acknowledged, or has some that were never sent.
     Gap {
-        /// What it has.
+        /// The highest number the server has.
         received: Seq,
-        /// What this client does not have any more, or never had: it was acknowledged, or sent by another
-        /// life.
+        /// The last message this client does not have: the server acknowledged it, or another life of the
+        /// client sent it.
         acked: Seq,
-        /// What was ever sent.
+        /// The last message ever sent.
         sent: Seq,
     },
-    /// An acknowledgement of what was acknowledged before.
+    /// An acknowledgement of messages that were acknowledged before.
     Repeated {
         /// The message it names.
         latest: Seq,
@@ -143,7 +143,7 @@ pub enum SenderError {
         /// The message it should name by its count.
         expected: Seq,
     },
-    /// An acknowledgement of what was never sent.
+    /// An acknowledgement of messages that were never sent.
     Impossible {
         /// The message it names.
         latest: Seq,
@@ -165,7 +165,7 @@ pub enum SenderError {
         /// The last one there is.
         last: Seq,
     },
-    /// The connection is gone and nobody knows what became of these messages.
+    /// The connection is gone, and it is unknown whether these messages were handled.
     InDoubt(Doubt),
 }
 

@@ -1,9 +1,9 @@
-//! Where batches ended: what a position in messages is in bytes and, in the plain protocol, in ids.
+//! Where batches ended: maps a message's number to a position in bytes and, in the plain protocol, to an id.
 //!
-//! A receiver whose acknowledgements wait for the handler must know how much of the window is used, and the
-//! id to echo, for a number the handler names later. Keeping that for each message would cost more than the
-//! message: it is kept for each batch, and where there are too many, every second one is forgotten. Positions
-//! between two marks are rounded.
+//! A receiver that acknowledges after the handler must know, for a number the handler names
+//! later, how much of the window is used and which id to echo. Storing that for each message
+//! would cost more than the message, so the receiver stores a mark for each batch. Where there
+//! are too many marks, it forgets every second one. Positions between two marks are rounded.
 
 use std::collections::VecDeque;
 
@@ -23,7 +23,7 @@ pub(super) struct Mark {
     pub(super) id: u64,
 }
 
-/// The marks not reached yet, in order.
+/// The marks the handler has not reached yet, in order.
 #[derive(Debug, Default)]
 pub(super) struct Marks(VecDeque<Mark>);
 

@@ -1,13 +1,14 @@
-//! The link's rules, pure: time comes in as `now`, bytes as slices, and what is to be done comes out as data.
+//! The link's rules, pure: inputs are the time as `now` and bytes as slices; outputs are
+//! the next actions as data.
 //!
-//! [`Sender`] is the client's half, [`Receiver`] the server's, [`opening`] how they begin. Nothing here reads
-//! a clock, draws a random number or touches a socket; everything is bounded. The drivers in `client` and
-//! `server` carry bytes.
+//! [`Sender`] is the client's half, [`Receiver`] the server's, and [`opening`] is the
+//! start of a connection. Nothing here reads a clock, draws a random number or touches a
+//! socket; everything is bounded. The drivers in `client` and `server` carry bytes.
 //!
 //! # The sender's cycle
 //!
 //! 1. [`Sender::handle_connected`].
-//! 2. [`Sender::handle_read`] with what was read, then [`Sender::poll_event`] until there is none.
+//! 2. [`Sender::handle_read`] with the bytes read, then [`Sender::poll_event`] until there is none.
 //! 3. [`Sender::push`] with blocks of frames, once [`Event::Opened`] has said where numbering begins.
 //! 4. [`Sender::poll_transmit`] and [`Sender::wrote`] until nothing is left or the socket is full.
 //! 5. [`Sender::poll_timeout`] arms one timer; [`Sender::handle_timeout`] answers it, then 4.
@@ -15,11 +16,13 @@
 //!
 //! # The receiver's cycle
 //!
-//! 1. [`Receiver::handle_read`] with what the buffer holds. The batch goes to the handler; 3; again until nothing is taken.
+//! 1. [`Receiver::handle_read`] with the buffer's content. The batch goes to the
+//!    handler; 3; again until nothing is taken.
 //! 2. [`Receiver::done`] when the handler has done it. Acknowledgements on receipt need none.
 //! 3. [`Receiver::poll_transmit`] and [`Receiver::wrote`] until nothing is left or the socket is full.
 //! 4. [`Receiver::poll_timeout`] arms one timer; [`Receiver::handle_timeout`] answers it, then 3.
-//! 5. [`Receiver::handle_eof`] when the client will send nothing more. [`Receiver::is_finished`]: close the socket.
+//! 5. [`Receiver::handle_eof`] when the client will send nothing more. [`Receiver::is_finished`]: close the
+//!    socket.
 //!
 //! Between connections a server keeps [`Receiver::received`], [`Receiver::ready`] and [`Receiver::acked`] of
 //! a session.

@@ -1,13 +1,13 @@
-//! How a connection begins, on the server's side: which protocol it speaks, and whether a session's client is
-//! let in.
+//! The start of a connection on the server's side: detects the protocol, and decides
+//! whether to let a session's client in.
 //!
-//! Pure: the driver says what is kept of the session and hands in a random number for a new epoch.
+//! Pure: the driver passes in the state kept of the session and a random number for a new epoch.
 
 use crate::Seq;
 use crate::frame::Code;
 use crate::hello::{HandshakeError, Hello, Refused, VERSION, Welcome, opens_session};
 
-/// What a connection turned out to be.
+/// The protocol a connection speaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Opening {
     /// Too early to tell: read on. No more than [`HANDSHAKE_MAX`](crate::hello::HANDSHAKE_MAX) bytes are ever
@@ -17,17 +17,17 @@ pub enum Opening {
     Plain,
     /// It opens a session.
     Session {
-        /// What the client says.
+        /// The client's hello.
         hello: Hello,
-        /// How many bytes that took; frames follow.
+        /// The bytes of the hello; frames follow.
         bytes: usize,
     },
 }
 
-/// Tells what `bytes`, all that was read so far, begin.
+/// Detects the protocol from `bytes`, all bytes read so far.
 ///
 /// # Errors
-/// As soon as the bytes can be neither.
+/// As soon as the bytes fit neither protocol.
 pub fn detect(bytes: &[u8]) -> Result<Opening, HandshakeError> {
     match opens_session(bytes) {
         None => Ok(Opening::More),
@@ -39,7 +39,7 @@ pub fn detect(bytes: &[u8]) -> Result<Opening, HandshakeError> {
     }
 }
 
-/// What a server kept of a session.
+/// The state a server kept of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// The name of this state: never 0.
@@ -48,11 +48,11 @@ pub struct Kept {
     pub received: Seq,
     /// The highest number acknowledged, by the server's rule: at most `received`.
     pub acked: Seq,
-    /// The life of the client that had it last; `None` if that is not known any more.
+    /// The life of the client that had the session last; `None` if it is no longer known.
     pub life: Option<u64>,
 }
 
-/// What a server offers every session.
+/// The terms a server offers every session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// The most bytes of frames a client may have unacknowledged.
@@ -65,13 +65,14 @@ pub struct Terms {
     pub idle_ms: u32,
 }
 
-/// Whether the client that said `hello` is let in, and where it goes on. The token has been checked.
+/// Decides whether the client that said `hello` is let in, and where it goes on. The
+/// caller has checked the token.
 ///
-/// `fresh` is a random number: the epoch if the server has nothing of this session. Then what the client
-/// knows to be acknowledged is where the session begins.
+/// `fresh` is a random number: the epoch if the server has nothing of this session. The
+/// session then begins after the messages the client knows to be acknowledged.
 ///
 /// # Errors
-/// The refusal to answer.
+/// The refusal to send.
 pub fn admit(
     hello: &Hello,
     kept: Option<Kept>,
@@ -115,7 +116,7 @@ pub fn admit(
     })
 }
 
-/// `fresh`, unless that is no epoch or the one whose state is gone.
+/// Returns `fresh`, unless it is 0, which is no epoch, or `gone`, the epoch of the lost state.
 const fn another(fresh: u64, gone: u64) -> u64 {
     match fresh {
         0 => another(1, gone),
@@ -124,9 +125,9 @@ const fn another(fresh: u64, gone: u64) -> u64 {
     }
 }
 
-/// A client comes to a session the server knows.
+/// Admits a client that returns to a session the server knows.
 fn returned(hello: &Hello, kept: Kept) -> Result<Kept, Refused> {
-    // A new life asks where it is and takes over.
+    // A new life asks for the session's position and takes over.
     if hello.epoch == 0 {
         return Ok(kept);
     }
@@ -144,7 +145,7 @@ fn returned(hello: &Hello, kept: Kept) -> Result<Kept, Refused> {
     Ok(kept)
 }
 
-/// What a server answers that lets nobody in for this reason, with a text for people.
+/// The answer that refuses a client for this reason, with a text for people.
 #[must_use]
 pub fn refused(code: Code, text: impl Into<String>) -> Refused {
     Refused {

@@ -1,9 +1,9 @@
-//! What a sender keeps until it is acknowledged: blocks of frames, and how far they are sent.
+//! The blocks of frames a sender keeps until they are acknowledged, and how far they are sent.
 //!
-//! Blocks hold whole frames, and what follows works on blocks: sending takes slices of them, an
-//! acknowledgement lets go of those it covers. Where a message lies inside its block is found by walking from
-//! frame to frame, and only when that matters: when the window is nearly full, after a cut, for an
-//! acknowledgement of a block that is not out yet. A walk goes on where the last one ended.
+//! Blocks hold whole frames, and the outbox works on blocks: sending takes slices of them, and an
+//! acknowledgement releases those it covers. The outbox finds a message inside its block by a walk
+//! from frame to frame, and only when needed: when the window is nearly full, after a cut, and for
+//! an acknowledgement of a block that is not out yet. A walk goes on where the last one ended.
 //!
 //! Invariants: numbers and positions are contiguous over the blocks; front <= cursor <= peak <= end.
 
@@ -48,7 +48,7 @@ struct Walk {
     asked: u64,
 }
 
-/// Blocks given back for filling: so many are kept, and none that has grown for a large message.
+/// The most spare blocks kept for filling; blocks that grew for a large message are not kept.
 const SPARES_MAX: usize = 4;
 const SPARE_BYTES_MAX: usize = 512 << 10;
 
@@ -88,7 +88,7 @@ impl Outbox {
         }
     }
 
-    /// Numbering begins at `next`. Only while nothing was ever put in.
+    /// Sets the number of the next message. Only for an empty outbox.
     pub(super) fn begin(&mut self, next: Seq) {
         assert!(self.end == 0, "numbering begins once");
         self.next = next;
@@ -97,8 +97,8 @@ impl Outbox {
         self.sent_walk.seq = seq;
     }
 
-    /// Keeps `block`, in the last one's memory if it fits there: that of many nearly empty blocks would add
-    /// up.
+    /// Keeps `block`, and copies it into the last block's memory if it fits there: the
+    /// memory of many nearly empty blocks would add up.
     pub(super) fn push(&mut self, block: Block) {
         assert!(
             block.first == self.next && block.count > 0,
@@ -127,7 +127,7 @@ impl Outbox {
         }
     }
 
-    /// An empty block that was used before.
+    /// Returns an empty block that was used before.
     pub(super) fn take_spare(&mut self) -> Option<Vec<u8>> {
         self.spares.pop()
     }
@@ -141,7 +141,7 @@ impl Outbox {
         Seq::new(self.next.get().wrapping_sub(1))
     }
 
-    /// The last message that is not here any more, or never was.
+    /// The last message that is not here any more, or never was here.
     pub(super) fn gone(&self) -> Seq {
         let first = self.blocks.front().map_or(self.next, |b| b.block.first);
         Seq::new(first.get().wrapping_sub(1))
@@ -151,7 +151,7 @@ impl Outbox {
         self.end - self.cursor
     }
 
-    /// Up to `limit` unsent bytes, as the slices they lie in; answers how many slices.
+    /// Fills `into` with up to `limit` unsent bytes, as the slices they lie in; returns the number of slices.
     pub(super) fn slices<'a>(&'a self, mut limit: u64, into: &mut [&'a [u8]]) -> usize {
         let from = self.blocks.partition_point(|b| b.end() <= self.cursor);
         let mut n = 0;
@@ -169,14 +169,14 @@ impl Outbox {
         n
     }
 
-    /// `n` bytes went out.
+    /// Records that `n` bytes went out.
     pub(super) fn sent(&mut self, n: u64) {
         self.cursor += n;
         assert!(self.cursor <= self.end, "more was sent than there is");
         self.peak = self.peak.max(self.cursor);
     }
 
-    /// Lets go of the blocks `acked` covers.
+    /// Releases the blocks `acked` covers.
     pub(super) fn release(&mut self, acked: Seq) {
         while self.blocks.front().is_some_and(|b| b.last() <= acked)
             && let Some(b) = self.blocks.pop_front()
@@ -185,12 +185,12 @@ impl Outbox {
             self.held -= b.block.bytes.capacity();
             self.give_back(b.block.bytes);
         }
-        // What is acknowledged need not be sent again.
+        // Acknowledged bytes need not be sent again.
         self.cursor = self.cursor.max(self.front);
         self.peak = self.peak.max(self.front);
     }
 
-    /// Sending goes on after `seq`.
+    /// Continues sending after `seq`.
     pub(super) fn rewind(&mut self, seq: Seq) {
         self.cursor = self.end_of(seq);
         // A message given up may have been sent in part only.
@@ -216,8 +216,8 @@ impl Outbox {
         }
     }
 
-    /// How many bytes from the end of `acked` may be sent in all before `window` is used up, counted from the
-    /// cursor.
+    /// Returns how many bytes, counted from the cursor, may be sent before `window` is
+    /// used up; the window begins at the end of `acked`.
     pub(super) fn allowance(&mut self, acked: Seq, window: u64, want: u64) -> u64 {
         let rough = self
             .front

@@ -1,8 +1,7 @@
-//! The server's half: takes frames in, says what is to be acknowledged and when, and why it closes.
+//! The server's half: takes frames in, decides which messages to acknowledge and when, and why it closes.
 //!
-//! It never copies a message: it looks at the driver's buffer and answers where the next batch lies in it.
-//! What it sends goes out in units of 12 bytes, one at a time, so that no acknowledgement is ever cut by
-//! another.
+//! The receiver never copies a message: it reads the driver's buffer and returns the place of the next batch
+//! in it. It sends units of 12 bytes, one at a time, so that no acknowledgement is ever cut by another.
 //!
 //! Invariants: acked <= done <= received; acknowledgements only go up; at most one unit is on its way.
 
@@ -19,21 +18,21 @@ use crate::Seq;
 use crate::frame::{self, CLOSE, Code, Layout, OMITTED_MAX, PING, REPLY_BYTES, Reply, SKIP, Stop};
 use crate::hello::Welcome;
 
-/// What a receiver is told besides the handshake.
+/// The settings of a receiver besides the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiverConfig {
     /// The largest message taken.
     pub frame_max: u32,
-    /// The most bytes of frames that may be unacknowledged: in a session the window, in plain what half of is
-    /// acknowledged at once.
+    /// The most bytes of frames that may be unacknowledged: in a session the window; in
+    /// plain, the receiver acknowledges at once when half of this is used.
     pub window: u64,
     /// Acknowledgements wait for [`Receiver::done`].
     pub when_done: bool,
-    /// A connection on which nothing is heard for so long is closed. Zero for never.
+    /// The receiver closes a connection on which it hears nothing for this long. Zero for never.
     pub idle: Duration,
 }
 
-/// Where the next messages lie in the buffer that was looked at.
+/// The place of the next messages in the buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
     /// The number of the first.
@@ -42,14 +41,14 @@ pub struct Batch {
     pub count: u64,
     /// Their frames: for [`Layout::payloads`].
     pub frames: Range<usize>,
-    /// How many bytes of the buffer are dealt with: at least up to the end of the frames.
+    /// The bytes of the buffer that are dealt with: at least up to the end of the frames.
     pub taken: usize,
-    /// How many bytes the frame after that has in all, if that is known: the buffer must have room for them.
-    /// Otherwise 0.
+    /// The whole length of the frame after that, if it is known: the buffer must have
+    /// room for it. Otherwise 0.
     pub wants: usize,
 }
 
-/// What a receiver counted.
+/// The counters of a receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiverStats {
     /// Messages.
@@ -65,17 +64,17 @@ pub struct ReceiverStats {
 /// How far the connection is from its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Messages come.
+    /// Messages arrive.
     Open,
-    /// None will; what was received is still to be acknowledged. Then the code is said, if any.
+    /// No more messages arrive; the receiver acknowledges those it has, then sends the code, if any.
     Draining(Option<Code>),
-    /// What can be acknowledged is, then the code is said.
+    /// The receiver acknowledges the messages it can, then sends the code.
     Leaving(Option<Code>),
-    /// All is said.
+    /// The receiver has sent everything.
     Finished,
 }
 
-/// What the 12 bytes on their way are.
+/// The kind of the 12 bytes on their way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     Ack,
@@ -92,7 +91,7 @@ pub struct Receiver {
     /// Positions in bytes count from the beginning of this connection.
     received: Seq,
     received_pos: u64,
-    /// What may be acknowledged, and at least where in bytes that is.
+    /// The last message that may be acknowledged, and the lowest position in bytes it can end at.
     ready: Seq,
     ready_pos: u64,
     ready_exact: bool,
@@ -105,7 +104,7 @@ pub struct Receiver {
     ready_id: u64,
     done: Seq,
     marks: Marks,
-    /// Reaching the first means having reached the second: what lies between was given up.
+    /// Reaching the first number means reaching the second: the messages between were given up.
     skipped: Option<(Seq, Seq)>,
     /// No frame has come yet.
     untouched: bool,
@@ -122,13 +121,13 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// For a connection that speaks plain.
+    /// Creates the receiver of a connection that speaks plain.
     #[must_use]
     pub fn plain(now: Time, config: ReceiverConfig, controller: Box<dyn Controller>) -> Self {
         Self::new(now, Layout::Plain, config, Seq::NONE, Seq::NONE, controller)
     }
 
-    /// For a connection that was answered `welcome`; the rest of the configuration says the same.
+    /// Creates the receiver of a connection that was answered `welcome`, which also holds its settings.
     #[must_use]
     pub fn session(now: Time, welcome: &Welcome, controller: Box<dyn Controller>) -> Self {
         let layout = if welcome.checked {
@@ -193,17 +192,18 @@ impl Receiver {
         }
     }
 
-    // ---- what happened
+    // ---- inputs
 
-    /// Looks at what the buffer holds, from the first byte not dealt with. Call again after the batch until
-    /// nothing is taken.
+    /// Reads the buffer's content, from the first byte not dealt with. Call it again
+    /// after the batch until nothing is taken.
     ///
-    /// A batch is at most a quarter of the window, or one message: so that acknowledgements leave before half
-    /// of it is used, [`poll_transmit`](Self::poll_transmit) is to be asked between batches.
+    /// A batch is at most a quarter of the window, or one message: the driver must call
+    /// [`poll_transmit`](Self::poll_transmit) between batches, so that acknowledgements
+    /// leave before half of the window is used.
     ///
     /// # Errors
-    /// What the client did wrong. What came before that was handed out by earlier calls; the connection is to
-    /// be closed once [`poll_transmit`](Self::poll_transmit) has nothing left.
+    /// The fault of the client. Earlier calls have handed out the messages before it; the driver
+    /// must close the connection once [`poll_transmit`](Self::poll_transmit) has nothing left.
     pub fn handle_read(&mut self, now: Time, bytes: &[u8]) -> Result<Batch, ReceiverError> {
         self.heard = now;
         let read = self.read(now, bytes);
@@ -294,7 +294,7 @@ impl Receiver {
         Ok(scan)
     }
 
-    /// How many frames from the first on have the checksum they carry.
+    /// Returns how many frames from the first on have a correct checksum.
     fn verify(&self, frames: &[u8]) -> u64 {
         let mut seq = self.received;
         let mut at = 0;
@@ -346,7 +346,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// A control frame at the start of `bytes`; answers its length, 0 if it is not complete.
+    /// Handles a control frame at the start of `bytes`; returns its length, 0 if it is not complete.
     fn control(&mut self, now: Time, kind: u32, bytes: &[u8]) -> Result<usize, ReceiverError> {
         match kind {
             CLOSE => self.phase = Phase::Draining(Some(Code::Drained)),
@@ -378,7 +378,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// The handler has done everything up to `seq`. Nothing beyond what was received is taken for done.
+    /// Records that the handler has done everything up to `seq`. Numbers beyond the last
+    /// message received do not count.
     pub fn done(&mut self, now: Time, seq: Seq) {
         if !self.config.when_done {
             return;
@@ -421,8 +422,8 @@ impl Receiver {
         self.ready_id = mark.id;
     }
 
-    /// The client sends nothing more; `left` bytes of the buffer are not dealt with. What was received is
-    /// still acknowledged.
+    /// Handles the end of the client's direction; `left` bytes of the buffer are not
+    /// dealt with. The receiver still acknowledges the messages it has.
     ///
     /// # Errors
     /// The connection ended inside a frame.
@@ -438,7 +439,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// The server closes the connection: what can be acknowledged is, then the client is told why.
+    /// Closes the connection from the server's side: acknowledges the messages it can, then sends the reason.
     pub fn close(&mut self, code: Code) {
         self.leave(Some(code));
     }
@@ -449,9 +450,9 @@ impl Receiver {
         }
     }
 
-    // ---- what to do
+    // ---- outputs
 
-    /// The bytes to send next: what is left of one unit. Then [`wrote`](Self::wrote).
+    /// Returns the bytes to send next: the rest of one unit. Then call [`wrote`](Self::wrote).
     pub fn poll_transmit(&mut self, now: Time) -> Option<&[u8]> {
         if self.unit.is_none() {
             let (unit, reply) = self.next_unit(now)?;
@@ -507,14 +508,14 @@ impl Receiver {
         let reason = self.cadence.started(now, backlog, forced);
         self.stats.acks += 1;
         self.stats.acks_by_reason.add(reason, 1);
-        // More than the field can say is said in several.
+        // A count beyond the field's range goes out in several acknowledgements.
         let items = items.min(u64::from(OMITTED_MAX) + 1);
         let omitted = (items - 1) as u32;
         self.acked = self.acked.plus(items);
         self.acked_pos = self.ready_pos;
         self.acked_most = match self.ready_exact {
             true => self.ready_pos,
-            // Of a batch that is done in part nobody knows how many bytes that is.
+            // The position inside a batch that is done in part is unknown, so take the next mark's.
             false => self.marks.next().map_or(self.received_pos, |m| m.pos),
         };
         let latest = match self.layout {
@@ -524,7 +525,7 @@ impl Receiver {
         Some(Reply::Ack { latest, omitted })
     }
 
-    /// Why what waits is to be acknowledged whatever the controller thinks.
+    /// The reason to acknowledge at once, regardless of the controller.
     fn forced(&self) -> Option<Reason> {
         if self.phase != Phase::Open {
             return Some(Reason::Closing);
@@ -533,7 +534,7 @@ impl Receiver {
         (used >= self.config.window / 4).then_some(Reason::Memory)
     }
 
-    /// `n` bytes of what was polled went out, at a cost of `cost_ns`.
+    /// Records that `n` of the polled bytes went out, at a cost of `cost_ns`.
     pub fn wrote(&mut self, now: Time, n: usize, cost_ns: u64) {
         let Some(unit) = self.unit else {
             assert!(n == 0, "nothing was to be written");
@@ -556,8 +557,8 @@ impl Receiver {
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is to be called at the latest; then everything is polled
-    /// again.
+    /// The latest time to call [`handle_timeout`](Self::handle_timeout); then the driver
+    /// polls everything again.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         if self.phase == Phase::Finished {
@@ -573,13 +574,13 @@ impl Receiver {
         [due, alive, self.silence()].into_iter().flatten().min()
     }
 
-    /// When to say something, so that the client knows that somebody is there.
+    /// The time of the next sign of life, which tells the client that the server is alive.
     fn keepalive(&self) -> Option<Time> {
         (self.idle_ns > 0).then(|| self.spoke.after(self.idle_ns / 3))
     }
 
-    /// When the client has been silent for too long: it owes nothing while an acknowledgement is owed to it,
-    /// unless it does not take what is sent.
+    /// The time at which the client has been silent for too long. A client to which an
+    /// acknowledgement is owed owes nothing itself, unless it does not read the server's replies.
     fn silence(&self) -> Option<Time> {
         let since = match self.unit {
             Some(_) => self.spoke,
@@ -589,10 +590,10 @@ impl Receiver {
         (self.idle_ns > 0).then(|| since.after(self.idle_ns))
     }
 
-    /// Time has passed.
+    /// Handles the passing of time.
     ///
     /// # Errors
-    /// The client was silent, or took nothing, for too long: the connection is to be closed.
+    /// The client was silent, or read nothing, for too long: the driver must close the connection.
     pub fn handle_timeout(&mut self, now: Time) -> Result<(), ReceiverError> {
         if self.silence().is_none_or(|t| now < t) {
             return Ok(());
@@ -605,7 +606,7 @@ impl Receiver {
         Err(ReceiverError::Idle)
     }
 
-    // ---- what is
+    // ---- state
 
     /// How frames are laid out.
     #[must_use]
@@ -625,8 +626,8 @@ impl Receiver {
         self.acked
     }
 
-    /// The highest number that may be acknowledged: what was received, or what is done and what was given up.
-    /// With [`received`](Self::received) this is what a server keeps of a session.
+    /// The highest number that may be acknowledged: the last message received or, if acknowledgements wait
+    /// for the handler, done or given up. A server keeps this and [`received`](Self::received) of a session.
     #[must_use]
     pub fn ready(&self) -> Seq {
         self.ready
@@ -638,28 +639,28 @@ impl Receiver {
         self.phase != Phase::Open
     }
 
-    /// Returns whether everything is said: the socket is to be closed.
+    /// Returns whether the receiver has sent everything: the driver must close the socket.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.phase == Phase::Finished
     }
 
-    /// What was counted.
+    /// Returns the counters.
     #[must_use]
     pub const fn stats(&self) -> &ReceiverStats {
         &self.stats
     }
 
-    /// What the controller of acknowledgements knows and did.
+    /// Returns the state of the controller of acknowledgements.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.cadence.snapshot()
     }
 
-    /// Asserts what must always hold; for tests.
+    /// Asserts the invariants; for tests.
     ///
     /// # Panics
-    /// If it does not.
+    /// If an invariant does not hold.
     pub fn check_invariants(&self) {
         assert!(self.acked <= self.ready && self.ready <= self.done && self.done <= self.received);
         assert!(self.acked_pos <= self.ready_pos && self.ready_pos <= self.received_pos);

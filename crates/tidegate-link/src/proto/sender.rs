@@ -1,13 +1,12 @@
-//! The client's half: what is sent, what is kept until it is acknowledged, and what an acknowledgement may
-//! say.
+//! The client's half: sends messages, keeps them until they are acknowledged, and checks acknowledgements.
 //!
 //! One sender lives as long as its client and through any number of connections. It keeps blocks of frames
 //! until the server has acknowledged them, sends no more than the window allows, and after a cut goes on
-//! where the server says it is. What the server says is read in `replies`; what sender and client tell each
-//! other is in `config`.
+//! from the server's position. `replies` reads the server's bytes; `config` holds the
+//! types between sender and client.
 //!
-//! Invariants: acked <= sent <= last; acknowledgements only go up; nothing of a message that the server has
-//! is sent again; memory held is at most the bound and one block.
+//! Invariants: acked <= sent <= last; acknowledgements only go up; the sender never sends a
+//! byte again of a message that the server has; memory held is at most the bound and one block.
 
 mod config;
 mod replies;
@@ -32,14 +31,14 @@ enum Phase {
     Opening {
         until: Time,
     },
-    /// Waits for a decision.
+    /// The client must decide about messages in doubt.
     Doubtful(Doubt),
     Open,
     /// The close frame is queued or out.
     Closing,
     /// The server said bye: nothing more is sent or taken on this connection.
     Left,
-    /// For good.
+    /// The sender has ended for good.
     Ended,
 }
 
@@ -57,12 +56,12 @@ pub struct Sender {
     /// The last acknowledgement on this connection.
     previous: Seq,
     acked: Seq,
-    /// What was given up, until the server has confirmed that it skips it.
+    /// The messages given up, until the server has confirmed that it skips them.
     dropped: Option<Doubt>,
     epoch: u64,
     window: u64,
     idle_ns: u64,
-    /// Nothing more will be pushed.
+    /// The client will push no more blocks.
     closing: bool,
     heard: Time,
     spoke: Time,
@@ -83,7 +82,7 @@ impl std::fmt::Debug for Sender {
     }
 }
 
-/// The default controller of writes: in bytes, at most `write_max`.
+/// Returns the default controller of writes: in bytes, at most `write_max`.
 #[must_use]
 pub fn writes(write_max: u64) -> Box<dyn Controller> {
     let bounds = Bounds {
@@ -101,7 +100,8 @@ pub fn writes(write_max: u64) -> Box<dyn Controller> {
 }
 
 impl Sender {
-    /// A sender that is not connected. `writes` decides how much a write takes: [`writes`] by default.
+    /// Creates a sender that is not connected. `writes` decides how much a write takes:
+    /// [`writes`] by default.
     #[must_use]
     pub fn new(now: Time, config: SenderConfig, writes: Box<dyn Controller>) -> Self {
         let layout = match &config.session {
@@ -133,9 +133,9 @@ impl Sender {
         }
     }
 
-    // ---- what happened
+    // ---- inputs
 
-    /// A connection is there: a session says hello, plain begins at once. Plain connects once.
+    /// Handles a new connection: a session sends its hello, plain begins at once. Plain connects only once.
     pub fn handle_connected(&mut self, now: Time) {
         assert!(
             self.phase == Phase::Apart,
@@ -171,11 +171,11 @@ impl Sender {
         };
     }
 
-    /// The server sent `bytes`.
+    /// Handles `bytes` from the server.
     ///
     /// # Errors
-    /// What it did wrong. Unless [`SenderError::is_passing`], the sender has ended; otherwise the connection
-    /// is to be cut.
+    /// The fault of the server. Unless [`SenderError::is_passing`], the sender has
+    /// ended; otherwise the driver must cut the connection.
     pub fn handle_read(&mut self, now: Time, bytes: &[u8]) -> Result<(), SenderError> {
         self.heard = now;
         let read = self.read(now, bytes);
@@ -189,10 +189,10 @@ impl Sender {
         e
     }
 
-    /// What becomes of the messages in doubt.
+    /// Decides about the messages in doubt.
     ///
     /// # Errors
-    /// [`SenderError::InDoubt`] if that is to fail the session.
+    /// [`SenderError::InDoubt`] if the decision is to fail the session.
     pub fn decide(&mut self, now: Time, decide: Decide) -> Result<(), SenderError> {
         let Phase::Doubtful(doubt) = self.phase else {
             return Ok(());
@@ -211,7 +211,7 @@ impl Sender {
         Ok(())
     }
 
-    /// The connection is gone. A session may connect again.
+    /// Handles the loss of the connection. A session may connect again.
     ///
     /// # Errors
     /// A plain connection had messages that were not acknowledged, or the server stopped in the middle of a
@@ -240,10 +240,9 @@ impl Sender {
         }
     }
 
-    // ---- what the client wants
+    // ---- the client's requests
 
-    /// Keeps `block` and sends it when its turn comes. It is given back if what is held has reached its
-    /// bound.
+    /// Keeps `block` and sends it in its turn. Returns the block if the memory held has reached its bound.
     ///
     /// # Errors
     /// The block, for which there is no room now.
@@ -262,13 +261,13 @@ impl Sender {
         Ok(())
     }
 
-    /// Returns whether a block would be taken.
+    /// Returns whether the sender would take a block.
     #[must_use]
     pub const fn has_room(&self) -> bool {
         self.outbox.held() < self.config.held_max
     }
 
-    /// An empty block that was used before, to be filled again.
+    /// Returns an empty block that was used before, to be filled again.
     pub fn take_spare(&mut self) -> Option<Vec<u8>> {
         self.outbox.take_spare()
     }
@@ -289,9 +288,9 @@ impl Sender {
         }
     }
 
-    // ---- what to do
+    // ---- outputs
 
-    /// What happened, oldest first.
+    /// Returns the next event, oldest first.
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.events[0].take();
         self.events.swap(0, 1);
@@ -301,12 +300,12 @@ impl Sender {
     fn tell(&mut self, event: Event) {
         match &mut self.events {
             [first @ None, _] => *first = Some(event),
-            // The last word counts: what it replaces is older news of the same connection.
+            // The newer event counts: the event it replaces is older news of the same connection.
             [_, second] => *second = Some(event),
         }
     }
 
-    /// Fills `slices` with what is to be written next; answers how many of them. Then [`wrote`](Self::wrote).
+    /// Fills `slices` with the bytes to write next; returns their number. Then call [`wrote`](Self::wrote).
     pub fn poll_transmit<'a>(&'a mut self, now: Time, slices: &mut [&'a [u8]]) -> usize {
         if self.control_at < self.control.len() {
             let Some(slot) = slices.first_mut() else {
@@ -329,7 +328,7 @@ impl Sender {
         }
     }
 
-    /// `n` bytes of what was polled were taken by the socket, at a cost of `cost_ns`.
+    /// Records that the socket took `n` of the polled bytes, at a cost of `cost_ns`.
     pub fn wrote(&mut self, now: Time, n: usize, cost_ns: u64) {
         if n == 0 {
             return;
@@ -356,8 +355,8 @@ impl Sender {
         self.reclose();
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is to be called at the latest; then everything is polled
-    /// again.
+    /// The latest time to call [`handle_timeout`](Self::handle_timeout); then the driver
+    /// polls everything again.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         let opening = match self.phase {
@@ -384,7 +383,7 @@ impl Sender {
         )
     }
 
-    /// A ping can only stand between two frames: where all is sent.
+    /// The time of the next ping, which can only stand between two frames: after everything is sent.
     fn ping_due(&self) -> Option<Time> {
         let quiet =
             self.phase == Phase::Open && self.outbox.unsent() == 0 && self.control.is_empty();
@@ -400,7 +399,7 @@ impl Sender {
         (waiting && self.stall_ns > 0).then(|| self.progress.after(self.stall_ns))
     }
 
-    /// Time has passed.
+    /// Handles the passing of time.
     ///
     /// # Errors
     /// The server did not answer, was silent, or made no progress for too long.
@@ -425,7 +424,7 @@ impl Sender {
         Ok(())
     }
 
-    // ---- what is
+    // ---- state
 
     /// How frames are laid out.
     #[must_use]
@@ -473,7 +472,7 @@ impl Sender {
         self.is_open()
     }
 
-    /// Returns whether it has ended for good: a session that has not may connect again.
+    /// Returns whether the sender has ended for good: a session that has not may connect again.
     #[must_use]
     pub fn is_ended(&self) -> bool {
         self.phase == Phase::Ended
@@ -485,24 +484,24 @@ impl Sender {
         self.closing && self.acked == self.outbox.last()
     }
 
-    /// Returns whether a plain connection's direction is to be closed: everything is out after
-    /// [`close`](Self::close). A session keeps it open, as what is in between may take one closed direction
-    /// for both.
+    /// Returns whether the driver must close a plain connection's direction: everything
+    /// is out after [`close`](Self::close). A session keeps its direction open, because
+    /// a middlebox may treat one closed direction as both.
     #[must_use]
     pub fn is_closing(&self) -> bool {
         self.layout == Layout::Plain && matches!(self.phase, Phase::Closing | Phase::Ended)
     }
 
-    /// What the controller of writes knows and did.
+    /// Returns the state of the controller of writes.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.writes.snapshot()
     }
 
-    /// Asserts what must always hold; for tests.
+    /// Asserts the invariants; for tests.
     ///
     /// # Panics
-    /// If it does not.
+    /// If an invariant does not hold.
     pub fn check_invariants(&mut self) {
         self.outbox.check_invariants();
         let (acked, sent, last) = (self.acked, self.outbox.sent_ever(), self.outbox.last());

@@ -1,4 +1,4 @@
-//! A batch as a handler sees it.
+//! The batch that a handler receives.
 
 use crate::frame::{Layout, Payloads};
 use crate::{Seq, SessionId};
@@ -42,20 +42,20 @@ impl<'a> Batch<'a> {
         self.first.plus(self.len - 1)
     }
 
-    /// How many messages it was made of: at least one, however many were taken out since.
+    /// The number of messages it was made of: at least one. Messages taken out since still count.
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // A batch is never empty.
     pub const fn len(&self) -> u64 {
         self.len
     }
 
-    /// What its messages took on the wire, framing included.
+    /// The bytes its messages took on the wire, framing included.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whose they are; `None` on a plain connection.
+    /// The session of the messages; `None` on a plain connection.
     #[must_use]
     pub const fn session(&self) -> Option<SessionId> {
         self.session

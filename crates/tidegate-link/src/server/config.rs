@@ -1,5 +1,4 @@
-//! What a server is to be, before it serves: its builder, with the default of every setting and what it may
-//! be.
+//! The server's builder: every setting with its default and its range, checked before the server serves.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -20,10 +19,10 @@ use crate::tls::ServerTls;
 /// Makes the controller of one connection's acknowledgements.
 pub(crate) type MakeController = Box<dyn Fn() -> Box<dyn Controller> + Send + Sync>;
 
-/// Hears why a peer's connection ended.
+/// The callback that receives the reason why a peer's connection ended.
 pub(crate) type OnError = Box<dyn Fn(SocketAddr, &PeerError) + Send + Sync>;
 
-/// Builds a [`Server`]. Every setting has a default that serves.
+/// Builds a [`Server`]. Every setting has a default.
 pub struct ServerBuilder {
     pub(crate) window: u64,
     pub(crate) frame_max: u32,
@@ -73,45 +72,47 @@ impl ServerBuilder {
         self
     }
 
-    /// The longest message accepted, 1 MiB if not set. A connection needs so much memory when one comes.
+    /// The longest message accepted, 1 MiB if not set. A connection takes that much
+    /// memory when such a message arrives.
     #[must_use]
     pub const fn frame_max(mut self, bytes: u32) -> Self {
         self.frame_max = bytes;
         self
     }
 
-    /// What an acknowledgement means. [`Acks::OnReceipt`] if not set.
+    /// The meaning of an acknowledgement. [`Acks::OnReceipt`] if not set.
     #[must_use]
     pub const fn acks(mut self, acks: Acks) -> Self {
         self.acks = acks;
         self
     }
 
-    /// The most connections at a time, 1024 if not set; one more is refused, and told so if it speaks
-    /// sessions.
+    /// The most connections at a time, 1024 if not set. The server refuses further ones,
+    /// and tells those that speak sessions why.
     #[must_use]
     pub const fn connections_max(mut self, connections: usize) -> Self {
         self.connections_max = connections;
         self
     }
 
-    /// The most sessions kept, 65,536 if not set. Beyond, the one idle for longest is forgotten.
+    /// The most sessions kept, 65,536 if not set. Beyond that, the server forgets the
+    /// session idle for longest.
     #[must_use]
     pub const fn sessions_max(mut self, sessions: usize) -> Self {
         self.sessions_max = sessions;
         self
     }
 
-    /// Closes a connection from which nothing came for so long, 120 s if not set. Clients know and send a
-    /// sign of life.
+    /// Closes a connection on which the server hears nothing for this long, 120 s if not
+    /// set. Clients know the time and send a sign of life.
     #[must_use]
     pub const fn idle(mut self, time: Duration) -> Self {
         self.idle = time;
         self
     }
 
-    /// How long a connection may take to open: TLS, handshake, and the end of whatever has its session. 5 s
-    /// if not set.
+    /// How long a connection may take to open: TLS, the handshake, and the end of an
+    /// older connection of its session. 5 s if not set.
     #[must_use]
     pub const fn hello_within(mut self, time: Duration) -> Self {
         self.hello_within = time;
@@ -125,47 +126,49 @@ impl ServerBuilder {
         self
     }
 
-    /// Speaks TLS only.
+    /// Speaks only TLS.
     #[must_use]
     pub fn tls(mut self, tls: ServerTls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Lets in only sessions that show this token, at most 1024 bytes; nobody who speaks plain, which has
-    /// none. Needs TLS, unless the server listens on a loopback address.
+    /// Lets in only sessions that show this token, at most 1024 bytes, and no plain connection, as
+    /// the plain protocol has no token. Needs TLS, unless the server listens on a loopback address.
     #[must_use]
     pub fn token(mut self, token: impl Into<Vec<u8>>) -> Self {
         self.token = Some(token.into());
         self
     }
 
-    /// Where sessions go on after a restart. If not set they do not: every restart is a new epoch.
+    /// The store that keeps the positions of sessions over a restart. Without a store
+    /// every restart is a new epoch.
     #[must_use]
     pub fn store(mut self, store: impl SessionStore) -> Self {
         self.store = Mutex::new(Box::new(store));
         self
     }
 
-    /// Looks again and again for so long before a connection sleeps: a wake-up's latency for a core's time.
-    /// Not at all if not set.
+    /// Polls the socket for this long before a connection sleeps: this spends a core's
+    /// time to save the latency of a wake-up. No polling if not set.
     #[must_use]
     pub const fn spin(mut self, time: Duration) -> Self {
         self.spin = time;
         self
     }
 
-    /// Whether the plain protocol of 2015 is spoken beside sessions. It is if not set, unless there is a
-    /// token.
+    /// Sets whether the server speaks the plain protocol of 2015 beside sessions. If not
+    /// set it does, unless there is a token.
     #[must_use]
     pub const fn plain(mut self, plain: bool) -> Self {
         self.plain = plain;
         self
     }
 
-    /// Who decides when acknowledgements leave, made anew for each connection. If not set: a lone message at
-    /// once, under load as often as one per cent of a core pays for, after 5 ms at the latest, and always at
-    /// once for a client that waits for each. Whatever it says, one leaves before half of the window is used.
+    /// Makes the controller of each connection's acknowledgements. The default controller
+    /// acknowledges a lone message at once, under load as often as one per cent of a core pays
+    /// for, after 5 ms at the latest, and always at once for a client that waits for each.
+    /// With any controller, an acknowledgement leaves before half of the window is used.
     #[must_use]
     pub fn controller(
         mut self,
@@ -175,8 +178,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Hears of every connection that ended because of something its peer or its handler did, for a log. What
-    /// a network does to connections is only counted. Called from the connection's task: it should not block.
+    /// Sets a callback for every connection that its peer or its handler ended by a fault, for a log.
+    /// Failures of the network are only counted. The connection's task calls it, so it should not block.
     #[must_use]
     pub fn on_error(
         mut self,
@@ -186,11 +189,11 @@ impl ServerBuilder {
         self
     }
 
-    /// Serves on `listener`, in the background of the runtime this is called in. `make` makes the handler of
-    /// each session, and of each plain connection; what it says instead is why there is none.
+    /// Serves on `listener`, in the background of the calling runtime. `make` makes the
+    /// handler of each session and of each plain connection; its error refuses the session.
     ///
     /// # Errors
-    /// Settings that cannot be.
+    /// Invalid settings.
     ///
     /// # Panics
     /// Outside a tokio runtime.

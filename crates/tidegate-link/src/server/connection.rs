@@ -1,7 +1,7 @@
-//! The I/O of one connection once it is open: reads, hands batches to the handler, writes what the receiver
-//! wants said, and ends. Deciding is `proto::Receiver`'s.
+//! The I/O of one open connection: reads, hands batches to the handler, writes the
+//! receiver's replies, and ends. `proto::Receiver` makes the decisions.
 //!
-//! While a handler waits, acknowledgements still leave; nothing more is read.
+//! While a handler waits, acknowledgements still leave, but the connection reads nothing more.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -26,27 +26,27 @@ use crate::transport::Socket;
 /// How a connection ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// As both wanted.
+    /// Both sides have finished.
     Finished,
     /// It broke.
     Io,
-    /// The client broke the rules, or the time.
+    /// The client broke the rules, or missed a deadline.
     Rules(ReceiverError),
-    /// The handler failed: its session is to be forgotten.
+    /// The handler failed: the server forgets its session.
     Handler,
 }
 
-/// Why the server wants to end it.
+/// Resolves with the reason when the server wants to end the connection.
 pub(super) type Leave = Pin<Box<dyn Future<Output = Code> + Send>>;
 
-/// How long a connection that the server ends may take to hear of it.
+/// How long the peer of a connection that the server ends may take to read the reason.
 const LINGER: Duration = Duration::from_secs(1);
-/// How much of what it still sends is thrown away meanwhile.
+/// The most bytes from the peer that the server discards meanwhile.
 const LINGER_BYTES: usize = 16 << 20;
-/// Looks at the socket between two turns of the runtime, for those who spin.
+/// Looks at the socket between two turns of the runtime, for connections that spin.
 const LOOKS: usize = 16;
 
-/// See the module.
+/// One open connection. See the module.
 pub(super) struct Connection {
     pub(super) receiver: Receiver,
     socket: Socket,
@@ -59,7 +59,7 @@ pub(super) struct Connection {
     clock: Clock,
     origin: Instant,
     timer: Pin<Box<Sleep>>,
-    /// When the timer fires; it may be earlier than needed, never later.
+    /// The time at which the timer fires; it may be earlier than needed, never later.
     armed: Time,
     unflushed: bool,
     eof: bool,
@@ -68,7 +68,7 @@ pub(super) struct Connection {
     acks: u64,
 }
 
-/// What a connection is made of.
+/// The parts of a connection.
 pub(super) struct Parts {
     pub(super) receiver: Receiver,
     pub(super) socket: Socket,
@@ -126,7 +126,8 @@ impl Connection {
                 }
             }
             let layout = self.receiver.layout();
-            // The handler borrows the buffer while the rest of the connection is driven: they part here.
+            // The handler borrows the buffer while the rest of the connection is driven,
+            // so the two part here.
             let input = std::mem::replace(&mut self.input, Input::new(0));
             let frames = &input.bytes()[found.frames];
             let batch = Batch::new(layout, frames, found.first, found.count, self.session);
@@ -141,7 +142,7 @@ impl Connection {
         }
     }
 
-    /// Lets the handler take a batch; meanwhile acknowledgements leave.
+    /// Gives a batch to the handler; meanwhile acknowledgements leave.
     async fn hand_over<H: Handler>(
         &mut self,
         handler: &mut H,
@@ -152,7 +153,7 @@ impl Connection {
         let handled = poll_fn(|cx| {
             let handled = handling.as_mut().poll(cx);
             if broken.is_none() {
-                // A connection that breaks now does not take the batch away from its handler.
+                // A connection that breaks now leaves the batch with its handler.
                 broken = self.speak(cx).err();
             }
             handled
@@ -164,7 +165,7 @@ impl Connection {
         broken.map_or(Ok(()), Err)
     }
 
-    /// Waits for bytes, and does what is due meanwhile. False if there will be nothing more.
+    /// Waits for bytes, and handles deadlines meanwhile. Returns false if there will be no more bytes.
     fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Ended>> {
         if let Some(leave) = &mut self.leave
             && let Poll::Ready(code) = leave.as_mut().poll(cx)
@@ -203,7 +204,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Looks at the socket for a while before it sleeps, if that was asked for.
+    /// Polls the socket for a while before the task sleeps, if spinning is set.
     fn spin(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Ended>> {
         if self.spin_ns == 0 {
             return Poll::Pending;
@@ -220,7 +221,7 @@ impl Connection {
         Poll::Pending
     }
 
-    /// Says what is to be said, as far as the socket takes it, and keeps time.
+    /// Sends the receiver's replies, as far as the socket takes them, and keeps time.
     fn speak(&mut self, cx: &mut Context<'_>) -> Result<(), Ended> {
         if self.when_done {
             self.reports.register(cx.waker());
@@ -248,7 +249,7 @@ impl Connection {
                 }
                 continue;
             }
-            // Deadlines move on with every message; the timer follows only when it fires.
+            // Deadlines move with every message; the timer catches up only when it fires.
             if due < self.armed {
                 self.armed = due;
                 let at = self.origin + Duration::from_nanos(due.as_nanos());
@@ -290,8 +291,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Says the last words, and waits a moment for the peer to hear them: closing with bytes unread would
-    /// take them back.
+    /// Sends the last replies, and waits a moment for the peer to read them: a close
+    /// with bytes unread would discard them.
     pub(super) async fn farewell(mut self) {
         let hear = async {
             poll_fn(|cx| {

@@ -1,5 +1,4 @@
-//! How a handler that stores reports what is done: from any thread, to whichever connection its session has
-//! then.
+//! Reports of a handler that stores: from any thread, to the connection its session has at that time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +6,7 @@ use std::task::Waker;
 
 use crate::Seq;
 
-/// Reports of one session: the highest number done, and whom to wake for it.
+/// Reports of one session: the highest number done, and the waker of the connection's task.
 #[derive(Debug)]
 pub(crate) struct Reports {
     done: AtomicU64,
@@ -15,7 +14,7 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// Of a session that starts with everything up to `done` behind it.
+    /// Creates the reports of a session in which everything up to `done` is done.
     pub(crate) fn new(done: Seq) -> Self {
         Self {
             done: AtomicU64::new(done.get()),
@@ -44,8 +43,9 @@ impl Reports {
 pub struct Done(pub(crate) Arc<Reports>);
 
 impl Done {
-    /// Every message up to and including `seq` is done: it will be acknowledged. A report below an earlier
-    /// one changes nothing; one beyond what was received counts as far as that goes.
+    /// Reports that every message up to and including `seq` is done, so that the server
+    /// acknowledges it. A report below an earlier one changes nothing; a report beyond
+    /// the last message received counts up to that message.
     pub fn done(&self, seq: Seq) {
         if self.0.done.fetch_max(seq.get(), Ordering::AcqRel) >= seq.get() {
             return;

@@ -1,5 +1,5 @@
-//! How a connection opens: TLS, which protocol it speaks, the token, the session, the welcome. Then it is
-//! served.
+//! The start of a connection: TLS, the protocol, the token, the session and the welcome.
+//! Then the connection is served.
 
 use std::future::poll_fn;
 use std::io::IoSlice;
@@ -27,8 +27,8 @@ use crate::proto::{Receiver, ReceiverConfig};
 use crate::stats::{ServerCounters, bump};
 use crate::transport::{Socket, prepare};
 
-/// Serves one connection from its first byte to its last. With `refuse` it is only told that there are too
-/// many.
+/// Serves one connection from its first byte to its last. With `refuse` it only tells
+/// the client that there are too many connections.
 pub(super) async fn serve<H, M>(
     core: Arc<Core<H, M>>,
     tcp: TcpStream,
@@ -48,7 +48,7 @@ pub(super) async fn serve<H, M>(
     let mut control = core.control.clone();
     let greeting = tokio::select! {
         greeting = read_opening(&core, &mut socket, &mut input) => greeting,
-        // A server that closes does not wait for who has not said anything yet.
+        // A server that closes does not wait for a client that has sent nothing yet.
         () = left(&mut control) => return,
     };
     let greeting = match greeting {
@@ -109,14 +109,14 @@ async fn encrypt<H, M>(core: &Core<H, M>, tcp: TcpStream) -> Option<Socket> {
     Some(Socket::Tls(Box::new(TlsStream::Server(tls))))
 }
 
-/// A connection that does not get as far as to open.
+/// The reason why a connection ended before it was open.
 enum Rude {
     Protocol(HandshakeError),
     Io,
 }
 
-/// Reads until it is clear what the connection is to be. One that says nothing has the idle time for that,
-/// one that has begun the time of a handshake.
+/// Reads until the protocol is clear. A silent connection has the idle time for that; a
+/// connection that has begun has the time of a handshake.
 async fn read_opening<H, M>(
     core: &Core<H, M>,
     socket: &mut Socket,
@@ -197,15 +197,15 @@ where
         if let Err(refused) = self.check(&hello, refuse) {
             return self.refuse(refused).await;
         }
-        // Before the client gives up, so that it hears why.
+        // Less than the client's patience, so that the client receives the reason.
         let patience = core.config.hello_within / 2;
         let mut lease = match core.sessions.claim(&hello, patience).await {
             Ok(lease) => lease,
             Err(unavailable) => return self.refuse(explain(unavailable)).await,
         };
         core.count_sessions();
-        // A new life begins after what was received. If that is not done and the server falls back to what
-        // is, by a crash, this client could not send what would be missing.
+        // A new life begins after the messages received. If they were not done and a crash took
+        // the server back to those that are, this client could not send the missing messages.
         let new_life = hello.epoch == 0 && core.config.acks == Acks::WhenDone;
         if new_life && timeout(patience, lease.settled()).await.is_err() {
             let text = "what an earlier client of this session sent is still being handled";
@@ -234,7 +234,7 @@ where
         };
         count(core, peer, &ended);
         if !matches!(ended, Ended::Handler) {
-            // What was given up counts as done: no handler will report it.
+            // Messages given up count as done: no handler will report them.
             Done(reports.clone()).done(connection.receiver.ready());
             lease.keep(Kept {
                 handler,
@@ -244,14 +244,14 @@ where
                 acked: connection.receiver.acked(),
             });
         }
-        // Whoever waits for the session need not wait for this connection to be heard out.
+        // The next connection of the session need not wait until this one has been closed.
         drop(lease);
         if !matches!(ended, Ended::Io) {
             connection.farewell().await;
         }
     }
 
-    /// What can be said before the session is looked at.
+    /// Checks everything that does not depend on the session's state.
     fn check(&self, hello: &Hello, refuse: bool) -> Result<(), Refused> {
         if refuse {
             return Err(refused(Code::Full, Code::Full.to_string()));
@@ -275,7 +275,7 @@ where
         }
     }
 
-    /// The session's state: what was kept, or what the store knows, or a new one.
+    /// Returns the session's state: the state kept, or the store's, or a new one.
     fn resume(&self, hello: &Hello, lease: &mut Lease<H>) -> Result<(Kept<H>, Welcome), Refused> {
         let core = self.core;
         let terms = Terms {
@@ -380,11 +380,11 @@ where
             let _ = poll_fn(|cx| socket.poll_shutdown(cx)).await;
             while let Ok(1..) = poll_fn(|cx| socket.poll_read(cx, &mut scrap)).await {}
         };
-        // A client that does not listen is cut.
+        // The server cuts a client that does not read.
         let _ = timeout(Duration::from_secs(1), hear).await;
     }
 
-    /// Sends all of `answer`; says whether it went out in time.
+    /// Sends all of `answer`; returns whether it went out in time.
     async fn answer(&mut self, answer: &[u8]) -> bool {
         let socket = &mut self.socket;
         let send = async {
@@ -411,7 +411,7 @@ fn explain(unavailable: Unavailable) -> Refused {
     }
 }
 
-/// When the server, or a newer connection, wants this one to end.
+/// Resolves when the server, or a newer connection, wants this one to end.
 fn leave<H: Send + 'static>(lease: &Lease<H>, control: watch::Receiver<Control>) -> Leave {
     let displaced = lease.displaced();
     Box::pin(async move {
@@ -453,7 +453,7 @@ fn fresh_epoch() -> Result<u64, String> {
         .map_err(|e| e.to_string())
 }
 
-/// Compares in a time that does not depend on where they differ.
+/// Compares in constant time, independent of where the two differ.
 fn is_same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }

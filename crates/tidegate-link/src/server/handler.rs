@@ -1,5 +1,5 @@
-//! What a server's user writes: a handler for each session, and, for one that survives restarts, a store of
-//! positions.
+//! The traits a server's user implements: a handler for each session, and a store that keeps the positions of
+//! sessions over a restart.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -16,13 +16,13 @@ use crate::{Seq, SessionId};
 ///
 /// A closure that takes a [`Batch`] and returns a `Result` at once is a handler, too.
 pub trait Handler: Send + 'static {
-    /// Why it cannot go on. Its text is all that is used of it.
+    /// The reason why the handler cannot go on. The server uses only its text.
     type Error: Display + Send;
 
-    /// Takes a batch: at least one message, borrowed from the read buffer.
+    /// Handles a batch: at least one message, borrowed from the read buffer.
     ///
-    /// After an error, or a panic, the connection ends and the server forgets the session, so that its client
-    /// learns which messages are in doubt.
+    /// After an error, or a panic, the connection ends and the server forgets the
+    /// session, so that the client learns which messages are in doubt.
     fn handle(&mut self, batch: Batch<'_>) -> impl Future<Output = Result<(), Self::Error>> + Send;
 }
 
@@ -38,26 +38,26 @@ where
     }
 }
 
-/// A session that opens, as a handler's maker sees it.
+/// The facts about a session that opens, for the function that makes its handler.
 #[derive(Clone, Debug)]
 pub struct Opened {
     /// Which session; `None` for a connection that speaks the plain protocol.
     pub session: Option<SessionId>,
-    /// Who connected.
+    /// The address of the client.
     pub peer: SocketAddr,
-    /// The highest number the session has behind it: the next message has the one after.
+    /// The highest number the session has received: the next message has the next number.
     pub received: Seq,
-    /// For [`Acks::WhenDone`](crate::Acks::WhenDone): reports what is done.
+    /// For [`Acks::WhenDone`](crate::Acks::WhenDone): reports which messages are done.
     pub done: Done,
 }
 
-/// What a store is asked when a session opens that the server does not know (any more).
+/// The question a store gets when a session opens that the server does not know (any more).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Opening {
     /// Which session.
     pub session: SessionId,
-    /// The highest number its client knows acknowledged: 0 for a new one.
+    /// The highest number the session's client knows acknowledged: 0 for a new session.
     pub acked: Seq,
     /// A fresh random epoch, for a session that is unknown.
     pub fresh_epoch: u64,
@@ -66,27 +66,27 @@ pub struct Opening {
 /// Where a session goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// Names the state this position belongs to. A state that was lost must never come back under an old
-    /// epoch.
+    /// Names the state this position belongs to. A lost state must never come back under an old epoch.
     pub epoch: u64,
     /// The highest number received, with none missing.
     pub received: Seq,
 }
 
-/// Where sessions go on after a restart of the server. The default knows nothing: every restart is a new
-/// epoch, and clients are told which of their messages are in doubt.
+/// Keeps the positions of sessions over a restart of the server. The default keeps none:
+/// every restart is a new epoch, and clients learn which of their messages are in doubt.
 ///
-/// A durable one answers what its handlers have stored, position and data together.
+/// A durable store answers with the position its handlers have stored, together with their data.
 pub trait SessionStore: Send + 'static {
-    /// Where the session goes on. For one it does not know, [`Opening::start`], which a durable store keeps.
+    /// Returns the session's position. For an unknown session, it returns
+    /// [`Opening::start`], which a durable store keeps.
     ///
     /// # Errors
-    /// The session is refused; the text is for the server's statistics and not sent to the client.
+    /// The server refuses the session; the text is for its statistics and not sent to the client.
     fn open(&mut self, opening: Opening) -> Result<Position, String>;
 }
 
 impl Opening {
-    /// The position of a session nobody knows: a fresh epoch, from what its client knows acknowledged.
+    /// The position of an unknown session: a fresh epoch, from the last number its client knows acknowledged.
     #[must_use]
     pub const fn start(&self) -> Position {
         Position {
@@ -96,7 +96,7 @@ impl Opening {
     }
 }
 
-/// Keeps nothing beyond the server's own memory.
+/// A store that keeps nothing beyond the server's own memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Forgetful;
 

@@ -1,10 +1,10 @@
-//! The read buffer of one connection: bytes read and not dealt with, in one piece. It grows with what comes,
-//! to a bound, and beyond that only for a message that needs more.
+//! The read buffer of one connection: bytes read and not dealt with, in one piece. It
+//! grows with the input up to a bound, and beyond the bound only for a larger message.
 
-/// What a quiet connection has.
+/// The buffer of a quiet connection.
 const START_BYTES: usize = 4 << 10;
 
-/// See the module.
+/// The read buffer of one connection. See the module.
 #[derive(Debug)]
 pub(super) struct Input {
     bytes: Vec<u8>,
@@ -13,12 +13,12 @@ pub(super) struct Input {
     max: usize,
     /// The next frame needs so many bytes in one piece.
     wants: usize,
-    /// The last read filled all there was: more is worth having.
+    /// The last read filled the buffer, so more room is useful.
     filled: bool,
 }
 
 impl Input {
-    /// Empty; of at most `max` bytes as long as no message is longer.
+    /// Creates an empty buffer, of at most `max` bytes as long as no message is longer.
     pub(super) fn new(max: usize) -> Self {
         Self {
             bytes: vec![0; START_BYTES.min(max)],
@@ -30,12 +30,12 @@ impl Input {
         }
     }
 
-    /// What was read and is not dealt with.
+    /// The bytes read and not dealt with.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 
-    /// The first `n` bytes are dealt with; the frame after them needs `wants` in one piece.
+    /// Removes the first `n` bytes; the frame after them needs `wants` in one piece.
     pub(super) fn consume(&mut self, n: usize, wants: usize) {
         self.start += n;
         debug_assert!(self.start <= self.end);
@@ -46,9 +46,9 @@ impl Input {
         }
     }
 
-    /// Where to read to: never empty.
+    /// The room for the next read: never empty.
     pub(super) fn room(&mut self) -> &mut [u8] {
-        // What is left of the last read is less than one frame: moving it costs nothing beside reading.
+        // The rest of the last read is less than one frame: moving it costs little beside reading.
         if self.start > 0 {
             self.bytes.copy_within(self.start..self.end, 0);
             self.end -= self.start;
@@ -58,8 +58,8 @@ impl Input {
         if std::mem::take(&mut self.filled) && len < self.max {
             self.bytes.resize((len * 4).min(self.max), 0);
         }
-        // A long message gets its room as it comes: announcing one costs the peer nothing, and shall cost
-        // nothing here.
+        // A long message gets its room as its bytes arrive: an announcement costs the
+        // peer nothing, so it must cost nothing here.
         let need = self.end + 1;
         if need > self.bytes.len() {
             let wants = self.wants.max(need);
@@ -68,7 +68,7 @@ impl Input {
         &mut self.bytes[self.end..]
     }
 
-    /// `n` bytes were read there.
+    /// Records that `n` bytes were read into the room.
     pub(super) fn filled(&mut self, n: usize) {
         self.end += n;
         self.filled = self.end == self.bytes.len();
@@ -98,7 +98,7 @@ mod tests {
         input.room()[..10].copy_from_slice(b"aaaaabbbbb");
         input.filled(10);
         input.consume(5, 40);
-        // What is left moves to the front; nothing is taken on the word of a header.
+        // The rest moves to the front; the buffer allocates nothing for a header's announcement.
         assert_eq!(input.room().len(), 11);
         assert_eq!(input.bytes(), b"bbbbb");
         let mut sizes = Vec::new();

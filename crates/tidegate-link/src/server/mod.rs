@@ -1,6 +1,7 @@
 //! The server: accepts connections, gives each session its handler, and acknowledges.
 //!
-//! One task a connection ([`connection`]), one that accepts; sessions are shared ([`sessions`]).
+//! Each connection has one task ([`connection`]), and one more task accepts; the tasks
+//! share sessions ([`sessions`]).
 
 mod batch;
 mod config;
@@ -34,7 +35,7 @@ use crate::stats::{ServerCounters, ServerStats, bump};
 use crate::transport::is_loopback;
 use sessions::Sessions;
 
-/// What an acknowledgement means. Clients are told.
+/// The meaning of an acknowledgement, which the server tells its clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Acks {
     /// The server has received the message and hands it to the handler.
@@ -53,19 +54,19 @@ pub struct Server {
     address: SocketAddr,
 }
 
-/// What the tasks are told.
+/// The state that the server's handle sets for its tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
     Serve,
-    /// Accept nothing more; finish what was received.
+    /// Accept nothing more; finish the messages received.
     Drain,
     Stop,
 }
 
-/// Connections that are let in only to be told that there are too many.
+/// The most connections that are let in only to be refused with the reason.
 const REFUSALS_MAX: usize = 64;
 
-/// What all connections of a server share.
+/// The state that all connections of a server share.
 struct Core<H, M> {
     config: ServerBuilder,
     make: M,
@@ -76,7 +77,7 @@ struct Core<H, M> {
 }
 
 impl<H, M> Core<H, M> {
-    /// Tells whoever wants to know why a peer's connection ended.
+    /// Reports to the user's callback why a peer's connection ended.
     fn tell(&self, peer: SocketAddr, why: &PeerError) {
         (self.config.on_error)(peer, why);
     }
@@ -88,7 +89,7 @@ impl<H, M> Core<H, M> {
 }
 
 impl Server {
-    /// To set what the defaults do not say.
+    /// Returns a builder, for settings other than the defaults.
     #[must_use]
     pub fn builder() -> ServerBuilder {
         ServerBuilder::default()
@@ -130,21 +131,21 @@ impl Server {
         })
     }
 
-    /// Where it listens.
+    /// The address of the listener.
     #[must_use]
     pub const fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it did so far.
+    /// Returns the server's counters.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         self.counters.snapshot()
     }
 
-    /// Accepts nothing more, lets every connection finish and acknowledge what it has received, tells clients
-    /// that the server closes, and ends. Connections that take longer than `patience` are cut. Says whether
-    /// there were none.
+    /// Drains the server: it accepts nothing more, lets every connection finish and
+    /// acknowledge the messages it has received, tells clients that it closes, and ends.
+    /// Connections that take longer than `patience` are cut. Returns whether there were none.
     pub async fn drain(mut self, patience: Duration) -> bool {
         self.control.send_replace(Control::Drain);
         let in_time = timeout(patience, self.ended.wait_for(|ended| *ended)).await;
@@ -156,7 +157,7 @@ impl Server {
     /// Cuts all connections and ends.
     pub async fn stop(mut self) {
         self.control.send_replace(Control::Stop);
-        // It ends without a word only together with its runtime.
+        // The watch ends without a value only together with its runtime.
         let _ = self.ended.wait_for(|ended| *ended).await;
     }
 }
@@ -199,9 +200,9 @@ where
     tasks.shutdown().await;
 }
 
-/// Resolves when the server is not to serve any more.
+/// Resolves when the server is to stop serving.
 async fn left(control: &mut watch::Receiver<Control>) {
-    // Its sender is the server's handle, whose drop says stop first.
+    // The watch's sender belongs to the server's handle, which sends `Stop` on drop.
     let _ = control.wait_for(|control| *control != Control::Serve).await;
 }
 
@@ -232,7 +233,7 @@ where
     tasks.spawn(async move { greet::serve(core, tcp, peer, open >= max).await });
 }
 
-/// A process out of descriptors cannot accept, and would be told so without end.
+/// Pauses after an error of accept: a process out of descriptors would otherwise get it without end.
 async fn pause_after<H, M>(core: &Core<H, M>, error: &io::Error) {
     bump(&core.counters.errors_io);
     let of_the_peer = [

@@ -1,27 +1,29 @@
 //! A controller around the controller of acknowledgements, for clients that wait for each one.
 //!
-//! A budget makes acknowledgements wait for company. A client in lock-step sends nothing until it has its
-//! acknowledgement, so none comes, and all its time goes into waiting. That shows: a wait ends with no more
-//! than it began with. After a few such waits in a row acknowledgements leave at once, for a while; then one
-//! more wait tells whether it is still so. Whatever arrives during a wait ends that.
+//! A budget makes acknowledgements wait for company. A client in lock-step sends nothing
+//! until it has its acknowledgement, so no company arrives and the client spends all its
+//! time waiting. The controller detects this: a wait ends with no more messages than it
+//! began with. After a few such waits in a row acknowledgements leave at once for a while;
+//! then one more wait tests again. A message that arrives during a wait ends the exception.
 //!
-//! The price is the budget, for as long as the client waits for each: its throughput is what it asked for.
-//! Pure.
+//! The exception costs the budget for as long as the client waits for each
+//! acknowledgement: the budget gives way to the client's throughput. Pure.
 
 use tidegate::Time;
 use tidegate::controller::{Controller, Decision, Event, Reason, Snapshot, When};
 
-/// So many waits in a row must have been in vain: at a few arrivals a wait, chance alone does not do it.
+/// The number of futile waits in a row that are required: at a few arrivals a wait,
+/// chance alone does not produce them.
 const VAIN: u32 = 4;
-/// How long that is believed, nanoseconds.
+/// How long the result is believed, nanoseconds.
 const BELIEVED_NS: u64 = 250_000_000;
 
 /// See the module.
 pub(super) struct Patience<C> {
     inner: C,
-    /// What waited when the wait began.
+    /// The number of messages when the wait began.
     wait: Option<u64>,
-    /// Waits in a row that gained nobody.
+    /// Waits in a row during which no message arrived.
     vain: u32,
     /// No waits until then.
     eager_until: Time,
@@ -88,8 +90,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// An acknowledgement of `items` that arrived at `now` and `later` more of them before it left; answers
-    /// how long it waited.
+    /// Simulates an acknowledgement of `items` that arrived at `now` and `later` more of
+    /// them before it left; returns how long it waited.
     fn ack(c: &mut impl Controller, now: u64, items: u64, later: u64) -> u64 {
         let oldest = Time::from_nanos(now);
         let mut at = oldest;
@@ -141,7 +143,8 @@ mod tests {
             waited += wait;
             now += wait + 60_000;
         }
-        // Without it, every acknowledgement would wait for a millisecond, and take ten seconds.
+        // Without the exception, every acknowledgement would wait for a millisecond, and
+        // the test for ten seconds.
         assert!(waited < 20 * MS, "{waited}");
     }
 
@@ -153,7 +156,7 @@ mod tests {
             ack(&mut c, now, 1, 0);
             now += 60_000;
         }
-        // From now on others come during every wait: the first that does ends the favour.
+        // From now on messages arrive during every wait: the first such wait ends the exception.
         now += BELIEVED_NS;
         let mut at_once = 0;
         for _ in 0..1000 {

@@ -1,5 +1,5 @@
-//! Who owns which session. A session outlives its connections: its position, its handler and its epoch are
-//! kept between them, and of several connections that want it the newest wins.
+//! The ownership of sessions. A session outlives its connections: the server keeps its position, its handler
+//! and its epoch between them. The newest of several connections that claim a session wins.
 //!
 //! Each session is one entry with one lock that the owning connection holds as long as it lives. A newcomer
 //! raises the entry's count of claims, which the owner watches; the owner lets go after the batch in its
@@ -19,11 +19,11 @@ use super::done::Reports;
 use crate::hello::Hello;
 use crate::{Seq, SessionId};
 
-/// What is kept of a session while nobody is connected.
+/// The state the server keeps of a session without a connection.
 #[derive(Debug)]
 pub(crate) struct Kept<H> {
     pub(crate) handler: H,
-    /// Where the handler reports what is done.
+    /// The place where the handler reports messages as done.
     pub(crate) reports: Arc<Reports>,
     pub(crate) epoch: u64,
     pub(crate) received: Seq,
@@ -46,23 +46,23 @@ struct Entries<H> {
 
 #[derive(Debug)]
 struct Entry<H> {
-    /// Held by the connection that owns the session. `None`: nothing is known (yet, or any more).
+    /// Held by the connection that owns the session. `None`: the server has no state (yet, or any more).
     turn: Arc<Turn<Option<Kept<H>>>>,
-    /// How many connections have asked for the session: only the newest may keep it.
+    /// How many connections have claimed the session: only the newest may keep it.
     claims: watch::Sender<u64>,
     /// The life of the client that came last: see [`Hello::life`].
     client: Mutex<Option<u64>>,
     used: AtomicU64,
 }
 
-/// Why a session cannot be had.
+/// The reasons why a connection cannot get its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unavailable {
-    /// All are in use.
+    /// All sessions are in use.
     Full,
-    /// A newer connection came meanwhile.
+    /// A newer connection claimed the session meanwhile.
     Displaced,
-    /// The connection that has it does not let go.
+    /// The connection that owns the session does not release it.
     Held,
 }
 
@@ -86,8 +86,8 @@ impl<H> Sessions<H> {
         }
     }
 
-    /// Takes over the session `hello` names, waiting at most `patience` for the connection that has it. A
-    /// client that was displaced before does not displace the one that did it.
+    /// Takes over the session `hello` names; waits at most `patience` for the connection
+    /// that owns it. A displaced client does not displace the client that displaced it.
     pub(crate) async fn claim(
         &self,
         hello: &Hello,
@@ -129,7 +129,7 @@ impl<H> Sessions<H> {
             return Ok(entry.clone());
         }
         if entries.by_id.len() >= self.max {
-            // Nobody else has a clone of an idle entry: clones are made under this lock.
+            // An idle entry has no other clone: clones are made under this lock.
             let idle = entries
                 .by_id
                 .iter()
@@ -174,12 +174,13 @@ impl<H> Lease<H> {
         })
     }
 
-    /// Takes what is kept out; [`keep`](Self::keep) puts it back. What is not put back is forgotten.
+    /// Takes the kept state out; [`keep`](Self::keep) puts it back. A state that is not
+    /// put back is forgotten.
     pub(crate) fn take(&mut self) -> Option<Kept<H>> {
         self.kept.take()
     }
 
-    /// Keeps it for the next connection.
+    /// Keeps the state for the next connection.
     pub(crate) fn keep(&mut self, kept: Kept<H>) {
         *self.kept = Some(kept);
     }

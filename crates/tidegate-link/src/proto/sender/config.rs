@@ -1,4 +1,4 @@
-//! What a sender is told once, what it tells its client, and what the client may have to decide.
+//! A sender's settings, the events for its client, and the decision the client may have to make.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::Seq;
 use crate::frame::Code;
 use crate::hello::SessionId;
 
-/// What a sender is told once.
+/// The settings of a sender.
 #[derive(Clone, Debug)]
 pub struct SenderConfig {
     /// The session; `None` for the plain protocol.
@@ -19,11 +19,12 @@ pub struct SenderConfig {
     pub write_max: u64,
     /// The longest a server may take for its answer to a hello.
     pub opening: Duration,
-    /// The longest messages may wait without any acknowledgement of one of them, through cuts. Zero for ever.
+    /// The longest that messages may wait without an acknowledgement of any of them,
+    /// through cuts. Zero for ever.
     pub stall: Duration,
 }
 
-/// What a session's sender says in its hello.
+/// The fields of a session's hello.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
     /// The session.
@@ -32,34 +33,34 @@ pub struct SessionConfig {
     pub life: u64,
     /// Each frame carries a CRC32C.
     pub checked: bool,
-    /// The largest message to be sent; 0 for whatever the server allows.
+    /// The largest message to be sent; 0 for the server's limit.
     pub frame_max: u32,
-    /// What to show; may be empty.
+    /// The token; may be empty.
     pub token: Vec<u8>,
 }
 
-/// Something the client is to know.
+/// An event for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
     /// The connection is open, and messages flow. Numbering goes on after the last message kept, or after
     /// `received` where nothing is.
     Opened {
-        /// What the server has.
+        /// The highest number the server has.
         received: Seq,
         /// An acknowledgement means done.
         when_done: bool,
         /// The largest message.
         frame_max: u32,
     },
-    /// The server has lost what it knew. Nothing flows until [`Sender::decide`](super::Sender::decide).
+    /// The server has lost the session's state. No messages flow until
+    /// [`Sender::decide`](super::Sender::decide).
     Doubt(Doubt),
     /// The server closes the connection.
     Bye(Code),
 }
 
-/// Messages of which nobody knows whether they were handled: sent, never acknowledged, and the server's state
-/// is gone.
+/// Messages that may or may not have been handled: sent, never acknowledged, and the server's state is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Doubt {
     /// The first.
@@ -68,12 +69,12 @@ pub struct Doubt {
     pub last: Seq,
 }
 
-/// What becomes of messages in doubt.
+/// The fate of messages in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decide {
-    /// They are sent again, and may be handled twice.
+    /// The sender sends them again; the server may handle them twice.
     Resend,
-    /// They are given up, and may never be handled. Their numbers are skipped.
+    /// The sender gives them up; the server may never handle them. Their numbers are skipped.
     Drop,
     /// The session ends with [`SenderError::InDoubt`](super::SenderError::InDoubt).
     Fail,
