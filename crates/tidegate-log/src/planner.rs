@@ -1,5 +1,6 @@
-//! Where the next batch goes. Pure: positions are given when a batch is accepted, long before it is written,
-//! so that whoever appends knows them at once. Which segments may be used is the keeper's to say.
+//! Plans the place of the next batch. Pure: the appender assigns positions when it
+//! accepts a batch, long before the log thread writes it, so that the caller knows them
+//! at once. The keeper decides which segments may be used.
 
 use crate::Lsn;
 use crate::options::room;
@@ -10,11 +11,11 @@ pub(crate) struct Planner {
     segment: u64,
     base: Lsn,
     next: Lsn,
-    /// What the segment has room for.
+    /// The bytes of batches the segment can hold.
     room: u64,
-    /// The segment to come; those after it are numbered on.
+    /// The number of the next segment; later segments follow in order.
     following: u64,
-    /// What segments yet to come have room for.
+    /// The bytes of batches each later segment can hold.
     room_following: u64,
 }
 
@@ -49,7 +50,7 @@ impl Planner {
         }
     }
 
-    /// The most a batch may take.
+    /// The largest batch that fits a segment.
     pub(crate) const fn most(&self) -> u64 {
         self.room_following
     }

@@ -14,12 +14,12 @@ use crate::shared::{Segment, Shared};
 use crate::storage::read_around;
 use crate::{KIND_LOST, Lsn, ReadError, Record};
 
-/// What is read where the length is not known.
+/// The bytes read for a record of unknown length.
 const GUESS_BYTES: usize = 4096;
-/// What a disk may not be able to read while it can what is beside it.
+/// The unit of a disk: one sector may be unreadable while its neighbours are fine.
 const SECTOR_BYTES: usize = 512;
 
-/// Reads records of a log. Blocks as long as the disk does.
+/// Reads records of a log. Blocks for as long as the disk takes.
 #[derive(Clone)]
 pub struct Reader {
     shared: Arc<Shared>,
@@ -28,19 +28,19 @@ pub struct Reader {
 /// Consecutive records of one segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunk {
-    /// The records with their positions. What a repair could not save is left out.
+    /// The records with their positions, without those a repair could not save.
     pub records: Vec<(Lsn, Record)>,
     /// Where to go on.
     pub next: Lsn,
 }
 
-/// What a [check](Reader::check) has found.
+/// The result of a [check](Reader::check).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// Where to go on.
+    /// The position of the next part.
     pub next: Lsn,
-    /// Positions that cannot be read; once there are any, those of the whole segment, and the next part is
-    /// behind it.
+    /// Positions that cannot be read. If there are any, they are those of the whole
+    /// segment, and the next part begins behind it.
     pub lost: Vec<Range<Lsn>>,
 }
 
@@ -49,7 +49,7 @@ impl Reader {
         Self { shared }
     }
 
-    /// The record at `lsn`. With its payload's length `len`, as an index has it, it takes one read.
+    /// Reads the record at `lsn`. With its payload's length `len`, as an index has it, this takes one read.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -69,7 +69,8 @@ impl Reader {
         }
     }
 
-    /// The records at these positions, in this order: to be appended again before their segment is released.
+    /// Reads the records at these positions, in this order: to be appended again before
+    /// their segment is released.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -77,12 +78,12 @@ impl Reader {
         lsns.iter().map(|&lsn| self.read(lsn, None)).collect()
     }
 
-    /// The records from `from` on, which is where a batch or a record begins, of about `bytes` (one, if that
-    /// is longer), all of one segment. None, with `next` as `from`, at the log's durable end. Positions that
-    /// were released are passed over.
+    /// Reads the records from `from` on, the beginning of a batch or a record: about
+    /// `bytes` of one segment, or one longer record. At the log's durable end it returns
+    /// none, with `next` as `from`. It skips positions that were released.
     ///
     /// # Errors
-    /// See [`ReadError`]. Damage is an error only once it is what comes first.
+    /// See [`ReadError`]. Damage is an error only when it comes first.
     pub fn scan(&self, from: Lsn, bytes: usize) -> Result<Chunk, ReadError> {
         let found = self.shared.segment_of(from).filter(|s| from < s.end());
         let Some(segment) = found.or_else(|| self.shared.segment_from(from)) else {
@@ -96,7 +97,7 @@ impl Reader {
         let (mut want, mut refused) = (bytes.max(GUESS_BYTES), false);
         loop {
             let buffer = match self.bytes(&segment, from, want.min(most)) {
-                // What cannot be read may lie behind the first record.
+                // The unreadable part may lie behind the first record.
                 Err(ReadError::Io(_)) if !refused => {
                     (want, refused) = (SECTOR_BYTES, true);
                     continue;
@@ -107,7 +108,7 @@ impl Reader {
             if chunk.next > from || most == 0 {
                 return Ok(chunk);
             }
-            // A record longer than the buffer; or it only says so.
+            // A record longer than the buffer, or a damaged length.
             if needed <= buffer.len() || needed > most {
                 return Err(self.why_not(&segment, from));
             }
@@ -115,17 +116,17 @@ impl Reader {
         }
     }
 
-    /// Checks the records from `from` on, of about `bytes`, all of one segment: for a scrub in the
-    /// background, part by part. Where a segment begins the system is asked to forget what it has cached of
-    /// it, so that it is the disk that is read.
+    /// Checks the records from `from` on, about `bytes` of one segment: for a scrub in
+    /// the background, part by part. At the beginning of each segment it asks the system
+    /// to drop its cache of the file, so that the reads reach the disk.
     ///
     /// # Errors
-    /// It was released, or its length cannot be had. Damage is none, nor is what the system refuses to read.
+    /// The segment was released, or its length cannot be read. Damage is not an error, nor is a failed read.
     pub fn check(&self, from: Lsn, bytes: usize) -> Result<Checked, ReadError> {
         let segment = self.shared.segment_of(from).filter(|s| from < s.end());
         let segment = segment.ok_or(ReadError::Released)?;
         if from == segment.header.base {
-            // Should that fail, what is cached is checked.
+            // If that fails, the check covers the cached bytes.
             let _ = segment.file.forget_cached();
         }
         match self.scan(from, bytes) {
@@ -133,7 +134,7 @@ impl Reader {
                 next: chunk.next,
                 lost: Vec::new(),
             }),
-            // Where it goes on shows only when all of it is looked at.
+            // The end of the damage shows only after a scan of the whole segment.
             Err(ReadError::Damaged { .. } | ReadError::Io(_)) => Ok(Checked {
                 lost: self.scrub(segment.header.segment)?,
                 next: segment.end(),
@@ -142,12 +143,12 @@ impl Reader {
         }
     }
 
-    /// Reads all of a segment and checks it; the positions that cannot be read, none if all is well. Takes
-    /// memory for the whole segment; [`check`](Self::check) does not.
+    /// Reads all of a segment and checks it; returns the positions that cannot be read, none
+    /// if it is intact. Takes memory for the whole segment; [`check`](Self::check) does not.
     ///
     /// # Errors
-    /// It was released, or its length cannot be had. What the system refuses to read is as if it were
-    /// damaged.
+    /// The segment was released, or its length cannot be read. Bytes the system fails to
+    /// read count as damaged.
     pub fn scrub(&self, segment: u64) -> Result<Vec<Range<Lsn>>, ReadError> {
         let segment = self
             .shared
@@ -181,7 +182,8 @@ impl Reader {
         Ok(buffer.into())
     }
 
-    /// Either its file has another use by now, or it is damaged.
+    /// The error for an unreadable record: its segment was released and its file has
+    /// another use, or it is damaged.
     fn why_not(&self, segment: &Segment, at: Lsn) -> ReadError {
         let now = self.shared.segment_of(segment.header.base);
         match now.is_some_and(|s| s.header == segment.header) {
@@ -191,7 +193,7 @@ impl Reader {
     }
 }
 
-/// The record at `at`, which is `from` bytes into `bytes`, and what it takes.
+/// Decodes the record at `at`, which is `from` bytes into `bytes`; returns it and the bytes it takes.
 fn decode(bytes: &Bytes, from: usize, segment: &Segment, at: Lsn) -> Option<(Record, usize)> {
     let header = RecordHeader::decode(bytes.get(from..)?, segment.seed, at)?;
     let payload = from + RECORD_HEADER;
@@ -205,8 +207,8 @@ fn decode(bytes: &Bytes, from: usize, segment: &Segment, at: Lsn) -> Option<(Rec
     Some((record, header.stored()))
 }
 
-/// The records `bytes` hold, which stand at `start`; and, if the first is not whole, how many bytes it says
-/// it needs.
+/// Decodes the records in `bytes`, which stand at `start`. If the first is not whole,
+/// also returns how many bytes its header asks for.
 fn walk(bytes: &Bytes, segment: &Segment, start: Lsn) -> (Chunk, usize) {
     let mut from = 0;
     let mut chunk = Chunk {

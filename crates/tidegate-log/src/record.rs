@@ -5,11 +5,12 @@
 //! | crc  | len  | group | kind | epoch | index | term | payload | zeros  |
 //! ```
 //!
-//! The CRC32C covers everything after itself, up to the padding's end, and begins with what is not written:
-//! the segment's salt and number and the record's position. Bytes of another segment, or of another place in
-//! this one, never match. The epoch is the lower three bytes of its batch's: what an earlier life of the log
-//! left at the very same place, in a batch that was cut off, does not belong to the batch that was written
-//! over it and was itself torn. What a batch adds to its records is in `batch`.
+//! The CRC32C covers everything after itself, up to the padding's end. Its initial value comes
+//! from fields that are not written: the segment's salt and number and the record's position.
+//! So bytes of another segment, or of another place in this one, never match. The epoch is the
+//! lower three bytes of the batch's epoch: it separates a record of an earlier life of the
+//! log, left at the same place in a batch that was cut off, from the batch written over it
+//! that was itself torn. `batch` describes the header a batch adds to its records.
 
 use bytes::Bytes;
 
@@ -19,15 +20,16 @@ use crate::wire::{ALIGN, align, u32_at, u64_at};
 /// Bytes before the payload.
 pub(crate) const RECORD_HEADER: usize = 32;
 
-/// The kind of a record that stands for bytes that were lost: written by a repair, never handed in.
+/// The kind of a record that stands for lost bytes: only a repair writes it, and no append may use it.
 pub const KIND_LOST: u8 = 0xff;
 
-/// What the log stores. Everything but the payload's length is opaque to it.
+/// The unit that the log stores. The log reads only the payload's length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Which of the groups that share the log it belongs to.
+    /// The group the record belongs to, among those that share the log.
     pub group: u32,
-    /// What it is to that group. 255 is the log's own: it marks what a repair could not save.
+    /// The kind of the record within its group. 255 is reserved for the log: it marks
+    /// records that a repair could not save.
     pub kind: u8,
     /// The group's number for it.
     pub index: u64,
@@ -38,19 +40,19 @@ pub struct Record {
 }
 
 impl Record {
-    /// What it takes in the log: header, payload and padding.
+    /// Returns the bytes it takes in the log: header, payload and padding.
     #[must_use]
     pub const fn stored_bytes(&self) -> u64 {
         stored(self.payload.len()) as u64
     }
 }
 
-/// Bytes a record with so much payload takes.
+/// Returns the bytes a record with a payload of this length takes.
 pub(crate) const fn stored(payload: usize) -> usize {
     RECORD_HEADER + align(payload)
 }
 
-/// What the CRCs of a segment begin with.
+/// The initial value of the CRCs of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seed(u32);
 
@@ -60,7 +62,7 @@ impl Seed {
         Self(crc32c::crc32c_append(crc, &segment.to_le_bytes()))
     }
 
-    /// The beginning of the CRC of whatever stands at `at`.
+    /// The initial value of the CRC of the bytes at `at`.
     pub(crate) fn at(self, at: Lsn) -> u32 {
         crc32c::crc32c_append(self.0, &at.get().to_le_bytes())
     }
@@ -72,13 +74,13 @@ pub(crate) struct RecordHeader {
     pub(crate) len: u32,
     pub(crate) group: u32,
     pub(crate) kind: u8,
-    /// The lower three bytes of the batch's.
+    /// The lower three bytes of the batch's epoch.
     pub(crate) epoch: u32,
     pub(crate) index: u64,
     pub(crate) term: u64,
 }
 
-/// What of an epoch stands in records.
+/// The part of an epoch that records hold.
 pub(crate) const EPOCH_MASK: u32 = 0x00ff_ffff;
 
 impl RecordHeader {
@@ -127,7 +129,7 @@ impl RecordHeader {
         out
     }
 
-    /// What `bytes` say they hold, believed by nobody yet; `None` if they are too few.
+    /// Reads the header in `bytes` without checking it; `None` if they are too few.
     pub(crate) fn peek(bytes: &[u8]) -> Option<Self> {
         (bytes.len() >= RECORD_HEADER).then(|| Self {
             len: u32_at(bytes, 4),
@@ -139,7 +141,8 @@ impl RecordHeader {
         })
     }
 
-    /// The record at the front of `bytes`, which stand at `at`; `None` if they are not one.
+    /// Decodes the header of the record at the front of `bytes`, which stand at `at`;
+    /// `None` if they are not a record.
     pub(crate) fn decode(bytes: &[u8], seed: Seed, at: Lsn) -> Option<Self> {
         let header = Self::peek(bytes)?;
         let stored = bytes.get(..header.stored())?;
@@ -147,7 +150,7 @@ impl RecordHeader {
         (crc == u32_at(stored, 0)).then_some(header)
     }
 
-    /// What it takes in the log.
+    /// Returns the bytes the record takes in the log.
     pub(crate) const fn stored(&self) -> usize {
         stored(self.len as usize)
     }

@@ -1,18 +1,17 @@
-//! What the bytes of a segment say: how far the log goes, and whether anything that was durable is gone.
-//! Pure.
+//! Reads the bytes of a segment: finds the end of the log, and whether durable bytes are lost. Pure.
 //!
-//! Batches are read from the front until one is not whole. What that means depends on what stands there and
-//! beyond, because each batch header tells how far the log was durable when it was written:
+//! The scan reads batches from the front until one is not whole. The verdict then depends on the bytes
+//! there and beyond, because each batch header records how far the log was durable when it was written:
 //!
 //! | at the end | verdict |
 //! | --- | --- |
-//! | some header anywhere says that bytes beyond it were durable | [`Verdict::Damaged`] |
-//! | nothing: zeros, a marker, or what an earlier life left | [`Verdict::Clean`] |
+//! | some header anywhere records that bytes beyond it were durable | [`Verdict::Damaged`] |
+//! | nothing: zeros, a marker, or bytes of an earlier life | [`Verdict::Clean`] |
 //! | zeros, but batches further on: their write began and never ended, so nobody was told that it had | [`Verdict::Torn`] |
 //! | bytes that are no whole batch: torn, or damaged after it was acked, which nothing tells apart | [`Verdict::MaybeAcked`] |
 //!
-//! A segment that another follows was durable up to that one's beginning, whatever its own headers say.
-//! Which files are read, and what is done about it, is `open`'s and `repair`'s.
+//! A segment that another follows was durable up to the next one's beginning, regardless of
+//! its own headers. `open` and `repair` choose the files to read and act on the verdict.
 
 use std::fmt;
 
@@ -23,32 +22,34 @@ use crate::segment::{SegmentHeader, lsn_at, offset};
 use crate::wire::{ALIGN, u32_at};
 use crate::{KIND_LOST, Lsn};
 
-/// How a log's end was found.
+/// The state of a log's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
     /// Every batch is whole, and nothing follows the last.
     Clean,
-    /// Batches up to `to` were cut off whose write never ended: nobody was told that they are durable.
+    /// The recovery cut off batches up to `to`: their write never ended, and the log
+    /// never reported them as durable.
     Torn {
         /// Where the log ends now.
         at: Lsn,
-        /// The end of what was cut off, as far as can be seen.
+        /// The end of the cut-off part, as far as it can be seen.
         to: Lsn,
     },
-    /// Bytes were cut off that are no whole batch. Most likely their write was interrupted; but if they were
-    /// the last thing written, and damaged since, they may have been acked: no later header could tell.
+    /// The recovery cut off bytes that are no whole batch. Most likely their write was
+    /// interrupted; but if they were the last bytes written, and damaged since, the log
+    /// may have acked them: no later header could tell.
     MaybeAcked {
         /// Where the log ends now.
         from: Lsn,
-        /// The end of what was cut off, as far as can be seen: `from`, if nothing can be.
+        /// The end of the cut-off part, as far as it can be seen; `from` if it cannot.
         to: Lsn,
     },
     /// Bytes that were durable cannot be read.
     Damaged {
         /// The first of them.
         from: Lsn,
-        /// So far the log was durable.
+        /// The log was durable up to here.
         durable: Lsn,
     },
 }
@@ -79,7 +80,7 @@ pub(crate) struct SegmentBytes<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-/// What a scan found.
+/// The result of a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Scanned {
     /// The end of the whole batches at the front.
@@ -100,8 +101,8 @@ impl<'a> SegmentBytes<'a> {
         }
     }
 
-    /// Reads from the front, telling `each` record in order. `followed` is where the next segment begins, if
-    /// there is one.
+    /// Reads from the front, and calls `each` with every record in order. `followed` is
+    /// where the next segment begins, if there is one.
     pub(crate) fn scan(&self, followed: Option<Lsn>, mut each: impl FnMut(RecordInfo)) -> Scanned {
         let (mut end, mut epoch, mut synced) = (self.header.base, 0, Lsn::ZERO);
         let mut entries = Vec::new();
@@ -145,7 +146,7 @@ impl<'a> SegmentBytes<'a> {
             .and_then(|at| self.bytes.get(at..at + BATCH_HEADER));
         let blank = slot.is_some_and(|slot| slot.iter().all(|&b| b == 0));
         let stale = self.header_at(end).is_some_and(|h| h.epoch < epoch);
-        // Segments keep their whole length from before their first use: a shorter one lost its end.
+        // A segment's file has its whole length before its first use: a shorter file lost its end.
         let whole = self.bytes.len() as u64 >= self.header.bytes;
         match (blank || stale) && whole {
             true if seen.is_none() => Verdict::Clean,
@@ -154,14 +155,14 @@ impl<'a> SegmentBytes<'a> {
         }
     }
 
-    /// The header at `at`, whatever its records are; `None` if there is none of this segment.
+    /// Decodes the header at `at`, without its records; `None` if there is none of this segment.
     fn header_at(&self, at: Lsn) -> Option<BatchHeader> {
         let from = usize::try_from(offset(self.header.base, at)).ok()?;
         let header = BatchHeader::decode(self.bytes.get(from..)?, self.seed, at)?;
         (header.segment == self.header.segment).then_some(header)
     }
 
-    /// Tells `each` of the batch's records; whether all of it is whole.
+    /// Calls `each` with the batch's records; returns whether all of it is intact.
     fn records(&self, header: &BatchHeader, mut each: impl FnMut(RecordInfo)) -> bool {
         let (mut at, mut left) = (header.lsn.after(BATCH_HEADER as u64), header.records);
         let end = header.end();
@@ -183,7 +184,8 @@ impl<'a> SegmentBytes<'a> {
         RecordHeader::decode(self.bytes.get(from..to)?, self.seed, at)
     }
 
-    /// Headers from `end` on, wherever they stand: what they know, and how far they reach.
+    /// Finds the headers from `end` on, at any place: how far they record the log as
+    /// durable, and how far they reach.
     fn look_beyond(&self, end: Lsn, epoch: u32) -> Beyond {
         let mut beyond = Beyond::default();
         let mut at = end;
@@ -208,7 +210,7 @@ impl<'a> SegmentBytes<'a> {
             .find_map(|at| self.header_at(at).filter(|h| h.epoch >= epoch))
     }
 
-    /// All that can be read up to `until`, in spite of what cannot.
+    /// Finds everything up to `until` that can be read, and skips damage.
     pub(crate) fn survey(&self, until: Lsn) -> Survey {
         let mut survey = Survey::default();
         let until = until.min(lsn_at(self.header.base, self.header.bytes));
@@ -225,7 +227,7 @@ impl<'a> SegmentBytes<'a> {
                 }
                 _ => {}
             }
-            // A header that is whole says where the next one is; otherwise it has to be looked for.
+            // An intact header tells where the next one is; otherwise the survey has to search for it.
             let body = at.after(BATCH_HEADER as u64);
             let next = match header {
                 Some(h) if h.kind == BatchKind::Records && h.end() <= until => h.end(),
@@ -247,7 +249,7 @@ impl<'a> SegmentBytes<'a> {
         survey
     }
 
-    /// What can be read of the batch, or batches, between two places where one begins.
+    /// Finds everything that can be read of the batch, or batches, between the beginnings of two batches.
     fn salvage(&self, from: Lsn, to: Lsn) -> Region {
         let mut region = Region {
             from,
@@ -255,11 +257,11 @@ impl<'a> SegmentBytes<'a> {
             epoch: 0,
             pieces: Vec::new(),
         };
-        // Any eight bytes may look like a record of any length: what is tried is bounded, so that bytes made
-        // for it cannot make this take for ever.
+        // Any eight bytes may look like a record of any length. The budget bounds the
+        // attempts, so that hostile bytes cannot make the salvage run for ever.
         let mut budget = to.since(from).saturating_mul(16);
         let (mut at, mut lost) = (from.after(BATCH_HEADER as u64), None::<Lsn>);
-        // What is lost must have room for the record that will stand for it.
+        // A lost part must have room for the record that will stand for it.
         let roomy = |from: Lsn, to: Lsn| to.since(from) >= RECORD_HEADER as u64;
         while roomy(at, to) {
             let record = self.try_record(at, to, &mut budget);
@@ -311,7 +313,7 @@ struct Beyond {
     end: Option<Lsn>,
 }
 
-/// What can be read of a segment, and what cannot.
+/// The readable and the unreadable parts of a segment.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     pub(crate) entries: Vec<RecordInfo>,
@@ -321,12 +323,13 @@ pub(crate) struct Survey {
     pub(crate) regions: Vec<Region>,
 }
 
-/// Bytes from where a batch begins to where another does, not all of them readable.
+/// The bytes between the beginnings of two batches, not all of them readable.
 #[derive(Debug)]
 pub(crate) struct Region {
     pub(crate) from: Lsn,
     pub(crate) to: Lsn,
-    /// That of the batch, or of the one before if its own cannot be read: what follows must not look stale.
+    /// The epoch of the batch, or of the batch before if its own cannot be read: the
+    /// batches behind it must not look stale.
     epoch: u32,
     pub(crate) pieces: Vec<Piece>,
 }
@@ -355,9 +358,9 @@ impl Piece {
 }
 
 impl Region {
-    /// The bytes that make one whole batch of it: what was kept stays where it is, and a record of the kind
-    /// [`KIND_LOST`] stands for each part that was lost. `None` if there is no room for that, which no damage
-    /// to a log of ours brings about.
+    /// Makes one whole batch from the region: kept records stay at their positions, and
+    /// a record of the kind [`KIND_LOST`] stands for each lost part. `None` if there is
+    /// no room for that, which no damage to a log of ours causes.
     pub(crate) fn mend(&self, segment: &SegmentBytes<'_>, synced: Lsn) -> Option<Vec<u8>> {
         let base = segment.header.base;
         let body = (self.to.since(self.from) as usize).checked_sub(BATCH_HEADER)?;
@@ -401,7 +404,7 @@ impl Region {
         Some(out)
     }
 
-    /// The header of a record in the mended batch, whose epoch is one for all.
+    /// Makes the header of a record in the mended batch, which has one epoch for all records.
     const fn header(&self, info: &RecordInfo) -> RecordHeader {
         RecordHeader {
             len: info.len,

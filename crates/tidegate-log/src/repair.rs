@@ -1,6 +1,6 @@
-//! Repairing a damaged log nobody has open: every record that can be read is kept where it is, what cannot is
-//! replaced by placeholders, and each file is first copied aside as it was. What was lost is listed; nothing
-//! brings it back.
+//! Repairs a damaged, closed log: it keeps every readable record at its position,
+//! replaces the rest with placeholders, and first copies each file aside unchanged. The
+//! report lists the lost positions; their records cannot be restored.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -19,38 +19,39 @@ use crate::storage::{Storage, StorageFile, read_all};
 use crate::writer::seal_bytes;
 use crate::{Lsn, OpenError};
 
-/// Each pass mends what the one before made readable: catalog, then headers, then batches.
+/// The number of passes. Each pass mends the parts that the pass before made readable:
+/// catalog, then headers, then batches.
 const PASSES: usize = 4;
 
-/// So many times the log may have been opened since the last header that can be read was written.
+/// The most openings assumed since the last readable header was written.
 const EPOCHS_UNSEEN: u32 = 1 << 10;
 
-/// What a repair did.
+/// The report of a repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Repaired {
-    /// What was found, in the order it was mended.
+    /// The damage, in the order it was mended.
     pub damage: Vec<Damage>,
-    /// Positions whose records are gone, in order. Where a whole segment is, its range is known only as far
-    /// as its neighbours tell.
+    /// Positions of lost records, in order. If a whole segment is lost, its range is
+    /// known only from its neighbours.
     pub lost: Vec<Range<Lsn>>,
-    /// Files copied aside as they were.
+    /// Files copied aside unchanged.
     pub quarantined: Vec<String>,
-    /// Segments that are not in the log any more, because nothing in them could be read.
+    /// Segments removed from the log because no record in them could be read.
     pub removed: Vec<u64>,
 }
 
-/// Why a repair did not come to its end.
+/// The reasons why a repair failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RepairError {
-    /// The log cannot be looked at.
+    /// The log cannot be inspected.
     Open(OpenError),
-    /// The system refused something.
+    /// The system reported an error.
     Io {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// It is still damaged.
@@ -133,14 +134,15 @@ struct Mending<'a> {
     quarantine: &'a dyn Storage,
     done: &'a mut Repaired,
     catalog: Catalog,
-    /// What a catalog that is made anew counts epochs from.
+    /// The epoch from which a rebuilt catalog counts on.
     epoch: u32,
 }
 
 impl Mending<'_> {
     fn mend(&mut self, files: &Files, damage: &Damage) -> Result<(), RepairError> {
         if damage.catalog {
-            // Salts are the headers' own now; a segment without a readable one cannot be read at all.
+            // The headers' salts are the known ones now; a segment without a readable
+            // header cannot be read at all.
             let known = files
                 .found
                 .iter()
@@ -157,7 +159,7 @@ impl Mending<'_> {
             match (&files.found[n].state, wrong.what) {
                 (State::Missing, _) => self.give_up(files, n),
                 (State::BadHeader(file), _) => self.mend_header(files, n, &**file)?,
-                // Where segments are missing, what followed this one is not known yet.
+                // Where segments are missing, the beginning of the next one is not known yet.
                 (State::Used(header, file), _) if !first_pass => {
                     self.mend_batches(*header, &**file, files.found.get(n + 1))?;
                 }
@@ -167,7 +169,7 @@ impl Mending<'_> {
         write_catalog(self.storage, &self.catalog).map_err(RepairError::io("writing the catalog"))
     }
 
-    /// Nothing of this segment can be read.
+    /// Removes a segment of which no record can be read.
     fn give_up(&mut self, files: &Files, n: usize) {
         let number = files.found[n].segment;
         self.catalog.remove(number);
@@ -248,7 +250,7 @@ impl Mending<'_> {
         }
     }
 
-    /// Copies a file aside as it is.
+    /// Copies a file aside unchanged.
     fn set_aside(&mut self, segment: u64, file: &dyn StorageFile) -> Result<Vec<u8>, RepairError> {
         let io = RepairError::io;
         let all = read_all(file).map_err(io("reading a damaged segment"))?;
@@ -267,7 +269,7 @@ impl Mending<'_> {
     }
 }
 
-/// Gives a segment that is whole again, and followed by another, its index.
+/// Writes the index of a segment that is whole again and has a successor.
 fn reseal(header: SegmentHeader, file: &dyn StorageFile, end: Lsn) -> Result<(), RepairError> {
     let all = read_all(file).map_err(RepairError::io("reading a mended segment"))?;
     let mut index = IndexBuilder::new(header.base);

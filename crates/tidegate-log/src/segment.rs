@@ -24,38 +24,38 @@ pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 pub(crate) const SEGMENT_HEADER: usize = 64;
 const SEGMENT_MAGIC: u32 = u32::from_le_bytes(*b"TgS1");
 
-/// What a segment is called: its number, in as many digits as keep the names in order.
+/// Returns the name of a segment's file: its number, zero-padded so that the names sort.
 pub(crate) fn name(segment: u64) -> String {
     format!("{segment:020}.seg")
 }
 
-/// The number in a segment's name; `None` if it is none.
+/// Returns the number in a segment's name; `None` if it is another name.
 pub(crate) fn parse_name(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(".seg")?;
     let plain = digits.len() == 20 && digits.bytes().all(|b| b.is_ascii_digit());
     plain.then(|| digits.parse().ok())?
 }
 
-/// What a segment says of itself.
+/// The header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) segment: u64,
     /// The position of its first batch.
     pub(crate) base: Lsn,
-    /// Drawn anew for each use of a file, so that what an earlier use left behind never matches.
+    /// Drawn again for each use of a file, so that the bytes of an earlier use never match.
     pub(crate) salt: u64,
     /// The file's length while it is written to.
     pub(crate) bytes: u64,
 }
 
-/// Why a header cannot be read.
+/// The reasons why a header cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderError {
     /// Nothing was ever written there.
     Blank,
     /// It was written by a newer version of this crate.
     Newer(u32),
-    /// It is not what was written.
+    /// The bytes are not those that were written.
     Damaged,
 }
 
@@ -73,7 +73,7 @@ impl SegmentHeader {
         out
     }
 
-    /// The header of `segment`, out of the first bytes of its file.
+    /// Decodes the header of `segment` from the first bytes of its file.
     pub(crate) fn decode(bytes: &[u8], segment: u64) -> Result<Self, HeaderError> {
         let bytes = bytes.get(..SEGMENT_HEADER).ok_or(HeaderError::Damaged)?;
         if bytes.iter().all(|&b| b == 0) {

@@ -1,7 +1,7 @@
-//! What the threads of a log share: the table of segments, how far it is durable, and how it failed.
+//! The state shared by the threads of a log: the table of segments, the durable position, and the failure.
 //!
-//! One writer for each piece: the durable position and the segments' ends are the writer's, the table gains
-//! segments by the writer and loses them by the keeper, spares go from the keeper to the writer.
+//! Each piece has one writer. The writer sets the durable position and the segments' ends. The writer
+//! adds segments to the table, and the keeper removes them. Spares go from the keeper to the writer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -22,7 +22,7 @@ pub(crate) struct Segment {
     pub(crate) header: SegmentHeader,
     pub(crate) seed: Seed,
     pub(crate) file: Arc<dyn StorageFile>,
-    /// The end of what is durable in it.
+    /// The end of the durable part of it.
     end: AtomicU64,
     records: AtomicU64,
     sealed: AtomicBool,
@@ -85,12 +85,12 @@ pub(crate) struct Counters {
 
 pub(crate) struct Shared {
     pub(crate) storage: Arc<dyn Storage>,
-    /// By the position they begin at.
+    /// Segments by the position of their beginning.
     pub(crate) segments: RwLock<BTreeMap<Lsn, Arc<Segment>>>,
     pub(crate) spares: Mutex<VecDeque<Spare>>,
     /// The highest number of a segment that may be written to.
     pub(crate) ready: AtomicU64,
-    /// The last try to allocate one found no space.
+    /// The last attempt to allocate a segment found no space.
     pub(crate) disk_full: AtomicBool,
     pub(crate) pending_bytes: AtomicU64,
     pub(crate) pending_batches: AtomicUsize,
@@ -131,7 +131,7 @@ impl Shared {
         Lsn::new(self.durable.load(Ordering::Acquire))
     }
 
-    /// Everything before `lsn` is durable.
+    /// Records that everything before `lsn` is durable.
     pub(crate) fn set_durable(&self, lsn: Lsn) {
         self.durable.store(lsn.get(), Ordering::Release);
     }
@@ -140,7 +140,7 @@ impl Shared {
         self.failed.get()
     }
 
-    /// Nothing more is accepted. The first failure is the one that is told.
+    /// Fails the log: it accepts no more batches. The first failure is the one reported.
     pub(crate) fn fail(&self, doing: &'static str, error: io::Error) -> Failure {
         let failure = Failure {
             doing,
@@ -150,10 +150,10 @@ impl Shared {
         self.failed.get_or_init(|| failure).clone()
     }
 
-    /// Tells whoever waits that something changed.
+    /// Wakes the threads that wait for a change.
     pub(crate) fn wake(&self) {
-        // A waiter counts itself before it looks, and what it looks at was stored before this looks for
-        // waiters; the fences keep it so.
+        // A waiter counts itself before it looks at the state, and this thread stores
+        // the state before it looks for waiters; the fences keep this order.
         fence(Ordering::SeqCst);
         if self.waiters.load(Ordering::SeqCst) > 0 {
             drop(lock(&self.waiting));
@@ -162,7 +162,7 @@ impl Shared {
         (self.waker)();
     }
 
-    /// Waits until `done` or the deadline; says whether it is done.
+    /// Waits until `done` or the deadline; returns whether it is done.
     pub(crate) fn wait_for(&self, deadline: Option<Instant>, done: impl Fn() -> bool) -> bool {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -218,21 +218,21 @@ impl Shared {
     }
 }
 
-/// What the keeper is asked to do. Bounded by the number of segments.
+/// The queue of errands for the keeper. Bounded by the number of segments.
 #[derive(Default)]
 pub(crate) struct Errands {
     state: Mutex<Errand>,
     changed: Condvar,
 }
 
-/// What waits for the keeper.
+/// The errands that wait for the keeper.
 #[derive(Default)]
 pub(crate) struct Errand {
     /// Spares may be missing.
     pub(crate) top_up: bool,
     /// One spare more than usual is needed.
     pub(crate) one_more: bool,
-    /// Segments nobody needs any more.
+    /// Segments to release.
     pub(crate) release: Vec<u64>,
     /// The log is closing.
     pub(crate) end: bool,
@@ -244,7 +244,7 @@ impl Errands {
         self.changed.notify_all();
     }
 
-    /// Waits for something to do, so long at most if that is given; an empty errand if there was nothing.
+    /// Waits for an errand, for at most `patience` if given; returns an empty errand if there was none.
     pub(crate) fn next(&self, patience: Option<Duration>) -> Errand {
         let mut state = lock(&self.state);
         while !state.top_up && !state.end && state.release.is_empty() {
@@ -254,7 +254,7 @@ impl Errands {
                 continue;
             };
             if patience.is_zero() {
-                // A wait that is over at once still sleeps for as long as the system rounds its timers to.
+                // A wait with no time left still sleeps for as long as the system rounds its timers to.
                 break;
             }
             let woken = self.changed.wait_timeout(state, patience);
@@ -271,7 +271,7 @@ impl Errands {
     }
 }
 
-/// A lock whose holders cannot leave anything half done.
+/// Locks a mutex. Its holders leave consistent state even if they panic.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,9 +1,9 @@
-//! A simulated disk: what was written apart from what is durable, and everything a disk does wrong.
+//! A simulated disk: it separates written from durable bytes, and can fail in all the ways a disk does.
 //!
-//! Files have sectors of 512 bytes. A write reaches the cache; a sync makes the sectors written since
-//! durable. A crash keeps what is durable and, of the rest, the sectors the test chooses. Names behave the
-//! same, with `sync_names`. Time is virtual: each write and sync adds what it costs. Bits can be flipped,
-//! files cut, syncs made to fail or to hang, space to end.
+//! Files have sectors of 512 bytes. A write reaches the cache; a sync makes the sectors written
+//! since durable. A crash keeps the durable sectors and, of the rest, those that the test
+//! chooses. Names behave the same, with `sync_names`. Time is virtual: each write and sync adds
+//! its cost. Tests can flip bits, cut files, make syncs fail or hang, and limit the space.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
@@ -15,7 +15,7 @@ use crate::storage::{Storage, StorageFile};
 /// The unit in which writes are durable or lost.
 pub const SECTOR: usize = 512;
 
-/// A disk with one directory. Clones are the same disk.
+/// A disk with one directory. Clones share the disk.
 #[derive(Clone, Default)]
 pub struct SimDisk {
     shared: Arc<Shared>,
@@ -52,7 +52,7 @@ struct Inode {
     spoiled: Vec<Range<usize>>,
 }
 
-/// What the disk's work takes, in nanoseconds of its own time.
+/// The cost of the disk's work, in nanoseconds of its own time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
     /// A sync.
@@ -61,7 +61,7 @@ pub struct Cost {
     pub kib_ns: u64,
 }
 
-/// What the disk did.
+/// The counters of the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SimCounts {
     /// Writes, of however many parts.
@@ -75,7 +75,7 @@ pub struct SimCounts {
 }
 
 impl SimDisk {
-    /// An empty disk without end.
+    /// Creates an empty disk without a bound.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -86,7 +86,7 @@ impl SimDisk {
         state.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it did so far.
+    /// Returns the counters.
     #[must_use]
     pub fn counts(&self) -> SimCounts {
         self.state().counts
@@ -98,49 +98,49 @@ impl SimDisk {
         self.state().now_ns
     }
 
-    /// Lets its own time pass until `ns`.
+    /// Advances its own time to `ns`.
     pub fn advance_to(&self, ns: u64) {
         let mut state = self.state();
         state.now_ns = state.now_ns.max(ns);
     }
 
-    /// What its work takes from now on.
+    /// Sets the cost of its work from now on.
     pub fn set_cost(&self, cost: Cost) {
         self.state().cost = cost;
     }
 
-    /// All files together can have this many bytes; `None` for no bound.
+    /// Bounds the bytes of all files together; `None` for no bound.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state().capacity = bytes;
     }
 
-    /// Every sync of a file after this many more fails, and loses what it should have made durable.
+    /// Makes every sync of a file after this many more fail and lose the bytes it should have made durable.
     pub fn fail_syncs_after(&self, more: u64) {
         let mut state = self.state();
         state.fail_syncs_from = Some(state.counts.syncs + more);
     }
 
-    /// Every write after this many more fails, half done.
+    /// Makes every write after this many more fail halfway.
     pub fn fail_writes_after(&self, more: u64) {
         let mut state = self.state();
         state.fail_writes_from = Some(state.counts.writes + more);
     }
 
-    /// Every sync of a file after this many more waits, having made nothing durable, until
-    /// [`go_on`](Self::go_on) or a later number.
+    /// Makes every sync of a file after this many more wait, without making anything
+    /// durable, until [`go_on`](Self::go_on) or a call with a later number.
     pub fn hang_syncs_after(&self, more: u64) {
         let mut state = self.state();
         state.hang_from = Some(state.counts.syncs + more);
         self.shared.changed.notify_all();
     }
 
-    /// Lets all syncs go on.
+    /// Lets all syncs continue.
     pub fn go_on(&self) {
         self.state().hang_from = None;
         self.shared.changed.notify_all();
     }
 
-    /// Waits until a sync waits that may not go on.
+    /// Waits until a sync hangs.
     pub fn wait_until_hanging(&self) {
         let mut state = self.state();
         while state.hanging == 0 || !state.hangs() {
@@ -149,8 +149,8 @@ impl SimDisk {
         }
     }
 
-    /// The sectors a crash might lose, by file and number: those written and not durable, whose content
-    /// differs.
+    /// Returns the sectors a crash might lose, by file and number: those written and not
+    /// durable, with different content.
     #[must_use]
     pub fn unsynced(&self) -> Vec<(String, usize)> {
         let state = self.state();
@@ -169,8 +169,8 @@ impl SimDisk {
         all
     }
 
-    /// The disk after a crash, of all that is not durable only what `kept` says: sectors by file and number.
-    /// Names that are not durable are lost, unless `keep_names`.
+    /// Returns the disk after a crash. Of the sectors that are not durable, it keeps only those for which
+    /// `kept` returns true, by file and number. Names that are not durable are lost, unless `keep_names`.
     #[must_use]
     pub fn crash(&self, keep_names: bool, mut kept: impl FnMut(&str, usize) -> bool) -> Self {
         let state = self.state();
@@ -186,7 +186,7 @@ impl SimDisk {
                     inode.persist(sector);
                 }
             }
-            // The length is the file system's own, kept by its journal.
+            // The file system keeps the length by itself, in its journal.
             inode.durable.resize(inode.cached.len(), 0);
             inode.cached.clone_from(&inode.durable);
             after.names.insert(name.clone(), after.files.len());
@@ -196,7 +196,8 @@ impl SimDisk {
         Self::with(after)
     }
 
-    /// The disk after the end of the process that had it: nothing is lost, and what was not durable is not.
+    /// Returns the disk after the end of the process that used it: nothing is lost, and
+    /// undurable bytes stay so.
     #[must_use]
     pub fn killed(&self) -> Self {
         let state = self.state();
@@ -208,7 +209,7 @@ impl SimDisk {
         })
     }
 
-    /// Another disk with the same content, all of it durable.
+    /// Returns another disk with the same content, all of it durable.
     #[must_use]
     pub fn copy(&self) -> Self {
         self.crash(true, |_, _| true)
@@ -223,7 +224,7 @@ impl SimDisk {
         }
     }
 
-    /// A file's bytes; empty if there is none.
+    /// Returns a file's bytes; empty if there is none.
     #[must_use]
     pub fn content(&self, name: &str) -> Vec<u8> {
         let state = self.state();
@@ -231,7 +232,7 @@ impl SimDisk {
         inode.map_or_else(Vec::new, |inode| inode.cached.clone())
     }
 
-    /// Puts bytes in place of a file's, or of none, durably.
+    /// Replaces or creates a file with these bytes, durably.
     pub fn put(&self, name: &str, bytes: Vec<u8>) {
         let mut state = self.state();
         let inode = Inode {
@@ -255,7 +256,7 @@ impl SimDisk {
         }
     }
 
-    /// From now on reads of any of these bytes of a file fail.
+    /// Makes reads of any of these bytes of a file fail from now on.
     pub fn spoil(&self, name: &str, bytes: Range<usize>) {
         let mut state = self.state();
         if let Some(&at) = state.names.get(name) {
@@ -263,7 +264,7 @@ impl SimDisk {
         }
     }
 
-    /// Cuts a file off.
+    /// Truncates a file.
     pub fn cut(&self, name: &str, bytes: usize) {
         let mut content = self.content(name);
         content.truncate(bytes);
@@ -287,7 +288,7 @@ impl Inode {
         }
     }
 
-    /// Puts what is durable in place of what is cached.
+    /// Replaces the cached bytes with the durable ones.
     fn recall(&mut self, n: usize) {
         let len = self.cached.len();
         self.durable.resize(len.max(self.durable.len()), 0);
@@ -436,7 +437,7 @@ impl StorageFile for SimFile {
         let inode = &mut state.files[self.inode];
         let dirty = std::mem::take(&mut inode.dirty);
         if failed {
-            // As ext4, XFS and Btrfs do it: the pages count as clean, and are not.
+            // Like ext4, XFS and Btrfs: the pages count as clean, and are not.
             return Err(io::Error::other("simulated sync error"));
         }
         dirty.into_iter().for_each(|sector| inode.persist(sector));

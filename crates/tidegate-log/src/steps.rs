@@ -1,5 +1,5 @@
-//! A log without threads, for simulations: whoever opened it says what time it is, when a sync ends, and when
-//! the keeper does its errands. What the log does then follows from what it is told alone.
+//! A log without threads, for simulations: the simulation sets the time, ends the syncs,
+//! and runs the keeper's errands. The log's actions depend only on these inputs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,20 +15,20 @@ use crate::open::Parts;
 use crate::storage::Storage;
 use crate::{Failure, Log, OpenError, Opened, Options};
 
-/// What a log without threads does now.
+/// The state of a log without threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Doing {
-    /// It has written, and a sync runs: [`Steps::sync`] says that it has ended.
+    /// A sync runs after a write: [`Steps::sync`] ends it.
     Syncing,
-    /// It waits until something is appended, or until then: [`Steps::step`].
+    /// The log waits until a batch is appended, or until this time: [`Steps::step`].
     Waiting(Option<Time>),
-    /// It has failed: see [`Log::failure`].
+    /// The log has failed: see [`Log::failure`].
     Failed,
 }
 
-/// What the threads of a log do, in steps. Goes with the [`Opened`] it came with; dropped, the log stands
-/// still.
+/// The work of a log's threads, in steps. It belongs to the [`Opened`] it was made with;
+/// after its drop, the log makes no progress.
 pub struct Steps {
     driver: Driver,
     keeper: Keeper,
@@ -37,7 +37,7 @@ pub struct Steps {
 }
 
 impl Log {
-    /// As [`open`](Self::open), without threads.
+    /// Opens the log like [`open`](Self::open), without threads.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -60,8 +60,8 @@ impl Log {
 }
 
 impl Steps {
-    /// Takes what was appended and writes what is to be written at `now`. While a sync runs, only the time
-    /// passes.
+    /// Takes the appended batches and writes those that are due at `now`. While a sync
+    /// runs, only the time advances.
     pub fn step(&mut self, now: Time) -> Doing {
         self.now.store(now.as_nanos(), Ordering::Relaxed);
         if let Doing::Waiting(_) = self.doing {
@@ -76,7 +76,7 @@ impl Steps {
         self.doing
     }
 
-    /// The sync that runs ends at `now`, as the storage has it. Another one may run then.
+    /// Ends the running sync at `now`, with the storage's result. Another one may run then.
     pub fn sync(&mut self, now: Time) -> Doing {
         self.now.store(now.as_nanos(), Ordering::Relaxed);
         if self.doing == Doing::Syncing {
@@ -90,7 +90,7 @@ impl Steps {
         self.step(now)
     }
 
-    /// The keeper does what it was asked to: allocates, releases, or removes a file.
+    /// Runs the keeper's errand: it allocates, releases, or removes a file.
     pub fn keep(&mut self) {
         let errand = self.keeper.next(Some(Duration::ZERO));
         self.keeper.step(errand);

@@ -1,53 +1,53 @@
-//! The seam to storage: a directory of files, and what of it survives a crash.
+//! The seam to storage: a directory of files, and the parts of it that survive a crash.
 //!
-//! [`Disk`](crate::Disk) is the real one; `SimDisk` (feature `sim`) keeps what was written apart from what is
-//! durable. Every method is called without any lock of the log's held, but may block.
+//! [`Disk`](crate::Disk) is the real one; `SimDisk` (feature `sim`) separates written from
+//! durable bytes. The log holds no lock of its own in calls of these methods, which may block.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 /// A directory for one log.
 pub trait Storage: Send + Sync {
-    /// Claims the directory until the storage is dropped; false if somebody else has it.
+    /// Claims the directory until the storage is dropped; returns false if another process has claimed it.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn lock(&self) -> io::Result<bool>;
 
     /// The names of the files in it, in any order.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn list(&self) -> io::Result<Vec<String>>;
 
-    /// An existing file, to read and write.
+    /// Opens an existing file, to read and write.
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotFound`] if there is none, or what the system says.
+    /// [`io::ErrorKind::NotFound`] if there is none, or the system's error.
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
 
-    /// A new, empty file in place of any of that name.
+    /// Creates an empty file, in place of any of that name.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
 
     /// Gives a file another name, in place of any that has it.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Removes a file. Whoever has it open can go on reading.
+    /// Removes a file. Readers that have it open can continue.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn remove(&self, name: &str) -> io::Result<()>;
 
     /// Returns once every create, rename and remove so far is durable.
     ///
     /// # Errors
-    /// What the system says; nothing is then known about them.
+    /// The system's error; it is then unknown which of them are durable.
     fn sync_names(&self) -> io::Result<()>;
 }
 
@@ -56,43 +56,43 @@ pub trait StorageFile: Send + Sync {
     /// Writes all the parts, one after the other, from `at` on.
     ///
     /// # Errors
-    /// What the system says; any part may have been written.
+    /// The system's error; any part may have been written.
     fn write_at(&self, parts: &[IoSlice<'_>], at: u64) -> io::Result<()>;
 
-    /// Reads into `into` from `at` on; says how much, which is less only at the file's end.
+    /// Reads into `into` from `at` on; returns the number of bytes, which is less only at the file's end.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize>;
 
     /// Returns once everything written so far is durable (`fdatasync`).
     ///
     /// # Errors
-    /// What the system says. What was written may then be gone, even if a later sync succeeds.
+    /// The system's error. The bytes written may then be gone, even if a later sync succeeds.
     fn sync(&self) -> io::Result<()>;
 
-    /// Has later reads come from the disk itself, not from what the system remembers of writes whose sync
-    /// failed. Best effort, after a [`sync`](Self::sync).
+    /// Drops the system's cache of the file, so that later reads come from the disk and
+    /// not from writes with a failed sync. Best effort, after a [`sync`](Self::sync).
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn forget_cached(&self) -> io::Result<()>;
 
-    /// Makes the file exactly `bytes` long, with space for all of it: writes inside it need no more. What is
-    /// new reads as zeros.
+    /// Makes the file exactly `bytes` long, with space for all of it: writes inside it
+    /// need no more. The new part reads as zeros.
     ///
     /// # Errors
-    /// [`io::ErrorKind::StorageFull`] if there is no space, or what the system says.
+    /// [`io::ErrorKind::StorageFull`] if there is no space, or the system's error.
     fn reserve(&self, bytes: u64) -> io::Result<()>;
 
-    /// Its length.
+    /// Returns its length.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     fn bytes(&self) -> io::Result<u64>;
 }
 
-/// Returns whether the error says that there is no space, on the disk or for this user.
+/// Returns whether the error means that there is no space, on the disk or for this user.
 #[must_use]
 pub fn is_full(error: &io::Error) -> bool {
     matches!(
@@ -101,10 +101,10 @@ pub fn is_full(error: &io::Error) -> bool {
     )
 }
 
-/// A part of a disk that cannot be read leaves out no more than this, beside itself.
+/// The most bytes lost around an unreadable part of a disk, beside the part itself.
 const AROUND_BYTES: usize = 4096;
 
-/// All of a file, with zeros for what cannot be read.
+/// Reads all of a file, with zeros for unreadable parts.
 pub(crate) fn read_around(file: &dyn StorageFile) -> io::Result<Vec<u8>> {
     let bytes = usize::try_from(file.bytes()?).map_err(|_| io::ErrorKind::FileTooLarge)?;
     let mut all = vec![0; bytes];
@@ -118,7 +118,7 @@ pub(crate) fn read_around(file: &dyn StorageFile) -> io::Result<Vec<u8>> {
     Ok(all)
 }
 
-/// All of a file.
+/// Reads all of a file.
 pub(crate) fn read_all(file: &dyn StorageFile) -> io::Result<Vec<u8>> {
     let bytes = usize::try_from(file.bytes()?).map_err(|_| io::ErrorKind::FileTooLarge)?;
     let mut all = vec![0; bytes];

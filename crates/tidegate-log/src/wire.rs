@@ -27,7 +27,7 @@ pub(crate) const fn align(bytes: usize) -> usize {
     bytes.next_multiple_of(ALIGN)
 }
 
-/// A number in as few bytes as it needs: seven bits a byte, the lowest first.
+/// Appends a number in as few bytes as it needs: seven bits a byte, the lowest first.
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -36,8 +36,7 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// The number at the front of `bytes`, which is moved past it; `None` if it does not end there or does not
-/// fit.
+/// Takes the number at the front of `bytes`; `None` if it does not end there or does not fit.
 pub(crate) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {

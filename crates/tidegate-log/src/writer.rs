@@ -1,9 +1,9 @@
-//! Writes batches into segments and makes them durable: one write and one sync for all it is given. Blocks;
-//! decides nothing about when or how much. Seals a segment that is full and goes on in the next.
+//! Writes batches into segments and makes them durable: one write and one sync for each call. It blocks,
+//! and the driver decides when and how much it writes. It seals a full segment and continues in the next.
 //!
-//! Each write is continued with zeros to the end of its last page, and at least one header's length: the
-//! log's end is then known by the zeros behind it also where a file was used before, and no page has to be
-//! read to be completed.
+//! The writer pads each write with zeros to the end of its last page, and by at least
+//! one header's length: the zeros mark the log's end even in a file that was used
+//! before, and the writer need not read a page to complete it.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -21,26 +21,26 @@ use crate::storage::is_full;
 use crate::wire::align;
 use crate::{Failure, Lsn, Record};
 
-/// Payloads from this length on are written from where they are; copying shorter ones is cheaper than telling
-/// of them.
+/// Payloads from this length on are written in place; copying shorter ones is cheaper
+/// than another part of the write.
 const SHARE_BYTES: usize = 16 << 10;
 
-/// A batch that was accepted, with its place.
+/// An accepted batch with its place.
 pub(crate) struct Accepted {
     pub(crate) place: Place,
     pub(crate) records: Vec<Record>,
 }
 
-/// Where writing goes on.
+/// The end of the log, where writing continues.
 pub(crate) struct Writer {
     shared: Arc<Shared>,
     current: Arc<Segment>,
     /// Nothing was written to the current segment yet, not even its header.
     fresh: bool,
     index: IndexBuilder,
-    /// The end of what was written.
+    /// The end of the written batches.
     end: Lsn,
-    /// What the last header written said to be durable.
+    /// The durable position in the last header written.
     told: Lsn,
     epoch: u32,
     buffer: Vec<u8>,
@@ -60,15 +60,15 @@ impl Writer {
             current,
             index,
             end,
-            // Until something is appended there is nothing to tell.
+            // A marker is needed only after an append.
             told: end,
             epoch,
             buffer: Vec::new(),
         }
     }
 
-    /// Writes the first of the batches, as many as are in one segment; how many those are. They are to be
-    /// synced before the next are written. After an error nothing more may be written.
+    /// Writes the first of the batches, all that are in one segment; returns their number. The
+    /// driver must sync them before it writes the next. After an error it must not write again.
     pub(crate) fn write(&mut self, batches: &[Accepted]) -> Result<usize, Failure> {
         let Some(place) = batches.first().map(|b| b.place) else {
             return Ok(0);
@@ -83,7 +83,7 @@ impl Writer {
         Ok(count)
     }
 
-    /// Returns when what was written is durable. After an error nothing more may be written.
+    /// Syncs the written batches. After an error the driver must not write again.
     pub(crate) fn sync(&self) -> Result<(), Failure> {
         let synced = self.current.file.sync();
         synced.map_err(|e| self.shared.fail("syncing the log", e))?;
@@ -93,7 +93,7 @@ impl Writer {
         Ok(())
     }
 
-    /// One write of consecutive batches into the current segment.
+    /// Writes consecutive batches into the current segment, with one write.
     fn write_run(&mut self, run: &[Accepted]) -> io::Result<()> {
         let header = self.current.header;
         let at = match self.fresh {
@@ -121,8 +121,7 @@ impl Writer {
         written
     }
 
-    /// Appends a batch to `out`, but for the payloads in `shared`, each with the place in `out` it belongs
-    /// to.
+    /// Appends a batch to `out`, except for the payloads in `shared`, each with its place in `out`.
     fn encode<'a>(
         &mut self,
         batch: &'a Accepted,
@@ -170,7 +169,7 @@ impl Writer {
             .fetch_add(body + BATCH_HEADER as u64, Ordering::Relaxed);
     }
 
-    /// Seals the current segment and goes on in the one `place` is in.
+    /// Seals the current segment and continues in the segment of `place`.
     fn roll(&mut self, place: Place) -> Result<(), Failure> {
         match self.seal() {
             Ok(()) => {}
@@ -210,12 +209,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns whether the disk does not yet know how far the log is durable.
+    /// Returns whether the disk does not yet record how far the log is durable.
     pub(crate) fn needs_marker(&self) -> bool {
         !self.fresh && self.told < self.end
     }
 
-    /// Writes down, durably, how far the log is durable.
+    /// Records durably how far the log is durable.
     pub(crate) fn mark(&mut self, closed: bool) -> Result<(), Failure> {
         if self.fresh {
             return Ok(());
@@ -239,7 +238,7 @@ impl Writer {
     }
 }
 
-/// What is written behind the last batch of a full segment.
+/// The bytes written behind the last batch of a full segment.
 pub(crate) struct Sealed {
     /// A marker and the index.
     pub(crate) marked_index: Vec<u8>,
@@ -248,8 +247,8 @@ pub(crate) struct Sealed {
     pub(crate) trailer_at: u64,
 }
 
-/// Marker, index and trailer of a segment that ends at `end`. The trailer is the file's last bytes: the file
-/// grows if need be.
+/// Returns marker, index and trailer of a segment that ends at `end`. The trailer is the
+/// file's last bytes; the file grows if needed.
 pub(crate) fn seal_bytes(
     header: &SegmentHeader,
     end: Lsn,

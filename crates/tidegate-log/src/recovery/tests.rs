@@ -1,5 +1,5 @@
-//! Bytes with sound checksums and senseless content, and bytes of any kind: nothing panics, nothing runs
-//! away.
+//! Tests on bytes with sound checksums and senseless content, and on arbitrary bytes: no
+//! panic and no endless loop.
 
 use proptest::prelude::*;
 
@@ -116,7 +116,7 @@ proptest! {
         let survey = segment.survey(until);
         prop_assert!(survey.lost.iter().all(|(from, to)| from < to && *to <= until.max(*from)));
         prop_assert!(survey.regions.windows(2).all(|w| w[0].to <= w[1].from));
-        // What is mended is whole.
+        // Mended regions are intact.
         let mut mended = bytes.clone();
         mended.resize(BYTES, 0);
         for region in &survey.regions {
