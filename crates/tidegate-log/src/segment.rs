@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The header's 64 bytes: magic, crc, version, 0, segment, base (the position of the byte at 4096), salt,
-//! bytes (the file's length before it was sealed). A segment whose header is all zeros is a spare: allocated,
+//! bytes (the file's length before it was sealed). A segment with a header of zeros is a spare: allocated,
 //! not yet written to. The index and its trailer are in `index`.
 
 use crate::Lsn;

@@ -1,9 +1,10 @@
-//! For callers that are operating-system threads: whoever waits for a reply serves the connection meanwhile.
+//! A client for operating-system threads: a caller that waits for a reply serves the connection meanwhile.
 //!
-//! Owns who that is. While callers come often, one of them drives the runtime the connection's task lives on,
-//! until its own reply is there; then another one that waits goes on. So a lone caller writes and reads by
-//! itself, as on a plain connection, and of several each is woken once. While few come, a thread of the
-//! connection's own drives: for keepalive, reconnecting and commands nobody waits for.
+//! This module chooses the thread that drives the connection. While callers come often, one of
+//! them drives the runtime of the connection's task until its own reply arrives; then another
+//! waiting caller continues. So a lone caller writes and reads by itself, as on a plain
+//! connection, and each of several callers is woken once. While calls are rare, the connection's
+//! own thread drives: for keepalive, reconnects and commands without a waiting caller.
 
 use std::future::Future;
 use std::pin::pin;
@@ -31,9 +32,10 @@ const OFTEN: Duration = Duration::from_millis(2);
 const QUIET: Duration = Duration::from_millis(5);
 
 /// A client for threads. Clones share the connection, which ends when the last one is dropped.
-/// [`Policy::Auto`] flushes at once here, as [`Policy::Latency`] does: nobody is waited for.
+/// [`Policy::Auto`] flushes at once here, as [`Policy::Latency`] does: it does not wait for callers.
 ///
-/// A command nobody waits for, sent from within [`wait`](Self::wait), leaves with the one that is waited for.
+/// A command without a waiting caller, sent from within [`wait`](Self::wait), leaves
+/// with the command that the call waits for.
 ///
 /// ```no_run
 /// use tidegate_redis::{BlockingClient, Config};
@@ -53,13 +55,13 @@ struct Shared {
     client: Client,
     seat: Arc<Seat>,
     thread: Thread,
-    /// Let go of before `_last`: a runtime is not to be dropped by whoever happens to hold a handle.
+    /// Released before `_last`: a caller that happens to hold a handle must not drop a runtime.
     runtime: Arc<Runtime>,
-    /// Dropped, the connection's thread ends. What was submitted before is given up with it.
+    /// The connection's thread ends when this is dropped, and gives up the commands submitted before.
     _last: oneshot::Sender<()>,
 }
 
-/// Who drives.
+/// Chooses the thread that drives the connection.
 #[derive(Debug)]
 struct Seat {
     /// The connection's own thread does, or is about to.
@@ -70,20 +72,20 @@ struct Seat {
     leave: Notify,
     calls: AtomicU64,
     clock: Clock,
-    /// When a call came last while the own thread drove.
+    /// The time of the last call while the own thread drove.
     last_ns: AtomicU64,
 }
 
 impl BlockingClient {
-    /// Connects, and starts the thread that serves the connection while nobody waits.
+    /// Connects, and starts the thread that serves the connection while no caller waits.
     ///
     /// # Errors
     /// As of [`Client::open`]; [`ConnectError::Runtime`] if no thread can be started.
     pub fn open(mut config: Config) -> Result<Self, ConnectError> {
         config.callers_block = true;
         if matches!(config.policy, Policy::Auto) {
-            // Callers take so long to wake that whoever waits for them keeps Redis waiting: measured from 8
-            // to 64 threads.
+            // Callers take so long to wake that waiting for them keeps Redis waiting:
+            // measured from 8 to 64 threads.
             config.policy = Policy::Latency;
         }
         let (opened, open) = sync_channel(1);
@@ -93,7 +95,7 @@ impl BlockingClient {
         let own = thread::Builder::new()
             .name("tidegate-redis".to_owned())
             .spawn(move || {
-                // Whoever drives looks for its own reply after a turn or two of the connection's task.
+                // The driving caller looks for its own reply after a turn or two of the connection's task.
                 let runtime = Builder::new_current_thread()
                     .enable_all()
                     .event_interval(2)
@@ -102,7 +104,7 @@ impl BlockingClient {
                     return;
                 };
                 let client = runtime.block_on(Client::open(config));
-                // Whoever opened it waits; nothing to do if it does not.
+                // The opening thread waits for this; if it does not, nothing is left to do.
                 let _ = opened.send((client, Arc::clone(&runtime)));
                 drop(opened);
                 its.drive(&runtime, last);
@@ -147,7 +149,7 @@ impl BlockingClient {
         runtime.block_on(async { call(client).await })
     }
 
-    /// What was measured so far.
+    /// Returns the measurements so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared.client.stats()
@@ -166,7 +168,7 @@ impl Seat {
         }
     }
 
-    /// The life of the own thread: drives until callers do, and looks now and then whether they still do.
+    /// Runs the own thread: it drives until callers do, and checks now and then whether they still do.
     fn drive(&self, runtime: &Runtime, mut last: oneshot::Receiver<()>) {
         loop {
             let gone = runtime.block_on(async {
@@ -188,7 +190,7 @@ impl Seat {
         }
     }
 
-    /// A caller that can drive is here.
+    /// Records a call from a thread that can drive.
     fn called(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
         if !self.own.load(Ordering::Relaxed) || self.stays.load(Ordering::Relaxed) {

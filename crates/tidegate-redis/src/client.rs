@@ -1,6 +1,6 @@
 //! The client: a handle many tasks share, and the futures of replies.
 //!
-//! Leaves everyday commands to `commands`, contiguous runs to `run`, connections of one's own to `pool`.
+//! `commands` has the everyday commands, `run` contiguous runs, and `pool` dedicated connections.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -22,8 +22,8 @@ use crate::stats::Stats;
 /// A Redis client over one connection that many tasks share. Clones are handles on the same connection; it
 /// closes when the last one is dropped and everything submitted is answered.
 ///
-/// Commands are submitted when they are made, in that order, and their replies awaited when that suits:
-/// awaiting one is not needed for the next to leave.
+/// A command is submitted when it is made, in that order. The program may await its
+/// reply later: the next command leaves without that.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) inner: Arc<Inner>,
@@ -57,10 +57,10 @@ pub async fn connect(config: Config) -> Result<Client, ConnectError> {
 }
 
 impl Client {
-    /// Connects to the server a URL names, with the defaults for all it does not say.
+    /// Connects to the server of a URL, with the defaults for all settings the URL leaves out.
     ///
     /// # Errors
-    /// An address nobody can connect to, a server that refuses, or one that is none.
+    /// An address that does not connect, a server that refuses, or a peer that is no Redis server.
     pub async fn connect(url: &str) -> Result<Self, ConnectError> {
         Self::open(Config::from_url(url)?).await
     }
@@ -95,9 +95,9 @@ impl Client {
         })
     }
 
-    /// Submits `cmd`; its reply is awaited when that suits. Commands that block or are marked as
-    /// [`bulk`](Cmd::bulk) take a connection of the pool, so they are neither ordered with others nor hold
-    /// them up.
+    /// Submits `cmd` and returns the future of its reply. Commands that block or are
+    /// marked as [`bulk`](Cmd::bulk) take a connection of the pool, so they are not
+    /// ordered with other commands and do not delay them.
     pub fn send<T: FromReply>(&self, cmd: Cmd) -> Reply<T> {
         match cmd.needs_own_connection() {
             Some(Kind::Stateful) => Reply {
@@ -112,7 +112,7 @@ impl Client {
         }
     }
 
-    /// Submits `cmd` and throws its reply away. Never waits.
+    /// Submits `cmd` and discards its reply. Never waits.
     ///
     /// # Errors
     /// If there is no room, the client is closed, or the command does not belong on the shared connection.
@@ -129,7 +129,7 @@ impl Client {
         submitted.map(drop).map_err(CommandError::from)
     }
 
-    /// A connection of one's own from the pool.
+    /// Leases a dedicated connection from the pool.
     ///
     /// # Errors
     /// If none can be made, or none is free within the timeout.
@@ -168,7 +168,7 @@ impl Client {
         }
     }
 
-    /// A blocking command takes as long as it says; another one as long as any.
+    /// A blocking command may take as long as its own timeout; other commands have the client's timeout.
     fn send_apart<T: FromReply>(&self, cmd: Cmd, blocks: bool) -> Reply<T> {
         let pool = Arc::clone(&self.inner.pool);
         let timeout = self.inner.conn.shared.limits.timeout;
@@ -183,15 +183,15 @@ impl Client {
         })
     }
 
-    /// What was measured so far.
+    /// Returns the measurements so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.inner.conn.stats()
     }
 }
 
-/// The reply to come of one command, as a `T`. Dropped, the command is still executed and its reply thrown
-/// away.
+/// The future of one command's reply, as a `T`. If it is dropped, the server still
+/// executes the command and the client discards the reply.
 #[must_use = "a command was submitted; await its reply, or use `forget`"]
 pub struct Reply<T = Value> {
     state: State,

@@ -1,7 +1,7 @@
 //! Commands: a name, its arguments and hints, encoded as they are built.
 //!
-//! Owns the argument encoding and what is known about commands by name (which only read, which block). Short
-//! commands take no allocation.
+//! This module encodes arguments and knows commands by name (those that only read, those
+//! that block). Short commands take no allocation.
 
 use std::time::Duration;
 
@@ -57,12 +57,12 @@ pub(crate) fn encode(out: &mut Wire, write: impl FnOnce(&mut Args<'_>)) {
     }
 }
 
-/// What a caller says about a command.
+/// A caller's hints about a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hints {
     pub(crate) urgent: bool,
     pub(crate) bulk: bool,
-    /// Said by the caller; else known by name.
+    /// The caller's hint; if `None`, the command's name decides.
     pub(crate) read_only: Option<bool>,
 }
 
@@ -127,30 +127,30 @@ impl Cmd {
         resp::put_bulk(self.body.block(), arg);
     }
 
-    /// It is flushed at once, whatever the policy would wait for.
+    /// Flushes the command at once, regardless of the policy.
     #[must_use]
     pub const fn urgent(mut self) -> Self {
         self.hints.urgent = true;
         self
     }
 
-    /// It or its reply is large: it takes a connection of the pool, so that small commands do not queue
-    /// behind it.
+    /// Marks the command or its reply as large: it takes a connection of the pool, so
+    /// that small commands do not queue behind it.
     #[must_use]
     pub const fn bulk(mut self) -> Self {
         self.hints.bulk = true;
         self
     }
 
-    /// Whether executing it twice does no harm. Known by name for the usual commands; say it for those of
-    /// modules and scripts.
+    /// Sets whether the command may be executed twice without harm. The client knows the
+    /// usual commands by name; set it for those of modules and scripts.
     #[must_use]
     pub const fn read_only(mut self, yes: bool) -> Self {
         self.hints.read_only = Some(yes);
         self
     }
 
-    /// Its own bound on the time to the reply, in place of the connection's if it is shorter.
+    /// Bounds the time to its reply, if this is shorter than the connection's timeout.
     #[must_use]
     pub const fn timeout(mut self, after: Duration) -> Self {
         self.timeout = Some(after);
@@ -193,7 +193,8 @@ impl Cmd {
             .unwrap_or_else(|| self.get(0).is_some_and(|name| is_one_of(name, READ_ONLY)))
     }
 
-    /// Whether it may keep its connection waiting, or changes what the connection is.
+    /// Returns the reason why the command needs its own connection: it blocks, or
+    /// changes the connection's state.
     pub(crate) fn needs_own_connection(&self) -> Option<Kind> {
         let name = self.get(0)?;
         if is_one_of(name, BLOCKING) {
@@ -213,10 +214,10 @@ impl Cmd {
     }
 }
 
-/// Why a command does not belong on a shared connection.
+/// The reasons why a command does not belong on a shared connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It waits for others.
+    /// It waits for other clients.
     Blocking,
     /// It changes the state of its connection, or has replies of its own kind.
     Stateful,
@@ -315,8 +316,8 @@ const READ_ONLY: &[&str] = &[
     "GEODIST",
 ];
 
-/// What can be an argument, or several. Implementations write and do nothing else: they run while the
-/// connection is locked.
+/// A type that can be one or more arguments. Implementations only write: they run while
+/// the connection is locked.
 pub trait ToArgs {
     /// Appends itself.
     fn write_args(&self, args: &mut Args<'_>);

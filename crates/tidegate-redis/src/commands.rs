@@ -24,7 +24,7 @@ impl Client {
         })
     }
 
-    /// Sets a key with options. As a `bool` the reply says whether it was set.
+    /// Sets a key with options. As a `bool` the reply tells whether the key was set.
     pub fn set_with<T: FromReply>(
         &self,
         key: impl ToArgs,
@@ -55,7 +55,7 @@ impl Client {
         })
     }
 
-    /// Adds one; the new value.
+    /// Adds one; returns the new value.
     pub fn incr(&self, key: impl ToArgs) -> Reply<i64> {
         self.call(move |args| {
             "INCR".write_args(args);
@@ -63,7 +63,7 @@ impl Client {
         })
     }
 
-    /// Adds `by`; the new value.
+    /// Adds `by`; returns the new value.
     pub fn incr_by(&self, key: impl ToArgs, by: i64) -> Reply<i64> {
         self.call(move |args| {
             "INCRBY".write_args(args);
@@ -72,7 +72,7 @@ impl Client {
         })
     }
 
-    /// Removes keys; how many there were.
+    /// Removes keys; returns how many existed.
     pub fn del(&self, keys: impl ToArgs) -> Reply<u64> {
         self.call(move |args| {
             "DEL".write_args(args);
@@ -80,7 +80,7 @@ impl Client {
         })
     }
 
-    /// How many of these keys there are.
+    /// Counts those of these keys that exist.
     pub fn exists(&self, keys: impl ToArgs) -> Reply<u64> {
         self.call(move |args| {
             "EXISTS".write_args(args);
@@ -88,7 +88,7 @@ impl Client {
         })
     }
 
-    /// Lets a key expire after this; whether there was such a key.
+    /// Sets a key's time to live; returns whether the key exists.
     pub fn expire(&self, key: impl ToArgs, after: Duration) -> Reply<bool> {
         self.call(move |args| {
             "PEXPIRE".write_args(args);
@@ -106,7 +106,7 @@ impl Client {
         })
     }
 
-    /// Sets fields of a hash: `&[("name", "x")]`; how many are new.
+    /// Sets fields of a hash: `&[("name", "x")]`; returns how many are new.
     pub fn hset(&self, key: impl ToArgs, pairs: impl ToArgs) -> Reply<u64> {
         self.call(move |args| {
             "HSET".write_args(args);
@@ -123,7 +123,7 @@ impl Client {
         })
     }
 
-    /// Puts values before a list; its new length.
+    /// Puts values before a list; returns its new length.
     pub fn lpush(&self, key: impl ToArgs, values: impl ToArgs) -> Reply<u64> {
         self.call(move |args| {
             "LPUSH".write_args(args);
@@ -140,7 +140,7 @@ impl Client {
         })
     }
 
-    /// Publishes a message; how many subscribers this server gave it to.
+    /// Publishes a message; returns the number of subscribers this server gave it to.
     pub fn publish(&self, channel: impl ToArgs, message: impl ToArgs) -> Reply<u64> {
         self.call(move |args| {
             "PUBLISH".write_args(args);
@@ -149,7 +149,7 @@ impl Client {
         })
     }
 
-    /// Whether the server answers.
+    /// Checks that the server answers.
     pub fn ping(&self) -> Reply<()> {
         self.call(move |args| {
             "PING".write_args(args);
@@ -157,7 +157,7 @@ impl Client {
     }
 }
 
-/// What `SET` can do beside setting.
+/// The options of `SET`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetOptions {
     expire: Option<Expire>,
@@ -172,7 +172,7 @@ enum Expire {
 }
 
 impl SetOptions {
-    /// A plain `SET`: whatever the key holds, and for ever.
+    /// A plain `SET`: regardless of the key's old value, and without expiry.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -206,7 +206,7 @@ impl SetOptions {
         self
     }
 
-    /// The reply is the value before.
+    /// Replies with the old value.
     #[must_use]
     pub const fn get_old(mut self) -> Self {
         self.get = true;

@@ -34,7 +34,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// What happens to a command that finds no room.
+/// The client's behaviour when a command finds no room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhenFull {
@@ -78,7 +78,7 @@ pub struct Config {
     pub(crate) limits: Limits,
 }
 
-/// What every connection of a client needs to know, the pool's too.
+/// The settings of every connection of a client, the pool's too.
 #[derive(Clone)]
 pub(crate) struct Login {
     pub(crate) address: Address,
@@ -93,7 +93,7 @@ pub(crate) struct Login {
 }
 
 impl fmt::Debug for Login {
-    /// Without the password, which has no business in a log.
+    /// Leaves the password out of logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Login")
             .field("address", &self.address)
@@ -155,21 +155,21 @@ impl Config {
     /// From `redis://`, `rediss://` (TLS) or `redis+unix://`; see docs/redis.md for all it can say.
     ///
     /// # Errors
-    /// Says what was expected.
+    /// Names the syntax the URL should have.
     pub fn from_url(url: &str) -> Result<Self, ConfigError> {
         crate::url::parse(url)
     }
 
-    /// When queued commands are written.
+    /// Sets the policy that decides when to write queued commands.
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// Whether the connection's task may look for replies without sleeping while callers wait. On by default
-    /// where the policy allows it; [`Policy::MinCpu`], [`Policy::Fixed`], [`Policy::RueidisStats`] and
-    /// [`Policy::Off`] never do.
+    /// Sets whether the connection's task may look for replies without sleeping while
+    /// callers wait. On by default where the policy allows it; [`Policy::MinCpu`],
+    /// [`Policy::Fixed`], [`Policy::RueidisStats`] and [`Policy::Off`] never do.
     #[must_use]
     pub fn spin(mut self, yes: bool) -> Self {
         self.spin = Some(yes);
@@ -255,15 +255,15 @@ impl Config {
         self
     }
 
-    /// What happens to a command that finds no room.
+    /// Sets the behaviour when a command finds no room.
     #[must_use]
     pub const fn when_full(mut self, what: WhenFull) -> Self {
         self.limits.when_full = what;
         self
     }
 
-    /// After how much silence the connection is tried with a `PING`; without an answer within the timeout it
-    /// is made anew. 30 s by default.
+    /// Sets the silence after which the client tests the connection with a `PING`;
+    /// without an answer within the timeout it reconnects. 30 s by default.
     #[must_use]
     pub const fn keepalive(mut self, after: Duration) -> Self {
         self.limits.keepalive = after;
@@ -277,8 +277,7 @@ impl Config {
         self
     }
 
-    /// Whether commands that only read are sent once more after the connection broke under them. Off by
-    /// default.
+    /// Sets whether to send commands that only read once more after the connection broke. Off by default.
     #[must_use]
     pub const fn retry_reads(mut self, yes: bool) -> Self {
         self.limits.retry_reads = yes;
@@ -317,7 +316,7 @@ impl Config {
     }
 }
 
-/// What clones of a client share and never changes.
+/// The settings that clones of a client share; they never change.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
     pub(crate) login: Arc<Login>,

@@ -1,7 +1,7 @@
 //! A connection as its callers share it: the pipeline behind a lock, its clock, and the task that serves it.
 //!
-//! Owns submission, waiting and the life of the task (connect, drive, reconnect). Leaves decisions to
-//! `pipeline`, bytes to `driver`.
+//! This module has submission, waiting and the life of the task (connect, drive,
+//! reconnect). `pipeline` makes the decisions, and `driver` carries the bytes.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -35,7 +35,7 @@ pub(crate) struct Conn {
     pub(crate) gauges: Gauges,
 }
 
-/// What the task tells beside the pipeline.
+/// The task's gauges beside the pipeline.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
     pub(crate) connected: AtomicBool,
@@ -85,8 +85,8 @@ impl Conn {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Pipeline> {
-        // A panic while it was locked is our own mistake; what it guards is consistent between statements
-        // that can panic.
+        // A panic under the lock is our own mistake; the pipeline is consistent between
+        // statements that can panic.
         self.pipeline.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -121,7 +121,7 @@ impl Conn {
         wake(waker);
     }
 
-    /// Ends the connection at once; what is in flight is lost.
+    /// Ends the connection at once; the commands in flight are lost.
     pub(crate) fn abort(&self) {
         let mut wakers = Vec::new();
         let driver = self.lock().close(&Failure::Closed, &mut wakers);
@@ -174,7 +174,7 @@ pub(crate) fn wake_all(wakers: &mut Vec<Waker>) {
     wakers.drain(..).for_each(Waker::wake);
 }
 
-/// Why a submission was not taken.
+/// The reasons why a submission was not taken.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     Full(Full),
@@ -203,8 +203,8 @@ impl From<Failure> for CommandError {
     }
 }
 
-/// One submission on its way: queued at once if there is room, else when there is; then its outcome. Dropped,
-/// what was submitted keeps its place and its replies are dropped when they come.
+/// One submission on its way: queued at once if there is room, otherwise once there is; then its
+/// outcome. If it is dropped, its commands keep their place and the client discards their replies.
 pub(crate) struct Pending {
     conn: Arc<Conn>,
     state: State,
@@ -214,7 +214,7 @@ enum State {
     Inside(SlotId),
     /// It found no room.
     Outside(Box<Outside>),
-    /// Nobody waits for replies, or the outcome was taken.
+    /// No caller waits for replies, or the caller took the outcome.
     Done,
     Refused(Box<CommandError>),
 }
@@ -238,7 +238,7 @@ impl Pending {
         Self { conn, state }
     }
 
-    /// The outcome; `None` if nobody was to wait for one.
+    /// Polls the outcome; `None` if no caller was to wait for one.
     pub(crate) fn poll_outcome(
         &mut self,
         cx: &mut Context<'_>,
@@ -298,7 +298,8 @@ impl Drop for Pending {
     }
 }
 
-/// The connection's task: drives it until the client is closed, and makes it anew when it breaks.
+/// Runs the connection's task: it drives the connection until the client is closed, and
+/// reconnects when it breaks.
 async fn serve(end: CloseOnDrop, ready: Ready, tls: Option<Arc<ClientConfig>>, reconnects: bool) {
     let conn = &end.0;
     let mut ready = ready;
@@ -331,7 +332,8 @@ async fn serve(end: CloseOnDrop, ready: Ready, tls: Option<Arc<ClientConfig>>, r
     }
 }
 
-/// Tries until it succeeds; commands queued meanwhile wait their time. `None` once the client is closed.
+/// Reconnects, with retries until it succeeds; queued commands expire meanwhile. `None`
+/// once the client is closed.
 async fn reconnect(conn: &Arc<Conn>, tls: Option<&Arc<ClientConfig>>) -> Option<Ready> {
     let (first, last) = conn.shared.limits.backoff;
     let mut pause = first;
@@ -360,7 +362,7 @@ async fn reconnect(conn: &Arc<Conn>, tls: Option<&Arc<ClientConfig>>) -> Option<
     }
 }
 
-/// Waiting helps nobody whose password is refused.
+/// Fails the queued commands if the server refuses the password: waiting would not help.
 fn refuse_if_final(conn: &Conn, e: &ConnectError) {
     if let ConnectError::Refused(_) = e {
         let failure = Failure::Lost {
@@ -373,8 +375,8 @@ fn refuse_if_final(conn: &Conn, e: &ConnectError) {
     }
 }
 
-/// Between half of it and all of it, so that many clients do not come back together. The clock's low digits
-/// are random enough.
+/// Draws a pause between half of `pause` and all of it, so that many clients do not come
+/// back together. The clock's low digits are random enough.
 fn jittered(pause: Duration, now: Time) -> Duration {
     let half = pause / 2;
     half + half.mul_f64((now.as_nanos() % 1000) as f64 / 1000.0)
@@ -422,7 +424,8 @@ impl<F: Future> Future for Expiring<'_, F> {
     }
 }
 
-/// However the task ends, with its runtime or by a panic, even before it began: nobody is left waiting.
+/// Closes the connection when the task ends, with its runtime or by a panic, even before
+/// it began: no caller is left waiting.
 struct CloseOnDrop(Arc<Conn>);
 
 impl Drop for CloseOnDrop {

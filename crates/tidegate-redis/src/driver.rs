@@ -1,10 +1,10 @@
 //! The task of one connection: one poll writes, reads and hands out, in that order, so that reads make
 //! progress while a large batch is being written.
 //!
-//! Dull: when to flush is the controller's, through the pipeline; whether to look for replies without
-//! sleeping is the pulse's. It runs beside its callers. After handing out replies it yields, so the callers
-//! run first and their next commands are there when it looks: holding by yielding costs nothing where callers
-//! share its thread.
+//! The driver is simple: the controller decides when to flush, through the pipeline, and the
+//! pulse decides whether to look for replies without sleeping. The driver runs beside its
+//! callers. It yields after handing out replies, so the callers run first and their next commands
+//! are queued when it looks: holding by yielding costs nothing where callers share its thread.
 
 use std::future::Future;
 use std::io;
@@ -36,16 +36,17 @@ pub(crate) enum End {
     Lost(Arc<str>),
 }
 
-/// Replies handed out under one lock: callers on other threads need it, too.
+/// Replies handed out under one lock: callers on other threads need the lock, too.
 const CHUNK: usize = 64;
-/// Into how many parts what is in flight is split while the task looks for replies without sleeping.
+/// The number of parts into which the commands in flight are split while the task looks
+/// for replies without sleeping.
 const PARTS_SPINNING: u64 = 2;
 /// The most replies handed out in one go where they are split, and where not.
 const PART_MAX: u64 = 256;
 const WHOLE: u64 = 4096;
-/// With so many in flight a flush of half of them costs little beside its commands, so they are split without
-/// a trial. One would not tell: halves, once made, come back as halves for a while, whoever hands them out
-/// whole.
+/// With this many in flight a flush of half of them costs little beside its commands, so
+/// the driver splits them without a trial. A trial would not decide: commands split into
+/// halves keep returning as halves for a while, even if the driver hands them out whole.
 const SPLIT: u64 = 192;
 /// A wait for callers this short is passed by yielding to them.
 const YIELD_NS: u64 = 60_000;
@@ -61,7 +62,7 @@ pub(crate) struct Session {
     decoder: Decoder,
     /// The flush under way.
     writing: Wire,
-    /// What writing it has cost so far.
+    /// The cost of writing it so far.
     cost_ns: u64,
     /// The socket took no more.
     blocked: bool,
@@ -72,18 +73,18 @@ pub(crate) struct Session {
     /// The task slept: only the runtime knows whether there is something to read.
     slept: bool,
     in_flight: u64,
-    /// What was queued when the queue was looked at.
+    /// The number of queued commands at the last look at the queue.
     seen: u64,
-    /// What was queued when the flush was held back last.
+    /// The number of queued commands when the flush was last held back.
     held: u64,
-    /// What costs CPU is worth it.
+    /// Spending CPU is worth it.
     pays: bool,
     may_spin: bool,
     timer: PreciseTimer,
-    /// The coarse timer of timeouts and keepalive, and what it is set to.
+    /// The coarse timer of timeouts and keepalive, and its deadline.
     watchdog: Pin<Box<tokio::time::Sleep>>,
     watchdog_at: Time,
-    /// When to look for overdue commands and silence.
+    /// The time of the next check for overdue commands and silence.
     watch_at: Time,
     last_read: Time,
     pinged: bool,
@@ -94,7 +95,7 @@ pub(crate) struct Session {
     busy_ns: u64,
 }
 
-/// What became of the queue.
+/// The result of a turn's flush.
 #[derive(Clone, Copy, Debug)]
 enum Flushed {
     /// Nothing is to be written now; if the policy waits, the timer is armed.
@@ -173,7 +174,7 @@ impl Session {
         let flushed = self.flush(cx, now)?;
         if self.hear(cx, now, flushed)? {
             self.spin_until = None;
-            // Whoever was answered and submits wakes us.
+            // An answered caller that submits wakes this task.
             let finished = self.in_flight == 0 && !matches!(flushed, Flushed::Hold);
             if self.conn.manner.many_threads && finished {
                 return self.sleep(cx, now);
@@ -210,7 +211,7 @@ impl Session {
         if let Next::Wait(until, reason) = next {
             let near = reason == Reason::Anticipate && until.since(now) <= YIELD_NS;
             let grew = self.seen > std::mem::replace(&mut self.held, self.seen);
-            // Where CPU is dear, only as long as yielding brings somebody each time.
+            // Where CPU is dear, hold only as long as each yield brings a command.
             if near && (conn.manner.precise || grew) {
                 return Ok(Flushed::Hold);
             }
@@ -220,7 +221,7 @@ impl Session {
             if conn.manner.precise {
                 return Ok(Flushed::Hold);
             }
-            // Too near to sleep for: now is nearer to it than any wake-up.
+            // Too near for a sleep: any wake-up would come later than now.
             next = pipeline.poll_flush(until);
         }
         if let Next::Wait(until, _) = next {
@@ -275,13 +276,14 @@ impl Session {
 
     // ---- reading
 
-    /// Hands out a part of what was read, reading first if there is no whole reply. False: there was nothing.
+    /// Hands out a part of the replies, and reads first if there is no whole reply.
+    /// Returns false if there was none.
     fn hear(&mut self, cx: &mut Context<'_>, now: Time, flushed: Flushed) -> Result<bool, Broken> {
         let part = self.part();
         self.decode(part)?;
         if self.values.is_empty() {
-            // What was just written is not answered yet, and what was before was looked for a moment ago.
-            // Once, though: whoever submits without pause must not keep us from reading.
+            // The flush just written is not answered yet, and the driver looked for earlier replies a moment
+            // ago. It skips only once: a caller that submits without pause must not keep it from reading.
             if matches!(flushed, Flushed::Wrote) && !self.slept && !self.skipped {
                 self.skipped = true;
                 return Ok(false);
@@ -322,7 +324,7 @@ impl Session {
         }
     }
 
-    /// How many replies to hand out before the commands they bring forth are flushed.
+    /// Returns how many replies to hand out before the commands of their callers are flushed.
     fn part(&self) -> u64 {
         let manner = &self.conn.manner;
         let parts = match manner.parts {
@@ -377,7 +379,7 @@ impl Session {
 
     // ---- timeouts and keepalive
 
-    /// The server was heard from.
+    /// Records that the server was heard from.
     fn noted(&mut self, now: Time) {
         self.last_read = now;
         if std::mem::take(&mut self.pinged) {
@@ -386,7 +388,7 @@ impl Session {
         }
     }
 
-    /// Fails what is overdue, tries a silent connection, gives up a dead one.
+    /// Fails overdue commands, tests a silent connection, gives up a dead one.
     fn watch(&mut self, now: Time) -> Result<(), Broken> {
         let limits = &self.conn.shared.limits;
         let (timeout_ns, keepalive_ns) = (nanos(limits.timeout), nanos(limits.keepalive));
@@ -401,8 +403,8 @@ impl Session {
             return Err(Broken::Silent(Duration::from_nanos(silent)));
         }
         let mut next = next.unwrap_or(Time::NEVER);
-        // A command waits, or nobody asked anything for long: an answer to a PING tells a slow server from a
-        // dead one.
+        // A command waits, or the connection was idle for long: an answer to a PING
+        // tells a slow server from a dead one.
         if silent >= keepalive_ns && !self.pinged {
             self.pinged = true;
             if waiting.is_none() {
@@ -471,7 +473,7 @@ impl Session {
                 self.watch_at = self.watch_at.min(due);
             }
         }
-        // Registers for all that wakes us; what is there already is looked at in the next turn.
+        // Registers all wakers; the next turn handles anything that is there already.
         if self.read(cx, true)? {
             self.noted(now);
             return Ok(Some(Turn::Again));
@@ -506,12 +508,12 @@ impl Session {
 enum Turn {
     /// Yields, and goes on behind the callers just woken.
     Again,
-    /// Nothing was heard, and something will be shortly: looks again.
+    /// No reply arrived yet, but one is due shortly: looks again.
     Look,
     Sleep,
 }
 
-/// What ends a session.
+/// The reasons why a session ends.
 #[derive(Debug)]
 enum Broken {
     Io(io::Error),

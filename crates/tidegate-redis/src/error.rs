@@ -1,5 +1,5 @@
-//! Errors, one enum an operation: reading an address ([`ConfigError`]), connecting ([`ConnectError`]), a
-//! command ([`CommandError`]).
+//! The errors of the client, one enum per operation: reading an address
+//! ([`ConfigError`]), connecting ([`ConnectError`]), a command ([`CommandError`]).
 
 use std::fmt;
 use std::io;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::reply::{ReplyError, ServerError};
 use crate::resp::ProtocolError;
 
-/// A setting nobody can work with.
+/// An invalid setting.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -20,15 +20,15 @@ pub enum ConfigError {
     NoHost,
     /// The database is not a number.
     Database(String),
-    /// A query parameter nobody knows.
+    /// An unknown query parameter.
     Parameter(String),
-    /// A query parameter's value that is not one.
+    /// An invalid value of a query parameter.
     Value {
         /// The parameter.
         name: &'static str,
-        /// What it may be.
+        /// The values allowed.
         wanted: &'static str,
-        /// What it is.
+        /// The value given.
         got: String,
     },
     /// A bound of zero.
@@ -60,17 +60,17 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// A connection could not be made.
+/// The reasons why a connection could not be made.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The settings.
+    /// Invalid settings.
     Config(ConfigError),
-    /// The network or the socket.
+    /// The network or the socket failed.
     Io {
         /// Where to.
         to: String,
-        /// What happened.
+        /// The system's error.
         source: Arc<io::Error>,
     },
     /// TLS: certificates, names, or a server without it.
@@ -79,7 +79,7 @@ pub enum ConnectError {
     TimedOut(String),
     /// The server refused the handshake: a wrong password, no such database.
     Refused(ServerError),
-    /// What answered is not a Redis server.
+    /// The peer is not a Redis server.
     Protocol(ProtocolError),
     /// The server closed the connection during the handshake.
     Closed,
@@ -120,7 +120,7 @@ impl From<ConfigError> for ConnectError {
     }
 }
 
-/// Whether the server may have executed a command that has no reply.
+/// The possible fates of a command that has no reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Executed {
     /// It never left this client.
@@ -129,7 +129,7 @@ pub enum Executed {
     Maybe,
 }
 
-/// A command has no result.
+/// The reasons why a command has no result.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CommandError {
@@ -139,32 +139,32 @@ pub enum CommandError {
     Reply(ReplyError),
     /// The connection broke.
     Lost {
-        /// Whether the server may have executed it.
+        /// The possible fate of the command.
         executed: Executed,
         /// Why the connection broke.
         cause: Arc<str>,
     },
-    /// No reply in time; if one comes later, it is dropped.
+    /// No reply in time; the client discards a later one.
     TimedOut(Executed),
-    /// Too many commands or bytes wait, and the client is not to wait for room.
+    /// Too many commands or bytes wait, and the client is set not to wait for room.
     Full {
         /// Commands queued and in flight.
         commands: u64,
         /// Their bytes.
         bytes: u64,
     },
-    /// It does not belong on a shared connection.
+    /// The command does not belong on a shared connection.
     NotShared(&'static str),
     /// The client was closed.
     Closed,
     /// No connection of the pool could be made.
     Connect(Arc<ConnectError>),
-    /// It needs RESP3, and the server speaks only RESP2.
+    /// The command needs RESP3, and the server speaks only RESP2.
     NeedsResp3,
 }
 
 impl CommandError {
-    /// The refusal of the server, if that is what it is.
+    /// The refusal of the server, if this is one.
     #[must_use]
     pub const fn server(&self) -> Option<&ServerError> {
         match self {

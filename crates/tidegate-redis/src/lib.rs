@@ -1,9 +1,9 @@
 //! An async Redis client whose pipelining finds its own flush delay.
 //!
-//! Many tasks share one connection. Their commands are written together, and when is decided by one of the
-//! engine's controllers: **caller -> queue -> controller -> flush -> Redis -> replies, in order -> caller.**
-//! With nothing set, a lone caller pays one round trip and no timer is armed for it, and many callers share
-//! system calls, theirs and Redis's.
+//! Many tasks share one connection. The client writes their commands together, and one of
+//! the engine's controllers decides when: **caller -> queue -> controller -> flush -> Redis
+//! -> replies, in order -> caller.** With the defaults, a lone caller pays one round trip
+//! and no timer is armed for it, and many callers share system calls, theirs and Redis's.
 //!
 //! ```no_run
 //! use tidegate_redis::{Client, cmd};
@@ -27,7 +27,7 @@
 //! one current-thread runtime: it runs behind the callers it woke, and finds their next commands there. On a
 //! multi-thread runtime it works the same and costs some hops more. It needs Linux or another Unix.
 //!
-//! # What a caller can rely on
+//! # Guarantees for callers
 //!
 //! - A reply goes to the caller whose command it answers. A dropped future keeps its place; its reply is thrown away.
 //! - Commands of one task are executed in the order they were submitted in, but for those that take a connection of the pool
@@ -37,7 +37,8 @@
 //! - When the connection breaks, what was written fails as "maybe executed" ([`CommandError::maybe_executed`]); what was not
 //!   waits for the next connection, within its timeout.
 //!
-//! When to flush is a [`Policy`]; docs/redis.md says what each costs. [`Client::stats`] says what it did.
+//! A [`Policy`] decides when to flush; docs/redis.md gives the cost of each.
+//! [`Client::stats`] has the measurements.
 
 mod blocking;
 mod client;

@@ -58,7 +58,7 @@ impl Link {
                 })?;
                 let mut conn = ClientConnection::new(Arc::clone(config), name)
                     .map_err(|e| ConnectError::Tls(e.to_string()))?;
-                // We bound what we hand in ourselves, by what it takes off our hands.
+                // The driver bounds the bytes it hands in, by how many TLS accepts.
                 conn.set_buffer_limit(Some(TLS_BUFFER));
                 Some(Box::new(conn))
             }
@@ -70,7 +70,7 @@ impl Link {
         })
     }
 
-    /// Reads what is there: 0 at the end, `WouldBlock` if nothing is.
+    /// Reads the available bytes: returns 0 at the end, `WouldBlock` if there are none.
     pub(crate) fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         read_some(self.fd.get_ref().as_fd(), self.tls.as_deref_mut(), buf)
     }
@@ -124,8 +124,8 @@ impl Link {
     }
 }
 
-/// The constructor is deprecated because a descriptor's type might answer another one later; an `OwnedFd`
-/// cannot. What replaces it is unsafe to call, which this crate does without.
+/// The constructor is deprecated because a descriptor's type might return another descriptor later;
+/// an `OwnedFd` cannot. Its replacement is unsafe to call, and this crate has no unsafe code.
 #[expect(deprecated)]
 pub(crate) fn register(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::new(fd)
@@ -230,7 +230,7 @@ fn flush_tls(tls: &mut ClientConnection, raw: Raw<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// A peer that vanished is noticed by the kernel, too, within a minute.
+/// Enables keepalive: the kernel, too, notices a peer that vanished, within a minute.
 fn keepalive(fd: &OwnedFd) -> rustix::io::Result<()> {
     sockopt::set_socket_keepalive(fd, true)?;
     sockopt::set_tcp_keepidle(fd, Duration::from_secs(30))?;
