@@ -1,12 +1,12 @@
-//! What changed since the last delta, and who waits to hear that it is durable.
+//! The changes since the last delta, and the receivers that wait until a delta is durable.
 //!
-//! Owns when a delta is worth a place in the log: at once when a receiver asked to be told that its
-//! acknowledgement was recorded, else when changes have gathered for [`LINGER_US`] or there are [`MANY`] of
-//! them. A crash between costs redeliveries and nothing else, so a consumer's state takes a small share of
-//! the log however fast it goes. Leaves what is pending to [`super::pending`].
+//! Owns the choice of when to write a delta to the log: at once if a receiver waits for an answer to its
+//! acknowledgement, otherwise after changes have gathered for [`LINGER_US`] or there are [`MANY`] of them. A
+//! crash before that costs redeliveries and nothing else, so a consumer's state takes a small share of the
+//! log at any delivery rate. Leaves the pending messages to [`super::pending`].
 //!
-//! Everything is bounded: past [`FULL`] changes nothing is delivered until a delta has been taken, and one
-//! delta tells of no more than [`TOLD_MAX`] old messages (the rest is told by the next).
+//! Everything is bounded: past [`FULL`] changes the consumer delivers nothing until the caller takes a delta,
+//! and one delta holds at most [`TOLD_MAX`] old messages (the next delta holds the rest).
 
 use std::collections::VecDeque;
 
@@ -16,36 +16,36 @@ use super::redelivery::Live;
 use super::seam::Sink;
 use super::state::Position;
 
-/// How long changes gather, in microseconds.
+/// The time for which changes gather, in microseconds.
 const LINGER_US: u64 = 100_000;
-/// Changes that do not wait for company.
+/// The number of changes from which a delta is due at once.
 const MANY: usize = 4096;
-/// Changes beyond which nothing is delivered.
+/// The number of changes from which the consumer delivers nothing.
 const FULL: usize = 1 << 15;
-/// Old messages in one delta.
+/// The most old messages in one delta.
 const TOLD_MAX: usize = 1 << 14;
-/// The most receivers that wait; one more is not answered, and asks again.
+/// The most receivers that wait; further ones get no answer, and ask again.
 const WAITING_MAX: usize = 1 << 16;
 
-/// What changed.
+/// The changes since the last delta.
 #[derive(Clone, Debug)]
 pub(super) struct Changes {
-    /// Whether the log keeps this consumer at all.
+    /// True if the log keeps this consumer.
     logged: bool,
-    /// The highest message the last delta knew as delivered.
+    /// The highest delivered message in the last delta.
     told: u64,
-    /// Messages delivered since.
+    /// The number of messages delivered since then.
     new: usize,
-    /// Older ones that were delivered again or put off.
+    /// Older messages that were redelivered or put off.
     touched: Vec<u64>,
-    /// Older ones that are not pending any more.
+    /// Older messages that are no longer pending.
     removed: Vec<u64>,
-    /// When the first change was made.
+    /// The time of the first change.
     since: Option<u64>,
-    /// Deltas taken, and those of them that are durable.
+    /// The number of deltas taken, and of those that are durable.
     taken: u64,
     durable: u64,
-    /// Whom to answer once so many deltas are durable.
+    /// The reply subjects to answer, each with the number of durable deltas to wait for.
     waiting: VecDeque<(u64, Box<[u8]>)>,
 }
 
@@ -79,7 +79,7 @@ impl Changes {
         }
     }
 
-    /// A message was delivered for the first time.
+    /// Notes the first delivery of a message.
     pub(super) fn note_new(&mut self, now: u64) {
         if self.logged {
             self.note(now);
@@ -87,7 +87,7 @@ impl Changes {
         }
     }
 
-    /// A message that is pending was delivered again, or put off.
+    /// Notes that a pending message was redelivered or put off.
     pub(super) fn note_touched(&mut self, now: u64, seq: u64, live: &mut Live) {
         if self.logged {
             self.note(now);
@@ -98,7 +98,7 @@ impl Changes {
         }
     }
 
-    /// A message is not pending any more.
+    /// Notes that a message is no longer pending.
     pub(super) fn note_removed(&mut self, now: u64, seq: u64) {
         if self.logged {
             self.note(now);
@@ -108,7 +108,7 @@ impl Changes {
         }
     }
 
-    /// Answers a receiver as soon as everything up to here is durable.
+    /// Answers a receiver as soon as all changes so far are durable.
     pub(super) fn answer(&mut self, reply: &[u8], sink: &mut impl Sink) {
         let after = self.taken + u64::from(self.since.is_some());
         if !self.logged || after == self.durable {
@@ -118,7 +118,7 @@ impl Changes {
         }
     }
 
-    /// When a delta is due.
+    /// Returns the time at which a delta is due.
     pub(super) fn deadline(&self) -> Option<u64> {
         let since = self.since?;
         let awaited = self.waiting.back().is_some_and(|(n, _)| *n > self.taken);
@@ -129,7 +129,7 @@ impl Changes {
         })
     }
 
-    /// Takes the delta, if there is one.
+    /// Takes the delta, if there are changes.
     pub(super) fn take(
         &mut self,
         now: u64,
@@ -152,7 +152,7 @@ impl Changes {
         delta.unacked.sort_unstable_by_key(|u| u.stream_seq);
         let new = pending.iter_after(self.told).map(|u| u.with(()));
         delta.unacked.extend(new);
-        // What lies below the floor is known by it.
+        // The floor already covers the removed messages at or below it.
         let floor = ack_floor.stream_seq;
         self.removed.retain(|seq| *seq > floor);
         delta.removed = self
@@ -165,7 +165,7 @@ impl Changes {
         self.taken += 1;
         self.since = (self.len() > 0).then_some(now);
         if self.since.is_some() {
-            // What they wait for may be in the rest.
+            // The changes that these receivers wait for may be in the rest.
             let waiting = self.waiting.iter_mut().rev();
             for (after, _) in waiting.take_while(|(after, _)| *after == self.taken) {
                 *after += 1;
@@ -181,8 +181,8 @@ impl Changes {
         self.taken == self.durable
     }
 
-    /// The consumer begins again after message `told`, and the log knows: what changed before counts no more,
-    /// nor does anybody wait for it to become durable.
+    /// Restarts after message `told`, as the log recorded: drops all earlier changes, and answers every
+    /// receiver that waits for one of them.
     pub(super) fn handle_reset(&mut self, told: u64, sink: &mut impl Sink) {
         debug_assert!(
             self.is_settled(),
@@ -196,7 +196,7 @@ impl Changes {
         }
     }
 
-    /// The oldest delta that was not is durable now.
+    /// Marks the oldest delta in flight as durable, and answers the receivers that wait for it.
     pub(super) fn handle_durable(&mut self, sink: &mut impl Sink) {
         debug_assert!(self.durable < self.taken, "a delta that was not taken");
         self.durable += 1;

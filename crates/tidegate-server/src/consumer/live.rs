@@ -1,9 +1,10 @@
-//! A consumer on the node that serves it: what [`State`] says, and everything that needs no log.
+//! A consumer on the node that serves it: its [`State`], and all parts that the log does not keep.
 //!
-//! Owns who is given what, and when. [`super::deliver`] holds the way of a message out, [`super::acks`] the
-//! way of an acknowledgement in; both are parts of [`Consumer`].
+//! Owns the choice of the receiver for each message, and the time of each delivery. [`super::deliver`] holds
+//! the path of a message to a receiver, [`super::acks`] the path of an acknowledgement back; both are parts
+//! of [`Consumer`].
 //!
-//! Invariants, beside those of [`State`]: what is pending is either in the redelivery queue or has a due
+//! Invariants, beside those of [`State`]: each pending message either is in the redelivery queue or has a due
 //! time; `ahead` is the count of matching messages at or after `cursor`.
 
 use super::changes::Changes;
@@ -24,14 +25,16 @@ use crate::nats::subject;
 
 /// A consumer on the node that serves it.
 ///
-/// Times are microseconds since the Unix epoch and never go back. What happens is told by `handle_*`; then
-/// [`Consumer::deliver`] gives out what can be given, [`Consumer::poll_delta`] says what the log should know,
-/// and [`Consumer::deadline`] when to come again ([`Consumer::handle_timeouts`], then `deliver`). All three
-/// are cheap when there is nothing to do.
+/// Times are microseconds since the Unix epoch and never go back. The caller reports events through the
+/// `handle_*` functions. Then [`Consumer::deliver`] sends the messages that can be delivered,
+/// [`Consumer::poll_delta`] returns the changes to write to the log, and [`Consumer::deadline`] returns the
+/// time of the next call ([`Consumer::handle_timeouts`], then `deliver`). All three are cheap when there is
+/// nothing to do.
 ///
-/// What a crash loses is what no durable delta holds: deliveries are made again, under the same numbers;
-/// acknowledgements that nobody was answered cost a redelivery; the redelivery queue is filled again from due
-/// times. Pulls, heartbeats and flow control end with the node, and receivers begin anew.
+/// A crash loses the changes that no durable delta holds. The consumer then repeats those deliveries under
+/// the same numbers; a message whose acknowledgement was not answered is redelivered; and the consumer
+/// refills the redelivery queue from the due times. Pulls, heartbeats and flow control end with the node, and
+/// receivers start again.
 #[derive(Clone, Debug)]
 pub struct Consumer {
     pub(super) stream: String,
@@ -42,94 +45,94 @@ pub struct Consumer {
     pub(super) pending: Pending<Live>,
     pub(super) redelivery: Redelivery,
     pub(super) changes: Changes,
-    /// The last messages of each subject, given before all else.
+    /// The last message of each subject, delivered before all other new messages.
     pub(super) skip: Skip,
-    /// The first message that may be new.
+    /// The lowest number that a new message can have.
     pub(super) cursor: u64,
-    /// How many matching messages there are from `cursor` on.
+    /// The number of matching messages from `cursor` on.
     pub(super) ahead: u64,
     pub(super) receiver: Receiver,
     pub(super) replay: Option<Replay>,
     pub(super) replies: Replies,
-    /// Headers made for one message.
+    /// The buffer for the headers that the consumer makes for one message.
     pub(super) headers: Vec<u8>,
     pub(super) last_delivery_us: Option<u64>,
     pub(super) last_ack_us: Option<u64>,
-    /// When somebody last used it.
+    /// The last time at which a client used the consumer.
     pub(super) used_us: u64,
 }
 
-/// Who is given the messages.
+/// The receiver of the messages.
 #[derive(Clone, Debug)]
 pub(super) enum Receiver {
     Pull(Pulls),
     Push(Box<Push>),
 }
 
-/// Messages are given as far apart as they came.
+/// The state of replay at original speed: the consumer delivers messages as far apart as they were stored.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Replay {
-    /// The last message that is.
+    /// The last message that is replayed.
     pub(super) until: u64,
-    /// When the last one came, and when it was given.
+    /// The times at which the last replayed message was stored and delivered.
     pub(super) last: Option<(u64, u64)>,
-    /// When the next is due.
+    /// The time at which the next message is due.
     pub(super) due_us: Option<u64>,
 }
 
-/// Who a consumer is.
+/// The names of a consumer, and whether the log keeps its state.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity<'a> {
     /// Its stream's name.
     pub stream: &'a str,
     /// Its name.
     pub consumer: &'a str,
-    /// Whether the log keeps its state. One that the log does not know yields no deltas, and its
-    /// acknowledgements are answered at once.
+    /// True if the log keeps the consumer's state. Otherwise the consumer yields no deltas and answers
+    /// acknowledgements at once.
     pub logged: bool,
 }
 
-/// What is told of a consumer.
+/// The numbers that an info request about a consumer returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// The last delivery, and the highest message delivered.
+    /// The number of the last delivery, and the highest message delivered.
     pub delivered: Position,
-    /// When the last delivery was made, on this node.
+    /// The time of the last delivery on this node.
     pub last_delivery_us: Option<u64>,
-    /// What is acknowledged with everything before it.
+    /// The position up to which every delivery is acknowledged.
     pub ack_floor: Position,
-    /// When the last acknowledgement came, to this node.
+    /// The time of the last acknowledgement on this node.
     pub last_ack_us: Option<u64>,
     /// Messages delivered and not acknowledged.
     pub num_ack_pending: u64,
-    /// Those of them that were delivered more than once.
+    /// The part of them that was delivered more than once.
     pub num_redelivered: u64,
-    /// Pulls that wait.
+    /// Pulls that wait for messages.
     pub num_waiting: u64,
     /// Messages that were never delivered.
     pub num_pending: u64,
-    /// Whether somebody listens (push).
+    /// True if a client listens to the deliver subject of a push consumer.
     pub push_bound: bool,
-    /// How long nothing is delivered, in microseconds, if the consumer is paused.
+    /// The time until a paused consumer resumes delivery, in microseconds; `None` if it is not paused.
     pub pause_remaining_us: Option<u64>,
 }
 
-/// Why a consumer ends on this node.
+/// The reason for which a consumer ends on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It was deleted.
+    /// A client deleted it.
     Deleted,
-    /// Another node serves it.
+    /// Another node serves it now.
     LeadershipChange,
-    /// It was this node's alone, and another one leads: there is none any more.
+    /// Only this node had it, and another node leads now: the consumer no longer exists.
     Lost,
-    /// The node ends.
+    /// The node shuts down.
     Shutdown,
 }
 
 impl Consumer {
-    /// Takes up a consumer where its state says. `source` shows what its filters pass; from now on every
-    /// message stored or removed has to be told.
+    /// Starts a consumer from `state`. `source` shows the messages that its filters pass. From now on, the
+    /// caller reports every message that the stream stores or removes.
     pub fn new(
         now: u64,
         identity: Identity<'_>,
@@ -177,7 +180,7 @@ impl Consumer {
         consumer
     }
 
-    /// What is to come after all that the state says was delivered.
+    /// Sets the messages still to be delivered, from the last delivery in `state`.
     fn look_ahead(&mut self, state: &State, source: &mut impl Source) {
         let delivered = state.delivered.stream_seq;
         self.skip = Skip::default();
@@ -192,9 +195,10 @@ impl Consumer {
         self.ahead = source.count_from(self.cursor);
     }
 
-    /// Begins again where `state`, which was reset, says: for the log, or by itself where that does not keep
-    /// this consumer. Pulls and flow control stay as they are; a receiver that waits to hear that its
-    /// acknowledgement was recorded hears it, since all that could be is.
+    /// Restarts the consumer from `state`, which was reset. The log applied the reset, or the node did so
+    /// itself for a consumer that the log does not keep. Pulls and flow control stay as they are. The
+    /// consumer answers each receiver that waits for an answer to its acknowledgement: the log has recorded
+    /// all acknowledgements that it can.
     pub fn handle_reset(&mut self, state: &State, source: &mut impl Source, sink: &mut impl Sink) {
         self.changes.handle_reset(state.delivered.stream_seq, sink);
         self.delivered = state.delivered;
@@ -214,13 +218,13 @@ impl Consumer {
         self.changes.is_settled()
     }
 
-    /// Takes over a changed configuration. `source` shows what the new filters pass.
+    /// Applies a changed configuration. `source` shows the messages that the new filters pass.
     pub fn handle_update(&mut self, now: u64, config: &ConsumerConfig, source: &mut impl Source) {
         self.settings = Settings::new(&self.stream, &self.name, config);
         match (&mut self.receiver, &self.settings.push) {
             (Receiver::Pull(pulls), _) => pulls.set_limits(self.settings.pulls),
             (Receiver::Push(push), Some(settings)) => push.update(settings.clone()),
-            // Rules forbid it: a push consumer stays one.
+            // The rules forbid this change: a push consumer stays a push consumer.
             (Receiver::Push(_), None) => {}
         }
         if self.skip.left() > 0
@@ -232,7 +236,7 @@ impl Consumer {
         self.used_us = now;
     }
 
-    /// A pull request came, to be answered at `reply`.
+    /// Handles a pull request; its messages and statuses go to `reply`.
     pub fn handle_pull(&mut self, now: u64, reply: &[u8], body: &[u8], sink: &mut impl Sink) {
         if reply.is_empty() {
             return;
@@ -266,23 +270,24 @@ impl Consumer {
         }
         if !pulls.push(now, reply, &request) {
             pulls.prune(now, sink);
-            // A receiver that expects heartbeats misses them and asks again later; told, it would ask again
-            // at once.
+            // A receiver that expects heartbeats misses them and asks again later; a status would make it ask
+            // again at once.
             if !pulls.push(now, reply, &request) && request.heartbeat_ns == 0 {
                 sink.status(reply, b"", &status::plain(409, "Exceeded MaxWaiting"));
             }
         }
     }
 
-    /// Clients listen to what this pattern matches: pulls that no client listened for go on.
+    /// Resumes the pulls that match `pattern`, to which clients subscribed; until now, no client listened for
+    /// them.
     pub fn handle_subscribed(&mut self, pattern: &[u8]) {
         if let Receiver::Pull(pulls) = &mut self.receiver {
             pulls.handle_subscribed(pattern);
         }
     }
 
-    /// The subjects of the pulls that no client listens for, if these have changed since this was asked last:
-    /// the consumer is to be told of subscriptions that match one ([`Consumer::handle_subscribed`]).
+    /// Returns the subjects of the pulls that no client listens for, if they changed since the last call. The
+    /// caller reports subscriptions that match one of them by [`Consumer::handle_subscribed`].
     pub fn take_away(&mut self) -> Option<Vec<Box<[u8]>>> {
         match &mut self.receiver {
             Receiver::Pull(pulls) => pulls.take_away(),
@@ -290,8 +295,8 @@ impl Consumer {
         }
     }
 
-    /// Sets the pulls apart that no client listens for, so that they are not counted, and sees whether one
-    /// listens to its deliver subject.
+    /// Sets apart the pulls that no client listens for, so that they do not count as waiting, and checks
+    /// whether a client listens to the deliver subject.
     pub fn handle_interest(&mut self, now: u64, sink: &mut impl Sink) {
         let used = self.is_used();
         match &mut self.receiver {
@@ -305,7 +310,7 @@ impl Consumer {
         }
     }
 
-    /// Returns whether a pull waits that a client listens for, or one listens to the deliver subject.
+    /// Returns whether a client listens for a waiting pull or to the deliver subject.
     fn is_used(&self) -> bool {
         match &self.receiver {
             Receiver::Pull(pulls) => pulls.len() > 0,
@@ -313,21 +318,22 @@ impl Consumer {
         }
     }
 
-    /// The receiver answered a question of flow control, by publishing to `subject`.
+    /// Handles the receiver's answer to a flow control request, published to `subject`.
     pub fn handle_flow(&mut self, subject: &[u8]) {
         if let Receiver::Push(push) = &mut self.receiver {
             push.handle_flow(subject);
         }
     }
 
-    /// A message was stored. Says whether that may be worth a call of [`Consumer::deliver`].
+    /// Counts a message that the stream stored. Returns whether a call of [`Consumer::deliver`] may deliver
+    /// it.
     pub fn handle_stored(&mut self, seq: u64, subject: &[u8]) -> bool {
         let wanted = seq >= self.cursor && self.wants(subject);
         self.ahead += u64::from(wanted);
         wanted && self.is_used()
     }
 
-    /// A message was removed from the stream.
+    /// Handles the removal of a message from the stream.
     pub fn handle_removed(&mut self, now: u64, seq: u64, subject: &[u8], sink: &mut impl Sink) {
         if seq >= self.cursor {
             if self.wants(subject) {
@@ -338,7 +344,8 @@ impl Consumer {
         }
     }
 
-    /// Many messages were removed: what is left is counted again. Takes the place of telling each of them.
+    /// Handles the removal of many messages: counts the remaining ones. Replaces one
+    /// [`Consumer::handle_removed`] for each of them.
     pub fn handle_purged(&mut self, now: u64, source: &mut impl Source) {
         self.ahead = source.count_from(self.cursor);
         self.skip.retain(|seq| source.contains(seq));
@@ -354,7 +361,7 @@ impl Consumer {
         }
     }
 
-    /// What is due: messages to be delivered again, pulls that end, signs of life.
+    /// Handles all that is due: queues messages for redelivery, ends pulls, and sends heartbeats.
     pub fn handle_timeouts(&mut self, now: u64, sink: &mut impl Sink) {
         while let Some(seq) = self.redelivery.pop_due(now, &self.pending) {
             self.queue_again(now, seq, sink);
@@ -374,7 +381,7 @@ impl Consumer {
         }
     }
 
-    /// Nothing has come for as long as a consumer stays that nobody uses: whether somebody still listens.
+    /// Checks whether a client still listens, after no client used the consumer for its inactivity threshold.
     fn look_for_users(&mut self, now: u64, sink: &mut impl Sink) {
         match &mut self.receiver {
             Receiver::Pull(pulls) => pulls.prune(now, sink),
@@ -387,8 +394,8 @@ impl Consumer {
         }
     }
 
-    /// When to call [`Consumer::handle_timeouts`], then [`Consumer::deliver`] and [`Consumer::poll_delta`]:
-    /// later than `now`, by which these are taken to have been called.
+    /// Returns the time at which to call [`Consumer::handle_timeouts`], then [`Consumer::deliver`] and
+    /// [`Consumer::poll_delta`]. It is later than `now`: the caller has called them for `now` already.
     pub fn deadline(&mut self, now: u64) -> Option<u64> {
         let (receiver, rate) = match &self.receiver {
             Receiver::Pull(pulls) => (pulls.deadline(), None),
@@ -406,38 +413,39 @@ impl Consumer {
         deadlines.into_iter().flatten().filter(|at| *at > now).min()
     }
 
-    /// Returns whether nobody has used it for as long as its configuration says: it should be deleted.
+    /// Returns whether no client used the consumer for its inactivity threshold, so that the caller deletes
+    /// it.
     #[must_use]
     pub fn is_abandoned(&self, now: u64) -> bool {
         !self.is_used() && self.unused_us().is_some_and(|at| at <= now)
     }
 
-    /// When nothing will have come for as long as a consumer stays that nobody uses.
+    /// Returns the time at which the inactivity threshold passes if no client uses the consumer until then.
     fn unused_us(&self) -> Option<u64> {
         let inactive = self.settings.inactive_us?;
         Some(self.used_us.saturating_add(inactive))
     }
 
-    /// What changed since the last delta, once it is worth a place in the log: to be proposed, as the command
-    /// that changes this consumer, and told by [`Consumer::handle_delta_durable`] when it is durable. Call it
-    /// only when it can be proposed.
+    /// Returns the changes since the last delta once they are worth a record in the log. The caller proposes
+    /// them as the command that changes this consumer, and calls [`Consumer::handle_delta_durable`] when that
+    /// is durable. The caller must be able to propose them when it calls this.
     pub fn poll_delta(&mut self, now: u64) -> Option<Vec<u8>> {
         self.changes.deadline().filter(|at| *at <= now)?;
         self.take_delta(now)
     }
 
-    /// The same, whether it is worth it or not: before the node ends.
+    /// Returns the changes since the last delta even if they are few: for a node that is about to end.
     pub fn take_delta(&mut self, now: u64) -> Option<Vec<u8>> {
         self.changes
             .take(now, self.delivered, self.ack_floor, &mut self.pending)
     }
 
-    /// The oldest delta that was not is durable and applied: who waits for it is answered.
+    /// Marks the oldest delta in flight as durable and applied, and answers the receivers that wait for it.
     pub fn handle_delta_durable(&mut self, sink: &mut impl Sink) {
         self.changes.handle_durable(sink);
     }
 
-    /// The consumer ends on this node: its pulls are told.
+    /// Ends the consumer on this node, and sends a status to its pulls.
     pub fn handle_end(&mut self, ending: Ending, sink: &mut impl Sink) {
         let pulls = match &mut self.receiver {
             Receiver::Pull(pulls) => pulls,
@@ -456,27 +464,27 @@ impl Consumer {
         }
     }
 
-    /// Returns whether messages of this subject are for it.
+    /// Returns whether the consumer's filters pass `subject`.
     #[must_use]
     pub fn wants(&self, subject: &[u8]) -> bool {
         let filters = &self.settings.filters;
         filters.is_empty() || filters.iter().any(|f| subject::contains(f, subject))
     }
 
-    /// Returns whether it waits for the acknowledgement of a message that its filters do not pass: they were
-    /// others when it was delivered.
+    /// Returns whether a message is pending that the filters do not pass: the filters have changed since its
+    /// delivery.
     pub fn awaits_unwanted(&self, source: &mut impl Source) -> bool {
         let mut seqs = self.pending.iter().map(|u| u.stream_seq);
         seqs.any(|seq| source.next_at(seq) != Some(seq))
     }
 
-    /// How many messages were never delivered.
+    /// Returns the number of messages that were never delivered.
     #[must_use]
     pub fn num_pending(&self) -> u64 {
         self.ahead + self.skip.left()
     }
 
-    /// What is told of it.
+    /// Returns the numbers that an info request returns.
     #[must_use]
     pub fn info(&self, now: u64) -> Info {
         let again = self.pending.iter().filter(|u| u.deliveries > 1);
@@ -502,7 +510,7 @@ impl Consumer {
         }
     }
 
-    /// Returns whether nothing is delivered until something is acknowledged.
+    /// Returns whether the consumer delivers nothing until a receiver acknowledges a message.
     pub(super) fn is_held_up(&self) -> bool {
         self.awaits_acks()
             && self.redelivery.queued() == 0
@@ -514,7 +522,7 @@ impl Consumer {
         self.settings.ack != AckPolicy::None
     }
 
-    /// Panics if something is not as it always should be: for tests.
+    /// Panics if an invariant does not hold: for tests.
     pub fn check_invariants(&self, source: &mut impl Source) {
         self.pending.check_invariants();
         self.redelivery.check_invariants(&self.pending);
@@ -529,5 +537,5 @@ impl Consumer {
     }
 }
 
-/// Why a message is not delivered again that the stream does not hold any more.
+/// The reason that an advisory gives for a pending message that the stream no longer holds.
 pub(super) const MESSAGE_DELETED: &str = "Unacknowledged message was deleted";

@@ -1,11 +1,12 @@
-//! Consumers: who has been given which message of a stream, who still owes an acknowledgement, what is due
-//! again.
+//! A consumer tracks the messages of a stream that it delivered, the messages that its receivers have not
+//! acknowledged, and the time at which it redelivers each of them.
 //!
-//! Pure code: times, requests and messages in, deliveries and deltas out. No clock, no socket, no file.
+//! This module is pure code: times, requests and messages go in, deliveries and deltas come out. It has no
+//! clock, no socket and no file.
 //!
-//! [`State`] is what the log keeps of a consumer and every node holds. The log changes it by deltas, of which
-//! one takes all that happened since the last. [`Consumer`] is the consumer on the node that serves it:
-//! always a little ahead of its state.
+//! [`State`] is the part of a consumer that the log keeps and that every node holds. The log changes it by
+//! deltas; one delta holds all changes since the last one. [`Consumer`] runs on the node that serves the
+//! consumer and is always a little ahead of its state.
 
 mod acks;
 mod advisory;

@@ -1,14 +1,15 @@
-//! The pulls that wait for messages, and whose turn it is.
+//! The pulls that wait for messages, and their turns.
 //!
-//! Owns the queue: messages are dealt to the pulls one by one, in turn, and a pull ends with a status when it
-//! expires, is full, or cannot take the next message. Leaves what is dealt to [`super::Consumer`].
+//! Owns the queue: the consumer deals messages to the pulls one by one, in turn, and a pull ends with a
+//! status when it expires, is full, or cannot take the next message. Leaves the messages to
+//! [`super::Consumer`].
 //!
-//! A pull with a subject that no client listens to is set apart: it is given nothing, does not count as a use
-//! of the consumer, and makes way for other pulls. A client that was disconnected for a moment listens again
-//! within [`AWAY_US`], and its pull goes on; after that, or when it expires, the pull ends. nats-server ends
-//! such a pull when it next looks for one, and looks less often.
+//! A pull with a subject that no client listens to is set apart: it gets no messages, does not count as a use
+//! of the consumer, and makes room for other pulls. If the client was disconnected for a moment and listens
+//! again within [`AWAY_US`], its pull resumes; after that time, or when it expires, the pull ends.
+//! nats-server ends such a pull when it next checks it, and checks less often.
 //!
-//! Bounded by the consumer's `max_waiting`, and by [`WAITING_MAX`] whatever that says.
+//! The number of pulls is bounded by the consumer's `max_waiting`, and always by [`WAITING_MAX`].
 
 use std::collections::VecDeque;
 
@@ -19,8 +20,8 @@ use crate::nats::subject;
 
 /// The most pulls that wait at one consumer.
 pub(super) const WAITING_MAX: usize = 1 << 16;
-/// How long a pull is kept while no client listens to its subject, in microseconds: clients wait for 2 s
-/// before they connect again to the server they were connected to, and some for longer where that failed.
+/// How long a pull is kept while no client listens to its subject, in microseconds. Clients wait for 2 s
+/// before they reconnect to the same server, and some wait longer after a failed attempt.
 pub(super) const AWAY_US: u64 = 10_000_000;
 
 /// A consumer's limits on its pulls; 0: none.
@@ -33,7 +34,7 @@ pub(super) struct PullLimits {
 }
 
 impl PullLimits {
-    /// What a request asks too much of, as its status says it.
+    /// Returns the status text for the first limit that a request exceeds.
     pub(super) fn exceeded(&self, request: &PullRequest) -> Option<String> {
         let over = |asked: u64, limit: u64| limit > 0 && asked > limit;
         if over(request.batch, self.batch) {
@@ -54,24 +55,24 @@ impl PullLimits {
 #[derive(Clone, Debug)]
 struct Pull {
     reply: Box<[u8]>,
-    /// Messages it still takes, at least 1.
+    /// The messages it still takes, at least 1.
     left: u64,
-    /// Bytes it still takes, if it said how many.
+    /// The bytes it still takes, if the request had a limit.
     bytes_left: u64,
     has_bytes: bool,
     served: bool,
     no_wait: bool,
-    /// When it ends; `u64::MAX`: when it is filled.
+    /// The time at which it ends; `u64::MAX`: only when it is full.
     expires_us: u64,
-    /// The longest silence; 0: any.
+    /// The interval of its heartbeats; 0: none.
     heartbeat_us: u64,
-    /// When silence has lasted that long; `u64::MAX`: never.
+    /// The time of the next heartbeat; `u64::MAX`: never.
     beat_us: u64,
-    /// The turn in which somebody was seen to listen.
+    /// The turn in which a client last listened.
     seen: u64,
-    /// The turn in which it was found to be behind.
+    /// The turn in which its connection was behind.
     behind: u64,
-    /// When it ends if no client listens until then; of use while it is apart.
+    /// The time at which it ends if no client listens before; used while it is apart.
     gone_us: u64,
 }
 
@@ -80,8 +81,8 @@ impl Pull {
         self.expires_us.min(self.beat_us)
     }
 
-    /// Returns whether it ends where nothing more is there: one that waits for its first message has not got
-    /// what it came for.
+    /// Returns whether it ends when no more messages are there. A pull that may wait for its first message
+    /// and has not got one does not.
     fn has_come_to_its_end(&self) -> bool {
         self.no_wait && (self.expires_us == u64::MAX || self.served)
     }
@@ -97,25 +98,25 @@ impl Pull {
 pub(super) struct Pulls {
     limits: PullLimits,
     queue: VecDeque<Pull>,
-    /// Pulls that no client listens for, the longest so first.
+    /// Pulls that no client listens for, in the order in which they were set apart.
     away: VecDeque<Pull>,
-    /// `away` has changed since the last [`Pulls::take_away`].
+    /// True if `away` changed since the last [`Pulls::take_away`].
     away_changed: bool,
-    /// Not later than the first pull's deadline.
+    /// A lower bound of all deadlines.
     deadline_us: u64,
     turn: u64,
-    /// Pulls found to be behind in this turn: they are at the end of the queue.
+    /// The number of pulls whose connection is behind in this turn; they are at the end of the queue.
     behind: usize,
-    /// Whether some pull may be of the kind that does not wait.
+    /// True if a pull with `no_wait` may be in the queue.
     no_wait: bool,
 }
 
-/// Whether a pull can be served.
+/// Whether the queue has a pull to serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Front {
-    /// The first of the queue.
+    /// The first pull in the queue can take a message.
     Ready,
-    /// All connections have enough to do.
+    /// All connections have enough to write.
     Behind,
     /// No pull waits.
     None,
@@ -129,7 +130,7 @@ impl Pulls {
             away: VecDeque::new(),
             away_changed: false,
             deadline_us: u64::MAX,
-            // A pull that has met no turn has 0.
+            // 0 marks a pull that no turn has seen.
             turn: 1,
             behind: 0,
             no_wait: false,
@@ -144,25 +145,25 @@ impl Pulls {
         &self.limits
     }
 
-    /// The pulls that a client listens for, as far as is known.
+    /// The number of pulls that a client listens for, as far as is known.
     pub(super) fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// The messages these pulls together still take.
+    /// The number of messages that these pulls together still take.
     pub(super) fn asked(&self) -> u64 {
         let add = |sum: u64, p: &Pull| sum.saturating_add(p.left);
         self.queue.iter().fold(0, add)
     }
 
-    /// Adds a pull at the end; false if there is no room.
+    /// Adds a pull at the end; returns false if there is no room.
     pub(super) fn push(&mut self, now: u64, reply: &[u8], request: &PullRequest) -> bool {
         let most = self.limits.waiting.min(WAITING_MAX);
         if self.queue.len() >= most {
             return false;
         }
         if self.queue.len() + self.away.len() >= most {
-            // The pull that has been apart for the longest time makes way.
+            // The pull that was set apart first makes room.
             self.away.pop_front();
             self.away_changed = true;
         }
@@ -190,7 +191,7 @@ impl Pulls {
         self.deadline_us = self.deadline_us.min(pull.deadline());
         self.no_wait |= pull.no_wait;
         self.queue.push_back(pull);
-        // Those behind stay at the end.
+        // The pulls that are behind stay at the end.
         if self.behind > 0 {
             let last = self.queue.len() - 1;
             self.queue.swap(last, last - self.behind);
@@ -198,13 +199,13 @@ impl Pulls {
         true
     }
 
-    /// Begins a turn: who listens and who is behind is asked anew.
+    /// Begins a turn, in which the consumer asks again which pulls have a client and which are behind.
     pub(super) fn begin(&mut self) {
         self.turn += 1;
         self.behind = 0;
     }
 
-    /// Brings a pull to the front that can be served, ending those that have expired.
+    /// Brings a pull to the front that can take a message, and ends those that have expired.
     pub(super) fn front(&mut self, now: u64, sink: &mut impl Sink) -> Front {
         loop {
             let Some(pull) = self.queue.front_mut() else {
@@ -233,7 +234,7 @@ impl Pulls {
         }
     }
 
-    /// No client listens for this pull.
+    /// Sets a pull apart that no client listens for.
     fn set_apart(&mut self, now: u64, mut pull: Pull) {
         pull.gone_us = now.saturating_add(AWAY_US);
         self.deadline_us = self.deadline_us.min(pull.gone_us.min(pull.expires_us));
@@ -241,7 +242,7 @@ impl Pulls {
         self.away_changed = true;
     }
 
-    /// Clients listen to what this pattern matches: pulls that were apart for want of that go on.
+    /// Returns the pulls to the queue that match `pattern`, to which clients subscribed.
     pub(super) fn handle_subscribed(&mut self, pattern: &[u8]) {
         let (back, away): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.away)
             .into_iter()
@@ -251,19 +252,19 @@ impl Pulls {
         for pull in back {
             self.deadline_us = self.deadline_us.min(pull.deadline());
             self.no_wait |= pull.no_wait;
-            // Those behind stay at the end.
+            // The pulls that are behind stay at the end.
             let at = self.queue.len() - self.behind;
             self.queue.insert(at, pull);
         }
     }
 
-    /// The subjects of the pulls that are apart, if these have changed since this was asked last.
+    /// Returns the subjects of the pulls that are set apart, if they changed since the last call.
     pub(super) fn take_away(&mut self) -> Option<Vec<Box<[u8]>>> {
         let changed = std::mem::take(&mut self.away_changed);
         changed.then(|| self.away.iter().map(|pull| pull.reply.clone()).collect())
     }
 
-    /// Returns whether the first pull takes a message of so many bytes; if not, it is ended.
+    /// Returns whether the first pull can take a message of `bytes` bytes; ends the pull if not.
     pub(super) fn front_takes(&mut self, bytes: u64, sink: &mut impl Sink) -> bool {
         let Some(pull) = self.queue.front() else {
             return false;
@@ -276,7 +277,7 @@ impl Pulls {
         takes
     }
 
-    /// Hands the first pull a message of so many bytes, through `send`, and goes on to the next.
+    /// Sends a message of `bytes` bytes to the first pull, through `send`, and moves on to the next pull.
     pub(super) fn serve<S: Sink>(
         &mut self,
         now: u64,
@@ -321,7 +322,7 @@ impl Pulls {
         }
     }
 
-    /// Ends the pulls that only wanted what was there: nothing more is.
+    /// Ends the pulls that do not wait for more messages, since no more are there.
     pub(super) fn end_of_messages(&mut self, sink: &mut impl Sink) {
         if !self.no_wait {
             return;
@@ -343,12 +344,12 @@ impl Pulls {
         self.away_changed |= self.away.len() < before;
     }
 
-    /// Ends what has expired, and gives signs of life where the silence was long, if somebody listens: `last`
-    /// holds the last numbers given. Says whether a pull ended.
+    /// Ends the pulls that have expired, and sends heartbeats to those that are due one and that a client
+    /// listens for; `last` holds the numbers of the last delivery. Returns whether a pull ended.
     ///
-    /// Those that only wanted what was there end, too, where messages are `held_up` until others are
-    /// acknowledged. So does nats-server, by which a client that is slow to acknowledge is not told of life
-    /// for ever in the place of an end.
+    /// While delivery is `held_up` by unacknowledged messages, ends the pulls that do not wait, too.
+    /// nats-server does the same: otherwise a client that acknowledges slowly gets heartbeats for ever and
+    /// never an end.
     pub(super) fn handle_timeouts(
         &mut self,
         now: u64,
@@ -362,7 +363,7 @@ impl Pulls {
         let before = self.queue.len();
         let due = self.first_deadline() <= now;
         if held_up && due {
-            // What has expired is told that.
+            // The pulls that have expired get the status for that below.
             self.retain(|pull| {
                 let ends = pull.expires_us > now && pull.has_come_to_its_end();
                 if ends {
@@ -396,7 +397,7 @@ impl Pulls {
         self.queue.len() < before
     }
 
-    /// Sets the pulls apart for which no client listens, and ends those that have expired.
+    /// Sets apart the pulls that no client listens for, and ends those that have expired.
     pub(super) fn prune(&mut self, now: u64, sink: &mut impl Sink) {
         let mut unheard = Vec::new();
         self.retain(|pull| {
@@ -430,7 +431,7 @@ impl Pulls {
         self.away.clear();
     }
 
-    /// When [`Pulls::handle_timeouts`] has something to do, or a little earlier.
+    /// Returns the time at which [`Pulls::handle_timeouts`] has work, or a little earlier.
     pub(super) fn deadline(&self) -> Option<u64> {
         let some = !self.queue.is_empty() || !self.away.is_empty();
         (some && self.deadline_us < u64::MAX).then_some(self.deadline_us)

@@ -1,18 +1,17 @@
-//! The receiver of a push consumer: where messages go, how many bytes may be under way, how fast, and when to
-//! say something.
+//! The receiver of a push consumer: its deliver subject, flow control, rate limit and heartbeats.
 //!
-//! Owns flow control (a window of bytes: at half of it the receiver is asked to answer, at the whole of it
-//! delivery stops until it does; each answer doubles the window up to [`WINDOW_MAX`]), the rate limit and
-//! idle heartbeats. Leaves what is sent to [`super::Consumer`].
+//! Owns flow control (a window of bytes: when half of it is in flight, the consumer asks the receiver to
+//! answer; when all of it is, the consumer stops until the receiver answers; each answer doubles the window
+//! up to [`WINDOW_MAX`]), the rate limit and idle heartbeats. Leaves the messages to [`super::Consumer`].
 
 use super::seam::{Ready, Sink};
 use super::status;
 
 /// The widest window of flow control.
 const WINDOW_MAX: u64 = 32 << 20;
-/// The first one.
+/// The first window of flow control.
 const WINDOW_MIN: u64 = WINDOW_MAX / 16;
-/// What a rate limit lets through at once after a pause, in microseconds of its rate.
+/// The burst that the rate limit allows after a pause, in microseconds of its rate.
 const BURST_US: u64 = 100_000;
 
 /// A push consumer's receiver.
@@ -20,7 +19,7 @@ const BURST_US: u64 = 100_000;
 pub(super) struct Push {
     pub(super) subject: Box<[u8]>,
     pub(super) group: Option<Box<[u8]>>,
-    /// Whether somebody listens.
+    /// True if a client listens to the deliver subject.
     pub(super) active: bool,
     heartbeat_us: u64,
     beat_us: u64,
@@ -31,7 +30,7 @@ pub(super) struct Push {
 #[derive(Clone, Copy, Debug)]
 struct Rate {
     bits_per_second: u64,
-    /// When all that was sent would have been, at this rate.
+    /// The time at which all bytes so far would have been sent at this rate.
     sent_us: u64,
 }
 
@@ -40,7 +39,7 @@ struct Flow {
     /// `$JS.FC.<stream>.<consumer>.`
     prefix: String,
     window: u64,
-    /// Sent and not answered for.
+    /// The bytes sent and not yet answered.
     bytes: u64,
     asked: Option<Asked>,
     requests: u64,
@@ -49,18 +48,18 @@ struct Flow {
 #[derive(Clone, Debug)]
 struct Asked {
     subject: String,
-    /// What an answer stands for.
+    /// The bytes that the answer covers.
     bytes: u64,
 }
 
-/// How a push consumer is set up.
+/// The settings of a push consumer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PushSettings {
     pub(super) subject: Box<[u8]>,
     pub(super) group: Option<Box<[u8]>>,
     pub(super) heartbeat_us: u64,
     pub(super) rate_limit_bps: u64,
-    /// The start of the subjects that answer flow control, if there is any.
+    /// The prefix of the subjects that answer flow control, if it is on.
     pub(super) flow_prefix: Option<String>,
 }
 
@@ -85,7 +84,7 @@ impl Push {
         push
     }
 
-    /// Takes over what may be changed: the subject, the group and the rate.
+    /// Applies the settings that may change: the subject, the group and the rate.
     pub(super) fn update(&mut self, settings: PushSettings) {
         self.subject = settings.subject;
         self.group = settings.group;
@@ -96,24 +95,24 @@ impl Push {
         });
     }
 
-    /// Returns whether flow control waits for an answer before more is sent.
+    /// Returns whether flow control waits for an answer before the consumer sends more.
     pub(super) fn is_stalled(&self) -> bool {
         self.flow.as_ref().is_some_and(|f| f.bytes > f.window)
     }
 
-    /// When the rate limit lets more through, if not now.
+    /// Returns the time at which the rate limit allows more, if it does not now.
     pub(super) fn rate_deadline(&self, now: u64) -> Option<u64> {
         self.rate.map(|r| r.sent_us).filter(|sent| *sent > now)
     }
 
-    /// Whether somebody listens and can take more.
+    /// Returns whether a client listens and can take more.
     pub(super) fn ready(&mut self, sink: &mut impl Sink) -> Ready {
         let ready = sink.ready(&self.subject, self.group.as_deref());
         self.active = ready != Ready::Nobody;
         ready
     }
 
-    /// Counts a message of so many bytes as sent, and asks the receiver to answer when it is time.
+    /// Counts a message of `bytes` bytes as sent, and sends a flow control request when one is due.
     pub(super) fn note_sent(&mut self, now: u64, bytes: u64, sink: &mut impl Sink) {
         self.beat_us = now.saturating_add(self.heartbeat_us);
         if let Some(rate) = &mut self.rate {
@@ -138,7 +137,7 @@ impl Push {
         }
     }
 
-    /// The receiver answered: whether it was to the last question.
+    /// Handles the receiver's answer to a flow control request. Returns whether it answers the last one.
     pub(super) fn handle_flow(&mut self, subject: &[u8]) -> bool {
         let Some(flow) = &mut self.flow else {
             return false;
@@ -156,7 +155,7 @@ impl Push {
         }
     }
 
-    /// Gives a sign of life if it is time; `last` holds the last numbers given.
+    /// Sends a heartbeat if it is due; `last` holds the numbers of the last delivery.
     pub(super) fn handle_timeouts(&mut self, now: u64, last: (u64, u64), sink: &mut impl Sink) {
         if self.heartbeat_us == 0 || now < self.beat_us {
             return;
@@ -170,9 +169,9 @@ impl Push {
         }
     }
 
-    /// There is no consumer any more, and the protocol has no word for it. A sign of life with a number that
-    /// was never given looks like a message that was missed: an ordered consumer is made anew at once then,
-    /// not when two signs of life were missed.
+    /// Tells the receiver that the consumer no longer exists. The protocol has no status for that, so the
+    /// heartbeat carries a number that no delivery had. It looks like a missed message, so that a client
+    /// recreates its ordered consumer at once rather than after two missed heartbeats.
     pub(super) fn tell_lost(&mut self, last: (u64, u64), sink: &mut impl Sink) {
         if self.heartbeat_us > 0 {
             let headers = status::heartbeat(last.0 + 1, last.1, None);
@@ -180,7 +179,7 @@ impl Push {
         }
     }
 
-    /// When [`Push::handle_timeouts`] has something to do.
+    /// Returns the time at which [`Push::handle_timeouts`] has work.
     pub(super) fn deadline(&self) -> Option<u64> {
         (self.heartbeat_us > 0 && self.active).then_some(self.beat_us)
     }

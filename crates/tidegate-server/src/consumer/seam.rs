@@ -1,16 +1,16 @@
-//! What a consumer needs of its stream and of the connections, as traits: a [`View`] and a [`Source`] on one
-//! side, a [`Sink`] on the other.
+//! The stream and the connections as a consumer sees them, as traits: a [`View`] and a [`Source`] for the
+//! stream, a [`Sink`] for the connections.
 //!
-//! Owns no state. Leaves to whoever implements them how messages are kept, who listens to a subject, and
-//! which of a stream's messages pass the consumer's filters: a source shows one consumer's part of a stream.
+//! Owns no state. The implementations keep the messages, know the clients that listen to a subject, and apply
+//! the consumer's filters: a source shows one consumer's part of a stream.
 
-/// What is asked of a stream to find where a new consumer starts.
+/// The part of a stream that decides where a new consumer starts.
 pub trait View {
     /// The number of the first message, whatever its subject; of an empty stream one more than
     /// [`View::last_seq`].
     fn first_seq(&self) -> u64;
 
-    /// The number of the last message there was, whatever its subject; 0 before the first.
+    /// The number of the last message ever stored, whatever its subject; 0 before the first.
     fn last_seq(&self) -> u64;
 
     /// The last message that passes the consumer's filters.
@@ -27,34 +27,35 @@ pub trait Source {
     /// [`Source::last_seq`].
     fn first_seq(&self) -> u64;
 
-    /// The number of the last message there was, whatever its subject.
+    /// The number of the last message ever stored, whatever its subject.
     fn last_seq(&self) -> u64;
 
     /// The first message that passes the filters, numbered `seq` or higher.
     fn next_at(&mut self, seq: u64) -> Option<u64>;
 
-    /// How many messages numbered `seq` or higher pass the filters.
+    /// Returns how many messages numbered `seq` or higher pass the filters.
     fn count_from(&mut self, seq: u64) -> u64;
 
     /// The last message of each subject that passes the filters, in order; `None` where each message is the
-    /// last of its subject, as in a stream that keeps one a subject.
+    /// last of its subject, as in a stream that keeps one message for each subject.
     fn last_per_subject(&mut self) -> Option<Vec<u64>>;
 
-    /// Returns whether the message is there.
+    /// Returns whether the stream holds the message.
     fn contains(&self, seq: u64) -> bool;
 
     /// Reads a message.
     fn message(&mut self, seq: u64) -> Fetch<'_>;
 }
 
-/// What reading a message gave.
+/// The result of reading a message.
 #[derive(Clone, Copy, Debug)]
 pub enum Fetch<'a> {
     /// The message.
     Ready(Message<'a>),
-    /// It is being read; deliver again when it has been.
+    /// The stream is reading the message; call [`Consumer::deliver`](super::Consumer::deliver) again when it
+    /// has.
     Pending,
-    /// It is not there any more, or cannot be read.
+    /// The stream no longer holds the message, or cannot read it.
     Gone,
 }
 
@@ -63,22 +64,22 @@ pub enum Fetch<'a> {
 pub struct Message<'a> {
     /// Its subject.
     pub subject: &'a [u8],
-    /// Its header block, whole, or nothing.
+    /// Its whole header block, or empty.
     pub headers: &'a [u8],
     /// Its payload.
     pub payload: &'a [u8],
-    /// When it was stored, in microseconds since the Unix epoch.
+    /// The time at which the stream stored it, in microseconds since the Unix epoch.
     pub time_us: u64,
 }
 
 /// A message on its way to a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery<'a> {
-    /// The subject it was published to: what the receiver is shown.
+    /// The subject that the publisher used; the receiver sees this one.
     pub subject: &'a [u8],
-    /// The subject that acknowledges it.
+    /// The subject to which the receiver acknowledges the message.
     pub reply: &'a [u8],
-    /// Its header block, whole, or nothing.
+    /// Its whole header block, or empty.
     pub headers: &'a [u8],
     /// Its payload.
     pub payload: &'a [u8],
@@ -86,31 +87,31 @@ pub struct Delivery<'a> {
 
 /// The connections.
 pub trait Sink {
-    /// Whether somebody listens to `to`, and can take more. With a `group`, only members of this queue group
-    /// count.
+    /// Returns whether a client listens to `to` and can take more. With a `group`, only members of this queue
+    /// group count.
     fn ready(&mut self, to: &[u8], group: Option<&[u8]>) -> Ready;
 
-    /// Hands a message to whoever listens to `to`. Called only after [`Sink::ready`] said so, in the same
-    /// turn.
+    /// Hands a message to a client that listens to `to`. The consumer calls it only after [`Sink::ready`]
+    /// returned [`Ready::Yes`] in the same turn.
     fn message(&mut self, to: &[u8], delivery: &Delivery<'_>) -> Ready;
 
-    /// Sends a message that has headers only, and a reply subject where it is not empty.
+    /// Sends a message that has only headers, with `reply` as its reply subject unless that is empty.
     fn status(&mut self, to: &[u8], reply: &[u8], headers: &[u8]);
 
-    /// Sends an empty message: an acknowledgement was recorded.
+    /// Sends an empty message: the answer to an acknowledgement that was recorded.
     fn answer(&mut self, to: &[u8]);
 
-    /// Publishes what people who watch the consumer are told.
+    /// Publishes an advisory.
     fn advisory(&mut self, advisory: &super::Advisory<'_>);
 }
 
-/// Whether a receiver takes more.
+/// Whether a receiver can take more messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
-    /// It does.
+    /// A client listens and can take more.
     Yes,
-    /// Enough waits for its connection: deliver again when that has been written.
+    /// The client's connection has enough to write: deliver again when it has written that.
     Behind,
-    /// Nobody listens.
+    /// No client listens.
     Nobody,
 }

@@ -1,15 +1,15 @@
-//! What the log keeps of a consumer: how far it has delivered, what is acknowledged, what is not.
+//! The part of a consumer that the log keeps: the last delivery, the ack floor, and the pending messages.
 //!
 //! Owns the state and how a [`Delta`] changes it: the same deltas in the same order give the same state on
-//! every node. Leaves when a delta is made, and everything that is forgotten with the leader (pulls,
-//! heartbeats, the order of redelivery), to [`super::Consumer`].
+//! every node. Leaves the time of a delta, and the parts that a new leader does not have (pulls, heartbeats,
+//! the order of redelivery), to [`super::Consumer`].
 //!
-//! The state follows the leader: what was delivered after the last delta is, after a crash, delivered again
-//! under the same numbers, and an acknowledgement that was in no delta costs one redelivery. Nothing
-//! acknowledged in a durable delta is delivered again.
+//! The state follows the leader. After a crash, the consumer repeats the deliveries made since the last
+//! delta, under the same numbers; an acknowledgement that was in no delta costs one redelivery. A message
+//! acknowledged in a durable delta is never redelivered.
 //!
-//! Invariants: `ack_floor` and `delivered` never go back unless the consumer is made to begin again
-//! ([`State::reset`]), the one never passes the other, and what is pending lies between them.
+//! Invariants: `ack_floor` and `delivered` never go back except by [`State::reset`]; `ack_floor` never passes
+//! `delivered`; each pending message lies between them.
 
 use std::ops::RangeInclusive;
 
@@ -28,7 +28,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// The later of each.
+    /// Returns the higher of each number.
     #[must_use]
     pub(super) fn max(self, other: Self) -> Self {
         Self {
@@ -38,18 +38,18 @@ impl Position {
     }
 }
 
-/// Where a consumer begins.
+/// The place where a consumer starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Start {
-    /// With this message.
+    /// Start with this message.
     At(u64),
-    /// With the last message of each subject up to this one; then come all that follow it.
+    /// Start with the last message of each subject up to this one, then deliver all later messages.
     LastPerSubject(u64),
 }
 
 impl Start {
-    /// The message after which everything is delivered.
+    /// The message after which the consumer delivers every message.
     #[must_use]
     pub const fn after(self) -> u64 {
         match self {
@@ -59,22 +59,22 @@ impl Start {
     }
 }
 
-/// The messages a consumer can be made to begin again with, whether they are there or not.
+/// The messages to which a consumer can be reset, whether the stream holds them or not.
 pub const RESET_RANGE: RangeInclusive<u64> = 1..=NUMBER_END;
 
-/// What the log keeps of a consumer.
+/// The part of a consumer that the log keeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     pub(super) delivered: Position,
     pub(super) ack_floor: Position,
     pub(super) pending: Pending,
-    /// Where the last messages of each subject end and all that came later begins; 0 where the consumer did
-    /// not start so.
+    /// The last message of the range from which the consumer delivers only the last message of each subject;
+    /// 0 if the consumer did not start so.
     pub(super) resume: u64,
 }
 
 impl State {
-    /// A consumer that begins with message `start`.
+    /// Creates the state of a consumer that starts with message `start`.
     #[must_use]
     pub fn starting_at(start: u64) -> Self {
         let before = Position {
@@ -88,8 +88,8 @@ impl State {
         }
     }
 
-    /// A consumer that begins with the last message of each subject up to message `resume`, then goes on with
-    /// all that follows.
+    /// Creates the state of a consumer that starts with the last message of each subject up to message
+    /// `resume`, then delivers all later messages.
     #[must_use]
     pub fn starting_last_per_subject(resume: u64) -> Self {
         Self {
@@ -98,7 +98,7 @@ impl State {
         }
     }
 
-    /// A consumer that begins there.
+    /// Creates the state of a consumer that starts at `start`.
     #[must_use]
     pub fn beginning(start: Start) -> Self {
         match start {
@@ -107,7 +107,7 @@ impl State {
         }
     }
 
-    /// Where a consumer with this state begins, of which nothing was delivered.
+    /// Returns the start of a consumer with this state, which has delivered nothing yet.
     #[must_use]
     pub const fn start(&self) -> Start {
         match self.resume {
@@ -116,35 +116,34 @@ impl State {
         }
     }
 
-    /// The last delivery, and the highest message delivered.
+    /// The number of the last delivery, and the highest message delivered.
     #[must_use]
     pub const fn delivered(&self) -> Position {
         self.delivered
     }
 
-    /// What is acknowledged with everything before it.
+    /// The position up to which every delivery is acknowledged.
     #[must_use]
     pub const fn ack_floor(&self) -> Position {
         self.ack_floor
     }
 
-    /// What was delivered and is not acknowledged.
+    /// The messages delivered and not acknowledged.
     #[must_use]
     pub const fn pending(&self) -> &Pending {
         &self.pending
     }
 
-    /// Takes over what changed, as [`super::Consumer::poll_delta`] wrote it. The state stays as it was if
-    /// that cannot be read.
+    /// Applies a delta that [`super::Consumer::poll_delta`] wrote. On an error, the state stays as it was.
     pub fn apply(&mut self, delta: &[u8]) -> Result<(), DeltaError> {
         let delta = Delta::decode(delta)?;
         self.take(&delta);
         Ok(())
     }
 
-    /// Begins again with message `seq`, one of [`RESET_RANGE`]: nothing from there on was delivered,
-    /// everything before it is settled, and deliveries are counted from 1. A delta that was made before must
-    /// not be applied after this.
+    /// Resets the consumer to message `seq`, one of [`RESET_RANGE`]: no message from there on counts as
+    /// delivered, every message before it counts as acknowledged, and deliveries count from 1. The caller
+    /// must not apply a delta from before the reset after it.
     pub fn reset(&mut self, seq: u64) {
         *self = Self {
             resume: self.resume,
@@ -166,7 +165,7 @@ impl State {
         while self.pending.pop_up_to(self.ack_floor.stream_seq).is_some() {}
     }
 
-    /// The state as bytes, for a snapshot.
+    /// Encodes the state for a snapshot.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let all = Delta {
@@ -180,7 +179,7 @@ impl State {
         out
     }
 
-    /// A state from bytes.
+    /// Decodes a state.
     pub fn decode(bytes: &[u8]) -> Result<Self, DeltaError> {
         let (resume, delta) = bytes.split_first_chunk().ok_or(DeltaError::Short)?;
         let mut state = Self {
@@ -191,7 +190,7 @@ impl State {
         Ok(state)
     }
 
-    /// Panics if something is not as it always should be: for tests.
+    /// Panics if an invariant does not hold: for tests.
     pub fn check_invariants(&self) {
         self.pending.check_invariants();
         assert!(self.ack_floor.consumer_seq <= self.delivered.consumer_seq);
