@@ -1,8 +1,7 @@
-//! The way of an acknowledgement in, and everything else that ends or renews a message's claim to be
-//! delivered again.
+//! The path of an acknowledgement back, and all other events that end or renew a message's redelivery.
 //!
-//! Owns what each verb does under each policy. Leaves payloads to [`super::verb`], and when an
-//! acknowledgement is answered to [`super::changes`].
+//! Owns the effect of each verb under each policy. Leaves payloads to [`super::verb`], and the time of the
+//! answer to an acknowledgement to [`super::changes`].
 
 use super::advisory::{Advisory, Event};
 use super::live::Consumer;
@@ -15,9 +14,9 @@ use super::verb::Verb;
 use crate::api::config::AckPolicy;
 
 impl Consumer {
-    /// An acknowledgement came: `numbers` from its subject, `reply` empty if nobody waits for an answer. What
-    /// was never delivered cannot be acknowledged, and is not answered; what is acknowledged already is
-    /// answered again.
+    /// Handles an acknowledgement: `numbers` come from its subject, `reply` is empty if the receiver does not
+    /// wait for an answer. The consumer ignores an acknowledgement of a message that it never delivered, and
+    /// does not answer it. It answers again for a message that is already acknowledged.
     pub fn handle_ack(
         &mut self,
         now: u64,
@@ -46,8 +45,8 @@ impl Consumer {
                     self.advise_terminated(seq, numbers.consumer_seq, reason, sink);
                     self.acknowledge(now, seq);
                 }
-                // What nobody can read does nothing; whoever waits is answered all the same, as nats-server
-                // does it.
+                // A payload that is no verb has no effect; a receiver that waits still gets an answer, as
+                // from nats-server.
                 None => {}
             }
         }
@@ -58,10 +57,10 @@ impl Consumer {
         }
     }
 
-    /// Reports how long an acknowledgement took, of so many in a hundred.
+    /// Reports the time from delivery to acknowledgement for a percentage of the acknowledgements.
     fn sample(&self, now: u64, numbers: &AckNumbers, sink: &mut impl Sink) {
         let percent = self.settings.sample_percent;
-        // Multiplied by an odd number, sequences in a row are spread evenly.
+        // The multiplication by an odd number spreads successive sequences evenly.
         let scrambled = numbers.stream_seq.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         if scrambled % 100 >= percent {
             return;
@@ -89,7 +88,7 @@ impl Consumer {
         self.move_floor();
     }
 
-    /// To be delivered again, now or later.
+    /// Makes a message due for redelivery at once or after `delay_us`.
     fn put_back(&mut self, now: u64, numbers: &AckNumbers, delay_us: u64, sink: &mut impl Sink) {
         let seq = numbers.stream_seq;
         let Some(unacked) = self.pending.get(seq) else {
@@ -104,7 +103,7 @@ impl Consumer {
         }
     }
 
-    /// Not due before a while from now: `delay_us`, or as long as if it had just been delivered.
+    /// Delays the redelivery of a message by `delay_us`, or by the wait that follows a delivery.
     fn put_off(&mut self, now: u64, seq: u64, delay_us: Option<u64>) {
         let Some(unacked) = self.pending.get_mut(seq) else {
             return;
@@ -117,7 +116,7 @@ impl Consumer {
         self.redelivery.schedule(due_us, seq, &self.pending);
     }
 
-    /// It is time to deliver a message again, unless it was delivered as often as it may be.
+    /// Queues a message for redelivery, or gives it up if it has reached its delivery limit.
     pub(super) fn queue_again(&mut self, now: u64, seq: u64, sink: &mut impl Sink) {
         let Some(unacked) = self.pending.get_mut(seq) else {
             return;
@@ -129,7 +128,7 @@ impl Consumer {
         }
     }
 
-    /// A message was delivered as often as it may be.
+    /// Gives up a message that has reached its delivery limit.
     pub(super) fn exhaust(&mut self, now: u64, seq: u64, sink: &mut impl Sink) {
         if let Some(unacked) = self.pending.get(seq) {
             let advisory = self.advisory(unacked, Event::MaxDeliver);
@@ -138,7 +137,7 @@ impl Consumer {
         }
     }
 
-    /// A message is not delivered again.
+    /// Ends the redelivery of a message, and reports the reason.
     pub(super) fn terminate(&mut self, now: u64, seq: u64, reason: &str, sink: &mut impl Sink) {
         if let Some(unacked) = self.pending.get(seq) {
             self.advise_terminated(seq, unacked.consumer_seq, reason, sink);
@@ -166,7 +165,7 @@ impl Consumer {
         }
     }
 
-    /// A message is not pending any more.
+    /// Removes a message from the pending ones.
     pub(super) fn drop_pending(&mut self, now: u64, seq: u64) {
         if let Some(unacked) = self.pending.remove(seq) {
             self.forget(now, unacked);
@@ -179,7 +178,7 @@ impl Consumer {
         self.changes.note_removed(now, unacked.stream_seq);
     }
 
-    /// Everything before the first that is pending is acknowledged.
+    /// Moves the ack floor to just before the first pending message.
     fn move_floor(&mut self) {
         let floor = self.pending.first().map_or(self.delivered, |u| Position {
             consumer_seq: u.consumer_seq - 1,

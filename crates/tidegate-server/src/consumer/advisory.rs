@@ -1,11 +1,10 @@
-//! What people who watch a consumer are told, beside the messages.
+//! Advisories: messages about a consumer for its operators, beside its deliveries.
 //!
-//! Owns what is said, to which subject, and as which JSON. Leaves the advisory's id and time to whoever
-//! publishes it.
+//! Owns their events, subjects and JSON. The publisher of an advisory sets its id and time.
 
 use serde::Serialize;
 
-/// Something happened to a message that its receivers are not told.
+/// An event of a message that its receivers do not see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advisory<'a> {
     /// The stream.
@@ -16,32 +15,32 @@ pub struct Advisory<'a> {
     pub stream_seq: u64,
     /// How often it was delivered.
     pub deliveries: u32,
-    /// What happened.
+    /// The event.
     pub event: Event<'a>,
 }
 
-/// What happened to a message.
+/// The event of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// It was delivered as often as it may be.
+    /// The message reached its delivery limit.
     MaxDeliver,
-    /// The receiver asked for it again.
+    /// The receiver asked for redelivery.
     Nak {
-        /// The number of the delivery it spoke of.
+        /// The number of the delivery that it refused.
         consumer_seq: u64,
     },
-    /// It was acknowledged, and is one of those that are reported.
+    /// The receiver acknowledged it, and the sample includes this acknowledgement.
     Acked {
         /// The number of the delivery.
         consumer_seq: u64,
-        /// How long after it, in nanoseconds.
+        /// The time from that delivery to its acknowledgement, in nanoseconds.
         ack_ns: u64,
     },
-    /// It is not delivered again: the receiver said so, or it was removed from the stream.
+    /// The consumer no longer redelivers it: the receiver asked for that, or the stream removed the message.
     Terminated {
         /// The number of a delivery of it.
         consumer_seq: u64,
-        /// Why, in the receiver's words.
+        /// The reason, in the receiver's words.
         reason: &'a str,
     },
 }

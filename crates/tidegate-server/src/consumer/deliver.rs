@@ -1,9 +1,9 @@
-//! The way of a message out.
+//! The path of a message to a receiver.
 //!
-//! Owns the order (what is due again goes before what is new, the last messages of subjects before what
-//! followed them) and everything that holds delivery up: no receiver, a slow one, flow control, a pause, too
-//! much unacknowledged, a message that is being read. Leaves the receivers' rules to [`super::pulls`] and
-//! [`super::push`].
+//! Owns the order (redeliveries before new messages, the last message of each subject before later messages)
+//! and every cause that holds delivery up: no receiver, a slow one, flow control, a pause, too many
+//! unacknowledged messages, a message that is being read. Leaves the rules of the receivers to
+//! [`super::pulls`] and [`super::push`].
 
 use super::live::{Consumer, MESSAGE_DELETED, Receiver};
 use super::pending::Unacked;
@@ -13,31 +13,31 @@ use super::reply::{AckNumbers, put_decimal};
 use super::seam::{Delivery, Fetch, Message, Ready, Sink, Source};
 use super::status;
 
-/// How far [`Consumer::deliver`] came.
+/// The state in which [`Consumer::deliver`] stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// All that can be delivered was: call again when something has been handled, or at the deadline.
+    /// It delivered every message that it can: call again after the next event, or at the deadline.
     Idle,
     /// The budget is spent: call again in the next turn.
     More,
-    /// A message is being read: call again when it has been.
+    /// The source is reading a message: call again when it has read it.
     Reading,
-    /// The receivers' connections have enough to do: call again when one of them has been written.
+    /// The receivers' connections have enough to write: call again when one of them has written.
     Behind,
 }
 
-/// Which message is next.
+/// The next message to deliver.
 #[derive(Clone, Copy, Debug)]
 enum Next {
-    /// One that was delivered before.
+    /// A message that was delivered before.
     Again { seq: u64, deliveries: u32 },
     /// The last message of its subject.
     Last { seq: u64 },
-    /// One that was never delivered.
+    /// A message that was never delivered.
     New { seq: u64 },
 }
 
-/// What one step came to.
+/// The result of one step.
 enum Step {
     On,
     /// Nothing is left to deliver.
@@ -46,7 +46,7 @@ enum Step {
 }
 
 impl Consumer {
-    /// Delivers what can be, at most `budget` messages.
+    /// Delivers at most `budget` messages.
     pub fn deliver(
         &mut self,
         now: u64,
@@ -107,7 +107,7 @@ impl Consumer {
         Step::On
     }
 
-    /// Why nobody can be given anything, if so.
+    /// Returns why no receiver can take a message, if none can.
     fn held_up(&mut self, now: u64, ready: Ready, sink: &mut impl Sink) -> Option<Progress> {
         let receiver = match &mut self.receiver {
             Receiver::Pull(pulls) => match pulls.front(now, sink) {
@@ -124,7 +124,7 @@ impl Consumer {
                 Ready::Nobody => Some(Progress::Idle),
             },
         };
-        // A delta that has to be taken first: then there is a deadline, which has passed.
+        // If the changes are full, the caller takes a delta first; the deadline for that has passed.
         receiver.or_else(|| self.changes.is_full().then_some(Progress::Idle))
     }
 
@@ -140,7 +140,7 @@ impl Consumer {
                 let deliveries = deliveries + 1;
                 return Ok(Next::Again { seq, deliveries });
             }
-            // The limit was lowered since it was queued.
+            // The limit was lowered since the message was queued.
             self.exhaust(now, seq, sink);
         }
         if self.awaits_acks() && self.pending.len() >= self.settings.max_unacked {
@@ -162,8 +162,8 @@ impl Consumer {
         }
     }
 
-    /// Returns whether a message is to be given as long after the one before it as it came, and that is not
-    /// yet.
+    /// Returns whether replay at original speed delays this message: it keeps the distance in time between
+    /// two messages.
     fn is_early(&mut self, now: u64, next: Next, time_us: u64) -> bool {
         let (Some(replay), Next::New { seq }) = (&mut self.replay, next) else {
             return false;
@@ -266,7 +266,7 @@ impl Consumer {
             .schedule(due_us, self.delivered.stream_seq, &self.pending);
     }
 
-    /// Goes on to what comes after `next`, and says which message that was.
+    /// Advances past `next`, and returns the number of its message.
     fn go_on(&mut self, next: Next) -> u64 {
         match next {
             Next::Again { seq, .. } => seq,
@@ -282,7 +282,7 @@ impl Consumer {
         }
     }
 
-    /// A message cannot be delivered: it is gone.
+    /// Skips a message that the stream no longer holds.
     fn pass_over(&mut self, now: u64, next: Next, sink: &mut impl Sink) {
         match next {
             Next::Again { seq, .. } => self.terminate(now, seq, MESSAGE_DELETED, sink),
@@ -293,7 +293,7 @@ impl Consumer {
     }
 }
 
-/// A message's headers, and how long the payload was that is not sent.
+/// Writes a message's headers, with the length of the payload that is not sent.
 fn without_payload(out: &mut Vec<u8>, message: &Message<'_>) {
     out.clear();
     match message.headers.strip_suffix(b"\r\n") {

@@ -1,9 +1,9 @@
-//! What changed in a consumer, as bytes: one command in the log for all that was delivered and acknowledged
-//! since the last.
+//! The changes of a consumer as bytes: one command in the log for all deliveries and acknowledgements since
+//! the last one.
 //!
 //! Owns the layout. Numbers are variable-length (seven bits a byte, low ones first; differences that may be
-//! negative in zigzag). What was delivered in a row at one time is one run of a few bytes, and an
-//! acknowledgement at the floor takes none at all.
+//! negative in zigzag). Messages delivered in a row at one time form one run of a few bytes, and an
+//! acknowledgement at the floor takes no bytes.
 //!
 //! ```text
 //! version u8 = 1
@@ -12,8 +12,8 @@
 //! removed above the floor: count, then of each: stream_seq - the last one
 //! ```
 //!
-//! A run stands for `length` messages whose numbers in stream and consumer rise by one. Whatever the bytes
-//! are, decoding ends in a delta or an error, and takes memory only for [`UNACKED_MAX`] messages.
+//! A run stands for `length` messages with successive numbers in stream and consumer. For any bytes, decoding
+//! ends in a delta or an error, and takes memory only for [`UNACKED_MAX`] messages.
 
 use thiserror::Error;
 
@@ -25,21 +25,21 @@ pub const UNACKED_MAX: usize = 1 << 20;
 
 const VERSION: u8 = 1;
 
-/// No delivery and no message ever has this number, so that one more can always be said.
+/// A bound that no delivery and no message reaches, so that adding 1 to a number never overflows.
 pub(super) const NUMBER_END: u64 = 1 << 62;
 
-/// What changed in a consumer.
+/// The changes of a consumer since its last delta.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Delta {
     pub(super) delivered: Position,
     pub(super) ack_floor: Position,
-    /// Messages delivered, or whose delivery changed, by rising number in the stream.
+    /// Messages delivered or redelivered, or put off, by rising number in the stream.
     pub(super) unacked: Vec<Unacked>,
     /// Messages above the floor that are not pending any more, by rising number.
     pub(super) removed: Vec<u64>,
 }
 
-/// Why bytes are not a consumer's state or what changed in it.
+/// The error for bytes that are not a consumer's state or delta.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DeltaError {
@@ -49,7 +49,7 @@ pub enum DeltaError {
     /// They go on after the end.
     #[error("a consumer's state is followed by something else")]
     Long,
-    /// Another version wrote them.
+    /// Another version of the program wrote them.
     #[error(
         "a consumer's state is of version {0}, expected {VERSION}: use the program that wrote it"
     )]
@@ -57,7 +57,7 @@ pub enum DeltaError {
     /// They contradict themselves.
     #[error("a consumer's state contradicts itself")]
     Inconsistent,
-    /// They hold too much.
+    /// They hold too many messages.
     #[error("a consumer's state holds more than {UNACKED_MAX} unacknowledged messages")]
     Large,
 }

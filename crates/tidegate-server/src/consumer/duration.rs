@@ -1,6 +1,6 @@
-//! Durations as Go writes and reads them (`1m0s`, `1.5s`, `300ms`): clients and statuses of NATS speak so.
+//! Durations in the notation of Go (`1m0s`, `1.5s`, `300ms`), which the clients and statuses of NATS use.
 //!
-//! Nanoseconds in and out. Leaves what a duration is for to whoever reads it.
+//! Converts from and to nanoseconds. Leaves the meaning of a duration to the caller.
 
 const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
@@ -13,10 +13,10 @@ const UNITS: [(&str, u64); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// Digits of a fraction that count.
+/// The most digits of a fraction that count.
 const FRACTION_MAX: usize = 18;
 
-/// Reads a duration, such as `5s`, `1h2m` or `-1.5ms`; `None` if it is none, or does not fit.
+/// Parses a duration, such as `5s`, `1h2m` or `-1.5ms`; `None` if it is invalid or does not fit.
 pub(crate) fn parse(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),

@@ -32,7 +32,7 @@ use crate::nats::subject;
 /// nothing to do.
 ///
 /// A crash loses the changes that no durable delta holds. The consumer then repeats those deliveries under
-/// the same numbers; a message whose acknowledgement was not answered is redelivered; and the consumer
+/// the same numbers; a message is redelivered if its acknowledgement was not answered; and the consumer
 /// refills the redelivery queue from the due times. Pulls, heartbeats and flow control end with the node, and
 /// receivers start again.
 #[derive(Clone, Debug)]

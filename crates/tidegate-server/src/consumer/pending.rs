@@ -1,31 +1,32 @@
 //! Messages handed out and not acknowledged, in the order of the stream.
 //!
-//! Owns the collection: one ring of entries sorted by their number in the stream, in which a removed one
-//! stays as a tombstone until it reaches the front or tombstones outnumber the rest. New messages come at the
-//! end, so nothing moves; and while numbers are dense, finding one is a subtraction. Leaves what an entry
-//! means to [`super::State`] and [`super::Consumer`].
+//! Owns the collection: a ring of entries sorted by their number in the stream. A removed entry stays as a
+//! tombstone until it reaches the front or tombstones outnumber the rest. New messages come at the end, so no
+//! entry moves; and while numbers are dense, finding one is a subtraction. Leaves the meaning of an entry to
+//! [`super::State`] and [`super::Consumer`].
 //!
-//! Invariants: numbers rise strictly; the first entry is no tombstone; `len` counts what is no tombstone.
+//! Invariants: numbers rise strictly; the first entry is no tombstone; `len` counts the entries that are not
+//! tombstones.
 
 use std::collections::VecDeque;
 
-/// A message handed out and not acknowledged. `L` is what only the leader knows of it.
+/// A message handed out and not acknowledged. `L` is the part that only the leader knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unacked<L = ()> {
     /// Its number in the stream.
     pub stream_seq: u64,
     /// The number of its first delivery.
     pub consumer_seq: u64,
-    /// When it is delivered again, in microseconds since the Unix epoch.
+    /// The time of its redelivery, in microseconds since the Unix epoch.
     pub due_us: u64,
     /// How often it was delivered, at least once; 0 is a tombstone.
     pub deliveries: u32,
-    /// What the log need not know.
+    /// The part that the log does not keep.
     pub live: L,
 }
 
 impl<L> Unacked<L> {
-    /// The same, with something else beside it.
+    /// Returns a copy with `live` as its live part.
     pub(super) fn with<M>(&self, live: M) -> Unacked<M> {
         Unacked {
             stream_seq: self.stream_seq,
@@ -45,7 +46,7 @@ pub struct Pending<L = ()> {
 }
 
 impl<L: Copy> Pending<L> {
-    /// How many there are.
+    /// The number of messages.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
@@ -57,35 +58,35 @@ impl<L: Copy> Pending<L> {
         self.len == 0
     }
 
-    /// The one with the lowest number.
+    /// The message with the lowest number.
     #[must_use]
     pub fn first(&self) -> Option<&Unacked<L>> {
         self.ring.front()
     }
 
-    /// All of them, in order.
+    /// Iterates over all messages, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Unacked<L>> {
         self.ring.iter().filter(|u| u.deliveries > 0)
     }
 
-    /// Those numbered higher than `seq`, in order.
+    /// Iterates over the messages numbered higher than `seq`, in order.
     pub fn iter_after(&self, seq: u64) -> impl Iterator<Item = &Unacked<L>> {
         let from = self.ring.partition_point(|u| u.stream_seq <= seq);
         self.ring.range(from..).filter(|u| u.deliveries > 0)
     }
 
-    /// This one.
+    /// The message with this number.
     #[must_use]
     pub fn get(&self, seq: u64) -> Option<&Unacked<L>> {
         self.find(seq).map(|at| &self.ring[at])
     }
 
-    /// This one, to be changed; its number must stay.
+    /// The message with this number, to change it; the number must stay.
     pub(super) fn get_mut(&mut self, seq: u64) -> Option<&mut Unacked<L>> {
         self.find(seq).map(|at| &mut self.ring[at])
     }
 
-    /// Adds one, or replaces the one with its number.
+    /// Adds a message, or replaces the one with its number.
     pub(super) fn insert(&mut self, unacked: Unacked<L>) {
         debug_assert!(unacked.deliveries > 0, "a tombstone was added");
         match self.ring.back() {
@@ -108,7 +109,7 @@ impl<L: Copy> Pending<L> {
         }
     }
 
-    /// Takes one out.
+    /// Removes the message with this number.
     pub(super) fn remove(&mut self, seq: u64) -> Option<Unacked<L>> {
         let at = self.find(seq)?;
         let removed = self.ring[at];
@@ -121,7 +122,7 @@ impl<L: Copy> Pending<L> {
         Some(removed)
     }
 
-    /// Takes out the first if it is numbered `seq` or lower.
+    /// Removes the first message if its number is at most `seq`.
     pub(super) fn pop_up_to(&mut self, seq: u64) -> Option<Unacked<L>> {
         let first = *self.ring.front().filter(|u| u.stream_seq <= seq)?;
         self.ring.pop_front();
@@ -149,7 +150,7 @@ impl<L: Copy> Pending<L> {
         }
     }
 
-    /// Panics if something is not as it always should be: for tests.
+    /// Panics if an invariant does not hold: for tests.
     pub(super) fn check_invariants(&self) {
         assert_eq!(self.iter().count(), self.len, "len counts the living");
         assert!(self.ring.front().is_none_or(|u| u.deliveries > 0));
@@ -159,7 +160,7 @@ impl<L: Copy> Pending<L> {
     }
 }
 
-/// Two collections are equal when they hold the same, whatever the tombstones.
+/// Two collections are equal if they hold the same messages; tombstones do not count.
 impl<L: Copy + PartialEq> PartialEq for Pending<L> {
     fn eq(&self, other: &Self) -> bool {
         self.len == other.len && self.iter().eq(other.iter())
@@ -168,7 +169,7 @@ impl<L: Copy + PartialEq> PartialEq for Pending<L> {
 
 impl<L: Copy + Eq> Eq for Pending<L> {}
 
-/// Tombstones that are not worth closing the ranks for.
+/// The number of tombstones up to which the ring is not compacted.
 const TOMBSTONES_MIN: usize = 64;
 
 #[cfg(test)]

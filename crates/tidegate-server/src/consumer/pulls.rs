@@ -105,13 +105,13 @@ pub(super) struct Pulls {
     /// A lower bound of all deadlines.
     deadline_us: u64,
     turn: u64,
-    /// The number of pulls whose connection is behind in this turn; they are at the end of the queue.
+    /// The number of pulls with a connection that is behind in this turn; they are at the end of the queue.
     behind: usize,
     /// True if a pull with `no_wait` may be in the queue.
     no_wait: bool,
 }
 
-/// Whether the queue has a pull to serve.
+/// The state of the pull at the front of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Front {
     /// The first pull in the queue can take a message.

@@ -1,25 +1,24 @@
-//! When messages are due again, and the queue of those that are.
+//! The due times of pending messages, and the queue of the messages that are due.
 //!
-//! Owns two orders over what is pending: by due time, and by turn in the queue. Leaves the entries themselves
-//! to
-//! [`super::pending`]: a due time counts only if the entry still says so, so an acknowledgement touches nothing here. Stale ones are
-//! dropped when they surface, or when they outnumber the rest.
+//! Owns two orders over the pending messages: by due time, and by turn in the queue. Leaves the entries to
+//! [`super::pending`]: a due time counts only while the entry has the same one, so that an acknowledgement
+//! changes nothing here. Stale due times are dropped when they surface, or when they outnumber the rest.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use super::pending::{Pending, Unacked};
 
-/// What the leader knows of an unacknowledged message beside its state.
+/// The part of an unacknowledged message that only the leader knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Live {
-    /// Its turn in the queue; 0 if it is not there.
+    /// Its turn in the queue; 0 if it is not queued.
     pub(super) turn: u64,
-    /// Whether it is among what the next delta tells.
+    /// True if the next delta includes it.
     pub(super) touched: bool,
 }
 
-/// The two orders.
+/// The two orders over the pending messages.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Redelivery {
     due: BinaryHeap<Reverse<(u64, u64)>>,
@@ -27,21 +26,21 @@ pub(super) struct Redelivery {
     last_turn: u64,
 }
 
-/// Due times that are not worth looking through.
+/// The number of stale due times up to which they are not removed.
 const STALE_MIN: usize = 1024;
 
 impl Redelivery {
-    /// How many wait to be delivered again.
+    /// The number of messages in the queue.
     pub(super) fn queued(&self) -> usize {
         self.queue.len()
     }
 
-    /// The next to be delivered again.
+    /// The next message to redeliver.
     pub(super) fn next(&self) -> Option<u64> {
         self.queue.first_key_value().map(|(_, seq)| *seq)
     }
 
-    /// Notes when a message is due, as its entry says.
+    /// Notes the due time of a message, which its entry holds, too.
     pub(super) fn schedule(&mut self, due_us: u64, seq: u64, pending: &Pending<Live>) {
         if self.due.len() > 2 * pending.len() + STALE_MIN {
             let living = pending.iter().filter(|u| u.live.turn == 0);
@@ -50,7 +49,7 @@ impl Redelivery {
         self.due.push(Reverse((due_us, seq)));
     }
 
-    /// When the first message is due.
+    /// The due time of the first message.
     pub(super) fn deadline(&mut self, pending: &Pending<Live>) -> Option<u64> {
         while let Some(Reverse((due_us, seq))) = self.due.peek() {
             if is_due(pending.get(*seq), *due_us) {
@@ -84,7 +83,7 @@ impl Redelivery {
         }
     }
 
-    /// Panics if something is not as it always should be: for tests.
+    /// Panics if an invariant does not hold: for tests.
     pub(super) fn check_invariants(&self, pending: &Pending<Live>) {
         assert_eq!(
             self.queue.len(),

@@ -1,9 +1,8 @@
-//! The subject that acknowledges a message: written for each delivery, read when it comes back.
+//! The subject that acknowledges a message: written for each delivery, read from each acknowledgement.
 //!
-//! Owns both forms. Nine tokens are written,
-//! `$JS.ACK.<stream>.<consumer>.<deliveries>.<stream seq>.<consumer seq>.<time ns>.<pending>`; eleven or
-//! more, with a domain and an account before the stream, are read too. Writing one costs a few dozen digits
-//! into a buffer used again and again.
+//! Owns both forms. The consumer writes nine tokens, `$JS.ACK.<stream>.<consumer>.<deliveries>.<stream
+//! seq>.<consumer seq>.<time ns>.<pending>`; it also reads eleven or more, with a domain and an account
+//! before the stream. Writing a subject costs a few dozen digits into a buffer that is reused.
 
 /// Writes acknowledgement subjects of one consumer.
 #[derive(Clone, Debug)]
@@ -50,25 +49,25 @@ pub struct AckNumbers {
     pub stream_seq: u64,
     /// The delivery's number.
     pub consumer_seq: u64,
-    /// When the message was stored, in nanoseconds since the Unix epoch.
+    /// The time at which the message was stored, in nanoseconds since the Unix epoch.
     pub time_ns: u64,
-    /// How many messages waited behind it.
+    /// The number of messages that waited behind it.
     pub pending: u64,
 }
 
-/// An acknowledgement's subject, read.
+/// A parsed acknowledgement subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckSubject<'a> {
     /// The stream's name.
     pub stream: &'a [u8],
     /// The consumer's name.
     pub consumer: &'a [u8],
-    /// What it is about.
+    /// The numbers of the acknowledged delivery.
     pub numbers: AckNumbers,
 }
 
 impl<'a> AckSubject<'a> {
-    /// Reads `$JS.ACK.` and what follows; `None` if it is none of the two forms.
+    /// Parses a subject that starts with `$JS.ACK.`; `None` if it has neither of the two forms.
     #[must_use]
     pub fn parse(subject: &'a [u8]) -> Option<Self> {
         let rest = subject.strip_prefix(b"$JS.ACK.")?;
@@ -103,8 +102,8 @@ impl<'a> AckSubject<'a> {
     }
 }
 
-/// Tokens after `$JS.ACK.` that are looked at: those of the longer form, and one more that says there are
-/// more.
+/// The most tokens after `$JS.ACK.` that the parser reads: those of the longer form, and one more to see that
+/// there are more.
 const TOKENS_MAX: usize = 10;
 
 fn decimal(digits: &[u8]) -> Option<u64> {

@@ -1,24 +1,24 @@
 //! A pull request's body.
 //!
-//! Owns its three forms (nothing, a number, JSON) and what is wrong with one in itself. Leaves the consumer's
+//! Owns its three forms (empty, a number, JSON) and the errors of a request by itself. Leaves the consumer's
 //! limits and the queue to [`super::pulls`].
 
 use serde::{Deserialize, Deserializer};
 
-/// What a pull asks for.
+/// The content of a pull request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PullRequest {
     /// The most messages, at least 1.
     pub batch: u64,
-    /// How long it waits, in nanoseconds; 0: until it is filled.
+    /// The time for which it waits, in nanoseconds; 0: until it is full.
     pub expires_ns: u64,
-    /// It asked to end before it came.
+    /// True if the client set an expiry before the present.
     pub expired: bool,
-    /// Whether it takes what is there and goes.
+    /// True if it takes the messages that are there and does not wait for more.
     pub no_wait: bool,
     /// The most bytes; 0: any number.
     pub max_bytes: u64,
-    /// The longest silence, in nanoseconds; 0: any.
+    /// The interval of its heartbeats, in nanoseconds; 0: none.
     pub heartbeat_ns: u64,
 }
 
@@ -47,7 +47,7 @@ struct Body {
 }
 
 impl PullRequest {
-    /// One message, whenever it comes.
+    /// A request for one message, without an expiry.
     const ONE: Self = Self {
         batch: 1,
         expires_ns: 0,
@@ -57,11 +57,11 @@ impl PullRequest {
         heartbeat_ns: 0,
     };
 
-    /// Reads a body; the error is what the status says after `Bad Request - `.
+    /// Parses a body; the error is the text that the status has after `Bad Request - `.
     pub fn parse(body: &[u8]) -> Result<Self, String> {
         let body = body.trim_ascii();
         if body.first() != Some(&b'{') {
-            // Nothing, a number, or what nobody can mean: nats-server gives one message for it too.
+            // Empty, a number, or text without meaning, for which nats-server gives one message, too.
             let number = std::str::from_utf8(body)
                 .ok()
                 .and_then(|n| n.parse::<i64>().ok());
@@ -95,7 +95,7 @@ impl PullRequest {
     }
 }
 
-/// Clients that have nothing to say may say `null`.
+/// Reads `null`, which some clients send for a missing value, as the default.
 fn or_default<'de, D, T>(value: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

@@ -1,7 +1,7 @@
-//! With which message a consumer may be made to begin again.
+//! The message to which a reset may move a consumer.
 //!
-//! Owns the rule: never with one that its deliver policy would have passed over. Leaves what beginning again
-//! is to [`State::reset`].
+//! Owns the rule: never to a message that its deliver policy skips. Leaves the reset itself to
+//! [`State::reset`].
 //!
 //! [`State::reset`]: super::State::reset
 
@@ -10,11 +10,11 @@ use super::state::{Position, RESET_RANGE};
 use crate::api::config::{ConsumerConfig, DeliverPolicy};
 use crate::api::error::ApiError;
 
-/// With which message a consumer of this stream begins again that is asked to with message `asked`, or, where
-/// that is 0, with whatever is not settled.
+/// Returns the message to which a reset moves a consumer of this stream: `asked`, or, where that is 0, the
+/// first message after the ack floor.
 ///
 /// # Errors
-/// [`ApiError::invalid_reset`] where its deliver policy does not allow it.
+/// [`ApiError::invalid_reset`] if the consumer's deliver policy does not allow it.
 pub fn reset_to(
     config: &ConsumerConfig,
     ack_floor: Position,

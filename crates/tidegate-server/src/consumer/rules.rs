@@ -1,30 +1,30 @@
 //! Rules and defaults of consumer configurations.
 //!
-//! Owns what a configuration may say by itself, beside its stream's, and in place of the one it changes. The
-//! texts are nats-server's. Leaves names and the request around a configuration to the API, and how many
-//! consumers a stream may have to the stream.
+//! Owns the checks of a configuration by itself, against its stream's configuration, and against the one that
+//! it replaces. The texts are nats-server's. Leaves names and the request around a configuration to the API,
+//! and the number of consumers of a stream to the stream.
 
 use super::duration;
 use crate::api::config::{AckPolicy, ConsumerConfig, DeliverPolicy, StreamConfig};
 use crate::api::error::ApiError;
 use crate::nats::subject;
 
-/// The most messages that are unacknowledged, where nothing is said.
+/// The default of the most unacknowledged messages.
 pub(super) const MAX_ACK_PENDING_DEFAULT: i64 = 1000;
-/// The most pulls that wait, where nothing is said.
+/// The default of the most waiting pulls.
 const MAX_WAITING_DEFAULT: i64 = 512;
-/// How long a message waits for its acknowledgement, where nothing is said.
+/// The default of the time that a message waits for its acknowledgement.
 const ACK_WAIT_DEFAULT: i64 = 30_000_000_000;
-/// How long a consumer that is not durable stays when nobody uses it, where nothing is said.
+/// The default of the time after which an unused consumer that is not durable is deleted.
 const INACTIVE_DEFAULT: i64 = 5_000_000_000;
-/// The shortest silence a push consumer's heartbeat may break.
+/// The shortest heartbeat interval of a push consumer.
 const HEARTBEAT_MIN: i64 = 100_000_000;
 /// The shortest limit on how long a pull may wait.
 const MAX_EXPIRES_MIN: i64 = 1_000_000;
 const DESCRIPTION_BYTES_MAX: usize = 4096;
 const METADATA_BYTES_MAX: usize = 128 << 10;
 
-/// Fills in what a request left out, from the stream's defaults and the server's.
+/// Sets the fields that a request left out to the defaults of the stream and the server.
 pub fn set_defaults(config: &mut ConsumerConfig, stream: &StreamConfig) {
     if config.max_deliver == 0 || config.max_deliver < -1 {
         config.max_deliver = -1;
@@ -64,7 +64,7 @@ pub fn set_defaults(config: &mut ConsumerConfig, stream: &StreamConfig) {
     }
 }
 
-/// Checks a configuration, with its defaults set, beside its stream's.
+/// Checks a configuration that has its defaults against its stream's configuration.
 pub fn check(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), ApiError> {
     check_numbers(config, stream)?;
     if config.deliver_subject.is_empty() {
@@ -246,18 +246,18 @@ fn check_start(config: &ConsumerConfig) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// What a request to make a consumer comes to.
+/// The effect of a request to create a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// There is none of this name: it is made.
+    /// No consumer has this name: the request creates it.
     Create,
-    /// There is one, and it is the same.
+    /// A consumer with this name and the same configuration exists.
     Same,
-    /// There is one, and it is changed.
+    /// A consumer with this name exists, and its configuration changes.
     Update,
 }
 
-/// Decides what a request comes to, where `existing` is the consumer of that name: `action` is `create`,
+/// Decides the effect of a request, where `existing` is the consumer of that name: `action` is `create`,
 /// `update`, or empty for either. Both configurations have been checked and have their defaults.
 pub fn admit(
     action: &str,

@@ -6,28 +6,28 @@
 
 /// The part of a stream that decides where a new consumer starts.
 pub trait View {
-    /// The number of the first message, whatever its subject; of an empty stream one more than
+    /// The number of the first message, of any subject; of an empty stream one more than
     /// [`View::last_seq`].
     fn first_seq(&self) -> u64;
 
-    /// The number of the last message ever stored, whatever its subject; 0 before the first.
+    /// The number of the last message ever stored, of any subject; 0 before the first.
     fn last_seq(&self) -> u64;
 
     /// The last message that passes the consumer's filters.
     fn last_matching(&mut self) -> Option<u64>;
 
-    /// The first message, whatever its subject, stored at this time or later (microseconds since the Unix
+    /// The first message, of any subject, stored at this time or later (microseconds since the Unix
     /// epoch); one more than [`View::last_seq`] if there is none.
     fn seq_at_time(&mut self, time_us: u64) -> u64;
 }
 
 /// The messages of a stream that pass one consumer's filters.
 pub trait Source {
-    /// The number of the first message, whatever its subject; of an empty stream one more than
+    /// The number of the first message, of any subject; of an empty stream one more than
     /// [`Source::last_seq`].
     fn first_seq(&self) -> u64;
 
-    /// The number of the last message ever stored, whatever its subject.
+    /// The number of the last message ever stored, of any subject.
     fn last_seq(&self) -> u64;
 
     /// The first message that passes the filters, numbered `seq` or higher.
@@ -105,7 +105,7 @@ pub trait Sink {
     fn advisory(&mut self, advisory: &super::Advisory<'_>);
 }
 
-/// Whether a receiver can take more messages.
+/// The readiness of a receiver to take more messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
     /// A client listens and can take more.

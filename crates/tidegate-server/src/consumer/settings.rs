@@ -1,5 +1,5 @@
-//! A consumer's configuration as its live part uses it: microseconds, bounds, no negative numbers that mean
-//! something.
+//! A consumer's configuration as the live consumer uses it: microseconds, bounds, no negative numbers with a
+//! special meaning.
 //!
 //! Owns the translation. Leaves the rules and defaults of a configuration to [`super::rules`].
 
@@ -12,23 +12,23 @@ use crate::api::config::{AckPolicy, ConsumerConfig, ReplayPolicy};
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) ack: AckPolicy,
-    /// How long before each next delivery; the last counts for all that follow.
+    /// The wait before each redelivery; the last one applies to all further redeliveries.
     waits_us: Vec<u64>,
     /// The most deliveries of a message.
     pub(super) max_deliver: u32,
     /// The most messages that are unacknowledged.
     pub(super) max_unacked: usize,
     pub(super) headers_only: bool,
-    /// Of a hundred acknowledgements so many are reported.
+    /// The percentage of acknowledgements that are reported.
     pub(super) sample_percent: u64,
     pub(super) replay_original: bool,
-    /// Until when nothing is delivered.
+    /// The time until which the consumer delivers nothing.
     pub(super) pause_until_us: u64,
-    /// How long a consumer that nobody uses stays.
+    /// The time after which the consumer is deleted if no client uses it.
     pub(super) inactive_us: Option<u64>,
     pub(super) filters: Vec<Box<[u8]>>,
     pub(super) pulls: PullLimits,
-    /// Where messages are pushed, if they are.
+    /// The settings of a push consumer; `None` for a pull consumer.
     pub(super) push: Option<PushSettings>,
 }
 
@@ -87,7 +87,7 @@ impl Settings {
         }
     }
 
-    /// How long a message waits for its acknowledgement after so many deliveries.
+    /// Returns the time that a message waits for its acknowledgement after so many deliveries.
     pub(super) fn wait_us(&self, deliveries: u32) -> u64 {
         let last = self.waits_us.len() - 1;
         self.waits_us[last.min(deliveries.saturating_sub(1) as usize)]

@@ -1,9 +1,8 @@
-//! The last message of each subject, as they were when the consumer began: what it is given before all that
-//! follows.
+//! The last message of each subject when the consumer began: it delivers them before all later messages.
 //!
-//! Owns the list. Leaves which messages are on it to the stream.
+//! Owns the list. Leaves the choice of its messages to the stream.
 
-/// Messages still to be given, by rising number; one that was removed meanwhile has its top bit set.
+/// The messages still to be delivered, by rising number; a message removed meanwhile has its top bit set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Skip {
     seqs: Vec<u64>,
@@ -24,32 +23,32 @@ impl Skip {
         }
     }
 
-    /// How many are left.
+    /// The number of messages left.
     pub(super) const fn left(&self) -> u64 {
         self.left
     }
 
-    /// The next.
+    /// The next message.
     pub(super) fn peek(&mut self) -> Option<u64> {
         while self.seqs.get(self.at).is_some_and(|s| s & REMOVED != 0) {
             self.at += 1;
         }
         let next = self.seqs.get(self.at).copied();
         if next.is_none() {
-            // A list of a million is not kept for nothing.
+            // An exhausted list of a million entries gives its memory back.
             self.seqs = Vec::new();
             self.at = 0;
         }
         next
     }
 
-    /// Goes on to the one after [`Skip::peek`].
+    /// Advances past the message that [`Skip::peek`] returned.
     pub(super) fn advance(&mut self) {
         self.at += 1;
         self.left -= 1;
     }
 
-    /// Takes out what is not kept.
+    /// Removes the messages that `keep` rejects.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(u64) -> bool) {
         self.seqs.drain(..self.at);
         self.seqs.retain(|s| *s & REMOVED == 0 && keep(*s));
@@ -57,7 +56,7 @@ impl Skip {
         self.left = self.seqs.len() as u64;
     }
 
-    /// Takes one out that is still to come; whether it was there.
+    /// Removes a message that is still to be delivered; returns whether the list had it.
     pub(super) fn remove(&mut self, seq: u64) -> bool {
         let rest = &mut self.seqs[self.at..];
         let found = rest.binary_search_by_key(&seq, |s| s & !REMOVED);

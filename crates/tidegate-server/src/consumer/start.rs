@@ -1,14 +1,15 @@
-//! Where a new consumer starts.
+//! The start of a new consumer.
 //!
-//! Owns the choice, made once, when the consumer is made; from then on its [`State`] says where it is. Leaves
-//! what the stream holds to a [`View`].
+//! Owns the choice, made once, when the consumer is created; from then on its [`State`] has its position.
+//! Leaves the stream's messages to a [`View`].
 
 use super::seam::View;
 use super::state::State;
 use crate::api::config::{ConsumerConfig, DeliverPolicy};
 
 impl State {
-    /// A new consumer of this stream: with the message its policy names, or what is there and comes closest.
+    /// Creates the state of a new consumer of this stream: it starts with the message that its policy names,
+    /// or with the closest message that the stream has.
     #[must_use]
     pub fn new(config: &ConsumerConfig, stream: &mut impl View) -> Self {
         let (first, last) = (stream.first_seq(), stream.last_seq());

@@ -1,23 +1,23 @@
-//! What a receiver says of a message it was given.
+//! The verbs by which a receiver acknowledges a message.
 //!
-//! Owns the payloads of acknowledgements. Leaves what they do to [`super::Consumer`].
+//! Owns the payloads of acknowledgements. Leaves their effects to [`super::Consumer`].
 
 use serde::Deserialize;
 
 use super::duration;
 
-/// A payload, read.
+/// A parsed payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb<'a> {
-    /// Done.
+    /// The receiver has processed the message.
     Ack,
-    /// Again, after so many microseconds.
+    /// The receiver asks for redelivery after so many microseconds.
     Nak(u64),
-    /// Still at it.
+    /// The receiver is still processing the message.
     Progress,
-    /// Never again, for this reason.
+    /// The receiver asks for no redelivery, for this reason.
     Term(&'a str),
-    /// Done, and the next please: the rest is a pull request.
+    /// The receiver has processed the message and asks for the next; the rest is a pull request.
     Next(&'a [u8]),
 }
 
@@ -28,7 +28,7 @@ struct NakOptions {
 }
 
 impl<'a> Verb<'a> {
-    /// Reads a payload; `None` if it is no verb.
+    /// Parses a payload; `None` if it is no verb.
     pub(super) fn parse(payload: &'a [u8]) -> Option<Self> {
         if let Some(rest) = payload.strip_prefix(b"-NAK") {
             return Some(Self::Nak(delay_us(rest.trim_ascii())));
@@ -37,7 +37,7 @@ impl<'a> Verb<'a> {
             return Some(Self::Next(rest));
         }
         if let Some(rest) = payload.strip_prefix(b"+TERM") {
-            // A reason that is no text is none: it is shown to people.
+            // The reason is shown to people, so that a reason that is not text counts as empty.
             let reason = std::str::from_utf8(rest.trim_ascii()).unwrap_or("");
             return Some(Self::Term(reason));
         }
@@ -49,7 +49,7 @@ impl<'a> Verb<'a> {
     }
 }
 
-/// The delay after `-NAK`; what cannot be read, and what is negative, is none.
+/// Returns the delay after `-NAK`; an invalid or negative one counts as 0.
 fn delay_us(argument: &[u8]) -> u64 {
     let ns = match argument.first() {
         None => 0,

@@ -5,13 +5,13 @@ use proptest::prelude::*;
 use super::*;
 use crate::consumer::pulls::AWAY_US;
 
-/// What happens to a pull.
+/// A step in the life of a pull.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// A message is stored.
     Store,
-    /// The client is away for so long, in microseconds, and the consumer looks for it at that moment or does
-    /// not.
+    /// The client is away for so long, in microseconds; `looks` says that the consumer checks for it at that
+    /// moment.
     Away { us: u64, looks: bool },
     /// Time passes.
     Wait(u64),
@@ -98,7 +98,7 @@ impl World {
         self.deliver();
     }
 
-    /// The numbers of the messages this inbox was sent, each for the first time.
+    /// The numbers of the messages that this inbox got, each once.
     fn sent(&self, inbox: &str) -> Vec<u64> {
         let numbers = self.net.sent.iter().filter_map(|sent| match sent {
             Sent::Message { to, numbers, .. } if to == inbox => Some(numbers),
@@ -117,7 +117,7 @@ proptest! {
     #[test]
     fn a_pull_outlasts_each_absence_that_is_short_enough(steps in steps()) {
         let mut w = World::new();
-        // It does not expire before all is over.
+        // The pull does not expire before the test ends.
         w.pull("r", r#"{"batch":1000,"expires":3600000000000}"#);
         let mut others = 0;
         for step in steps {
@@ -142,7 +142,7 @@ proptest! {
                 }
             }
         }
-        // Each message was sent once, to one or the other.
+        // The consumer sent each message once, to one of the two inboxes.
         let mut sent = [w.sent("r"), w.sent("other")].concat();
         sent.sort_unstable();
         prop_assert_eq!(sent, (1..=w.stream.last_seq).collect::<Vec<_>>());

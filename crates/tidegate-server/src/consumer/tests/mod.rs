@@ -111,7 +111,7 @@ impl Source for Stream {
     }
 }
 
-/// What went to the connections.
+/// A message to a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Sent {
     Message {

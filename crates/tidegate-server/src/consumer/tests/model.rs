@@ -1,9 +1,9 @@
 //! Random operations against a naive model: sets of numbers, no floors, no queues, no deltas.
 //!
-//! After each step the model knows which messages are ahead, which are pending with how many deliveries and
-//! from when on they may be delivered again, and which were acknowledged; whatever the consumer sends has to
-//! fit. A restart takes the model back to the last durable delta, a reset to a message it is asked for, or to
-//! what is not acknowledged.
+//! After each step the model knows the messages that are ahead, the pending ones with their count of
+//! deliveries and the time of their redelivery, and the acknowledged ones; each message that the consumer
+//! sends has to fit. A restart takes the model back to the last durable delta; a reset takes it to a given
+//! message, or to the first message that is not acknowledged.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ use crate::api::config::{AckPolicy, DeliverPolicy};
 struct Known {
     /// Never delivered.
     ahead: BTreeSet<u64>,
-    /// Delivered and not settled: how often, and from when on again.
+    /// Delivered and not settled: the count of deliveries, and the time of the redelivery.
     pending: BTreeMap<u64, (u64, u64)>,
     consumer_seq: u64,
     delivered: u64,
@@ -30,16 +30,16 @@ struct World {
     state: State,
     consumer: Consumer,
     known: Known,
-    /// What was known when each delta was taken that is not durable yet, and when the last durable one was.
+    /// The knowledge at the time of each delta that is not durable yet, and of the last durable one.
     told: VecDeque<(Vec<u8>, Known)>,
     durable: Known,
-    /// Acknowledged, as a receiver was told.
+    /// The acknowledged messages for which the receiver got an answer.
     recorded: BTreeSet<u64>,
-    /// Acknowledged by acknowledgements that were asked to be answered.
+    /// The messages that an acknowledgement with a reply subject covers.
     asked: BTreeMap<String, Vec<u64>>,
     asks: u64,
     floor: Position,
-    /// The last message there was when it began with the last of each subject.
+    /// The last message of the stream when the consumer began with the last message of each subject.
     resume: u64,
 }
 
@@ -88,7 +88,7 @@ impl World {
         world
     }
 
-    /// What is ahead, from the stream and the last message delivered.
+    /// The messages that are ahead, from the stream and the last message delivered.
     fn ahead(&mut self) -> BTreeSet<u64> {
         let delivered = self.known.delivered;
         let all = self.stream.matching(delivered + 1).map(|(seq, _)| seq);
@@ -109,7 +109,7 @@ impl World {
                 let seq = put(&mut self.stream, self.now, x);
                 let subject = SUBJECTS[x as usize % 4];
                 self.consumer.handle_stored(seq, subject.as_bytes());
-                // After a reset it may begin with one that has yet to come.
+                // After a reset the consumer may begin with a message that the stream has yet to store.
                 if seq > self.known.delivered && self.stream.matches(subject) {
                     self.known.ahead.insert(seq);
                 }
@@ -176,7 +176,7 @@ impl World {
 
     fn ack(&mut self, kind: u8, x: u64) {
         let pending: Vec<u64> = self.known.pending.keys().copied().collect();
-        // Mostly something that is pending, sometimes anything.
+        // Mostly a pending message, sometimes any.
         let seq = if x.is_multiple_of(8) || pending.is_empty() {
             x % (self.stream.last_seq + 3)
         } else {
@@ -303,7 +303,7 @@ impl World {
 
     fn restart(&mut self) {
         self.told.clear();
-        // Whoever waited is never answered.
+        // After a restart, no receiver that waited gets an answer.
         self.asked.clear();
         self.known = self.durable.clone();
         let there = &self.stream.messages;
@@ -348,7 +348,7 @@ impl World {
         );
         self.consumer
             .handle_reset(&self.state, &mut self.stream, &mut self.net);
-        // Whoever waited was answered: what is acknowledged above the new beginning counts no more.
+        // The receivers that waited have their answers: acknowledgements above the new start count no more.
         for sent in std::mem::take(&mut self.net.sent) {
             self.judge(sent);
         }

@@ -1,6 +1,7 @@
-//! Runs transcripts: lines that start at the margin are done, the indented lines below each are what it sent.
+//! Runs transcripts: each line at the margin is a command, the indented lines below it are the messages that
+//! the consumer sent.
 //!
-//! `TRANSCRIPTS=write cargo test -p tidegate-server --lib consumer` writes them anew: read the diff.
+//! `TRANSCRIPTS=write cargo test -p tidegate-server --lib consumer` writes them again: read the diff.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
@@ -9,7 +10,7 @@ use std::path::Path;
 use super::*;
 use crate::consumer::duration;
 
-/// When transcripts begin, in microseconds since the Unix epoch.
+/// The time at which transcripts begin, in microseconds since the Unix epoch.
 const START: u64 = 1_000_000_000;
 
 struct Script {
@@ -22,7 +23,7 @@ struct Script {
     config: ConsumerConfig,
     consumer: Option<Consumer>,
     logged: bool,
-    /// The last delivery's number of each message.
+    /// The number of the last delivery of each message.
     consumer_seqs: BTreeMap<u64, u64>,
     said: String,
 }
@@ -136,7 +137,7 @@ impl Script {
             }
             _ => panic!("{line}: no such step"),
         }
-        // Nobody says who left.
+        // The consumer hears nothing of a client that leaves.
         if verb != "nobody" {
             self.deliver();
         }
@@ -248,7 +249,7 @@ impl Script {
         });
     }
 
-    /// Lets time pass, stopping where the consumer asks to be called.
+    /// Lets time pass, and stops at each deadline of the consumer.
     fn wait(&mut self, us: u64) {
         let until = self.now + us;
         loop {
@@ -307,7 +308,7 @@ impl Script {
         }
     }
 
-    /// What was sent, a line each: messages as `to: subject deliveries/stream_seq/consumer_seq +pending`.
+    /// Returns the messages sent, a line each: `to: subject deliveries/stream_seq/consumer_seq +pending`.
     fn sent(&mut self) -> Vec<String> {
         let sent = std::mem::take(&mut self.net.sent);
         sent.into_iter().map(|sent| self.line(sent)).collect()
