@@ -1,8 +1,8 @@
 //! Rules and defaults of consumer configurations.
 //!
-//! Owns the checks of a configuration by itself, against its stream's configuration, and against the one that
-//! it replaces. The texts are nats-server's. Leaves names and the request around a configuration to the API,
-//! and the number of consumers of a stream to the stream.
+//! Owns the checks of a configuration by itself, against its stream's configuration, and against the
+//! configuration it replaces. The texts are nats-server's. Leaves names and the request around a
+//! configuration to the API, and the number of consumers of a stream to the stream.
 
 use super::duration;
 use crate::api::config::{AckPolicy, ConsumerConfig, DeliverPolicy, StreamConfig};

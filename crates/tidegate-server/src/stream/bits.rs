@@ -1,6 +1,6 @@
-//! 256 bits: which messages of a block there are.
+//! A set of 256 bits: the messages that a block holds.
 
-/// How many bits there are.
+/// The number of bits.
 pub(super) const LEN: usize = 256;
 
 /// Bits numbered from 0 to 255.
@@ -24,7 +24,7 @@ impl Bits {
         self.0.iter().map(|w| w.count_ones() as usize).sum()
     }
 
-    /// How many bits below `i` are set.
+    /// Returns how many bits below `i` are set.
     pub(super) fn rank(&self, i: usize) -> usize {
         let word = i / 64;
         let whole: u32 = self.0[..word].iter().map(|w| w.count_ones()).sum();
@@ -35,7 +35,7 @@ impl Bits {
         (whole + part) as usize
     }
 
-    /// The first bit set at `from` or above.
+    /// Returns the first bit set at `from` or above.
     pub(super) fn next(&self, from: usize) -> Option<usize> {
         let mut word = from / 64;
         let mut rest = self.0.get(word)? & (u64::MAX << (from % 64));
@@ -46,7 +46,7 @@ impl Bits {
         Some(word * 64 + rest.trailing_zeros() as usize)
     }
 
-    /// The last bit set at `to` or below.
+    /// Returns the last bit set at `to` or below.
     pub(super) fn prev(&self, to: usize) -> Option<usize> {
         let mut word = to / 64;
         let mut rest = self.0[word] & (u64::MAX >> (63 - to % 64));

@@ -1,32 +1,33 @@
-//! Where up to 256 successive messages lie, and what is known of each: 20 bytes a message.
+//! The places of up to 256 successive messages, and the facts about each: 20 bytes a message.
 //!
-//! Positions and times are kept as differences from the block's first message; what does not fit ends the
-//! block early ([`Block::fits`]), or, where a message has been moved far away since, stands in a list of its
-//! own. Removed messages leave a hole, and a closed block that is mostly holes is packed, so that a message
-//! that outlives its neighbours does not keep theirs.
+//! A block keeps positions and times as differences from its first message. A message with a difference that
+//! does not fit ends the block early ([`Block::fits`]); if a message has been moved far away since, a
+//! separate list holds its position. A removed message leaves a hole, and a closed block with mostly holes is
+//! packed, so that a message that outlives its neighbours does not keep their memory.
 
 use super::bits::{self, Bits};
 use super::command::Place;
 use super::snapshot::RestoreError;
 use super::wire::{Reader, put_len, put_u32, put_u64};
 
-/// Records of the log begin at multiples of this, so that a difference of 32 bits spans 32 GiB.
+/// The unit of positions: records of the log begin at multiples of it, so that a difference of 32 bits spans
+/// 32 GiB.
 const LSN_UNIT: u64 = 8;
-/// A difference that is none: the place stands in the list of those far away.
+/// Marks a position that is in the list of far places.
 const FAR: u32 = u32::MAX;
-/// Fewer rows are not worth packing.
+/// The number of rows from which packing is worth its cost.
 const PACK_ROWS_MIN: usize = 16;
 
-/// What is known of a message beside its bytes: the upper bits of its count of bytes.
+/// The flags of a message, in the upper bits of its size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Flags(u32);
 
 impl Flags {
-    /// It has a time to live of its own, which the block keeps.
+    /// The message has its own time to live, which the block keeps.
     pub(super) const TTL: Self = Self(1 << 31);
-    /// It never goes of age.
+    /// The message never expires by age.
     pub(super) const NEVER: Self = Self(1 << 30);
-    /// It says that the messages of its subject are gone.
+    /// The message is a marker: the messages of its subject are gone.
     pub(super) const MARKER: Self = Self(1 << 29);
     const ALL: u32 = 7 << 29;
 
@@ -47,10 +48,10 @@ impl Flags {
     }
 }
 
-/// The most a message may count.
+/// The largest size of a message that the flags leave room for.
 pub(super) const MESSAGE_BYTES_MAX: u32 = !Flags::ALL;
 
-/// What is known of a message.
+/// The facts about a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot {
     pub(super) place: Place,
@@ -58,7 +59,7 @@ pub(super) struct Slot {
     pub(super) bytes: u32,
     pub(super) subject: u32,
     pub(super) flags: Flags,
-    /// When it goes, if it has [`Flags::TTL`].
+    /// The time at which it expires, if it has [`Flags::TTL`].
     pub(super) due_us: u64,
 }
 
@@ -73,14 +74,14 @@ struct Row {
 /// Up to 256 successive messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Block {
-    /// The number of the message of bit 0.
+    /// The number of the message at bit 0.
     first: u64,
     lsn_base: u64,
     time_base: u64,
-    /// Messages that have a row, and of those the ones that are there.
+    /// The messages that have a row, and the part of them that is not removed.
     rows_of: Bits,
     live: Bits,
-    /// Beside the rows, so that looking for a subject reads little.
+    /// Apart from the rows, so that a search for a subject reads little.
     subjects: Vec<u32>,
     rows: Vec<Row>,
     far: Vec<(u8, u64)>,
@@ -102,7 +103,7 @@ impl Block {
         }
     }
 
-    /// The next block: one that follows a full one will be full as well.
+    /// Creates the next block; after a full block it has capacity for a full one.
     pub(super) fn successor(&self, first: u64) -> Self {
         let rows = if self.rows.len() == bits::LEN {
             bits::LEN
@@ -124,7 +125,7 @@ impl Block {
         self.time_base
     }
 
-    /// No message of the block lies before this position.
+    /// A lower bound of the positions of the block's messages.
     pub(super) const fn lsn_base(&self) -> u64 {
         self.lsn_base
     }
@@ -137,19 +138,19 @@ impl Block {
         self.rows.is_empty()
     }
 
-    /// Where the message with this number stands, if it is one of the 256.
+    /// Returns the bit of the message with this number, if it is one of the 256.
     pub(super) fn bit(&self, seq: u64) -> Option<usize> {
         let bit = usize::try_from(seq.checked_sub(self.first)?).ok()?;
         (bit < bits::LEN).then_some(bit)
     }
 
-    /// The number behind the last message that has a row.
+    /// Returns the number after the last message that has a row.
     pub(super) fn end(&self) -> u64 {
         let last = self.rows_of.prev(bits::LEN - 1);
         last.map_or(self.first, |bit| self.seq(bit) + 1)
     }
 
-    /// The number of the message at `bit`.
+    /// Returns the number of the message at `bit`.
     pub(super) const fn seq(&self, bit: usize) -> u64 {
         self.first + bit as u64
     }
@@ -169,7 +170,7 @@ impl Block {
             && near(time_us, self.time_base, 1)
     }
 
-    /// Adds the next message, which [`Block::fits`].
+    /// Adds the next message, for which [`Block::fits`] must have returned true.
     pub(super) fn push(&mut self, seq: u64, slot: &Slot) {
         if self.rows.is_empty() {
             self.lsn_base = slot.place.lsn;
@@ -190,7 +191,7 @@ impl Block {
         }
     }
 
-    /// What is known of the message at `bit`, if it is there.
+    /// Returns the facts about the message at `bit`, if the block holds it.
     pub(super) fn get(&self, bit: usize) -> Option<Slot> {
         if !self.live.has(bit) {
             return None;
@@ -223,12 +224,12 @@ impl Block {
         })
     }
 
-    /// The subject of the message at `bit`, which is there.
+    /// Returns the subject of the message at `bit`, which the block must hold.
     pub(super) fn subject(&self, bit: usize) -> u32 {
         self.subjects[self.rows_of.rank(bit)]
     }
 
-    /// The messages at bit `from` and above with their subjects, without a search for each.
+    /// Iterates over the messages at bit `from` and above with their subjects, without a search for each.
     pub(super) fn subjects_from(&self, from: usize) -> impl Iterator<Item = (usize, u32)> {
         let subjects = &self.subjects[self.rows_of.rank(from)..];
         let rows = self.rows_of.iter_from(from).zip(subjects);
@@ -236,24 +237,24 @@ impl Block {
         live.map(|(bit, subject)| (bit, *subject))
     }
 
-    /// When the message at `bit` was stored, which is there.
+    /// Returns the time at which the message at `bit`, which the block must hold, was stored.
     pub(super) fn time_us(&self, bit: usize) -> u64 {
         self.time_base + u64::from(self.rows[self.rows_of.rank(bit)].time)
     }
 
-    /// Returns whether some row has this subject; it may be of a message that is gone.
+    /// Returns whether a row has this subject; the message of that row may be gone.
     pub(super) fn may_have(&self, subject: u32) -> bool {
-        // No early end within a part: compared many at once.
+        // No early exit within a chunk, so that the CPU compares many at once.
         let any = |part: &[u32]| part.iter().fold(false, |any, s| any | (*s == subject));
         self.subjects.chunks(64).any(any)
     }
 
-    /// Removes the message at `bit`, which is there.
+    /// Removes the message at `bit`, which the block must hold.
     pub(super) fn remove(&mut self, bit: usize) {
         self.live.clear(bit);
     }
 
-    /// Puts the message at `bit`, which is there, to another place.
+    /// Changes the place of the message at `bit`, which the block must hold.
     pub(super) fn relocate(&mut self, bit: usize, place: Place) {
         let at = self.rows_of.rank(bit);
         self.far.retain(|(b, _)| usize::from(*b) != bit);
@@ -268,12 +269,12 @@ impl Block {
         });
     }
 
-    /// Returns whether most rows are of messages that are gone.
+    /// Returns whether most rows belong to messages that are gone.
     pub(super) fn is_sparse(&self) -> bool {
         self.rows.len() >= PACK_ROWS_MIN && self.live.count() * 2 <= self.rows.len()
     }
 
-    /// Gives back the memory of rows whose messages are gone, and of rows that will not come.
+    /// Frees the memory of rows of removed messages, and the spare capacity.
     pub(super) fn pack(&mut self) {
         let live = self.live;
         if live != self.rows_of {
@@ -294,7 +295,7 @@ impl Block {
         self.subjects.shrink_to_fit();
     }
 
-    /// What it takes in memory.
+    /// Returns the size of the block in memory.
     pub(super) fn memory_bytes(&self) -> usize {
         size_of::<Self>()
             + self.rows.capacity() * size_of::<Row>()

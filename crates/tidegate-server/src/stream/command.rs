@@ -1,8 +1,8 @@
-//! What an entry holds: the commands that change streams, as bytes.
+//! The content of an entry: the commands that change streams, as bytes.
 //!
-//! Owns the layout of an entry and of a command, and where a message lies ([`Place`]). Leaves what a command
-//! means to [`super::Streams`] and whether an entry is whole to the log, whose records carry a checksum;
-//! still, whatever the bytes are, decoding ends in a command or an error and never in a panic.
+//! Owns the layout of an entry and of a command, and the address of a message ([`Place`]). Leaves the effect
+//! of a command to [`super::Streams`]. The log checks that an entry is whole: its records carry a checksum.
+//! Still, for any bytes, decoding ends in a command or an error and never in a panic.
 //!
 //! All numbers are little-endian.
 //!
@@ -11,8 +11,8 @@
 //! command  kind u8 | flags u8 | subject_len u16 | stream u32 | headers_len u32 | payload_len u32 | subject | headers | payload
 //! ```
 //!
-//! An entry is one batch of many commands, and its time is the time of each of them. A relocated message is
-//! an entry with one [`Kind::Publish`], so that a place means the same there.
+//! An entry is a batch of commands, and its time is the time of each of them. A relocated message is an entry
+//! with one [`Kind::Publish`], so that a place has the same meaning there.
 
 use thiserror::Error;
 
@@ -20,79 +20,80 @@ use thiserror::Error;
 pub const ENTRY_HEADER_BYTES: usize = 16;
 /// Bytes of a command before its subject.
 pub const COMMAND_HEADER_BYTES: usize = 16;
-/// The one version of the layout there is.
+/// The version of the layout.
 pub const VERSION: u8 = 1;
 
 /// The flag of a command whose headers are present.
 const HAS_HEADERS: u8 = 1;
 
-/// Where a message lies: the record of its entry in the log, and its command in the entry.
+/// The address of a message: the record of its entry in the log, and its command in the entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// The position of the record that holds the entry.
     pub lsn: u64,
-    /// Where the command begins in the entry.
+    /// The offset of the command in the entry.
     pub offset: u32,
 }
 
-/// What a command does.
+/// The kind of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
     /// Stores a message.
     Publish = 1,
-    /// Makes a stream; the payload is its configuration as JSON, the stream 0. The subject says who keeps it:
-    /// [`super::Kept::encode`].
+    /// Creates a stream; the payload is its configuration as JSON, the stream 0. The subject names the group
+    /// that keeps it: [`super::Kept::encode`].
     CreateStream = 2,
-    /// Changes a stream's configuration; the payload is the new one as JSON. The subject says to which group
-    /// it moves, if it does: a `u32`. With the number of a move behind it, a `u32`, that move is called off,
-    /// and a group 0 stands for none: the stream stays.
+    /// Changes a stream's configuration; the payload is the new one as JSON. If the stream moves, the subject
+    /// is the group it moves to, a `u32`. If the number of a move, a `u32`, follows, the command calls that
+    /// move off, and group 0 means that the stream stays.
     UpdateStream = 3,
-    /// Deletes a stream with all it holds.
+    /// Deletes a stream with all its messages and consumers.
     DeleteStream = 4,
     /// Removes messages; the payload is JSON `{filter, seq, keep}`.
     Purge = 5,
     /// Removes one message; the payload is JSON `{seq, no_erase}`.
     DeleteMessage = 6,
-    /// Removes what is due at the entry's time.
+    /// Removes the messages that are due at the entry's time.
     Expire = 7,
-    /// The next publishes stand or fall together; the payload is their count, a `u32`.
+    /// Makes the next publishes atomic: the stream stores all or none of them; the payload is their count, a
+    /// `u32`.
     Atomic = 8,
-    /// Makes or changes a consumer; the subject is its name, the payload JSON.
+    /// Creates or changes a consumer; the subject is its name, the payload JSON.
     CreateConsumer = 9,
     /// Deletes the consumer the subject names.
     DeleteConsumer = 10,
     /// Changes the state of the consumer the subject names.
     ConsumerDelta = 11,
-    /// Puts a message in the place of the last of its subject, if that is due: it says that the subject's
+    /// Replaces the last message of its subject, if that is due, with a marker: it says that the subject's
     /// messages are gone.
     Marker = 12,
-    /// The group that is to keep the stream has made it.
+    /// Notes that the group that is to keep the stream has created it.
     Made = 13,
-    /// Brings a part of what another group keeps to the copy of it that is to take its place; the payload
-    /// says what, and messages follow as publishes. The subject is the number of the move, a `u32`; where it
-    /// is empty, as it was once, it is not asked about.
+    /// Copies a part of a stream from the group that keeps it to the copy that is to replace it. The payload
+    /// describes the part, and its messages follow as publishes. The subject is the number of the move, a
+    /// `u32`. Older logs have an empty subject; then the number is not checked.
     Import = 14,
-    /// The stream leaves for another group: nothing changes here unless it thaws. The payload is
-    /// [`super::Moving::encode`].
+    /// Freezes the stream, which leaves for another group: nothing changes here unless it thaws. The payload
+    /// is [`super::Moving::encode`].
     Freeze = 15,
-    /// The group a stream of the directory was to move to has all of it; the payload is
+    /// Ends a move of a stream of the directory: the group it moves to has all of it. The payload is
     /// [`super::Moving::encode`].
     Moved = 16,
-    /// A move of a stream of the directory is called off and begun anew; the payload is
-    /// [`super::Moving::encode`] and the group it goes to then, a `u32`.
+    /// Calls off a move of a stream of the directory and begins another; the payload is
+    /// [`super::Moving::encode`] and the group of the new move, a `u32`.
     Renew = 17,
-    /// The move by which the stream was to leave is called off: it goes on here. The payload is the move's
-    /// number, a `u32`.
+    /// Thaws the stream: the move by which it was to leave is called off, and it stays here. The payload is
+    /// the move's number, a `u32`.
     Thaw = 18,
-    /// Has the consumer the subject names begin again; the payload is the number of the message it begins
-    /// with, a `u64`.
+    /// Resets the consumer that the subject names; the payload is the number of the message to which it goes
+    /// back, a `u64`.
     ResetConsumer = 19,
 }
 
 impl Kind {
-    /// Returns whether it removes something, or something else waits for it that does, as where a stream
-    /// moves away. A marker takes the place of a message.
+    /// Returns whether the command frees space, or another command waits for it that does, as when a stream
+    /// moves away. A marker does, since it replaces a message.
     #[must_use]
     pub const fn makes_space(self) -> bool {
         matches!(
@@ -110,7 +111,7 @@ impl Kind {
         )
     }
 
-    /// The kind with this number.
+    /// Returns the kind with this number.
     #[must_use]
     pub const fn from_u8(kind: u8) -> Option<Self> {
         Some(match kind {
@@ -141,26 +142,26 @@ impl Kind {
 /// A command, borrowed from its entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command<'a> {
-    /// What it does.
+    /// Its kind.
     pub kind: Kind,
-    /// The stream it concerns; 0 where it has none yet.
+    /// The stream it changes; 0 if it has none yet.
     pub stream: u32,
-    /// The message's subject, the consumer's name, or who keeps the stream or is to.
+    /// The message's subject, the consumer's name, or the group that keeps the stream or is to keep it.
     pub subject: &'a [u8],
-    /// The message's header block, where it has one.
+    /// The message's header block, if it has one.
     pub headers: Option<&'a [u8]>,
-    /// The message's payload, or what [`Kind`] says.
+    /// The message's payload, or the payload of its [`Kind`].
     pub payload: &'a [u8],
-    /// Where the command begins in the entry.
+    /// The offset of the command in the entry.
     pub offset: u32,
 }
 
 impl<'a> Command<'a> {
-    /// Reads the command that begins at `offset` of `entry`, as a [`Place`] says.
+    /// Reads the command at `offset` of `entry`, as in a [`Place`].
     ///
     /// # Errors
     ///
-    /// Where no whole command of a known kind begins there.
+    /// Returns an error if no whole command of a known kind begins there.
     pub fn read(entry: &'a [u8], offset: u32) -> Result<Self, EntryError> {
         let at = EntryError::at(offset);
         let bytes = entry.get(offset as usize..).ok_or_else(|| at.cut())?;
@@ -189,7 +190,7 @@ impl<'a> Command<'a> {
         })
     }
 
-    /// A plain command: no headers, and an offset only once it has been written.
+    /// Creates a command without headers; its offset is set when it is written.
     #[must_use]
     pub const fn new(kind: Kind, stream: u32, subject: &'a [u8], payload: &'a [u8]) -> Self {
         Self {
@@ -202,7 +203,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// What it takes in an entry.
+    /// Returns the length of the command in an entry, in bytes.
     #[must_use]
     pub const fn encoded_bytes(&self) -> usize {
         let headers = match self.headers {
@@ -221,11 +222,11 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// Reads the header of an entry; the commands are read by [`Entry::commands`].
+    /// Reads the header of an entry; [`Entry::commands`] reads the commands.
     ///
     /// # Errors
     ///
-    /// Where there is no header, or one of another version.
+    /// Returns an error if there is no header, or one of another version.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, EntryError> {
         let header = bytes
             .first_chunk::<ENTRY_HEADER_BYTES>()
@@ -241,20 +242,20 @@ impl<'a> Entry<'a> {
         })
     }
 
-    /// Microseconds since 1970, by the leader that proposed it.
+    /// The time of the entry in microseconds since 1970, by the leader that proposed it.
     #[must_use]
     pub const fn time_us(&self) -> u64 {
         self.time_us
     }
 
-    /// Returns whether all it does is to remove something.
+    /// Returns whether every command of the entry frees space.
     #[must_use]
     pub fn makes_space(&self) -> bool {
         self.commands()
             .all(|c| c.is_ok_and(|c| c.kind.makes_space()))
     }
 
-    /// The commands, in order; after an error there is no further.
+    /// Iterates over the commands, in order; an error is the last item.
     #[must_use]
     pub const fn commands(&self) -> Commands<'a> {
         Commands {
@@ -289,7 +290,7 @@ impl<'a> Iterator for Commands<'a> {
     }
 }
 
-/// Writes an entry into a buffer of the caller's, command by command.
+/// Writes an entry into a buffer of the caller, command by command.
 ///
 /// ```
 /// use tidegate_server::stream::{Command, Encoder, Entry, Kind};
@@ -307,11 +308,11 @@ pub struct Encoder<'b, B> {
     buffer: &'b mut B,
 }
 
-/// A buffer an entry is written into.
+/// A buffer for an entry.
 pub trait Buffer {
     /// Appends `bytes`.
     fn put(&mut self, bytes: &[u8]);
-    /// What was written.
+    /// Returns the bytes written so far.
     fn written(&mut self) -> &mut [u8];
 }
 
@@ -336,7 +337,7 @@ impl Buffer for bytes::BytesMut {
 }
 
 impl<'b, B: Buffer> Encoder<'b, B> {
-    /// Begins an entry of this time in `buffer`, which is empty.
+    /// Begins an entry with this time in `buffer`, which must be empty.
     pub fn begin(buffer: &'b mut B, time_us: u64) -> Self {
         assert!(
             buffer.written().is_empty(),
@@ -347,7 +348,7 @@ impl<'b, B: Buffer> Encoder<'b, B> {
         Self { buffer }
     }
 
-    /// Goes on with an entry that was begun in `buffer`.
+    /// Continues the entry that was begun in `buffer`.
     pub fn resume(buffer: &'b mut B) -> Self {
         assert!(
             buffer.written().len() >= ENTRY_HEADER_BYTES,
@@ -356,16 +357,16 @@ impl<'b, B: Buffer> Encoder<'b, B> {
         Self { buffer }
     }
 
-    /// Gives the entry another time: that of its proposal rather than that of its first command.
+    /// Sets the time of the entry: the time of its proposal replaces that of its first command.
     pub fn set_time(&mut self, time_us: u64) {
         self.buffer.written()[8..ENTRY_HEADER_BYTES].copy_from_slice(&time_us.to_le_bytes());
     }
 
-    /// Writes a message to store; the offset of its [`Place`].
+    /// Writes a message to store; returns the offset of its [`Place`].
     ///
     /// # Errors
     ///
-    /// Where a length does not fit; nothing is written then.
+    /// Returns an error, and writes nothing, if a length does not fit.
     pub fn publish(
         &mut self,
         stream: u32,
@@ -379,11 +380,11 @@ impl<'b, B: Buffer> Encoder<'b, B> {
         })
     }
 
-    /// Says that the next `count` publishes stand or fall together.
+    /// Makes the next `count` publishes atomic: the stream stores all or none of them.
     ///
     /// # Errors
     ///
-    /// Where the entry is full; nothing is written then.
+    /// Returns an error, and writes nothing, if the entry is full.
     pub fn atomic(&mut self, stream: u32, count: u32) -> Result<u32, EncodeError> {
         self.command(&Command::new(
             Kind::Atomic,
@@ -393,11 +394,11 @@ impl<'b, B: Buffer> Encoder<'b, B> {
         ))
     }
 
-    /// Writes a command; where it begins. The command's own offset is not looked at.
+    /// Writes a command; returns its offset. The offset in `command` is ignored.
     ///
     /// # Errors
     ///
-    /// Where a length does not fit; nothing is written then.
+    /// Returns an error, and writes nothing, if a length does not fit.
     pub fn command(&mut self, command: &Command<'_>) -> Result<u32, EncodeError> {
         let subject_len = u16::try_from(command.subject.len())
             .map_err(|_| EncodeError::Subject(command.subject.len()))?;
@@ -422,17 +423,17 @@ impl<'b, B: Buffer> Encoder<'b, B> {
         Ok(u32::try_from(start).unwrap_or(u32::MAX))
     }
 
-    /// What the entry takes so far.
+    /// Returns the length of the entry so far, in bytes.
     pub fn encoded_bytes(&mut self) -> usize {
         self.buffer.written().len()
     }
 }
 
-/// Why a command cannot be written.
+/// The error for a command that cannot be written.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// The subject is longer than its length can say.
+    /// The subject is longer than its length field can hold.
     #[error("a subject takes at most 65535 bytes, not {0}")]
     Subject(usize),
     /// The entry would pass 4 GiB.
@@ -440,36 +441,36 @@ pub enum EncodeError {
     Full,
 }
 
-/// Why bytes are not an entry.
+/// The error for bytes that are not an entry.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EntryError {
     /// They end within a header or a command.
     #[error("the entry ends within what begins at byte {offset}")]
     Cut {
-        /// Where that begins.
+        /// The offset of that header or command.
         offset: u32,
     },
-    /// Another version of the layout.
+    /// The entry has another version of the layout.
     #[error("expected an entry of version {VERSION}, not {version}: a newer program wrote it")]
     Version {
-        /// The version it says.
+        /// The version of the entry.
         version: u8,
     },
-    /// No such command.
+    /// The kind of a command is unknown.
     #[error("no command has the kind {kind} (byte {offset}): a newer program wrote it")]
     Kind {
-        /// The kind it says.
+        /// The kind of the command.
         kind: u8,
-        /// Where the command begins.
+        /// The offset of the command.
         offset: u32,
     },
-    /// A flag nobody knows, or headers that are said not to be there.
+    /// A flag is unknown, or the flags deny headers that are there.
     #[error("the flags {flags:#x} of the command at byte {offset} contradict it")]
     Flags {
-        /// The flags it has.
+        /// The flags of the command.
         flags: u8,
-        /// Where the command begins.
+        /// The offset of the command.
         offset: u32,
     },
 }
@@ -480,7 +481,7 @@ impl EntryError {
     }
 }
 
-/// An offset that may become an error.
+/// The offset of a command, for an error.
 struct At(u32);
 
 impl At {

@@ -1,12 +1,13 @@
-//! What goes with time: messages of age, messages with a time to live of their own, and the markers left in
-//! their place.
+//! Expiry: messages beyond the age limit, messages with their own time to live, and the markers that replace
+//! them.
 //!
-//! Time is the entries'. The leader asks when something is due ([`super::Streams::next_expiry`]) and proposes
-//! commands; what is due is decided when they are applied, so that every node lets go the same.
+//! The entries give the time. The leader checks whether a message is due ([`super::Streams::next_expiry`])
+//! and proposes commands; applying a command decides which messages are due, so that every node removes the
+//! same.
 //!
-//! Where a stream leaves markers, the last message of a subject is not let go but replaced: by a message that
-//! says so, which has to stand in the log like any other and so comes as a command of its own
-//! ([`super::Kind::Marker`]). A message that came in between is not replaced.
+//! In a stream with markers, the last message of a subject is not removed but replaced by a marker. A marker
+//! has to be in the log like any other message, so that it comes as a command of its own
+//! ([`super::Kind::Marker`]). A message stored in between is not replaced.
 
 use bytes::Bytes;
 
@@ -18,13 +19,14 @@ use super::outcome::Effect;
 use super::publish::{Accepted, Rollup};
 use crate::consumer::duration;
 
-/// The most messages one command lets go: what is left is due still, and comes with the next.
+/// The most messages that one command removes: the rest stays due, and the next command removes it.
 const EXPIRE_MAX: usize = 4096;
-/// The most markers one round of proposals leaves in a stream.
+/// The most markers that one round of proposals adds to a stream.
 const MARKERS_MAX: usize = 256;
 
 impl Stream {
-    /// When something may be due that a message just stored brings: its own end, or its age.
+    /// Returns a lower bound of the time at which a newly stored message is due, by its own time to live or
+    /// by age.
     #[inline]
     pub(super) fn due_after_store(&self, due_us: u64) -> u64 {
         let own = if due_us == 0 { u64::MAX } else { due_us };
@@ -34,7 +36,7 @@ impl Stream {
         }
     }
 
-    /// When the next message is due.
+    /// Returns the time at which the next message is due.
     pub(super) fn next_due(&mut self) -> Option<u64> {
         if self.transit != Transit::None {
             return None;
@@ -50,7 +52,7 @@ impl Stream {
         own.into_iter().chain(aged).min()
     }
 
-    /// Removes what is due, up to a number.
+    /// Removes a bounded number of due messages.
     pub(super) fn expire(&mut self, now: u64, effects: &mut Vec<Effect>) {
         for seq in self.due(now, EXPIRE_MAX) {
             if self.awaits_marker(seq).is_none() {
@@ -59,7 +61,7 @@ impl Stream {
         }
     }
 
-    /// Messages that are due, up to `most` of each kind.
+    /// Returns the due messages, at most `most` of each kind.
     fn due(&mut self, now: u64, most: usize) -> Vec<u64> {
         let own = self.content.dues.range(..=(now, u64::MAX));
         let mut due: Vec<u64> = own.take(most).map(|(_, seq)| *seq).collect();
@@ -76,8 +78,8 @@ impl Stream {
         due
     }
 
-    /// What is known of a message that is not to go without a marker: it is there, alone of its subject, and
-    /// no marker itself.
+    /// Returns the facts about a message that must not go without a marker: the stream holds it, it is the
+    /// only one of its subject, and it is no marker itself.
     fn awaits_marker(&self, seq: u64) -> Option<Slot> {
         let slot = self.content.index.get(seq)?;
         let alone = self.content.subjects.stat(slot.subject).count == 1;
@@ -85,7 +87,7 @@ impl Stream {
         awaits.then_some(slot)
     }
 
-    /// Writes the commands that let go what is due: the removal, and the markers it will need.
+    /// Writes the commands that remove due messages, and those for the markers they need.
     pub(super) fn propose_expiry<B: Buffer>(
         &mut self,
         now: u64,
@@ -111,7 +113,7 @@ impl Stream {
         Ok(written)
     }
 
-    /// What a marker says: as nats-server's do.
+    /// The headers of a marker, the same as nats-server's.
     fn marker_headers(&self) -> String {
         let ttl = i64::try_from(self.limits.marker_ttl_secs.saturating_mul(1_000_000_000));
         let ttl = duration::text(ttl.unwrap_or(i64::MAX));
@@ -120,8 +122,8 @@ impl Stream {
         )
     }
 
-    /// Puts a marker in the place of the last message of its subject, if that is due; when the marker itself
-    /// will be.
+    /// Replaces the last message of its subject with a marker, if it is due; returns the time at which the
+    /// marker itself is due.
     pub(super) fn apply_marker(
         &mut self,
         command: &Command<'_>,

@@ -1,33 +1,34 @@
-//! Which group of nodes keeps a stream.
+//! The group of nodes that keeps a stream.
 //!
-//! The group of all nodes has an entry for every stream there is, its *directory*. What another group keeps
-//! is twice in the logs: as an entry here, which never has messages or consumers, and in that group, which
-//! knows the entry it is of.
+//! The group of all nodes has an entry for every stream, its *directory*. A stream that another group keeps
+//! is in two logs: as an entry here, which never has messages or consumers, and in that group, which knows
+//! the number of its entry.
 
 use super::command::Command;
 use super::snapshot::RestoreError;
 use super::wire::{Reader, put_u32};
 use crate::api::error::ApiError;
 
-/// Who keeps a stream.
+/// The group that keeps a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kept {
-    /// The group that made it, and nobody else knows of it.
+    /// The group that created it; no directory lists it.
     #[default]
     Here,
-    /// Another group: this is an entry of the directory.
+    /// Another group keeps it: this is an entry of the directory.
     Elsewhere {
-        /// Which.
+        /// The number of that group.
         group: u32,
-        /// It has been made there. Where it is not found from then on, it is lost.
+        /// True if that group has created it. If that group does not have it from then on, the stream is
+        /// lost.
         made: bool,
     },
-    /// This group, for the directory of another, where it has this number.
+    /// This group keeps it, for the directory of another group, in which it has this number.
     Of(u32),
 }
 
 impl Kept {
-    /// What stands in the place of the subject of the command that makes such a stream.
+    /// Encodes the keeper as the subject of the command that creates such a stream.
     #[must_use]
     pub fn encode(self) -> Vec<u8> {
         let both = |group: u32, of: u32| [group.to_le_bytes(), of.to_le_bytes()].concat();
@@ -38,14 +39,14 @@ impl Kept {
         }
     }
 
-    /// What stands in the place of the subject of the command that makes a copy of the directory's stream
-    /// with this number, to be filled: by the stream's move of that number.
+    /// Encodes the subject of the command that creates a copy of the directory's stream number `of`, which
+    /// the move number `r#move` of that stream fills.
     #[must_use]
     pub fn encode_copy(of: u32, r#move: u32) -> Vec<u8> {
         [&Self::Of(of).encode()[..], &r#move.to_le_bytes()].concat()
     }
 
-    /// What the command that makes a stream says, and by which move it is filled, if it is a copy.
+    /// Reads the keeper from a command that creates a stream, and, for a copy, the move that fills it.
     pub(super) fn of(command: &Command<'_>) -> Result<(Self, Option<u32>), ApiError> {
         let subject = command.subject;
         let copy = subject.split_last_chunk().filter(|_| subject.len() == 12);
@@ -73,7 +74,7 @@ impl Kept {
         }
     }
 
-    /// As a snapshot has it: which of them u8, and a number u32.
+    /// Writes the keeper to a snapshot: the variant as u8, and a number as u32.
     pub(super) fn put(self, out: &mut Vec<u8>) {
         let (kind, number) = match self {
             Self::Here => (0, 0),
@@ -96,13 +97,13 @@ impl Kept {
         }
     }
 
-    /// Returns whether it is an entry of the directory for what this other group keeps.
+    /// Returns whether it is an entry of the directory for a stream that group `by` keeps.
     #[must_use]
     pub const fn is_by(self, by: u32) -> bool {
         matches!(self, Self::Elsewhere { group, .. } if group == by)
     }
 
-    /// Returns whether messages and consumers may be in it.
+    /// Returns whether the stream may have messages and consumers here.
     #[must_use]
     pub const fn is_here(self) -> bool {
         !matches!(self, Self::Elsewhere { .. })

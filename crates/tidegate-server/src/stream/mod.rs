@@ -1,10 +1,10 @@
 //! Streams as a replicated state machine: committed entries in, outcomes and effects out. No clock, no file,
 //! no socket.
 //!
-//! [`Streams`] are all streams of a group; [`Stream`] is one. An entry ([`Encoder`], [`Entry`]) holds many
-//! commands and one time; [`Streams::apply`] answers each command with an [`Outcome`] and says by [`Effect`]s
-//! what changed. All checks are made there, and numbers given there, so that the entries alone decide what a
-//! stream holds.
+//! [`Streams`] holds all streams of a group; [`Stream`] is one of them. An entry ([`Encoder`], [`Entry`])
+//! holds many commands and one time; [`Streams::apply`] answers each command with an [`Outcome`] and reports
+//! the changes as [`Effect`]s. It makes all checks and assigns all numbers, so that the entries alone
+//! determine the content of a stream.
 
 mod bits;
 mod block;

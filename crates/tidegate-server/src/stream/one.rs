@@ -1,7 +1,7 @@
-//! One stream: its configuration, its messages, the ids of the last ones, and what is asked of it.
+//! One stream: its configuration, its messages, the ids of the last ones, and the queries on it.
 //!
-//! Owns the queries, how a message is stored, and what goes when a limit is reached. Leaves which messages
-//! come in to [`super::publish`], and what must hold between streams to [`super::streams`].
+//! Owns the queries, the storing of a message, and the removal of messages beyond a limit. Leaves the
+//! admission of messages to [`super::publish`], and the invariants between streams to [`super::streams`].
 
 use std::collections::BTreeMap;
 
@@ -21,10 +21,10 @@ use super::publish::{Accepted, Rollup};
 use super::subjects::Name;
 use crate::api::config::{Discard, StreamConfig};
 
-/// Fewer messages that go at once are told one by one.
+/// The number of messages from which a removal is reported as one effect.
 const BULK_MIN: u64 = 256;
 
-/// A stream: its configuration, what it holds, its consumers, and where it is kept or on its way to.
+/// A stream: its configuration, its messages, its consumers, and the group that keeps it or is to keep it.
 #[derive(Debug)]
 pub struct Stream {
     pub(super) id: u32,
@@ -32,22 +32,22 @@ pub struct Stream {
     pub(super) limits: Limits,
     pub(super) created_us: u64,
     pub(super) kept: Kept,
-    /// What [`super::Streams::changes`] was when it was made or its configuration changed.
+    /// The value of [`super::Streams::changes`] when the stream was created or its configuration changed.
     pub(super) changed: u64,
-    /// The group it is to move to, in the directory, and how often it has been to move. Where it is on its
-    /// way otherwise: by which of its moves.
+    /// The group it is to move to and the number of its moves so far, in the directory. In another group that
+    /// it leaves or enters, `moves` is the number of that move.
     pub(super) moving: Option<u32>,
     pub(super) moves: u32,
-    /// Nothing but an import changes it, if at all.
+    /// Its state between two groups: only an import changes a stream in transit, if any command does.
     pub(super) transit: Transit,
     pub(super) content: Content,
     pub(super) dedup: Dedup,
-    /// The id of the last message stored; empty if it had none.
+    /// The id of the last message stored; empty if it has none.
     pub(super) last_msg_id: Vec<u8>,
     pub(super) consumers: BTreeMap<String, StreamConsumer>,
 }
 
-/// The configuration's limits, without a number that stands for none.
+/// The configuration's limits; no special number stands for no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     pub(super) messages: u64,
@@ -65,7 +65,7 @@ pub(super) struct Limits {
 impl Limits {
     pub(super) fn of(config: &StreamConfig) -> Self {
         let limit = |n: i64| u64::try_from(n).ok().filter(|n| *n > 0).unwrap_or(u64::MAX);
-        // Not earlier than asked for.
+        // Rounded up, so that no message goes early.
         let micros = |ns: i64| u64::try_from(ns).unwrap_or(0).div_ceil(1000);
         Self {
             messages: limit(config.max_msgs),
@@ -81,36 +81,36 @@ impl Limits {
     }
 }
 
-/// What a stream holds.
+/// The state of a stream in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamState {
-    /// How many messages.
+    /// The number of messages.
     pub messages: u64,
-    /// What they count together: for each its subject, headers and payload and 30 bytes (34 with headers), as
+    /// The sum of their sizes: for each its subject, headers and payload and 30 bytes (34 with headers), as
     /// nats-server counts.
     pub bytes: u64,
     /// The first message's number; without messages, the next one's.
     pub first_seq: u64,
-    /// The number of the last message there was; 0 before the first.
+    /// The number of the last message ever stored; 0 before the first.
     pub last_seq: u64,
-    /// When the first message was stored, in microseconds since 1970; 0 without messages.
+    /// The time at which the first message was stored, in microseconds since 1970; 0 without messages.
     pub first_time_us: u64,
-    /// When the last message there was was stored; 0 before the first.
+    /// The time at which the last message was stored, even if it is gone; 0 before the first.
     pub last_time_us: u64,
-    /// How many subjects have messages.
+    /// The number of subjects that have messages.
     pub num_subjects: u64,
-    /// How many messages between the first and the last are gone.
+    /// The number of messages between the first and the last that are gone.
     pub num_deleted: u64,
 }
 
-/// Where a message is, and what is known without reading it.
+/// The address of a message, and the facts known without reading it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// Where it lies in the log; nowhere if the stream is in memory, see [`Stream::body`].
+    /// Its place in the log; the default if the stream is in memory, see [`Stream::body`].
     pub place: Place,
-    /// When it was stored, in microseconds since 1970.
+    /// The time at which it was stored, in microseconds since 1970.
     pub time_us: u64,
-    /// What it counts in its stream.
+    /// Its size as its stream counts it.
     pub bytes: u32,
     /// Its subject.
     pub subject: Name,
@@ -140,7 +140,7 @@ impl Stream {
         }
     }
 
-    /// Its number among the group's streams; no other ever has it.
+    /// Its number among the group's streams, which is never reused.
     #[must_use]
     pub const fn id(&self) -> u32 {
         self.id
@@ -158,7 +158,7 @@ impl Stream {
         &self.config
     }
 
-    /// When it was made, in microseconds since 1970.
+    /// The time at which it was created, in microseconds since 1970.
     #[must_use]
     pub const fn created_us(&self) -> u64 {
         self.created_us
@@ -170,19 +170,19 @@ impl Stream {
         self.content.in_memory()
     }
 
-    /// Who keeps it.
+    /// The group that keeps it.
     #[must_use]
     pub const fn kept(&self) -> Kept {
         self.kept
     }
 
-    /// A number that is another once its configuration is another; on this node, since its start.
+    /// A number that changes with its configuration; comparable on this node since its start.
     #[must_use]
     pub const fn changed(&self) -> u64 {
         self.changed
     }
 
-    /// What it holds, in the numbers that `STREAM.INFO` shows.
+    /// Returns its state in the numbers of `STREAM.INFO`.
     #[must_use]
     pub fn state(&self) -> StreamState {
         let content = &self.content;
@@ -200,7 +200,7 @@ impl Stream {
         }
     }
 
-    /// The message with this number, if it is there.
+    /// Returns the message with this number, if the stream holds it.
     #[must_use]
     pub fn message(&self, seq: u64) -> Option<Stored> {
         let slot = self.content.index.get(seq)?;
@@ -212,70 +212,71 @@ impl Stream {
         })
     }
 
-    /// Where the message with this number lies, if it is there.
+    /// Returns the place of the message with this number, if the stream holds it.
     #[must_use]
     pub fn place(&self, seq: u64) -> Option<Place> {
         self.content.index.get(seq).map(|slot| slot.place)
     }
 
-    /// Returns whether the message with this number is there.
+    /// Returns whether the stream holds the message with this number.
     #[must_use]
     pub fn contains(&self, seq: u64) -> bool {
         self.content.index.get(seq).is_some()
     }
 
-    /// The command that brought the message, where the stream is in memory: read it with [`Command::read`]
-    /// from 0.
+    /// The command that stored the message, if the stream is in memory: read it with [`Command::read`] from
+    /// offset 0.
     #[must_use]
     pub fn body(&self, seq: u64) -> Option<&Bytes> {
         self.content.body(seq)
     }
 
-    /// The first wanted message numbered `seq` or higher.
+    /// Returns the first message numbered `seq` or higher that passes the filter.
     #[must_use]
     pub fn next_at(&self, seq: u64, filter: &mut Filter) -> Option<u64> {
         self.content.next(seq, filter)
     }
 
-    /// How many wanted messages are numbered `seq` or higher.
+    /// Returns how many messages numbered `seq` or higher pass the filter.
     #[must_use]
     pub fn count_from(&self, seq: u64, filter: &mut Filter) -> u64 {
         self.content.count_from(seq, filter)
     }
 
-    /// The last wanted message.
+    /// Returns the last message that passes the filter.
     #[must_use]
     pub fn last_matching(&self, filter: &Filter) -> Option<u64> {
         self.content.last_matching(filter)
     }
 
-    /// The last message of the subject, or of those that match the pattern.
+    /// Returns the last message of the subject, or of the subjects that match the pattern.
     #[must_use]
     pub fn last_of(&self, pattern: &[u8]) -> Option<u64> {
         self.last_matching(&Filter::new([pattern]))
     }
 
-    /// The last message of each wanted subject, by number.
+    /// Returns the last message of each subject that passes the filter, by number.
     #[must_use]
     pub fn last_per_subject(&self, filter: &Filter) -> Vec<u64> {
         self.content.last_per_subject(filter)
     }
 
-    /// The first message stored at this time or later; one more than the last if there is none.
+    /// Returns the first message stored at this time or later; one more than the last if there is none.
     #[must_use]
     pub fn seq_at_time(&self, time_us: u64) -> u64 {
         let found = self.content.index.at_time(time_us);
         found.unwrap_or(self.content.last_seq + 1)
     }
 
-    /// The wanted subjects that have messages, and how many; in no particular order.
+    /// Iterates over the subjects that have messages and pass the filter, with their counts, in no particular
+    /// order.
     pub fn subjects<'a>(&'a self, filter: &'a Filter) -> impl Iterator<Item = (&'a Name, u64)> {
         let all = self.content.subjects.iter();
         all.filter(|(_, name, _)| filter.matches(name))
             .map(|(_, name, stat)| (name, stat.count.into()))
     }
 
-    /// The numbers between the first message and the last that have none, `limit` at most.
+    /// Returns at most `limit` numbers between the first message and the last that have no message.
     #[must_use]
     pub fn deleted(&self, limit: usize) -> Vec<u64> {
         let mut deleted = Vec::new();
@@ -290,7 +291,7 @@ impl Stream {
         deleted
     }
 
-    /// What it takes in memory, without messages kept there.
+    /// Returns its size in memory, without the messages that it keeps there.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.content.index.memory_bytes() + self.content.subjects.memory_bytes()
@@ -307,7 +308,8 @@ impl Stream {
         self.consumers.get(name)
     }
 
-    /// Stores an accepted message; its number. What no longer fits goes.
+    /// Stores an accepted message, and removes the messages beyond a limit. Returns the number of the stored
+    /// message.
     #[inline]
     pub(super) fn store(
         &mut self,
@@ -330,7 +332,7 @@ impl Stream {
         self.last_msg_id.clear();
         if let Some(id) = accepted.msg_id {
             self.last_msg_id.extend_from_slice(id);
-            // A group that a stream came from may have had a clock before this one's.
+            // The clock of a group that the stream came from may have been ahead of this group's.
             self.dedup.add(id, seq, self.content.last_time_us);
         }
         effects.push(Effect::Stored {
@@ -350,7 +352,7 @@ impl Stream {
         seq
     }
 
-    /// Removes what a message of subject `id` pushed over a limit.
+    /// Removes the messages that exceed a limit because of a new message of subject `id`.
     fn make_room(&mut self, id: u32, effects: &mut Vec<Effect>) {
         while u64::from(self.content.subjects.stat(id).count) > self.limits.per_subject {
             let Some(first) = self.content.first_of(id) else {
@@ -364,7 +366,7 @@ impl Stream {
         }
     }
 
-    /// Removes the messages of subject `id` before `seq`, unless the limits removed that one too.
+    /// Removes the messages of subject `id` before `seq`, unless the limits removed `seq` too.
     fn roll_up_subject(&mut self, id: u32, seq: u64, effects: &mut Vec<Effect>) {
         if !self.contains(seq) {
             return;
@@ -408,7 +410,7 @@ impl Stream {
         }
     }
 
-    /// Removes a message; whether it was there.
+    /// Removes a message; returns whether the stream held it.
     #[inline]
     pub(super) fn remove(&mut self, seq: u64, effects: &mut Vec<Effect>) -> bool {
         let Some(gone) = self.content.remove(seq) else {
@@ -424,7 +426,7 @@ impl Stream {
         true
     }
 
-    /// Removes messages as asked; how many.
+    /// Purges messages; returns their number.
     pub(super) fn purge(
         &mut self,
         filter: &str,
@@ -432,14 +434,14 @@ impl Stream {
         keep: u64,
         effects: &mut Vec<Effect>,
     ) -> u64 {
-        // Numbers begin at 1, so nothing is below.
+        // Numbers begin at 1, so that no message is below 1.
         if below == 1 {
             return 0;
         }
         let everything = filter.is_empty() || filter == ">";
         let bulk = if everything && keep == 0 && (below == 0 || below > self.content.last_seq) {
             let bulk = self.content.remove_all();
-            // As nats-server: what is purged up to a number yet to come, goes on there.
+            // As in nats-server: a purge up to a number beyond the last message moves the next number there.
             if below > self.content.last_seq + 1 {
                 self.content.skip_to(below);
             }
@@ -484,7 +486,7 @@ impl Stream {
         })
     }
 
-    /// Takes over a configuration that was checked.
+    /// Applies a checked configuration.
     pub(super) fn update(&mut self, config: StreamConfig, effects: &mut Vec<Effect>) {
         self.config = config;
         self.limits = Limits::of(&self.config);
@@ -512,7 +514,7 @@ impl Stream {
         }
     }
 
-    /// Keeps the numbers of each subject's messages if they will be asked for.
+    /// Keeps the numbers of each subject's messages if the limits need them.
     pub(super) fn renew_chains(&mut self) {
         let chained = is_chained(&self.limits);
         if chained != self.content.subjects.is_chained() {
@@ -523,7 +525,7 @@ impl Stream {
         }
     }
 
-    /// The last of the oldest messages that are more than the limits allow.
+    /// Returns the last of the oldest messages that exceed the limits.
     fn surplus_end(&self) -> Option<u64> {
         let mut messages = self.content.messages.saturating_sub(self.limits.messages);
         let mut bytes = self.content.bytes.saturating_sub(self.limits.bytes);
@@ -542,7 +544,7 @@ impl Stream {
         end
     }
 
-    /// Panics if something is not as it always should be: for tests.
+    /// Panics if an invariant does not hold: for tests.
     pub fn check_invariants(&self) {
         self.content.check_invariants();
         if !self.kept.is_here() && !self.is_filling() {
@@ -563,27 +565,27 @@ impl Stream {
     }
 }
 
-/// Returns whether the oldest message of a subject is asked for all the time, and is not also the newest.
+/// Returns whether the limits need the oldest message of a subject often, and it is not also the newest.
 const fn is_chained(limits: &Limits) -> bool {
     limits.per_subject > 1 && limits.per_subject < u64::MAX
 }
 
-/// What a message counts in its stream, as nats-server counts in its files, so that `max_bytes` means the
-/// same.
+/// Returns the size of a message as its stream counts it. nats-server counts the same in its files, so that
+/// `max_bytes` has the same meaning.
 pub(super) fn counted_bytes(command: &Command<'_>) -> u64 {
     let headers = command.headers.map_or(0, <[u8]>::len);
     let frame = if headers > 0 { 34 } else { 30 };
     (frame + command.subject.len() + headers + command.payload.len()) as u64
 }
 
-/// The flags and the due time of a message with this time to live.
+/// Returns the flags and the due time of a message with this time to live.
 pub(super) fn lifetime(ttl: super::headers::Ttl, limits: &Limits, now: u64) -> (Flags, u64) {
     use super::headers::Ttl;
     match ttl {
         Ttl::Unset => (Flags::default(), 0),
         Ttl::Never => (Flags::NEVER, 0),
         Ttl::Seconds(secs) => {
-            // A marker must outlive what it speaks of, unless it replaces it.
+            // A marker must outlive the messages that it reports as gone, unless it replaces them.
             let least = if limits.per_subject == 1 {
                 0
             } else {

@@ -1,10 +1,10 @@
-//! All streams of one group, and what commands do to them.
+//! All streams of one group, and the effects of commands on them.
 //!
-//! Owns which stream has which name and subjects, the group's time, and the order of checks and effects of
-//! every command; what makes, moves and deletes streams is in `lifecycle`. Everything here follows from the
-//! entries alone: the same entries give the same streams on every node and after every restart. So limits
-//! that a node's operator sets ([`AccountLimits`]) are asked about before a command is proposed, never when
-//! it is applied.
+//! Owns the names and subjects of streams, the group's time, and the order of checks and effects of every
+//! command; `lifecycle` has the commands that create, move and delete streams. The entries alone determine
+//! the state: the same entries give the same streams on every node and after every restart. So the leader
+//! checks the limits that a node's operator sets ([`AccountLimits`]) before it proposes a command; applying a
+//! command never checks them.
 
 mod lifecycle;
 mod limits;
@@ -33,18 +33,18 @@ use super::rules;
 use crate::api::config::{Storage, StreamConfig};
 use crate::api::error::ApiError;
 
-/// How many commands one round of expiry proposes, and a few more.
+/// The number of commands after which one round of expiry stops; a round may propose a few more.
 const PROPOSED_MAX: usize = 4096;
 
 /// The payload of [`Kind::Purge`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PurgeRequest {
-    /// Only messages of subjects this pattern matches; empty: all.
+    /// The pattern that the subjects of purged messages match; empty: all.
     pub filter: String,
-    /// Only messages below this number; 0: all.
+    /// Purge only messages below this number; 0: all.
     pub seq: u64,
-    /// The newest that stay; 0: none.
+    /// The number of newest messages that stay; 0: none.
     pub keep: u64,
 }
 
@@ -52,9 +52,9 @@ pub struct PurgeRequest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeleteRequest {
-    /// Which.
+    /// The number of the message.
     pub seq: u64,
-    /// Its bytes need not be overwritten.
+    /// True if its bytes need not be overwritten.
     pub no_erase: bool,
 }
 
@@ -64,32 +64,34 @@ pub struct Streams {
     limits: AccountLimits,
     pub(super) streams: HashMap<u32, Box<Stream>, RandomState>,
     pub(super) names: BTreeMap<String, u32>,
-    /// The number of the last stream made. None is given twice: a message on its way names its stream by it.
+    /// The number of the last stream created. Numbers are never reused: a message in flight names its stream
+    /// by its number.
     pub(super) last_id: u32,
-    /// The latest entry's time; that of entries that went past the log apart, since no other node sees them.
+    /// The latest entry's time. Entries that bypass the log have a time of their own, since no other node
+    /// sees them.
     pub(super) now_us: u64,
     memory_now_us: u64,
     held: Held,
     tally: Tally,
     patterns: Patterns,
-    /// Nothing is due before.
+    /// A lower bound of the time at which a message is due.
     pub(super) due_us: u64,
-    /// Streams made, changed, deleted, since they are in memory.
+    /// The number of streams created, changed and deleted since this node loaded them.
     changes: u64,
 }
 
-/// What an entry's commands share.
+/// The facts that all commands of an entry share.
 #[derive(Clone, Copy)]
 struct Context<'a> {
     lsn: u64,
     entry: &'a Bytes,
     now: u64,
-    /// The entry did not go through the log.
+    /// True if the entry bypassed the log.
     past_log: bool,
 }
 
 impl Streams {
-    /// Without streams.
+    /// Creates the state of a group without streams.
     #[must_use]
     pub fn new(limits: AccountLimits) -> Self {
         Self {
@@ -107,13 +109,13 @@ impl Streams {
         }
     }
 
-    /// The number of the last stream made.
+    /// The number of the last stream created.
     #[must_use]
     pub const fn last_id(&self) -> u32 {
         self.last_id
     }
 
-    /// It takes the place of those before it.
+    /// Continues the change numbers of `before`, which this state replaces.
     pub fn follow(&mut self, before: &Self) {
         self.changes += before.changes + 1;
         for stream in self.streams.values_mut() {
@@ -121,26 +123,26 @@ impl Streams {
         }
     }
 
-    /// A number that is another once a stream was made, changed or deleted, here or as the group says that
-    /// keeps it.
+    /// A number that changes when a stream is created, changed or deleted, here or in the group that keeps
+    /// it.
     #[must_use]
     pub const fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// The stream that takes messages of this subject.
+    /// Returns the stream that takes messages of this subject.
     #[inline]
     pub fn capture(&mut self, subject: &[u8]) -> Option<u32> {
         self.patterns.capture(subject)
     }
 
-    /// The stream that takes messages of this subject, found without a trace.
+    /// Returns the stream that takes messages of this subject, without a change to any cache.
     #[must_use]
     pub fn taker(&self, subject: &[u8]) -> Option<&Stream> {
         self.get(self.patterns.taker(subject)?)
     }
 
-    /// The number of the stream with this name.
+    /// Returns the number of the stream with this name.
     #[must_use]
     pub fn by_name(&self, name: &str) -> Option<u32> {
         self.names.get(name).copied()
@@ -152,12 +154,12 @@ impl Streams {
         self.streams.get(&id).map(|stream| &**stream)
     }
 
-    /// All streams, by name.
+    /// Iterates over all streams, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Stream> {
         self.names.values().filter_map(|id| self.get(*id))
     }
 
-    /// How many streams there are.
+    /// The number of streams.
     #[must_use]
     pub fn len(&self) -> usize {
         self.names.len()
@@ -169,7 +171,7 @@ impl Streams {
         self.names.is_empty()
     }
 
-    /// What streams of this kind of storage hold and reserve.
+    /// Returns the bytes that streams of this kind of storage hold and reserve.
     #[must_use]
     pub fn usage(&self, storage: Storage) -> Usage {
         Usage {
@@ -181,23 +183,23 @@ impl Streams {
         }
     }
 
-    /// How many streams this group of the directory keeps, or is to keep.
+    /// Returns how many streams of the directory this group keeps, or is to keep.
     #[must_use]
     pub fn placed_in(&self, group: u32) -> usize {
         self.tally.placed_in(group)
     }
 
-    /// Returns whether some stream of this directory is on its way to another group.
+    /// Returns whether a stream of this directory is moving to another group.
     #[must_use]
     pub const fn has_moving(&self) -> bool {
         self.tally.has_moving()
     }
 
-    /// Whether a stream may be made, before that is proposed; its configuration as it will be kept.
+    /// Checks a new stream before its command is proposed; returns the configuration that would be stored.
     ///
     /// # Errors
     ///
-    /// The error to answer with.
+    /// Returns the error with which to answer the request.
     pub fn check_create(&mut self, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
         let config = self.may_create(config)?;
         if self.names.contains_key(&config.name) {
@@ -210,16 +212,17 @@ impl Streams {
         Ok(config)
     }
 
-    /// Whether a stream may be changed so, before that is proposed; its configuration as it will be kept.
+    /// Checks a change of a stream before its command is proposed; returns the configuration that would be
+    /// stored.
     ///
     /// # Errors
     ///
-    /// The error to answer with.
+    /// Returns the error with which to answer the request.
     pub fn check_update(&mut self, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
         let id = self.by_name(&config.name);
         let id = id.ok_or(ApiError::STREAM_NOT_FOUND)?;
         let old = self.get(id).ok_or(ApiError::STREAM_NOT_FOUND)?;
-        // Another number of copies calls a move off.
+        // A change of the number of replicas calls a move off.
         let calls_off = config.num_replicas != old.config().num_replicas;
         let config = self.may_update(id, config, calls_off)?;
         let old = self.get(id).ok_or(ApiError::STREAM_NOT_FOUND)?;
@@ -229,18 +232,18 @@ impl Streams {
         Ok(config)
     }
 
-    /// Bytes of messages.
+    /// The bytes of messages that the streams hold.
     #[must_use]
     pub const fn held(&self) -> Held {
         self.held
     }
 
-    /// Whether the operator's limits have room for a message of so many bytes in this stream, before it is
-    /// proposed, with what is held `beside`.
+    /// Checks, before a message of so many bytes is proposed, that the operator's limits have room for it in
+    /// this stream; `beside` is the part that other groups hold.
     ///
     /// # Errors
     ///
-    /// The error to answer with.
+    /// Returns the error with which to answer the publisher.
     #[inline]
     pub fn check_quota(&self, stream: u32, bytes: usize, beside: Held) -> Result<(), ApiError> {
         if self.limits == AccountLimits::NONE {
@@ -258,12 +261,12 @@ impl Streams {
         Ok(())
     }
 
-    /// Applies a committed entry, whose record lies at `lsn`: one outcome a command.
+    /// Applies a committed entry with its record at `lsn`; appends one outcome for each command.
     ///
     /// # Errors
     ///
-    /// Where the entry holds something no version of this program wrote, or a newer one: the streams are not
-    /// what they should be then, and the node must not go on.
+    /// Returns an error if the entry holds something that no version of this program writes, or only a newer
+    /// one. The streams are then in a wrong state, and the node must stop.
     pub fn apply(
         &mut self,
         lsn: u64,
@@ -282,7 +285,7 @@ impl Streams {
         self.apply_all(context, decoded.commands(), out, effects)
     }
 
-    /// Applies commands to streams in memory, which go past the log; others are refused.
+    /// Applies commands that bypass the log to streams in memory; refuses commands to other streams.
     ///
     /// # Errors
     ///
@@ -358,7 +361,7 @@ impl Streams {
         })
     }
 
-    /// Applies the publishes that stand or fall together.
+    /// Applies the publishes of an atomic batch.
     fn apply_batch(
         &mut self,
         context: Context<'_>,
@@ -409,7 +412,7 @@ impl Streams {
         Ok(())
     }
 
-    /// All messages of a batch against the stream before it, or why none comes in.
+    /// Checks all messages of a batch against the stream before it; returns why the stream refuses the batch.
     fn check_batch<'a>(
         &mut self,
         context: Context<'_>,
@@ -441,7 +444,7 @@ impl Streams {
         Ok(accepted)
     }
 
-    /// No other stream than `except` may take messages that this one is to take.
+    /// Checks that no stream other than `except` takes messages that this one is to take.
     fn check_overlap(
         &mut self,
         config: &StreamConfig,
@@ -476,7 +479,7 @@ impl Streams {
         self.streams.insert(stream.id, Box::new(stream));
     }
 
-    /// Commands to a stream that is there, other than publishes.
+    /// Applies a command, other than a publish, to an existing stream.
     fn change(
         &mut self,
         context: Context<'_>,
@@ -512,7 +515,7 @@ impl Streams {
             Kind::DeleteConsumer => stream.delete_consumer(command, effects)?,
             Kind::ConsumerDelta => stream.change_consumer(command)?,
             Kind::ResetConsumer => stream.reset_consumer(command, effects)?,
-            // Handled before, or not for a stream that is there.
+            // The caller handles these kinds, or they do not apply to an existing stream.
             Kind::Publish
             | Kind::Atomic
             | Kind::CreateStream
@@ -531,8 +534,8 @@ impl Streams {
         Ok(outcome)
     }
 
-    /// Says that a message lies at another place now; whether it was where it is said to have been. This is
-    /// no command: where a message lies is each node's own affair.
+    /// Changes the place of a message; returns whether the message was at `from`. This is no command: each
+    /// node decides by itself where it stores a message.
     pub fn relocate(&mut self, stream: u32, seq: u64, from: Place, to: Place) -> bool {
         let Some(stream) = self.streams.get_mut(&stream) else {
             return false;
@@ -544,8 +547,9 @@ impl Streams {
         there
     }
 
-    /// When messages may be due, in microseconds since 1970: not before. Once it has come, propose what
-    /// [`Streams::propose_expiry`] writes, and ask again when that is applied.
+    /// Returns a lower bound of the time at which messages are due, in microseconds since 1970. At that time,
+    /// the leader proposes the commands that [`Streams::propose_expiry`] writes, and asks again after
+    /// applying them.
     pub fn next_expiry(&mut self, now_us: u64) -> Option<u64> {
         if self.due_us <= now_us {
             let dues = self.streams.values_mut().filter_map(|s| s.next_due());
@@ -554,12 +558,12 @@ impl Streams {
         (self.due_us != u64::MAX).then_some(self.due_us)
     }
 
-    /// Writes commands that let go what is due in streams of this kind of storage, a bounded number; how
-    /// many.
+    /// Writes a bounded number of commands that remove due messages from streams of this kind of storage;
+    /// returns their number.
     ///
     /// # Errors
     ///
-    /// Where the entry is full; what was written before stays.
+    /// Returns an error if the entry is full; the commands written before stay in it.
     pub fn propose_expiry<B: Buffer>(
         &mut self,
         now_us: u64,
@@ -582,7 +586,7 @@ impl Streams {
         Ok(written)
     }
 
-    /// Panics if something is not as it always should be: for tests.
+    /// Panics if an invariant does not hold: for tests.
     pub fn check_invariants(&self) {
         assert_eq!(self.names.len(), self.streams.len());
         let (mut file, mut memory) = (0, 0);
@@ -611,13 +615,13 @@ impl Streams {
 }
 
 impl Context<'_> {
-    /// Where a message lies, and its bytes if the stream keeps them.
+    /// Returns the place of a message, and its bytes if the stream keeps them in memory.
     #[inline]
     fn keep(&self, stream: &Stream, command: &Command<'_>) -> (Place, Option<Bytes>) {
         if stream.in_memory() {
             let start = command.offset as usize;
             let bytes = &self.entry[start..start + command.encoded_bytes()];
-            // A copy: a slice would keep the whole entry for one message.
+            // A copy, since a slice would keep the whole entry for one message.
             return (Place::default(), Some(Bytes::copy_from_slice(bytes)));
         }
         let place = Place {
@@ -628,7 +632,8 @@ impl Context<'_> {
     }
 }
 
-/// The stream a command is about that concerns what it holds: no entry for another group's.
+/// Returns the stream of a command that changes its content: not the directory entry for another group's
+/// stream.
 #[inline]
 fn stream_of<'s>(
     streams: &'s mut HashMap<u32, Box<Stream>, RandomState>,
@@ -640,18 +645,18 @@ fn stream_of<'s>(
     Ok(stream)
 }
 
-/// Whether what a stream holds is this group's to change.
+/// Checks that this group may change the content of a stream.
 #[inline]
 fn check_here(stream: &Stream) -> Result<(), ApiError> {
     match (stream.kept.is_here(), stream.transit) {
         (true, Transit::None) => Ok(()),
-        // It is on its way: whoever asks again finds it where it is then.
+        // The stream is in transit; a client that asks again finds it where it is then.
         (true, _) => Err(ApiError::SYSTEM_UNAVAILABLE),
         (false, _) => Err(ApiError::STREAM_INVALID),
     }
 }
 
-/// The stream a command is about, wherever it is kept.
+/// Returns the stream of a command, whichever group keeps it.
 #[inline]
 fn entry_of<'s>(
     streams: &'s mut HashMap<u32, Box<Stream>, RandomState>,

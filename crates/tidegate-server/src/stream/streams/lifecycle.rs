@@ -1,5 +1,4 @@
-//! Streams made, changed, moved and deleted: what commands do to which streams there are, and to who keeps
-//! them.
+//! The commands that create, change, move and delete streams, and that change the group that keeps them.
 
 use super::super::command::{Command, Commands, EntryError};
 use super::super::kept::Kept;
@@ -14,7 +13,7 @@ use crate::api::error::ApiError;
 use crate::cluster::groups::ALL;
 
 impl Streams {
-    /// Applies what an import brings, with the messages that follow it.
+    /// Applies an import with the messages that follow it.
     pub(super) fn import(
         &mut self,
         context: Context<'_>,
@@ -31,7 +30,7 @@ impl Streams {
         }
         let read = Import::read(import.payload);
         let stream = entry_of(&mut self.streams, import, context.past_log);
-        // What was told for a move that was called off may be whole without what came since.
+        // An import for a move that was called off may lack later changes.
         let is_of = |stream: &Stream| {
             import.subject.is_empty() || *import.subject == stream.moves.to_le_bytes()
         };
@@ -56,7 +55,7 @@ impl Streams {
         let filled = taken && stream.transit == Transit::None;
         if filled {
             if !stream.kept.is_here() {
-                // The directory's own group was to have it.
+                // The stream moved to the directory's own group.
                 (stream.kept, stream.moving) = (Kept::Here, None);
             }
             self.changes += 1;
@@ -78,7 +77,7 @@ impl Streams {
         let config = self.may_create(&parse(command.payload)?)?;
         if let Some(stream) = self.by_name(&config.name) {
             let there = self.get(stream).map(Stream::kept);
-            // One of another number is another stream, which is on its way out.
+            // A stream with another number is a different stream, which is about to leave.
             return match kept {
                 Kept::Of(_) if there != Some(kept) => Err(ApiError::STREAM_NAME_EXISTS.into()),
                 _ => Ok(Outcome::Exists { stream }),
@@ -101,8 +100,8 @@ impl Streams {
         Ok(Outcome::Created { stream: id })
     }
 
-    /// The configuration as it will be kept, unless other streams stand against it. A stream of this name is
-    /// only allowed to be just so.
+    /// Returns the configuration to store, unless another stream conflicts with it. A stream of this name may
+    /// only have the same configuration.
     pub(super) fn may_create(&mut self, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
         let config = rules::check(config)?;
         match self.by_name(&config.name).and_then(|id| self.get(id)) {
@@ -182,8 +181,8 @@ impl Streams {
         Ok(Outcome::Updated { stream: id })
     }
 
-    /// Changes the stream a command is about, wherever it is kept, and counts what comes of it. `change`
-    /// checks all before it changes anything, and says whether it did.
+    /// Changes the stream of a command, whichever group keeps it, and updates the counts. `change` makes all
+    /// checks before it changes the stream, and returns whether it changed it.
     fn alter(
         &mut self,
         context: Context<'_>,
@@ -201,7 +200,7 @@ impl Streams {
         Ok(Outcome::Done)
     }
 
-    /// The group that is to keep the stream says that it has made it.
+    /// Notes that the group that is to keep the stream has created it.
     pub(super) fn made(
         &mut self,
         context: Context<'_>,
@@ -220,7 +219,7 @@ impl Streams {
         })
     }
 
-    /// The stream leaves for another group.
+    /// Freezes the stream, which leaves for another group.
     pub(super) fn freeze(
         &mut self,
         context: Context<'_>,
@@ -230,7 +229,7 @@ impl Streams {
         self.alter(context, command, |stream| {
             check_here(stream)?;
             let moving = Moving::decode(command.payload).filter(|_| !stream.in_memory());
-            // By each move it leaves once: what was called off does not come back.
+            // A stream leaves once for each move: a move that was called off does not start again.
             let is_due = |m: &Moving| match stream.kept {
                 Kept::Here => stream.moving() == Some(*m),
                 _ => m.number > stream.moves,
@@ -242,7 +241,7 @@ impl Streams {
         })
     }
 
-    /// The group a stream of the directory was to move to has all of it.
+    /// Ends a move of a stream of the directory: the group it moves to has all of it.
     pub(super) fn moved(
         &mut self,
         context: Context<'_>,
@@ -264,7 +263,7 @@ impl Streams {
         })
     }
 
-    /// A move of a stream of the directory was in vain so far, and begins anew.
+    /// Restarts a move of a stream of the directory that had no success so far.
     pub(super) fn renew(
         &mut self,
         context: Context<'_>,
@@ -282,7 +281,7 @@ impl Streams {
         })
     }
 
-    /// The move by which a stream was to leave is called off.
+    /// Calls off the move by which a stream was to leave.
     pub(super) fn thaw(
         &mut self,
         context: Context<'_>,

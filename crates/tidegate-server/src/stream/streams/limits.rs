@@ -1,9 +1,9 @@
-//! What an operator allows the streams of a group, and what they hold and reserve of it.
+//! The limits that an operator sets for the streams of a group, and the usage that counts against them.
 
 use super::super::one::Stream;
 use crate::api::config::{Storage, StreamConfig};
 
-/// What an operator allows the streams of a group together.
+/// The limits that an operator sets for all streams of a group together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccountLimits {
     /// The most streams.
@@ -12,8 +12,8 @@ pub struct AccountLimits {
     pub file_bytes: u64,
     /// The most bytes of streams in memory.
     pub memory_bytes: u64,
-    /// Several nodes keep the streams: those in memory are in the log like the others, because what one
-    /// node's memory held could not be had again from another's. The same on all of them.
+    /// True if several nodes keep the streams. Then streams in memory are in the log like the others, because
+    /// a node could not recover its messages from another node's memory. All nodes have the same value.
     pub replicated: bool,
 }
 
@@ -26,22 +26,22 @@ impl AccountLimits {
         replicated: false,
     };
 
-    /// Whether messages of such a stream go past the log.
+    /// Returns whether messages of such a stream bypass the log.
     pub(in crate::stream) fn puts_in_memory(&self, config: &StreamConfig) -> bool {
         config.storage == Storage::Memory && !self.replicated
     }
 }
 
-/// What streams hold and reserve of one kind of storage.
+/// The bytes that streams of one kind of storage hold and reserve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes of messages.
     pub bytes: u64,
-    /// Bytes that limits of streams reserve.
+    /// Bytes that the limits of streams reserve.
     pub reserved: u64,
 }
 
-/// What streams hold: the operator's limits count those of all groups on a node.
+/// The bytes that streams hold: the operator's limits count those of all groups on a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Bytes of messages in the log.
@@ -51,7 +51,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Both together.
+    /// Returns the sum of both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl Held {
         }
     }
 
-    /// Counts what became of a stream whose messages had so many bytes before.
+    /// Counts the change of a stream with messages of `before` bytes in total before.
     pub(super) fn count(&mut self, before: u64, stream: &Stream) {
         let total = match stream.in_memory() {
             true => &mut self.memory_bytes,
@@ -69,7 +69,7 @@ impl Held {
         *total = *total + stream.content.bytes - before;
     }
 
-    /// What is left of it without the other.
+    /// Returns the difference of both.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self {

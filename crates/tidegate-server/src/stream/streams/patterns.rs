@@ -19,10 +19,10 @@ pub(super) struct Patterns {
 }
 
 impl Patterns {
-    /// Adds the patterns of a stream, which has none here.
+    /// Adds the patterns of a stream that has none here.
     pub(super) fn insert(&mut self, stream: u32, patterns: &[String]) {
         let keys = patterns.iter().map(|pattern| {
-            // Fewer than 2^32: each takes more than a byte.
+            // Fewer than 2^32, since each takes more than a byte.
             let key = self.owners.insert(stream) as u32;
             self.list.insert(pattern.as_bytes(), None, key);
             self.overlaps.insert(pattern.as_bytes(), stream);
@@ -32,7 +32,7 @@ impl Patterns {
         self.keys.insert(stream, keys);
     }
 
-    /// Removes the patterns of a stream: those it was added with.
+    /// Removes the patterns of a stream, which must be those that [`Patterns::insert`] added.
     pub(super) fn remove(&mut self, stream: u32, patterns: &[String]) {
         let keys = self.keys.remove(&stream).unwrap_or_default();
         for (key, pattern) in keys.into_iter().zip(patterns) {
@@ -42,20 +42,20 @@ impl Patterns {
         }
     }
 
-    /// The stream that takes messages of this subject.
+    /// Returns the stream that takes messages of this subject.
     #[inline]
     pub(super) fn capture(&mut self, subject: &[u8]) -> Option<u32> {
         let key = *self.list.matches(subject).plain.first()?;
         self.owners.get(key as usize).copied()
     }
 
-    /// The stream that takes messages of this subject, found without a trace.
+    /// Returns the stream that takes messages of this subject, without a change to any cache.
     pub(super) fn taker(&self, subject: &[u8]) -> Option<u32> {
         let key = self.list.first_wanting(subject)?;
         self.owners.get(key as usize).copied()
     }
 
-    /// The first stream, apart from `except`, that would take some of the messages these patterns take.
+    /// Returns the first stream other than `except` that would take a message that these patterns take.
     pub(super) fn overlapping(&mut self, patterns: &[String], except: Option<u32>) -> Option<u32> {
         let overlaps = &mut self.overlaps;
         let found = patterns
@@ -64,13 +64,13 @@ impl Patterns {
         found.min()
     }
 
-    /// The cost of all looks for overlaps so far.
+    /// The cost of all searches for overlaps so far.
     #[cfg(test)]
     pub(super) const fn cost(&self) -> u64 {
         self.overlaps.cost()
     }
 
-    /// Panics if something is not as it always should be: for tests. `patterns` are those of all streams.
+    /// Panics if an invariant does not hold: for tests. `patterns` are those of all streams.
     pub(super) fn check_invariants<'a>(&self, streams: impl Iterator<Item = (u32, &'a [String])>) {
         self.overlaps.check_invariants();
         let (mut known, mut all) = (0, 0);

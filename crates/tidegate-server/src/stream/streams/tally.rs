@@ -1,5 +1,5 @@
-//! Sums over all streams, kept as streams come, change and go: asking for one costs the same however many
-//! streams there are.
+//! Sums over all streams, updated with each change of a stream, so that reading one costs the same for any
+//! number of streams.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,21 @@ use super::super::rules;
 use crate::api::config::Storage;
 use crate::cluster::groups::ALL;
 
-/// See the [module](self). A stream is taken out before its configuration or its keeper changes, and added
-/// again afterwards.
+/// The sums over all streams. The caller removes a stream before its configuration or its group changes, and
+/// adds it again afterwards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
-    /// Bytes that limits of streams reserve: their sum may be more than fits into 64 bits.
+    /// The bytes that the limits of streams reserve: their sum may exceed 64 bits.
     file_bytes: u128,
     memory_bytes: u128,
-    /// How many streams each group keeps, or is to keep.
+    /// The number of streams that each group keeps, or is to keep.
     placed: BTreeMap<u32, usize>,
-    /// How many are on their way to another group.
+    /// The number of streams that are moving to another group.
     moving: usize,
 }
 
 impl Tally {
-    /// Counts a stream.
+    /// Adds a stream to the sums.
     pub(super) fn add(&mut self, stream: &Stream) {
         let reserved = |storage| u128::from(rules::reserved(stream.config(), storage));
         self.file_bytes += reserved(Storage::File);
@@ -32,7 +32,7 @@ impl Tally {
         self.moving += usize::from(stream.moving().is_some());
     }
 
-    /// Uncounts a stream that was counted as it is now.
+    /// Subtracts a stream, which must be unchanged since it was added.
     pub(super) fn remove(&mut self, stream: &Stream) {
         let reserved = |storage| u128::from(rules::reserved(stream.config(), storage));
         self.file_bytes -= reserved(Storage::File);
@@ -46,7 +46,7 @@ impl Tally {
         self.moving -= usize::from(stream.moving().is_some());
     }
 
-    /// What limits of streams of this kind of storage reserve.
+    /// Returns the bytes that the limits of streams of this kind of storage reserve.
     pub(super) fn reserved(&self, storage: Storage) -> u64 {
         let bytes = match storage {
             Storage::File => self.file_bytes,
@@ -55,18 +55,18 @@ impl Tally {
         u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 
-    /// How many streams this group keeps, or is to keep.
+    /// Returns how many streams this group keeps, or is to keep.
     pub(super) fn placed_in(&self, group: u32) -> usize {
         self.placed.get(&group).copied().unwrap_or(0)
     }
 
-    /// Returns whether some stream is on its way to another group.
+    /// Returns whether a stream is moving to another group.
     pub(super) const fn has_moving(&self) -> bool {
         self.moving > 0
     }
 }
 
-/// The group of the directory that keeps a stream, or is to keep it.
+/// Returns the group of the directory that keeps a stream, or is to keep it.
 fn group_of(stream: &Stream) -> u32 {
     match (stream.moving(), stream.kept()) {
         (Some(moving), _) => moving.to,
