@@ -49,7 +49,8 @@ impl Stream {
             return Err(ApiError::message_delete("message delete not permitted"));
         }
         if !self.remove(request.seq, effects) {
-            // As nats-server has it: what was there once is another error than what lies outside.
+            // As in nats-server: a number that was used once gives another error than a number outside the
+            // range.
             let content = &self.content;
             return Err(match request.seq {
                 seq if seq > content.last_seq => ApiError::message_delete("stream store EOF"),
@@ -91,7 +92,7 @@ impl Stream {
         if self.consumers.len() as u64 >= most {
             return Err(ApiError::MAXIMUM_CONSUMERS);
         }
-        // Messages in memory may be gone since, and their numbers be given again.
+        // After a restart, messages in memory may be gone and their numbers used again.
         let there = start.filter(|start| start.after() <= self.content.last_seq);
         let state = match there {
             Some(start) => State::beginning(start),

@@ -1,7 +1,7 @@
 //! The consumers of a stream, as the log knows them: configuration and state.
 //!
-//! Owns which consumers there are and what deltas made of them. Leaves what a configuration may say to
-//! [`crate::consumer`], as it leaves everything a consumer does.
+//! Owns the set of consumers and the states that result from their deltas. Leaves the rules of a
+//! configuration and all other behaviour of a consumer to [`crate::consumer`].
 
 use std::sync::Arc;
 
@@ -27,13 +27,13 @@ impl StreamConsumer {
         &self.config
     }
 
-    /// When it was made, in microseconds since 1970.
+    /// The time at which it was created, in microseconds since 1970.
     #[must_use]
     pub const fn created_us(&self) -> u64 {
         self.created_us
     }
 
-    /// How far it has come.
+    /// Its position in the stream.
     #[must_use]
     pub fn state(&self) -> &State {
         &self.state
@@ -48,12 +48,12 @@ pub struct ConsumerRequest {
     /// `create`, `update`, or empty for either.
     #[serde(default)]
     pub action: String,
-    /// Where it begins, if that was decided when a leader made it by itself.
+    /// Its start, if the leader chose it when it created the consumer before the log did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<Start>,
 }
 
-/// A stream as a new consumer looks at it to find where it starts.
+/// A stream as a new consumer sees it to find its start.
 #[derive(Debug)]
 pub struct StreamView<'a> {
     stream: &'a Stream,
@@ -61,7 +61,7 @@ pub struct StreamView<'a> {
 }
 
 impl<'a> StreamView<'a> {
-    /// What a consumer with this configuration sees.
+    /// The part of the stream that a consumer with this configuration sees.
     #[must_use]
     pub fn new(stream: &'a Stream, config: &ConsumerConfig) -> Self {
         Self {
@@ -71,7 +71,7 @@ impl<'a> StreamView<'a> {
     }
 }
 
-/// The filter a consumer's configuration asks for.
+/// Creates the filter of a consumer's configuration.
 #[must_use]
 pub fn consumer_filter(config: &ConsumerConfig) -> Filter {
     let one = (!config.filter_subject.is_empty()).then_some(&config.filter_subject);

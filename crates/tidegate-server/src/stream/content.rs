@@ -1,7 +1,7 @@
-//! The messages of one stream: index, subjects, totals and what goes when.
+//! The content of one stream: index, subjects, totals and due times.
 //!
-//! Owns that these agree. Leaves which message may come in, and which must go, to [`super::one`]. A stream in
-//! memory keeps its messages' bytes here; of one in the log only the place is known.
+//! Owns the agreement of these parts. Leaves the admission and the removal of messages to [`super::one`]. A
+//! stream in memory keeps its messages' bytes here; for a stream in the log, only the place is known.
 
 use std::collections::BTreeSet;
 
@@ -25,19 +25,19 @@ pub(super) struct Content {
     pub(super) bytes: u64,
     /// The first message's number; without messages, the next one's.
     pub(super) first_seq: u64,
-    /// The number of the last message there was.
+    /// The number of the last message ever stored.
     pub(super) last_seq: u64,
-    /// The time of the last message there was.
+    /// The time of the last message ever stored.
     pub(super) last_time_us: u64,
-    /// Messages with a time to live of their own, by when they go.
+    /// Messages with their own time to live, by due time.
     pub(super) dues: BTreeSet<(u64, u64)>,
-    /// No message below goes of age: it is gone or stays for ever.
+    /// No message below this number expires by age: it is gone or never expires.
     aged_from: u64,
-    /// The commands that brought the messages, where they are kept in memory.
+    /// The commands that stored the messages, if the stream is in memory.
     bodies: Option<HashMap<u64, Bytes, RandomState>>,
 }
 
-/// A message that went.
+/// A removed message.
 #[derive(Clone, Debug)]
 pub(super) struct Gone {
     pub(super) place: Place,
@@ -46,7 +46,7 @@ pub(super) struct Gone {
 }
 
 impl Content {
-    /// Without messages; the first will be `first_seq`.
+    /// Creates an empty content; the first message will be `first_seq`.
     pub(super) fn new(first_seq: u64, in_memory: bool) -> Self {
         Self {
             index: Index::new(),
@@ -62,7 +62,7 @@ impl Content {
         }
     }
 
-    /// From what a snapshot kept: totals follow from the messages.
+    /// Restores the content from a snapshot; totals follow from the messages.
     pub(super) fn restored(
         mut self,
         index: Index,
@@ -96,8 +96,8 @@ impl Content {
         self.bodies.is_some()
     }
 
-    /// Adds the next message, whose subject's number is given here; the message's number and the subject's,
-    /// and its bytes.
+    /// Adds the next message and gives its subject a number; returns the message's number, the subject's
+    /// number, and the subject's bytes.
     #[inline]
     pub(super) fn push(
         &mut self,
@@ -108,7 +108,7 @@ impl Content {
         let seq = self.last_seq + 1;
         let (id, name) = self.subjects.add(subject, seq);
         slot.subject = id;
-        // Numbers rise and so do times, whatever a driver's clock did.
+        // Numbers rise, and times never fall, even if the leader's clock went back.
         slot.time_us = slot.time_us.max(self.last_time_us);
         self.index.push(seq, &slot);
         if self.messages == 0 {
@@ -138,7 +138,8 @@ impl Content {
         })
     }
 
-    /// Removes the messages from `from` to `to` that are wanted, by number and subject.
+    /// Removes the messages from `from` to `to` for which `wanted` returns true, given their number and
+    /// subject.
     pub(super) fn remove_where(
         &mut self,
         from: u64,
@@ -164,7 +165,7 @@ impl Content {
         self.index.remove_all()
     }
 
-    /// Leaves out numbers, so that the next message is `first_seq`; there are no messages.
+    /// Skips numbers, so that the next message is `first_seq`; the stream must have no messages.
     pub(super) const fn skip_to(&mut self, first_seq: u64) {
         self.first_seq = first_seq;
         self.last_seq = first_seq - 1;
@@ -195,7 +196,7 @@ impl Content {
         self.bodies.as_ref()?.get(&seq)
     }
 
-    /// The first message of a subject that has some.
+    /// Returns the first message of a subject that has messages.
     pub(super) fn first_of(&mut self, id: u32) -> Option<u64> {
         let stat = *self.subjects.stat(id);
         let first = self.index.next_of(id, stat.first, stat.last);
@@ -203,20 +204,20 @@ impl Content {
         first
     }
 
-    /// The last message of a subject that has some.
+    /// Returns the last message of a subject that has messages.
     pub(super) fn last_of(&self, id: u32) -> Option<u64> {
         let stat = self.subjects.stat(id);
         self.index.prev_of(id, stat.last, stat.first)
     }
 
-    /// The last message of the subject, which is remembered.
+    /// Returns the last message of the subject, and makes its bound exact.
     pub(super) fn last_of_mut(&mut self, id: u32) -> Option<u64> {
         let last = self.last_of(id);
         self.subjects.tighten(id, None, last);
         last
     }
 
-    /// The last message of a subject, or of all those a pattern matches.
+    /// Returns the last message of a subject, or of all subjects that a pattern matches.
     pub(super) fn last_matching(&self, filter: &Filter) -> Option<u64> {
         match filter.reach(&self.subjects) {
             Reach::One(id) => self.last_of(id?),
@@ -239,7 +240,7 @@ impl Content {
         }
     }
 
-    /// The first wanted message at `seq` or above.
+    /// Returns the first message at `seq` or above that passes the filter.
     pub(super) fn next(&self, seq: u64, filter: &mut Filter) -> Option<u64> {
         let seq = seq.max(self.first_seq);
         match filter.reach(&self.subjects) {
@@ -257,7 +258,7 @@ impl Content {
         }
     }
 
-    /// How many wanted messages there are at `seq` or above.
+    /// Returns how many messages at `seq` or above pass the filter.
     pub(super) fn count_from(&self, seq: u64, filter: &mut Filter) -> u64 {
         let subjects = &self.subjects;
         let whole = seq <= self.first_seq;
@@ -290,7 +291,7 @@ impl Content {
         blocks.map(here).sum()
     }
 
-    /// The last message of each wanted subject, by number.
+    /// Returns the last message of each subject that passes the filter, by number.
     pub(super) fn last_per_subject(&self, filter: &Filter) -> Vec<u64> {
         let wanted = self
             .subjects
@@ -306,7 +307,7 @@ impl Content {
         self.aged_from = self.first_seq;
     }
 
-    /// The first message that goes of age.
+    /// Returns the first message that expires by age.
     pub(super) fn next_aged(&mut self) -> Option<(u64, u64)> {
         let mut seq = self.aged_from.max(self.first_seq);
         loop {

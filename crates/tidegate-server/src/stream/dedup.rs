@@ -1,7 +1,7 @@
-//! The ids of messages stored lately, so that a message sent twice is stored once.
+//! The ids of recent messages, so that the stream stores a message once if its publisher sends it twice.
 //!
-//! Remembers ids for a window of time and no longer; time is the entries'. Ids are kept in shared pages,
-//! oldest first, so that a snapshot copies none, and found by a table of their numbers.
+//! Remembers ids for a window of time; the entries give the time. Ids are in shared pages, oldest first, so
+//! that a snapshot copies none; a table of their numbers finds them.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -13,10 +13,10 @@ use hashbrown::HashTable;
 use super::snapshot::RestoreError;
 use super::wire::{Reader, put_bytes, put_len, put_u64};
 
-/// Ids in a page.
+/// The number of ids in a page.
 const PAGE_LEN: usize = 256;
 
-/// The ids of messages stored lately.
+/// The ids of recent messages.
 #[derive(Debug)]
 pub(super) struct Dedup {
     /// The number of the first id in the first page.
@@ -63,14 +63,14 @@ impl Dedup {
         }
     }
 
-    /// The number of the message stored with this id.
+    /// Returns the number of the message stored with this id.
     pub(super) fn find(&self, id: &[u8]) -> Option<u64> {
         let same = |n: &u64| self.get(*n).is_some_and(|(other, ..)| other == id);
         let found = self.by_id.find(self.hasher.hash_one(id), same)?;
         self.get(*found).map(|(_, seq, _)| seq)
     }
 
-    /// Remembers that message `seq` has this id, which is not remembered yet.
+    /// Adds the id of message `seq`, which must not be remembered yet.
     pub(super) fn add(&mut self, id: &[u8], seq: u64, time_us: u64) {
         let full = self.pages.back().is_none_or(|p| p.rows.len() == PAGE_LEN);
         if full {
@@ -116,18 +116,19 @@ impl Dedup {
         last.map_or(0, |(.., time_us)| time_us)
     }
 
-    /// The ids remembered, but for the `skip` oldest ones; with their messages' numbers and times.
+    /// Iterates over the remembered ids except the `skip` oldest ones, with their messages' numbers and
+    /// times.
     pub(super) fn iter_from(&self, skip: u64) -> impl Iterator<Item = (&[u8], u64, u64)> {
         let from = self.oldest.saturating_add(skip);
         (from..self.next).map_while(|n| self.get(n))
     }
 
-    /// Ids remembered.
+    /// The number of remembered ids.
     pub(super) fn len(&self) -> usize {
         self.by_id.len()
     }
 
-    /// The ids remembered: for a snapshot.
+    /// Returns the remembered ids, for a snapshot.
     pub(super) fn shared(&self) -> Ids {
         Ids {
             pages: self.pages.clone(),
@@ -145,7 +146,7 @@ impl Dedup {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ids {
     pages: VecDeque<Arc<Page>>,
-    /// So many of the first page are not remembered any more.
+    /// The number of ids in the first page that are no longer remembered.
     skip: usize,
     len: usize,
 }
@@ -169,7 +170,7 @@ impl Ids {
         }
     }
 
-    /// Remembers the ids again.
+    /// Restores the remembered ids.
     pub(super) fn decode(from: &mut Reader<'_>) -> Result<Dedup, RestoreError> {
         let mut dedup = Dedup::new();
         let mut last = 0;

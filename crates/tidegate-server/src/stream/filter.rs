@@ -1,16 +1,16 @@
-//! Which subjects of a stream are wanted: all, or those some pattern matches.
+//! A filter of a stream's subjects: all, or those that a pattern matches.
 //!
-//! Remembers its verdict on each subject by the subject's number, so that a subject is compared with the
-//! patterns once and not once a message.
+//! Caches its verdict on each subject by the subject's number, so that it compares a subject with the
+//! patterns once rather than for each message.
 
 use super::subjects::Subjects;
 use crate::nats::subject;
 
-/// Which subjects are wanted. It belongs to one stream; whoever asks another makes a new one.
+/// A filter of subjects. It belongs to one stream; a query on another stream needs a new filter.
 #[derive(Clone, Debug)]
 pub struct Filter {
     wants: Wants,
-    /// By a subject's number, its birth and the verdict.
+    /// The birth and the verdict of each subject, by the subject's number.
     verdicts: Vec<(u32, Verdict)>,
 }
 
@@ -28,16 +28,16 @@ enum Verdict {
     Not,
 }
 
-/// What a filter comes to in a stream as it is now.
+/// The effect of a filter in a stream as it is now.
 pub(super) enum Reach {
     All,
-    /// At most the one subject with this number.
+    /// At most the subject with this number.
     One(Option<u32>),
     Patterns,
 }
 
 impl Filter {
-    /// Wants every subject.
+    /// Creates a filter that passes every subject.
     #[must_use]
     pub const fn all() -> Self {
         Self {
@@ -46,8 +46,8 @@ impl Filter {
         }
     }
 
-    /// Wants the subjects that some of these well-formed patterns matches; all, if there is none or one
-    /// matches everything.
+    /// Creates a filter that passes the subjects that some of these well-formed patterns match; all subjects,
+    /// if there is no pattern or one matches everything.
     #[must_use]
     pub fn new<P: AsRef<[u8]>>(patterns: impl IntoIterator<Item = P>) -> Self {
         let patterns: Vec<Box<[u8]>> = patterns.into_iter().map(|p| p.as_ref().into()).collect();
@@ -63,7 +63,7 @@ impl Filter {
         }
     }
 
-    /// Returns whether `name` is wanted.
+    /// Returns whether the filter passes `name`.
     #[must_use]
     pub fn matches(&self, name: &[u8]) -> bool {
         match &self.wants {
@@ -81,7 +81,7 @@ impl Filter {
         }
     }
 
-    /// Returns whether the subject with this number is wanted.
+    /// Returns whether the filter passes the subject with this number.
     pub(super) fn wants(&mut self, subjects: &Subjects, id: u32) -> bool {
         let birth = subjects.stat(id).birth;
         let at = id as usize;

@@ -1,12 +1,12 @@
-//! What the headers of a published message ask of its stream.
+//! The headers of a published message that its stream obeys.
 //!
-//! Reads the block once, by the names a stream knows; all else is passed over, however it is formed. Names
-//! are compared with their case, the first of several of one name counts, and an empty value is none: as
-//! nats-server does.
+//! Reads the block once, by the names that a stream knows, and ignores all other headers, even malformed
+//! ones. Names are compared with their case, the first of several headers with one name counts, and an empty
+//! value counts as missing, as in nats-server.
 
 use crate::consumer::duration;
 
-/// What a published message asks of its stream.
+/// The requests of a published message to its stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked<'a> {
     /// `Nats-Msg-Id`.
@@ -76,24 +76,24 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// Returns whether the message says that its subject's messages are gone.
+    /// Returns whether the message is a marker: it says that its subject's messages are gone.
     pub(super) fn is_marker(&self) -> bool {
         self.marker_reason.is_some() || self.kv_operation == Some(b"PURGE")
     }
 }
 
-/// How long a message lives.
+/// The time to live of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ttl {
-    /// As long as the stream says.
+    /// The stream's age limit applies.
     Unset,
-    /// For ever, whatever the stream says.
+    /// The message never expires, even if the stream has an age limit.
     Never,
     Seconds(u64),
 }
 
 impl Ttl {
-    /// Reads whole seconds, a duration as Go writes it of at least a second, or `never`.
+    /// Parses whole seconds, a duration in Go's notation of at least a second, or `never`.
     pub(super) fn read(value: &[u8]) -> Option<Self> {
         if value.eq_ignore_ascii_case(b"never") {
             return Some(Self::Never);
@@ -112,7 +112,7 @@ impl Ttl {
     }
 }
 
-/// A number in decimal digits, and nothing else.
+/// Parses a number of only decimal digits.
 pub(super) fn number(value: &[u8]) -> Option<u64> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return None;
@@ -120,7 +120,7 @@ pub(super) fn number(value: &[u8]) -> Option<u64> {
     std::str::from_utf8(value).ok()?.parse().ok()
 }
 
-/// The lines of a header block after its first.
+/// Iterates over the lines of a header block after the first.
 fn lines(block: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = block;
     std::iter::from_fn(move || {

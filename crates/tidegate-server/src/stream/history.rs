@@ -1,4 +1,4 @@
-//! What a stream looked like up to an earlier message, and its two ends.
+//! The past of a stream up to an earlier message, and its two ends.
 
 use super::filter::Filter;
 use super::one::Stream;
@@ -11,14 +11,14 @@ impl Stream {
         self.content.first_seq
     }
 
-    /// The number of the last message there was; 0 before the first.
+    /// The number of the last message ever stored; 0 before the first.
     #[must_use]
     pub const fn last_seq(&self) -> u64 {
         self.content.last_seq
     }
 
-    /// Of each wanted subject the last message numbered `up_to` or lower, in no particular order; `None` if
-    /// that is more than `max`.
+    /// Returns the last message numbered `up_to` or lower of each subject that passes the filter, in no
+    /// particular order; `None` if there are more than `max`.
     #[must_use]
     pub fn last_per_subject_up_to(
         &self,

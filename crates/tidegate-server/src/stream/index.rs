@@ -1,8 +1,8 @@
 //! All messages of a stream by number: blocks of 256, found by a search over a short table of their heads.
 //!
-//! Owns where messages lie and which are there. Leaves what a subject's number means to [`super::subjects`],
-//! and totals to [`super::content`]. Numbers only rise. Closed blocks are shared with snapshots and copied
-//! when they change; the last, which every new message changes, is not shared.
+//! Owns the places of messages and the set of numbers that exist. Leaves the meaning of a subject's number to
+//! [`super::subjects`], and totals to [`super::content`]. Numbers only rise. Snapshots share closed blocks,
+//! and a change copies a shared block first; the last block, which every new message changes, is not shared.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use super::command::Place;
 #[derive(Clone, Debug)]
 pub(super) struct Index {
     heads: VecDeque<Head>,
-    /// Closed blocks, none without messages; beside the heads.
+    /// The closed blocks, none of them without messages; separate from the heads.
     blocks: VecDeque<Arc<Block>>,
-    /// The block being filled: it lies behind all others.
+    /// The block that new messages fill: it lies after all others.
     tail: Block,
 }
 
@@ -59,7 +59,7 @@ impl Index {
         }
     }
 
-    /// The place among all blocks of the one that would hold `seq`; the tail is behind the closed ones.
+    /// Returns the index of the block that would hold `seq`; the open block comes after the closed ones.
     fn block_of(&self, seq: u64) -> usize {
         if seq >= self.tail.first() {
             return self.blocks.len();
@@ -78,7 +78,7 @@ impl Index {
         block.get(block.bit(seq)?)
     }
 
-    /// Removes a message that is there.
+    /// Removes a message, which the index must hold.
     pub(super) fn remove(&mut self, seq: u64) {
         let at = self.block_of(seq);
         let Some(block) = self.blocks.get_mut(at) else {
@@ -96,13 +96,13 @@ impl Index {
         let Some(bit) = block.bit(seq) else { return };
         let block = Arc::make_mut(block);
         block.remove(bit);
-        // The first block is the one that limits and age empty: it goes as a whole soon.
+        // Limits and age empty the first block, so that it is soon dropped as a whole.
         if at > 0 && block.is_sparse() {
             block.pack();
         }
     }
 
-    /// Puts a message that is there to another place.
+    /// Changes the place of a message, which the index must hold.
     pub(super) fn relocate(&mut self, seq: u64, place: Place) {
         let at = self.block_of(seq);
         let block = match self.blocks.get_mut(at) {
@@ -114,15 +114,15 @@ impl Index {
         }
     }
 
-    /// The first message at `seq` or above.
+    /// Returns the first message at `seq` or above.
     pub(super) fn next(&self, seq: u64) -> Option<u64> {
         self.find_next(seq, u64::MAX, |block, from| block.live().next(from))
     }
 
-    /// The first message at `seq` or above, up to `to`, whose subject is `subject`.
+    /// Returns the first message of `subject` from `seq` to `to`.
     pub(super) fn next_of(&self, subject: u32, seq: u64, to: u64) -> Option<u64> {
         self.find_next(seq, to, |block, from| {
-            // Exact bounds make the first look the last.
+            // With exact bounds, the first look is the last.
             if block.live().has(from) && block.subject(from) == subject {
                 return Some(from);
             }
@@ -133,7 +133,7 @@ impl Index {
         })
     }
 
-    /// The first message at `seq` or above whose subject is wanted.
+    /// Returns the first message at `seq` or above with a wanted subject.
     pub(super) fn next_where(
         &self,
         seq: u64,
@@ -164,7 +164,7 @@ impl Index {
         None
     }
 
-    /// The last message at `seq` or below, down to `down_to`, whose subject is `subject`.
+    /// Returns the last message of `subject` at `seq` or below, down to `down_to`.
     pub(super) fn prev_of(&self, subject: u32, seq: u64, down_to: u64) -> Option<u64> {
         for at in (0..=self.block_of(seq)).rev() {
             let block = self.block(at);
@@ -191,7 +191,8 @@ impl Index {
         None
     }
 
-    /// Removes the messages from `from` to `to` that are wanted, by number and subject.
+    /// Removes the messages from `from` to `to` for which `wanted` returns true, given their number and
+    /// subject.
     pub(super) fn remove_where(
         &mut self,
         from: u64,
@@ -258,12 +259,12 @@ impl Index {
         Bulk(old.blocks.into_iter().map(all).collect())
     }
 
-    /// Closed blocks and the one being filled: for a snapshot.
+    /// Returns the closed blocks and the open one, for a snapshot.
     pub(super) fn shared(&self) -> (VecDeque<Arc<Block>>, Block) {
         (self.blocks.clone(), self.tail.clone())
     }
 
-    /// From what [`Index::shared`] gave.
+    /// Restores an index from the result of [`Index::shared`].
     pub(super) fn restored(blocks: VecDeque<Arc<Block>>, tail: Block) -> Self {
         let head = |block: &Arc<Block>| Head {
             first: block.first(),
@@ -276,7 +277,7 @@ impl Index {
         }
     }
 
-    /// How many messages there are at `seq` or above.
+    /// Returns how many messages are at `seq` or above.
     pub(super) fn count_from(&self, seq: u64) -> u64 {
         let at = self.block_of(seq);
         let block = self.block(at);
@@ -296,10 +297,10 @@ impl Index {
         (here + tail) as u64 + behind
     }
 
-    /// The first message stored at `time_us` or later.
+    /// Returns the first message stored at `time_us` or later.
     pub(super) fn at_time(&self, time_us: u64) -> Option<u64> {
-        // Times never fall, so the message is in the last block that begins before, or is the first of the
-        // one behind.
+        // Times never fall, so the message is in the last block that begins before `time_us`, or is the first
+        // of the next block.
         let behind = self.blocks.partition_point(|b| b.time_base() < time_us);
         for at in behind.saturating_sub(1)..=self.blocks.len() {
             let block = self.block(at);
@@ -311,12 +312,12 @@ impl Index {
         None
     }
 
-    /// All blocks that hold messages at `seq` or above, in order.
+    /// Iterates over the blocks that hold messages at `seq` or above, in order.
     pub(super) fn blocks_from(&self, seq: u64) -> impl Iterator<Item = &Block> {
         (self.block_of(seq)..=self.blocks.len()).map(|at| self.block(at))
     }
 
-    /// What it takes in memory.
+    /// Returns the size of the index in memory.
     pub(super) fn memory_bytes(&self) -> usize {
         let blocks: usize = self.blocks.iter().map(|b| b.memory_bytes() + 16).sum();
         blocks
@@ -341,12 +342,12 @@ impl Index {
     }
 }
 
-/// Messages that went together: where they lay, and what they counted.
+/// Messages that were removed together: their places and their sizes.
 #[derive(Clone, Debug, Default)]
 pub struct Bulk(Vec<(Arc<Block>, Bits)>);
 
 impl Bulk {
-    /// Number, place and bytes of each, by number.
+    /// Iterates over the messages by number, with place and size.
     pub fn iter(&self) -> impl Iterator<Item = (u64, Place, u32)> {
         let slots = self.slots();
         slots.map(|(seq, slot)| (seq, slot.place, slot.bytes))
@@ -359,13 +360,13 @@ impl Bulk {
         })
     }
 
-    /// How many.
+    /// The number of messages.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.0.iter().map(|(_, mask)| mask.count() as u64).sum()
     }
 
-    /// Returns whether it is none.
+    /// Returns whether there are no messages.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

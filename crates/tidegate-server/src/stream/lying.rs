@@ -1,4 +1,5 @@
-//! Which messages lie in a part of the log, for whoever wants to let that part go. A bounded look each time.
+//! Finds the messages in a part of the log, for the log keeper that wants to free that part. Each search is
+//! bounded.
 
 use std::ops::Range;
 
@@ -6,23 +7,23 @@ use super::bits::LEN;
 use super::command::Place;
 use super::streams::Streams;
 
-/// So many blocks of messages are looked through at once.
+/// The number of blocks of messages that one search reads.
 const BLOCKS_MAX: usize = 256;
 
-/// A message, and where it lies.
+/// A message and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lying {
     /// Its stream's number.
     pub stream: u32,
-    /// Its number in it.
+    /// Its number in the stream.
     pub seq: u64,
-    /// Where it lies.
+    /// Its place in the log.
     pub place: Place,
 }
 
 impl Streams {
-    /// The messages whose entries lie at these positions of the log, of those from this stream and number on
-    /// that one look goes through; and where the next look begins, if there is more to look through.
+    /// Returns messages with entries at these positions of the log, from stream and number `from` on, as far
+    /// as one search goes; and the start of the next search, if there is more to search.
     #[must_use]
     pub fn lying_in(
         &self,
@@ -98,7 +99,7 @@ mod tests {
             });
         }
         let (a, b) = (streams.by_name("a").unwrap(), streams.by_name("b").unwrap());
-        // So many that one look is not enough.
+        // More messages than one search reads.
         for n in 1..=70_000u64 {
             apply(&mut streams, n * 8, |e| {
                 e.publish(a, b"a.x", None, b"").unwrap();

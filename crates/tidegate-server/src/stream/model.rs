@@ -1,7 +1,7 @@
-//! Random commands, applied to the streams and to a model that keeps a plain list of messages: both must
-//! agree on every outcome, and after every command on what the stream holds, whatever it is asked. A second
-//! node is fed the same entries and is now and then replaced by what a snapshot of it gives back; in the end
-//! both have the same bytes.
+//! Applies random commands to the streams and to a model that keeps a plain list of messages. Both must agree
+//! on every outcome, and after every command on the content of the stream and on every query. A second node
+//! applies the same entries, and a restored snapshot of it sometimes replaces it; in the end both have the
+//! same bytes.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ enum Act {
     Update(Box<StreamConfig>),
     Snapshot,
     Relocate(prop::sample::Index),
-    /// What is done to an entry for a stream that another group keeps.
+    /// A change of the entry for a stream that another group keeps.
     Directory(Entered),
 }
 
@@ -147,7 +147,7 @@ struct Message {
     marker: bool,
 }
 
-/// What the rules come to with nothing but a list.
+/// The rules, on a plain list.
 struct Model {
     config: StreamConfig,
     messages: BTreeMap<u64, Message>,
@@ -158,14 +158,14 @@ struct Model {
     now: u64,
 }
 
-/// What the model expects of a publish: a number, a duplicate's, or an error's.
+/// The result of a publish that the model expects: a number, a duplicate's number, or an error's code.
 type Expected = Result<u64, Result<u64, u16>>;
 
 struct Publish<'a> {
     subject: &'a str,
     payload: usize,
     headers: &'a Headers,
-    /// Values of the headers, made when it was encoded.
+    /// The header values, noted when the headers were encoded.
     last_seq: Option<u64>,
     last_subject_seq: Option<(u64, &'a str)>,
     block_bytes: usize,
@@ -341,9 +341,9 @@ impl Model {
             || (age > 0 && !m.never && m.time + age <= self.now)
     }
 
-    /// Lets go all that is due; the last of a subject stays where a marker is to come.
+    /// Removes all due messages; the last one of a subject stays if a marker is to replace it.
     fn expire(&mut self) {
-        // Those with a time of their own go first, by that time; then the others, by age.
+        // Messages with their own time to live go first, by that time; then the others, by age.
         let mut due: Vec<_> = self
             .messages
             .iter()
@@ -371,10 +371,11 @@ struct World {
     other: Streams,
     model: Model,
     lsn: u64,
-    /// What the effects say there is: place and bytes by number.
+    /// The messages that remain according to the effects: place and size by number.
     live: BTreeMap<u64, (Place, u32)>,
     relocated: bool,
-    /// The entry for a stream that another group keeps: its number, that group, and whether it is made.
+    /// The entry for a stream that another group keeps: its number, that group, and whether the group created
+    /// it.
     entry: Option<(u32, u32, bool)>,
     last_id: u32,
 }
@@ -545,7 +546,7 @@ impl World {
         }
     }
 
-    /// An entry of the directory changes as it is told, and nothing gets into it.
+    /// An entry of the directory changes by the commands for it, and no message or consumer gets into it.
     fn enter(&mut self, what: Entered) {
         let config = br#"{"name":"E","subjects":["e.>"],"allow_atomic":true}"#;
         let changed = br#"{"name":"E","subjects":["e.>","f"],"allow_atomic":true}"#;
@@ -626,7 +627,7 @@ impl World {
         }
     }
 
-    /// Proposes and applies what is due until nothing is, each command as the model would.
+    /// Proposes and applies expiry until no message is due, each command as the model would.
     fn expire(&mut self) {
         let now = self.model.now;
         for _ in 0..100 {

@@ -1,15 +1,15 @@
-//! Moving a stream from one group to another: what the group that keeps it tells, and what the group that is
-//! to keep it makes of that.
+//! Moves a stream from one group to another: the exports of the group that keeps it, and their imports in the
+//! group that is to keep it.
 //!
-//! The directory says that a stream moves, and to which group ([`Stream::moving`]). That group makes a
-//! *copy*, which is filled ([`Transit::Filling`]) by commands of its own log, each of which brings what the
-//! keeper told behind a [`Cursor`] and is refused anywhere else: so nothing comes twice, whoever leads. The
-//! keeper goes on meanwhile. For the last part it is frozen ([`Transit::Frozen`]): from then on nothing
-//! changes there, and what it holds then is what the copy holds in the end. If the move is called off it
-//! thaws, and is not frozen again under that move's number.
+//! The directory records that a stream moves, and to which group ([`Stream::moving`]). That group creates a
+//! *copy*, which commands of its own log fill ([`Transit::Filling`]). Each import brings the data after a
+//! [`Cursor`] and is refused at any other cursor, so that no data comes twice even if the leader changes.
+//! Meanwhile the keeper serves the stream. For the last part the keeper is frozen ([`Transit::Frozen`]): from
+//! then on it does not change, and the copy ends with the same content. If the move is called off, the keeper
+//! thaws, and it does not freeze again for that move's number.
 //!
-//! A copy has at least the messages its keeper has below its cursor: what was removed there since goes once
-//! the keeper is frozen.
+//! A copy has at least the messages that its keeper has below its cursor; once the keeper is frozen, the copy
+//! removes those that the keeper removed meanwhile.
 //!
 //! ```text
 //! import     from: stage u8, number u64 | to: stage u8, number u64 | what there is between
@@ -37,26 +37,26 @@ use crate::api::error::ApiError;
 use crate::cluster::groups::ALL;
 use crate::consumer::State;
 
-/// Runs of numbers told at once, and numbers looked at for them.
+/// The most runs exported at once, and the most numbers searched for them.
 const RUNS_MAX: usize = 16 * 1024;
 const LOOKED_AT_MAX: u64 = 1 << 20;
 const ROW_BYTES: usize = 28;
 
-/// What is brought next to a copy.
+/// The kind of data that a copy needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
     /// Messages.
     Messages,
-    /// Which messages went since they were brought.
+    /// The removals of messages that the copy already has.
     Gone,
-    /// The ids of messages stored lately.
+    /// The ids of recent messages.
     Ids,
     /// Consumers.
     Consumers,
-    /// The rest.
+    /// The times, the last number and the last id.
     Rest,
-    /// Nothing.
+    /// Nothing: the copy is complete.
     Done,
 }
 
@@ -80,17 +80,17 @@ impl Stage {
     }
 }
 
-/// How far a copy is.
+/// The progress of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
-    /// What is brought next.
+    /// The kind of data that comes next.
     pub stage: Stage,
-    /// From which message, or after how many.
+    /// The message from which it comes, or the count of items already copied.
     pub at: u64,
 }
 
 impl Cursor {
-    /// Before anything.
+    /// The cursor of an empty copy.
     pub const START: Self = Self::new(Stage::Messages, 0);
 
     const fn new(stage: Stage, at: u64) -> Self {
@@ -107,20 +107,21 @@ impl Cursor {
     }
 }
 
-/// Whether a stream is on its way between two groups, as this one has it.
+/// The state of a stream between two groups, as this group has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transit {
-    /// It is not, or it has not begun to matter.
+    /// The stream is not moving, or its move has no effect yet.
     #[default]
     None,
-    /// It leaves for another group, or has left: nothing changes here unless it thaws.
+    /// The stream leaves for another group, or has left: it does not change here unless it thaws.
     Frozen,
-    /// It is to come here, and this far it has come.
+    /// The stream is to come here, and the copy has reached this cursor.
     Filling(Cursor),
 }
 
 impl Transit {
-    /// As a snapshot has it: which u8 (0 none, 1 frozen, from 2 the stage), and the cursor's number u64.
+    /// Writes the state to a snapshot: the variant u8 (0 none, 1 frozen, from 2 the stage), and the cursor's
+    /// number u64.
     pub(super) fn put(self, out: &mut Vec<u8>) {
         let (which, at) = match self {
             Self::None => (0, 0),
@@ -143,30 +144,30 @@ impl Transit {
     }
 }
 
-/// Where a stream of the directory moves to.
+/// The move of a stream of the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moving {
     /// The group that is to keep it.
     pub to: u32,
-    /// Which of its moves this is.
+    /// The number of the move among the moves of the stream.
     pub number: u32,
 }
 
 impl Moving {
-    /// The subject of [`Kind::UpdateStream`] where move `number` is called off: the stream goes to group `to`
-    /// instead, or stays.
+    /// Encodes the subject of [`Kind::UpdateStream`] for a command that calls off move `number`: the stream
+    /// goes to group `to` instead, or stays.
     #[must_use]
     pub fn encode_instead(to: Option<u32>, number: u32) -> Vec<u8> {
         [to.unwrap_or(0).to_le_bytes(), number.to_le_bytes()].concat()
     }
 
-    /// The payload of [`Kind::Freeze`] and [`Kind::Moved`].
+    /// Encodes the payload of [`Kind::Freeze`] and [`Kind::Moved`].
     #[must_use]
     pub fn encode(self) -> Vec<u8> {
         [self.to.to_le_bytes(), self.number.to_le_bytes()].concat()
     }
 
-    /// The payload of [`Kind::Renew`]: to this group from now on.
+    /// Encodes the payload of [`Kind::Renew`], with `to` as the new group.
     #[must_use]
     pub fn encode_renewed(self, to: u32) -> Vec<u8> {
         [&self.encode()[..], &to.to_le_bytes()].concat()
@@ -186,14 +187,14 @@ impl Moving {
     }
 }
 
-/// What the command that changes a stream of the directory says of where it is kept.
+/// The effect of a command that changes a stream of the directory on the group that keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Course {
-    /// Nothing.
+    /// The group stays the same.
     Same,
-    /// It moves to this group.
+    /// The stream moves to this group.
     To(u32),
-    /// Its move of this number is called off, and it moves to this group, if to any.
+    /// The move with this number is called off, and the stream moves to this group, if there is one.
     Instead(Option<u32>, u32),
 }
 
@@ -209,31 +210,31 @@ impl Course {
     }
 }
 
-/// Gathers what a keeper tells behind a cursor. It asks for one message after the other and may wait for
-/// each.
+/// Gathers the data that a keeper exports after a cursor. It asks for one message at a time, so that the
+/// caller can wait for each.
 #[derive(Debug)]
 pub struct Export {
     from: Cursor,
-    /// The first message that is not in yet.
+    /// The number from which messages are not exported yet.
     next: u64,
     bytes_max: usize,
     rows: Vec<u8>,
     messages: Vec<u8>,
 }
 
-/// What an export needs.
+/// The next step of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// This message: [`Export::add`], then go on.
+    /// Read this message and pass it to [`Export::add`], then call [`Export::poll`] again.
     Message(u64),
-    /// There is nothing behind the cursor until the keeper is frozen.
+    /// Freeze the keeper: it has no more data to export before that.
     Freeze,
-    /// Nothing: these are an entry's bytes, for stream 0.
+    /// Nothing: the export is complete, and these are the bytes of its entry, for stream 0.
     Nothing(Vec<u8>),
 }
 
 impl Export {
-    /// Behind this cursor, about so many bytes.
+    /// Begins an export after this cursor, of about `bytes_max` bytes.
     #[must_use]
     pub fn new(from: Cursor, bytes_max: usize) -> Self {
         let mut messages = Vec::new();
@@ -247,7 +248,7 @@ impl Export {
         }
     }
 
-    /// What is needed to go on.
+    /// Returns the next step.
     #[must_use]
     pub fn poll(&mut self, stream: &Stream) -> Need {
         if self.from.stage == Stage::Messages {
@@ -273,14 +274,14 @@ impl Export {
         payload.extend_from_slice(&body);
         let mut entry = Vec::new();
         let import = Command::new(Kind::Import, 0, b"", &payload);
-        // Both are far shorter than what does not fit.
+        // Both are far below the limits of an entry.
         let written = Encoder::begin(&mut entry, 0).command(&import);
         debug_assert!(written.is_ok(), "{written:?}");
         entry.extend_from_slice(&self.messages[ENTRY_HEADER_BYTES..]);
         Need::Nothing(entry)
     }
 
-    /// The message that was needed; it may have gone since.
+    /// Adds the message that [`Need::Message`] asked for, unless it has gone since.
     pub fn add(&mut self, stream: &Stream, seq: u64, message: &Command<'_>) {
         self.next = seq + 1;
         let Some(slot) = stream.content.index.get(seq) else {
@@ -298,7 +299,7 @@ impl Export {
         put_u64(&mut self.rows, slot.due_us);
     }
 
-    /// What there is behind the cursor, and where the copy is then.
+    /// Writes the data after the cursor, and returns the cursor that the copy reaches with it.
     fn rest(&self, stream: &Stream, body: &mut Vec<u8>) -> Option<Cursor> {
         let content = &stream.content;
         let frozen = stream.transit == Transit::Frozen;
@@ -361,11 +362,11 @@ impl Export {
     }
 }
 
-/// What an import brings, read.
+/// The data of an import.
 enum Brought {
     Messages {
         first_seq: u64,
-        /// How many there are at the keeper, if it is frozen.
+        /// The count of messages at the keeper, if it is frozen.
         all: u64,
         slots: Vec<(u64, Slot)>,
     },
@@ -380,14 +381,14 @@ enum Brought {
     },
 }
 
-/// An import, read.
+/// A parsed import.
 pub(super) struct Import {
     from: Cursor,
     to: Cursor,
     brought: Brought,
 }
 
-/// How many publishes follow an import.
+/// Returns the number of publishes that follow an import.
 pub(super) fn messages_len(payload: &[u8]) -> usize {
     match payload.first() {
         Some(0) => payload.len().saturating_sub(18 + 16) / ROW_BYTES,
@@ -487,13 +488,13 @@ impl Import {
 }
 
 impl Stream {
-    /// Whether it is on its way between two groups, as this one has it.
+    /// Its state between two groups, as this group has it.
     #[must_use]
     pub const fn transit(&self) -> Transit {
         self.transit
     }
 
-    /// Where it is to move, if this is the directory and it is to.
+    /// Its move, if this group has the directory and the stream is moving.
     #[must_use]
     pub fn moving(&self) -> Option<Moving> {
         self.moving.map(|to| Moving {
@@ -502,14 +503,14 @@ impl Stream {
         })
     }
 
-    /// Which of its moves it is or was on its way by. In the directory: how many there have been.
+    /// The number of its current or last move. In the directory: the number of moves so far.
     #[must_use]
     pub const fn moves(&self) -> u32 {
         self.moves
     }
 
-    /// The group it is to move to, unless it cannot: only a stream of the directory moves, and only to where
-    /// it is not.
+    /// Checks that the stream can move to group `to`, and returns that group: only a stream of the directory
+    /// moves, and only to a group that does not keep it.
     pub(super) fn may_move(&self, to: u32) -> Result<u32, ApiError> {
         let to = Some(to).filter(|to| *to > 0);
         let at = match self.kept {
@@ -523,19 +524,19 @@ impl Stream {
         }
     }
 
-    /// Returns whether another group than this is told, or has been, to keep it from now on.
+    /// Returns whether the stream leaves for another group, or has left.
     #[must_use]
     pub fn is_frozen(&self) -> bool {
         self.transit == Transit::Frozen
     }
 
-    /// Returns whether it is a copy that lacks something yet.
+    /// Returns whether it is a copy that is not complete.
     #[must_use]
     pub const fn is_filling(&self) -> bool {
         matches!(self.transit, Transit::Filling(_))
     }
 
-    /// About how many bytes of messages are behind this cursor.
+    /// Estimates the bytes of messages after this cursor.
     #[must_use]
     pub fn bytes_behind(&self, cursor: Cursor) -> u64 {
         if cursor.stage != Stage::Messages {
@@ -547,8 +548,8 @@ impl Stream {
         left.saturating_mul(each).min(content.bytes)
     }
 
-    /// Runs of numbers from `at` on that have no messages, a bounded number, and up to where they were looked
-    /// for.
+    /// Returns a bounded number of runs of numbers from `at` on that have no messages, and the number at
+    /// which the search stopped.
     fn runs(&self, at: u64) -> (u64, Vec<(u64, u64)>) {
         let content = &self.content;
         let mut at = at.max(content.first_seq);
@@ -574,8 +575,8 @@ impl Stream {
         (content.last_seq + 1, runs)
     }
 
-    /// Takes what an import brings, with the messages that follow it; whether it was what this copy needs
-    /// next. Places and bodies of messages are for `keep` to say.
+    /// Applies an import with the messages that follow it; returns whether it was the next one for this copy.
+    /// `keep` returns the place and body of a message.
     pub(super) fn take_import(
         &mut self,
         import: Import,
@@ -619,7 +620,7 @@ impl Stream {
                     self.remove_range(0, first_seq - 1, effects);
                 }
                 if to.stage == Stage::Gone && self.content.messages == all {
-                    // A copy has all there are, so it has no others.
+                    // A copy has at least the keeper's messages, so with the same count it has no others.
                     to = Cursor::new(Stage::Ids, 0);
                 }
             }
@@ -669,7 +670,7 @@ impl Stream {
         true
     }
 
-    /// Returns whether what is brought can be what this copy needs.
+    /// Returns whether this copy can apply the data.
     fn can_take(&self, brought: &Brought, messages: &[Command<'_>]) -> bool {
         match brought {
             Brought::Messages { slots, .. } => {
@@ -696,7 +697,7 @@ impl Stream {
         }
     }
 
-    /// It moves to group `to` from now on.
+    /// Begins a move to group `to`.
     pub(super) fn begin_move(&mut self, to: u32) {
         self.moves += 1;
         self.moving = Some(to);
@@ -705,8 +706,7 @@ impl Stream {
         }
     }
 
-    /// Its move, which the directory has decided not to be done, ends here: what came of it is forgotten, and
-    /// what left goes on.
+    /// Ends a move that the directory has called off: a copy drops its content, and a frozen stream thaws.
     pub(super) fn call_off(&mut self, effects: &mut Vec<Effect>) {
         if self.is_filling() {
             self.empty(effects);
@@ -720,7 +720,7 @@ impl Stream {
         (self.moving, self.transit) = (None, Transit::None);
     }
 
-    /// Forgets all it held, which another group keeps now.
+    /// Drops all content, which another group keeps now.
     pub(super) fn empty(&mut self, effects: &mut Vec<Effect>) {
         let bulk = self.content.remove_all();
         self.tell(bulk, effects);
@@ -733,16 +733,16 @@ impl Stream {
 }
 
 impl StreamConsumer {
-    /// As a snapshot has it.
+    /// Writes the consumer to a snapshot or an export.
     pub(super) fn put(&self, name: &str, state: &[u8], out: &mut Vec<u8>) {
         put_bytes(out, name.as_bytes());
         put_u64(out, self.created_us);
-        // A configuration is plain data: nothing in it can fail to be written.
+        // A configuration is plain data: writing it cannot fail.
         put_bytes(out, &serde_json::to_vec(&*self.config).unwrap_or_default());
         put_bytes(out, state);
     }
 
-    /// As a snapshot has it; what its state is is for `state` to say.
+    /// Reads the consumer from a snapshot or an export; `state` parses its state.
     pub(super) fn read(
         from: &mut Reader<'_>,
         state: impl FnOnce(&crate::api::config::ConsumerConfig, &[u8]) -> Result<State, RestoreError>,

@@ -1,34 +1,34 @@
-//! What came of commands: an [`Outcome`] for whoever waits for it, and [`Effect`]s for whoever keeps
-//! something beside the streams.
+//! The results of commands: an [`Outcome`] for the client that waits for it, and [`Effect`]s for the modules
+//! that keep data about the streams.
 
 use super::command::Place;
 use super::index::Bulk;
 use super::subjects::Name;
 use crate::api::error::ApiError;
 
-/// What came of a command.
+/// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The message has this number.
+    /// The stream stored the message under this number.
     Stored {
         /// Its stream.
         stream: u32,
         /// Its number.
         seq: u64,
     },
-    /// A message with its id was stored under this number; this one was not.
+    /// The message is a duplicate: a message with its id is already stored under this number.
     Duplicate {
         /// Its stream.
         stream: u32,
         /// The first one's number.
         seq: u64,
     },
-    /// Nothing was done.
+    /// The command was refused and changed nothing.
     Refused {
-        /// The stream it was about; 0 if it was about none.
+        /// Its stream; 0 if it had none.
         stream: u32,
-        /// Why.
+        /// The reason.
         error: ApiError,
     },
     /// The next `count` outcomes are those of an atomic batch that was stored.
@@ -45,29 +45,29 @@ pub enum Outcome {
         /// Its number.
         stream: u32,
     },
-    /// The stream was there already, configured just so.
+    /// A stream with this name and the same configuration exists.
     Exists {
         /// Its number.
         stream: u32,
     },
-    /// The stream has the configuration asked for.
+    /// The stream has the requested configuration.
     Updated {
         /// Its number.
         stream: u32,
     },
-    /// The stream is gone.
+    /// The stream was deleted.
     Deleted {
         /// The number it had.
         stream: u32,
     },
-    /// The messages are gone.
+    /// The messages were purged.
     Purged {
         /// Their stream.
         stream: u32,
-        /// How many.
+        /// The number of purged messages.
         purged: u64,
     },
-    /// The message is gone.
+    /// The message was removed.
     Removed {
         /// Its stream.
         stream: u32,
@@ -77,63 +77,63 @@ pub enum Outcome {
         /// Its stream.
         stream: u32,
     },
-    /// The consumer was there already, configured just so.
+    /// A consumer with this name and the same configuration exists.
     ConsumerExists {
         /// Its stream.
         stream: u32,
     },
-    /// The consumer has the configuration asked for.
+    /// The consumer has the requested configuration.
     ConsumerUpdated {
         /// Its stream.
         stream: u32,
     },
-    /// The consumer is gone.
+    /// The consumer was deleted.
     ConsumerDeleted {
         /// Its stream.
         stream: u32,
     },
-    /// It was done, and nobody waits for more.
+    /// The command was applied, and has no result.
     Done,
 }
 
-/// What changed in a stream.
+/// A change of a stream.
 ///
-/// Each message that is [`Effect::Stored`] is one day among those [`Effect::Removed`], [`Effect::Purged`] or
-/// [`Effect::StreamDeleted`], with the place it has then and the same count of bytes.
+/// Each message that [`Effect::Stored`] reports is later part of one [`Effect::Removed`], [`Effect::Purged`]
+/// or [`Effect::StreamDeleted`], with its place at that time and the same size.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Effect {
-    /// A message came.
+    /// A message was stored.
     Stored {
         /// Its stream.
         stream: u32,
         /// Its number.
         seq: u64,
-        /// Where it lies; nowhere if the stream is in memory.
+        /// Its place; the default if the stream is in memory.
         place: Place,
-        /// What it counts in its stream.
+        /// Its size as its stream counts it.
         bytes: u32,
         /// Its subject.
         subject: Name,
     },
-    /// A message went.
+    /// A message was removed.
     Removed {
         /// Its stream.
         stream: u32,
         /// Its number.
         seq: u64,
-        /// Where it lay.
+        /// Its last place.
         place: Place,
-        /// What it counted in its stream.
+        /// Its size as its stream counted it.
         bytes: u32,
         /// Its subject.
         subject: Name,
     },
-    /// Many messages went at once.
+    /// Many messages were removed at once.
     Purged {
         /// Their stream.
         stream: u32,
-        /// Which.
+        /// The messages.
         messages: Bulk,
     },
     /// A stream was made.
@@ -146,7 +146,7 @@ pub enum Effect {
         /// Its number.
         stream: u32,
     },
-    /// A stream went with all it held.
+    /// A stream was deleted, with its messages and consumers.
     StreamDeleted {
         /// The number it had.
         stream: u32,
@@ -162,27 +162,27 @@ pub enum Effect {
         /// Its number.
         stream: u32,
     },
-    /// The stream leaves for another group: nothing changes here unless it thaws.
+    /// The stream leaves for another group: it does not change here unless it thaws.
     StreamFrozen {
         /// Its number.
         stream: u32,
     },
-    /// The stream does not leave after all: it goes on, with its consumers.
+    /// The move by which the stream was to leave is called off: it stays here, with its consumers.
     StreamThawed {
         /// Its number.
         stream: u32,
     },
-    /// The stream does not leave the other group that keeps it after all.
+    /// The move of the stream is called off: the other group that keeps it goes on to keep it.
     StreamStays {
         /// Its number.
         stream: u32,
     },
-    /// The stream has come here whole, with its consumers.
+    /// The copy of a stream is complete, with its consumers: this group keeps it now.
     StreamFilled {
         /// Its number.
         stream: u32,
     },
-    /// Another group keeps the stream from now on: what was here went before.
+    /// Another group keeps the stream from now on; the effects before this one removed its content here.
     StreamMoved {
         /// Its number.
         stream: u32,
@@ -201,14 +201,14 @@ pub enum Effect {
         /// Its name.
         name: String,
     },
-    /// A consumer begins again, where its state says.
+    /// A consumer was reset to the position in its state.
     ConsumerReset {
         /// Its stream.
         stream: u32,
         /// Its name.
         name: String,
     },
-    /// A consumer went.
+    /// A consumer was deleted.
     ConsumerDeleted {
         /// Its stream.
         stream: u32,

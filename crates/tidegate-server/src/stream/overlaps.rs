@@ -1,23 +1,23 @@
 //! Finds the owners of patterns that overlap a pattern, without a comparison with all of them.
 //!
-//! Patterns are kept by *shape*: how many tokens they have, and which of those are wildcards. Two shapes
-//! decide at which positions two patterns of theirs both have a literal token; the patterns overlap if and
-//! only if the tokens there are the same. So for each shape and each such set of positions a table of the
-//! tokens there answers with one look. (Srinivasan, Suri, Varghese: Packet classification using tuple space
-//! search, 1999.) A look costs the logarithm of the table, and there are as many as there are shapes, with
-//! any number of patterns: streams have few shapes.
+//! The index groups patterns by *shape*: their number of tokens, and the positions of wildcards. Two shapes
+//! determine the positions at which two patterns both have a literal token; the patterns overlap if and only
+//! if the tokens at those positions are equal. So for each shape and each such set of positions, a table of
+//! the tokens answers with one lookup. (Srinivasan, Suri, Varghese: Packet classification using tuple space
+//! search, 1999.) A lookup costs the logarithm of the table, and a search needs one for each shape, with any
+//! number of patterns: streams have few shapes.
 //!
-//! A table is made when it is first needed, which costs the patterns of its shape once. At most
-//! [`TABLES_MAX`] of a shape are kept; beyond that, patterns of the shape are compared one by one, until a
-//! table has not been used for long. The answer depends on the patterns alone, not on which tables there are.
+//! A table is built when a search first needs it, which reads the patterns of its shape once. A shape keeps
+//! at most [`TABLES_MAX`] tables; beyond that, a search compares the patterns of the shape one by one, until
+//! a table has not been used for long. The answer depends on the patterns alone, not on the tables.
 
 use std::collections::BTreeMap;
 
 use super::super::nats::subject::tokens;
 
-/// Tables of one shape: streams with so many shapes of patterns are rare.
+/// The most tables of a shape; a stream rarely meets so many shapes of patterns.
 const TABLES_MAX: usize = 16;
-/// A table that so many searches have not used makes room for another.
+/// The number of searches after which an unused table makes room for another.
 const UNUSED_MAX: u64 = 1024;
 
 /// A token's place in a pattern.
@@ -33,16 +33,17 @@ enum Slot {
 type Shape = Box<[Slot]>;
 /// Positions of literal tokens, in order.
 type Positions = Box<[u32]>;
-/// The tokens at the positions of a table and the pattern's owner: how many of its patterns have them.
+/// The tokens at the positions of a table and the pattern's owner, with the number of its patterns that have
+/// them.
 type Table = BTreeMap<(Box<[u8]>, u32), u32>;
 
 /// Patterns, each of an owner.
 #[derive(Debug, Default)]
 pub(super) struct Overlaps {
     shapes: BTreeMap<Shape, Patterns>,
-    /// Searches so far.
+    /// The number of searches so far.
     searches: u64,
-    /// Looks into tables, patterns compared and patterns put into new tables, so far.
+    /// The number of lookups, of patterns compared, and of patterns added to new tables so far.
     #[cfg(test)]
     cost: u64,
 }
@@ -50,10 +51,10 @@ pub(super) struct Overlaps {
 /// The patterns of one shape.
 #[derive(Debug)]
 struct Patterns {
-    /// All literal positions: their tokens are the whole pattern.
+    /// The table by all literal positions: their tokens are the whole pattern.
     literals: Positions,
     whole: Table,
-    /// By fewer positions, and when each was used last.
+    /// The tables by fewer positions, and the search that used each last.
     tables: BTreeMap<Positions, (Table, u64)>,
 }
 
@@ -87,7 +88,7 @@ impl Overlaps {
         }
     }
 
-    /// The owner of a pattern that overlaps this one: the one with the lowest number, apart from `except`.
+    /// Returns the owner with the lowest number, apart from `except`, of a pattern that overlaps this one.
     pub(super) fn find(&mut self, pattern: &[u8], except: Option<u32>) -> Option<u32> {
         self.searches += 1;
         let searches = self.searches;
@@ -119,13 +120,13 @@ impl Overlaps {
         found
     }
 
-    /// What searches have cost so far.
+    /// The cost of all searches so far.
     #[cfg(test)]
     pub(super) const fn cost(&self) -> u64 {
         self.cost
     }
 
-    /// Panics if something is not as it always should be: for tests.
+    /// Panics if an invariant does not hold: for tests.
     pub(super) fn check_invariants(&self) {
         for (shape, patterns) in &self.shapes {
             assert!(!patterns.whole.is_empty(), "a shape without patterns");
@@ -137,7 +138,7 @@ impl Overlaps {
         }
     }
 
-    /// All patterns, as often as each owner has them.
+    /// Iterates over all patterns, once for each time that an owner added one.
     pub(super) fn len(&self) -> usize {
         let counts = self.shapes.values().flat_map(|p| p.whole.values());
         counts.map(|count| *count as usize).sum()
@@ -159,8 +160,8 @@ impl Patterns {
         fewer.chain(std::iter::once((&self.literals, &mut self.whole)))
     }
 
-    /// The table by these positions, and how many patterns were put into it now, because it is new. The
-    /// positions, where there is no room for it.
+    /// Returns the table by these positions, and the number of patterns added to it if it is new. Returns the
+    /// positions if there is no room for the table.
     fn table(&mut self, positions: Positions, now: u64) -> Result<(&Table, u64), Positions> {
         if positions == self.literals {
             return Ok((&self.whole, 0));
@@ -183,7 +184,7 @@ impl Patterns {
         }
     }
 
-    /// Lets go of the table that was not used for longest, if that is long; whether it did.
+    /// Drops the least recently used table if it has not been used for long; returns whether it did.
     fn make_room(&mut self, now: u64) -> bool {
         let oldest = self.tables.iter().min_by_key(|(_, (_, used))| *used);
         let unused = oldest.filter(|(_, (_, used))| used + UNUSED_MAX < now);
@@ -191,7 +192,7 @@ impl Patterns {
         unused.is_some_and(|positions| self.tables.remove(&positions).is_some())
     }
 
-    /// All patterns by these positions only.
+    /// Builds a table of all patterns by these positions.
     fn project(&self, positions: &Positions) -> Table {
         let mut table = Table::new();
         for ((literals, owner), count) in &self.whole {
@@ -201,14 +202,14 @@ impl Patterns {
         table
     }
 
-    /// Of a pattern's literal tokens those at these positions.
+    /// Selects the tokens at these positions from a pattern's literal tokens.
     fn part(&self, literals: &[u8], positions: &Positions) -> Box<[u8]> {
         let at = self.literals.iter().zip(tokens(literals));
         let wanted = at.filter(|(at, _)| positions.binary_search(at).is_ok());
         join(wanted.map(|(_, token)| token))
     }
 
-    /// The first owner of a pattern that has these tokens at these positions, by comparing all.
+    /// Returns the first owner of a pattern with these tokens at these positions, by comparing all patterns.
     fn compare(&self, positions: &Positions, tokens: &[u8], except: Option<u32>) -> Option<u32> {
         let others = self.whole.keys().filter(|(_, of)| Some(*of) != except);
         let same = others.filter(|(literals, _)| *self.part(literals, positions) == *tokens);
@@ -216,7 +217,7 @@ impl Patterns {
     }
 }
 
-/// The first owner with these tokens.
+/// Returns the first owner with these tokens.
 fn first(table: &Table, tokens: Box<[u8]>, except: Option<u32>) -> Option<u32> {
     let from = (tokens, 0);
     let owners = table.range(&from..);
@@ -239,8 +240,8 @@ fn literals(shape: &Shape) -> Positions {
     (0..).zip(shape).filter_map(literal).collect()
 }
 
-/// Where patterns of two shapes both have a literal token, and must have the same to overlap; `None` if they
-/// never overlap.
+/// Returns the positions at which patterns of two shapes both have a literal token, which must be equal for
+/// an overlap; `None` if they never overlap.
 fn compared(a: &Shape, b: &Shape) -> Option<Positions> {
     let open = |shape: &Shape| shape.last() == Some(&Slot::Rest);
     if a.len() != b.len() && !open(a) && !open(b) {
@@ -258,14 +259,14 @@ fn compared(a: &Shape, b: &Shape) -> Option<Positions> {
     Some(positions.into())
 }
 
-/// The tokens of a pattern at these positions.
+/// Returns the tokens of a pattern at these positions.
 fn key(pattern: &[u8], positions: &Positions) -> Box<[u8]> {
     let mut positions = positions.iter().copied().peekable();
     let at = (0_u32..).zip(tokens(pattern));
     join(at.filter_map(|(at, token)| positions.next_if_eq(&at).map(|_| token)))
 }
 
-/// Tokens hold no dot, and none is empty.
+/// A separator is safe: tokens hold no dot, and none is empty.
 fn join<'a>(tokens: impl Iterator<Item = &'a [u8]>) -> Box<[u8]> {
     let mut all = Vec::new();
     for token in tokens {

@@ -1,8 +1,8 @@
-//! Whether a message comes in: all checks of a publish, against the stream as it is.
+//! Admission: all checks of a published message against the stream.
 //!
 //! The order is: sealed, expected stream, time to live, duplicate, last id, size, last number, last number of
-//! the subject, roll-up, limits. Nothing changes here. A message of an atomic batch is checked against the
-//! stream before the batch, and against what the batch holds so far ([`Stage`]).
+//! the subject, roll-up, limits. The checks do not change the stream. A message of an atomic batch is checked
+//! against the stream before the batch, and against the earlier messages of the batch ([`Stage`]).
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,7 +16,7 @@ use crate::nats::subject;
 /// The most bytes of a message's headers.
 const HEADERS_BYTES_MAX: usize = 65_535;
 
-/// A message that comes in.
+/// A message that passed all checks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Accepted<'a> {
     pub(super) bytes: u32,
@@ -26,19 +26,19 @@ pub(super) struct Accepted<'a> {
     pub(super) rollup: Rollup,
 }
 
-/// Which older messages a message replaces.
+/// The older messages that a message replaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Rollup {
     #[default]
     None,
-    /// Those of its own subject.
+    /// The messages of its own subject.
     Subject,
-    /// Those its subject matches as a pattern, which its own is one of.
+    /// The messages of all subjects that its subject, as a pattern, matches; its own is one of them.
     Matching,
     All,
 }
 
-/// Why a message does not come in.
+/// The reason for which the stream refuses a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     Duplicate(u64),
@@ -51,7 +51,7 @@ impl From<ApiError> for Refusal {
     }
 }
 
-/// What an atomic batch holds so far.
+/// The earlier messages of an atomic batch.
 #[derive(Debug, Default)]
 pub(super) struct Stage<'a> {
     ids: HashSet<&'a [u8]>,
@@ -61,7 +61,7 @@ pub(super) struct Stage<'a> {
 }
 
 impl Stream {
-    /// Whether a message comes in now.
+    /// Checks a message against the stream as it is now.
     #[inline]
     pub(super) fn check<'a>(
         &mut self,
@@ -104,7 +104,8 @@ impl Stream {
         if (headers + command.payload.len()) as u64 > self.limits.message_bytes {
             return Err(ApiError::MESSAGE_TOO_LARGE);
         }
-        // What counts is more than that; as much as can be counted is far beyond what a connection takes.
+        // The counted size is more than that; the limit of a count is far beyond the largest message of a
+        // connection.
         if counted_bytes(command) > super::block::MESSAGE_BYTES_MAX.into() {
             return Err(ApiError::MESSAGE_TOO_LARGE);
         }
@@ -230,8 +231,7 @@ impl Stream {
             b"sub" if stage.is_some_and(|s| s.subjects.contains_key(command.subject)) => {
                 Err(ApiError::rollup_failed("batch rollup sub invalid"))
             }
-            // Nothing keeps clients from publishing to a pattern, and those for key-value buckets purge by
-            // one so.
+            // A client may publish to a pattern; clients of key-value buckets purge by a pattern in this way.
             b"sub" if subject::has_wildcard(command.subject) => Ok(Rollup::Matching),
             b"sub" => Ok(Rollup::Subject),
             b"all" if stage.is_some_and(|s| s.messages > 0) => {
@@ -245,7 +245,7 @@ impl Stream {
         }
     }
 
-    /// Whether there is room where new messages are refused at a limit.
+    /// Checks that a stream that refuses new messages at a limit has room for this one.
     fn check_room(
         &mut self,
         command: &Command<'_>,
@@ -266,7 +266,7 @@ impl Stream {
                         "maximum messages per subject exceeded",
                     ));
                 }
-                // The subject's oldest message makes room, and in a batch nobody knows which that will be.
+                // The subject's oldest message makes room; within a batch, that message is not yet known.
                 let oldest = match (stage, id) {
                     (None, Some(id)) => self.content.first_of(id),
                     _ => None,

@@ -1,8 +1,8 @@
-//! What a stream's configuration may say, and what may change in it.
+//! The rules of a stream's configuration and of its changes.
 //!
-//! Pure functions of configurations, asked before a change is proposed and once more when it is applied. What
-//! depends on other streams is [`super::Streams`]'; what this server cannot do at all is refused where
-//! requests are read. Texts are nats-server's.
+//! Pure functions of configurations, called before a change is proposed and again when it is applied. Checks
+//! against other streams are in [`super::Streams`]; the reader of requests refuses features that this server
+//! lacks. Texts are nats-server's.
 
 use super::Stream;
 use super::consumers::StreamConsumer;
@@ -16,10 +16,10 @@ const METADATA_BYTES_MAX: usize = 128 * 1024;
 const SHORTEST_NS: i64 = 100_000_000;
 const SECOND_NS: i64 = 1_000_000_000;
 const DEDUP_NS: i64 = 120 * SECOND_NS;
-/// Numbers beyond have no room to go on.
+/// The bound of message numbers, which leaves room for further messages.
 pub(super) const FIRST_SEQ_MAX: u64 = 1 << 62;
 
-/// The configuration as it is kept: what was not said filled in.
+/// Returns the configuration to store: the checked one, with defaults for missing fields.
 ///
 /// # Errors
 ///
@@ -84,7 +84,7 @@ pub fn check(config: &StreamConfig) -> Result<StreamConfig, ApiError> {
     Ok(config)
 }
 
-/// The configuration as it is kept after an update of `old` to `new`.
+/// Returns the configuration to store after an update of `old` to `new`.
 ///
 /// # Errors
 ///
@@ -116,7 +116,7 @@ pub fn check_update(old: &StreamConfig, new: &StreamConfig) -> Result<StreamConf
     if old.allow_msg_ttl && !new.allow_msg_ttl {
         return invalid("message TTL status can not be disabled");
     }
-    // Nothing comes in any more, and nothing goes.
+    // A sealed stream takes no messages and removes none.
     if new.sealed {
         new.max_age = 0;
         new.discard = Discard::New;
@@ -128,8 +128,8 @@ pub fn check_update(old: &StreamConfig, new: &StreamConfig) -> Result<StreamConf
     Ok(new)
 }
 
-/// New limits for consumers must hold for those the stream has. Asked before a change is proposed, never of
-/// one in the log: what was accepted once stays accepted.
+/// Checks that the existing consumers respect new limits for consumers. Called before a change is proposed,
+/// never for a change in the log: a change that was accepted once stays accepted.
 ///
 /// # Errors
 /// A consumer exceeds them.
@@ -242,7 +242,7 @@ fn check_subjects(config: &StreamConfig) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// What a stream of this configuration reserves: what its limit says, of its kind of storage.
+/// Returns the bytes that a stream of this configuration reserves, of its kind of storage: its byte limit.
 pub(super) fn reserved(config: &StreamConfig, storage: Storage) -> u64 {
     if config.storage == storage {
         u64::try_from(config.max_bytes).unwrap_or(0)

@@ -1,11 +1,11 @@
-//! All streams at one moment, to be written while they change.
+//! All streams at one moment, written while they change.
 //!
-//! Taking one copies no message's data: blocks of the index, pages of subjects and of ids, and consumers'
-//! states are shared, and copied by whoever changes them first. It is encoded in [`Chunks`], by whatever
-//! thread, and read whole. What follows from the rest is not in it. The same streams give the same bytes,
-//! however they came about.
+//! Taking a snapshot copies no message's data: it shares blocks of the index, pages of subjects and of ids,
+//! and the states of consumers; a change copies the shared part first. Any thread can encode it in
+//! [`Chunks`]; reading needs the whole. It leaves out all data that follows from the rest. The same streams
+//! give the same bytes, regardless of their history.
 //!
-//! Messages of streams in memory are not in it: once it is read those streams are there, and empty, with
+//! A snapshot does not hold the messages of streams in memory: after a restore those streams are empty, with
 //! their consumers at the beginning.
 //!
 //! ```text
@@ -14,13 +14,13 @@
 //!           | subjects: numbers given u32, free ones, names | blocks u32, blocks, the last | ids | consumers
 //! ```
 //!
-//! Who keeps it ([`Kept`]) is 0 and 0: this group; 1, or 2 once it is made there, and the group's number:
-//! another; 3 and a number: this one, for the stream of that number in the directory. Version 1 lacks it: all
-//! streams are of this group.
+//! The keeper ([`Kept`]) is 0 and 0 for this group; 1, or 2 once the stream is created there, and the group's
+//! number for another group; 3 and a number for this group, for the stream with that number in the directory.
+//! Version 1 lacks it: this group keeps all streams.
 //!
-//! A stream of the directory has been to move so many times, and is to move to that group, 0 for none. It is
-//! on its way ([`Transit`]) as 0: it is not; 1: it is frozen; from 2: it is filled, the stage and how far.
-//! Version 2 lacks that: no stream moves.
+//! For a stream of the directory, `moves` is the number of its moves so far, and `to` is the group of its
+//! current move, 0 for none. Its transit ([`Transit`]) is 0 if it is not in transit; 1 if it is frozen; from
+//! 2, if it is being filled, the stage and the cursor's number. Version 2 lacks it: no stream moves.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -44,13 +44,13 @@ use crate::consumer::State;
 use crate::nats::subject::is_pattern;
 
 const VERSION: u8 = 3;
-/// The first, still read.
+/// The first version, which can still be read.
 const VERSION_WITHOUT_KEPT: u8 = 1;
-/// The second, still read.
+/// The second version, which can still be read.
 const VERSION_WITHOUT_MOVING: u8 = 2;
-/// How much a chunk holds, about.
+/// The approximate size of a chunk.
 const CHUNK_BYTES: usize = 256 * 1024;
-/// Numbers beyond have no room to go on.
+/// The bound of message numbers, which leaves room for further messages.
 pub(super) const SEQ_MAX: u64 = 1 << 63;
 
 /// All streams at one moment.
@@ -120,7 +120,7 @@ impl Part {
         put_u32(out, self.moving.unwrap_or(0));
         self.transit.put(out);
         put_u64(out, self.created_us);
-        // A configuration is plain data: nothing in it can fail to be written.
+        // A configuration is plain data: writing it cannot fail.
         put_bytes(out, &serde_json::to_vec(&self.config).unwrap_or_default());
         put_bytes(out, &self.last_msg_id);
         put_u64(out, self.last_seq);
@@ -219,7 +219,7 @@ fn decode_index(
         behind = block.end();
         Ok(block)
     };
-    // A block takes its bases and two sets of bits at least.
+    // A block has at least its bases and two sets of bits.
     for _ in 0..from.len(88)? {
         blocks.push_back(Arc::new(next(from, true)?));
     }
@@ -228,8 +228,8 @@ fn decode_index(
 }
 
 impl Streams {
-    /// All streams as they are now. It costs a reference for 256 messages, and makes later changes copy a
-    /// block each, once.
+    /// Takes a snapshot of all streams. It costs a reference for each 256 messages; afterwards, the first
+    /// change of a shared block copies that block.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let mut streams: Vec<_> = self.streams.values().map(|s| Part::of(s)).collect();
@@ -241,11 +241,11 @@ impl Streams {
         }
     }
 
-    /// Streams as they were when the snapshot was taken, of which `bytes` are all chunks.
+    /// Restores the streams from a snapshot; `bytes` is the concatenation of its chunks.
     ///
     /// # Errors
     ///
-    /// Where the bytes are no snapshot, or one that contradicts itself.
+    /// Returns an error if the bytes are no snapshot, or one that contradicts itself.
     pub fn restore(bytes: &[u8], limits: AccountLimits) -> Result<Self, RestoreError> {
         let mut from = Reader(bytes);
         let [version, zeros @ ..] = from.u64()?.to_le_bytes();
@@ -267,14 +267,14 @@ impl Streams {
         if !from.0.is_empty() {
             return Err(RestoreError::Long);
         }
-        // Nobody asked yet when something is due: the first who does finds out.
+        // The due time is unknown until the first call of `next_expiry` computes it.
         streams.due_us = 0;
         Ok(streams)
     }
 }
 
 impl Snapshot {
-    /// The snapshot as bytes, a part at a time.
+    /// Returns the snapshot as bytes, in parts.
     #[must_use]
     pub const fn chunks(self) -> Chunks {
         Chunks {
@@ -285,7 +285,7 @@ impl Snapshot {
     }
 }
 
-/// A snapshot as bytes, a part at a time.
+/// A snapshot as bytes, in parts.
 #[derive(Clone, Debug)]
 pub struct Chunks {
     snapshot: Snapshot,
@@ -293,7 +293,7 @@ pub struct Chunks {
     step: Step,
 }
 
-/// What is to be written next.
+/// The next part to write.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Start,
@@ -315,7 +315,7 @@ impl Iterator for Chunks {
 }
 
 impl Chunks {
-    /// Writes what is next; whether there was something.
+    /// Writes the next part; returns whether there was one.
     fn step(&mut self, out: &mut Vec<u8>) -> bool {
         if let Step::Start = self.step {
             put_u64(out, VERSION.into());
@@ -367,7 +367,7 @@ impl Chunks {
     }
 }
 
-/// Why bytes are not a snapshot.
+/// The error for bytes that are not a snapshot.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RestoreError {
@@ -377,7 +377,7 @@ pub enum RestoreError {
     /// They go on after the end.
     #[error("a snapshot of streams is followed by something else")]
     Long,
-    /// Another version wrote them.
+    /// Another version of the program wrote them.
     #[error(
         "a snapshot of streams is of version {0}, expected {VERSION_WITHOUT_KEPT} to {VERSION}: use the program that wrote it"
     )]

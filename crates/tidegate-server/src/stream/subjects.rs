@@ -1,11 +1,11 @@
-//! The subjects of a stream's messages, each kept once: a small number stands for it, and how many messages
-//! it has.
+//! The subjects of a stream's messages. Each subject is stored once, with a small number and its count of
+//! messages.
 //!
-//! Numbers are used again once a subject has no message; whoever keeps one beside the stream tells by its
-//! `birth`. The first and last message are bounds, not below or above which there is one: they are made exact
-//! when somebody asks, since otherwise every message that goes would cost a search. Where a stream keeps
-//! several messages a subject and no more, their numbers are kept too ([`Subjects::set_chained`]): the oldest
-//! is asked for each time then.
+//! A number is reused once its subject has no message; modules that keep a number outside the stream compare
+//! its `birth`. The first and last message of a subject are bounds and may be gone: a query makes them exact,
+//! since otherwise every removed message would cost a search. If a stream limits its messages for each
+//! subject to more than one, this module keeps their numbers, too ([`Subjects::set_chained`]), because each
+//! new message needs the oldest one.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -20,7 +20,7 @@ use super::wire::{Reader, put_bytes, put_len, put_u32};
 /// A subject's bytes, shared.
 pub type Name = Arc<[u8]>;
 
-/// Names in a page: what a snapshot shares at once.
+/// The number of names in a page, the unit that a snapshot shares.
 const PAGE_LEN: usize = 256;
 
 /// A page of names, by number.
@@ -33,10 +33,10 @@ pub(super) struct Subjects {
     stats: Vec<Stat>,
     by_name: HashTable<u32>,
     hasher: RandomState,
-    /// Numbers to use again, the last first.
+    /// Free numbers; the last one is reused first.
     free: Vec<u32>,
     births: u32,
-    /// Of each subject the numbers of its messages, where they are kept.
+    /// The numbers of the messages of each subject, if they are kept.
     chains: Option<Vec<VecDeque<u64>>>,
 }
 
@@ -44,14 +44,14 @@ pub(super) struct Subjects {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     pages: Vec<Arc<Page>>,
-    /// How many numbers were given.
+    /// The count of numbers given so far.
     len: usize,
-    /// Numbers to use again, the last first.
+    /// Free numbers; the last one is reused first.
     free: Vec<u32>,
 }
 
 impl Names {
-    /// How many pages there are.
+    /// The number of pages.
     pub(super) fn pages_len(&self) -> usize {
         self.pages.len()
     }
@@ -62,7 +62,7 @@ impl Names {
         self.free.iter().for_each(|id| put_u32(out, *id));
     }
 
-    /// Writes the names of one page, without those there are none of: the free numbers say which.
+    /// Writes the names of one page; the free numbers tell the reader which ones are missing.
     pub(super) fn encode_page(&self, page: usize, out: &mut Vec<u8>) {
         for name in self.pages[page].iter().flatten() {
             put_bytes(out, name);
@@ -104,15 +104,15 @@ impl Names {
     }
 }
 
-/// What is known of a subject.
+/// The facts about a subject.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stat {
-    /// No message of the subject is below.
+    /// A lower bound of the numbers of its messages.
     pub(super) first: u64,
-    /// No message of the subject is above.
+    /// An upper bound of the numbers of its messages.
     pub(super) last: u64,
     pub(super) count: u32,
-    /// Differs each time the number is given.
+    /// A value that differs for each use of the number.
     pub(super) birth: u32,
 }
 
@@ -129,7 +129,7 @@ impl Subjects {
         }
     }
 
-    /// Brings back the numbers that were given, without messages.
+    /// Restores the subjects and their numbers, without messages.
     pub(super) fn restored(names: Names) -> Self {
         let mut all = Self {
             pages: names.pages,
@@ -159,7 +159,7 @@ impl Subjects {
         self.iter().all(|(_, _, stat)| stat.count > 0)
     }
 
-    /// Names by number, and numbers to use again: for a snapshot.
+    /// Returns the names by number and the free numbers, for a snapshot.
     pub(super) fn shared(&self) -> Names {
         Names {
             pages: self.pages.clone(),
@@ -168,7 +168,7 @@ impl Subjects {
         }
     }
 
-    /// How many subjects have messages.
+    /// The number of subjects that have messages.
     pub(super) fn len(&self) -> usize {
         self.by_name.len()
     }
@@ -186,13 +186,13 @@ impl Subjects {
         &self.stats[id as usize]
     }
 
-    /// All subjects with messages, by number.
+    /// Iterates over all subjects with messages, by number.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Name, &Stat)> {
         let stats = self.stats.iter().zip(0..);
         stats.filter_map(|(stat, id)| Some((id, self.name(id)?, stat)))
     }
 
-    /// Counts message `seq` of `name`; the subject's number and its bytes.
+    /// Counts message `seq` of `name`; returns the subject's number and its bytes.
     pub(super) fn add(&mut self, name: &[u8], seq: u64) -> (u32, Name) {
         let hash = self.hasher.hash_one(name);
         let pages = &self.pages;
@@ -239,7 +239,7 @@ impl Subjects {
                 if let Some(chains) = &mut self.chains {
                     chains.push(VecDeque::new());
                 }
-                // Each takes more than a byte: fewer than 2^32.
+                // Fewer than 2^32, since each takes more than a byte.
                 (self.stats.len() - 1) as u32
             }
         };
@@ -254,7 +254,7 @@ impl Subjects {
         id
     }
 
-    /// Uncounts message `seq` of the subject, which loses its number with its last message; its bytes.
+    /// Uncounts message `seq` of the subject, and frees its number after its last message; returns its bytes.
     pub(super) fn take(&mut self, id: u32, seq: u64) -> Name {
         let shared = self.name(id).cloned().unwrap_or_default();
         let stat = &mut self.stats[id as usize];
@@ -291,14 +291,14 @@ impl Subjects {
         shared
     }
 
-    /// Remembers that the subject's messages lie within these bounds.
+    /// Narrows the bounds of the subject's messages.
     pub(super) fn tighten(&mut self, id: u32, first: Option<u64>, last: Option<u64>) {
         let stat = &mut self.stats[id as usize];
         stat.first = first.unwrap_or(stat.first);
         stat.last = last.unwrap_or(stat.last);
     }
 
-    /// Forgets all subjects; numbers are given anew, from 0.
+    /// Removes all subjects; numbers start at 0 again.
     pub(super) fn clear(&mut self) {
         let (births, chained) = (self.births, self.chains.is_some());
         *self = Self::new();
@@ -306,12 +306,12 @@ impl Subjects {
         self.chains = chained.then(Vec::new);
     }
 
-    /// Returns whether the messages' numbers are kept.
+    /// Returns whether the numbers of the messages are kept.
     pub(super) const fn is_chained(&self) -> bool {
         self.chains.is_some()
     }
 
-    /// Keeps the messages' numbers from now on, or not; those there are come by `messages`, in order.
+    /// Sets whether the numbers of messages are kept; `messages` yields the current ones, in order.
     pub(super) fn set_chained(&mut self, on: bool, messages: impl Iterator<Item = (u64, u32)>) {
         self.chains = on.then(|| vec![VecDeque::new(); self.stats.len()]);
         let Some(chains) = &mut self.chains else {
@@ -327,7 +327,7 @@ impl Subjects {
         }
     }
 
-    /// What it takes in memory.
+    /// Returns the size in memory.
     pub(super) fn memory_bytes(&self) -> usize {
         let names: usize = self.iter().map(|(_, name, _)| name.len() + 16).sum();
         let chains = self.chains.iter().flatten();

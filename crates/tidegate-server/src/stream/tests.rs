@@ -1,4 +1,4 @@
-//! What commands do to streams, told in small scenes.
+//! The effects of commands on streams, in short scenes.
 
 use bytes::Bytes;
 use serde_json::json;
@@ -7,7 +7,7 @@ use super::*;
 use crate::api::error::ApiError;
 use crate::consumer::Start;
 
-/// Streams, and what came of the last entry.
+/// The streams, and the outcomes of the last entry.
 struct Scene {
     streams: Streams,
     now_us: u64,
@@ -25,7 +25,7 @@ impl Scene {
         }
     }
 
-    /// With one stream `S` that takes `s.>`, numbered 1.
+    /// Creates the streams with one stream `S` that takes `s.>`, numbered 1.
     fn with(config: serde_json::Value) -> Self {
         let mut scene = Self::new();
         let mut all = json!({"name": "S", "subjects": ["s.>"]});
@@ -272,7 +272,7 @@ fn limits_refuse_the_newest() {
     let error = full("maximum messages per subject exceeded");
     assert_eq!(scene.publish("s.a", &[]), error);
     assert_eq!(scene.publish("s.a", &[("Nats-Rollup", "sub")]), stored(2));
-    // Without, the subject's oldest makes room, as in a bucket of keys and values.
+    // Without the limit, the subject's oldest message makes room, as in a key-value bucket.
     let mut scene =
         Scene::with(json!({"max_msgs_per_subject": 1, "discard": "new", "max_msgs": 1}));
     scene.publish("s.a", &[]);
@@ -291,7 +291,7 @@ fn roll_ups() {
     for n in 0..6 {
         scene.publish(if n % 2 == 0 { "s.a" } else { "s.b" }, &[]);
     }
-    // The value is read without regard to case.
+    // The case of the value does not count.
     assert_eq!(scene.publish("s.a", &[("Nats-Rollup", "SUB")]), stored(7));
     assert_eq!(scene.seqs(), [2, 4, 6, 7]);
     assert_eq!(scene.publish("s.a", &[("Nats-Rollup", "all")]), stored(8));
@@ -299,7 +299,7 @@ fn roll_ups() {
     for subject in ["s.a", "s.b", "s.b.c", "s.*", "s.a"] {
         scene.publish(subject, &[]);
     }
-    // By a pattern, which is a subject like another otherwise.
+    // The subject is a pattern here, and otherwise like any other subject.
     let sub = [("Nats-Rollup", "sub")];
     assert_eq!(scene.publish("s.*.*", &sub), stored(14));
     assert_eq!(scene.seqs(), [8, 9, 10, 12, 13, 14]);
@@ -555,7 +555,7 @@ fn sealed_and_denied() {
 }
 
 impl Scene {
-    /// Lets time pass up to `now_us`, and what is due go; how many rounds of proposals that took.
+    /// Lets time pass up to `now_us` and removes due messages; returns the number of rounds of proposals.
     fn expire(&mut self, now_us: u64) -> usize {
         self.now_us = now_us;
         let mut rounds = 0;
@@ -647,7 +647,7 @@ fn a_marker_stays_where_a_subject_ends() {
     scene.publish("s.b", &[("KV-Operation", "PURGE")]);
     let start = scene.now_us;
     scene.expire(start + 10 * SECOND);
-    // The first of s.a went, the last was replaced; the marker of s.b needs none.
+    // The first message of s.a went, a marker replaced the last one; the marker of s.b needs no marker.
     assert_eq!(scene.seqs(), [4]);
     let marker = scene.stream().message(4).unwrap();
     assert_eq!(&*marker.subject, b"s.a");
@@ -656,7 +656,7 @@ fn a_marker_stays_where_a_subject_ends() {
         .iter()
         .any(|e| matches!(e, Effect::Stored { seq: 4, place, .. } if *place == marker.place));
     assert!(stored);
-    // It goes of age before its own end comes, and leaves nothing.
+    // It expires by age before its own due time, and leaves no marker.
     scene.expire(start + 20 * SECOND);
     assert_eq!(scene.seqs(), [0; 0]);
     assert_eq!(scene.streams.next_expiry(u64::MAX), None);
@@ -870,7 +870,7 @@ fn an_entry_for_what_another_group_keeps_holds_nothing() {
     assert_eq!(scene.streams.changes(), changes + 1);
     assert_eq!(scene.command(Kind::Made, 2, "", ""), Outcome::Done);
     assert!(scene.effects.is_empty() && scene.streams.changes() == changes + 1);
-    // One of this group cannot be made elsewhere.
+    // A stream that this group keeps cannot be created elsewhere.
     assert!(matches!(
         scene.command(Kind::Made, 1, "", ""),
         Outcome::Refused { .. }
@@ -910,7 +910,7 @@ fn a_snapshot_of_the_first_version_is_read() {
     let mut scene = Scene::with(json!({}));
     scene.publish("s.a", &[]);
     let bytes: Vec<u8> = scene.streams.snapshot().chunks().flatten().collect();
-    // It had no word of who keeps the stream and whether it moves, behind the stream's number.
+    // The old version lacks the keeper and the move, after the stream's number.
     let mut first = bytes.clone();
     first[0] = 1;
     assert_eq!(first.drain(28..50).collect::<Vec<u8>>(), [0; 22]);

@@ -11,7 +11,7 @@ pub(super) fn put_u64(out: &mut Vec<u8>, n: u64) {
     out.extend_from_slice(&n.to_le_bytes());
 }
 
-/// A count; none of a snapshot reaches 2^32, since each thing takes more than a byte of memory.
+/// A count; no count in a snapshot reaches 2^32, since each item takes more than a byte of memory.
 pub(super) fn put_len(out: &mut Vec<u8>, len: usize) {
     put_u32(out, u32::try_from(len).unwrap_or(u32::MAX));
 }
@@ -21,7 +21,7 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// What is left to read.
+/// The bytes not read yet.
 #[derive(Debug)]
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
@@ -50,7 +50,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A count of things that take `each` bytes or more: never more than there can be.
+    /// Reads a count of items that take at least `each` bytes; rejects more items than the rest can hold.
     pub(super) fn len(&mut self, each: usize) -> Result<usize, RestoreError> {
         let len = self.u32()? as usize;
         if len > self.0.len() / each {

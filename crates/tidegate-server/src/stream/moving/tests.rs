@@ -1,4 +1,4 @@
-//! A stream moves while it changes: in the end the copy is what the stream would be, had it stayed.
+//! A stream moves while it changes: in the end the copy equals a stream that did not move.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ struct Group {
     streams: Streams,
     log: BTreeMap<u64, Bytes>,
     lsn: u64,
-    /// What is stored, by place, as the log's keeper counts.
+    /// The stored messages, by place, as the keeper of the log counts them.
     live: i64,
 }
 
@@ -79,7 +79,7 @@ impl Group {
         self.streams.get(id).unwrap()
     }
 
-    /// What is behind a cursor; `None` if the keeper must be frozen first.
+    /// Exports the data after a cursor; `None` if the keeper must be frozen first.
     fn export(&self, id: u32, from: Cursor, bytes_max: usize) -> Option<Vec<u8>> {
         let stream = self.stream(id);
         let mut export = Export::new(from, bytes_max);
@@ -96,12 +96,12 @@ impl Group {
         }
     }
 
-    /// Applies what was exported to a copy; whether it was what the copy needed.
+    /// Applies an export to a copy; returns whether the copy needed it.
     fn import(&mut self, now: u64, id: u32, exported: &[u8]) -> bool {
         self.import_of(now, id, exported, self.stream(id).moves())
     }
 
-    /// The same, for the move of this number.
+    /// Applies an export to a copy, for the move with this number.
     fn import_of(&mut self, now: u64, id: u32, exported: &[u8], number: u32) -> bool {
         let number = number.to_le_bytes();
         let mut entry = Vec::new();
@@ -140,7 +140,7 @@ impl Group {
         }
     }
 
-    /// All that is to be the same.
+    /// All parts that must be equal.
     fn told(&self, id: u32) -> String {
         let stream = self.stream(id);
         let mut text = format!(
@@ -188,7 +188,7 @@ impl Rng {
     }
 }
 
-/// A stream, and what would have become of it, had it stayed.
+/// A stream that moves, and the same stream without a move.
 struct World {
     rng: Rng,
     now: u64,
@@ -200,7 +200,7 @@ impl World {
     fn both(&mut self, at: (u32, u32), entry: impl Fn(u32) -> Vec<u8>) {
         let strip = |out: Vec<Outcome>| {
             let text = format!("{out:?}");
-            // The number of the stream is each group's own.
+            // Each group has its own number for the stream.
             let mut parts = text.split("stream: ");
             let first = parts.next().unwrap_or_default().to_owned();
             parts.fold(first, |text, part| {
@@ -212,7 +212,7 @@ impl World {
         assert_eq!(one, other);
     }
 
-    /// Something happens to the stream, which has these numbers.
+    /// Applies one change to the stream, which has these numbers.
     fn happen(&mut self, at: (u32, u32)) {
         self.now += self.rng.below(SECOND / 2);
         let now = self.now;
@@ -349,7 +349,7 @@ fn configs() -> Vec<serde_json::Value> {
     all.iter().map(with).collect()
 }
 
-/// Moves a stream that the first group keeps as `kept` says to a second one, as a copy made by `copy`.
+/// Moves a stream that the first group keeps as `kept` says to a second group, as a copy that `copy` creates.
 fn move_one(seed: u64, config: &serde_json::Value) {
     let mut world = World {
         rng: Rng(seed * 2 + 1),
@@ -384,7 +384,7 @@ fn move_one(seed: u64, config: &serde_json::Value) {
         steps += 1;
         assert!(steps < 10_000, "seed {seed}: {cursor:?}");
         if steps > 1 && number < 4 && world.rng.below(30) == 0 {
-            // It is called off, and begun anew.
+            // The move is called off and begins again.
             let thaw = |g: &mut Group, n: u32| {
                 g.command(world.now, Kind::Thaw, 1, b"", &n.to_le_bytes()) == Outcome::Done
             };
@@ -435,7 +435,7 @@ fn move_one(seed: u64, config: &serde_json::Value) {
             copy.restart();
             world.keeper.restart();
         }
-        // Nobody else's commands change it.
+        // Only the commands of its own group change it.
         for kind in [
             Kind::Publish,
             Kind::Expire,
@@ -450,7 +450,7 @@ fn move_one(seed: u64, config: &serde_json::Value) {
             continue;
         };
         if world.rng.below(4) == 0 {
-            // It is lost on the way.
+            // This import is lost on the way.
             old.push(exported);
             continue;
         }
@@ -458,7 +458,7 @@ fn move_one(seed: u64, config: &serde_json::Value) {
             copy.import(world.now, 1, &exported),
             "seed {seed}: {cursor:?}"
         );
-        // What comes late or twice changes nothing.
+        // A late or repeated import changes nothing.
         let before = (copy.stream(1).transit(), copy.told(1));
         assert!(!copy.import(world.now, 1, &exported), "seed {seed}");
         for late in &old {
@@ -518,7 +518,7 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
         Outcome::Stored { seq: 1, .. }
     ));
     let refused = |o: Outcome| assert!(matches!(o, Outcome::Refused { .. }), "{o:?}");
-    // Not to where it is, and not without being told to.
+    // A stream does not move to the group that keeps it, or without a command.
     refused(update(&mut directory, ALL, 3));
     let freeze = |d: &mut Group, m: Moving| d.command(4, Kind::Freeze, 1, b"", &m.encode());
     refused(freeze(
@@ -537,7 +537,7 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
         number: 1,
     };
     assert_eq!(directory.stream(1).moving(), Some(moving));
-    // One move at a time, and no other change; messages come meanwhile.
+    // One move at a time, and no other change; the keeper still stores messages.
     refused(update(&mut directory, group + 1, 2));
     assert!(matches!(
         publish(&mut directory),
@@ -578,7 +578,7 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
     assert_eq!(directory.stream(1).state().messages, 0);
     directory.restart();
     refused(moved(&mut directory, moving));
-    // And back: what was heard of the first move says nothing of the second.
+    // Back again: an import of the first move does not count for the second.
     assert_eq!(
         update(&mut directory, ALL, 3),
         Outcome::Updated { stream: 1 }
@@ -656,7 +656,7 @@ fn a_move_that_is_called_off_leaves_nothing_and_is_not_done_after_all() {
         publish(&mut directory),
         Outcome::Stored { seq: 2, .. }
     ));
-    // Elsewhere instead, and there it is tried twice.
+    // To another group instead, which takes two attempts.
     update(&mut directory, GROUP, 3);
     let [second, third, fourth] = [2, 3, 4].map(|number| Moving { to: GROUP, number });
     assert_eq!(freeze(&mut directory, second), Outcome::Done);
@@ -685,7 +685,7 @@ fn a_move_that_is_called_off_leaves_nothing_and_is_not_done_after_all() {
     directory.restart();
     assert_eq!(freeze(&mut directory, fourth), Outcome::Done);
     assert_eq!(moved(&mut directory, fourth), Outcome::Done);
-    // Back; what was told before it was called off would leave out what came since.
+    // Back again; an import from before the move was called off would lack later changes.
     update(&mut directory, ALL, 3);
     let fifth = Moving { to: ALL, number: 5 };
     let mut keeper = Group::new();

@@ -1,4 +1,4 @@
-//! The index against the plain reading of the rules, and what a search costs.
+//! Compares the index with a direct reading of the rules, and counts the cost of a search.
 
 use proptest::prelude::*;
 
@@ -63,8 +63,8 @@ proptest! {
     }
 }
 
-/// Searches by more sets of positions than there are tables for, again and again, are right; and tables that
-/// are not used go.
+/// Repeated searches by more sets of positions than there are tables give right answers, and unused tables
+/// are dropped.
 #[test]
 fn more_tables_than_are_kept() {
     let mut index = Overlaps::default();
@@ -106,7 +106,7 @@ fn more_tables_than_are_kept() {
     );
 }
 
-/// What the second half of `count` patterns costs to look for, and the first half.
+/// The cost of the searches for the second half of `count` patterns, and for the first half.
 fn halves(count: u32, pattern: impl Fn(u32) -> String) -> (u64, u64) {
     let mut index = Overlaps::default();
     let mut costs = Vec::new();
@@ -124,8 +124,8 @@ fn halves(count: u32, pattern: impl Fn(u32) -> String) -> (u64, u64) {
 
 #[test]
 fn the_second_ten_thousand_cost_as_much_as_the_first() {
-    // Subjects of their own, of one space, with wildcards behind, before and between, and of two shapes none
-    // of which prunes the other.
+    // Subjects of their own, in one space, with wildcards after, before and between the tokens, and of two
+    // shapes that do not prune each other.
     let spaces: [&dyn Fn(u32) -> String; 6] = [
         &|n| format!("S{n}"),
         &|n| format!("orders.{n}.>"),
@@ -144,7 +144,7 @@ fn the_second_ten_thousand_cost_as_much_as_the_first() {
     for (i, space) in spaces.iter().enumerate() {
         let (first, second) = halves(20_000, space);
         assert!(second <= first + 10, "space {i}: {first}, then {second}");
-        // A look into one table of each shape.
+        // One lookup in one table of each shape.
         assert!(second <= 3 * 10_000, "space {i}: {second}");
     }
 }

@@ -1,10 +1,10 @@
-//! Many streams: what making, changing and deleting one costs, counted.
+//! Counts the cost to create, change and delete one of many streams.
 
 use bytes::{Bytes, BytesMut};
 
 use super::*;
 
-/// Streams made as a leader makes them: asked about first, then applied.
+/// Creates streams as a leader does: checks first, then applies.
 struct World {
     streams: Streams,
     lsn: u64,
@@ -45,7 +45,7 @@ impl World {
 }
 
 fn config(n: u32) -> StreamConfig {
-    // Every fourth takes what a wildcard within matches, every fifth has two subjects.
+    // Every fourth stream has a wildcard within its subject, every fifth has two subjects.
     let first = match n % 4 {
         0 => format!("wide.*.{n}"),
         _ => format!("orders.{n}.>"),
