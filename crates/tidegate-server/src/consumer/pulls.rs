@@ -344,7 +344,7 @@ impl Pulls {
         self.away_changed |= self.away.len() < before;
     }
 
-    /// Ends the pulls that have expired, and sends heartbeats to those that are due one and that a client
+    /// Ends the pulls that have expired, and sends the heartbeats that are due to the pulls that a client
     /// listens for; `last` holds the numbers of the last delivery. Returns whether a pull ended.
     ///
     /// While delivery is `held_up` by unacknowledged messages, ends the pulls that do not wait, too.

@@ -324,7 +324,7 @@ impl Block {
         }
     }
 
-    /// A block whose messages have numbers up to `last`, and subjects that `known` knows.
+    /// Reads a block with messages numbered up to `last`, and with subjects that `known` accepts.
     pub(super) fn decode(
         from: &mut Reader<'_>,
         last: u64,

@@ -49,8 +49,8 @@ impl Stream {
             return Err(ApiError::message_delete("message delete not permitted"));
         }
         if !self.remove(request.seq, effects) {
-            // As in nats-server: a number that was used once gives another error than a number outside the
-            // range.
+            // As in nats-server: a removed message within the range gives another error than a number
+            // outside the range.
             let content = &self.content;
             return Err(match request.seq {
                 seq if seq > content.last_seq => ApiError::message_delete("stream store EOF"),

@@ -23,7 +23,7 @@ pub const COMMAND_HEADER_BYTES: usize = 16;
 /// The version of the layout.
 pub const VERSION: u8 = 1;
 
-/// The flag of a command whose headers are present.
+/// The flag of a command with headers.
 const HAS_HEADERS: u8 = 1;
 
 /// The address of a message: the record of its entry in the log, and its command in the entry.

@@ -48,7 +48,7 @@ pub struct ConsumerRequest {
     /// `create`, `update`, or empty for either.
     #[serde(default)]
     pub action: String,
-    /// Its start, if the leader chose it when it created the consumer before the log did.
+    /// Its start, if the leader already chose it for a consumer that the log did not keep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<Start>,
 }

@@ -138,7 +138,7 @@ impl Content {
         })
     }
 
-    /// Removes the messages from `from` to `to` for which `wanted` returns true, given their number and
+    /// Removes the messages from `from` to `to` for which `want` returns true, given their number and
     /// subject.
     pub(super) fn remove_where(
         &mut self,
@@ -302,7 +302,7 @@ impl Content {
         seqs
     }
 
-    /// Messages were added in another order than they came in.
+    /// Restarts the search for aged messages, after messages were added in another order than they were stored.
     pub(super) const fn age_anew(&mut self) {
         self.aged_from = self.first_seq;
     }

@@ -191,7 +191,7 @@ impl Index {
         None
     }
 
-    /// Removes the messages from `from` to `to` for which `wanted` returns true, given their number and
+    /// Removes the messages from `from` to `to` for which `want` returns true, given their number and
     /// subject.
     pub(super) fn remove_where(
         &mut self,

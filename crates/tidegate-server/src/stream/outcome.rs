@@ -172,7 +172,7 @@ pub enum Effect {
         /// Its number.
         stream: u32,
     },
-    /// The move of the stream is called off: the other group that keeps it goes on to keep it.
+    /// The move of the stream is called off: the other group still keeps it.
     StreamStays {
         /// Its number.
         stream: u32,

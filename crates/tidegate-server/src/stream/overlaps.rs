@@ -266,7 +266,7 @@ fn key(pattern: &[u8], positions: &Positions) -> Box<[u8]> {
     join(at.filter_map(|(at, token)| positions.next_if_eq(&at).map(|_| token)))
 }
 
-/// A separator is safe: tokens hold no dot, and none is empty.
+/// Joins tokens by dots, which is unambiguous: tokens hold no dot, and none is empty.
 fn join<'a>(tokens: impl Iterator<Item = &'a [u8]>) -> Box<[u8]> {
     let mut all = Vec::new();
     for token in tokens {

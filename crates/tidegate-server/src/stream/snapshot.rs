@@ -14,12 +14,12 @@
 //!           | subjects: numbers given u32, free ones, names | blocks u32, blocks, the last | ids | consumers
 //! ```
 //!
-//! The keeper ([`Kept`]) is 0 and 0 for this group; 1, or 2 once the stream is created there, and the group's
+//! `who keeps it` ([`Kept`]) is 0 and 0 for this group; 1, or 2 once the stream is created there, and the group's
 //! number for another group; 3 and a number for this group, for the stream with that number in the directory.
 //! Version 1 lacks it: this group keeps all streams.
 //!
 //! For a stream of the directory, `moves` is the number of its moves so far, and `to` is the group of its
-//! current move, 0 for none. Its transit ([`Transit`]) is 0 if it is not in transit; 1 if it is frozen; from
+//! current move, 0 for none. `on its way` ([`Transit`]) is 0 if it is not moving; 1 if it is frozen; from
 //! 2, if it is being filled, the stage and the cursor's number. Version 2 lacks it: no stream moves.
 
 use std::collections::VecDeque;
@@ -245,7 +245,7 @@ impl Streams {
     ///
     /// # Errors
     ///
-    /// Returns an error if the bytes are no snapshot, or one that contradicts itself.
+    /// Returns an error if the bytes are no snapshot or contradict themselves.
     pub fn restore(bytes: &[u8], limits: AccountLimits) -> Result<Self, RestoreError> {
         let mut from = Reader(bytes);
         let [version, zeros @ ..] = from.u64()?.to_le_bytes();

@@ -272,7 +272,7 @@ fn limits_refuse_the_newest() {
     let error = full("maximum messages per subject exceeded");
     assert_eq!(scene.publish("s.a", &[]), error);
     assert_eq!(scene.publish("s.a", &[("Nats-Rollup", "sub")]), stored(2));
-    // Without the limit, the subject's oldest message makes room, as in a key-value bucket.
+    // Without `discard_new_per_subject`, the subject's oldest message makes room, as in a key-value bucket.
     let mut scene =
         Scene::with(json!({"max_msgs_per_subject": 1, "discard": "new", "max_msgs": 1}));
     scene.publish("s.a", &[]);

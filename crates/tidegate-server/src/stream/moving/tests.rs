@@ -518,7 +518,7 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
         Outcome::Stored { seq: 1, .. }
     ));
     let refused = |o: Outcome| assert!(matches!(o, Outcome::Refused { .. }), "{o:?}");
-    // A stream does not move to the group that keeps it, or without a command.
+    // A stream does not move to the group that keeps it, and does not freeze without a move.
     refused(update(&mut directory, ALL, 3));
     let freeze = |d: &mut Group, m: Moving| d.command(4, Kind::Freeze, 1, b"", &m.encode());
     refused(freeze(
