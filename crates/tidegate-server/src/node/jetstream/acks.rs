@@ -1,4 +1,4 @@
-//! What comes in at `$JS.ACK.>` and `$JS.FC.>`: acknowledgements, and answers of flow control.
+//! Messages at `$JS.ACK.>` and `$JS.FC.>`: acknowledgements, and answers of clients to flow control.
 
 use tidegate::Time;
 
@@ -9,7 +9,7 @@ use crate::nats::parse::Publish;
 use crate::node::core::Node;
 
 impl JetStream {
-    /// An acknowledgement. A consumer that wants none does not listen for them.
+    /// Hands an acknowledgement to its consumer. A consumer with the policy `none` does not take it.
     pub(super) fn acknowledged(
         &mut self,
         node: &mut Node,
@@ -42,7 +42,7 @@ impl JetStream {
         taken.unwrap_or(Taken::Yes)
     }
 
-    /// The answer to a question of flow control: `$JS.FC.<stream>.<consumer>.<token>`.
+    /// Hands a client's answer to flow control, `$JS.FC.<stream>.<consumer>.<token>`, to its consumer.
     pub(super) fn flow_answered(&mut self, node: &mut Node, now: Time, subject: &[u8]) {
         let mut tokens = subject.split(|b| *b == b'.').skip(2);
         let mut name = || std::str::from_utf8(tokens.next()?).ok();

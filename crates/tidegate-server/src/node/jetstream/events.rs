@@ -1,8 +1,7 @@
-//! What people who watch a server are told of its streams and consumers: that they were made, changed,
-//! deleted, paused.
+//! Advisories about streams and consumers, for people who watch a server: created, changed, deleted, paused.
 //!
-//! Owns what is said, and when. One that nobody listens to is not made. Advisories about messages are the
-//! consumers' own.
+//! Owns the text of these advisories and the time at which they go out. Without a listener the server makes
+//! none. The consumers themselves send the advisories about messages.
 
 use serde::Serialize;
 use tidegate::Time;
@@ -13,7 +12,7 @@ use crate::cluster::groups::ALL;
 use crate::node::core::Node;
 use crate::stream::Effect;
 
-/// Something happened to a stream or a consumer.
+/// A change of a stream or a consumer that advisories report.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Advised<'a> {
     StreamCreated {
@@ -33,7 +32,7 @@ pub(super) enum Advised<'a> {
         stream: &'a str,
         consumer: &'a str,
     },
-    /// `None`: it goes on.
+    /// Paused until this time. `None`: the consumer goes on.
     ConsumerPaused {
         stream: &'a str,
         consumer: &'a str,
@@ -76,7 +75,7 @@ impl<'a> Advised<'a> {
         }
     }
 
-    /// `id` is unique among advisories.
+    /// Returns the advisory as JSON. `id` is unique among advisories.
     fn json(&self, id: &'a str, now: Timestamp) -> Vec<u8> {
         let (stream, consumer, action) = match *self {
             Self::StreamCreated { stream } => (stream, None, Some("create")),
@@ -111,7 +110,7 @@ impl<'a> Advised<'a> {
 }
 
 impl Voice<'_> {
-    /// Tells whoever watches.
+    /// Sends the advisory, if there is a listener.
     pub(super) fn advise(&mut self, advised: &Advised<'_>) {
         let subject = advised.subject();
         if self.is_heard(subject.as_bytes()) {
@@ -124,13 +123,13 @@ impl Voice<'_> {
 }
 
 impl JetStream {
-    /// Tells whoever watches what an entry changed; before consumers take it over.
+    /// Sends advisories about the changes of an entry, before the consumers take those over.
     pub(super) fn advise_changes(&mut self, node: &mut Node, now: Time, effects: &[Effect]) {
         for effect in effects {
             let name = |stream| self.streams.get(stream).map(|s| s.name().to_owned());
-            // Of what a later command of the same entry deleted there is no name any more.
+            // A stream that a later command of the same entry deleted has no name any more.
             match effect {
-                // The directory's leader has said it of streams that others keep.
+                // For streams that other groups keep, the directory's leader has sent the advisory.
                 Effect::StreamCreated { .. }
                 | Effect::StreamUpdated { .. }
                 | Effect::StreamDeleted { .. }
@@ -157,7 +156,8 @@ impl JetStream {
                 } => {
                     let live = self.consumers.find(*stream, consumer);
                     if live.is_some_and(|key| self.consumers.get(key).is_some_and(|l| l.told)) {
-                        // It was this node's alone until now, and whoever watches knows of it.
+                        // The consumer was known to this node alone until now, and the
+                        // advisory went out when it was made.
                         continue;
                     }
                     if let Some(stream) = &name(*stream) {
@@ -189,7 +189,7 @@ impl JetStream {
         }
     }
 
-    /// Whether a consumer is paused is something else than before.
+    /// Sends an advisory if the time until which a consumer is paused differs from `before`.
     fn advise_paused(
         &mut self,
         node: &mut Node,

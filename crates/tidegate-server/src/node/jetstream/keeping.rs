@@ -1,10 +1,11 @@
-//! A group that keeps streams of the directory: it makes, changes and deletes its own as the directory has
-//! them.
+//! A group that keeps streams of the directory: it makes, changes and deletes its own
+//! streams as the directory lists them.
 //!
-//! Whoever leads the group compares the two whenever one of them has changed, and proposes what is missing. A
-//! stream is *open*, that is published into and served, once the directory knows that it is made. What was
-//! made and is not found is lost with the disks it was on, and is never silently made anew. A process that
-//! has begun opens nothing before its copy of the directory has been as far as the others'.
+//! The leader of the group compares its streams with the directory whenever one of the two has changed, and
+//! proposes the changes that are missing. A stream is *open*, that is, clients publish into it and the group
+//! serves it, once the directory knows that it is made. A stream that was made and is not found is lost with
+//! the disks it was on. The leader never silently makes it again. After its start a process opens no stream
+//! before its copy of the directory is as far as those of the other nodes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -21,68 +22,72 @@ use crate::cluster::groups::ALL;
 use crate::node::core::Node;
 use crate::stream::{Command, Kept, Kind, Stream, Streams, Transit};
 
-/// How often what is missing is asked for again.
+/// How often the leader asks again for a change that is missing.
 const AGAIN: Duration = Duration::from_millis(250);
-/// How long whoever asked for a change waits for it.
+/// How long a client that asked for a change waits for it.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Those who wait, at most.
+/// Clients that wait for a change, at most.
 const ASKERS_MAX: usize = 16 * 1024;
-/// Streams that one message says are made, at most.
+/// Streams that one message reports as made, at most.
 const MADE_MAX: usize = 1024;
 
-/// What a leader of a group knows of its streams and the directory's.
+/// The state that the leader of a group has of its streams and the directory's.
 #[derive(Debug, Default)]
 pub(super) struct Keeping {
     /// The group's own number of each stream, by its number in the directory.
     own: BTreeMap<u32, u32>,
-    /// Those of the directory's numbers that are published into and served.
+    /// The directory's numbers of the streams that are open.
     open: BTreeSet<u32>,
-    /// Made once, and not here.
+    /// The streams that were made once and are not on this node.
     lost: BTreeSet<u32>,
-    /// The changes both had when they were compared last.
+    /// The numbers of changes that both had at the last comparison.
     compared: Option<(u64, u64)>,
-    /// When they are compared again although nothing has changed.
+    /// The time at which the leader compares again even if neither has changed.
     again: Option<Time>,
-    /// What was proposed and has not come back, by number in the directory.
+    /// The streams with a proposal that is not applied yet, by number in the directory.
     proposed: BTreeSet<u32>,
-    /// When the directory was told that they are made.
+    /// The time at which the leader last reported each stream to the directory as made.
     told: BTreeMap<u32, Time>,
     askers: VecDeque<Asker>,
 }
 
-/// Somebody waits for what the directory has decided.
+/// A client that waits until the group has a change that the directory decided.
 #[derive(Debug)]
 struct Asker {
     change: Change,
     stream: u32,
-    /// The entry that decided it.
+    /// The index of the directory's entry with the change.
     index: u64,
     reply: Box<[u8]>,
     until: Time,
 }
 
-/// What a group has to do to have what the directory says.
+/// A step that brings the group's streams closer to the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// Makes the directory's stream.
     Create(u32),
     /// Makes a copy of the directory's stream, for its move of this number.
     Copy(u32, u32),
-    /// Gives the directory's stream its configuration: the group's own number.
+    /// Gives the group's stream the configuration of the directory's: the directory's
+    /// number, the group's own.
     Update(u32, u32),
-    /// Lets go of what was the directory's: the group's own number.
+    /// Deletes the group's stream that the directory does not have here any more: the
+    /// directory's number, the group's own.
     Delete(u32, u32),
-    /// Goes on with what was to leave by a move that was called off: the group's own number, and the move's.
+    /// Thaws a stream that stays because its move was called off: the directory's number,
+    /// the group's own, and the move's.
     Thaw(u32, u32, u32),
-    /// Says that it is made.
+    /// Reports to the directory that the stream is made.
     TellMade(u32),
-    /// It cannot be known yet what is to become of it.
+    /// Waits, because the directory here does not yet tell which step is due.
     Wait,
-    /// It is lost.
+    /// Reports the stream as lost.
     Lost(u32),
 }
 
-/// What is between the streams of `group` and the directory; which of them may be open, if they were or now.
+/// Compares the streams of `group` with the directory: returns the steps that are due, and
+/// the streams that may be open.
 fn compare(group: u32, directory: &Streams, own: &Streams) -> Compared {
     let mut compared = Compared::default();
     for stream in own.iter() {
@@ -95,21 +100,22 @@ fn compare(group: u32, directory: &Streams, own: &Streams) -> Compared {
             None if directory.last_id() >= of => {
                 compared.steps.push(Step::Delete(of, stream.id()));
             }
-            // It has left, and the other group has it; or it is a copy that nobody needs any more.
+            // The stream has left and the other group has it, or this is a copy that no move needs any more.
             Some((entry, kept)) if is_over(entry, stream) && !kept.is_by(group) => {
                 compared.steps.push(Step::Delete(of, stream.id()));
             }
-            // It does not leave.
+            // The stream does not leave.
             Some((entry, _)) if is_over(entry, stream) && stream.is_frozen() => {
                 let number = stream.moves();
                 compared.steps.push(Step::Thaw(of, stream.id(), number));
             }
-            // It comes.
+            // The stream arrives.
             Some((entry, _)) if entry.moving().is_some_and(|m| m.to == group) => {}
-            // It leaves, or the directory here is behind.
+            // The stream leaves, or the directory here is behind.
             Some(_) if stream.transit() != Transit::None => compared.steps.push(Step::Wait),
-            // A directory that has not heard of the move by which it came, or was to leave, may be from
-            // before another one. What has come stays closed then, since it may have been called off.
+            // The directory here does not have the move by which the stream came, or was to
+            // leave, and so may be older than the move before. An arrived stream stays
+            // closed then, because its move may have been called off.
             Some((entry, _)) if entry.moves() < stream.moves() => compared.steps.push(Step::Wait),
             Some((entry, Kept::Elsewhere { group: at, made })) if at == group => {
                 let same = entry.config() == stream.config();
@@ -149,8 +155,8 @@ fn compare(group: u32, directory: &Streams, own: &Streams) -> Compared {
     compared
 }
 
-/// Returns whether the move by which a stream is on its way, or was to come here, is over: done or called
-/// off. A directory that is behind does not say so.
+/// Returns whether the move by which a stream leaves, or was to come here, is over: done or called off. A
+/// directory that is behind does not show that.
 fn is_over(entry: &Stream, stream: &Stream) -> bool {
     let (last, number) = (entry.moves(), stream.moves());
     number > 0 && (last > number || (last == number && entry.moving().is_none()))
@@ -160,14 +166,14 @@ fn is_over(entry: &Stream, stream: &Stream) -> bool {
 struct Compared {
     own: BTreeMap<u32, u32>,
     steps: Vec<Step>,
-    /// Made, and configured as the directory has it.
+    /// Streams that are made, with the configuration that the directory has now.
     same: BTreeSet<u32>,
-    /// Made, and configured as the directory had it.
+    /// Streams that are made, with a configuration that the directory had before.
     changing: BTreeSet<u32>,
 }
 
 impl Keeping {
-    /// When there is something to do.
+    /// Returns the time at which the group has to act next.
     pub(super) fn deadline(&self) -> Option<Time> {
         let asker = self.askers.front().map(|a| a.until);
         asker.into_iter().chain(self.again).min()
@@ -177,25 +183,25 @@ impl Keeping {
         self.compared.is_none()
     }
 
-    /// The group's own number of the directory's stream.
+    /// Returns the group's own number of the directory's stream.
     pub(super) fn own_of(&self, of: u32) -> Option<u32> {
         self.own.get(&of).copied()
     }
 
-    /// What was proposed about this stream has come back.
+    /// Notes that the proposal about this stream is applied or refused.
     pub(super) fn handle_done(&mut self, of: u32) {
         self.proposed.remove(&of);
     }
 }
 
 impl JetStream {
-    /// Whether the stream with this number in the directory is published into and served here.
+    /// Returns whether the stream with this number in the directory is open here.
     #[must_use]
     pub(in crate::node) fn is_open(&self, stream: u32) -> bool {
         self.keeping.open.contains(&stream)
     }
 
-    /// Returns whether messages may come into a stream of this group.
+    /// Returns whether clients may publish into a stream of this group.
     pub(super) fn is_open_here(&self, stream: &Stream) -> bool {
         match stream.kept() {
             Kept::Here => stream.transit() == Transit::None,
@@ -204,13 +210,13 @@ impl JetStream {
         }
     }
 
-    /// Proposes what the group needs to have what the directory says, if one of the two has changed, or it is
-    /// time.
+    /// Proposes the changes that the group needs to match the directory, if one of the two
+    /// has changed or a retry is due.
     pub(in crate::node) fn reconcile(&mut self, node: &mut Node, now: Time) {
         if !self.serves || self.group == ALL {
             return;
         }
-        // Before that, streams might be served that were deleted, or are somewhere else by now.
+        // With an older directory the group might serve streams that are deleted or kept elsewhere by now.
         let current = node.streams(0).filter(|s| s.is_current());
         let Some(directory) = current.map(Self::applied) else {
             return;
@@ -273,7 +279,7 @@ impl JetStream {
             Step::Thaw(of, own, number) => return self.propose_thaw(now, of, own, number),
             _ => return,
         };
-        // Without room it comes with the next look.
+        // Without room the next comparison proposes it.
         if self.is_full() || self.keeping.proposed.contains(&of) {
             return;
         }
@@ -298,7 +304,8 @@ impl JetStream {
         self.keeping.proposed.insert(of);
     }
 
-    /// Somebody waits until this group has what the directory decided with that entry.
+    /// Lets the client at `reply` wait until this group has the change that the directory
+    /// decided with the entry `index`.
     pub(super) fn await_change(
         &mut self,
         node: &mut Node,
@@ -321,7 +328,7 @@ impl JetStream {
         }
     }
 
-    /// Answers those whose streams are as they asked, or who have waited long enough.
+    /// Answers the clients that have their change, and those that have waited too long.
     pub(super) fn serve_askers(&mut self, node: &mut Node, now: Time) {
         for _ in 0..self.keeping.askers.len() {
             let Some(asker) = self.keeping.askers.pop_front() else {
@@ -339,7 +346,8 @@ impl JetStream {
         }
     }
 
-    /// What came of a change, the group's own number of the stream if it has one; `None` if nothing yet.
+    /// Returns the result of a change, with the group's own number of the stream or 0 if it is deleted.
+    /// Returns `None` if the group does not have the change yet.
     fn came_of(&self, directory: &Self, asker: &Asker) -> Option<Result<u32, ApiError>> {
         if directory.directory.applied < asker.index {
             return None;
@@ -356,7 +364,8 @@ impl JetStream {
         }
         let own = own?;
         let stream = self.streams.get(own)?;
-        // What leaves is as it was asked for, and stays so, but perhaps for the number of replicas.
+        // A stream that leaves keeps the configuration that the client asked for, except that the directory
+        // may have another number of replicas.
         let there = self.is_open(asker.stream) || stream.is_frozen();
         let same = self.is_as_in(entry, stream);
         (there && same).then_some(Ok(own))
@@ -384,7 +393,7 @@ impl JetStream {
         self.voice(node, now).answer_with(&asker.reply, &body);
     }
 
-    /// Another node leads the group, or nobody does.
+    /// Refuses all clients that wait, because this node no longer leads the group.
     pub(super) fn close_keeping(&mut self, node: &mut Node, now: Time) {
         let keeping = std::mem::take(&mut self.keeping);
         for asker in &keeping.askers {

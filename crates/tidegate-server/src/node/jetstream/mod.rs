@@ -1,14 +1,14 @@
-//! Streams on the node: what clients publish into them and ask of them, and what they are told.
+//! Streams on the node: takes the messages that clients publish into streams, and answers their requests.
 //!
-//! Pure, like the node it speaks through. Owns the order of things: a command gathers in an entry
-//! (`proposals`), the entry goes to the group, comes back committed and is applied ([`crate::stream`]), and
-//! only then whoever waits is answered (`outcome`). Requests that change nothing are answered at once or,
-//! where a message must be read, at the end of the turn (`reads`). Consumers are served then, too
-//! (`consumers`).
+//! Pure, like the node it speaks through. Owns the order of steps: a command gathers in an entry
+//! (`proposals`), the group commits the entry, the node applies it ([`crate::stream`]), and only then the
+//! node answers the client that waits (`outcome`). The node answers a request that changes nothing at once.
+//! If it has to read a message for the answer, it answers at the end of the turn (`reads`). It serves
+//! consumers then, too (`consumers`).
 //!
 //! Polling order, once a turn: [`Node::poll_proposal`] until it answers `None` (each followed by
-//! [`Node::handle_proposed`] or [`Node::handle_refused`]), [`Node::handle_committed`] for what the group
-//! hands out, [`Node::serve_streams`].
+//! [`Node::handle_proposed`] or [`Node::handle_refused`]), [`Node::handle_committed`] for each entry that the
+//! group hands out, [`Node::serve_streams`].
 
 mod acks;
 mod admission;
@@ -74,19 +74,20 @@ use crate::replica::{Committed, Proposed};
 use crate::store::{Fetch, Space};
 use crate::stream::{Effect, Entry, EntryError, Held, Outcome, Place, Streams};
 
-/// Bytes of entries that may wait for the log before publishers are not read any more.
+/// Bytes of entries that may wait for the log before the node stops reading from publishers.
 const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Bytes of an atomic batch: half of what a segment of the log holds.
+/// The bytes of an atomic batch, at most: half of what a segment of the log holds.
 const BATCH_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// How long after a refusal what nobody asked for is proposed again: the reason, a full disk, does not pass
-/// at once, and the store looks for space, and wakes its owner, whenever it refuses.
+/// How long after a refusal the leader proposes its own commands again (deltas of
+/// consumers, expiry of messages). The reason, a full disk, does not pass at once, and the
+/// store looks for space, and wakes its owner, whenever it refuses.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// Where applied messages are read from.
+/// The store that applied messages are read from.
 pub trait Messages {
-    /// The bytes of the message at this place, with whatever follows it.
+    /// Reads the message at this place. The bytes may have others behind them.
     fn read(&mut self, place: Place) -> Fetch;
 }
 
@@ -95,22 +96,22 @@ pub trait Messages {
 pub struct StreamStats {
     /// Requests of the API.
     pub api_requests: u64,
-    /// Of those, refused.
+    /// Requests of the API that were refused.
     pub api_errors: u64,
     /// Entries proposed.
     pub entries: u64,
-    /// Commands in them.
+    /// Commands in those entries.
     pub commands: u64,
-    /// Their bytes.
+    /// Bytes of those entries.
     pub bytes: u64,
-    /// Publishers that were not read for a while because too much waited for the log.
+    /// Times that the node stopped reading from a publisher because too much waited for the log.
     pub held_back: u64,
     /// Requests refused because too much waited for the log.
     pub refused: u64,
 }
 
 impl StreamStats {
-    /// Both together.
+    /// Returns the sums of both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self {
@@ -132,11 +133,11 @@ pub struct JetStream {
     streams: Streams,
     settings: StreamSettings,
     wall: Wall,
-    /// Goes into the log.
+    /// Commands that go into the log.
     durable: Proposals<Then>,
-    /// Concerns streams in memory: applied at the turn's end, never written.
+    /// Commands that concern streams in memory: applied at the turn's end, never written.
     volatile: Proposals<Then>,
-    /// Closed and not yet taken by the group.
+    /// Closed entries that the group has not taken yet.
     sealed: VecDeque<Sealed<Then>>,
     sealed_bytes: usize,
     gauge: Gauge,
@@ -144,69 +145,69 @@ pub struct JetStream {
     consumers: Consumers,
     /// Proposed changes, and the requests that wait for them.
     admissions: Admissions,
-    /// Consumers as this node served them until its lead ended, until whoever pulled from them or listens to
-    /// them is told.
+    /// Consumers that this node served until its lead ended. They stay here until their clients, which pull
+    /// from them or listen to them, get the status that ends them.
     orphans: Vec<Live>,
-    /// Who pulled while nobody led.
+    /// Reply subjects of pulls that arrived while the group had no leader.
     parked: Vec<Box<[u8]>>,
-    /// When those are told, if somebody leads.
+    /// The time at which the clients of `orphans` and `parked` are answered, if the group has a leader.
     settles: Option<Time>,
-    /// When the last of those were.
+    /// The time at which they were answered last.
     orphans_told: Option<Time>,
-    /// Since when other nodes are not to send anything here any more, because this one is going to end.
+    /// The time since which other nodes are to send nothing more here, because this node is about to end.
     parting: Option<Time>,
     reads: Reads,
     atomic: Atomic,
     fast: Fast,
     batches: batches::Pending,
-    /// Acknowledgements of fast-ingest batches that were said and are not written yet.
+    /// Acknowledgements of fast-ingest batches that are queued for their publishers and not written yet.
     acked_fast: u64,
     pub_acks: HashMap<u32, PubAck, RandomState>,
-    /// For publishers to a stream that is gone.
+    /// For publishers to a stream that is deleted.
     nameless: PubAck,
-    /// Whether the disk has space for more messages.
+    /// The space that the disk has for more messages.
     space: Space,
-    /// Fewer than a majority of the group's nodes have some.
+    /// Fewer than a majority of the group's nodes have space.
     crowded: bool,
-    /// Connections that are not read until there is room.
+    /// Connections that the node does not read until there is room.
     held_back: Vec<usize>,
-    /// An expiry was proposed and has not come back.
+    /// An expiry is proposed and not applied yet.
     expiring: bool,
-    /// When messages may go of age next, in microseconds since the Unix epoch.
+    /// The next time at which messages may expire, in microseconds since the Unix epoch.
     next_expiry: Option<u64>,
-    /// When what nobody asked for and the log refused is proposed again.
+    /// The time at which the leader proposes its own commands again, after the log has refused some.
     again: Option<Time>,
-    /// What consumers did and the log refused.
+    /// Commands about consumers, such as deltas, that the log refused.
     postponed: Vec<Postponed>,
-    /// This node decides: requests are answered, consumers are served.
+    /// This node leads: it answers requests and serves consumers.
     serves: bool,
-    /// How many nodes keep the streams, and which.
+    /// The number of nodes that keep the streams.
     nodes: usize,
     cluster: ClusterInfo,
-    /// Why this node is not up to date.
+    /// The reason why this node is behind the others, if it is.
     behind: Option<String>,
-    /// What other nodes are to send here is not what it was.
+    /// The subjects that other nodes are to send here have changed.
     interest_changed: bool,
-    /// The same of these streams only, where it is not of any.
+    /// The streams with changed subjects, unless `interest_changed` says that any may have.
     interest_changed_of: BTreeSet<u32>,
-    /// What other groups' streams hold here.
+    /// The bytes that streams of other groups hold on this node.
     beside: Held,
-    /// Of the group of all nodes: who keeps which streams.
+    /// For the group of all nodes: which group keeps which stream.
     directory: Directory,
-    /// Of another group: what it keeps, and what it is to keep.
+    /// For any other group: the streams it keeps, and those that it is to keep.
     keeping: Keeping,
     /// Streams on their way from one group to another.
     moves: Moves,
-    /// Of the group of all nodes: those of them that nobody is there for.
+    /// For the group of all nodes: streams that move to a group without a leader.
     unled: Unled,
-    /// Somebody asked for another leader.
+    /// A client asked for another leader.
     step_down: Option<StepDown>,
-    /// Names consumers that nobody named, and advisories.
+    /// `seed` and `named` make names for consumers without one, `advisories` numbers the advisories.
     seed: u64,
     named: u64,
     advisories: u64,
     stats: StreamStats,
-    /// Said to subjects that streams take.
+    /// Messages that this node said to subjects that streams take.
     said: Vec<Said>,
     /// Scratch of one entry.
     outcomes: Vec<Outcome>,
@@ -216,7 +217,7 @@ pub struct JetStream {
 }
 
 impl JetStream {
-    /// Streams of the group of all nodes as the log has them at `now`. `seed` makes names unique.
+    /// Returns the streams of the group of all nodes as the log has them at `now`. `seed` makes names unique.
     #[must_use]
     pub fn new(now: Time, settings: StreamSettings, streams: Streams, seed: u64) -> Self {
         let mut wall = Wall::default();
@@ -276,55 +277,55 @@ impl JetStream {
         }
     }
 
-    /// The same, of another group.
+    /// Makes these the streams of another group.
     #[must_use]
     pub const fn of_group(mut self, group: u32) -> Self {
         self.group = group;
         self
     }
 
-    /// The number of the group that keeps them.
+    /// Returns the number of the group that keeps the streams.
     #[must_use]
     pub const fn group(&self) -> u32 {
         self.group
     }
 
-    /// The streams as applied.
+    /// Returns the streams as applied.
     #[must_use]
     pub const fn applied(&self) -> &Streams {
         &self.streams
     }
 
-    /// The same, to say where messages lie.
+    /// Returns the streams as applied, so that the caller can note where messages lie.
     pub const fn applied_mut(&mut self) -> &mut Streams {
         &mut self.streams
     }
 
-    /// Counts.
+    /// Returns the counts since the node's start.
     #[must_use]
     pub const fn stats(&self) -> StreamStats {
         self.stats
     }
 
-    /// Consumers served.
+    /// Returns the number of consumers that this node serves.
     #[must_use]
     pub fn consumers_len(&self) -> usize {
         self.consumers.len()
     }
 
-    /// What the last entry changed.
+    /// Returns the changes that the last entry made.
     #[must_use]
     pub fn effects(&self) -> &[Effect] {
         &self.effects
     }
 
-    /// What the controllers of entries and of fast-ingest acknowledgements know.
+    /// Returns the state of the controllers of entries and of fast-ingest acknowledgements.
     #[must_use]
     pub fn controllers(&self) -> [Snapshot; 2] {
         [self.gauge.snapshot(), self.fast.snapshot()]
     }
 
-    /// Bytes that wait for the log.
+    /// Returns the number of bytes that wait for the log.
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
         self.sealed_bytes + self.durable.bytes()
@@ -334,17 +335,17 @@ impl JetStream {
         self.consumers.handle_subscribed(pattern);
     }
 
-    /// Whether fewer than a majority of the group's nodes have space: what is taken now could not be
-    /// acknowledged, and what makes space would have to wait behind it.
+    /// Notes whether fewer than a majority of the group's nodes have space. A message taken then could not be
+    /// acknowledged, and the commands that make space would have to wait behind it.
     pub(in crate::node) fn set_crowded(&mut self, crowded: bool) {
         if std::mem::replace(&mut self.crowded, crowded) != crowded && crowded {
             tracing::error!("a majority of the nodes has no space: publishing is refused");
         }
     }
 
-    /// Whether the disk has space for more messages.
+    /// Notes whether the disk has space for more messages.
     pub(super) fn set_space(&mut self, space: Space) {
-        // One of the groups says it, it is the disk of all.
+        // All groups share the disk, so one of them logs the change.
         if std::mem::replace(&mut self.space, space) != space && self.group == ALL {
             match space {
                 Space::Low => tracing::error!("no space for more messages: publishing is refused"),
@@ -358,7 +359,7 @@ impl JetStream {
         }
     }
 
-    /// The streams of all groups hold so much here.
+    /// Notes the bytes that the streams of all groups hold on this node.
     pub(super) const fn set_held(&mut self, all: Held) {
         self.beside = all.without(self.streams.held());
     }
@@ -367,9 +368,9 @@ impl JetStream {
         self.wall.set(now, us);
     }
 
-    /// The next entry to propose and for how many callers.
+    /// Returns the next entry to propose, and the number of callers that wait for it.
     pub(super) fn poll_proposal(&mut self, now: Time) -> Option<(Bytes, u64)> {
-        // What is left of full ones goes with what comes until the group has taken those.
+        // While full entries wait for the group, the entry that gathers stays open for more commands.
         if self.sealed.is_empty() || !self.settings.lab.carries_over() {
             self.seal(now);
         }
@@ -386,7 +387,7 @@ impl JetStream {
         }
     }
 
-    /// Connections that may be read again.
+    /// Takes the connections that the node may read again.
     pub(super) fn take_resumed(&mut self) -> Vec<usize> {
         match self.is_full() {
             true => Vec::new(),
@@ -415,7 +416,7 @@ impl JetStream {
                 self.again = Some(now + AGAIN);
             }
             if let (Then::Delta(key), Some(of)) = (&then, &of) {
-                // What a consumer did is no request that could be refused.
+                // A consumer's delta is no request, so nothing can be refused: it is kept and proposed again.
                 self.postponed.push(Postponed::new(of, *key));
                 continue;
             }
@@ -432,7 +433,7 @@ impl JetStream {
     /// Applies an entry of the log.
     ///
     /// # Errors
-    /// It holds what this version does not know: the node must not go on.
+    /// The entry holds a command that this version does not know: the node must not go on.
     pub(super) fn handle_committed(
         &mut self,
         node: &mut Node,
@@ -451,7 +452,7 @@ impl JetStream {
         Ok(())
     }
 
-    /// Applies what gathered for streams in memory.
+    /// Applies the commands that have gathered for streams in memory.
     fn apply_volatile(&mut self, node: &mut Node, now: Time) -> Result<(), EntryError> {
         let time_us = self.wall.tell(now);
         while let Some(sealed) = self.volatile.seal(time_us) {
@@ -464,7 +465,7 @@ impl JetStream {
         Ok(())
     }
 
-    /// Tells consumers and whoever waits what became of an entry.
+    /// Tells consumers, and the clients that wait, the outcome of an entry.
     fn conclude(&mut self, node: &mut Node, now: Time, waiters: Option<Waiters<Then>>) {
         let effects = std::mem::take(&mut self.effects);
         if self.serves {
@@ -479,7 +480,7 @@ impl JetStream {
         self.serve_waiting(node, now);
     }
 
-    /// Tells each waiter of an entry what its command came to.
+    /// Tells each waiter of an entry the outcome of its command.
     fn tell_all(&mut self, node: &mut Node, now: Time, mut waiters: Waiters<Then>) {
         let outcomes = std::mem::take(&mut self.outcomes);
         for (command, reply, then) in waiters.drain() {
@@ -492,7 +493,7 @@ impl JetStream {
         self.durable.recycle(waiters);
     }
 
-    /// What is to be done besides entries of the log.
+    /// Does the work of a turn besides the entries of the log.
     pub(super) fn serve(
         &mut self,
         node: &mut Node,
@@ -503,7 +504,8 @@ impl JetStream {
         self.serve_doubts(node, now);
         self.tell_moved(node, now);
         if !self.serves {
-            // It answers what was asked while it did, no more; what was said to streams went to their leader.
+            // A follower only finishes the reads that clients asked for while it led. Messages said to
+            // streams have gone to the leader.
             self.serve_reads(node, now, messages);
             self.said.clear();
             return Ok(());
@@ -522,14 +524,14 @@ impl JetStream {
         self.serve_reads(node, now, messages);
         self.serve_consumers(node, now, messages);
         if self.admissions.is_due() {
-            // A consumer that no log knows began again.
+            // A reset of a consumer that the log does not know may have concluded a change.
             self.serve_waiting(node, now);
         }
         self.take_said(now);
         self.apply_volatile(node, now)
     }
 
-    /// What was said to subjects that streams take goes into them.
+    /// Publishes the messages that were said to subjects of streams into those streams.
     fn take_said(&mut self, now: Time) {
         for said in std::mem::take(&mut self.said) {
             let message = Publish {
@@ -542,7 +544,7 @@ impl JetStream {
         }
     }
 
-    /// What consumers did goes with the next entry if it was refused with the last.
+    /// Proposes again the commands of consumers that the log refused.
     fn propose_postponed(&mut self, now: Time) {
         if self.space == Space::Scarce {
             return;
@@ -553,8 +555,8 @@ impl JetStream {
         }
     }
 
-    /// Messages that went of age are removed by entries, like everything else: asked for once, until that has
-    /// been applied.
+    /// Proposes to remove messages that have expired. Like every change, that takes an entry. The leader
+    /// proposes no second expiry before the first is applied.
     fn propose_expiry(&mut self, now: Time) {
         let now_us = self.wall.tell(now);
         if self.expiring || self.again.is_some() {
@@ -575,7 +577,7 @@ impl JetStream {
         self.expiring = write(&mut self.durable, Storage::File);
     }
 
-    /// When to be served next.
+    /// Returns the time at which the streams are to be served next.
     pub(super) fn deadline(&self) -> Option<Time> {
         if self.consumers.is_busy()
             || !self.volatile.is_empty()
@@ -600,7 +602,7 @@ impl JetStream {
         all.into_iter().flatten().min()
     }
 
-    /// Nothing is on its way into a stream.
+    /// Returns whether no command is on its way into a stream and no request waits.
     pub(super) fn is_idle(&self) -> bool {
         self.durable.is_empty()
             && self.volatile.is_empty()
@@ -609,12 +611,12 @@ impl JetStream {
             && self.admissions.is_idle()
     }
 
-    /// The node ends: consumers' pulls are told, and what they did since the last delta is kept.
+    /// Ends the pulls of consumers because the node stops, and proposes a last delta of each consumer.
     pub(super) fn handle_stopping(&mut self, node: &mut Node, now: Time) {
         self.end_consumers(node, now, Ending::Shutdown);
     }
 
-    /// Who answers requests, and when.
+    /// Returns this server's part of an answer, as of `now`.
     fn server(&self, now: Time) -> Server<'_> {
         Server {
             version: super::PROTOCOL_VERSION,
@@ -628,7 +630,7 @@ impl JetStream {
         Timestamp::from_micros(self.wall.peek(now))
     }
 
-    /// A voice for whatever is said now.
+    /// Returns a voice for the messages said now.
     fn voice<'a>(&'a mut self, node: &'a mut Node, now: Time) -> Voice<'a> {
         Voice {
             wall_us: self.wall.tell(now),
@@ -640,7 +642,7 @@ impl JetStream {
         }
     }
 
-    /// A name that nobody has.
+    /// Returns a name that no other consumer has.
     fn unique_name(&mut self) -> String {
         self.named += 1;
         speak::unique(self.seed, self.named, 8)

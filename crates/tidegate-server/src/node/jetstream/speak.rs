@@ -1,7 +1,9 @@
-//! What streams say: answers, statuses, messages, advisories, all through the node like anybody's messages.
+//! The voice of streams: answers, statuses, deliveries and advisories, which all go through
+//! the node like the messages of clients.
 //!
-//! What is said to a subject that a stream takes goes into that stream, too: it is kept until whoever speaks
-//! has finished. Nearly everything is said to inboxes, which are not even looked up.
+//! A message to a subject that a stream takes goes into that stream, too: the voice keeps it in `said`, and
+//! the node publishes it once it has served the streams. Nearly all messages go to inboxes, and for those the
+//! voice does not even look for a stream.
 
 use tidegate::Time;
 
@@ -13,7 +15,7 @@ use crate::nats::parse::Publish;
 use crate::node::core::{INBOX, Node};
 use crate::stream::Streams;
 
-/// Something said where a stream listens.
+/// A message to a subject that a stream takes.
 #[derive(Debug)]
 pub(super) struct Said {
     pub(super) to: Box<[u8]>,
@@ -24,18 +26,19 @@ pub(super) struct Said {
 /// A voice for one turn.
 pub(super) struct Voice<'a> {
     pub(super) node: &'a mut Node,
-    /// Who may take what is said.
+    /// The streams that may take a message.
     pub(super) streams: &'a Streams,
     pub(super) now: Time,
     pub(super) wall_us: u64,
-    /// Kept for streams that take it.
+    /// The messages that a stream takes.
     pub(super) said: &'a mut Vec<Said>,
-    /// Numbers advisories.
+    /// The number of the last advisory.
     pub(super) advisories: &'a mut u64,
 }
 
 impl Voice<'_> {
-    /// A message to whoever listens at `to`, shown as one of `subject`.
+    /// Sends a message to the listeners at `to`, which read `subject` as its subject. Returns how many bytes
+    /// then wait for the fullest of them, or `None` if there is no listener.
     pub(super) fn say(
         &mut self,
         to: &[u8],
@@ -61,19 +64,19 @@ impl Voice<'_> {
         self.node.say(self.now, to, &message)
     }
 
-    /// Returns whether somebody listens, a stream perhaps.
+    /// Returns whether a client or a stream listens at `to`.
     pub(super) fn is_heard(&mut self, to: &[u8]) -> bool {
         takes(self.streams, to)
             || self.node.collects(to)
             || self.node.pending_at(to, None).is_some()
     }
 
-    /// An answer without headers.
+    /// Sends an answer without headers.
     pub(super) fn answer_with(&mut self, to: &[u8], body: &[u8]) {
         self.say(to, to, None, b"", body);
     }
 
-    /// A message that has headers only.
+    /// Sends a message that has headers only.
     pub(super) fn status_to(&mut self, to: &[u8], headers: &[u8]) {
         self.say(to, to, None, headers, b"");
     }
@@ -125,19 +128,19 @@ impl Sink for Voice<'_> {
     }
 }
 
-/// Returns whether a stream of this group takes it.
+/// Returns whether a stream of this group takes messages of this subject.
 pub(super) fn takes(streams: &Streams, subject: &[u8]) -> bool {
     streams.taker(subject).is_some_and(|s| s.kept().is_here())
 }
 
 impl JetStream {
-    /// Whether a stream of this group takes messages of this subject now.
+    /// Returns whether a stream of this group takes messages of this subject now.
     pub(in crate::node) fn collects(&self, subject: &[u8]) -> bool {
         let taker = self.serves.then(|| self.streams.taker(subject)).flatten();
         taker.is_some_and(|stream| self.is_open_here(stream))
     }
 
-    /// Streams of another group said something: it goes into the stream that takes it.
+    /// Keeps a message that another group's streams said, if a stream of this group takes it.
     pub(in crate::node) fn handle_said(&mut self, to: &[u8], message: &Publish<'_>) {
         if self.collects(to) {
             self.said.push(Said {
@@ -149,7 +152,7 @@ impl JetStream {
     }
 }
 
-/// Letters and digits that no other number gives with this seed.
+/// Returns letters and digits that differ for each number with this seed.
 pub(super) fn unique(seed: u64, number: u64, len: usize) -> String {
     const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     // Multiplying by an odd number maps numbers one to one.

@@ -1,21 +1,22 @@
-//! Whose affair a message at `$JS.>` is: of one stream, which its subject names, of all, or of none.
+//! Tells which node has to handle a message at `$JS.>`: a node for one stream, named in the subject, a node
+//! that knows all streams, or none.
 
 use super::requests::{PULLS, READS};
 use crate::api::strip;
 use crate::consumer::AckSubject;
 
-/// Whose affair a message is.
+/// The streams that a message concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::node) enum About<'a> {
-    /// Of whoever keeps the stream of this name.
+    /// The stream of this name: the node that keeps it handles the message.
     Stream(&'a str),
-    /// Of whoever knows all streams.
+    /// All streams: a node that knows them all handles the message.
     All,
-    /// Nobody's: a stream may collect it.
+    /// No request: a stream may take the message.
     None,
 }
 
-/// Whose affair a message of this subject, which begins with `$JS.`, is.
+/// Returns the streams that a message of this subject, which begins with `$JS.`, concerns.
 pub(in crate::node) fn about<'a>(subject: &'a [u8], domain: Option<&str>) -> About<'a> {
     let stream = |name: Option<&'a [u8]>| {
         let name = name.and_then(|name| std::str::from_utf8(name).ok());
@@ -45,14 +46,14 @@ pub(in crate::node) fn about<'a>(subject: &'a [u8], domain: Option<&str>) -> Abo
     }
 }
 
-/// Whether there is much of it, which only whoever serves the stream hears: reads, pulls, acknowledgements,
-/// flow control.
+/// Returns whether messages of this subject are frequent, so that only the node that serves the stream gets
+/// them: reads, pulls, acknowledgements, flow control.
 pub(in crate::node) fn is_flow(subject: &[u8], domain: Option<&str>) -> bool {
     let asked = strip(subject, domain);
     asked.is_none_or(|asked| asked.starts_with(PULLS) || asked.starts_with(READS))
 }
 
-/// Whether it asks for messages of a consumer.
+/// Returns whether the message asks for messages of a consumer.
 pub(in crate::node) fn is_pull(subject: &[u8], domain: Option<&str>) -> bool {
     strip(subject, domain).is_some_and(|asked| asked.starts_with(PULLS))
 }

@@ -1,9 +1,10 @@
-//! What leaders of groups tell each other: by messages at `$TG.>`, which are no client's to say or to hear.
+//! Messages between leaders of groups, at `$TG.>`. No message of a client reaches a
+//! leader there, and no client receives one.
 //!
-//! A group's leader listens at `$TG.GROUP.<number>`, which also says that the group has one; who serves a
-//! stream listens at `$TG.STREAM.<name>`, where nothing is ever said: it is handed what is asked of that
-//! stream ([`crate::node::core`]). A node without room for messages listens at `$TG.FULL.<id>`, where nothing
-//! is ever said either.
+//! A group's leader listens at `$TG.GROUP.<number>`, which also shows that the group has a leader. The node
+//! that serves a stream listens at `$TG.STREAM.<name>`. No node ever sends a message there: the subscription
+//! shows the other nodes where to hand the requests for that stream ([`crate::node::core`]). A node without
+//! room for messages listens at `$TG.FULL.<id>`, where no node ever sends a message either.
 
 use serde::{Deserialize, Serialize};
 use tidegate::Time;
@@ -14,62 +15,62 @@ use crate::api::answer::Kind as Answer;
 use crate::node::core::Node;
 use crate::stream::{Cursor, Moving};
 
-/// What these subjects begin with.
+/// The prefix of these subjects.
 pub(in crate::node) const PREFIX: &[u8] = b"$TG.";
 const GROUP: &str = "$TG.GROUP.";
-/// What the subject begins with at which who serves a stream says that it does.
+/// The prefix of the subject by which a node shows that it serves a stream.
 pub(in crate::node) const STREAM: &str = "$TG.STREAM.";
 
-/// Something a leader says to another.
+/// A message from one leader to another.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::node) enum Told {
-    /// To who leads the group of a stream: the directory has changed it with the entry `index`; whoever asked
-    /// for that waits at the message's reply.
+    /// To the leader of a stream's group: the directory has changed the stream with the entry `index`. The
+    /// client that asked for the change waits at the message's reply.
     Changed {
-        /// How.
+        /// The kind of the change.
         change: Change,
-        /// Its number in the directory.
+        /// The stream's number in the directory.
         stream: u32,
-        /// The entry.
+        /// The index of the directory's entry.
         index: u64,
     },
-    /// To who leads the directory: these streams are made.
+    /// To the leader of the directory: these streams are made.
     Made(Vec<u32>),
-    /// To who leads a group: what there is to be said of these streams, and of all together, is asked under
-    /// this number.
+    /// To the leader of a group: asks for the state of these streams and for the sums over
+    /// all of the group's streams.
     Report {
-        /// Which question.
+        /// The number of the question.
         question: u64,
-        /// Their numbers in the directory.
+        /// The numbers of the streams in the directory.
         streams: Vec<u32>,
     },
-    /// To who leads the directory: the answer.
+    /// To the leader of the directory: the answer to `Report`.
     Reported(Reported),
-    /// To who leads the group that keeps a stream which moves: what there is behind `from` is asked for.
+    /// To the leader of the group that keeps a stream which moves: asks for the part behind `from`.
     Export {
-        /// Its number in the directory.
+        /// The stream's number in the directory.
         stream: u32,
         moving: Moving,
         from: Cursor,
     },
-    /// To who leads the group that the stream moves to: the answer.
+    /// To the leader of the group that the stream moves to: the answer to `Export`.
     Exported {
         stream: u32,
         moving: Moving,
         from: Cursor,
-        /// An entry's bytes. They are no JSON, and follow it.
+        /// The bytes of an entry. They are no JSON, and stand behind the JSON.
         #[serde(skip)]
         entry: Vec<u8>,
     },
-    /// To who leads the directory: this stream is frozen, and the group it moves to does not go on.
+    /// To the leader of the directory: this stream is frozen, and the group it moves to does not go on.
     Stalled { stream: u32, moving: Moving },
-    /// To who leads the directory: the group that this stream moves to has all of it.
+    /// To the leader of the directory: the group that this stream moves to has all of it.
     Moved { stream: u32, moving: Moving },
 }
 
 impl Told {
-    /// As a message's payload: JSON, and what is none behind it.
+    /// Encodes the message as a payload: JSON, and behind it the bytes that are no JSON.
     pub(in crate::node) fn encode(&self) -> Option<Vec<u8>> {
         let mut payload = serde_json::to_vec(self).ok()?;
         if let Self::Exported { entry, .. } = self {
@@ -91,7 +92,7 @@ impl Told {
     }
 }
 
-/// What was done to an entry of the directory.
+/// The kind of a change of the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::node) enum Change {
@@ -100,7 +101,7 @@ pub(in crate::node) enum Change {
     Deleted,
 }
 
-/// The change that whoever waits for this answer asked for.
+/// Returns the change that a client asks for if it waits for this kind of answer.
 pub(super) const fn changed(kind: Answer) -> Option<Change> {
     match kind {
         Answer::StreamCreate => Some(Change::Created),
@@ -120,29 +121,29 @@ impl Change {
     }
 }
 
-/// Where a group's leader listens.
+/// Returns the subject at which a group's leader listens.
 pub(in crate::node) fn subject_of_group(group: u32) -> String {
     format!("{GROUP}{group}")
 }
 
-/// Where who serves a stream says that it does.
+/// Returns the subject by which a node shows that it serves the stream of this name.
 pub(in crate::node) fn subject_of_stream(name: &str) -> String {
     format!("{STREAM}{name}")
 }
 
-/// Where a node says that it has no room for messages.
+/// Returns the subject by which a node shows that it has no room for messages.
 pub(in crate::node) fn subject_of_full(id: u64) -> String {
     format!("$TG.FULL.{id:016x}")
 }
 
-/// The group whose leader listens at this subject.
+/// Returns the number of the group that this subject belongs to.
 pub(in crate::node) fn group_at(subject: &[u8]) -> Option<u32> {
     let number = subject.strip_prefix(GROUP.as_bytes())?;
     std::str::from_utf8(number).ok()?.parse().ok()
 }
 
 impl JetStream {
-    /// A leader of another group says something; whoever is to be answered waits at `reply`.
+    /// Handles a message from another group's leader. The client to answer, if any, waits at `reply`.
     pub(in crate::node) fn handle_told(
         &mut self,
         node: &mut Node,
@@ -184,7 +185,7 @@ impl JetStream {
             Told::Moved { stream, moving } if self.serves => {
                 self.propose_moved(now, stream, moving);
             }
-            // It does not lead any more.
+            // This node does not lead any more.
             _ => {}
         }
     }

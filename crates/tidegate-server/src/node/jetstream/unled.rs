@@ -1,9 +1,9 @@
-//! Streams that move to a group which nobody leads: another is chosen, where there is one.
+//! Moves of streams to a group without a leader: the directory's leader gives them another target.
 //!
-//! A node that is away for a moment comes back, and what its copy has by then need not come again. One that
-//! is away for longer may be dead: the directory's leader, who cannot tell, gives the move another target
-//! then, by the entry that begins a move anew, which ends it for the old one. Where no other group would do
-//! the move waits.
+//! A node that is away for a moment comes back, and its copy keeps the part of the stream that it has by
+//! then. A node that is away for longer may be dead. The directory's leader cannot tell the two apart, so
+//! after [`AWAY`] it chooses another group by the entry that starts a move again, which also ends the move to
+//! the old group. If no other group fits, the move waits.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,29 +15,28 @@ use crate::cluster::groups::ALL;
 use crate::node::core::Node;
 use crate::stream::Moving;
 
-/// For so long a group that a stream moves to may be without a leader: longer than a node takes to be started
-/// again.
+/// How long a group that a stream moves to may be without a leader: longer than the restart of a node takes.
 pub(super) const AWAY: Duration = Duration::from_secs(30);
-/// How often it is looked whether they have one.
+/// How often the directory's leader looks whether these groups have a leader.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Moves to groups without a leader, by stream.
 #[derive(Default)]
 pub(super) struct Unled {
-    /// Since when nobody leads there.
+    /// The time since which each group has been without a leader.
     since: BTreeMap<u32, (Moving, Time)>,
     look_at: Option<Time>,
 }
 
 impl Unled {
-    /// When to look again, while any stream moves.
+    /// Returns the time of the next look, while a stream moves to such a group.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.look_at.filter(|_| !self.since.is_empty())
     }
 }
 
 impl JetStream {
-    /// Gives moves another target where nobody has led the group they go to for long.
+    /// Gives moves another target if the group they go to has had no leader for [`AWAY`].
     pub(super) fn redirect_unled(&mut self, node: &mut Node, now: Time) {
         if self.group != ALL || self.unled.look_at.is_some_and(|at| at > now) {
             return;
@@ -47,7 +46,7 @@ impl JetStream {
             .streams
             .iter()
             .filter_map(|s| Some((s.id(), s.moving()?)));
-        // Whoever looks leads this one.
+        // Only the leader of the group of all nodes gets here, so that group has one.
         let moves = moves.filter(|(_, moving)| moving.to != ALL && !node.is_led(moving.to));
         let before = std::mem::take(&mut self.unled.since);
         self.unled.since = moves

@@ -1,4 +1,4 @@
-//! Streams as the API's answers look at them.
+//! Streams as the answers of the API show them.
 
 use serde_json::Value;
 use tidegate::Time;
@@ -44,14 +44,14 @@ impl StreamView for Shown<'_> {
 }
 
 impl JetStream {
-    /// What the operator said of streams.
+    /// Returns the operator's settings for streams.
     #[must_use]
     pub const fn settings(&self) -> &StreamSettings {
         &self.settings
     }
 
-    /// Each stream by name and as the API would answer, for the monitor: `limit` of them, with their
-    /// consumers if so told.
+    /// Returns up to `limit` streams for the monitor: the name of each, and its description as the API
+    /// answers it, with its consumers if `consumers` is set.
     pub(crate) fn details(&self, now: Time, limit: usize, consumers: bool) -> Vec<(String, Value)> {
         let server = self.server(now);
         let parsed = |json: &[u8]| {

@@ -1,58 +1,59 @@
-//! The time entries carry, and consumers live by: wall-clock time that never goes back and never stands
-//! still.
+//! The time that entries carry and that consumers use: wall-clock time that never goes back
+//! and never stands still.
 //!
-//! A wall clock that is set forward is followed at once. One that is set back, or that is behind what the log
-//! already says, is approached: the time told goes on at seven eighths of its pace until the two agree, so
-//! that nothing that waits for a time waits longer for it.
+//! Where the operator sets the wall clock forward, the time told follows at once. Where the wall clock is set
+//! back, or is behind the time in the log, the time told runs at seven eighths of its pace until the two
+//! agree. So no consumer has to wait until the wall clock has caught up.
 
 use tidegate::Time;
 
-/// What part of its pace the time told gives up while it is ahead.
+/// The part of its pace that the time told gives up while it is ahead: one eighth.
 const SLOWING: u64 = 8;
 
-/// Microseconds since the Unix epoch, told from the loop's own clock.
+/// Microseconds since the Unix epoch, derived from the loop's own clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Wall {
-    /// The time told when the loop's clock stood at zero, had it been told then.
+    /// The time that would have been told when the loop's clock stood at zero.
     origin_us: u64,
-    /// When that was last compared with a wall clock.
+    /// The time at which `origin_us` was last compared with a wall clock.
     compared: Time,
-    /// The latest time that was told.
+    /// The latest time told.
     told_us: u64,
 }
 
 impl Wall {
-    /// Entries of before carry times up to this one, and it is `now`.
+    /// Tells no time before `us` from `now` on: earlier entries carry times up to it.
     pub(super) fn not_before(&mut self, now: Time, us: u64) {
         self.told_us = self.told_us.max(us);
         let passed_us = now.as_nanos() / 1000;
         self.origin_us = self.origin_us.max(us.saturating_sub(passed_us));
     }
 
-    /// The wall clock shows `us` now: told anew from time to time, because wall clocks are set.
+    /// Takes over that the wall clock shows `us` now. The node calls this again and again, because operators
+    /// and time daemons set wall clocks.
     pub(super) fn set(&mut self, now: Time, us: u64) {
         let origin_us = us.saturating_sub(now.as_nanos() / 1000);
         let passed_us = now.since(self.compared) / 1000;
         let slowed_us = self.origin_us.saturating_sub(passed_us / SLOWING);
         self.origin_us = origin_us.max(slowed_us);
-        // What is too short to count yet counts with the next.
+        // A period too short to count stays uncounted here and counts with the next one.
         if origin_us >= slowed_us || passed_us >= SLOWING {
             self.compared = now;
         }
     }
 
-    /// The time at `now`: at least what was told before.
+    /// Returns the time at `now`, which is never before a time told earlier.
     pub(super) fn tell(&mut self, now: Time) -> u64 {
         self.told_us = self.told_us.max(self.peek(now));
         self.told_us
     }
 
-    /// The same, for whoever only looks.
+    /// Returns the same without noting it as told, for callers that only look.
     pub(super) const fn peek(&self, now: Time) -> u64 {
         self.origin_us + now.as_nanos() / 1000
     }
 
-    /// When `us` is told, on the loop's clock; at zero if that was before it.
+    /// Returns the time on the loop's clock at which `us` is reached, or zero if that was before it started.
     pub(super) const fn when(&self, us: u64) -> Time {
         Time::from_nanos(us.saturating_sub(self.origin_us).saturating_mul(1000))
     }
@@ -78,8 +79,8 @@ mod tests {
         assert_eq!((wall.tell(at(21)), wall.when(3)), (9021, Time::ZERO));
     }
 
-    /// Set back by ten seconds, or begun that far behind the log: it goes on all the time, and agrees in the
-    /// end.
+    /// The wall clock is set back by ten seconds, or starts that far behind the log: the time told goes on
+    /// without a pause, and agrees with the wall clock in the end.
     #[test]
     fn it_never_goes_back_and_never_stands_still() {
         for restarted in [false, true] {
@@ -92,7 +93,7 @@ mod tests {
             }
             let mut before = wall.tell(Time::ZERO);
             let mut agreed = None;
-            // A look every 30 ms or so, each a little later than the one before.
+            // Compares the clocks about every 30 ms, at intervals that differ a little.
             let mut now = 0;
             while now < 90 * SECOND {
                 now += 30_000 + now % 7;

@@ -1,5 +1,5 @@
-//! What leaders say to each other has the bytes of its version: `tests/golden/cluster`, a folder for each
-//! version of the protocol.
+//! The messages between leaders have the bytes of their version: `tests/golden/cluster`, a
+//! folder for each version of the protocol.
 
 use super::{Change, Told};
 use crate::cluster::VERSION;
@@ -7,8 +7,8 @@ use crate::stream::{Cursor, Moving, Stage};
 
 const KEPT: &str = include_str!("../../../../tests/golden/cluster/v3/told.txt");
 
-/// What a sample of each kind is called. A new kind does not compile until it stands here, and fails until it
-/// has a sample; both belong to a new version of the protocol.
+/// Returns the name of the sample of each kind. A new kind does not compile until it stands here, and fails
+/// until it has a sample. Both belong to a new version of the protocol.
 const fn name_of(told: &Told) -> &'static str {
     match told {
         Told::Changed { change, .. } => match change {
@@ -57,7 +57,7 @@ fn samples() -> Vec<Told> {
         question: 1,
         streams: vec![7],
     });
-    // Its fields are another module's: the test writes again all that it reads.
+    // Its fields are private to another module, so the sample is read from JSON. The test writes it again.
     let reported = r#"{"question":1,"group":4097,"streams":[[7,{"config":{"name":"S"}}]],"file_bytes":100,"memory_bytes":0,"consumers":2}"#;
     all.push(Told::Reported(serde_json::from_str(reported).unwrap()));
     for stage in [
