@@ -1,7 +1,6 @@
-//! Messages that belong to a batch: where they go, and what their publishers are told.
+//! Messages of a batch: turns them into commands, and answers their publishers.
 //!
-//! What a batch is stands in [`crate::ingest`]; here its messages become commands, and its answers are
-//! spoken.
+//! [`crate::ingest`] has the rules of batches.
 
 use tidegate::Time;
 
@@ -17,11 +16,11 @@ use crate::nats::parse::Publish;
 use crate::node::core::Node;
 use crate::stream::{Command, Kind, Outcome};
 
-/// Something to be said to publishers of batches once streams have a voice again.
+/// Answers that wait until the streams have a voice again.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     pub(super) answers: Vec<Answer>,
-    /// Where to, and what.
+    /// Reply subjects, and the answers to send there.
     plain: Vec<(Box<[u8]>, Vec<u8>)>,
     abandoned: Vec<Abandoned>,
 }
@@ -32,7 +31,7 @@ impl Pending {
     }
 }
 
-/// A message as batches look at it.
+/// Returns a message in the form that batches take.
 fn incoming<'a>(message: &Publish<'a>) -> Incoming<'a> {
     Incoming {
         subject: message.subject,
@@ -43,7 +42,7 @@ fn incoming<'a>(message: &Publish<'a>) -> Incoming<'a> {
 }
 
 impl JetStream {
-    /// A message of a fast-ingest batch.
+    /// Takes a message of a fast-ingest batch.
     pub(super) fn ingest_fast(
         &mut self,
         now: Time,
@@ -74,7 +73,7 @@ impl JetStream {
         }
     }
 
-    /// A message of an atomic batch.
+    /// Takes a message of an atomic batch.
     pub(super) fn ingest_atomic(
         &mut self,
         now: Time,
@@ -100,7 +99,7 @@ impl JetStream {
         }
     }
 
-    /// A message was not taken.
+    /// Refuses a message, and answers its publisher if it waits at `reply`.
     pub(super) fn refuse(&mut self, stream: u32, reply: Option<&[u8]>, error: &ApiError) {
         self.stats.refused += 1;
         if let Some(reply) = reply {
@@ -110,7 +109,7 @@ impl JetStream {
         }
     }
 
-    /// A whole batch goes into one entry.
+    /// Puts a whole batch into one entry.
     fn propose_batch(
         &mut self,
         now: Time,
@@ -138,20 +137,20 @@ impl JetStream {
         }
     }
 
-    /// What became of a message of a fast-ingest batch.
+    /// Notes the outcome of a message of a fast-ingest batch.
     pub(super) fn fast_outcome(&mut self, now: Time, ticket: Ticket, outcome: &Outcome) {
         let persisted = match outcome {
             Outcome::Stored { seq, .. } => Persisted::Stored(*seq),
             Outcome::Duplicate { seq, .. } => Persisted::Duplicate(*seq),
             Outcome::Refused { error, .. } => Persisted::Refused(error),
-            // What a published message cannot come to.
+            // A published message has no other outcome.
             _ => return,
         };
         let answers = &mut self.batches.answers;
         self.fast.handle_outcome(now, ticket, persisted, answers);
     }
 
-    /// Answers publishers of batches, and forgets batches that fell silent.
+    /// Answers publishers of batches, and drops batches without a message for too long.
     pub(super) fn serve_batches(&mut self, node: &mut Node, now: Time) {
         self.atomic
             .handle_timeouts(now, &mut self.batches.abandoned);
@@ -201,8 +200,8 @@ impl JetStream {
         self.command(now, volatile, &command, waiter);
     }
 
-    /// What was said is written, with so many copies of messages in all; that took so long. Of it
-    /// acknowledgements cost their share.
+    /// Notes that the node has written the messages of the last turn: so many copies in all, in so many
+    /// nanoseconds. The acknowledgements of fast-ingest batches get their share of that cost.
     pub(in crate::node) fn handle_flushed(&mut self, now: Time, copies: u64, cost_ns: u64) {
         let acks = std::mem::take(&mut self.acked_fast);
         if acks > 0 {

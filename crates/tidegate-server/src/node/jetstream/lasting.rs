@@ -1,12 +1,14 @@
-//! Consumers that the log does not need to know, and hears of if they last.
+//! Consumers that the log does not need to know, and hears of only if they last.
 //!
-//! A consumer that ends with its user and keeps account of nothing is made and deleted at each gap, which
-//! must not wait for a sync: it is this node's alone. But who listens to one watches its numbers, and is to
-//! go on when another node leads. So once it has lasted a little the log is told of it, and where it began,
-//! with nobody waiting for that. What it delivers is not. Whoever leads next begins it anew, where it began,
-//! with the numbers it began with: a listener that had nothing yet goes on with it as if nothing had
-//! happened, every other sees at the first message that it is not the one it expects, and has another made
-//! from where it is.
+//! An ordered consumer ends with its client and keeps no record of acknowledgements. Its client makes another
+//! one at each gap, and that must not wait for a sync: so only the leader's node knows such a consumer. But
+//! its client watches the numbers of the messages, and has to go on when another node leads. So the leader
+//! proposes a consumer that has lasted a little, together with its start, and no client waits for that. It
+//! never proposes the deliveries.
+//!
+//! The next leader starts the consumer again where it began, with the numbers it began with. A client that
+//! had no message yet goes on as if the leader had not changed. Any other client sees at the first message
+//! that it is not the expected one, and makes another consumer from its own position.
 
 use tidegate::Time;
 
@@ -16,22 +18,23 @@ use super::outcome::Then;
 use crate::api::config::{AckPolicy, ConsumerConfig};
 use crate::stream::{Command, ConsumerRequest, Kind, Outcome};
 
-/// How long a consumer lasts before the log is told of it, in microseconds: one that is made to read what
-/// there is costs it nothing.
+/// How long a consumer lasts before the leader proposes it, in microseconds: a consumer that is made to read
+/// the messages there are now costs the log nothing.
 const LASTING_US: u64 = 250_000;
-/// After so long the log is told again that would not have it.
+/// How long after a refusal the leader proposes the consumer again, in microseconds.
 const AGAIN_US: u64 = 5_000_000;
 
-/// Returns whether the log is to know a consumer before anybody else does: not if it ends with its user
-/// anyway and keeps account of nothing, or asks to be kept in memory.
+/// Returns whether the log has to know a consumer before its client does. That is not so if the consumer
+/// keeps no record of acknowledgements and ends with its client, or is to be kept in memory.
 pub(super) fn is_logged(config: &ConsumerConfig) -> bool {
     let forgetful = config.mem_storage || config.ack_policy == AckPolicy::None;
     !config.durable_name.is_empty() || !forgetful
 }
 
-/// When the log is to be told of a consumer that it does not know, and that is made now: never unless its
-/// listener looks at the numbers of what it is pushed, as ordered consumers do: they are given signs of life,
-/// answer for what they have taken, and want nothing twice. Who does not look would take everything for new.
+/// Returns the time at which the leader proposes a consumer that the log does not know and that is made now.
+/// It never proposes one unless its client checks the numbers of pushed messages, as clients of ordered
+/// consumers do: such a consumer sends heartbeats, uses flow control and delivers no message twice. A client
+/// that does not check the numbers would take every message for a new one.
 pub(super) fn lasts_us(config: &ConsumerConfig, now_us: u64) -> Option<u64> {
     let watched = !config.deliver_subject.is_empty()
         && config.ack_policy == AckPolicy::None
@@ -42,7 +45,7 @@ pub(super) fn lasts_us(config: &ConsumerConfig, now_us: u64) -> Option<u64> {
 }
 
 impl JetStream {
-    /// Tells the log of a consumer that has lasted.
+    /// Proposes a consumer that has lasted.
     pub(super) fn propose_lasting(&mut self, now: Time, key: Key) -> Option<()> {
         let live = self.consumers.get_mut(key)?;
         let request = ConsumerRequest {
@@ -59,7 +62,7 @@ impl JetStream {
         Some(())
     }
 
-    /// The log knows a consumer that it was told of, or would not have it.
+    /// Notes whether the log took or refused a consumer that the leader proposed.
     pub(super) fn handle_lasting(&mut self, now: Time, key: Key, outcome: &Outcome) {
         let now_us = self.wall.tell(now);
         if let Some(live) = self.consumers.get_mut(key) {
@@ -67,7 +70,7 @@ impl JetStream {
             match outcome {
                 Outcome::Refused { .. } => {
                     live.lasts_us = Some(now_us.saturating_add(AGAIN_US));
-                    // Its end may have been told to the log, too, which knows of nothing to end.
+                    // The leader may have proposed its deletion, too, and the log had no consumer to delete.
                     (live.ending, live.deleted) = (false, false);
                 }
                 _ => live.logged = true,
@@ -78,13 +81,14 @@ impl JetStream {
 }
 
 impl Live {
-    /// Returns whether the log is to hear of it, or of its end, by a proposal of the server's own that is not
-    /// applied yet.
+    /// Returns whether a proposal of the server's own that is not applied yet adds the
+    /// consumer to the log, or deletes it.
     pub(super) const fn is_proposed(&self) -> bool {
         self.deleted || self.told
     }
 
-    /// Returns whether the log knows it, or was told of it: what becomes of it is the log's affair.
+    /// Returns whether the log knows the consumer, or will once a proposal is applied: then
+    /// every change of it has to go through the log.
     pub(super) const fn is_told(&self) -> bool {
         self.logged || self.told
     }

@@ -1,4 +1,4 @@
-//! What whoever waits is told once a command was applied.
+//! Answers clients, and notes outcomes, once commands are applied.
 
 use tidegate::Time;
 
@@ -13,43 +13,45 @@ use crate::ingest::Ticket;
 use crate::node::core::Node;
 use crate::stream::Outcome;
 
-/// What is answered to whom a command's outcome is told.
+/// The action that follows the outcome of a command.
 #[derive(Debug)]
 pub(super) enum Then {
-    /// A publisher.
+    /// Answers a publisher.
     Publish,
-    /// Who asked for it through the API.
+    /// Answers the client that asked for the change through the API.
     Api(Kind),
-    /// A change that other requests may wait for, and the answer to the request that asked for it.
+    /// Concludes a change that other requests may wait for, and answers the request that asked for it.
     Admitted(ChangeId, Box<Self>),
-    /// Who made a consumer of this name.
+    /// Answers the client that made a consumer of this name.
     Consumer(Box<str>),
-    /// Who paused or resumed a consumer, until then.
+    /// Answers the client that paused a consumer until this time, or resumed it.
     Paused(Option<Timestamp>),
-    /// The publisher of an atomic batch with this id.
+    /// Answers the publisher of the atomic batch with this id.
     Atomic(Box<[u8]>),
-    /// Who had a consumer begin again.
+    /// Answers the client that reset this consumer.
     Reset(consumers::Key),
-    /// A consumer whose delta it was, or whose end: nobody else is told.
+    /// Notes that a consumer's delta or its deletion is durable. No client waits for it.
     Delta(consumers::Key),
-    /// Nobody: a consumer that was this node's alone is known to the log.
+    /// Notes that the log knows a consumer that this node alone knew before. No client waits for it.
     Lasting(consumers::Key),
-    /// A fast-ingest batch: its publisher is told when it is time to.
+    /// Notes the outcome for a fast-ingest batch, which answers its publisher at intervals.
     Fast(Ticket),
-    /// Nobody: what went of age is removed.
+    /// Notes that expired messages are removed. No client waits for it.
     Expired,
-    /// Who asked for a stream to be deleted that this other group keeps.
+    /// Forwards the deletion of a stream to this other group, which keeps the stream.
     DeletedElsewhere(u32),
-    /// Nobody: a stream is as the directory has it, where it has this number.
+    /// Notes that the stream with this number in the directory is as the directory lists
+    /// it. No client waits for it.
     Kept(u32),
-    /// Nobody: a part of a stream that moves here has come, which has this number in the directory.
+    /// Notes that a part of a stream that moves here is imported: the stream's number in
+    /// the directory. No client waits for it.
     Filled(u32),
-    /// Nobody.
+    /// Does nothing.
     Noted,
 }
 
 impl JetStream {
-    /// Tells whoever waits at `reply` what became of a command.
+    /// Tells the client that waits at `reply` the outcome of a command.
     pub(super) fn tell(
         &mut self,
         node: &mut Node,
@@ -134,7 +136,7 @@ impl JetStream {
             Outcome::Stored { stream, seq } => self.pub_ack(*stream).stored(body, *seq),
             Outcome::Duplicate { stream, seq } => self.pub_ack(*stream).duplicate(body, *seq),
             Outcome::Refused { stream, error } => self.pub_ack(*stream).refused(body, error),
-            // What a published message cannot come to.
+            // A published message has no other outcome.
             _ => {}
         }
     }
@@ -150,10 +152,10 @@ impl JetStream {
         }
     }
 
-    /// The answers to publishers of this stream.
+    /// Returns the acknowledgements for publishers of this stream.
     pub(super) fn pub_ack(&mut self, stream: u32) -> &PubAck {
         let Some(of) = self.streams.get(stream) else {
-            // It went while the message was on its way; its number is never used again.
+            // The stream was deleted while the message was on its way. Its number is never used again.
             return &self.nameless;
         };
         let domain = self.settings.domain.as_deref();
@@ -162,7 +164,7 @@ impl JetStream {
             .or_insert_with(|| PubAck::new(of.name(), domain))
     }
 
-    /// The answer to a change of a stream.
+    /// Returns the answer to a change of a stream.
     fn changed(&mut self, now: Time, kind: Kind, outcome: &Outcome) -> Vec<u8> {
         let missing = || answer::refused(kind.as_str(), &ApiError::STREAM_NOT_FOUND);
         match outcome {

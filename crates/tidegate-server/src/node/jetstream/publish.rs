@@ -1,4 +1,4 @@
-//! A published message's way into a stream: from the connection into the entry that gathers.
+//! The path of a published message into a stream: from the connection into the entry that gathers.
 
 use tidegate::Time;
 
@@ -10,19 +10,19 @@ use crate::nats::parse::Publish;
 use crate::store::Space;
 use crate::stream::{Command, Kind, Stream};
 
-/// What a message did.
+/// The result of offering a message to the streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::node) enum Taken {
-    /// No stream wants it.
+    /// No stream takes it.
     No,
-    /// It is on its way.
+    /// A stream or a request took it.
     Yes,
-    /// It is on its way, and enough is: its publisher is to pause.
+    /// A stream or a request took it, and so much waits for the log that the publisher has to pause.
     Full,
 }
 
 impl JetStream {
-    /// Takes a message if a stream wants it.
+    /// Takes a message if a stream takes its subject.
     pub(in crate::node) fn publish(&mut self, now: Time, message: &Publish<'_>) -> Taken {
         let captured = self.serves.then(|| self.streams.capture(message.subject));
         let Some(id) = captured.flatten() else {
@@ -58,13 +58,13 @@ impl JetStream {
         self.taken()
     }
 
-    /// Whether the stream that takes messages of this subject is frozen: its group leaves it to another one,
-    /// which does not have it yet.
+    /// Returns whether the stream that takes messages of this subject is frozen: its group hands it over to
+    /// another group, which does not have it yet.
     pub(in crate::node) fn has_frozen(&self, subject: &[u8]) -> bool {
         self.serves && self.streams.taker(subject).is_some_and(Stream::is_frozen)
     }
 
-    /// Whether there is space for a message of so many bytes, as the operator and the disks have it.
+    /// Checks that the limits of the operator and of the disks have room for a message of so many bytes.
     fn admits(&self, stream: u32, volatile: bool, bytes: usize) -> Result<(), ApiError> {
         if (self.space != Space::Free || self.crowded) && !volatile {
             return Err(ApiError::STORAGE_EXCEEDED);
@@ -79,7 +79,8 @@ impl JetStream {
         }
     }
 
-    /// Adds a command to the entry that gathers, for whoever is to be answered.
+    /// Adds a command to the entry that gathers. `waiter` is the reply subject of the
+    /// client that waits, and the answer it gets.
     pub(super) fn command(
         &mut self,
         now: Time,
@@ -105,7 +106,7 @@ impl JetStream {
             false => &mut self.durable,
         };
         self.stats.commands += 1;
-        // Subjects and payloads are bounded by the protocol's limits, far below what an entry can hold.
+        // The protocol's limits bound subjects and payloads far below the capacity of an entry.
         let added = proposals.add(command, waiter);
         debug_assert!(added.is_ok(), "{added:?}");
     }
@@ -127,7 +128,7 @@ impl JetStream {
         }
     }
 
-    /// Returns whether so much waits for the log that nothing more should come in.
+    /// Returns whether so much waits for the log that the node should stop reading from publishers.
     pub(super) fn is_full(&self) -> bool {
         self.sealed_bytes + self.durable.bytes() > WAITING_BYTES_MAX
     }

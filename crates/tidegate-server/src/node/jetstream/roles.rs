@@ -1,9 +1,9 @@
-//! Who serves the streams: the leader of the group, and nobody else.
+//! The roles of a node: only the leader of the group serves the streams.
 //!
-//! A node that follows applies the same entries and says nothing. What clients ask of it is handed to the
-//! leader, because the leader lets the others know that it leads and which streams it serves (`interest`).
-//! Whoever becomes leader serves once it has applied everything committed before; whoever stops being it
-//! forgets what only a leader knows.
+//! A follower applies the same entries and answers no client. It hands the requests of
+//! clients to the leader, which lets the other nodes know that it leads and which streams
+//! it serves (`interest`). A new leader serves once it has applied every entry that was
+//! committed before. A node that loses the lead drops the state that only a leader has.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -22,16 +22,16 @@ use crate::stream::{Effect, Outcome, Streams};
 
 use super::outcome::Then;
 
-/// How long after a node was heard to serve others may not have heard it yet.
+/// How long other nodes may take to learn that a node serves, after this node has learned it.
 const SETTLING: Duration = Duration::from_millis(50);
-/// Pulls that wait for somebody to lead, at most.
+/// Pulls that wait for a leader, at most.
 const PARKED_MAX: usize = 4096;
-/// Streams with changes that other nodes are yet to hear of.
+/// Streams with changes that other nodes have not learned yet, at most.
 const CHANGED_MAX: usize = 4096;
-/// What ends a pull that another node is to be asked for.
+/// The status that ends a pull which the client has to send to another node.
 const LED_ELSEWHERE: &[u8] = b"NATS/1.0 409 Leadership Change\r\n\r\n";
-/// How long who was told that a consumer is lost has to ask for another through this node, if it ends: a few
-/// round trips.
+/// How long a client that lost a consumer has to ask for another one through this node, if
+/// the node ends: a few round trips.
 const ASKING: Duration = Duration::from_millis(100);
 
 impl JetStream {
@@ -41,32 +41,32 @@ impl JetStream {
         self.serves
     }
 
-    /// Which nodes keep the streams, how many there are, and why this one is behind, if it is.
+    /// Sets the nodes that keep the streams, their number, and the reason why this node is behind, if it is.
     pub fn set_cluster(&mut self, nodes: usize, cluster: ClusterInfo, behind: Option<String>) {
         self.nodes = nodes;
         self.cluster = cluster;
         self.behind = behind;
     }
 
-    /// How many nodes keep the streams.
+    /// Returns the number of nodes that keep the streams.
     #[must_use]
     pub const fn nodes(&self) -> usize {
         self.nodes
     }
 
-    /// Why this node does not have what the others have, if it has not.
+    /// Returns the reason why this node is behind the others, if it is.
     #[must_use]
     pub fn behind(&self) -> Option<&str> {
         self.behind.as_deref()
     }
 
-    /// Which nodes keep the streams.
+    /// Returns the nodes that keep the streams.
     #[must_use]
     pub const fn cluster(&self) -> &ClusterInfo {
         &self.cluster
     }
 
-    /// What other nodes are to send here; empty unless this node serves.
+    /// Returns the subjects that other nodes are to send here: none unless this node serves.
     #[must_use]
     pub fn interest(&self) -> Vec<Box<[u8]>> {
         let reasons = self.reasons();
@@ -76,8 +76,9 @@ impl JetStream {
         of.flatten().collect()
     }
 
-    /// What other nodes are to send something here for: streams by number, and 0, the group itself; each with
-    /// a number that is another once what they are to send is. None unless this node serves.
+    /// Returns the reasons for which other nodes are to send messages here: streams by
+    /// number, and 0 for the group itself. The second number of each changes whenever its
+    /// subjects change. Returns none unless this node serves.
     pub(in crate::node) fn reasons(&self) -> Vec<(u32, u64)> {
         if !self.serves || self.parting.is_some() {
             return Vec::new();
@@ -88,14 +89,14 @@ impl JetStream {
         all
     }
 
-    /// The number [`JetStream::reasons`] has for this stream.
+    /// Returns the second number that [`JetStream::reasons`] has for this stream.
     pub(in crate::node) fn reason_of(&self, stream: u32) -> Option<u64> {
         let speaks = self.serves && self.parting.is_none();
         let stream = self.streams.get(stream).filter(|_| speaks)?;
         self.is_open_here(stream).then(|| stream.changed())
     }
 
-    /// What they are to send for one of these.
+    /// Returns the subjects that other nodes are to send here for one of these reasons.
     pub(in crate::node) fn interest_for(&self, stream: u32) -> Vec<Box<[u8]>> {
         let mut all = Vec::new();
         match self.streams.get(stream) {
@@ -113,7 +114,7 @@ impl JetStream {
         node.is_led_by_peer(self.group)
     }
 
-    /// Of which streams what other nodes are to send may have changed since this was last asked.
+    /// Takes the streams with subjects that may have changed since the last call.
     pub(in crate::node) fn take_interest_changed(&mut self) -> InterestChanged {
         let streams = std::mem::take(&mut self.interest_changed_of);
         match std::mem::take(&mut self.interest_changed) {
@@ -122,12 +123,12 @@ impl JetStream {
         }
     }
 
-    /// What somebody asked for who wants another leader, once.
+    /// Takes a client's request for another leader, once.
     pub(in crate::node) const fn take_step_down(&mut self) -> Option<StepDown> {
         self.step_down.take()
     }
 
-    /// What consumers did since their last deltas is proposed, so that the next leader knows it.
+    /// Proposes the deltas of all consumers, so that the next leader has them.
     pub(in crate::node) fn flush_consumers(&mut self, now: Time) {
         if self.is_full() || !self.postponed.is_empty() {
             return;
@@ -137,8 +138,8 @@ impl JetStream {
         }
     }
 
-    /// These are the streams from now on, taken over from another node as of the entry of this index. Not
-    /// while this one serves.
+    /// Replaces the streams by a snapshot of another node as of the entry of this index.
+    /// The node must not serve meanwhile.
     pub fn replace(&mut self, now: Time, index: u64, streams: Streams) {
         debug_assert!(!self.serves, "who leads has everything");
         self.directory.applied = index;
@@ -148,7 +149,8 @@ impl JetStream {
         self.wall.not_before(now, self.streams.now_us());
     }
 
-    /// This node is going to end. What it keeps alone goes with it: nothing more is to be sent here.
+    /// Prepares this node's end. The streams that it alone keeps end with it: other nodes
+    /// are to send nothing more here.
     pub(in crate::node) fn handle_parting(&mut self, now: Time) {
         if self.group != ALL && self.nodes <= 1 {
             self.parting.get_or_insert(now);
@@ -156,7 +158,8 @@ impl JetStream {
         }
     }
 
-    /// Everything committed is applied: from now on this node decides, and serves consumers.
+    /// Makes this node serve, now that it has applied all committed entries: it decides
+    /// requests and serves consumers.
     pub(in crate::node) fn handle_leading(&mut self, now: Time) {
         if std::mem::replace(&mut self.serves, true) {
             return;
@@ -169,8 +172,9 @@ impl JetStream {
         }
     }
 
-    /// Another node decides from now on, or nobody does. What was not proposed is refused; what was proposed
-    /// may yet be committed, and is answered then, if it is.
+    /// Makes this node stop serving, because another node leads or the group has no leader.
+    /// It refuses the requests that it has not proposed. A proposal may still be committed:
+    /// then this node answers its client.
     pub(in crate::node) fn handle_following(&mut self, node: &mut Node, now: Time) {
         if !std::mem::replace(&mut self.serves, false) {
             return;
@@ -205,9 +209,9 @@ impl JetStream {
         self.next_expiry = None;
     }
 
-    /// Who pulled, and who listens to a consumer that the log did not know and that is gone with the lead, is
-    /// told when there is a node to be asked instead: sooner, it would ask in vain, and then only when it
-    /// misses heartbeats.
+    /// Ends the pulls, and the consumers that the log did not know and that end with the lead, once the group
+    /// has a leader that the clients can turn to. An earlier answer would make a client ask in vain, and then
+    /// ask again only when it misses heartbeats.
     pub(super) fn tell_orphans(&mut self, node: &mut Node, now: Time) {
         let nobody = self.orphans.is_empty() && self.parked.is_empty();
         if nobody || !(self.serves || self.is_led_elsewhere(node)) {
@@ -231,8 +235,8 @@ impl JetStream {
         self.orphans_told = Some(now);
     }
 
-    /// Somebody pulls while nobody leads: it is told when somebody does. Whether there is room to keep that
-    /// in mind.
+    /// Keeps a pull that arrives while the group has no leader, to end it once there is
+    /// one. Returns whether there was room.
     pub(super) fn park(&mut self, reply: &[u8]) -> bool {
         let room = self.parked.len() < PARKED_MAX;
         if room {
@@ -241,14 +245,14 @@ impl JetStream {
         room
     }
 
-    /// Returns whether nothing of a lead is left: another node has it, and who has to ask there for another
-    /// consumer had time to.
+    /// Returns whether this node has handed over its lead: another node leads, and clients that had to make
+    /// another consumer there have had the time.
     #[must_use]
     pub fn has_handed_over(&self, now: Time) -> bool {
         let asked = self.orphans_told.is_none_or(|at| at + ASKING <= now);
         let gone = !self.serves && self.orphans.is_empty() && self.parked.is_empty() && asked;
-        // What one node keeps alone has nowhere to go: others know that it is away soon, and what they had
-        // sent by then is here.
+        // The streams that one node keeps alone cannot go to another node. The other nodes know that this one
+        // is about to end, and everything they sent by then has arrived.
         gone || self.parting.is_some_and(|at| at + ASKING <= now)
     }
 
@@ -268,7 +272,7 @@ impl JetStream {
         }
     }
 
-    /// Notes what an entry means for what other nodes are to send.
+    /// Notes the streams of an entry with changes to the subjects that other nodes are to send here.
     pub(super) fn note_interest(&mut self, effects: &[Effect]) {
         if !self.serves {
             return;
@@ -286,13 +290,13 @@ impl JetStream {
         });
         self.interest_changed_of.extend(changed);
         if self.interest_changed_of.len() > CHANGED_MAX {
-            // No node has asked for long: a look at all costs no more.
+            // No node has asked for long: comparing all streams costs no more.
             self.interest_changed = true;
             self.interest_changed_of.clear();
         }
     }
 
-    /// Whether so many copies can be kept.
+    /// Checks that the nodes can keep so many copies.
     pub(super) fn check_replicas(&self, replicas: i64) -> Result<(), ApiError> {
         match usize::try_from(replicas) {
             Ok(wanted) if wanted <= self.nodes.max(1) => Ok(()),
@@ -305,23 +309,23 @@ impl JetStream {
     }
 }
 
-/// Of which streams what other nodes are to send may have changed.
+/// The streams with subjects that may have changed for other nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::node) enum InterestChanged {
-    /// Any of them, or the group itself.
+    /// Any stream, or the group itself.
     All,
-    /// Those with these numbers.
+    /// The streams with these numbers.
     Of(BTreeSet<u32>),
 }
 
-/// Another node is to lead.
+/// A request for another leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::node) struct StepDown {
-    /// Which; any if `None`.
+    /// The name of the node that is to lead; any if `None`.
     pub(in crate::node) preferred: Option<String>,
 }
 
-/// Atomic batches, none begun.
+/// Returns atomic batches, none begun.
 pub(super) fn new_atomic() -> Atomic {
     Atomic::new(AtomicLimits {
         batch_bytes_max: super::BATCH_BYTES_MAX,
