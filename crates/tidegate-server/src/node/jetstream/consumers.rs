@@ -1,5 +1,5 @@
-//! The consumers this node serves: found by name, woken by messages, pulls and time, given their streams and
-//! a voice.
+//! The consumers this node serves: finds them by name, wakes them for messages, pulls and
+//! timers, and gives each its stream and a voice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ use super::outcome::Then;
 /// Names a consumer on this node; never used again.
 pub(super) type Key = u64;
 
-/// Messages one consumer is given before the others have their turn.
+/// Messages that one consumer delivers before the others have their turn.
 const BUDGET: usize = 1024;
 
 /// The consumers of a node.
@@ -37,24 +37,24 @@ const BUDGET: usize = 1024;
 pub(super) struct Consumers {
     live: HashMap<Key, Live, RandomState>,
     names: HashMap<u32, BTreeMap<Box<str>, Key>, RandomState>,
-    /// Who wants which messages of a stream.
+    /// For each stream: which consumers want which messages.
     interests: HashMap<u32, Interest, RandomState>,
-    /// Those that messages are pushed from, by where to.
+    /// Push consumers by deliver subject.
     pushed: BTreeMap<Box<[u8]>, Vec<Key>>,
-    /// The subjects of pulls that no client listens for.
+    /// The reply subjects of pulls that no client listens for.
     away: BTreeSet<(Box<[u8]>, Key)>,
-    /// To be served in this turn.
+    /// Consumers to serve in this turn.
     due: Vec<Key>,
-    /// To be served when something was read, or written.
+    /// Consumers to serve in a later turn, after a message was read or bytes were written.
     waiting: Vec<Key>,
-    /// When each is to be looked after; at most one entry a consumer, as its `armed` says.
+    /// The time at which each consumer's timers fire: at most one entry a consumer, as its `armed` says.
     timers: BTreeSet<(Time, Key)>,
     next: Key,
     /// Scratch of one removed message.
     concerned: Vec<Key>,
 }
 
-/// One of them.
+/// A consumer that this node serves.
 pub(super) struct Live {
     pub(super) consumer: Consumer,
     stream: u32,
@@ -62,35 +62,35 @@ pub(super) struct Live {
     pub(super) config: ConsumerConfig,
     created_us: u64,
     pub(super) filter: Filter,
-    /// Where it began.
+    /// The position at which the consumer began.
     pub(super) start: Start,
-    /// The log knows it.
+    /// The log knows the consumer.
     pub(super) logged: bool,
-    /// The log was told of it, and has not said yet that it knows it.
+    /// A proposal makes the consumer known to the log, and is not applied yet.
     pub(super) told: bool,
-    /// When the log is to be told of it.
+    /// The time at which the leader proposes the consumer to the log.
     pub(super) lasts_us: Option<u64>,
-    /// It is to begin again.
+    /// Requests to reset the consumer.
     pub(super) resets: Resets,
-    /// Its entries in `away`.
+    /// Its entries in `away` of [`Consumers`].
     away: Vec<Box<[u8]>>,
-    /// In `due`.
+    /// The consumer is in `due`.
     listed: bool,
     /// Its entry in `timers`.
     armed: Time,
-    /// Its end was asked for.
+    /// The consumer has been found unused, and its end is under way.
     pub(super) ending: bool,
-    /// Its deletion is proposed because it was not used: it ends, even if it is used meanwhile.
+    /// Its deletion is proposed because no client used it: it ends even if a client uses it meanwhile.
     pub(super) deleted: bool,
 }
 
 impl Consumers {
-    /// How many of this stream.
+    /// Returns the number of consumers of this stream.
     pub(super) fn len_of(&self, stream: u32) -> usize {
         self.names.get(&stream).map_or(0, BTreeMap::len)
     }
 
-    /// How many.
+    /// Returns the number of consumers.
     pub(super) fn len(&self) -> usize {
         self.live.len()
     }
@@ -107,19 +107,19 @@ impl Consumers {
         self.live.get_mut(&key)
     }
 
-    /// Returns whether the deletion of one is proposed.
+    /// Returns whether the deletion of the consumer is proposed.
     fn is_deleted(&self, key: Key) -> bool {
         self.live.get(&key).is_some_and(|live| live.deleted)
     }
 
-    /// The deletion of one is proposed.
+    /// Notes that the deletion of the consumer is proposed.
     fn note_deleted(&mut self, key: Key) {
         if let Some(live) = self.live.get_mut(&key) {
             live.deleted = true;
         }
     }
 
-    /// Those of a stream, by name.
+    /// Returns the consumers of a stream, by name.
     pub(super) fn of(&self, stream: u32) -> impl Iterator<Item = &Live> {
         let names = self.names.get(&stream).into_iter().flatten();
         names.filter_map(|(_, key)| self.live.get(key))
@@ -130,12 +130,12 @@ impl Consumers {
         names.flat_map(|names| names.values().copied()).collect()
     }
 
-    /// All of them.
+    /// Returns the keys of all consumers.
     pub(super) fn keys(&self) -> Vec<Key> {
         self.live.keys().copied().collect()
     }
 
-    /// Has it served in this turn.
+    /// Lists the consumer to be served in this turn.
     pub(super) fn wake(&mut self, key: Key) {
         if let Some(live) = self.live.get_mut(&key)
             && !std::mem::replace(&mut live.listed, true)
@@ -144,8 +144,8 @@ impl Consumers {
         }
     }
 
-    /// A client listens to this pattern: consumers that push there have a receiver, and pulls that wait there
-    /// go on.
+    /// Notes that a client listens to this pattern: serves the consumers that push there,
+    /// and those with pulls that wait there.
     pub(super) fn handle_subscribed(&mut self, pattern: &[u8]) {
         if !self.away.is_empty() {
             self.listens_again(pattern);
@@ -167,8 +167,8 @@ impl Consumers {
         }
     }
 
-    /// A client listens to this pattern: consumers with pulls that no client listened for hear of it, and are
-    /// served.
+    /// Notes that a client listens to this pattern, and wakes the consumers with pulls that
+    /// no client listened for.
     fn listens_again(&mut self, pattern: &[u8]) {
         for key in self.awaiting(pattern) {
             if let Some(live) = self.live.get_mut(&key) {
@@ -178,9 +178,9 @@ impl Consumers {
         }
     }
 
-    /// The consumers with a pull that waits for a client to listen to what this pattern matches.
+    /// Returns the consumers with a pull that waits for a client to listen to a subject of this pattern.
     fn awaiting(&self, pattern: &[u8]) -> Vec<Key> {
-        // All that the pattern matches begins like it, as far as it is literal.
+        // Every subject that the pattern matches begins with the pattern's literal tokens.
         let literal = tokens(pattern).take_while(|t| *t != b"*" && *t != b">");
         let len = literal.map(|t| t.len() + 1).sum::<usize>();
         let start = &pattern[..len.min(pattern.len())];
@@ -195,7 +195,7 @@ impl Consumers {
         keys
     }
 
-    /// Notes which pulls of a consumer no client listens for.
+    /// Notes the pulls of a consumer that no client listens for.
     fn note_away(&mut self, key: Key) {
         let Some(live) = self.live.get_mut(&key) else {
             return;
@@ -209,7 +209,7 @@ impl Consumers {
         self.away.extend(away.into_iter().map(|to| (to, key)));
     }
 
-    /// A message was stored: whoever it is for is to be served.
+    /// Wakes the consumers that a stored message is for.
     fn handle_stored(&mut self, stream: u32, seq: u64, subject: &[u8]) {
         let Some(interest) = self.interests.get_mut(&stream) else {
             return;
@@ -243,8 +243,8 @@ impl Consumers {
         }
     }
 
-    /// Nobody is served from now on: who was to be is forgotten, or the loop would go on for them without a
-    /// pause.
+    /// Serves no consumer from now on. Consumers left in these lists would keep the loop
+    /// going without a pause.
     pub(super) fn rest(&mut self) {
         self.due.clear();
         self.waiting.clear();
@@ -258,7 +258,7 @@ impl Consumers {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Takes one out.
+    /// Removes a consumer.
     pub(super) fn remove(&mut self, key: Key) -> Option<Live> {
         self.arm(key, Time::NEVER);
         let mut live = self.live.remove(&key)?;
@@ -305,8 +305,8 @@ impl Live {
         self.stream
     }
 
-    /// Returns whether messages would be pushed elsewhere with this configuration, away from somebody who
-    /// listens.
+    /// Returns whether this configuration would take the messages away from a client that
+    /// listens to the deliver subject now.
     pub(super) fn is_taken_from(&self, node: &mut Node, config: &ConsumerConfig) -> bool {
         let (to, group) = (&self.config.deliver_subject, &self.config.deliver_group);
         let group = Some(group.as_bytes()).filter(|g| !g.is_empty());
@@ -374,7 +374,7 @@ impl Source for Seen<'_> {
     }
 
     fn last_per_subject(&mut self) -> Option<Vec<u64>> {
-        // Where one message a subject is kept, each is the last of its own.
+        // Where the stream keeps one message a subject, each message is the last of its subject.
         (self.stream.config().max_msgs_per_subject != 1)
             .then(|| self.stream.last_per_subject(self.filter))
     }
@@ -392,17 +392,17 @@ impl Source for Seen<'_> {
     }
 }
 
-/// What is known of a consumer that is taken up.
+/// The state that a consumer is taken up with.
 pub(super) struct Known<'a> {
     pub(super) name: &'a str,
     pub(super) config: &'a ConsumerConfig,
     pub(super) created_us: u64,
     pub(super) state: &'a State,
-    /// The log knows it.
+    /// The log knows the consumer.
     pub(super) logged: bool,
 }
 
-/// Nothing can be read: for what only looks at numbers.
+/// Reads no message: for callers that look only at numbers.
 pub(super) struct Unread;
 
 impl Messages for Unread {
@@ -475,7 +475,7 @@ impl JetStream {
         Some(key)
     }
 
-    /// Lets go of a consumer: its pulls are told why.
+    /// Removes a consumer from this node, and ends its pulls with the reason.
     pub(super) fn let_go(&mut self, node: &mut Node, now: Time, key: Key, why: Ending) {
         self.with_consumer(node, now, key, |live, voice| {
             live.consumer.handle_end(why, voice);
@@ -485,7 +485,7 @@ impl JetStream {
         }
     }
 
-    /// Gives a consumer a voice, and has it served in this turn.
+    /// Calls `f` with a consumer and a voice, and has the consumer served in this turn.
     pub(super) fn with_consumer<R>(
         &mut self,
         node: &mut Node,
@@ -504,24 +504,24 @@ impl JetStream {
             advisories: &mut self.advisories,
         };
         let result = f(live, &mut voice);
-        // At once: a client may subscribe again before the consumer is served.
+        // At once, because a client may subscribe again before the consumer is served.
         self.consumers.note_away(key);
         self.consumers.wake(key);
         Some(result)
     }
 
-    /// A delta of this consumer's is durable.
+    /// Notes that a delta of this consumer is durable.
     pub(super) fn delta_durable(&mut self, node: &mut Node, now: Time, key: Key) {
         self.with_consumer(node, now, key, |live, voice| {
             live.consumer.handle_delta_durable(voice);
         });
     }
 
-    /// What an entry changed, as consumers see it.
+    /// Lets the consumers take over the changes of an entry.
     ///
-    /// All of the entry is applied by then. So whoever counts what a stream holds does it last: what is
-    /// stored after a consumer was made, or after a purge, is in that count already and must not be told
-    /// besides.
+    /// All of the entry is applied by then. So consumers that count the messages of a stream do that last:
+    /// the count already has the messages that later commands of the entry stored, after a consumer was made
+    /// or after a purge, and the consumer must not add them again.
     pub(super) fn tell_consumers(&mut self, node: &mut Node, now: Time, effects: &[Effect]) {
         let mut counting = false;
         for effect in effects {
@@ -595,12 +595,13 @@ impl JetStream {
         }
     }
 
-    /// What an entry changed that makes consumers count anew.
+    /// Lets the consumers count again that an entry has made, changed or reset, and those of purged streams.
     fn count_anew(&mut self, node: &mut Node, now: Time, effects: &[Effect]) {
         for effect in effects {
             match effect {
                 Effect::Purged { stream, .. } => self.tell_purged(now, *stream),
-                // Deleted by a later command of the same entry, there is none to be found.
+                // A later command of the same entry may have deleted the stream or
+                // consumer, and then there is none to find.
                 Effect::StreamFilled { stream } | Effect::StreamThawed { stream }
                     if self.serves =>
                 {
@@ -645,7 +646,7 @@ impl JetStream {
             return;
         };
         if of.transit() != Transit::None {
-            // Those of a stream on its way rest.
+            // The consumers of a stream that moves rest.
             return;
         }
         let names: Vec<String> = of.consumers().map(|(name, _)| name.to_owned()).collect();
@@ -657,7 +658,7 @@ impl JetStream {
     /// Takes up a consumer as the log has it.
     pub(super) fn take_up_logged(&mut self, now: Time, stream: u32, name: &str) -> Option<Key> {
         if self.consumers.find(stream, name).is_some() {
-            // Made, deleted and made again by one entry: it is made once.
+            // One entry made the consumer, deleted it and made it again: this node takes it up once.
             return None;
         }
         let known = self.streams.get(stream)?.consumer(name)?;
@@ -713,7 +714,7 @@ impl JetStream {
         Some(())
     }
 
-    /// The node ends: pulls are told, and what consumers did since their last deltas is proposed.
+    /// Ends the pulls of all consumers with the reason, and proposes a last delta of each consumer.
     pub(super) fn end_consumers(&mut self, node: &mut Node, now: Time, why: Ending) {
         for key in self.consumers.keys() {
             self.with_consumer(node, now, key, |live, voice| {
@@ -723,11 +724,11 @@ impl JetStream {
         }
     }
 
-    /// What a consumer did since its last delta is proposed.
+    /// Proposes the changes of a consumer since its last delta.
     pub(super) fn propose_delta(&mut self, now: Time, key: Key) {
         let wall_us = self.wall.tell(now);
         let live = self.consumers.live.get_mut(&key);
-        // What is proposed behind a reset would be done after it.
+        // A delta behind a proposed reset would change the consumer after the reset.
         let Some(live) = live.filter(|l| l.logged && !l.resets.is_proposed()) else {
             return;
         };
@@ -738,7 +739,7 @@ impl JetStream {
         }
     }
 
-    /// Serves every consumer that has something to do.
+    /// Serves every consumer that is due.
     pub(super) fn serve_consumers(
         &mut self,
         node: &mut Node,
@@ -796,7 +797,7 @@ impl JetStream {
         };
         let (id, ends) = (live.stream, live.consumer.is_abandoned(wall_us));
         self.consumers.note_away(key);
-        // Deltas go in order: none before those that were refused.
+        // Deltas go in order: none goes before those that the log refused.
         let free = !self.is_full() && self.space != Space::Scarce;
         let room = free && self.postponed.is_empty();
         let live = self.consumers.live.get_mut(&key)?;
@@ -815,7 +816,7 @@ impl JetStream {
             Progress::Reading | Progress::Behind => self.consumers.waiting.push(key),
         }
         if logged && !room {
-            // Its delta may be due, which no timer tells again.
+            // Its delta may be due, and no timer fires for that again.
             self.consumers.waiting.push(key);
         }
         let lasted = lasts.is_some_and(|us| us <= wall_us);
@@ -837,12 +838,12 @@ impl JetStream {
         }
         if ends {
             match told {
-                // A second deletion could meet another consumer of this name.
+                // A second deletion could delete another consumer of this name.
                 true if self.consumers.is_deleted(key) => {}
                 true => {
                     let command = Command::new(Kind::DeleteConsumer, id, name.as_bytes(), b"");
-                    // Like a delta it must not be lost if it is refused; once it is applied there is no
-                    // consumer to be told.
+                    // Like a delta, a refused deletion is proposed again. Once it is
+                    // applied there is no consumer left to notify.
                     self.command(now, false, &command, Some((b"", Then::Delta(key))));
                     self.consumers.note_deleted(key);
                 }
@@ -860,8 +861,8 @@ impl JetStream {
     }
 }
 
-/// Returns whether what this consumer does is worth the log: nothing of one that expects no acknowledgements
-/// and is gone with its user.
+/// Returns whether the log keeps the progress of this consumer. It keeps none for a consumer that expects no
+/// acknowledgements and ends with its client.
 fn yields_deltas(config: &ConsumerConfig) -> bool {
     config.ack_policy != AckPolicy::None || !config.durable_name.is_empty()
 }

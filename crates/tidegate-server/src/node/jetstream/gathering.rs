@@ -1,7 +1,8 @@
-//! What only several groups know together: lists of streams with what they hold, and what an account uses.
+//! Answers that need several groups: lists of streams with their state, and the usage of an account.
 //!
-//! The leader of the directory asks the leaders of the groups that keep something, and answers once all have
-//! told, or after a while with what is missing said.
+//! The leader of the directory asks the leaders of the groups that keep some of the
+//! streams. It answers once all have reported. After [`PATIENCE`] it answers with the
+//! reports it has, and lists the streams that are missing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -25,14 +26,14 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Questions that wait for groups, at most.
 const GATHERS_MAX: usize = 256;
 
-/// What a group says of its streams.
+/// The report of a group about its streams.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(in crate::node) struct Reported {
     question: u64,
     group: u32,
-    /// As in a list, by number in the directory.
+    /// The streams in the form of a list's items, by number in the directory.
     streams: Vec<(u32, Value)>,
-    /// Of all its streams.
+    /// The sums over all streams of the group.
     file_bytes: u64,
     memory_bytes: u64,
     consumers: usize,
@@ -45,14 +46,14 @@ pub(super) struct Gathers {
     asked: u64,
 }
 
-/// One of them.
+/// A question that waits for groups.
 #[derive(Debug)]
 struct Gather {
     question: u64,
     reply: Box<[u8]>,
     what: What,
     until: Time,
-    /// Groups that have not told yet.
+    /// The groups that have not reported yet.
     awaited: BTreeSet<u32>,
     told: BTreeMap<u32, Value>,
     file_bytes: u64,
@@ -68,7 +69,7 @@ enum What {
 }
 
 impl Gathers {
-    /// When the first has waited long enough.
+    /// Returns the time at which the first question has waited long enough.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.open.front().map(|g| g.until)
     }
@@ -87,7 +88,7 @@ impl Gather {
 }
 
 impl JetStream {
-    /// Begins to answer with what the account uses.
+    /// Begins to answer a request for the usage of the account.
     pub(super) fn gather_account(
         &mut self,
         node: &mut Node,
@@ -103,7 +104,7 @@ impl JetStream {
         self.gather(node, now, reply, What::Account, groups)
     }
 
-    /// Begins to answer with a page of streams.
+    /// Begins to answer a request for a page of streams.
     pub(super) fn gather_list(
         &mut self,
         node: &mut Node,
@@ -159,7 +160,7 @@ impl JetStream {
             } else {
                 let report = Told::Report { question, streams };
                 if !node.tell_group(now, group, None, report) {
-                    // Nobody is there: what it keeps is missing.
+                    // The group has no leader: its streams are missing in the answer.
                     gather.awaited.remove(&group);
                 }
             }
@@ -169,7 +170,7 @@ impl JetStream {
         Ok(())
     }
 
-    /// What this group says of its streams.
+    /// Returns this group's report about its streams.
     pub(super) fn report(&self, now: Time, question: u64, streams: &[u32]) -> Reported {
         let asked: BTreeSet<u32> = streams.iter().copied().collect();
         let of = |stream: &Stream| match stream.kept() {
@@ -191,7 +192,7 @@ impl JetStream {
         }
     }
 
-    /// A group has told.
+    /// Takes the report of a group.
     pub(super) fn reported(&mut self, node: &mut Node, now: Time, reported: Reported) {
         let mut open = self.directory.gathers.open.iter_mut();
         if let Some(gather) = open.find(|g| g.question == reported.question) {
@@ -200,7 +201,7 @@ impl JetStream {
         }
     }
 
-    /// Answers what all have told, or what was waited for long enough.
+    /// Answers the questions that all groups have reported to, and those that have waited long enough.
     pub(super) fn serve_gathers(&mut self, node: &mut Node, now: Time) {
         let open = std::mem::take(&mut self.directory.gathers.open);
         let (done, open) = open
@@ -239,7 +240,7 @@ impl JetStream {
         view::stream_list_of(page, &infos, &missing)
     }
 
-    /// This node does not lead any more: whoever waits is told.
+    /// Refuses the questions that wait, because this node does not lead any more.
     pub(super) fn end_gathers(&mut self, node: &mut Node, now: Time) {
         for gather in std::mem::take(&mut self.directory.gathers.open) {
             let kind = match gather.what {

@@ -1,7 +1,8 @@
-//! Which consumers of a stream a message concerns: an index of their filters, so that a message finds those
-//! that want its subject and nobody looks at the others.
+//! The interest of a stream's consumers in messages: an index of their filters, which finds the consumers
+//! that want a subject without a look at the others.
 //!
-//! Owns the index. Leaves to each consumer whether it wants the message: what is found is all who may.
+//! Owns the index. It finds all consumers that may want a message, and leaves it to each of
+//! them whether it does.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -11,30 +12,30 @@ use super::consumers::Key;
 use crate::api::config::ConsumerConfig;
 use crate::nats::sublist::{SubKey, Sublist};
 
-/// Subjects remembered for a stream with filtered consumers: what finding costs without is a hash a token.
+/// Subjects cached for a stream with filtered consumers. Without the cache, a search costs a hash a token.
 const CACHE_LEN: usize = 64;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Interest {
-    /// Want every subject.
+    /// The consumers that want every subject.
     unfiltered: Vec<Key>,
     filtered: Option<Box<Filtered>>,
-    /// May still wait for acknowledgements of messages that their filters do not pass any more.
+    /// The consumers that may still wait for acknowledgements of messages that their filters no longer pass.
     changed: Vec<Key>,
 }
 
 #[derive(Debug)]
 struct Filtered {
     patterns: Sublist,
-    /// Whose each pattern is.
+    /// The consumer that owns each pattern.
     owners: Slab<Key>,
-    /// Each one's patterns.
+    /// The patterns of each consumer.
     of: HashMap<Key, Vec<SubKey>, RandomState>,
 }
 
 impl Interest {
-    /// From now on this consumer wants what its configuration says.
+    /// Adds a consumer with the filters of its configuration.
     pub(super) fn add(&mut self, key: Key, config: &ConsumerConfig) {
         if wants_all(config) {
             self.unfiltered.push(key);
@@ -61,7 +62,7 @@ impl Interest {
         }
     }
 
-    /// This consumer, which was added with this configuration, wants nothing more.
+    /// Removes a consumer that was added with this configuration.
     pub(super) fn remove(&mut self, key: Key, config: &ConsumerConfig) {
         self.changed.retain(|k| *k != key);
         if wants_all(config) {
@@ -81,18 +82,18 @@ impl Interest {
         }
     }
 
-    /// From now on every message that goes concerns this consumer.
+    /// Lets every removed message concern this consumer from now on.
     pub(super) fn add_changed(&mut self, key: Key) {
         if !self.changed.contains(&key) {
             self.changed.push(key);
         }
     }
 
-    /// Those that may want a message of this subject, each once.
+    /// Calls `f` once for each consumer that may want a message of this subject.
     pub(super) fn for_each(&mut self, subject: &[u8], mut f: impl FnMut(Key)) {
         self.unfiltered.iter().for_each(|key| f(*key));
         if let Some(filtered) = self.filtered.as_deref_mut() {
-            // Filters of one consumer do not overlap, so none is found twice.
+            // Filters of one consumer do not overlap, so the search finds no consumer twice.
             let found = &filtered.patterns.matches(subject).plain;
             found
                 .iter()
@@ -100,7 +101,8 @@ impl Interest {
         }
     }
 
-    /// Those that may have to know that a message of this subject is gone, each once.
+    /// Collects in `to`, once each, the consumers that have to learn that a message of this
+    /// subject is removed.
     pub(super) fn concerned(&mut self, subject: &[u8], to: &mut Vec<Key>) {
         to.clear();
         self.for_each(subject, |key| to.push(key));
@@ -124,7 +126,7 @@ fn filters(config: &ConsumerConfig) -> impl Iterator<Item = &str> {
         .chain(config.filter_subjects.iter().map(|f| &**f))
 }
 
-/// Returns whether the filters of these are the same.
+/// Returns whether both configurations have the same filters.
 pub(super) fn same_filters(a: &ConsumerConfig, b: &ConsumerConfig) -> bool {
     filters(a).eq(filters(b))
 }
@@ -198,7 +200,7 @@ mod tests {
     }
 
     fn act() -> impl Strategy<Value = Act> {
-        // None overlaps with another, as the rules have it.
+        // No filter overlaps with another, as the rules demand.
         let filters = ["a", "a.b", "a.*.c", "a.b.d", "b.>", "*"];
         let subjects = ["a", "a.b", "a.x.c", "a.b.d", "b.x.y", "q", "q.r", "a.b.c"];
         prop_oneof![
@@ -211,7 +213,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against looking at every consumer.
+        /// Compares the index with a search through all consumers.
         #[test]
         fn finds_whoever_wants_it(acts in prop::collection::vec(act(), 1..100)) {
             let mut interest = Interest::default();

@@ -1,6 +1,6 @@
-//! Requests for stored messages, answered as their messages are read.
+//! Requests for stored messages: answers them as their messages are read.
 //!
-//! Bounded: what finds no room is refused with what says so.
+//! Bounded: a request without room is refused with an error that says so.
 
 use std::collections::VecDeque;
 
@@ -17,14 +17,14 @@ use crate::stream::{COMMAND_HEADER_BYTES, Command, Filter, Stream};
 
 /// Requests that may wait for their messages.
 const READS_MAX: usize = 16 * 1024;
-/// Bytes that may wait for one connection before its answers do.
+/// Bytes that may wait for one connection before its answers wait, too.
 pub(super) const BEHIND_BYTES: usize = 4 * 1024 * 1024;
 
 /// Requests for messages, in the order they came.
 #[derive(Debug, Default)]
 pub(super) struct Reads(VecDeque<Read>);
 
-/// One of them.
+/// One request for messages.
 #[derive(Debug)]
 pub(super) struct Read {
     stream: u32,
@@ -49,7 +49,8 @@ impl Reads {
         room
     }
 
-    /// Messages as they are stored, for whoever listens at `reply`; whether there was room.
+    /// Queues a read of messages as they are stored, for the client at `reply`. Returns
+    /// whether there was room.
     pub(super) fn direct(&mut self, stream: u32, reply: &[u8], reading: Reading) -> bool {
         self.add(Read {
             stream,
@@ -58,7 +59,7 @@ impl Reads {
         })
     }
 
-    /// One message as JSON; whether there was room.
+    /// Queues a read of one message as JSON. Returns whether there was room.
     pub(super) fn json(&mut self, stream: u32, reply: &[u8], seq: u64, no_headers: bool) -> bool {
         self.add(Read {
             stream,
@@ -68,15 +69,15 @@ impl Reads {
     }
 }
 
-/// How far one request came.
+/// The progress of one request.
 enum Came {
     ToItsEnd,
-    /// Its message is being read, or its receiver has enough to read.
+    /// Its message is being read, or too many bytes wait for its receiver.
     NotYet,
 }
 
 impl JetStream {
-    /// Answers requests for messages as far as they can be read now.
+    /// Answers requests for messages as far as these can be read now.
     pub(super) fn serve_reads(&mut self, node: &mut Node, now: Time, messages: &mut dyn Messages) {
         for _ in 0..self.reads.0.len() {
             let Some(mut read) = self.reads.0.pop_front() else {
@@ -172,8 +173,8 @@ impl JetStream {
                             said: &mut self.said,
                             advisories: &mut self.advisories,
                         };
-                        // Clients know the answer to a request by its subject; the message's own is in the
-                        // headers.
+                        // Clients know the answer to a request by its subject. The
+                        // message's own subject is in the headers.
                         voice.say(reply, reply, None, &block, message.payload);
                     }
                 },
@@ -182,11 +183,11 @@ impl JetStream {
     }
 }
 
-/// What a message was read into: it is borrowed from there.
+/// The buffer that a message was read into, and is borrowed from.
 #[derive(Debug, Default)]
 pub(super) struct Held(bytes::Bytes);
 
-/// What reading a message came to.
+/// The result of reading a message.
 pub(super) enum Fetched<'a> {
     Ready(Message<'a>),
     Pending,
@@ -239,7 +240,7 @@ pub(super) fn fetch<'a>(
     }
 }
 
-/// A stream as requests for messages look at it.
+/// A stream in the form that requests for messages search.
 pub(super) struct Indexed<'a>(pub(super) &'a Stream);
 
 impl Index for Indexed<'_> {

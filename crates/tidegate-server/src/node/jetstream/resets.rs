@@ -1,10 +1,10 @@
-//! Consumers that are made to begin again.
+//! Resets of consumers: a consumer begins again at another message.
 //!
-//! Owns when that is: a consumer that is to begin again delivers nothing until it has, and the log hears of
-//! it when every delta that the consumer made before is durable and none is made until then. So the log
-//! changes its state by no delta that is of another beginning. One that the log does not know begins again at
-//! once. What beginning again does is the consumer's affair ([`crate::consumer::Consumer::handle_reset`]),
-//! and that of [`State::reset`].
+//! Owns the time of a reset. A consumer with a reset ahead delivers nothing until it is reset. The leader
+//! proposes the reset once every delta that the consumer made before is durable, and the consumer makes none
+//! until the reset is applied. So the log never applies a delta that belongs to another beginning. A consumer
+//! that the log does not know is reset at once. [`crate::consumer::Consumer::handle_reset`] and
+//! [`State::reset`] define the effects of a reset.
 
 use std::collections::VecDeque;
 
@@ -23,23 +23,23 @@ use crate::node::core::Node;
 use crate::store::Space;
 use crate::stream::{Command, Kind, Outcome, StreamView};
 
-/// Those who may wait for one consumer.
+/// Requests that may wait for one consumer.
 const WAITING_MAX: usize = 64;
 
-/// Who asked a consumer to begin again, in the order in which it does.
+/// The requests to reset a consumer, in the order in which the consumer carries them out.
 #[derive(Debug, Default)]
 pub(super) struct Resets {
     asked: VecDeque<Asked>,
-    /// The log was told of the first, and with which message it begins.
+    /// The first reset is proposed, and begins with this message.
     proposed: Option<u64>,
 }
 
-/// A request.
+/// A request to reset a consumer.
 #[derive(Debug)]
 struct Asked {
     reply: Box<[u8]>,
     seq: u64,
-    /// Other requests wait for it.
+    /// The change that other requests wait for.
     change: ChangeId,
 }
 
@@ -54,8 +54,8 @@ impl Resets {
 }
 
 impl JetStream {
-    /// Somebody asks a consumer to begin again, with message `seq`, or, where that is 0, with what is not
-    /// settled: it does, once it is served.
+    /// Queues a client's request to reset a consumer to message `seq`, or, if that is 0, to the first message
+    /// that is not settled. The consumer is reset when it is served.
     pub(super) fn reset_consumer(
         &mut self,
         key: Key,
@@ -75,8 +75,8 @@ impl JetStream {
         Ok(())
     }
 
-    /// A consumer begins again as it was first asked to, or the log is told of it, unless that has to wait:
-    /// it comes again then.
+    /// Carries out the first reset of a consumer, or proposes it if the log knows the consumer. If the reset
+    /// has to wait, a later turn tries it again.
     ///
     /// `room`: whether the log takes a command now.
     pub(super) fn next_reset(
@@ -123,7 +123,7 @@ impl JetStream {
         self.conclude_reset(node, now, key, Ok(seq))
     }
 
-    /// The log has a consumer begin again.
+    /// Resets a consumer as the log has it.
     pub(super) fn begin_again(
         &mut self,
         node: &mut Node,
@@ -159,10 +159,10 @@ impl JetStream {
         Some(())
     }
 
-    /// What became of a reset that the log was told of.
+    /// Handles the outcome of a proposed reset.
     pub(super) fn reset_done(&mut self, node: &mut Node, now: Time, key: Key, outcome: &Outcome) {
         let live = self.consumers.get_mut(key);
-        // If it is not here any more, who waited was told then.
+        // If the consumer has ended here, the clients that waited were answered then.
         let Some(seq) = live.and_then(|live| live.resets.proposed.take()) else {
             return;
         };
@@ -173,7 +173,7 @@ impl JetStream {
         self.conclude_reset(node, now, key, done);
     }
 
-    /// A consumer ends here that was to begin again.
+    /// Refuses the resets of a consumer that ends here.
     pub(super) fn refuse_resets(
         &mut self,
         node: &mut Node,
@@ -193,7 +193,7 @@ impl JetStream {
         }
     }
 
-    /// Answers whoever asked first.
+    /// Answers the first request.
     fn conclude_reset(
         &mut self,
         node: &mut Node,
