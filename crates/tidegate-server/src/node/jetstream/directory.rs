@@ -1,8 +1,8 @@
-//! The directory: which group keeps a stream, and how whoever makes, changes or deletes one there is
-//! answered.
+//! The directory: which group keeps each stream, and how a client that makes, changes or
+//! deletes a stream there gets its answer.
 //!
-//! The leader of the group of all nodes decides, by an entry of that group's log. The group that is to keep
-//! the stream follows the directory ([`super::keeping`]) and answers whoever asked, once it has done so.
+//! The leader of the group of all nodes decides by an entry of that group's log. The group that is to keep
+//! the stream follows the directory ([`super::keeping`]), and answers the client once it has made the change.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -24,41 +24,41 @@ use crate::stream::{Command, Kept, Kind, Moving, Outcome};
 
 use super::requests::PULLS;
 
-/// Questions about streams of which it is not known whether anybody serves them, at most.
+/// Requests about streams that no node is known to serve, at most.
 const DOUBTS_MAX: usize = 4096;
-/// How long whoever serves a stream may take to be known for it.
+/// How long such a request waits until a node is known to serve the stream.
 const DOUBT: Duration = Duration::from_millis(500);
 
-/// What other groups' leaders are still to be told, at most.
+/// Changes that wait for the leader of another group, at most.
 const UNTOLD_MAX: usize = 4096;
-/// How long a group may be without a leader before whoever asked for a change is told so: an election, and a
-/// little.
+/// How long a group may be without a leader before the client that asked for a change gets
+/// an error: an election and a little more.
 const LEADERLESS: Duration = Duration::from_secs(2);
-/// How often it is looked for one, or for who serves a stream.
+/// How often the directory looks for such a leader, or for a node that serves a stream.
 const LOOK: Duration = Duration::from_millis(25);
 
-/// What concerns the groups there are; of use to the group of all nodes.
+/// The state of the directory's leader about the other groups; of use to the group of all nodes.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
-    /// All there are; none where the node is alone.
+    /// All groups of the cluster; none if the node is alone.
     groups: Vec<GroupOf>,
-    /// The last entry that was applied.
+    /// The index of the last entry that was applied.
     pub(super) applied: u64,
-    /// Since this process began it has been as far as the directory of all nodes was.
+    /// Since this process began, its directory has been as far as that of all nodes was.
     current: bool,
     doubts: VecDeque<Doubt>,
-    /// When it is looked again whether somebody serves those.
+    /// The time of the next look for nodes that serve the streams of `doubts`.
     doubts_at: Option<Time>,
     untold: VecDeque<Untold>,
-    /// When they are tried again.
+    /// The time of the next look for leaders that take the changes of `untold`.
     look_at: Option<Time>,
     pub(super) gathers: Gathers,
-    /// Streams that are being made, and how many of them each group was chosen for.
+    /// The number of streams that are being made, and for how many of them each group was chosen.
     making: usize,
     chosen: BTreeMap<u32, usize>,
 }
 
-/// A question about a stream that nobody is known to serve.
+/// A request about a stream that no node is known to serve.
 #[derive(Debug)]
 struct Doubt {
     /// The stream's number and name.
@@ -72,25 +72,25 @@ struct Doubt {
     until: Time,
 }
 
-/// Somebody asked for a change that the leader of another group is to hear of, and there is none.
+/// A client's change that waits until the other group has a leader to handle it.
 #[derive(Debug)]
 struct Untold {
     kind: Answer,
     reply: Box<[u8]>,
-    /// Which stream, and which group.
+    /// The stream and the group.
     of: (u32, u32),
     index: u64,
     until: Time,
 }
 
 impl Directory {
-    /// When there is something to do.
+    /// Returns the time at which the directory has to act next.
     pub(super) fn deadline(&self) -> Option<Time> {
         let times = [self.doubts_at, self.gathers.deadline(), self.look_at];
         times.into_iter().flatten().min()
     }
 
-    /// A stream is made, or is not going to be.
+    /// Notes that a stream is made, or is not going to be.
     pub(super) fn handle_made(&mut self) {
         self.making = self.making.saturating_sub(1);
         if self.making == 0 {
@@ -105,19 +105,19 @@ impl Directory {
 }
 
 impl JetStream {
-    /// These are the groups of the cluster, this one first.
+    /// Sets the groups of the cluster, this one first.
     pub fn set_groups(&mut self, groups: Vec<GroupOf>) {
         self.interest_changed = true;
         self.directory.groups = groups;
     }
 
-    /// What is applied is as new as the directory of all nodes was when this process had begun: what was
-    /// changed while it was away is known.
+    /// Notes that the applied entries are as new as the directory of all nodes was when this process began:
+    /// this node has every change that the others made before.
     pub const fn set_current(&mut self) {
         self.directory.current = true;
     }
 
-    /// Returns whether it is.
+    /// Returns whether [`JetStream::set_current`] was called.
     #[must_use]
     pub const fn is_current(&self) -> bool {
         self.directory.current
@@ -128,7 +128,7 @@ impl JetStream {
         self.directory.groups.len() > 1
     }
 
-    /// The group that keeps the stream which takes messages of this subject, if it is another one.
+    /// Returns the group that keeps the stream which takes messages of this subject, if it is another group.
     pub(in crate::node) fn keeper_of(&mut self, subject: &[u8]) -> Option<u32> {
         let id = self.streams.capture(subject)?;
         match self.streams.get(id)?.kept() {
@@ -137,9 +137,9 @@ impl JetStream {
         }
     }
 
-    /// Which group is to keep a new stream: the smallest that has enough members, and of several of that size
-    /// the one with the fewest streams. Somebody has to be there; of all nodes enough are, or there would be
-    /// no directory.
+    /// Chooses the group to keep a new stream: the smallest that has enough members, and of several of that
+    /// size the one with the fewest streams. The group must have a leader. The group of all nodes always has
+    /// one here, or there would be no directory.
     pub(super) fn place(
         &mut self,
         node: &mut Node,
@@ -157,15 +157,15 @@ impl JetStream {
         })
     }
 
-    /// How many members a group has that is to keep so many copies.
+    /// Returns how many members a group needs to keep as many copies as the configuration asks for.
     fn size_for(&self, config: &StreamConfig) -> Option<usize> {
         let wanted = usize::try_from(config.num_replicas).unwrap_or(0).max(1);
         let sizes = self.directory.groups.iter().map(|g| g.members.len());
         sizes.filter(|len| *len >= wanted).min()
     }
 
-    /// Of the groups of the right size that are there the one with the fewest streams; one without room only
-    /// where there is no other.
+    /// Chooses the group with the fewest streams among those of the right size that have a leader. It chooses
+    /// a group without room only if there is no other.
     fn choose(&self, node: &mut Node, config: &StreamConfig) -> Result<u32, ApiError> {
         let size = self.size_for(config);
         let all = self.directory.groups.first().map(|g| g.members.len());
@@ -193,8 +193,8 @@ impl JetStream {
         })
     }
 
-    /// What the command that gives a stream its new configuration says of where it is to move, or that it is
-    /// not to move any more.
+    /// Returns the part of the update command that moves a stream to another group, or that calls off its
+    /// move. Empty if the update does neither.
     pub(super) fn course(
         &mut self,
         node: &mut Node,
@@ -223,14 +223,14 @@ impl JetStream {
         })
     }
 
-    /// A move of a stream has come to nothing: it begins anew, to where somebody is if there is such a group.
+    /// Starts a move again that made no progress, to a group with a leader if there is one.
     pub(super) fn renew_move(&mut self, node: &mut Node, now: Time, stream: u32, moving: Moving) {
         let entry = self.streams.get(stream);
         let Some(entry) = entry.filter(|e| e.moving() == Some(moving)) else {
             return;
         };
         if self.is_full() {
-            // It is said again.
+            // The leader of the group that leaves the stream reports the stall again.
             return;
         }
         let (config, name) = (entry.config().clone(), entry.name().to_owned());
@@ -241,7 +241,8 @@ impl JetStream {
         self.propose_renew(now, stream, moving, to);
     }
 
-    /// Nobody has been there for long where a stream is to move: it moves elsewhere, if there is somebody.
+    /// Moves a stream to another group, if there is one with a leader, because its target
+    /// has had none for long.
     pub(super) fn redirect(&mut self, node: &mut Node, now: Time, stream: u32, moving: Moving) {
         let Some(entry) = self.streams.get(stream).filter(|_| !self.is_full()) else {
             return;
@@ -269,7 +270,8 @@ impl JetStream {
         self.command(now, false, &renew, Some((b"", Then::Noted)));
     }
 
-    /// Whoever asked for something that another group is to do now is answered there.
+    /// Forwards a client's change to the leader of the group that carries it out. That
+    /// leader answers the client.
     pub(super) fn forward(
         &mut self,
         node: &mut Node,
@@ -289,7 +291,7 @@ impl JetStream {
             return;
         }
         if kind == Answer::StreamDelete {
-            // What is left of it there goes as soon as somebody leads that group.
+            // The group deletes its copy as soon as it has a leader.
             let body = answer::success(kind);
             self.voice(node, now).answer_with(reply, &body);
         } else if self.directory.untold.len() < UNTOLD_MAX {
@@ -300,7 +302,7 @@ impl JetStream {
         }
     }
 
-    /// Tells the leaders there are by now, and those who wait for one that there is none.
+    /// Forwards changes to the leaders that exist by now, and refuses those that have waited too long.
     pub(super) fn serve_untold(&mut self, node: &mut Node, now: Time) {
         if self.directory.look_at.is_none_or(|at| at > now) {
             return;
@@ -324,7 +326,7 @@ impl JetStream {
         self.voice(node, now).answer_with(&untold.reply, &body);
     }
 
-    /// The other group's stream that a change is about, and the group.
+    /// Returns the stream that a change is about and the group that keeps it, if that is another group.
     pub(super) fn changed_elsewhere(&self, outcome: &Outcome) -> Option<(u32, u32)> {
         let (Outcome::Created { stream }
         | Outcome::Exists { stream }
@@ -338,7 +340,7 @@ impl JetStream {
         }
     }
 
-    /// A group has made these streams.
+    /// Proposes to the directory that a group has made these streams.
     pub(super) fn propose_made(&mut self, now: Time, streams: &[u32]) {
         for stream in streams {
             let kept = self.streams.get(*stream).map(|s| s.kept());
@@ -346,13 +348,13 @@ impl JetStream {
                 continue;
             }
             let waiter = (&b""[..], Then::Noted);
-            // Without room for it it is said again.
+            // Without room, the group's leader reports the stream again.
             let _ = self.propose(now, Kind::Made, *stream, b"", &(), waiter);
         }
     }
 
-    /// A question at `$JS.>` about a stream that another group keeps, and that nobody is known to serve, put
-    /// to the leader of the directory: it waits until somebody is.
+    /// Keeps a request at `$JS.>` about a stream of another group that no node is known to serve, until one
+    /// is. The leader of the directory gets such requests.
     pub(in crate::node) fn handle_request_away(
         &mut self,
         node: &mut Node,
@@ -383,8 +385,8 @@ impl JetStream {
         Taken::Yes
     }
 
-    /// Somebody pulls from a stream that another group keeps, and that nobody is known to serve: whoever kept
-    /// it until now may still be asked by others. What else there is much of finds nobody.
+    /// Keeps a pull from a stream of another group that no node is known to serve, if the stream moves: other
+    /// nodes may still send pulls to the node that served it before. Any other frequent message is not taken.
     pub(in crate::node) fn handle_pull_away(
         &mut self,
         stream: &str,
@@ -402,7 +404,8 @@ impl JetStream {
         }
     }
 
-    /// Hands on what somebody is known for by now, and answers what nobody is going to be.
+    /// Hands on the requests for streams that a node serves by now, and refuses those that
+    /// have waited too long.
     pub(super) fn serve_doubts(&mut self, node: &mut Node, now: Time) {
         if self.directory.doubts_at.is_none_or(|at| at > now) {
             return;
@@ -415,7 +418,7 @@ impl JetStream {
                 payload: &doubt.payload,
             };
             let Some(entry) = self.streams.by_name(&doubt.stream) else {
-                // It is deleted.
+                // The stream is deleted.
                 self.handle_request(node, now, &message);
                 continue;
             };
@@ -445,7 +448,7 @@ impl JetStream {
         self.voice(node, now).answer_with(reply, &body);
     }
 
-    /// This node does not lead the directory any more.
+    /// Refuses the requests that wait, because this node does not lead the directory any more.
     pub(super) fn close_directory(&mut self, node: &mut Node, now: Time) {
         for doubt in std::mem::take(&mut self.directory.doubts) {
             self.refuse_unserved(node, now, &doubt.reply);
@@ -461,7 +464,7 @@ impl JetStream {
     }
 }
 
-/// Tells the leader of a group of a change; whether there is one.
+/// Reports a change to the leader of a group. Returns whether there is one.
 fn tell(node: &mut Node, now: Time, untold: &Untold) -> bool {
     let (stream, group) = untold.of;
     told::changed(untold.kind).is_some_and(|change| {

@@ -1,8 +1,8 @@
-//! What gathers for the next entry, and who waits for what became of it.
+//! The commands that gather for the next entry, and the callers that wait for their outcomes.
 //!
-//! An entry's bytes hold commands; who is to be answered stands beside them, never in the log: only the node
-//! that proposed an entry answers, and only for what it proposed. Entries come back in the order they left,
-//! or never.
+//! The bytes of an entry hold commands. The waiters stand beside them, never in the log:
+//! only the node that proposed an entry answers, and only for the commands it proposed.
+//! Entries come back in the order they left, or never.
 
 use std::collections::VecDeque;
 
@@ -18,25 +18,25 @@ use crate::replica::Proposed;
 use crate::stream::{Command, ENTRY_HEADER_BYTES, EncodeError, Encoder, Kind};
 
 /// Bytes gathered in one entry before it is closed, at most and at least; the controller chooses between.
-/// Larger ones save nothing, and an entry is what one reads to get a single message.
+/// Larger entries save nothing, and to get a single message a node reads a whole entry.
 const ENTRY_BYTES_MAX: u64 = 512 * 1024;
 const ENTRY_BYTES_MIN: u64 = 64 * 1024;
-/// Commands in one entry.
+/// Commands in one entry, at most.
 const ENTRY_COMMANDS_MAX: u64 = 16 * 1024;
 
-/// Whoever waits for the outcome of a command.
+/// A caller that waits for the outcome of a command.
 #[derive(Debug)]
 pub(super) struct Waiter<T> {
-    /// Which of the entry's commands.
+    /// The number of its command within the entry.
     command: u32,
-    /// Where its reply subject lies in the arena.
+    /// The offset of its reply subject in the arena.
     start: u32,
     len: u16,
-    /// What is answered.
+    /// The action that follows the outcome.
     pub(super) then: T,
 }
 
-/// Those who wait for one entry.
+/// The waiters of one entry.
 #[derive(Debug)]
 pub(super) struct Waiters<T> {
     subjects: Vec<u8>,
@@ -66,7 +66,8 @@ impl<T> Waiters<T> {
         });
     }
 
-    /// In the order of the commands they wait for: the command's number, the reply subject, what is answered.
+    /// Takes out the waiters in the order of their commands: the command's number, the
+    /// reply subject and the action.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = (usize, &[u8], T)> {
         let subjects = &self.subjects;
         self.list.drain(..).map(|w| {
@@ -76,7 +77,7 @@ impl<T> Waiters<T> {
         })
     }
 
-    /// How many.
+    /// Returns the number of waiters.
     pub(super) const fn len(&self) -> usize {
         self.list.len()
     }
@@ -87,7 +88,7 @@ impl<T> Waiters<T> {
     }
 }
 
-/// An entry, closed.
+/// A closed entry.
 #[derive(Debug)]
 pub(super) struct Sealed<T> {
     pub(super) entry: Bytes,
@@ -95,7 +96,7 @@ pub(super) struct Sealed<T> {
     pub(super) waiters: Waiters<T>,
 }
 
-/// A command about a consumer that was refused and must not be lost.
+/// A command about a consumer that the log refused, kept because it must not be lost.
 #[derive(Debug)]
 pub(super) struct Postponed {
     kind: Kind,
@@ -122,13 +123,13 @@ impl Postponed {
     }
 }
 
-/// The entry that is being gathered.
+/// The entry that gathers commands.
 #[derive(Debug)]
 pub(super) struct Proposals<T> {
     open: BytesMut,
     commands: u32,
     waiters: Waiters<T>,
-    /// Emptied, to be used again.
+    /// Empty waiters, kept for their memory.
     spare: Vec<Waiters<T>>,
 }
 
@@ -144,14 +145,14 @@ impl<T> Default for Proposals<T> {
 }
 
 impl<T> Proposals<T> {
-    /// Adds a command; whoever waits for it is `waiter`: the reply subject and what is answered.
+    /// Adds a command. `waiter` is the reply subject of the caller that waits, and the action that follows.
     pub(super) fn add(
         &mut self,
         command: &Command<'_>,
         waiter: Option<(&[u8], T)>,
     ) -> Result<(), EncodeError> {
         let mut encoder = if self.open.is_empty() {
-            // The time is set when it closes.
+            // `seal` sets the time.
             Encoder::begin(&mut self.open, 0)
         } else {
             Encoder::resume(&mut self.open)
@@ -164,7 +165,7 @@ impl<T> Proposals<T> {
         Ok(())
     }
 
-    /// Lets somebody write commands; the last of them is waited for. Whether there was any.
+    /// Lets `write` add commands, and lets `then` wait for the last of them. Returns whether there was any.
     pub(super) fn add_written(
         &mut self,
         then: T,
@@ -175,7 +176,7 @@ impl<T> Proposals<T> {
         } else {
             Encoder::resume(&mut self.open)
         };
-        // What did not fit comes with the next entry.
+        // Commands that did not fit go with the next entry.
         let written = write(&mut encoder).unwrap_or(0);
         self.commands += u32::try_from(written).unwrap_or(0);
         match self.commands.checked_sub(1).filter(|_| written > 0) {
@@ -186,22 +187,22 @@ impl<T> Proposals<T> {
         written > 0
     }
 
-    /// Bytes gathered.
+    /// Returns the bytes gathered.
     pub(super) fn bytes(&self) -> usize {
         self.open.len()
     }
 
-    /// Commands gathered.
+    /// Returns the number of commands gathered.
     pub(super) const fn len(&self) -> usize {
         self.commands as usize
     }
 
-    /// Nothing is gathered.
+    /// Returns whether no command is gathered.
     pub(super) const fn is_empty(&self) -> bool {
         self.commands == 0
     }
 
-    /// Closes the entry as of `time_us`; `None` if nothing is gathered.
+    /// Closes the entry as of `time_us`. Returns `None` if no command is gathered.
     pub(super) fn seal(&mut self, time_us: u64) -> Option<Sealed<T>> {
         if self.is_empty() {
             return None;
@@ -218,7 +219,7 @@ impl<T> Proposals<T> {
         })
     }
 
-    /// Takes back what is not needed any more.
+    /// Takes back waiters that are no longer needed.
     pub(super) fn recycle(&mut self, mut waiters: Waiters<T>) {
         const SPARES_MAX: usize = 64;
         if self.spare.len() < SPARES_MAX {
@@ -230,12 +231,12 @@ impl<T> Proposals<T> {
 
 /// How large an entry may grow: the engine at the boundary between publishers and the group.
 ///
-/// An item is a command, a batch an entry, its cost the time that proposing it takes. Nobody waits for
-/// company here: what gathered in a turn of the loop is proposed at its end, since the log gathers whatever
-/// comes while a sync runs.
+/// An item is a command, a batch is an entry, and its cost is the time that the proposal takes. No command
+/// lingers here for others: the node proposes the commands of a turn at the turn's end, since the log gathers
+/// the entries that arrive while a sync runs.
 pub(super) struct Gauge {
     boundary: Boundary<Knee>,
-    /// Commands and bytes that hold whatever the controller decides. For measuring.
+    /// Commands and bytes that replace the controller's choice, for measurements.
     fixed: Option<Load>,
 }
 
@@ -258,7 +259,7 @@ impl Gauge {
         }
     }
 
-    /// A command of so many bytes would be one too many for an entry that holds so much.
+    /// Returns whether an entry with so many commands and bytes has no room for a command of `bytes` more.
     pub(super) fn is_full_for(&self, commands: usize, held: usize, bytes: usize) -> bool {
         let limit = self.limit();
         commands > 0 && ((held + bytes) as u64 > limit.bytes || commands as u64 >= limit.items)
@@ -270,7 +271,7 @@ impl Gauge {
         self.fixed.unwrap_or_else(|| Load::new(items, bytes))
     }
 
-    /// An entry was proposed, which took `cost_ns`.
+    /// Tells the controller that an entry was proposed and took `cost_ns`.
     pub(super) fn proposed(&mut self, now: Time, commands: usize, bytes: usize, cost_ns: u64) {
         let batch = Load::new(commands as u64, bytes as u64);
         let (left, cut) = (Load::default(), Cut::Forced(Reason::Drained));
@@ -279,7 +280,7 @@ impl Gauge {
         debug_assert!(ran.is_ok(), "{ran:?}");
     }
 
-    /// What the controller knows, for the monitor.
+    /// Returns the controller's state, for the monitor.
     pub(super) fn snapshot(&self) -> Snapshot {
         self.boundary.snapshot()
     }
@@ -296,16 +297,16 @@ impl<T> Default for InFlight<T> {
 }
 
 impl<T> InFlight<T> {
-    /// Where the entry is going to be.
+    /// Notes a proposed entry at the position that the group gave it.
     pub(super) fn push(&mut self, at: Proposed, waiters: Waiters<T>) {
-        // In another term an index may be given again: what had it before is lost, and nobody knows yet by
-        // whom it is followed.
+        // Another term may give the same index again. The entry that had the index before is lost, and it is
+        // not known yet which entry replaces it.
         self.0.push_back((at, waiters));
     }
 
-    /// Returns the waiters of the committed entry that is there; `None` if it was not proposed here. An entry
-    /// of another term is another entry. The waiters of entries before it that are not going to be committed
-    /// are handed to `lost`.
+    /// Returns the waiters of the committed entry at this index; `None` if this node did not propose it. An
+    /// entry of another term is another entry. The waiters of earlier entries that are not going to be
+    /// committed are handed to `lost`.
     pub(super) fn take(
         &mut self,
         index: u64,
@@ -325,7 +326,7 @@ impl<T> InFlight<T> {
         None
     }
 
-    /// Entries on their way.
+    /// Returns the number of entries that have not come back.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
@@ -367,11 +368,11 @@ mod tests {
             flight.take(index, term, count).is_some()
         };
         assert!(!take(&mut flight, 2, 1) && take(&mut flight, 3, 1));
-        // 4 was somebody else's; so was 5 of the first term, which another took the place of.
+        // Another node proposed the entry at 4, and the entry at 5 that replaced the one of the first term.
         assert!(!take(&mut flight, 4, 2) && take(&mut flight, 5, 3));
         assert_eq!(lost.get(), 1);
         flight.push(at(6, 3), Waiters::default());
-        // It was lost.
+        // The entry at 6 was lost.
         assert!(!take(&mut flight, 7, 4));
         assert_eq!((flight.len(), lost.get()), (0, 2));
     }

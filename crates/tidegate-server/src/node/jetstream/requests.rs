@@ -1,8 +1,8 @@
-//! Requests at `$JS.API.>`: what only looks is answered at once, what changes something is proposed and
-//! answered once it is done.
+//! Requests at `$JS.API.>`: the leader answers a request that only reads at once. It proposes a request that
+//! changes something, and answers once the change is applied.
 //!
-//! What a configuration may be is the streams' and consumers' to say; they are asked before anything is
-//! proposed, so that most of what is refused costs the log nothing, and once more when it is applied.
+//! Streams and consumers judge the configurations. The leader lets them do so before it proposes, so that
+//! most refused requests cost the log nothing, and once more when the entry is applied.
 
 use serde::Serialize;
 use tidegate::Time;
@@ -35,19 +35,19 @@ use crate::stream::{
 use super::events::Advised;
 use super::reads::Indexed;
 
-/// Requests that messages answer.
+/// Prefixes of the requests that messages answer: pulls and direct reads.
 pub(super) const PULLS: &[u8] = b"CONSUMER.MSG.NEXT.";
 pub(super) const READS: &[u8] = b"DIRECT.GET.";
 
-/// What comes of a request.
+/// The result of a request.
 enum Reply {
-    /// This is the answer.
+    /// Answers at once.
     Now(Vec<u8>),
-    /// It is refused.
+    /// Refuses the request.
     Error(ApiError),
     /// The answer comes later, or none is due.
     Later,
-    /// As if nobody were there.
+    /// Answers as if no node listened.
     Nobody,
 }
 
@@ -58,7 +58,7 @@ impl From<Result<Self, ApiError>> for Reply {
 }
 
 impl JetStream {
-    /// A message at `$JS.>`; whether somebody takes it.
+    /// Handles a message at `$JS.>`. Returns whether the node takes it.
     pub(in crate::node) fn handle_request(
         &mut self,
         node: &mut Node,
@@ -76,10 +76,10 @@ impl JetStream {
             return Taken::Yes;
         }
         let Some(asked) = strip(message.subject, self.settings.domain.as_deref()) else {
-            // An advisory, perhaps, that a stream collects.
+            // It may be an advisory, which a stream can take.
             return self.publish(now, message);
         };
-        // Without somebody to answer there is nothing to ask.
+        // A request without a reply subject needs no answer, so the node ignores it.
         let Some(reply) = message.reply else {
             return Taken::Yes;
         };
@@ -91,7 +91,7 @@ impl JetStream {
                     Some(change) if self.must_wait(&change) => {
                         let kept = self.wait(change, kind, message);
                         if kept.is_ok() {
-                            // Counted once it is judged.
+                            // The request is counted once it is judged.
                             return Taken::Yes;
                         }
                         kept.map(|()| Reply::Later).into()
@@ -111,7 +111,7 @@ impl JetStream {
             }
             Err(Refusal::Error(kind, error)) => (kind, Reply::Error(error)),
         };
-        // Afterwards: who asks for the count does not find the question in it.
+        // Counted afterwards, so that a client that asks for the count does not find its own request in it.
         self.stats.api_requests += 1;
         let body = match outcome {
             Reply::Later => return Taken::Yes,
@@ -126,9 +126,9 @@ impl JetStream {
         Taken::Yes
     }
 
-    /// A message at `$JS.>` that the leader is to have, and none is known. If there is none, whoever asks the
-    /// API is told so. Whoever asks for messages would take that for one: who pulls is told once there is a
-    /// leader, others find nobody.
+    /// Handles a message at `$JS.>` that is for the leader, while no leader is known. The node answers an API
+    /// request with an error. A client that asks for messages would take that error for a message, so the
+    /// node ends its pull once there is a leader, and does not take direct reads.
     fn not_served(&mut self, node: &mut Node, now: Time, message: &Publish<'_>) -> Taken {
         let asked = strip(message.subject, self.settings.domain.as_deref());
         let (Some(asked), Some(reply)) = (asked, message.reply) else {
@@ -139,7 +139,7 @@ impl JetStream {
         }
         if asked.starts_with(PULLS) {
             if self.is_split() && node.is_led_by_peer(ALL) {
-                // Whoever leads has no such stream, or would hear it.
+                // The leader has no such stream, or it would have shown that it serves it.
                 return Taken::No;
             }
             return match self.park(reply) {
@@ -223,8 +223,8 @@ impl JetStream {
         }
     }
 
-    /// Proposes a request that the streams judge when they apply it. A request for another leader is answered
-    /// at once.
+    /// Proposes a request that the streams judge when they apply it. Answers a request for
+    /// another leader at once.
     fn propose_decided(
         &mut self,
         now: Time,
@@ -263,7 +263,7 @@ impl JetStream {
         Ok(Reply::Later)
     }
 
-    /// Whether the log takes another request.
+    /// Checks that the log has room for another request.
     fn check_room(&mut self) -> Result<(), ApiError> {
         if self.is_full() {
             self.stats.refused += 1;
@@ -291,7 +291,8 @@ impl JetStream {
                 self.check_replicas(config.num_replicas)?;
                 let config = self.streams.check_create(&config)?;
                 if let Some(stream) = self.streams.by_name(&config.name) {
-                    // Just so, as checked: nothing changes.
+                    // The stream exists with just this configuration, which `check_create`
+                    // has compared: nothing changes.
                     let there = Outcome::Exists { stream };
                     self.tell(node, now, reply, Then::Api(kind), &there);
                     return Ok(Reply::Later);
@@ -314,7 +315,7 @@ impl JetStream {
                 let course = self.course(node, &config)?;
                 let of = self.entry(&config.name)?;
                 let (id, differs) = (of.id(), *of.config() != config);
-                // An update to what the stream is changes nothing: nothing waits for that.
+                // An update to the present configuration changes nothing, so no request waits for it.
                 let then = self.admitted(Some(change).filter(|_| differs), Then::Api(kind));
                 self.propose(now, Kind::UpdateStream, id, &course, &config, (reply, then))?;
             }
@@ -370,7 +371,7 @@ impl JetStream {
         Ok(Reply::Later)
     }
 
-    /// The answer `then` to a change, which other requests wait for until it is given.
+    /// Returns `then` so that it also concludes the change, which other requests wait for until then.
     fn admitted(&mut self, change: Option<Change>, then: Then) -> Then {
         match change {
             Some(change) => Then::Admitted(self.admissions.propose(change), Box::new(then)),
@@ -378,7 +379,8 @@ impl JetStream {
         }
     }
 
-    /// Proposes a command with a JSON payload, none for `()`; not if what is left of the disk is for others.
+    /// Proposes a command with a JSON payload, none for `()`. Refuses it if space is scarce
+    /// and the command makes none.
     pub(super) fn propose<P: Serialize + ?Sized>(
         &mut self,
         now: Time,
@@ -400,7 +402,7 @@ impl JetStream {
             Ok(json) => json,
             Err(e) => unreachable!("what was read as JSON can be written as JSON: {e}"),
         };
-        // Messages of streams in memory go past the log; the streams themselves do not.
+        // Messages of streams in memory bypass the log; the streams themselves do not.
         let volatile = matches!(kind, Kind::Purge | Kind::DeleteMessage)
             && self.streams.get(stream).is_some_and(Stream::in_memory);
         let command = Command::new(kind, stream, subject, &payload);
@@ -421,7 +423,7 @@ impl JetStream {
             .ok_or(ApiError::STREAM_NOT_FOUND)
     }
 
-    /// The stream of this name, unless it is on its way to another group.
+    /// Returns the stream of this name, unless it is on its way to another group.
     fn stream(&self, name: &str) -> Result<&Stream, ApiError> {
         let stream = self.entry(name)?;
         match stream.transit() {
@@ -430,7 +432,7 @@ impl JetStream {
         }
     }
 
-    /// Somebody pulls where there is no such consumer: as if nobody were there, unless its stream moves.
+    /// Handles a pull from a consumer that does not exist: as if no node listened, unless the stream moves.
     fn pulled_in_vain(&mut self, stream: &str, reply: &[u8]) -> Reply {
         let id = self.entry(stream).ok().map(Stream::id);
         match id.is_some_and(|id| self.is_unsettled(id) && self.park_moving(id, reply)) {
@@ -460,7 +462,7 @@ impl JetStream {
             reserved_storage: file.reserved,
             streams: self.streams.len(),
             consumers: self.consumers.len(),
-            // The bytes the whole server may keep are told by `/jsz`: they are no limits of an account.
+            // `/jsz` shows the bytes that the whole server may keep: they are no limits of an account.
             limits: AccountLimits {
                 max_streams: count(self.settings.max_streams),
                 max_consumers: count(self.settings.max_consumers),
@@ -498,7 +500,7 @@ impl JetStream {
             return Reply::Nobody;
         }
         let (id, reading) = (of.id(), get.read(&mut Indexed(of)));
-        // Without room nobody answers: the client asks again.
+        // Without room no node answers, and the client asks again.
         match self.reads.direct(id, reply, reading) {
             true => Reply::Later,
             false => Reply::Nobody,
@@ -601,7 +603,7 @@ impl JetStream {
         Ok(Reply::Later)
     }
 
-    /// The answer to whoever made a consumer, once the log has it.
+    /// Returns the answer to the client that made a consumer, once the log has it.
     pub(super) fn consumer_made(
         &mut self,
         node: &mut Node,
@@ -633,7 +635,8 @@ impl JetStream {
         }
     }
 
-    /// All streams have one leader: whichever of them it is asked for, another node is going to lead all.
+    /// Handles a request for another leader. All streams of the group have one leader: a request for any of
+    /// them makes another node lead all of them.
     fn step_down(
         &mut self,
         kind: Answer,
@@ -659,7 +662,7 @@ impl JetStream {
         }
         match Some(to.preferred).filter(|name| !name.is_empty()) {
             Some(name) if name == cluster.leader => return Ok(Reply::Now(answer::success(kind))),
-            // One node alone keeps it, as before.
+            // One node alone keeps the group, and goes on leading it.
             None if self.nodes <= 1 => {}
             Some(name) if !known(&name) => {
                 return Err(ApiError::no_peers(format_args!(
@@ -671,7 +674,7 @@ impl JetStream {
         Ok(Reply::Now(answer::success(kind)))
     }
 
-    /// The most consumers a stream may have.
+    /// Returns how many consumers a stream may have.
     pub(super) fn consumers_max(&self, stream: u32) -> Option<usize> {
         let of_stream = self.streams.get(stream).map(|s| s.config().max_consumers);
         let most = of_stream
