@@ -1,5 +1,5 @@
-//! Requests that change streams and consumers: two of them that concern the same thing are judged one after
-//! the other.
+//! Requests that change streams and consumers: the leader judges two of them that concern
+//! the same stream or consumer one after the other.
 //!
 //! The leader judges a request by the streams and consumers as applied, and its own proposals are applied
 //! later. Two requests judged by the same state could both be granted where either one forbids the other. So
@@ -34,9 +34,9 @@ use crate::api::error::ApiError;
 use crate::nats::parse::Publish;
 use crate::node::core::Node;
 
-/// Requests that wait at a time.
+/// Requests that wait at a time, at most.
 const WAITING_MAX: usize = 8192;
-/// Their bytes together.
+/// The bytes of those requests together, at most.
 const WAITING_BYTES_MAX: usize = 8 << 20;
 
 /// Names a proposed change; never used again.
@@ -112,7 +112,7 @@ impl Change {
         }
     }
 
-    /// The bytes of its names.
+    /// Returns the bytes of its names.
     fn bytes(&self) -> usize {
         let consumer = match &self.of {
             Of::Consumer(name) => name.len(),
@@ -126,9 +126,9 @@ impl Change {
 #[derive(Debug, Default)]
 struct Changes {
     streams: HashMap<Box<str>, OfStream, RandomState>,
-    /// Those that may add a stream.
+    /// Changes that may add a stream.
     adding: usize,
-    /// Those that reserve space in the log, and in memory.
+    /// Changes that reserve space in the log, and in memory.
     reserving: [usize; 2],
 }
 
@@ -192,7 +192,7 @@ impl Changes {
         }
     }
 
-    /// Returns whether one of them and `change` concern the same thing.
+    /// Returns whether one of the changes and `change` concern the same stream or consumer.
     fn concern(&self, change: &Change) -> bool {
         self.streams
             .get(&change.stream)
@@ -203,7 +203,7 @@ impl Changes {
             })
     }
 
-    /// How many may add a consumer to this stream.
+    /// Returns how many changes may add a consumer to this stream.
     fn adding_to(&self, stream: &str) -> usize {
         self.streams.get(stream).map_or(0, |of| of.adding)
     }
@@ -257,7 +257,7 @@ pub(super) struct Admissions {
     awaited: Changes,
     waiting_bytes: usize,
     last_id: ChangeId,
-    /// A change is concluded since the requests that wait were looked at.
+    /// A change has been concluded since the last look at the waiting requests.
     concluded: bool,
 }
 
@@ -270,8 +270,8 @@ impl Admissions {
         self.last_id
     }
 
-    /// A proposed change is applied, or is not going to be. Without effect for one that was proposed in an
-    /// earlier lead.
+    /// Notes that a proposed change is applied, or is not going to be. Has no effect for a
+    /// change that was proposed in an earlier lead.
     pub(super) fn conclude(&mut self, id: ChangeId) {
         if let Some(change) = self.proposed.remove(&id) {
             self.in_flight.remove(&change);
@@ -279,7 +279,7 @@ impl Admissions {
         }
     }
 
-    /// Forgets the changes of waiters that are never going to be told of an outcome: their entry is lost.
+    /// Forgets the changes of waiters that get no outcome, because their entry is lost.
     pub(super) fn forget(&mut self, mut lost: Waiters<Then>) {
         for (_, _, then) in lost.drain() {
             if let Then::Admitted(id, _) = then {
@@ -337,8 +337,8 @@ impl JetStream {
         self.admissions.concern(change) || self.is_ending(change) || self.may_exceed(change)
     }
 
-    /// Returns whether the consumer is known to end, or to be on its way into the log, by a proposal of its
-    /// own.
+    /// Returns whether a proposal of the server's own that is not applied yet deletes the
+    /// consumer, or adds it to the log.
     fn is_ending(&self, change: &Change) -> bool {
         let Of::Consumer(name) = &change.of else {
             return false;
@@ -424,8 +424,8 @@ impl JetStream {
         }
     }
 
-    /// This node does not lead any more: it judges no request that waits, and forgets the changes it
-    /// proposed.
+    /// Refuses the requests that wait, and forgets the proposed changes, because this node
+    /// does not lead any more.
     pub(super) fn close_admissions(&mut self, node: &mut Node, now: Time) {
         for waiting in self.admissions.take_waiting() {
             self.stats.api_requests += 1;

@@ -1,11 +1,14 @@
-//! Streams on their way from one group to another.
+//! Moves of streams from one group to another.
 //!
-//! The leader of the group a stream is to come to asks, again and again, for what it does not have yet, and
-//! brings it to its copy by entries of its own log; how far it is, that log knows. The leader of the group
-//! that keeps the stream tells what it is asked for, and freezes the stream when little is left. Once the
-//! copy is whole the directory is told, which says from then on that the stream is there. Whatever is lost on
-//! the way, or with a leader, is asked for again; what comes twice, or late, is refused by what it says it
-//! follows. Nobody ever serves a frozen stream or a copy that is not whole, so no two groups do.
+//! The leader of the group that a stream moves to asks the group that keeps it, again and again, for the part
+//! that its copy still lacks, and imports each part by entries of its own log. So that log shows how far the
+//! copy is. The leader of the group that keeps the stream answers with exports, and freezes the stream when
+//! little is left. Once the copy is whole, the leader of the copy reports it to the directory, which from
+//! then on lists the stream at the new group.
+//!
+//! If a message is lost on the way, or with a leader, the leader of the copy asks again. If a part arrives
+//! twice or late, the copy refuses it, because each part names the position that it follows. No group ever
+//! serves a frozen stream or a copy that is not whole, so no two groups serve the same stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,73 +28,75 @@ use crate::stream::{
     Command, Cursor, Entry, Export, Kept, Kind, Moving, Need, Outcome, Stream, Streams, Transit,
 };
 
-/// How much is told at once, about.
+/// About how many bytes one export holds.
 const EXPORT_BYTES: usize = 512 * 1024;
-/// With no more left than this a stream is frozen.
+/// A stream is frozen once its copy lacks no more than this.
 const FREEZE_BYTES: u64 = 1024 * 1024;
-/// After each such time in which what is left has not become less by as much, twice as much may be left.
+/// After each such period in which the bytes left have not fallen by `FREEZE_BYTES`, twice
+/// as many may be left.
 const DOUBLING: Duration = Duration::from_secs(2);
-/// After so long what was asked for is asked for again.
+/// After this time the leader of the copy asks again for a part that it has asked for.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// After so long what was refused, or may be lost, is said again.
+/// After this time a leader sends a message again that was refused, or may be lost.
 const AGAIN: Duration = Duration::from_millis(250);
-/// After so long in which nothing of a frozen stream was asked for that had not been, its move is given up
-/// for now.
+/// After this time without a new request for a part of a frozen stream, its group gives the move up for now.
 const STALLED: Duration = Duration::from_secs(3);
-/// After that so long it is not frozen again.
+/// For this time after that the stream is not frozen again.
 const CALM: Duration = Duration::from_secs(20);
-/// Streams that leave at a time, at most: the others wait until they ask again.
+/// Streams that leave at a time, at most: the others wait until their groups ask again.
 const LEAVING_MAX: usize = 64;
-/// Pulls that wait until a stream is where it moves to, at most.
+/// Pulls that wait until a stream has moved, at most.
 const PARKED_MAX: usize = 4096;
-/// How long others may not have heard yet who serves a stream.
+/// How long other nodes may take to learn which node serves a stream.
 const SETTLING: Duration = Duration::from_millis(50);
-/// What ends a pull from a stream that has moved: it finds the stream when it is sent again.
+/// The status that ends a pull from a stream that has moved: the client sends the pull
+/// again, and it reaches the stream.
 const MOVED: &[u8] = b"NATS/1.0 409 Leadership Change\r\n\r\n";
 
-/// What a node knows of streams on their way, by their numbers in the directory.
+/// The state of a node about streams that move, by their numbers in the directory.
 #[derive(Default)]
 pub(super) struct Moves {
-    /// The changes that the directory and the group's streams had when they were looked at last.
+    /// The numbers of changes that the directory and the group's streams had at the last look.
     looked: Option<(u64, u64)>,
     arriving: BTreeMap<u32, Arriving>,
-    /// What was asked for and not looked at yet.
+    /// Requests for parts that the group has not looked at yet.
     asked: BTreeMap<u32, (Moving, Cursor)>,
     leaving: BTreeMap<u32, Leaving>,
-    /// How near to them their copies are.
+    /// How near the copies of leaving streams are to them.
     nearing: BTreeMap<u32, Nearing>,
-    /// Streams that a freeze was proposed for, and until when that may take: by the group's own numbers.
+    /// Streams that a freeze is proposed for, by the group's own numbers, and the time
+    /// until which that may take.
     freezing: BTreeMap<u32, Time>,
-    /// Streams that are frozen, by the group's own numbers.
+    /// Frozen streams, by the group's own numbers.
     frozen: BTreeMap<u32, Frozen>,
-    /// Streams whose moves were given up: to which group, and until when they are not frozen again to go
-    /// there.
+    /// Streams with a move that was given up: the group it goes to, and the time until
+    /// which the stream is not frozen again for it.
     calm: BTreeMap<u32, (u32, Time)>,
-    /// Consumers that were served here, until whoever uses them can be told where to go.
+    /// Consumers that were served here, until their clients can be sent to the new group.
     ended: Vec<(u32, Live)>,
     parked: Vec<(u32, Box<[u8]>)>,
-    /// Streams that those wait for, and since when they are known to be served.
+    /// The streams that those clients wait for, and the time since which they are known to be served.
     served: BTreeMap<u32, Time>,
     /// Streams that have moved, and are not known to be served yet.
     unsettled: BTreeSet<u32>,
-    /// When to look after those who wait.
+    /// The time of the next look for these streams.
     look_at: Option<Time>,
 }
 
 /// A stream that is to come here.
 #[derive(Debug)]
 struct Arriving {
-    /// The number of its copy.
+    /// The group's own number of the copy.
     own: u32,
     keeper: u32,
     moving: Moving,
-    /// An import was proposed and has not come back.
+    /// An import is proposed and not applied yet.
     proposed: bool,
-    /// When to ask, or to tell the directory, again.
+    /// The time at which to ask, or to report to the directory, again.
     again: Option<Time>,
 }
 
-/// A stream that is to leave, and what was asked for of it.
+/// A stream that is to leave, and the part that was asked for.
 #[derive(Debug)]
 struct Leaving {
     own: u32,
@@ -101,29 +106,29 @@ struct Leaving {
     until: Time,
 }
 
-/// How near a copy is to what it is a copy of.
+/// How near a copy is to its stream.
 #[derive(Clone, Copy, Debug)]
 struct Nearing {
     moving: Moving,
-    /// The bytes that it lacked.
+    /// The bytes that the copy lacked.
     left: u64,
-    /// When it lacked that: since then that has not become less by what a stream may lack when it is frozen.
+    /// The time at which it lacked them. They have not fallen by `FREEZE_BYTES` since.
     at: Time,
 }
 
-/// A stream that is frozen, and what becomes of it.
+/// A frozen stream that a move takes away.
 #[derive(Debug)]
 struct Frozen {
     stream: u32,
     moving: Moving,
-    /// What was asked for last.
+    /// The position of the last request.
     from: Option<Cursor>,
-    /// When it is given up if nothing else is asked for by then.
+    /// The time at which the move is given up, unless the copy asks for another part by then.
     until: Time,
 }
 
 impl Moves {
-    /// When there is something to do.
+    /// Returns the time at which the group has to act next.
     pub(super) fn deadline(&self) -> Option<Time> {
         if !self.asked.is_empty() {
             return Some(Time::ZERO);
@@ -135,7 +140,7 @@ impl Moves {
         asks.chain(leaves).chain(stalls).chain(self.look_at).min()
     }
 
-    /// This node does not lead the group any more.
+    /// Drops the state of moves, because this node does not lead the group any more.
     pub(super) fn close(&mut self) {
         self.looked = None;
         self.arriving.clear();
@@ -147,8 +152,9 @@ impl Moves {
         self.calm.clear();
     }
 
-    /// How many bytes of a stream may be left when it is frozen: the more the longer its copy comes no
-    /// nearer, or one that is published into faster than it can move never would be.
+    /// Returns how many bytes of a stream may be left when it is frozen. The number grows
+    /// as long as the copy comes no nearer: clients may publish into a stream faster than
+    /// it moves, and it would never be frozen otherwise.
     fn left_max(&self, stream: u32, now: Time) -> u64 {
         let nearing = self.nearing.get(&stream);
         let since = nearing.map_or(0, |nearing| now.since(nearing.at));
@@ -156,7 +162,7 @@ impl Moves {
         FREEZE_BYTES << doubled.min(20)
     }
 
-    /// A copy lacks so many bytes of a stream.
+    /// Notes that a copy lacks so many bytes of a stream.
     fn handle_left(&mut self, now: Time, stream: u32, moving: Moving, left: u64) {
         let nearing = Nearing {
             moving,
@@ -164,19 +170,20 @@ impl Moves {
             at: now,
         };
         let known = self.nearing.entry(stream).or_insert(nearing);
-        // Measured by the least there was, which only falls: where more is published than is copied it stays.
+        // Compares with the least number so far, which only falls. It stays where clients
+        // publish more than is copied.
         if known.moving != moving || left + FREEZE_BYTES <= known.left {
             *known = nearing;
         }
     }
 
-    /// A stream has moved.
+    /// Notes that a stream has moved.
     pub(super) fn handle_moved(&mut self, stream: u32) {
         self.unsettled.insert(stream);
     }
 }
 
-/// The group that keeps a stream of the directory.
+/// Returns the group that keeps a stream of the directory.
 const fn keeper(entry: &Stream) -> u32 {
     match entry.kept() {
         Kept::Elsewhere { group, .. } => group,
@@ -184,7 +191,8 @@ const fn keeper(entry: &Stream) -> u32 {
     }
 }
 
-/// The streams of `group` that are to come there, and are copies or whole but not known to be there.
+/// Returns the streams that are to come to `group`: copies, and whole streams that the
+/// directory does not list there yet.
 fn arriving(group: u32, directory: &Streams, own: &Streams) -> BTreeMap<u32, Arriving> {
     let of = |stream: &Stream| {
         let number = match stream.kept() {
@@ -201,20 +209,20 @@ fn arriving(group: u32, directory: &Streams, own: &Streams) -> BTreeMap<u32, Arr
             proposed: false,
             again: None,
         };
-        // What is here of another move is none of this one's.
+        // A copy of another move has nothing for this one.
         let comes = !stream.is_frozen() && stream.moves() == moving.number;
         comes.then_some((number, arriving))
     };
     movable(directory, own).filter_map(of).collect()
 }
 
-/// The streams of which some may be on their way: none, as long as the directory lets none move.
+/// Returns the streams that may be on their way: none if the directory has no move.
 fn movable<'a>(directory: &Streams, own: &'a Streams) -> impl Iterator<Item = &'a Stream> {
     let most = if directory.has_moving() { own.len() } else { 0 };
     own.iter().take(most)
 }
 
-/// The streams of `group` that are frozen for moves which the directory has not ended.
+/// Returns the frozen streams of `group` with moves that the directory has not ended.
 fn frozen(group: u32, directory: &Streams, own: &Streams, until: Time) -> BTreeMap<u32, Frozen> {
     let of = |stream: &Stream| {
         let number = match stream.kept() {
@@ -236,8 +244,8 @@ fn frozen(group: u32, directory: &Streams, own: &Streams, until: Time) -> BTreeM
 }
 
 impl JetStream {
-    /// Asks for what copies here lack, tells the directory which are whole, and which frozen streams nobody
-    /// asks for.
+    /// Asks for the parts that copies here lack, and reports to the directory the copies that are whole and
+    /// the frozen streams that no group asks for.
     pub(in crate::node) fn pull_moves(&mut self, node: &mut Node, now: Time) {
         if !self.serves {
             return;
@@ -281,7 +289,7 @@ impl JetStream {
             match self.streams.get(arriving.own).map(Stream::transit) {
                 Some(Transit::Filling(_)) if waits => arriving.again = Some(now + AGAIN),
                 Some(Transit::Filling(from)) => {
-                    // Whoever keeps it may not have heard yet that it moves.
+                    // The group that keeps the stream may not know yet that it moves.
                     let patience = match from == Cursor::START {
                         true => AGAIN,
                         false => PATIENCE,
@@ -302,17 +310,17 @@ impl JetStream {
             }
         }
         for (group, told) in tell {
-            // Where nobody leads, or hears it, it is said again.
+            // If no leader gets the message, it is sent again.
             node.tell_group(now, group, None, told);
         }
     }
 
-    /// Streams that nobody asks for are not frozen for longer.
+    /// Gives up the moves of frozen streams that no group asks for.
     fn give_up_stalled(&mut self, node: &mut Node, now: Time) {
         let mut stalled = Vec::new();
         for frozen in self.moves.frozen.values_mut() {
             if frozen.until <= now {
-                // Should it not be heard it is said again.
+                // If no leader gets the message, it is sent again.
                 frozen.until = now + PATIENCE;
                 stalled.push((frozen.stream, frozen.moving));
             }
@@ -327,8 +335,8 @@ impl JetStream {
         }
     }
 
-    /// The group that a stream is to come to asks for what is behind `from`. It is looked at in this group's
-    /// turn, when the directory can be looked at, too.
+    /// Notes that the group a stream moves to asks for the part behind `from`. The leader looks at it in this
+    /// group's turn, when it can look at the directory, too.
     pub(super) fn handle_export(&mut self, stream: u32, moving: Moving, from: Cursor) {
         if self.moves.asked.len() < LEAVING_MAX || self.moves.asked.contains_key(&stream) {
             self.moves.asked.insert(stream, (moving, from));
@@ -356,7 +364,7 @@ impl JetStream {
             ALL => Some(own),
             _ => node.streams(0).and_then(|d| d.applied().get(stream)),
         };
-        // A directory that is behind does not say what is to become of the stream.
+        // A directory that is behind does not show where the stream is to go.
         if !entry.is_some_and(|entry| of_entry(entry, own)) {
             return;
         }
@@ -388,8 +396,9 @@ impl JetStream {
         }
     }
 
-    /// Returns whether a stream of this group is configured as its entry in the directory. One that leaves
-    /// for want of space may have the number of replicas of before: there is no space to write down another.
+    /// Returns whether a stream of this group is configured as its entry in the directory.
+    /// A stream that leaves for want of space may have the earlier number of replicas:
+    /// there is no space to write down another.
     pub(super) fn is_as_in(&self, entry: &Stream, own: &Stream) -> bool {
         let leaves = self.space == Space::Scarce && entry.moving().is_some();
         let (wanted, has) = (entry.config(), own.config());
@@ -402,7 +411,7 @@ impl JetStream {
                     }
     }
 
-    /// Tells what was asked for, as far as it can be read.
+    /// Sends the exports that other groups asked for, as far as their messages can be read.
     pub(super) fn serve_exports(
         &mut self,
         node: &mut Node,
@@ -449,18 +458,18 @@ impl JetStream {
         }
     }
 
-    /// Nothing is to change any more in a stream that leaves.
+    /// Proposes to freeze a stream that leaves, so that nothing changes in it any more.
     fn propose_freeze(&mut self, now: Time, own: u32, moving: Moving) {
         let proposed = self.moves.freezing.get(&own).is_some_and(|at| *at > now);
-        // Where space is scarce what consumers did is not written, here or elsewhere: they deliver some
-        // again. To move makes space.
+        // If space is scarce, the deltas of its consumers are not written here or elsewhere, and the
+        // consumers deliver some messages again. The move makes space.
         let scarce = self.space == Space::Scarce;
         if proposed || self.is_full() || !(scarce || self.postponed.is_empty()) {
             return;
         }
         self.moves.freezing.retain(|_, at| *at > now);
         self.moves.freezing.insert(own, now + PATIENCE);
-        // What its consumers did goes with it.
+        // The deltas of its consumers go with it.
         for key in self.consumers.keys_of(own).into_iter().filter(|_| !scarce) {
             self.propose_delta(now, key);
         }
@@ -469,7 +478,7 @@ impl JetStream {
         self.command(now, false, &freeze, Some((b"", Then::Noted)));
     }
 
-    /// What the keeper of a stream that is to come here told.
+    /// Proposes the import of a part that the keeper of a stream has sent.
     pub(super) fn handle_exported(
         &mut self,
         now: Time,
@@ -516,7 +525,7 @@ impl JetStream {
         }
     }
 
-    /// An import came back.
+    /// Handles the outcome of an import.
     pub(super) fn handle_import(&mut self, now: Time, stream: u32, outcome: &Outcome) {
         if let Some(arriving) = self.moves.arriving.get_mut(&stream) {
             arriving.proposed = false;
@@ -527,7 +536,7 @@ impl JetStream {
         }
     }
 
-    /// A group has all of a stream of the directory.
+    /// Proposes to the directory that a group has all of a stream.
     pub(super) fn propose_moved(&mut self, now: Time, stream: u32, moving: Moving) {
         let due = self.streams.get(stream).and_then(Stream::moving) == Some(moving);
         if due {
@@ -537,7 +546,8 @@ impl JetStream {
         }
     }
 
-    /// A stream was frozen: who uses its consumers is told when they can be found elsewhere.
+    /// Ends the consumers of a frozen stream here. Their clients are answered once the new
+    /// group serves the stream.
     pub(super) fn end_frozen(&mut self, stream: u32) {
         self.atomic.handle_stream_gone(stream);
         self.fast.handle_stream_gone(stream);
@@ -550,7 +560,7 @@ impl JetStream {
         }
     }
 
-    /// The number in the directory of a stream of this group.
+    /// Returns the number in the directory of a stream of this group.
     fn number_of(&self, own: u32) -> u32 {
         match self.streams.get(own).map(Stream::kept) {
             Some(Kept::Of(of)) => of,
@@ -558,8 +568,8 @@ impl JetStream {
         }
     }
 
-    /// Somebody pulls from a stream that moves: it is told when it can be found. Whether there is room to
-    /// keep that in mind.
+    /// Keeps a pull from a stream that moves, to end it once the stream is served again.
+    /// Returns whether there was room.
     pub(super) fn park_moving(&mut self, stream: u32, reply: &[u8]) -> bool {
         let room = self.moves.parked.len() < PARKED_MAX;
         if room {
@@ -574,7 +584,7 @@ impl JetStream {
         self.moves.unsettled.contains(&stream) || entry.is_some_and(|e| e.moving().is_some())
     }
 
-    /// Tells who waits for streams that are served where they moved to, or gone.
+    /// Ends the pulls and consumers of streams that are deleted, or served where they have moved to.
     pub(super) fn tell_moved(&mut self, node: &mut Node, now: Time) {
         let moves = &self.moves;
         if moves.ended.is_empty() && moves.parked.is_empty() && moves.unsettled.is_empty() {
@@ -618,7 +628,7 @@ impl JetStream {
         self.moves.look_at = Some(now + SETTLING);
     }
 
-    /// Returns whether a stream of the directory is served where it is kept, or is gone.
+    /// Returns whether a stream of the directory is deleted, or served by the group that keeps it.
     fn is_found(&self, node: &mut Node, stream: u32) -> bool {
         let entry = |directory: &Self| {
             let entry = directory.streams.get(stream);
@@ -645,21 +655,21 @@ impl JetStream {
     }
 }
 
-/// Returns whether a copy that has asked for what is behind `from` lacks little, and has shown that it takes
-/// what it is told.
+/// Returns whether a copy that asks for the part behind `from` lacks at most `left_max` bytes, and has shown
+/// that it imports the parts it gets.
 fn is_near(own: &Stream, from: Cursor, left_max: u64) -> bool {
     let takes = from != Cursor::START || own.state().messages == 0;
     takes && own.bytes_behind(from) <= left_max
 }
 
-/// What gathering came to.
+/// The result of gathering an export.
 enum Gathered {
     Ready(Vec<u8>),
     NotYet,
     Damaged(u64),
 }
 
-/// Gathers what an export needs, as far as it can be read now.
+/// Gathers the messages of an export, as far as they can be read now.
 fn gather(own: &Stream, export: &mut Export, messages: &mut dyn Messages) -> Gathered {
     loop {
         let seq = match export.poll(own) {
