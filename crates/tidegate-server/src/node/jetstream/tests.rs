@@ -1,4 +1,4 @@
-//! How commands become entries, with what the product does and without.
+//! Commands become entries, with the product's rules and with those of earlier steps of the lab.
 
 use super::*;
 use crate::lab::{Lab, RaftStep};
@@ -17,7 +17,8 @@ fn streams(step: RaftStep) -> JetStream {
     JetStream::new(NOW, settings, Streams::new(AccountLimits::NONE), 1)
 }
 
-/// So many commands of 100 KiB: five fill an entry of the product's, two one of a step before.
+/// Adds so many commands of 100 KiB: five fill an entry by the product's rules, two by
+/// those of an earlier step.
 fn add(streams: &mut JetStream, commands: usize) {
     for _ in 0..commands {
         let payload = vec![b'x'; 100 << 10];
@@ -26,7 +27,7 @@ fn add(streams: &mut JetStream, commands: usize) {
     }
 }
 
-/// The commands of the next entry, until it is taken.
+/// Returns the number of commands of the next entry. The entry stays the next one until it is taken.
 fn next(streams: &mut JetStream) -> Option<usize> {
     let (entry, _) = streams.poll_proposal(NOW)?;
     Some(Entry::decode(&entry).unwrap().commands().count())
@@ -46,7 +47,7 @@ fn what_is_left_of_full_entries_goes_with_what_comes_until_they_are_taken() {
         let mut streams = streams(step);
         add(&mut streams, full + 1);
         assert_eq!(next(&mut streams), Some(full), "{step}");
-        // The group takes it only later.
+        // The group takes the entry only after this.
         add(&mut streams, 1);
         let taken = std::iter::from_fn(|| {
             let commands = next(&mut streams)?;

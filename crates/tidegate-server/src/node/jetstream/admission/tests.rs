@@ -1,5 +1,5 @@
-//! Requests in flight at once: what each is answered, and what streams and consumers there are then, has to
-//! be possible one after the other.
+//! Requests in flight at once: the answers, and the streams and consumers at the end, must be possible if the
+//! requests are judged one after the other.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -21,12 +21,12 @@ use crate::stream::{AccountLimits, Streams};
 /// A request: the part of its subject behind `$JS.API.`, and its body.
 type Asked = (String, Value);
 
-/// A node that leads its streams, with a log that commits when it is told to.
+/// A node that leads its streams, with a log that commits on `commit`.
 struct World {
     node: Node,
     now: Time,
     clients: Vec<usize>,
-    /// Proposed, and not committed.
+    /// Entries that are proposed and not committed.
     log: VecDeque<Committed>,
     index: u64,
     term: u64,
@@ -36,7 +36,7 @@ struct World {
     asked: usize,
 }
 
-/// Limits of an operator: at most this many streams, and so many bytes of those on disk.
+/// Limits of an operator: the number of streams and of consumers, and the bytes of streams on disk.
 #[derive(Clone, Copy, Debug, Default)]
 struct Limits {
     streams: Option<usize>,
@@ -79,7 +79,7 @@ impl World {
             answers: BTreeMap::new(),
             asked: 0,
         };
-        // Two receivers listen, a third does not.
+        // Two deliver subjects have a listener, a third has none.
         world.say(0, "SUB deliver.1 2\r\n");
         world.say(1, "SUB deliver.2 2\r\n");
         world
@@ -93,7 +93,7 @@ impl World {
         joined::say(&mut self.node, self.now, self.clients[client], text);
     }
 
-    /// A request of this client; its number.
+    /// Sends a request of this client. Returns its number.
     fn send(&mut self, client: usize, (what, body): &Asked) -> usize {
         let number = self.asked;
         self.asked += 1;
@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    /// Commits the oldest entry; whether there is one.
+    /// Commits the oldest entry. Returns whether there was one.
     fn commit(&mut self) -> bool {
         let Some(entry) = self.log.pop_front() else {
             return false;
@@ -142,7 +142,7 @@ impl World {
         self.streams().admissions.check_invariants();
     }
 
-    /// Commits everything.
+    /// Commits all entries.
     fn settle(&mut self) {
         self.turn();
         loop {
@@ -164,7 +164,7 @@ impl World {
         self.turn();
     }
 
-    /// What this request was answered: 0 if it was granted, or the error.
+    /// Returns the answer to this request: 0 if it was granted, else the error.
     fn code(&mut self, number: usize) -> u64 {
         let answer = self.answer(number);
         answer["error"]["err_code"].as_u64().unwrap_or(0)
@@ -195,14 +195,14 @@ impl World {
         }
     }
 
-    /// One request and its answer.
+    /// Sends a request, and returns its answer.
     fn ask(&mut self, what: &str, body: Value) -> u64 {
         let number = self.send(0, &(what.to_owned(), body));
         self.settle();
         self.code(number)
     }
 
-    /// All streams and consumers with their configurations, as they are served. The log knows the same.
+    /// Returns all streams and consumers with their configurations, as they are served. The log has the same.
     fn state(&self) -> Value {
         let streams = self.streams();
         let mut all = serde_json::Map::new();
@@ -243,7 +243,7 @@ fn durable(stream: &str, name: &str, config: Value) -> Asked {
     )
 }
 
-/// A world with the stream `S`.
+/// Returns a world with the stream `S`.
 fn with_stream(limits: Limits) -> World {
     let mut world = World::new(limits);
     let (what, body) = stream("S");
@@ -368,7 +368,7 @@ fn many_who_make_the_same_do_not_wait_for_each_other_in_turn() {
     w.settle();
     assert!(consumers.iter().all(|n| w.code(*n) == 0));
     assert_eq!(w.entries, 2, "the others change nothing");
-    // Different ones do not wait at all.
+    // Requests about different consumers do not wait at all.
     let others = (0..100).map(|i| w.send(i % 3, &durable("S", &format!("D{i}"), json!({}))));
     let others: Vec<usize> = others.collect();
     w.propose();
@@ -385,7 +385,7 @@ fn requests_that_wait_are_refused_when_the_lead_ends() {
     let waits = w.send(1, &durable("S", "D", json!({"max_deliver": 3})));
     w.node.handle_following(0, w.now);
     assert_eq!(w.code(waits), 10008);
-    // The entry is committed by the next leader.
+    // The next leader commits the entry.
     assert!(w.commit());
     assert_eq!(w.code(first), 10008, "this node serves it no more");
     w.node.handle_leading(0, w.now);
@@ -400,7 +400,7 @@ fn a_lost_entry_holds_up_nothing() {
     w.send(0, &durable("S", "D", json!({})));
     w.propose();
     w.log.clear();
-    // Another leader's entry takes its place; this node leads again without having followed in between.
+    // An entry of another leader replaces it. This node leads again without having followed in between.
     (w.index, w.term) = (w.index - 1, 3);
     let waits = w.send(1, &durable("S", "D", json!({"max_deliver": 3})));
     let other = w.send(2, &stream("T"));
@@ -485,7 +485,7 @@ fn requests() -> impl Strategy<Value = Asked> {
     ]
 }
 
-/// All orders of so many.
+/// Returns all orders of so many requests.
 fn orders(len: usize) -> Vec<Vec<usize>> {
     if len == 0 {
         return vec![Vec::new()];
@@ -501,7 +501,7 @@ fn orders(len: usize) -> Vec<Vec<usize>> {
     all
 }
 
-/// The answers and the state if the requests come in this order, one after the other.
+/// Returns the answers and the state if the requests come in this order, one after the other.
 fn one_after_the_other(
     limits: Limits,
     before: &[Asked],
@@ -567,7 +567,7 @@ proptest! {
         let mut numbers = Vec::new();
         for ((request, client), step) in requests.iter().zip(&clients).zip(&steps) {
             numbers.push(w.send(*client, request));
-            // The one before is in the entry that gathers, proposed, or committed.
+            // The request before is in the entry that gathers, proposed, or committed.
             match step {
                 0 => {}
                 1 => w.turn(),

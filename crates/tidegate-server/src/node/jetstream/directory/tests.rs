@@ -1,4 +1,4 @@
-//! What becomes of streams that several groups keep, told in small scenes.
+//! Streams that several groups keep, in small scenes.
 
 mod walk;
 mod world;
@@ -122,7 +122,7 @@ fn what_is_changed_or_deleted_is_answered_once_it_is_so_where_it_is_kept() {
     w.publish(2, "bb", "r.p", "x");
     w.settle();
     assert!(w.heard(2).contains("503"), "nobody takes it any more");
-    // The same name again is another stream.
+    // The same name makes another stream.
     assert_eq!(w.create(2, "B", 1)["state"]["messages"], 0);
     assert_eq!(
         w.create(2, "B", 1)["did_create"],
@@ -148,7 +148,7 @@ fn consumers_are_served_where_the_stream_is() {
         let made = w.ask(node, &format!("CONSUMER.DURABLE.CREATE.C.{name}"), &create);
         assert_eq!(made["name"], name, "{made}");
         assert_eq!(w.nodes[node].streams(0).unwrap().consumers_len(), 0);
-        // Nobody is there to pull from where there is no such consumer.
+        // No node answers a pull from a consumer that does not exist.
         w.publish(node, "$JS.API.CONSUMER.MSG.NEXT.C.none", "r.n", "");
     }
     let names = w.ask((owner + 1) % 3, "CONSUMER.NAMES.C", &Value::Null);
@@ -179,7 +179,7 @@ fn a_group_whose_directory_is_behind_deletes_nothing() {
     let subject = format!("{}.x", name.to_lowercase());
     w.publish(0, &subject, "r.p", "x");
     w.settle();
-    // As after a start: what the other groups know is newer than the directory.
+    // As after a start: the other groups have newer state than the directory.
     let at = w.slot(2, w.group_of(name));
     let empty = Streams::new(AccountLimits::NONE);
     let all = w.nodes[2].streams_mut(0).unwrap();
@@ -203,8 +203,8 @@ fn what_a_node_kept_before_it_began_is_not_open_before_it_knows_what_it_missed()
     let (owner, group) = (w.owner_of("B"), w.group_of("B"));
     assert_eq!(owner, 1);
     let at = w.slot(owner, group);
-    // As after a start: the directory is as it was written down, and nobody has said yet what there is by
-    // now.
+    // As after a start: the node has the directory as it was written down, and has not
+    // heard the later changes.
     let begun = |w: &mut World| {
         let limits = AccountLimits {
             replicated: true,
@@ -227,7 +227,7 @@ fn what_a_node_kept_before_it_began_is_not_open_before_it_knows_what_it_missed()
     w.publish(0, "b.x", "r.p", "x");
     w.settle();
     assert!(w.heard(0).contains("503"));
-    // Who asks meanwhile is answered as soon as it is known to be there.
+    // A client that asks meanwhile gets its answer once the directory is current.
     w.publish(owner, "$JS.API.STREAM.INFO.B", "r.a", "");
     assert_eq!(w.heard(owner), "");
     assert!(!w.nodes[owner].streams(at).unwrap().is_open(2));
@@ -261,7 +261,7 @@ fn who_is_going_to_end_is_sent_nothing_more_and_finishes_what_was() {
     w.publish(0, "b.x", "r.p", "x");
     w.settle();
     assert!(w.heard(0).contains("503"));
-    // Its own clients are served until it closes them.
+    // The node serves its own clients until it closes them.
     w.publish(owner, "b.x", "r.p", "x");
     w.settle();
     assert!(w.heard(owner).contains("\"seq\":2"));
@@ -274,7 +274,7 @@ fn who_asks_a_node_that_is_behind_waits_for_it() {
     for name in ["A", "B"] {
         w.create(0, name, 1);
     }
-    // The third is the owner's, and has not heard of it.
+    // The third node is to keep the stream, and has not received the directory's entry.
     w.hold(2);
     let body = config("C", 1).to_string();
     w.publish(0, "$JS.API.STREAM.CREATE.C", "r.a", &body);
@@ -283,7 +283,7 @@ fn who_asks_a_node_that_is_behind_waits_for_it() {
     assert_eq!(w.owner_of("C"), 2);
     w.release(2);
     assert!(w.heard(0).contains("\"did_create\":true"));
-    // It asks the directory's leader about what it does not know.
+    // A node asks the directory's leader about a stream that its own directory does not have.
     w.hold(1);
     assert_eq!(w.ask(0, "STREAM.DELETE.C", &Value::Null)["success"], true);
     assert_eq!(error(&w.ask(1, "STREAM.INFO.C", &Value::Null)), 10059);
@@ -337,7 +337,8 @@ fn without_an_owner_there_is_one_answer() {
         assert_eq!(error(&info), 10008, "{node}");
         let info = w.ask(node, "STREAM.INFO.NONE", &Value::Null);
         assert_eq!(error(&info), 10059, "{node}");
-        // Who reads or publishes finds nobody; where the owner was it is told once there is one again.
+        // Direct reads and publishers find no responder. A pull at the owner is answered
+        // once there is a leader again.
         w.publish(
             node,
             &format!("$JS.API.DIRECT.GET.{name}"),
@@ -366,7 +367,7 @@ fn what_is_asked_before_it_is_known_who_serves_is_passed_on() {
         .unwrap();
     let group = w.group_of(name);
     w.follow(group);
-    // At the directory's leader, at another node, and where it is going to be served.
+    // At the directory's leader, at another node, and at the node that is going to serve the stream.
     for node in 0..3 {
         w.publish(node, &format!("$JS.API.STREAM.INFO.{name}"), "r.a", "");
         w.turn();
@@ -384,7 +385,7 @@ fn what_is_asked_before_it_is_known_who_serves_is_passed_on() {
     }
 }
 
-/// The answers to `STREAM.INFO`: how many, and whether the last says what there is, or which error.
+/// Returns the number of answers to `STREAM.INFO`, and the error of the last, null if it has none.
 fn infos(heard: &str) -> (usize, Value) {
     let bodies: Vec<&str> = heard.lines().filter(|l| l.starts_with('{')).collect();
     let last = bodies.last().copied().unwrap_or("null");
@@ -394,7 +395,7 @@ fn infos(heard: &str) -> (usize, Value) {
 
 #[test]
 fn what_is_asked_where_a_stream_is_not_known_yet_is_answered() {
-    // Whether the asked node's directory has the stream before it hears who serves it, or not.
+    // The asked node's directory has the stream before the node learns which node serves it, or after.
     for behind in [false, true] {
         let mut w = World::of(3);
         w.create(0, "A", 1);
@@ -420,7 +421,7 @@ fn what_is_asked_of_one_that_serves_no_more_is_passed_on() {
         w.create(0, "A", 1);
         w.create(0, "B", 1);
         assert_eq!(w.owner_of("B"), 1);
-        // The asked node does not hear of the end.
+        // The asked node does not learn that the other node has stopped serving.
         w.slow.insert((1, 2));
         let group = w.group_of("B");
         w.follow(group);
@@ -436,7 +437,7 @@ fn what_is_asked_of_one_that_serves_no_more_is_passed_on() {
         let heard = w.heard(2);
         let code = again.map_or_else(|| json!(10008), |_| Value::Null);
         assert_eq!(infos(&heard), (1, code), "{heard}");
-        // What waits for nothing finds nobody.
+        // Messages for which no node waits find no responder.
         assert_eq!(heard.matches("NATS/1.0 503\r\n").count(), 2, "{heard}");
     }
 }
@@ -471,7 +472,8 @@ fn a_node_without_streams_yet_passes_on_what_is_asked() {
     assert_eq!(w.heard(2), "MSG r.2.k 1 0\r\n\r\n");
     let info = w.ask(2, "CONSUMER.INFO.B.D", &Value::Null);
     assert_eq!(info["ack_floor"]["stream_seq"], 1, "{info}");
-    // In its domain, too, though it has only heard of it by its own settings; elsewhere nobody is there.
+    // The node hands on requests of its own domain, which it has from its settings alone.
+    // Other domains find no responder.
     for (domain, passed_on) in [("hub", 1), ("other", 0)] {
         let before = w.nodes[0].peer_view(2).traffic.in_msgs;
         w.publish(2, &format!("$JS.{domain}.API.INFO"), "r.a", "");
@@ -479,7 +481,7 @@ fn a_node_without_streams_yet_passes_on_what_is_asked() {
         assert_eq!(handed, passed_on, "{domain}");
         assert!(w.heard(2).contains("503"), "{domain}");
     }
-    // Nobody leads the others.
+    // The other nodes have no leader.
     w.follow(ALL);
     w.publish(2, "$JS.API.STREAM.NAMES", "r.a", "");
     w.publish(2, "$JS.API.CONSUMER.MSG.NEXT.C.D", "r.n", "");
@@ -489,7 +491,7 @@ fn a_node_without_streams_yet_passes_on_what_is_asked() {
 
 #[test]
 fn only_who_wants_to_know_is_told_that_nobody_took_what_was_handed_on() {
-    // Headers, and whether it wants to know.
+    // The client's `headers` and `no_responders`.
     for (headers, wants) in [(true, true), (true, false), (false, false)] {
         let mut w = World::of(3);
         w.create(0, "A", 1);
@@ -497,7 +499,7 @@ fn only_who_wants_to_know_is_told_that_nobody_took_what_was_handed_on() {
         assert_eq!(w.owner_of("B"), 1);
         let connect = json!({"verbose": false, "headers": headers, "no_responders": wants});
         w.say(2, &format!("CONNECT {connect}\r\n"));
-        // The client's node does not hear that the stream is served no more.
+        // The client's node does not learn that the stream is no longer served.
         w.slow.insert((1, 2));
         w.follow(w.group_of("B"));
         let before = w.nodes[1].peer_view(2).traffic.in_msgs;
@@ -507,7 +509,7 @@ fn only_who_wants_to_know_is_told_that_nobody_took_what_was_handed_on() {
         w.settle();
         w.hurry(1, 2);
         let heard = w.heard(2);
-        // An empty message would be an acknowledgement's success.
+        // An empty message would mean that the acknowledgement succeeded.
         let told = heard.matches("NATS/1.0 503\r\n").count();
         assert_eq!(told, if wants { 2 } else { 0 }, "{heard}");
         assert_eq!(heard.is_empty(), !wants, "{heard}");
@@ -567,7 +569,7 @@ fn a_stream_costs_two_interests() {
         w.create(2, name, 1);
         w.create(2, &format!("{name}3"), 3);
     }
-    // Its subject, and its name.
+    // One interest for the subject of each stream, and one for its name.
     assert_eq!(interests(&w) - before, 4 * 2);
 }
 
@@ -598,7 +600,7 @@ fn members_of_a_queue_group_that_listened_to_the_api_are_not_missed() {
     let mut w = World::of(3);
     w.say(1, "SUB $JS.API.STREAM.> q 7\r\n");
     w.settle();
-    // The client's node does not hear that they have gone.
+    // The client's node does not learn that the members have gone.
     w.slow.insert((1, 2));
     w.say(1, "UNSUB 7\r\n");
     let before = w.nodes[1].peer_view(2).traffic.in_msgs;
@@ -629,7 +631,7 @@ fn whoever_changes_a_stream_whose_group_has_no_leader_waits_for_one() {
     let mut w = World::sharded(3, 2);
     w.create(0, "A", 3);
     w.follow(2);
-    // It is the second group's turn.
+    // The second group is next to get a stream.
     let body = config("B", 3).to_string();
     w.publish(1, "$JS.API.STREAM.CREATE.B", "r.a", &body);
     w.settle();
@@ -667,7 +669,7 @@ fn lists_name_what_is_missing() {
         assert_eq!(streams[1]["state"]["messages"], 1);
         assert!(list["missing"].is_null(), "{list}");
     }
-    // The operator's limits are held against all that a node has.
+    // The node checks the operator's limits against the bytes of all its groups.
     let keeper = w.owner_of("B");
     let beside = w.nodes[keeper].streams(0).unwrap().beside;
     assert_eq!(beside.file_bytes, 38);
@@ -702,7 +704,7 @@ fn no_client_speaks_or_hears_as_a_leader() {
         .by_name(name)
         .unwrap();
     w.follow(group);
-    // Who listens there is not taken for a leader, whatever the pattern.
+    // A client that listens there does not pass for a leader, with any of these patterns.
     w.say(
         2,
         &format!(
@@ -714,7 +716,7 @@ fn no_client_speaks_or_hears_as_a_leader() {
     assert!(!w.nodes[0].is_led(group));
     assert!(!w.nodes[0].is_served(name));
     w.say(2, "UNSUB 9\r\nUNSUB 10\r\nUNSUB 7\r\nUNSUB 8\r\n");
-    // What is said there goes nowhere.
+    // A message that a client publishes there reaches no leader.
     w.lead(group, 1);
     w.settle();
     w.say(1, "SUB $TG.> 11\r\n");
@@ -724,7 +726,7 @@ fn no_client_speaks_or_hears_as_a_leader() {
     let changed =
         format!("{{\"changed\":{{\"change\":\"deleted\",\"stream\":{stream},\"index\":0}}}}");
     w.publish(2, &format!("$TG.GROUP.{group}"), "r.x", &changed);
-    // Nor does what an answer is made to say there.
+    // Nor does an answer that a client directs there.
     w.publish(2, "$JS.API.STREAM.NAMES", &format!("$TG.GROUP.{group}"), "");
     w.settle();
     assert_eq!(w.heard(1), "");
@@ -739,7 +741,7 @@ fn what_one_group_says_another_one_collects() {
     advisories["no_ack"] = json!(true);
     assert_eq!(w.ask(0, "STREAM.CREATE.A", &advisories)["did_create"], true);
     let keeper = w.owner_of("A");
-    // Of all nodes, with the same leader, and of another one.
+    // The first stream is kept by all nodes, under the same leader; the second is kept by another node.
     w.create(0, "D", 3);
     w.create(0, "B", 1);
     assert_ne!(w.owner_of("B"), keeper);

@@ -1,4 +1,4 @@
-//! Consumers that the log hears of late, whose leader is killed.
+//! Consumers that the leader proposes late, and leaders that are killed.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use super::super::directory::tests::World;
 use crate::cluster::groups::ALL;
 
-/// A request for one that pushes to the client at node 2, as listeners who watch the numbers ask for it.
+/// Returns a request for a consumer that pushes to the client at node 2, as clients of
+/// ordered consumers make it.
 fn watched(of: &Value) -> Value {
     let mut config = json!({
         "name": "W", "deliver_subject": "r.2.messages", "ack_policy": "none", "mem_storage": true,
@@ -19,7 +20,7 @@ fn watched(of: &Value) -> Value {
     json!({"stream_name": "S", "config": config})
 }
 
-/// Three nodes with the stream S on all of them and a message in it.
+/// Returns three nodes that all keep the stream S with one message in it.
 fn world() -> World {
     let mut w = World::of(3);
     w.create(1, "S", 3);
@@ -27,7 +28,7 @@ fn world() -> World {
     w
 }
 
-/// The same, and a consumer that has lasted.
+/// Returns `world` with a consumer that has lasted.
 fn lasting(of: &Value) -> World {
     let mut w = world();
     let made = w.answers(2, "CONSUMER.CREATE.S.W", &watched(of));
@@ -41,8 +42,8 @@ fn publish(w: &mut World, text: &str) {
     drop(w.heard(1));
 }
 
-/// Messages that were pushed to the client at node 2 since it was asked last: their numbers by the consumer,
-/// and in the stream.
+/// Takes the messages that were pushed to the client at node 2 since the last call: the number that the
+/// consumer gave each, and its number in the stream.
 fn pushed(w: &mut World) -> Vec<(u64, u64)> {
     let heard = w.heard(2);
     let replies = heard.split([' ', '\r']);
@@ -54,7 +55,7 @@ fn pushed(w: &mut World) -> Vec<(u64, u64)> {
     numbers.collect()
 }
 
-/// The node that leads is killed, and another leads.
+/// Kills the leader, and lets another node lead.
 fn kill(w: &mut World, next: usize) {
     w.follow(ALL);
     w.settle();
@@ -74,7 +75,7 @@ fn who_had_messages_is_given_others_than_it_expects() {
     drop(w.heard(2));
     for next in [1, 2, 1] {
         kill(&mut w, next);
-        // By its numbers the next is 3.
+        // The client expects 3 next.
         assert_eq!(pushed(&mut w), [(1, 1), (2, 2)]);
         assert_eq!(consumers(&mut w), 1);
     }
@@ -84,7 +85,7 @@ fn who_had_messages_is_given_others_than_it_expects() {
 fn who_had_nothing_goes_on_and_misses_nothing() {
     let mut w = lasting(&json!({"deliver_policy": "new"}));
     assert_eq!(pushed(&mut w), []);
-    // Stored, and not delivered when its leader goes.
+    // The stream stores the message, and the leader goes before the consumer delivers it.
     w.say(2, "UNSUB 1\r\n");
     publish(&mut w, "two");
     kill(&mut w, 1);
@@ -103,7 +104,7 @@ fn the_last_of_each_subject_are_those_up_to_its_beginning() {
     drop(w.heard(2));
     kill(&mut w, 1);
     assert_eq!(pushed(&mut w), [(1, 1), (2, 2)]);
-    // The first is not the last of its subject any more.
+    // The first message is no longer the last of its subject.
     publish(&mut w, "three");
     drop(w.heard(2));
     kill(&mut w, 2);
@@ -114,7 +115,7 @@ fn the_last_of_each_subject_are_those_up_to_its_beginning() {
 fn deleted_it_is_gone_however_far_the_log_is_with_it() {
     let commands = |w: &World| w.nodes[0].streams(0).unwrap().stats().commands;
     let mut told = Vec::new();
-    // Never told of it; told, and not answered yet; known.
+    // The consumer is not proposed, or proposed and not applied, or applied.
     for turns in [0, 4, 5, 6, 7, 20] {
         let mut w = world();
         let before = commands(&w);
@@ -135,7 +136,7 @@ fn deleted_it_is_gone_however_far_the_log_is_with_it() {
         assert_eq!(consumers(&mut w), 0, "{turns}");
         assert_eq!(pushed(&mut w), [], "{turns}");
     }
-    // One that does not last costs the log nothing.
+    // A consumer that does not last costs the log nothing.
     assert_eq!((told[0], told[5]), (0, 2), "{told:?}");
 }
 

@@ -1,5 +1,5 @@
-//! Streams move between nodes without sockets and without Raft: with what leaders tell each other lost, and
-//! leaders that change.
+//! Moves of streams between nodes without sockets and without Raft, while messages between
+//! leaders are lost and leaders change.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::cluster::groups::ALL;
 use crate::stream::{Command, Filter, Kept, Moving, Stream, Transit};
 
 impl World {
-    /// Lets time pass until the stream is where it is to be.
+    /// Lets time pass until the stream has moved.
     fn arrive(&mut self, name: &str) {
         for _ in 0..60 {
             self.settle();
@@ -46,7 +46,7 @@ impl World {
         directory.get(directory.by_name(name).unwrap()).unwrap()
     }
 
-    /// The node that leads the group which keeps it.
+    /// Returns the leader of the group that keeps the stream.
     fn keeper(&self, name: &str) -> usize {
         match self.kept(0, name) {
             Some(Kept::Elsewhere { group, .. }) => self.leaders[&group],
@@ -72,7 +72,7 @@ impl World {
         })
     }
 
-    /// No two groups serve a stream.
+    /// Checks that no two groups serve a stream.
     fn one_owner(&self) {
         let mut owners = BTreeMap::<String, u32>::new();
         for slot in self.nodes.iter().flat_map(|n| n.all_streams()) {
@@ -86,12 +86,12 @@ impl World {
         }
     }
 
-    /// The answer to an update, where others may be answered at the same time.
+    /// Returns the answer to an update, while other requests may be answered at the same time.
     fn update_alone(&mut self, node: usize, name: &str, replicas: usize) -> Value {
         let body = config(name, replicas).to_string();
         let subject = format!("$JS.API.STREAM.UPDATE.{name}");
         self.publish(node, &subject, "r.v", &body);
-        // It may take a while until it is so where the stream is kept.
+        // The group that keeps the stream may take a while to carry out the update.
         (0..6).for_each(|_| self.settle());
         let heard = self.heard(node);
         let mut lines = heard.lines();
@@ -101,7 +101,7 @@ impl World {
         serde_json::from_str(body).unwrap()
     }
 
-    /// How many groups' streams of this name there are on all nodes, in all.
+    /// Returns how many copies of the stream of this name the groups have on all nodes together.
     fn copies(&self, name: &str) -> usize {
         let slots = self.nodes.iter().flat_map(|n| n.all_streams());
         let there = slots.filter(|s| {
@@ -112,7 +112,7 @@ impl World {
         there.count()
     }
 
-    /// What a stream holds where it is kept, the same at all its keepers.
+    /// Returns the messages of a stream, and checks that all its keepers have the same.
     fn content(&self, name: &str) -> BTreeMap<u64, String> {
         let mut all = Vec::new();
         let keeper = match self.kept(0, name) {
@@ -145,7 +145,8 @@ impl World {
         all.remove(0).0
     }
 
-    /// What publishers were told since: by payload the sequence, `None` if refused.
+    /// Collects the answers that publishers got since the last call: the sequence by
+    /// payload, `None` if refused.
     fn told(&mut self, told: &mut BTreeMap<String, Option<u64>>) {
         for node in 0..self.nodes.len() {
             let heard = self.heard(node);
@@ -227,7 +228,7 @@ fn one_move_at_a_time_and_deleted_it_is_gone_everywhere() {
     w.publish(0, "a.x", "r.p", "1");
     w.settle();
     w.heard(0);
-    // Nothing gets through from one node to another.
+    // No message gets through from one node to another.
     let owner = w.owner_of("A");
     let (leader, elsewhere) = (w.leaders[&ALL], (owner + 1) % 3);
     if leader == owner {
@@ -241,7 +242,7 @@ fn one_move_at_a_time_and_deleted_it_is_gone_everywhere() {
     other["max_msgs"] = json!(7);
     let again = w.ask(0, "STREAM.UPDATE.A", &other);
     assert_eq!(again["error"]["err_code"], 10124, "{again}");
-    // It is served where it was.
+    // The group that kept the stream still serves it.
     w.publish(2, "a.x", "r.p", "2");
     w.settle();
     assert!(w.heard(2).contains("\"seq\":2"));
@@ -252,7 +253,7 @@ fn one_move_at_a_time_and_deleted_it_is_gone_everywhere() {
     assert_eq!(w.create(1, "A", 1)["state"]["messages"], 0);
 }
 
-/// A stream of ten messages with a durable consumer that moves, after so many turns.
+/// Returns nodes with a stream of ten messages and a durable consumer, so many turns after its move began.
 fn under_way(nodes: usize, from: usize, to: usize, turns: usize) -> World {
     let mut w = World::of(nodes);
     w.create(0, "A", from);
@@ -274,7 +275,7 @@ fn under_way(nodes: usize, from: usize, to: usize, turns: usize) -> World {
     w
 }
 
-/// It has so many messages, takes the next one, and its consumer goes on.
+/// Checks that the stream has so many messages and takes the next one, and that its consumer delivers it.
 fn is_served(w: &mut World, messages: u64) {
     let nodes = w.nodes.len();
     (0..nodes).for_each(|n| drop(w.heard(n)));
@@ -296,7 +297,7 @@ fn is_served(w: &mut World, messages: u64) {
     assert!(w.content("A").into_iter().eq(wanted));
 }
 
-/// From how many copies to how many, and how many instead, with so many nodes.
+/// Each course: the number of nodes, the copies before, the copies asked for, and those asked for instead.
 const COURSES: [(usize, usize, usize, usize); 9] = [
     (3, 1, 3, 1),
     (3, 3, 1, 3),
@@ -318,7 +319,7 @@ fn a_move_is_called_off_at_any_step() {
             let moves = w.moves_of("A");
             let updated = w.update_alone(turns % nodes, "A", instead);
             if !updated["error"].is_null() {
-                // It had not begun or had come by then.
+                // The move had not begun, or was over, by then.
                 let code = &updated["error"]["err_code"];
                 assert!(*code == 10124 || *code == 10069, "{updated}");
                 let again = w.update_alone(0, "A", instead);
@@ -338,7 +339,7 @@ fn a_move_is_called_off_at_any_step() {
             is_served(&mut w, 10);
         }
     }
-    // Or it says little.
+    // Too few cases on either side would make the test say little.
     assert!(before > 30 && after > 30, "{before} {after}");
 }
 
@@ -354,8 +355,8 @@ fn a_move_whose_target_goes_is_given_up_and_done_when_it_is_back() {
             };
             let target = moving.to;
             if target == ALL {
-                // The directory goes with it, and there is nobody to decide anything. It is back in time, and
-                // nothing is lost.
+                // The directory goes with the target, and no leader can decide anything.
+                // The leader is back in time, and nothing is lost.
                 w.follow(target);
                 (0..6).for_each(|_| w.settle());
                 w.lead(target, 1);
@@ -370,7 +371,8 @@ fn a_move_whose_target_goes_is_given_up_and_done_when_it_is_back() {
                 let members = w.groups.iter().find(|g| g.number == target);
                 let first = members.unwrap().members[0] as usize - 1;
                 if w.kept(0, "A").is_some_and(|kept| kept.is_by(target)) {
-                    // All had come, and the directory had been told: it is the target's alone.
+                    // The target had the whole stream and the directory knew it, so the
+                    // target alone keeps the stream.
                     w.lead(target, first);
                     w.settle();
                     is_served(&mut w, 10);
@@ -387,7 +389,7 @@ fn a_move_whose_target_goes_is_given_up_and_done_when_it_is_back() {
             is_served(&mut w, there);
         }
     }
-    // Or it says little.
+    // Too few cases would make the test say little.
     assert!(frozen > 3 && came < frozen, "{frozen} {came}");
 }
 
@@ -404,7 +406,7 @@ fn a_move_whose_target_stays_away_goes_elsewhere() {
             w.follow(moving.to);
             w.settle();
             let calm = !w.is_frozen("A");
-            // It may only be started again.
+            // The node may only be restarting.
             (0..AWAY.as_secs() / 2).for_each(|_| w.settle());
             if w.kept(0, "A").is_some_and(|kept| kept.is_by(moving.to)) {
                 continue;
@@ -419,7 +421,7 @@ fn a_move_whose_target_stays_away_goes_elsewhere() {
             assert!(!w.kept(0, "A").unwrap().is_by(moving.to), "{at}");
             assert_eq!(w.members_of("A"), to, "{at}");
             is_served(&mut w, 10);
-            // What it had of the stream goes when it is back.
+            // The old target deletes its part of the stream when it is back.
             let members = w.groups.iter().find(|g| g.number == moving.to);
             let first = members.unwrap().members[0] as usize - 1;
             w.lead(moving.to, first);
@@ -460,7 +462,7 @@ fn a_stream_leaves_a_node_on_which_there_is_space_only_for_making_some() {
     for (nodes, to) in [(3, 3), (5, 3), (5, 5)] {
         let mut w = under_way(nodes, 1, 1, 0);
         let keeper = w.owner_of("A");
-        // One without space hands over what others can lead.
+        // A node without space hands the groups over that another node can lead.
         for group in w.groups.clone() {
             let others = group.members.iter().map(|id| *id as usize - 1);
             let other = others.into_iter().find(|node| *node != keeper);
@@ -470,7 +472,7 @@ fn a_stream_leaves_a_node_on_which_there_is_space_only_for_making_some() {
             }
         }
         w.settle();
-        // Its consumer has something to tell the log.
+        // The consumer has a delta to propose.
         let pull = "$JS.API.CONSUMER.MSG.NEXT.A.D";
         w.publish(0, pull, "r.n", "{\"batch\":1,\"no_wait\":true}");
         w.turn();
@@ -498,7 +500,7 @@ fn a_frozen_stream_thaws_where_there_is_space_only_for_making_some() {
             let keeper = w.keeper("A");
             w.crowd(Some(keeper));
             w.follow(moving.to);
-            // It would be tried again elsewhere.
+            // With another leader the directory would try the move again elsewhere.
             let others = w.leaders.iter().filter(|(group, _)| **group != ALL);
             let others: Vec<u32> = others.map(|(group, _)| *group).collect();
             let kept = w.group_of("A");
@@ -507,7 +509,7 @@ fn a_frozen_stream_thaws_where_there_is_space_only_for_making_some() {
             }
             (0..10).for_each(|_| w.settle());
             if w.group_of("A") == moving.to {
-                // All had come, and the directory had been told.
+                // The target had the whole stream, and the directory knew it.
                 continue;
             }
             assert!(!w.is_frozen("A"), "{from} to {to}, {turns}");
@@ -527,7 +529,7 @@ fn a_target_that_hears_nothing_any_more_does_not_keep_a_stream_frozen() {
         let Some(moving) = w.entry_of("A").moving() else {
             continue;
         };
-        // It leads its group, and believes to.
+        // The target leads its group, and goes on believing so.
         frozen += usize::from(w.is_frozen("A"));
         let members = w.groups.iter().find(|g| g.number == moving.to);
         let target = members.unwrap().members[0] as usize - 1;
@@ -550,8 +552,8 @@ fn a_target_that_hears_nothing_any_more_does_not_keep_a_stream_frozen() {
     assert!(frozen > 0);
 }
 
-/// However large a stream is and however long its copy takes, little of it is left when it is frozen, unless
-/// its copy comes no nearer.
+/// However large a stream is and however long its copy takes, little of it is left when it
+/// is frozen, unless the copy comes no nearer.
 #[test]
 fn a_copy_that_comes_nearer_has_its_time() {
     let second = std::time::Duration::from_secs(1);
@@ -564,13 +566,13 @@ fn a_copy_that_comes_nearer_has_its_time() {
         now = now + second;
         left = left.saturating_sub(50 << 20);
     }
-    // As much is published as is copied, and now and then a little less.
+    // Publishers add as much as is copied, and now and then a little less.
     for n in 0..60 {
         moves.handle_left(now, 3, moving, (64 << 20) + (n % 7));
         now = now + second;
     }
     assert!(moves.left_max(3, now) > 64 << 20);
-    // The next move begins with none of that.
+    // The next move starts from nothing of that.
     let next = Moving {
         number: 2,
         ..moving
@@ -604,7 +606,7 @@ fn what_was_on_its_way_when_a_stream_was_frozen_is_answered() {
             let heard = w.heard(asker);
             let stored = heard.contains("\"seq\":11");
             if frozen {
-                // Without headers an empty message would be all that came of it.
+                // A client without headers would see only an empty message.
                 let told = !heard.is_empty();
                 let refusal = heard.contains("503");
                 assert!(
@@ -635,7 +637,7 @@ fn who_pulls_from_a_frozen_stream_of_all_nodes_is_told_when_it_can_be_found() {
         }
         waited += 1;
         (0..3).for_each(|node| drop(w.heard(node)));
-        // At the leader, and at those who follow it.
+        // At the leader and at its followers.
         for node in 0..3 {
             let pull = "{\"batch\":1,\"expires\":60000000000}";
             w.publish(node, "$JS.API.CONSUMER.MSG.NEXT.A.D", "r.n", pull);
@@ -657,7 +659,8 @@ fn who_pulls_from_a_frozen_stream_of_all_nodes_is_told_when_it_can_be_found() {
     assert!(waited > 0, "it was never frozen");
 }
 
-/// Whatever happens, in whatever order, what was acknowledged is there, once, with the number it was given.
+/// Leaders change and messages are lost in many orders. In each, every acknowledged message is there once,
+/// with the sequence it was acknowledged with.
 #[test]
 fn nothing_is_lost_whoever_leads_and_whatever_is_not_heard() {
     let mut moves = 0;
@@ -758,6 +761,6 @@ fn nothing_is_lost_whoever_leads_and_whatever_is_not_heard() {
             "seed {seed}"
         );
     }
-    // Or it says little.
+    // Too few moves would make the test say little.
     assert!(moves > 150, "{moves}");
 }

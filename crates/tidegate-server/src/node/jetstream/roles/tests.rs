@@ -16,7 +16,7 @@ use crate::stream::{AccountLimits, Command, Encoder, Kind, Streams};
 
 const NOW: Time = Time::from_nanos(1);
 
-/// A node with a stream and a consumer of it in the log.
+/// Returns a node with a stream and a consumer of it in the log.
 fn node() -> Node {
     let mut entry = Vec::new();
     let mut encoder = Encoder::begin(&mut entry, 1);
@@ -54,7 +54,7 @@ fn who_stops_leading_has_nothing_to_do() {
     assert_eq!(node.streams_deadline(), None);
 }
 
-/// A client's connection to it that says these lines.
+/// Connects a client to the node, and lets it send these lines.
 fn client(node: &mut Node, lines: &[&str]) -> usize {
     let key = node.handle_accepted(NOW, ([127, 0, 0, 1], 1).into(), false, false);
     let text: String = lines.iter().flat_map(|line| [*line, "\r\n"]).collect();
@@ -63,7 +63,7 @@ fn client(node: &mut Node, lines: &[&str]) -> usize {
     key
 }
 
-/// What waits for it by now, after a turn of the streams.
+/// Takes the bytes that wait for the client after a turn of the streams.
 fn told(node: &mut Node, key: usize) -> String {
     told_at(NOW, node, key)
 }
@@ -75,7 +75,7 @@ fn told_at(now: Time, node: &mut Node, key: usize) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// A peer says that it leads.
+/// Lets a peer show that it leads.
 fn another_leads(node: &mut Node) {
     let told = Told {
         id: 1,

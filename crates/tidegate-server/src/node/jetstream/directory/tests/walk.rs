@@ -23,7 +23,7 @@ enum Act {
     Follow(prop::sample::Index),
     Lead(prop::sample::Index, prop::sample::Index),
     Turns(usize),
-    /// What one node says to another waits from now on, or does no more.
+    /// Lets messages from one node to another wait from now on, or wait no more.
     Slow(usize, usize),
     Hurry(usize, usize),
     Settle,
@@ -50,17 +50,17 @@ fn act(nodes: usize) -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Random requests while leaders go and nodes fall behind; once all is well again everybody has the same, and
-/// everybody was answered once.
+/// Random requests while leaders go and nodes fall behind. Once all nodes are well again, all have the same
+/// streams, and each request has had one answer.
 struct Walk {
     w: World,
     asked: usize,
-    /// Acknowledged messages of streams that were never deleted.
+    /// The sequence numbers of acknowledged messages, by stream.
     acked: BTreeMap<String, BTreeSet<u64>>,
     deleted: BTreeSet<String>,
-    /// Where acknowledgements of messages come: for which stream.
+    /// The reply subjects of published messages, each with its stream.
     loose: BTreeMap<String, String>,
-    /// All answers by reply subject.
+    /// The number of answers by reply subject.
     answers: BTreeMap<String, usize>,
 }
 
@@ -226,7 +226,7 @@ impl Walk {
             }
         }
         for (reply, answers) in &self.answers {
-            // A stream that its node has not heard the end of takes what is published until it has.
+            // A node that has not learned that a stream is deleted still takes messages for it.
             let ended = self
                 .loose
                 .get(reply)

@@ -1,5 +1,5 @@
-//! Nodes with several groups each, without sockets and without Raft: an entry that is proposed is committed
-//! by all members at once, but for those that are held back.
+//! Nodes with several groups each, without sockets and without Raft: all members commit a proposed entry at
+//! once, except those that are held back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl Messages for Entries<'_> {
     }
 }
 
-/// Returns whether a message arrives: of what leaders tell each other so many in a hundred are lost.
+/// Returns whether a message arrives: `lost` in a hundred of the messages between leaders do not.
 fn arrives(chance: &mut u64, lost: u64) -> impl FnMut(&Routed<'_>) -> bool {
     move |message| {
         *chance = chance
@@ -48,28 +48,28 @@ fn arrives(chance: &mut u64, lost: u64) -> impl FnMut(&Routed<'_>) -> bool {
 pub(in crate::node::jetstream) struct World {
     /// All entries, by group and place.
     entries: BTreeMap<(u32, u64), bytes::Bytes>,
-    /// Of what leaders tell each other so many in a hundred are lost, by chance.
+    /// How many in a hundred of the messages between leaders are lost, by chance.
     pub(in crate::node::jetstream) lost: u64,
     chance: u64,
     pub(in crate::node::jetstream) nodes: Vec<Node>,
     pub(in crate::node::jetstream) groups: Vec<GroupOf>,
     pub(in crate::node::jetstream) now: Time,
-    /// The last entry of each group.
+    /// The index of the last entry of each group.
     last: BTreeMap<u32, u64>,
     pub(in crate::node::jetstream) leaders: BTreeMap<u32, usize>,
-    /// Entries of the directory that have not come to a node yet, for those that are held back.
+    /// For each node that is held back, the entries of the directory that it has not received.
     pub(in crate::node::jetstream) held: BTreeMap<usize, Vec<Committed>>,
-    /// Entries on their way: to whom, of which group.
+    /// Entries on their way: the node, the group and the entry.
     pending: Vec<(usize, u32, Committed)>,
     clients: Vec<(usize, usize)>,
-    /// What goes from one node to another on its route waits, until it is hurried.
+    /// Pairs of nodes: messages from the first to the second wait until `hurry`.
     pub(in crate::node::jetstream) slow: BTreeSet<(usize, usize)>,
-    /// A node whose disk has no space but what is kept back for making some.
+    /// The node with a disk that has no space left but the reserve for making some.
     scarce: Option<usize>,
 }
 
 impl World {
-    /// So many nodes; the first leads all groups it is in, the others those it is not in.
+    /// Returns so many nodes. The first leads all groups it is in, the others lead those it is not in.
     pub(in crate::node::jetstream) fn of(count: usize) -> Self {
         Self::sharded(count, 1)
     }
@@ -116,7 +116,7 @@ impl World {
             world.lead(group.number, group.members[0] as usize - 1);
         }
         world.turn();
-        // Clients: one at each node.
+        // One client at each node.
         for node in 0..count {
             world.clients.push((node, 0));
             world.connect(node);
@@ -126,13 +126,13 @@ impl World {
         world
     }
 
-    /// The client at this node is a new one.
+    /// Replaces the client at this node by a new one.
     fn connect(&mut self, node: usize) {
         self.clients[node].1 = joined::client(&mut self.nodes[node], self.now);
         self.say(node, &format!("SUB r.{node}.* 1\r\n"));
     }
 
-    /// This node begins anew, without streams of its own: it waits to be let in again.
+    /// Starts this node again without streams of its own: it waits until the others admit it.
     pub(in crate::node::jetstream) fn begin_as_guest(&mut self, node: usize, domain: &str) {
         let mut streams = StreamSettings::new("not used".into());
         streams.domain = Some(domain.into());
@@ -205,7 +205,7 @@ impl World {
         Proposed { index, term }
     }
 
-    /// What each slot has to do once; entries are committed and applied.
+    /// Runs one turn of each slot, and commits and applies the entries.
     pub(in crate::node::jetstream) fn turn(&mut self) {
         self.now = self.now + Duration::from_millis(1);
         let now = self.now;
@@ -245,7 +245,7 @@ impl World {
         self.nodes[node].handle_committed(at, now, entry).unwrap();
     }
 
-    /// The directory's entries do not come to this node any more.
+    /// Holds the directory's entries back from this node.
     pub(in crate::node::jetstream) fn hold(&mut self, node: usize) {
         self.held.insert(node, Vec::new());
     }
@@ -257,8 +257,8 @@ impl World {
         self.settle();
     }
 
-    /// Of this node's disk so little is left that only what makes space is written; there is space again at
-    /// `None`.
+    /// Leaves so little space on this node's disk that it writes only commands that make
+    /// space. `None` gives all nodes space again.
     pub(in crate::node::jetstream) fn crowd(&mut self, node: Option<usize>) {
         self.scarce = node;
         for (at, of) in self.nodes.iter_mut().enumerate() {
@@ -277,14 +277,14 @@ impl World {
         }
     }
 
-    /// Hands on what waits for peers until nothing does.
+    /// Delivers the messages that wait for peers, until none waits.
     pub(in crate::node::jetstream) fn pump(&mut self) {
         let slow = |from, to| self.slow.contains(&(from, to));
         let arrives = arrives(&mut self.chance, self.lost);
         joined::pump(&mut self.nodes, self.now, slow, arrives);
     }
 
-    /// What waits between these arrives, and nothing waits there any more.
+    /// Delivers the messages that wait between these two, and lets none wait there any more.
     pub(in crate::node::jetstream) fn hurry(&mut self, from: usize, to: usize) {
         self.slow.remove(&(from, to));
         let arrives = arrives(&mut self.chance, self.lost);
@@ -292,14 +292,14 @@ impl World {
         self.pump();
     }
 
-    /// The client at this node says something.
+    /// Lets the client at this node send this text.
     pub(in crate::node::jetstream) fn say(&mut self, node: usize, text: &str) {
         let key = self.clients[node].1;
         joined::say(&mut self.nodes[node], self.now, key, text);
         self.pump();
     }
 
-    /// What the client at this node was told since it was asked last.
+    /// Takes the text that the client at this node received since the last call.
     pub(in crate::node::jetstream) fn heard(&mut self, node: usize) -> String {
         let key = self.clients[node].1;
         joined::heard(&mut self.nodes[node], self.now, key)
@@ -318,7 +318,7 @@ impl World {
         self.say(node, &text);
     }
 
-    /// The answers to a request from the client at this node.
+    /// Returns the answers to a request from the client at this node.
     pub(in crate::node::jetstream) fn answers(
         &mut self,
         node: usize,
@@ -337,7 +337,7 @@ impl World {
         bodies.map(|b| serde_json::from_str(b).unwrap()).collect()
     }
 
-    /// The one answer.
+    /// Returns the only answer to a request from the client at this node.
     pub(in crate::node::jetstream) fn ask(
         &mut self,
         node: usize,
@@ -359,7 +359,7 @@ impl World {
         self.ask(node, &format!("STREAM.CREATE.{name}"), &config)
     }
 
-    /// The group that keeps a stream, and whether it is made, as this node's directory has it.
+    /// Returns the group that keeps a stream, and whether it is made, as this node's directory has it.
     pub(in crate::node::jetstream) fn kept(&self, node: usize, name: &str) -> Option<Kept> {
         let directory = self.nodes[node].streams(0).unwrap().applied();
         let id = directory.by_name(name)?;
@@ -373,7 +373,7 @@ impl World {
         }
     }
 
-    /// The one node of the group that keeps a stream of one replica.
+    /// Returns the only node of the group that keeps a stream of one replica.
     pub(in crate::node::jetstream) fn owner_of(&self, name: &str) -> usize {
         let group = self.group_of(name);
         let of = self.groups.iter().find(|g| g.number == group).unwrap();
@@ -385,7 +385,7 @@ impl World {
         &self.entries[&(group, lsn)]
     }
 
-    /// Messages of a stream, where it is kept.
+    /// Returns the number of messages of a stream at a node that keeps it.
     pub(in crate::node::jetstream) fn messages(&self, node: usize, name: &str) -> Option<u64> {
         let slots = self.nodes[node].all_streams();
         let found = slots.filter_map(|s| {
