@@ -91,7 +91,7 @@ pub trait Messages {
     fn read(&mut self, place: Place) -> Fetch;
 }
 
-/// Counts of what streams did on this node since its start.
+/// Counts of the work of streams on this node since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamStats {
     /// Requests of the API.

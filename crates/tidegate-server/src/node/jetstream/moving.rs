@@ -1,13 +1,13 @@
 //! Moves of streams from one group to another.
 //!
-//! The leader of the group that a stream moves to asks the group that keeps it, again and again, for the part
-//! that its copy still lacks, and imports each part by entries of its own log. So that log shows how far the
-//! copy is. The leader of the group that keeps the stream answers with exports, and freezes the stream when
-//! little is left. Once the copy is whole, the leader of the copy reports it to the directory, which from
-//! then on lists the stream at the new group.
+//! The group that keeps the stream is its keeper; the group that it moves to is the target. The target's
+//! leader asks the keeper, again and again, for the part that the target's copy still lacks, and imports each
+//! part by entries of the target's log. So that log shows how far the copy is. The keeper's leader answers
+//! with exports, and freezes the stream when little is left. Once the copy is whole, the target's leader
+//! reports it to the directory, which from then on lists the stream at the target.
 //!
-//! If a message is lost on the way, or with a leader, the leader of the copy asks again. If a part arrives
-//! twice or late, the copy refuses it, because each part names the position that it follows. No group ever
+//! If a message is lost on the way, or with a leader, the target's leader asks again. If a part arrives twice
+//! or late, the target refuses it, because each part names the cursor that it starts from. No group ever
 //! serves a frozen stream or a copy that is not whole, so no two groups serve the same stream.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -121,7 +121,7 @@ struct Nearing {
 struct Frozen {
     stream: u32,
     moving: Moving,
-    /// The position of the last request.
+    /// The cursor of the last request.
     from: Option<Cursor>,
     /// The time at which the move is given up, unless the copy asks for another part by then.
     until: Time,

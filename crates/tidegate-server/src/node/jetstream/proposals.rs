@@ -29,7 +29,7 @@ const ENTRY_COMMANDS_MAX: u64 = 16 * 1024;
 pub(super) struct Waiter<T> {
     /// The number of its command within the entry.
     command: u32,
-    /// The offset of its reply subject in the arena.
+    /// The start of its reply subject in the arena, in bytes.
     start: u32,
     len: u16,
     /// The action that follows the outcome.
@@ -297,7 +297,7 @@ impl<T> Default for InFlight<T> {
 }
 
 impl<T> InFlight<T> {
-    /// Notes a proposed entry at the position that the group gave it.
+    /// Notes a proposed entry with the index and term that the group gave it, and its waiters.
     pub(super) fn push(&mut self, at: Proposed, waiters: Waiters<T>) {
         // Another term may give the same index again. The entry that had the index before is lost, and it is
         // not known yet which entry replaces it.

@@ -15,9 +15,9 @@ use crate::stream::{Command, Kind, Stream};
 pub(in crate::node) enum Taken {
     /// No stream takes it.
     No,
-    /// A stream or a request took it.
+    /// A stream or the API took it.
     Yes,
-    /// A stream or a request took it, and so much waits for the log that the publisher has to pause.
+    /// A stream or the API took it, and so much waits for the log that the publisher has to pause.
     Full,
 }
 

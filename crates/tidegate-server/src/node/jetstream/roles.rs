@@ -209,9 +209,9 @@ impl JetStream {
         self.next_expiry = None;
     }
 
-    /// Ends the pulls, and the consumers that the log did not know and that end with the lead, once the group
-    /// has a leader that the clients can turn to. An earlier answer would make a client ask in vain, and then
-    /// ask again only when it misses heartbeats.
+    /// Answers the clients of this node's earlier lead, once the group has a leader that they can turn to:
+    /// ends their pulls, and reports consumers that the log did not know as lost. An earlier answer would
+    /// make a client ask in vain, and then ask again only when it misses heartbeats.
     pub(super) fn tell_orphans(&mut self, node: &mut Node, now: Time) {
         let nobody = self.orphans.is_empty() && self.parked.is_empty();
         if nobody || !(self.serves || self.is_led_elsewhere(node)) {
