@@ -44,7 +44,7 @@ pub(super) struct Directory {
     groups: Vec<GroupOf>,
     /// The index of the last entry that was applied.
     pub(super) applied: u64,
-    /// Since this process began, its directory has been as far as that of all nodes was.
+    /// The directory here has caught up with the one that all nodes had when this process began.
     current: bool,
     doubts: VecDeque<Doubt>,
     /// The time of the next look for nodes that serve the streams of `doubts`.
@@ -241,8 +241,8 @@ impl JetStream {
         self.propose_renew(now, stream, moving, to);
     }
 
-    /// Moves a stream to another group, if there is one with a leader, because its target
-    /// has had none for long.
+    /// Moves a stream to another group, if there is one with a leader, because the target
+    /// of its move has had no leader for long.
     pub(super) fn redirect(&mut self, node: &mut Node, now: Time, stream: u32, moving: Moving) {
         let Some(entry) = self.streams.get(stream).filter(|_| !self.is_full()) else {
             return;

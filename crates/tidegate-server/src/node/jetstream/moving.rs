@@ -35,11 +35,11 @@ const FREEZE_BYTES: u64 = 1024 * 1024;
 /// After each such period in which the bytes left have not fallen by `FREEZE_BYTES`, twice
 /// as many may be left.
 const DOUBLING: Duration = Duration::from_secs(2);
-/// After this time the leader of the copy asks again for a part that it has asked for.
+/// After this time the target's leader asks again for a part that it has asked for.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// After this time a leader sends a message again that was refused, or may be lost.
 const AGAIN: Duration = Duration::from_millis(250);
-/// After this time without a new request for a part of a frozen stream, its group gives the move up for now.
+/// After this time without a new request for a part of a frozen stream, its keeper gives the move up for now.
 const STALLED: Duration = Duration::from_secs(3);
 /// For this time after that the stream is not frozen again.
 const CALM: Duration = Duration::from_secs(20);
@@ -72,7 +72,7 @@ pub(super) struct Moves {
     /// Streams with a move that was given up: the group it goes to, and the time until
     /// which the stream is not frozen again for it.
     calm: BTreeMap<u32, (u32, Time)>,
-    /// Consumers that were served here, until their clients can be sent to the new group.
+    /// Consumers that were served here, until their clients can be sent to the target.
     ended: Vec<(u32, Live)>,
     parked: Vec<(u32, Box<[u8]>)>,
     /// The streams that those clients wait for, and the time since which they are known to be served.
@@ -289,7 +289,7 @@ impl JetStream {
             match self.streams.get(arriving.own).map(Stream::transit) {
                 Some(Transit::Filling(_)) if waits => arriving.again = Some(now + AGAIN),
                 Some(Transit::Filling(from)) => {
-                    // The group that keeps the stream may not know yet that it moves.
+                    // The keeper may not know yet that the stream moves.
                     let patience = match from == Cursor::START {
                         true => AGAIN,
                         false => PATIENCE,
@@ -335,7 +335,7 @@ impl JetStream {
         }
     }
 
-    /// Notes that the group a stream moves to asks for the part behind `from`. The leader looks at it in this
+    /// Notes that the target of a move asks for the part behind `from`. The leader looks at it in this
     /// group's turn, when it can look at the directory, too.
     pub(super) fn handle_export(&mut self, stream: u32, moving: Moving, from: Cursor) {
         if self.moves.asked.len() < LEAVING_MAX || self.moves.asked.contains_key(&stream) {
@@ -546,8 +546,8 @@ impl JetStream {
         }
     }
 
-    /// Ends the consumers of a frozen stream here. Their clients are answered once the new
-    /// group serves the stream.
+    /// Ends the consumers of a frozen stream here. Their clients are answered once the
+    /// target serves the stream.
     pub(super) fn end_frozen(&mut self, stream: u32) {
         self.atomic.handle_stream_gone(stream);
         self.fast.handle_stream_gone(stream);

@@ -368,7 +368,8 @@ mod tests {
             flight.take(index, term, count).is_some()
         };
         assert!(!take(&mut flight, 2, 1) && take(&mut flight, 3, 1));
-        // Another node proposed the entry at 4, and the entry at 5 that replaced the one of the first term.
+        // Another node proposed the entry at 4. The entry at 5 of the first term is lost:
+        // the one of term 3 replaced it.
         assert!(!take(&mut flight, 4, 2) && take(&mut flight, 5, 3));
         assert_eq!(lost.get(), 1);
         flight.push(at(6, 3), Waiters::default());

@@ -1,5 +1,5 @@
-//! Requests at `$JS.API.>`: the leader answers a request that only reads at once. It proposes a request that
-//! changes something, and answers once the change is applied.
+//! Requests at `$JS.API.>`. If a request only reads, the leader answers it at once. If it changes something,
+//! the leader proposes the change, and answers once the change is applied.
 //!
 //! Streams and consumers judge the configurations. The leader lets them do so before it proposes, so that
 //! most refused requests cost the log nothing, and once more when the entry is applied.
