@@ -44,7 +44,7 @@ pub(super) struct Directory {
     groups: Vec<GroupOf>,
     /// The index of the last entry that was applied.
     pub(super) applied: u64,
-    /// The directory here has caught up with the one that all nodes had when this process began.
+    /// The directory here has caught up with the directory of all nodes as of the start of this process.
     current: bool,
     doubts: VecDeque<Doubt>,
     /// The time of the next look for nodes that serve the streams of `doubts`.
