@@ -3,8 +3,8 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p tidegate --release --test loom_queue`
 //!
 //! loom knows no time, so the models run settled: the flag `IDLING` is always up and every push into a buffer
-//! takes the fence (see the module's "Why nobody sleeps through an item"). A lost wake-up shows as a
-//! deadlock.
+//! takes the fence (see "How the consumer never misses an item while it sleeps" in the module's
+//! documentation). A lost wake-up shows as a deadlock.
 #![cfg(loom)]
 
 use loom::thread;

@@ -1,4 +1,4 @@
-//! What a queue is to be, before it is one.
+//! The settings of a queue, and the [`Builder`] that makes a queue from them.
 
 use std::time::Duration;
 
@@ -9,24 +9,26 @@ use crate::nanos;
 /// The largest capacity and the largest buffer, in items.
 pub const CAPACITY_MAX: usize = 1 << 30;
 
-/// How a thread waits: the consumer for items, a producer for room. Tasks always wait by their waker.
+/// How a thread waits: the consumer waits for items, a producer waits for room. A
+/// task always waits by its waker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wait {
-    /// Looks again at once, for ever, yielding now and then: lowest latency, a core each. For dedicated
-    /// cores.
+    /// Looks again at once, without end, and yields now and then. Gives the lowest latency and keeps a core
+    /// busy for each waiting thread. For dedicated cores.
     Spin,
-    /// Yields the core between looks, for ever.
+    /// Yields the core between looks, without end.
     Yield,
-    /// Sleeps at once: least work while idle, a wake-up's latency each time.
+    /// Sleeps at once. An idle thread does the least work, and each item that finds
+    /// it asleep waits for a wake-up.
     Park,
     /// Looks a few times, yields a few times, then sleeps.
     #[default]
     Progressive,
 }
 
-/// What [`blocking_push`](Queue::blocking_push) does when there is no room. Every case is counted in
-/// [`Metrics`](super::Metrics).
+/// How [`blocking_push`](Queue::blocking_push) acts when there is no room.
+/// [`Metrics`](super::Metrics) counts every case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Full {
@@ -37,11 +39,12 @@ pub enum Full {
     Reject,
     /// Drops the item.
     DropNewest,
-    /// Drops the oldest items in the ring to make room. The consumer then takes items out under a lock.
+    /// Drops the oldest items in the ring to make room. The consumer of such a
+    /// queue takes items out under a lock.
     DropOldest,
 }
 
-/// Builds a queue. [`bounded`] is enough where the defaults are.
+/// Builds a queue. [`bounded`] builds one with the defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct Builder {
     pub(super) capacity: usize,
@@ -51,7 +54,7 @@ pub struct Builder {
     pub(super) linger_ns: u64,
 }
 
-/// A queue for `capacity` items with the defaults of [`Builder`].
+/// Makes a queue for `capacity` items with the defaults of [`Builder`].
 ///
 /// # Errors
 /// A capacity of 0 or above [`CAPACITY_MAX`].
@@ -60,8 +63,8 @@ pub fn bounded<T: Send>(capacity: usize) -> Result<(Queue<T>, Consumer<T>), Queu
 }
 
 impl Builder {
-    /// For exactly `capacity` items in the ring (its memory is rounded up to a power of two). Producers'
-    /// buffers and the overflow lane come on top, each within its own bound.
+    /// Starts a queue for exactly `capacity` items in the ring (the ring's memory is rounded up to a power of
+    /// two). Producers' buffers and the overflow lane come on top, each within its own bound.
     #[must_use]
     pub const fn new(capacity: usize) -> Self {
         Self {
@@ -73,39 +76,39 @@ impl Builder {
         }
     }
 
-    /// How threads wait. [`Wait::Progressive`] if not set.
+    /// Sets how threads wait. The default is [`Wait::Progressive`].
     #[must_use]
     pub const fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
         self
     }
 
-    /// What `blocking_push` does without room. [`Full::Wait`] if not set.
+    /// Sets how `blocking_push` acts without room. The default is [`Full::Wait`].
     #[must_use]
     pub const fn full(mut self, full: Full) -> Self {
         self.full = full;
         self
     }
 
-    /// The most items in the overflow lane, for producers that must not wait. 0, no lane, if not set.
+    /// Sets the most items in the overflow lane, for producers that must not wait. The default is 0: no lane.
     #[must_use]
     pub const fn overflow(mut self, limit: usize) -> Self {
         self.overflow = limit;
         self
     }
 
-    /// The safety linger: while the consumer is busy, how long items may lie in the buffer of a producer gone
-    /// quiet before the consumer fetches them itself. 1 ms if not set.
+    /// Sets the safety linger: how long items may lie in the buffer of a producer that has stopped pushing
+    /// before a busy consumer fetches them itself. The default is 1 ms.
     #[must_use]
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger_ns = nanos(linger);
         self
     }
 
-    /// The queue's two ends. The [`Queue`] is also the handle that makes producers.
+    /// Makes the queue's two ends. The [`Queue`] is also the handle that makes producers.
     ///
     /// # Errors
-    /// Says which setting is impossible and what is allowed.
+    /// Names the impossible setting and the values the queue allows.
     pub fn build<T: Send>(self) -> Result<(Queue<T>, Consumer<T>), QueueError> {
         if self.capacity == 0 {
             return Err(QueueError::ZeroCapacity);

@@ -1,26 +1,29 @@
-//! What a claim of so many items costs its producer when it is dear: the upper decile for each size,
-//! remembered for long.
+//! The cost of an expensive claim, by the number of items claimed: the upper decile for
+//! each number, remembered for long.
 //!
-//! One claim's time says little. The ring's lines lie near or far, in turns of a time slice and of minutes,
-//! and now and then a claim is interrupted in the middle. A limit that is enough for dear claims is more than
-//! enough for cheap ones and harms nobody there, since an idle consumer fetches what lies in a buffer; one
-//! that is right for cheap claims is too small for dear ones. So the controller is told the cost that nine
-//! claims in ten stay below. Where a tenth of them or more are far, that is the cost of far ones, whatever
-//! the share; and an interrupted one counts as one claim, however long it took.
+//! One claim's time says little. The ring's cache lines are near or far in turns, as short as a time
+//! slice and as long as minutes, and now and then the scheduler interrupts a claim in the middle. A limit
+//! that suits expensive claims is larger than cheap claims need and does no harm there, since an idle
+//! consumer fetches the items of a buffer; a limit that suits cheap claims is too small for expensive
+//! ones. So the controller receives the cost that nine claims in ten stay below. Where a tenth of the
+//! claims or more are far, that is the cost of a far claim, at any share; and an interrupted claim counts
+//! as one claim, however long it took.
 //!
-//! A few sizes are kept, each a histogram of quarter octaves that is halved now and then. Nothing is
-//! allocated.
+//! The module keeps a few sizes, each as a histogram of quarter octaves whose counts are halved now
+//! and then. It allocates nothing.
 
-/// The limit in force, a quarter of it, half as much again, and those before the last change.
+/// Sizes remembered: the limit in force, a quarter of it, half as much again, and the
+/// limits before the last change.
 const SIZES: usize = 8;
-/// Quarter octaves from 16 ns to 64 us; the first and the last also have what lies beyond.
+/// Quarter octaves from 16 ns to 64 us; the first and the last slot also count the costs beyond them.
 const SLOTS: usize = 48;
 /// The octave the first slot lies in.
 const LOWEST: u32 = 4;
-/// So many claims of a size are remembered, at least half as many: about a minute of a busy producer's.
+/// Claims of one size that the histogram remembers: at least half as many, about a
+/// minute of a busy producer's claims.
 const CLAIMS: u32 = 1 << 18;
 
-/// The dear claims of each size.
+/// The expensive claims of each size.
 #[derive(Default)]
 pub(super) struct Claims {
     sizes: [Size; SIZES],
@@ -29,7 +32,7 @@ pub(super) struct Claims {
 
 struct Size {
     items: u64,
-    /// When it was last seen, in claims.
+    /// The last claim of this size, as a number of claims.
     last: u64,
     claims: u32,
     slots: [u32; SLOTS],
@@ -47,7 +50,7 @@ impl Default for Size {
 }
 
 impl Claims {
-    /// A claim of `items` took `ns`. Answers what a dear one of that size takes.
+    /// Counts a claim of `items` that took `ns`. Returns the cost of an expensive claim of that size.
     pub(super) fn took(&mut self, items: u64, ns: u64) -> u64 {
         self.clock += 1;
         let at = match self.sizes.iter().position(|size| size.items == items) {
@@ -83,7 +86,8 @@ impl Size {
         self.claims += 1;
     }
 
-    /// The cost nine in ten stay below, as if the claims of a slot were spread evenly over it.
+    /// Returns the cost that nine claims in ten stay below, as if the claims of a
+    /// slot were spread evenly over it.
     fn dear(&self) -> u64 {
         let mut above = f64::from(self.claims) / 10.0;
         for (at, &count) in self.slots.iter().enumerate().rev() {
@@ -98,7 +102,7 @@ impl Size {
     }
 }
 
-/// Where a cost is counted.
+/// Returns the slot that counts a cost.
 fn slot(ns: u64) -> usize {
     let ns = ns.max(1 << LOWEST);
     let octave = ns.ilog2();
@@ -106,7 +110,7 @@ fn slot(ns: u64) -> usize {
     (4 * (octave - LOWEST) as usize + quarter).min(SLOTS - 1)
 }
 
-/// The lower end of a slot and its width.
+/// Returns the lower end of a slot and its width.
 fn bounds(slot: usize) -> (f64, f64) {
     let quarter = f64::from(1u32 << (LOWEST - 2 + slot as u32 / 4));
     (quarter * (4 + slot % 4) as f64, quarter)

@@ -1,9 +1,9 @@
-//! The consumer: it drains, and waits in whatever way suits its thread or task.
+//! The consumer: it drains the queue, and waits for items as its thread or task does.
 //!
-//! What it hands out comes from three places, in an order that keeps every producer's items in theirs: first
-//! its *hand* (items already taken out of buffers, the lane, or, under a lock, the ring), then the ring and,
-//! at the positions where they are due, the items of the overflow lane. Only where the ring holds nothing of
-//! a producer does it sweep that producer's buffer into its hand.
+//! The consumer hands out items from three places, in an order that keeps the items of each producer in
+//! sequence. First it empties its *hand*: items it has already taken out of buffers, the lane or, under a
+//! lock, the ring. Then it reads the ring and, at the positions where they are due, the items of the overflow
+//! lane. It sweeps a producer's buffer into its hand only where the ring holds none of that producer's items.
 
 use std::collections::VecDeque;
 use std::sync::Arc as Handle;
@@ -24,71 +24,74 @@ mod waiting;
 
 use waiting::Next;
 
-/// The consuming end; there is one. Dropping it closes the queue and drops what it held.
+/// The consuming end of a queue; each queue has one. Dropping it closes the queue
+/// and drops the items left in it.
 pub struct Consumer<T: Send> {
     shared: Arc<Shared<T>>,
     /// `None` where producers may drop the oldest items: then the reader is shared, under a lock.
     reader: Option<Reader>,
-    /// Taken out, to be handed out first.
+    /// Items taken out already, which the next drain hands out first.
     hand: VecDeque<T>,
     parker: Option<(Handle<Parker>, Waker)>,
     idle: Idle,
     /// The last drain found items, and then an empty ring.
     caught_up: bool,
-    /// It went to sleep, and has drained nothing since.
+    /// The consumer went to sleep, and has drained nothing since.
     asleep: bool,
-    /// When it last drained something after sleep, and what it had drained by then.
+    /// The time of the first drain after the last sleep, and the items drained by then.
     awake: (Time, u64),
     swept: Time,
-    /// Since when it has found nothing although producers wait in line for room.
+    /// The time since which the consumer has found nothing although producers wait in line for room.
     line_since: Option<Time>,
     finished: bool,
 }
 
-/// How long a push that did not see the flag `IDLING` may take to become visible: nanoseconds, in truth.
-/// Whatever the linger is: a shorter one would not be safe, and for a longer one a task would be busy all
-/// that time.
+/// The time after which a push that did not see the flag `IDLING` is visible: 1 ms, where the processor takes
+/// nanoseconds. It does not depend on the linger: a shorter time would not be safe, and a longer one would
+/// keep a task busy all that time.
 const SETTLE_NS: u64 = 1_000_000;
 
-/// How long waiters that were called may leave an empty queue to itself before it goes to all in line. A
-/// thread that is called may have to wait for a processor; a future may never be polled again.
+/// How long called waiters may leave an empty queue unused before the consumer passes over them
+/// and calls the other waiters in line. A called thread may have to wait for a processor; a
+/// future may never be polled again.
 const PATIENCE_NS: u64 = 100_000_000;
 
-/// How far producers with buffers are known to look whether the consumer waits. See the [module](super).
+/// How far the consumer knows that producers with buffers look at its mark after each
+/// push. See the [module](super).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Idle {
-    /// They need not.
+    /// Producers need not look.
     No,
-    /// They were told at this moment: [`SETTLE_NS`] later they all know.
+    /// The consumer raised the flag at this moment: [`SETTLE_NS`] later all producers see it.
     Since(Time),
-    /// They all know.
+    /// All producers see the flag.
     Settled,
 }
 
-/// So many items without sleep, and looking after each push whether the consumer waits costs more than going
-/// idle again.
+/// Items drained without sleep after which producers stop looking: a look after each of so many pushes costs
+/// more than going idle again does.
 const BUSY_ITEMS: u64 = 1 << 16;
 
-/// What a drain handed out.
+/// The outcome of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Drained {
     /// Items handed out.
     pub items: usize,
-    /// The backlog: what waits now in the ring, the overflow lane and the consumer's hand (not in producers'
-    /// buffers).
+    /// The backlog: items that wait now in the ring, the overflow lane and the consumer's
+    /// hand (not in producers' buffers).
     pub left: usize,
-    /// Why it ended there: [`Reason::Drained`] if nothing more was there, [`Reason::Limit`] if the limit cut
-    /// it.
+    /// The reason the batch ended: [`Reason::Drained`] if no more items were there,
+    /// [`Reason::Limit`] if the limit cut it.
     pub reason: Reason,
 }
 
-/// Takes a batch item by item, and is told where it ends. Closures are such things, without the end.
+/// Takes a batch item by item, and learns the end of the batch. A closure is a `Visit` that ignores the end.
 pub trait Visit<T> {
-    /// The next item.
+    /// Takes the next item.
     fn item(&mut self, item: T);
 
-    /// The batch, of at least one item, is complete.
+    /// Ends the batch, which has at least one item.
     fn end_of_batch(&mut self, batch: Drained) {
         let _ = batch;
     }
@@ -120,18 +123,19 @@ impl<T: Send> Consumer<T> {
 
     // Draining.
 
-    /// Hands up to `limit` waiting items to `each`, in order, without waiting; their slots are free
-    /// afterwards. Never more than the queue's capacity at once.
+    /// Hands up to `limit` waiting items to `each`, in order, without waiting, and frees their slots
+    /// afterwards. One drain hands out at most as many items as the queue's capacity.
     ///
-    /// `each` may push to this very queue, but must not wait there for room: that is its own to make.
+    /// `each` may push to this very queue, but must not wait there for room: only this consumer makes room.
     ///
-    /// Should `each` panic, the item it was given is gone, and everything after it remains.
+    /// If `each` panics, the item it received is gone, and all later items remain.
     #[inline]
     pub fn drain(&mut self, limit: usize, each: impl FnMut(T)) -> Drained {
         self.run(limit, &mut Each(each))
     }
 
-    /// As [`drain`](Self::drain), telling `visit` where the batch ends; an empty batch is not told.
+    /// Drains as [`drain`](Self::drain) does, and reports the end of the batch to
+    /// `visit`; an empty batch has no end.
     #[inline]
     pub fn drain_to(&mut self, limit: usize, visit: &mut impl Visit<T>) -> Drained {
         let drained = self.run(limit, &mut Each(|item| visit.item(item)));
@@ -141,16 +145,16 @@ impl<T: Send> Consumer<T> {
         drained
     }
 
-    /// Appends up to `limit` waiting items to `out`, in order, without waiting. The fastest form.
+    /// Appends up to `limit` waiting items to `out`, in order, without waiting. The fastest way to drain.
     #[inline]
     pub fn drain_into(&mut self, out: &mut Vec<T>, limit: usize) -> Drained {
         self.run(limit, out)
     }
 
-    /// As [`drain`](Self::drain), but blocks the thread until the first item.
+    /// Drains as [`drain`](Self::drain) does, but blocks the thread until the first item.
     ///
     /// # Errors
-    /// [`RecvError::Closed`] once everything was handed out and nothing can come;
+    /// [`RecvError::Closed`] once the consumer has handed out every item and no more can arrive;
     /// [`RecvError::WouldBlock`] where the thread must not wait.
     pub fn blocking_recv(
         &mut self,
@@ -167,7 +171,7 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// As [`drain_into`](Self::drain_into), but blocks the thread until the first item.
+    /// Drains as [`drain_into`](Self::drain_into) does, but blocks the thread until the first item.
     ///
     /// # Errors
     /// As for [`blocking_recv`](Self::blocking_recv).
@@ -186,8 +190,8 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// As [`drain`](Self::drain), but blocks the thread up to `timeout` for the first item; no items if none
-    /// came.
+    /// Drains as [`drain`](Self::drain) does, but blocks the thread up to `timeout` for the first item. Hands
+    /// out no items if none arrived.
     ///
     /// # Errors
     /// As for [`blocking_recv`](Self::blocking_recv).
@@ -207,11 +211,11 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// As [`drain`](Self::drain), but waits for the first item as a task, on any runtime. Items leave the
-    /// queue only in the poll that completes it: dropping the future loses nothing.
+    /// Drains as [`drain`](Self::drain) does, but waits for the first item as a task, on any runtime. Items
+    /// leave the queue only in the poll that completes the future: dropping the future loses nothing.
     ///
     /// # Errors
-    /// [`Closed`] once everything was handed out and nothing can come.
+    /// [`Closed`] once the consumer has handed out every item and no more can arrive.
     pub async fn recv(&mut self, limit: usize, mut each: impl FnMut(T)) -> Result<Drained, Closed> {
         loop {
             let drained = self.drain(limit, &mut each);
@@ -222,8 +226,9 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// As [`drain_into`](Self::drain_into), but waits for the first item as a task, on any runtime. Items
-    /// leave the queue only in the poll that completes it: dropping the future loses nothing.
+    /// Drains as [`drain_into`](Self::drain_into) does, but waits for the first item as a task,
+    /// on any runtime. Items leave the queue only in the poll that completes the future:
+    /// dropping the future loses nothing.
     ///
     /// # Errors
     /// As for [`recv`](Self::recv).
@@ -239,8 +244,8 @@ impl<T: Send> Consumer<T> {
 
     // Ending.
 
-    /// Hands everything of a closed queue to `each`. It blocks for a millisecond at most, until it has what
-    /// lies in producers' buffers.
+    /// Hands all items of a closed queue to `each`. It blocks for a millisecond at most, until it has the
+    /// items of producers' buffers.
     pub(crate) fn drain_closed(&mut self, mut each: impl FnMut(T)) {
         debug_assert!(self.shared.ring.is_closed(), "more could come");
         loop {
@@ -253,7 +258,7 @@ impl<T: Send> Consumer<T> {
 
     // Looking.
 
-    /// What waits in the ring, the overflow lane and the consumer's hand.
+    /// Counts the items that wait in the ring, the overflow lane and the consumer's hand.
     #[must_use]
     pub fn backlog(&self) -> usize {
         let ring = &self.shared.ring;
@@ -265,8 +270,8 @@ impl<T: Send> Consumer<T> {
         waiting + self.hand.len() + lane
     }
 
-    /// Counts the items a drain would hand out now. The [backlog](Self::backlog) also counts the items of a
-    /// producer that claimed their places and did not publish them yet, and the published items behind them.
+    /// Counts the items a drain would hand out now. The [backlog](Self::backlog) also counts the positions
+    /// that a producer has claimed and not yet published, and the published items behind them.
     pub(crate) fn available(&mut self) -> usize {
         let shared = &*self.shared;
         let (published, head) = match (&mut self.reader, &shared.oldest) {
@@ -284,25 +289,25 @@ impl<T: Send> Consumer<T> {
         published as usize + self.hand.len() + lane
     }
 
-    /// Returns whether the queue is closed and everything was handed out, as far as a drain or a wait has
-    /// noticed.
+    /// Returns whether the queue is closed and the consumer has handed out every item, as far as
+    /// a drain or a wait has noticed.
     #[must_use]
     pub const fn is_finished(&self) -> bool {
         self.finished
     }
 
-    /// Refuses every later push; what was taken before can still be drained.
+    /// Closes the queue: it refuses every later push, and the consumer can still drain the items it accepted.
     pub fn close(&self) {
         self.shared.close();
     }
 
-    /// What the queue did so far.
+    /// Returns the queue's counters so far.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.shared.metrics()
     }
 
-    /// Items the ring has room for.
+    /// Returns the capacity of the ring, in items.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.shared.ring.capacity() as usize
@@ -320,7 +325,7 @@ impl<T: Send> Consumer<T> {
         if items > 0 && self.shared.buffers_hint() {
             self.keep_linger();
         }
-        // Where nothing more was found there is no need to look at the producers' line.
+        // A drain that found no more items need not read the producers' cache line.
         let left = if items < limit && self.hand.is_empty() {
             0
         } else {
@@ -343,7 +348,7 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// Up to `limit` items out of the hand, the ring and the lane.
+    /// Takes up to `limit` items out of the hand, the ring and the lane.
     #[inline]
     fn take(&mut self, limit: usize, out: &mut impl Out<T>) -> usize {
         let mut items = 0;
@@ -382,7 +387,7 @@ impl<T: Send> Consumer<T> {
         items
     }
 
-    /// The same where the reader is shared: items are taken out under the lock and handed out after it.
+    /// Does the same where the reader is shared: takes items out under the lock and hands them out after it.
     fn take_locked(&mut self, limit: usize, out: &mut impl Out<T>) -> usize {
         let mut items = 0;
         loop {
@@ -394,7 +399,7 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// One run of it. True if the lane ended it, so that there may be more in the ring.
+    /// Takes one run of items. Returns true if the lane ended the run, so that the ring may hold more.
     fn take_locked_run(&mut self, limit: usize, out: &mut impl Out<T>) -> (usize, bool) {
         let shared = &*self.shared;
         let Some(oldest) = &shared.oldest else {
@@ -444,7 +449,7 @@ impl<T: Send> Consumer<T> {
         ready || shared.lane.as_ref().is_some_and(|lane| lane.due() <= head)
     }
 
-    /// Takes what lies in producers' buffers into the hand. Says whether there was anything.
+    /// Takes the items of producers' buffers into the hand. Returns whether there were any.
     fn sweep(&mut self) -> bool {
         let head = self.head();
         let found = self.shared.sweep(head, &mut self.hand);
@@ -454,16 +459,16 @@ impl<T: Send> Consumer<T> {
         found.items > 0
     }
 
-    /// A drain found nothing: looks into the producers' buffers, at most once a linger, and at whether this
-    /// is the end.
+    /// Acts on a drain that found nothing: looks into the producers' buffers, at most once a linger, and
+    /// checks whether the queue is finished.
     #[cold]
     fn look_around(&mut self) -> bool {
         if self.shared.buffers_hint() && self.linger_passed() && self.sweep() {
             return true;
         }
         self.watch_line(PATIENCE_NS);
-        // The flag first, not the mark: that lies on the producers' line. Only with the mark nothing more can
-        // be claimed.
+        // Reads the flag before the mark, because the mark lies on the producers' cache line. Only once the
+        // mark is set can no producer claim any more.
         if self.shared.flags.load(Acquire) & CLOSED != 0
             && !self.finished
             && self.shared.ring.is_closed()
@@ -473,8 +478,9 @@ impl<T: Send> Consumer<T> {
         false
     }
 
-    /// While the consumer is busy: fetches the items of quiet producers once a linger, and after a while
-    /// without sleep tells them that they need not look any more whether it sleeps.
+    /// Serves the linger while the consumer is busy: fetches the items of quiet producers once
+    /// a linger. After a while without sleep it takes the flag down, so that producers no
+    /// longer look whether it sleeps.
     fn keep_linger(&mut self) {
         if cfg!(loom) {
             return;
@@ -500,11 +506,11 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// Nothing is there to drain: looks whether the waiters called leave their room unused for longer than
-    /// `patience_ns`. Returns how long to look again after, if there is a line.
+    /// Checks, when there is nothing to drain, whether the called waiters leave their room unused for longer
+    /// than `patience_ns`. Returns the time until the next check, if there is a line.
     fn watch_line(&mut self, patience_ns: u64) -> Option<Duration> {
         let shared = &*self.shared;
-        // loom knows no time, and each waiter of its models comes.
+        // loom has no clock, and every called waiter of its models takes its turn.
         if cfg!(loom) || !shared.ring.has_line() {
             self.line_since = None;
             return None;
@@ -539,7 +545,8 @@ impl<T: Send> Drop for Consumer<T> {
         shared.close();
         shared.consumer.take();
         let buffers = std::mem::take(&mut lock(&shared.registry).buffers);
-        // Once the queue is finished, its producer takes back what lies in a buffer: it sees the close next.
+        // Once the queue is finished, each producer takes back the items of its own
+        // buffer: it sees the close next.
         if !self.finished {
             for buffer in &buffers {
                 // Dropped without the lock: items may use their own producer.
@@ -571,7 +578,7 @@ impl<T: Send> std::fmt::Debug for Consumer<T> {
     }
 }
 
-/// Gives the slots read back to the producers, also should the caller's code unwind.
+/// Gives the slots read back to the producers, even if the caller's code unwinds.
 struct Turn<'a, T: Send> {
     shared: &'a Shared<T>,
     reader: &'a mut Reader,
@@ -586,7 +593,7 @@ impl<T: Send> Drop for Turn<'_, T> {
     }
 }
 
-/// Where a drain puts items.
+/// The destination of a drain's items.
 trait Out<T> {
     fn ring(
         &mut self,

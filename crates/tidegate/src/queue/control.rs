@@ -1,13 +1,13 @@
-//! What a controlled producer tells its controller, and when: once a flush, never for an item.
+//! The reports of a controlled producer to its controller: one a flush, never one an item.
 
 use super::claims::Claims;
 use crate::Time;
 use crate::boundary::{Boundary, Cut};
 use crate::controller::{Bounds, Controller, Load, Reason, Snapshot};
 
-/// What an item costs its producer besides its share of the claim, in nanoseconds: the push into the buffer,
-/// 1.1 by docs/benchmarks.md. A flush cannot measure it for less than it costs, and without it a claim would
-/// seem dear beside the next to nothing that copying takes.
+/// The nanoseconds an item costs its producer besides its share of the claim: the push into the buffer, 1.1
+/// by docs/benchmarks.md. A flush cannot measure the push for less than the measurement costs. Without this
+/// constant a claim would seem expensive beside the few nanoseconds that copying takes.
 const ITEM_NS: u64 = 1;
 
 /// A controlled producer's boundary, and which of its flushes are measured.
@@ -15,12 +15,12 @@ pub(super) struct Control {
     boundary: Boundary,
     claims: Claims,
     flushes: u64,
-    /// The next flush is of a size tried on purpose, the one before was not.
+    /// The next flush has a size the controller tries on purpose, and the flush before had not.
     probes: bool,
-    /// The buffer's slots: no limit is above.
+    /// The slots of the buffer, the upper bound of every limit.
     slots: u64,
     reason: Reason,
-    /// How many items a flush takes at present.
+    /// Items a flush takes at present.
     pub(super) limit: u64,
 }
 
@@ -41,7 +41,7 @@ impl Control {
         }
     }
 
-    /// Why a batch that reaches the limit ends there.
+    /// Returns the reason for a batch that ends at the limit.
     pub(super) const fn reason(&self) -> Reason {
         self.reason
     }
@@ -51,14 +51,14 @@ impl Control {
     }
 
     /// Returns whether to measure the next flush: the first 64, later one in 13, and every probe, since a
-    /// size tried and not measured was tried for nothing. A controller that calls everything a probe has one
-    /// in 13 measured like the others.
+    /// probe without a measurement is wasted. For a controller that calls every batch a probe, it measures
+    /// one in 13, as for the others.
     pub(super) const fn samples(&self) -> bool {
         self.flushes < 64 || self.flushes.is_multiple_of(13) || self.probes
     }
 
-    /// Reports what left the buffer, and answers the next limit. Only flushes the limit cut are told with a
-    /// cost: that of a dear claim of this size, see [`Claims`].
+    /// Reports the items that left the buffer, and returns the next limit. Only a flush that the limit cut
+    /// carries a cost: the cost of an expensive claim of this size, see [`Claims`].
     pub(super) fn told(
         &mut self,
         swept: u64,
@@ -94,8 +94,8 @@ impl Control {
     }
 }
 
-/// The reason of a batch that reaches the limit: with next to nothing waiting, a controller says nothing
-/// bound it.
+/// Returns the reason for a batch that reaches the limit. A controller that sees almost no backlog gives a
+/// reason under which nothing bounds the batch, and this function maps it.
 const fn cut_by(reason: Reason) -> Reason {
     match reason {
         Reason::Drained => Reason::Limit,
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use crate::controller::{Bounds, Knee, Objective};
 
-    /// Flushes that come back at once, and what each of them cost.
+    /// A producer whose flushes return at once, and the cost of each of them.
     struct Producer {
         control: Control,
         now: u64,
@@ -125,7 +125,7 @@ mod tests {
             }
         }
 
-        /// Below `n`, from a linear congruential generator.
+        /// Returns a number below `n`, from a linear congruential generator.
         fn below(&mut self, n: u64) -> u64 {
             self.draw = self
                 .draw
@@ -134,8 +134,9 @@ mod tests {
             (self.draw >> 33) % n
         }
 
-        /// Full flushes in turns of 200 that are far in `far` turns of 100, each within a fifth of its mean,
-        /// and one in 2,000 interrupted for up to a millisecond. Answers the smallest and largest limit.
+        /// Runs full flushes in turns of 200. In `far` turns of 100 the claims are far; each cost is within a
+        /// fifth of its mean, and one flush in 2,000 is interrupted for up to a millisecond. Returns the
+        /// smallest and the largest limit.
         fn run(&mut self, flushes: u64, far: u64) -> (u64, u64) {
             let (mut least, mut most) = (u64::MAX, 0);
             let mut is_far = false;
@@ -170,13 +171,13 @@ mod tests {
         let mut producer = Producer::new(8192);
         producer.run(200_000, 50);
         let mut seen = (u64::MAX, 0);
-        // Mostly far, mostly near, near alone for a while.
+        // First mostly far claims, then mostly near ones, then only near ones for a while.
         for far in [90, 50, 20, 0, 50, 90, 20, 60] {
             let (least, most) = producer.run(100_000, far);
             seen = (seen.0.min(least), seen.1.max(most));
         }
         assert!(within_a_step(seen), "{seen:?}");
-        // It is the knee of far claims: 16 times 200 ns over the 2 ns an item takes.
+        // The limit is the knee of far claims: 16 times 200 ns over the 2 ns an item takes.
         assert!((1024..=3072).contains(&seen.0), "{seen:?}");
     }
 

@@ -1,4 +1,4 @@
-//! What can go wrong, one type an operation. A failed push gives its item back.
+//! The errors of the queue, one type an operation. A failed push gives its item back.
 
 use std::error::Error;
 use std::fmt;
@@ -23,7 +23,7 @@ pub enum QueueError {
         /// The limit given.
         limit: usize,
     },
-    /// A linger of 0: the consumer could never rest.
+    /// A linger of 0: the consumer would sweep the buffers without pause.
     ZeroLinger,
 }
 
@@ -51,20 +51,20 @@ impl fmt::Display for QueueError {
 
 impl Error for QueueError {}
 
-/// An item that was not taken, given back.
+/// An item that the queue did not accept and gives back.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PushError<T> {
-    /// There is no room for it now.
+    /// The queue has no room for the item now.
     Full(T),
-    /// The queue is closed, or its consumer gone: there will never be room.
+    /// The queue is closed, or its consumer is gone: no later push succeeds.
     Closed(T),
-    /// There is no room now, and the thread must not wait for it.
+    /// The queue has no room now, and the thread must not wait for it.
     WouldBlock(T, WouldBlock),
 }
 
 impl<T> PushError<T> {
-    /// The item.
+    /// Returns the item.
     pub fn into_item(self) -> T {
         match self {
             Self::Full(item) | Self::Closed(item) | Self::WouldBlock(item, _) => item,
@@ -115,21 +115,21 @@ impl<T> Error for PushError<T> {
     }
 }
 
-/// Items that stay where they were: in the producer's buffer, or in the vector handed in, in order.
+/// Items that stay in the producer's buffer, or in the vector of the caller, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FlushError {
-    /// There is no room for `left` of them now.
+    /// The queue has no room for `left` of the items now.
     Full {
         /// Items that stay.
         left: usize,
     },
-    /// The queue is closed, or its consumer gone.
+    /// The queue is closed, or its consumer is gone.
     Closed {
         /// Items that stay.
         left: usize,
     },
-    /// There is no room for `left` of them now, and the thread must not wait for it.
+    /// The queue has no room for `left` of the items now, and the thread must not wait for it.
     WouldBlock {
         /// Items that stay.
         left: usize,
@@ -159,7 +159,8 @@ impl Error for FlushError {
     }
 }
 
-/// Nothing was drained, and nothing ever will be: the queue is closed and everything it took was handed out.
+/// The queue is closed and the consumer has handed out every item it accepted: no
+/// later drain hands out an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed;
 
@@ -171,13 +172,13 @@ impl fmt::Display for Closed {
 
 impl Error for Closed {}
 
-/// Nothing was received.
+/// The consumer received no item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecvError {
-    /// Nothing ever will be: the queue is closed and everything it took was handed out.
+    /// The queue is closed and the consumer has handed out every item it accepted.
     Closed,
-    /// Nothing is there now, and the thread must not wait for it.
+    /// The queue holds no item now, and the thread must not wait for one.
     WouldBlock(WouldBlock),
 }
 

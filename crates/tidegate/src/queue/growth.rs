@@ -1,29 +1,29 @@
-//! How large a producer's buffer is that finds its own size: a cheap rule, for producers of which there may
-//! be thousands.
+//! The size of a producer's buffer that sets its own size: a cheap rule, because a queue
+//! may have thousands of producers.
 //!
-//! A buffer that fills up doubles, so that a busy producer soon shares each claim among as many items as
-//! pay. The consumer fetches what lies in a buffer as soon as it has nothing else to do, so a large buffer
-//! makes no item wait. A buffer that was never nearly full for a second halves.
+//! A buffer that fills up doubles, so that a busy producer soon shares the cost of each claim among enough
+//! items. An idle consumer fetches the items of a buffer at once, so a large buffer delays no item. A buffer
+//! that was not nearly full for a second halves.
 
 use crate::Time;
 
 /// The first size, in items.
 pub(super) const LEAST: u64 = 8;
-/// The largest size: each item then pays about a nanosecond for its claim, even for a dear one.
+/// The largest size: each item's share of a claim is then about a nanosecond, even for an expensive claim.
 pub(super) const MOST: u64 = 256;
 /// How long a buffer keeps room that it does not need.
 const KEPT_NS: u64 = 1_000_000_000;
 
-/// See the [module](self).
+/// The rule's state; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Growth {
     most: u64,
-    /// Since when no flush was large.
+    /// The time since which no flush was large.
     small_since: Option<Time>,
 }
 
 impl Growth {
-    /// For a ring of `capacity` items.
+    /// Starts the rule for a ring of `capacity` items.
     pub(super) fn new(capacity: u64) -> Self {
         Self {
             most: MOST.min(capacity),
@@ -35,7 +35,8 @@ impl Growth {
         LEAST.min(self.most)
     }
 
-    /// `items` left the buffer, because it was `full` or for another reason. Returns the next limit.
+    /// Counts a flush of `items`, made because the buffer was `full` or for another
+    /// reason. Returns the next limit.
     pub(super) fn flushed(
         &mut self,
         limit: u64,

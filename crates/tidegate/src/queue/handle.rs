@@ -1,4 +1,4 @@
-//! The queue's handle: it pushes without a buffer, makes producers, reads metrics, closes.
+//! The queue's handle: it pushes without a buffer, makes producers, reads metrics and closes the queue.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -13,10 +13,10 @@ use crate::WouldBlock;
 use crate::blocking;
 use crate::controller::{Controller, IntoController};
 
-/// A queue, seen from its producers' side. Clone it freely: every clone may push, from any thread or task.
+/// The producers' side of a queue. Every clone may push, from any thread or task.
 ///
-/// Each push is a claim of its own, some 10 ns; a [`Producer`] with a buffer shares one among a batch. When
-/// the last `Queue` and the last [`Producer`] are gone the queue is closed.
+/// Each push makes a claim, some 10 ns; a [`Producer`] with a buffer makes one claim for a batch. Dropping
+/// the last `Queue` and the last [`Producer`] closes the queue.
 pub struct Queue<T: Send> {
     pub(super) shared: Arc<Shared<T>>,
 }
@@ -27,21 +27,21 @@ impl<T: Send> Queue<T> {
         Self { shared }
     }
 
-    /// A producer without a buffer.
+    /// Makes a producer without a buffer.
     #[must_use]
     pub fn producer(&self) -> Producer<T> {
         Producer::direct(self.clone())
     }
 
-    /// A producer whose buffer finds its own size, up to 256 items, by a rule that costs nothing: it doubles
-    /// when it is full, and halves when it was not nearly full for a second. It has memory from the first
-    /// item on.
+    /// Makes a producer whose buffer sets its own size, up to 256 items. Its rule costs nothing: the buffer
+    /// doubles when it is full, and halves when it was not nearly full for a second. The buffer allocates its
+    /// memory at the first item.
     #[must_use]
     pub fn buffered(&self) -> Producer<T> {
         Producer::growing(self.clone())
     }
 
-    /// A producer whose buffer is flushed at `limit` items.
+    /// Makes a producer that flushes its buffer at `limit` items.
     ///
     /// # Errors
     /// A limit of 0 or above [`CAPACITY_MAX`](super::CAPACITY_MAX).
@@ -49,14 +49,14 @@ impl<T: Send> Queue<T> {
         Producer::with_buffer(self.clone(), limit, None)
     }
 
-    /// A producer whose buffer is flushed at the limit `controller` decides, at most `limit_max` (for which
-    /// it has memory).
+    /// Makes a producer that flushes its buffer at the limit `controller` decides, at most `limit_max` (the
+    /// buffer has memory for that many).
     ///
-    /// The controller is asked once a flush, never for an item. It is told of each batch
-    /// ([`Event::Started`]), of the cost of a claim for the first 64 and then one in 13 ([`Event::Done`]),
-    /// and that one could start ([`Event::Ready`]); its limit in items is obeyed. Let `limit_max` be at least
-    /// the controller's own ceiling: to a rule with a higher one, a batch of `limit_max` does not look full.
-    /// A wait it asks for is not: that is what the safety linger is for.
+    /// The producer asks the controller once a flush, never for an item. It reports each batch
+    /// ([`Event::Started`]), the cost of a claim for the first 64 and then one in 13 ([`Event::Done`]), and
+    /// that a batch could start ([`Event::Ready`]). It obeys the controller's limit in items. Let `limit_max`
+    /// be at least the controller's own ceiling: to a rule with a higher one, a batch of `limit_max` does not
+    /// look full. It ignores a wait of the controller, because the safety linger bounds the delay.
     ///
     /// [`Event::Started`]: crate::controller::Event::Started
     /// [`Event::Done`]: crate::controller::Event::Done
@@ -76,8 +76,8 @@ impl<T: Send> Queue<T> {
         )
     }
 
-    /// Takes `item`: one claim. Without room it does what the queue was built to do, see [`Full`]; by default
-    /// it waits.
+    /// Accepts `item` by one claim. Without room it acts as the queue's [`Full`]
+    /// setting says; by default it waits.
     ///
     /// # Errors
     /// [`PushError::Closed`] gives the item back; so do [`PushError::Full`], with [`Full::Reject`], and
@@ -90,7 +90,7 @@ impl<T: Send> Queue<T> {
         }
     }
 
-    /// Takes `item` if that needs no waiting, and never drops another for it.
+    /// Accepts `item` if that needs no waiting, and never drops another for it.
     ///
     /// # Errors
     /// Gives the item back: [`PushError::Full`] or [`PushError::Closed`].
@@ -104,14 +104,15 @@ impl<T: Send> Queue<T> {
         outcome
     }
 
-    /// As [`try_push`](Self::try_push), for a caller that goes on to wait for room: it counts no refusal.
+    /// Pushes as [`try_push`](Self::try_push) does, for a caller that then waits
+    /// for room: it counts no refusal.
     #[inline]
     pub(crate) fn push_now(&self, item: T) -> Result<(), PushError<T>> {
         self.shared.attempt(item)
     }
 
-    /// Takes `item` if there is any room at all, the room of waiters in line included. So a refusal means
-    /// that the consumer has items to see to.
+    /// Accepts `item` if there is any room, the room of waiters in line included. So a refusal means that the
+    /// consumer has items to drain.
     pub(crate) fn push_past_line(&self, item: T) -> Result<(), PushError<T>> {
         let mut item = item;
         loop {
@@ -122,14 +123,15 @@ impl<T: Send> Queue<T> {
         }
     }
 
-    /// Takes `item` by a producer that stops between its claim and the publication, and runs `between` there.
+    /// Pushes `item` as a producer that the scheduler stops between its claim and the
+    /// publication, and runs `between` there.
     #[cfg(test)]
     pub(crate) fn push_stopped(&self, item: T, between: impl FnOnce()) {
         assert!(self.shared.ring.push_stopped(item, between), "no room");
     }
 
-    /// Takes all of `items`, in order, by as few claims as the room allows; other producers' items may come
-    /// in between. On an error what was not taken stays, in order.
+    /// Accepts all of `items`, in order, by as few claims as the room allows; other producers' items may come
+    /// in between. On an error the items not accepted stay in `items`, in order.
     ///
     /// # Errors
     /// As for [`blocking_push`](Self::blocking_push).
@@ -141,10 +143,11 @@ impl<T: Send> Queue<T> {
         self.push_rest(items)
     }
 
-    /// Takes copies of all `items`, in order, as by [`blocking_push_many`](Self::blocking_push_many).
+    /// Accepts copies of all `items`, in order, as by [`blocking_push_many`](Self::blocking_push_many).
     ///
     /// # Errors
-    /// As for [`blocking_push`](Self::blocking_push); says how many of the last items were not taken.
+    /// As for [`blocking_push`](Self::blocking_push); the error says how many of the last
+    /// items the queue did not accept.
     #[inline]
     pub fn blocking_push_slice(&self, items: &[T]) -> Result<(), FlushError>
     where
@@ -167,10 +170,10 @@ impl<T: Send> Queue<T> {
         }
     }
 
-    /// Takes as many of `items` from the front as there is room for; the rest stays, in order.
+    /// Accepts as many of `items` from the front as there is room for; the rest stays, in order.
     ///
     /// # Errors
-    /// Says how many stay.
+    /// The error says how many items stay.
     pub fn try_push_many(&self, items: &mut Vec<T>) -> Result<(), FlushError> {
         let outcome = self.shove(items);
         let left = items.len();
@@ -185,12 +188,12 @@ impl<T: Send> Queue<T> {
         }
     }
 
-    /// Takes `item` without ever waiting: into the ring, else into the overflow lane. The order of one
-    /// producer's items is kept whichever way they go.
+    /// Accepts `item` without ever waiting: into the ring, else into the overflow lane. One producer's items
+    /// keep their order on both ways.
     ///
     /// # Errors
-    /// [`PushError::Full`] gives the item back if the lane is full, too, or there is none; it is counted as
-    /// dropped there.
+    /// [`PushError::Full`] gives the item back if the lane is full, too, or the queue has no lane; the
+    /// metrics count it as dropped there.
     pub fn push_or_overflow(&self, item: T) -> Result<(), PushError<T>> {
         match self.shared.attempt(item) {
             Err(PushError::Full(item)) => {
@@ -201,12 +204,12 @@ impl<T: Send> Queue<T> {
         }
     }
 
-    /// Takes `item`; waits for room as a task, if the queue was built to wait. Dropping the future before it
-    /// is done drops the item.
+    /// Accepts `item`; waits for room as a task, if the queue's setting is [`Full::Wait`]. Dropping the
+    /// future before it is done drops the item.
     ///
     /// # Errors
-    /// As for [`blocking_push`](Self::blocking_push). A task may wait; a handler may not wait for its own
-    /// actor.
+    /// As for [`blocking_push`](Self::blocking_push). A task may wait; a handler
+    /// must not wait for its own actor.
     pub async fn push(&self, item: T) -> Result<(), PushError<T>> {
         let item = match self.shared.attempt(item) {
             Err(PushError::Full(item)) if self.shared.full == Full::Wait => item,
@@ -221,8 +224,9 @@ impl<T: Send> Queue<T> {
         self.push_waiting(&mut item).await
     }
 
-    /// Takes the item out of `slot`; waits for room as a task, if the queue was built to wait and `check`
-    /// allows it. On an error, and if the future is dropped before it is done, the item stays in `slot`.
+    /// Accepts the item in `slot`; waits for room as a task, if the queue's setting is
+    /// [`Full::Wait`] and `check` allows it. On an error, and if the future is dropped before it is
+    /// done, the item stays in `slot`.
     ///
     /// # Errors
     /// As for [`blocking_push`](Self::blocking_push).
@@ -254,7 +258,7 @@ impl<T: Send> Queue<T> {
         })
     }
 
-    /// Takes the item out of `slot` once there is room. Until then it stays there.
+    /// Accepts the item in `slot` once there is room. Until then the item stays in `slot`.
     async fn push_waiting(&self, slot: &mut Option<T>) -> Result<(), PushError<T>> {
         add(&self.shared.rare.producer_waits, 1);
         let mut place = Place::new(&self.shared);
@@ -271,11 +275,11 @@ impl<T: Send> Queue<T> {
         .await
     }
 
-    /// Takes all of `items`, in order, as [`blocking_push_many`](Self::blocking_push_many) does; waits for
-    /// room as a task. Dropping the future leaves in `items` what was not taken.
+    /// Accepts all of `items`, in order, as [`blocking_push_many`](Self::blocking_push_many) does; waits for
+    /// room as a task. Dropping the future leaves the items not accepted in `items`.
     ///
     /// # Errors
-    /// As for [`push`](Self::push). What was not taken stays in `items`, in order.
+    /// As for [`push`](Self::push). The items not accepted stay in `items`, in order.
     pub async fn push_many(&self, items: &mut Vec<T>) -> Result<(), FlushError> {
         let shared = &*self.shared;
         if shared.full != Full::Wait {
@@ -296,7 +300,7 @@ impl<T: Send> Queue<T> {
             add(&shared.rare.producer_waits, 1);
             let place = place.get_or_insert_with(|| Place::new(shared));
             poll_fn(|cx| {
-                // Closed shows at the next turn.
+                // The next turn notices a closed queue.
                 let moved = || (self.shove(items) != Err(Refused::Full)).then_some(());
                 let done = place.attempt(cx.waker(), moved);
                 done.map_or(Poll::Pending, Poll::Ready)
@@ -308,18 +312,20 @@ impl<T: Send> Queue<T> {
         }
     }
 
-    /// Refuses every later push. What was taken before is still handed out, then the consumer is told.
+    /// Closes the queue: it refuses every later push. The consumer still hands out the items accepted
+    /// before, and then sees the end.
     pub fn close(&self) {
         self.shared.close();
     }
 
-    /// Returns whether the queue takes nothing any more.
+    /// Returns whether the queue is closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.shared.ring.is_closed()
     }
 
-    /// What it did so far. Takes the producers' locks one by one: for dashboards, not for each item.
+    /// Returns the queue's counters so far. Takes the producers' locks one by one: call it for
+    /// dashboards, not for each item.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.shared.metrics()
@@ -330,7 +336,7 @@ impl<T: Send> Queue<T> {
         self.shared.id()
     }
 
-    /// Items the ring has room for.
+    /// Returns the capacity of the ring, in items.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.shared.ring.capacity() as usize
@@ -340,7 +346,7 @@ impl<T: Send> Queue<T> {
         add(&self.shared.rare.insert_failures, 1);
     }
 
-    /// One claim for as many as fit.
+    /// Pushes as many items as fit, by one claim.
     #[inline]
     fn shove(&self, items: &mut Vec<T>) -> Result<(), Refused> {
         if items.is_empty() {
@@ -417,7 +423,7 @@ impl<T: Send> Queue<T> {
                         let left = items.len();
                         return Err(FlushError::WouldBlock { left, why });
                     }
-                    // Closed shows at the next turn.
+                    // The next turn notices a closed queue.
                     shared
                         .wait_for_room(|| (self.shove(items) != Err(Refused::Full)).then_some(()));
                 }

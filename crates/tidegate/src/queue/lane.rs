@@ -1,8 +1,8 @@
 //! The overflow lane: a bounded side lane for producers that must not wait.
 //!
-//! An item is put there with the ring position that was next to be claimed, and is due when the consumer gets
-//! to that position: it takes the place it would have had in the ring. So the lane cannot starve while the
-//! ring stays full, and one producer's items keep their order whichever way they went.
+//! A producer appends an item with the ring position that is next to be claimed. The item is due when the
+//! consumer reaches that position: it takes the place it would have had in the ring. So the lane cannot
+//! starve while the ring stays full, and one producer's items keep their order, in the ring and in the lane.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ pub(super) struct Lane<T> {
 struct Inner<T> {
     items: VecDeque<(u64, T)>,
     closed: bool,
-    /// Items ever put in.
+    /// Items ever appended.
     total: u64,
 }
 
@@ -45,8 +45,9 @@ impl<T> Lane<T> {
         }
     }
 
-    /// The ring position the consumer must not pass before it empties the lane up to there. To be read after
-    /// a stamp: what a producer put here before that claim is then seen.
+    /// Returns the ring position that the consumer must not pass before it empties the lane up to
+    /// there. The consumer reads it after a stamp: it then sees the items that the claim's producer put
+    /// into the lane before that claim.
     #[inline]
     pub(super) fn due(&self) -> u64 {
         self.due.load(Relaxed)
@@ -56,7 +57,7 @@ impl<T> Lane<T> {
         self.due() == NEVER
     }
 
-    /// Appends an item. Answers the position at which it is due.
+    /// Appends an item. Returns the position at which it is due.
     pub(super) fn push(&self, ring: &Ring<T>, item: T) -> Result<u64, (T, NoLane)> {
         let mut inner = lock(&self.inner);
         if inner.closed {
@@ -98,18 +99,18 @@ impl<T> Lane<T> {
             .partition_point(|item| item.0 <= head)
     }
 
-    /// Takes nothing more.
+    /// Closes the lane: it refuses every later item.
     pub(super) fn close(&self) {
         lock(&self.inner).closed = true;
     }
 
-    /// Items waiting, and items ever put in.
+    /// Returns the number of items waiting, and of items ever appended.
     pub(super) fn lens(&self) -> (usize, u64) {
         let inner = lock(&self.inner);
         (inner.items.len(), inner.total)
     }
 
-    /// Everything, whether due or not.
+    /// Takes all items, due or not.
     pub(super) fn take_all(&self) -> VecDeque<(u64, T)> {
         self.due.store(NEVER, Relaxed);
         std::mem::take(&mut lock(&self.inner).items)

@@ -1,7 +1,7 @@
-//! What a queue did, read as a snapshot from any handle.
+//! The counters of a queue, read as a snapshot from any handle.
 //!
-//! Items are not counted one by one: the ring's positions are the counts. What else is counted is counted a
-//! batch at a time by the one thread it concerns, or on paths that are slow anyway.
+//! The queue does not count items one by one: the ring's positions are the counts. The thread that handles a
+//! batch counts it once a batch; the other counters change only on slow paths.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,11 +10,12 @@ use std::time::Duration;
 use crate::Time;
 use crate::controller::{Counts, Reason};
 
-/// A queue at one moment. The parts are read one after the other, so they may be some items apart.
+/// The counters of a queue at one moment. A snapshot reads them one after the other,
+/// so they may be some items apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// When it was read, on the queue's own clock: its origin is the queue's creation.
+    /// The time of the snapshot, on the queue's own clock, which starts at the queue's creation.
     pub at: Time,
     /// Items the ring has room for.
     pub capacity: usize,
@@ -26,19 +27,20 @@ pub struct Metrics {
     pub fetched: usize,
     /// Items that wait in the overflow lane.
     pub overflow: usize,
-    /// Items that came in, without those still buffered: as many as were drained, dropped as the oldest, are
-    /// `fetched`, or wait.
+    /// Items that arrived, without those still buffered: the sum of the items drained, dropped as the
+    /// oldest, `fetched`, and waiting.
     pub arrived: u64,
-    /// Items handed to the consumer, without those of drains that panicked.
+    /// Items handed to the consumer, without the items of drains that panicked.
     pub drained: u64,
-    /// Batches drained, by reason: [`Reason::Drained`] if nothing was left, [`Reason::Limit`] if the limit
-    /// cut them.
+    /// Batches drained, by reason: [`Reason::Drained`] if no item was left,
+    /// [`Reason::Limit`] if the limit cut the batch.
     pub drains: Counts,
-    /// Batches buffered producers handed in, by reason. [`Reason::Linger`]: the consumer fetched them itself.
+    /// Batches flushed by buffered producers, by reason. [`Reason::Linger`]:
+    /// the consumer fetched them itself.
     pub flushes: Counts,
     /// Pushes and flushes that found no room (and waited, were rejected, or dropped something).
     pub insert_failures: u64,
-    /// Items given back for lack of room, by [`Full::Reject`](super::Full::Reject) or a try.
+    /// Items given back for lack of room, by [`Full::Reject`](super::Full::Reject) or by a `try_` call.
     pub rejected: u64,
     /// Items dropped by [`Full::DropNewest`](super::Full::DropNewest).
     pub dropped_newest: u64,
@@ -56,21 +58,20 @@ pub struct Metrics {
     pub consumer_waits: u64,
     /// How often a producer woke the consumer.
     pub consumer_wakes: u64,
-    /// How often the consumer awoke by itself, to see to the safety linger: once when it goes idle, not
-    /// again.
+    /// How often the consumer woke up by itself, to serve the safety linger: once each time it goes idle.
     pub linger_wakes: u64,
     /// Producers with a buffer, those dropped with items left in it included.
     pub buffers: usize,
 }
 
 impl Metrics {
-    /// Items a second that came in since the queue was built; 0 at its first moment.
+    /// Returns the items a second that arrived since the queue was built; 0 at its first moment.
     #[must_use]
     pub fn arrival_rate_per_s(&self) -> f64 {
         self.arrival_rate_since(&Self::default())
     }
 
-    /// Items a second that came in since `earlier`; 0 if it is not earlier.
+    /// Returns the items a second that arrived since `earlier`; 0 if `earlier` is not earlier.
     #[must_use]
     pub fn arrival_rate_since(&self, earlier: &Self) -> f64 {
         match self.at.since(earlier.at) {
@@ -79,11 +80,11 @@ impl Metrics {
         }
     }
 
-    /// How long an item waits on average, by Little's law from the arrivals since `earlier`: population /
-    /// arrival rate.
+    /// Returns how long an item waits on average, by Little's law from the arrivals since `earlier`:
+    /// population / arrival rate.
     ///
-    /// It assumes that the queue is stable (as much leaves as arrives) and that the populations at the two
-    /// moments are typical of the time between. `None` if nothing arrived.
+    /// It assumes that the queue is stable (as many items leave as arrive) and that the populations at the
+    /// two moments are typical of the time between. `None` if no item arrived.
     #[must_use]
     pub fn sojourn_since(&self, earlier: &Self) -> Option<Duration> {
         let rate = self.arrival_rate_since(earlier);
@@ -92,7 +93,7 @@ impl Metrics {
         (rate > 0.0).then(|| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
     }
 
-    /// The same since the queue was built, with the present population for the typical one.
+    /// Returns the same since the queue was built, with the present population as the typical one.
     #[must_use]
     pub fn sojourn(&self) -> Option<Duration> {
         let start = Self {
@@ -103,7 +104,7 @@ impl Metrics {
     }
 }
 
-/// The counters behind the rare paths: shared, so added to.
+/// The counters of the slow paths, which several threads add to.
 #[derive(Default)]
 pub(super) struct Rare {
     pub(super) insert_failures: AtomicU64,
@@ -119,7 +120,7 @@ pub(super) fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Relaxed);
 }
 
-/// The counters only the consumer writes: plain stores that others may read.
+/// The counters that only the consumer writes: plain stores that other threads may read.
 #[derive(Default)]
 pub(super) struct Drains {
     pub(super) drained: AtomicU64,

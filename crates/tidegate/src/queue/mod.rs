@@ -1,9 +1,9 @@
 //! The queue: bounded, many producers, one consumer.
 //!
 //! A [`Queue`] is a ring of items that producers fill by *claims* and the [`Consumer`] drains in batches. A
-//! [`Producer`] may own a buffer, so that its items share one claim; how many they are is a constant or a
+//! [`Producer`] may own a buffer, so that its items share one claim; the batch length is a constant or a
 //! [`Controller`](crate::controller::Controller)'s decision. Threads and tasks of any runtime can be on
-//! either side, at once.
+//! either side at the same time.
 //!
 //! ```
 //! let (queue, mut consumer) = tidegate::queue::bounded::<u32>(1024)?;
@@ -18,37 +18,38 @@
 //! # Ok::<(), tidegate::queue::QueueError>(())
 //! ```
 //!
-//! # What is promised
+//! # Guarantees
 //!
-//! - Items of one producer are handed out in the order they were pushed, each exactly once, unless the queue was built to
-//!   drop. An item given back was not taken; an item taken is handed out or, if the consumer goes, dropped once.
+//! - The consumer hands out the items of one producer in the order the producer pushed them, each exactly
+//!   once, unless the queue's setting is to drop items. An item given back was not accepted. An accepted item
+//!   is handed out or, if the consumer is dropped, dropped once.
 //! - Every part is bounded: the ring by the capacity, each buffer by its limit, the lane by its own.
 //! - An idle consumer takes every item; a busy one fetches a quiet producer's items about once a linger. An
 //!   idle queue wakes no thread.
 //! - Threads and tasks that wait for room stand in one line, first come first served. Each takes at most its
-//!   share of the ring in its turn, then stands at the end. A waiter that was called and does not come, such
-//!   as a future that is never polled again, holds the others up for a tenth of a second once, beside a
-//!   consumer that is a task for a millisecond.
+//!   share of the ring in its turn, and then goes to the end of the line. A called waiter that does not take
+//!   its turn, such as a future that is never polled again, delays the others once: for a tenth of a second,
+//!   or for a millisecond if the consumer is a task.
 //! - A blocking call returns [`WouldBlock`](crate::WouldBlock) where its thread must not wait.
 //!
-//! # Why nobody sleeps through an item
+//! # How the consumer never misses an item while it sleeps
 //!
-//! *A claim* changes the word in which the consumer leaves its mark before it sleeps, and both do so by
-//! compare-exchange: either the consumer sees the claim and does not sleep, or the claim sees the mark and
-//! wakes it after publication. The same holds, the other way round, of a producer that waits for room. No
-//! fence, no timeout.
+//! *A claim* changes the word in which the consumer leaves its mark before it sleeps, and both do so
+//! by compare-exchange: either the consumer sees the claim and does not sleep, or the claim sees the
+//! mark and wakes it after publication. The same holds, the other way round, of a producer that waits
+//! for room. No fence, no timeout.
 //!
 //! *A push into a buffer* is two plain stores and touches no word of the consumer's. A full fence between the
 //! store and a look at the mark would do (the consumer has one between its mark and its sweep of the buffers,
 //! and of two such fences one comes first), but costs more than the push. So the fence is taken only while
 //! the flag `IDLING` is up, and the consumer relies on it only when it has been up for a millisecond:
 //!
-//! 1. Going to sleep for the first time in a while, the consumer puts the flag up, marks, sweeps, and sleeps for at most a
-//!    millisecond; then it sweeps once more. A push whose look at the flag came too early has long left its processor's store
-//!    buffer by then (that takes nanoseconds, and an interrupt of the thread empties it too), so this sweep finds it.
-//!    This is the only step that rests on time.
-//! 2. From then on every push sees the flag, takes the fence and looks at the mark: the consumer sleeps without a timeout,
-//!    as often as it likes.
+//! 1. Going to sleep for the first time in a while, the consumer puts the flag up, marks, sweeps, and sleeps
+//!    for at most a millisecond; then it sweeps once more. A push whose look at the flag came too early has
+//!    long left its processor's store buffer by then (that takes nanoseconds, and an interrupt of the thread
+//!    empties it too), so this sweep finds it. This is the only step that rests on time.
+//! 2. From then on every push sees the flag, takes the fence and looks at the mark: the consumer sleeps
+//!    without a timeout, as often as it likes.
 //! 3. When it has been awake for 16 lingers, and 16 milliseconds, or for 65,536 items, it takes the flag down, and pushes are
 //!    two stores again.
 //!

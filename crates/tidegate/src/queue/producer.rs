@@ -1,4 +1,4 @@
-//! A producer: what its user calls. Its buffer, and when that is flushed, is in `own`.
+//! A producer: the calls of its user. Its buffer, and the rules for flushing it, are in `own`.
 
 mod own;
 
@@ -18,30 +18,30 @@ use crate::Time;
 use crate::blocking;
 use crate::controller::{Controller, Reason, Snapshot};
 
-/// A producer with a buffer of its own, whose items go into the ring together: one claim a batch.
+/// A producer, in most cases with its own buffer: the items of a batch enter the ring by one claim.
 ///
 /// Made by [`Queue::producer`] (no buffer), [`Queue::buffered`] (a buffer that finds its own size),
-/// [`Queue::fixed`] (a constant limit) and [`Queue::controlled`] (a controller sets the limit). An item in
-/// the buffer has been taken: it is handed out, in order, whatever happens to the producer.
+/// [`Queue::fixed`] (a constant limit) and [`Queue::controlled`] (a controller sets the limit). The queue has
+/// accepted every item in the buffer: the consumer hands it out, in order, even if the producer is dropped.
 ///
-/// The buffer is flushed when it holds as many items as the limit says, when asked, at once if the consumer
-/// is waiting, and when the producer is dropped. What did not fit stays in front of what comes next. A
-/// consumer that finds the ring empty fetches the items of a quiet producer itself, and a busy one does so
-/// once a linger.
+/// The producer flushes its buffer when the buffer holds as many items as the limit says, at each flush call,
+/// at once if the consumer is waiting, and when it is dropped. Items that do not fit stay in the buffer, in
+/// front of later ones. A consumer that finds the ring empty fetches the items of a quiet producer itself,
+/// and a busy consumer does so once a linger.
 ///
-/// A drop never waits: with the ring full the buffer stays behind, with what is in it, until the consumer
-/// fetches it. Who makes producers one after the other beside a consumer that stands still calls
-/// [`blocking_flush`](Self::blocking_flush) first, or their buffers add up.
+/// A drop never waits: if the ring is full, the buffer and its items stay until the consumer fetches them. A
+/// program that makes and drops many producers while the consumer stands still should call
+/// [`blocking_flush`](Self::blocking_flush) before each drop, or the buffers add up.
 pub struct Producer<T: Send> {
     queue: Queue<T>,
     own: Option<Own<T>>,
 }
 
-/// What can be told to flush, whatever its items are: a stage's outputs, before it waits for input. See
+/// A producer of any item type that can flush: a stage flushes its outputs before it waits for input. See
 /// [`Consumer::blocking_wait_flushing`](super::Consumer::blocking_wait_flushing).
 pub trait Flush {
-    /// Hands buffered items on, waiting for room if that is how the queue was built. What a closed queue does
-    /// not take stays; the next push tells.
+    /// Flushes buffered items, and waits for room if the queue's setting says so. Items that a closed queue
+    /// refuses stay in the buffer; the next push returns the error.
     fn blocking_flush_before_wait(&mut self);
 }
 
@@ -91,7 +91,7 @@ impl<T: Send> Producer<T> {
 
     pub(super) fn growing(queue: Queue<T>) -> Self {
         let growth = Growth::new(queue.shared.ring.capacity());
-        // Memory comes with the first item.
+        // The first item allocates the memory.
         let (buffer, writer) = super::ring::Buffer::new(1);
         queue.shared.register(buffer);
         let own = Own {
@@ -107,9 +107,9 @@ impl<T: Send> Producer<T> {
         }
     }
 
-    /// Takes `item`. About 2 ns into a buffer with room; a claim a batch.
+    /// Accepts `item`. A push into a buffer with room takes about 2 ns; each batch costs one claim.
     ///
-    /// Without room it does what the queue was built to do, see [`Full`]; by default it waits.
+    /// Without room it acts as the queue's [`Full`] setting says; by default it waits.
     ///
     /// # Errors
     /// [`PushError::Closed`] gives the item back; so does [`PushError::Full`], with [`Full::Reject`].
@@ -125,7 +125,7 @@ impl<T: Send> Producer<T> {
         self.push_last(item)
     }
 
-    /// Takes an item that fills the buffer, or finds it full, or finds none.
+    /// Accepts an item that fills the buffer, that meets a full buffer, or whose producer has no buffer.
     #[inline(never)]
     fn push_last(&mut self, item: T) -> Result<(), PushError<T>> {
         let Some(own) = &mut self.own else {
@@ -145,7 +145,7 @@ impl<T: Send> Producer<T> {
         own.put(&self.queue.shared, item)
     }
 
-    /// Takes `item` if that needs no waiting, and never drops another for it.
+    /// Accepts `item` if that needs no waiting, and never drops another for it.
     ///
     /// # Errors
     /// Gives the item back: [`PushError::Full`] or [`PushError::Closed`].
@@ -165,8 +165,8 @@ impl<T: Send> Producer<T> {
         }
     }
 
-    /// Takes all of `items`, in order, as by [`blocking_push`](Self::blocking_push). On an error what was
-    /// not taken stays, in order.
+    /// Accepts all of `items`, in order, as by [`blocking_push`](Self::blocking_push). On an error the items
+    /// not accepted stay in `items`, in order.
     ///
     /// # Errors
     /// As for [`blocking_push`](Self::blocking_push).
@@ -183,10 +183,11 @@ impl<T: Send> Producer<T> {
         })
     }
 
-    /// Takes copies of all `items`, in order, as by [`blocking_push`](Self::blocking_push).
+    /// Accepts copies of all `items`, in order, as by [`blocking_push`](Self::blocking_push).
     ///
     /// # Errors
-    /// As for [`blocking_push`](Self::blocking_push); says how many of the last items were not taken.
+    /// As for [`blocking_push`](Self::blocking_push); the error says how many of the last
+    /// items the queue did not accept.
     pub fn blocking_push_slice(&mut self, items: &[T]) -> Result<(), FlushError>
     where
         T: Copy,
@@ -199,10 +200,11 @@ impl<T: Send> Producer<T> {
         outcome.map_err(|(out, back)| self.no_room(&out, back.len() + rest.len()))
     }
 
-    /// Takes `item` without ever waiting: into the buffer or the ring, else into the overflow lane, in order.
+    /// Accepts `item` without ever waiting: into the buffer or the ring, else
+    /// into the overflow lane, in order.
     ///
     /// # Errors
-    /// [`PushError::Full`] gives the item back if the lane is full, too, or there is none.
+    /// [`PushError::Full`] gives the item back if the lane is full, too, or the queue has no lane.
     pub fn push_or_overflow(&mut self, item: T) -> Result<(), PushError<T>> {
         let Some(own) = &mut self.own else {
             return self.queue.push_or_overflow(item);
@@ -220,7 +222,7 @@ impl<T: Send> Producer<T> {
         own.put(shared, item)
     }
 
-    /// Takes `item`; waits for room as a task. Dropping the future before it is done drops the item.
+    /// Accepts `item`; waits for room as a task. Dropping the future before it is done drops the item.
     ///
     /// # Errors
     /// As for [`blocking_push`](Self::blocking_push).
@@ -250,17 +252,17 @@ impl<T: Send> Producer<T> {
         self.queue.push(item).await
     }
 
-    /// Hands everything buffered on; waits for room, or does what else the queue was built to do without room
-    /// (with [`Full::DropNewest`] the buffer stays: its items were taken).
+    /// Flushes all buffered items. Without room it waits, or acts as the queue's [`Full`] setting says (with
+    /// [`Full::DropNewest`] the buffer stays, because the queue has accepted its items).
     ///
     /// # Errors
-    /// Says what stays in the buffer and why. What stays is still handed out, in order, unless the consumer
-    /// is gone.
+    /// Says how many items stay in the buffer and why. The consumer still hands these items
+    /// out, in order, unless it is gone.
     pub fn blocking_flush(&mut self) -> Result<(), FlushError> {
         self.flush_because(Reason::Asked)
     }
 
-    /// Hands on what there is room for.
+    /// Flushes as many items as there is room for.
     ///
     /// # Errors
     /// Says how many items stay.
@@ -272,8 +274,8 @@ impl<T: Send> Producer<T> {
         own.report(outcome)
     }
 
-    /// Hands everything buffered on; waits for room as a task. May be dropped at any moment: what was not
-    /// handed on stays.
+    /// Flushes all buffered items; waits for room as a task. Dropping the future at any moment keeps the
+    /// unflushed items in the buffer.
     ///
     /// # Errors
     /// [`FlushError::Closed`] says how many items stay.
@@ -302,11 +304,12 @@ impl<T: Send> Producer<T> {
         .await
     }
 
-    /// Flushes if what is buffered now has been seen by such a call at least a linger ago. Called every `d`,
-    /// no item waits longer than the linger and `d`. Says whether everything due was handed on.
+    /// Flushes if an earlier call saw the present items in the buffer at least a linger ago. If the
+    /// producer's user calls it every `d`, no item waits longer than the linger and `d`. Fails if it could
+    /// not flush every item due.
     ///
-    /// Nobody needs to call it: it is for producers that have a clock at hand and want their own items to
-    /// move on even before the consumer fetches them.
+    /// The call is optional. It is for producers that have a clock at hand and want to move their own items
+    /// on before the consumer fetches them.
     ///
     /// # Errors
     /// As for [`try_flush`](Self::try_flush).
@@ -332,32 +335,32 @@ impl<T: Send> Producer<T> {
         }
     }
 
-    /// Items in the buffer.
+    /// Returns the number of items in the buffer.
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.own.as_ref().map_or(0, |own| own.len() as usize)
     }
 
-    /// How many items the buffer now takes before it is flushed; 1 without a buffer.
+    /// Returns how many items the buffer takes at present before a flush; 1 without a buffer.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.own.as_ref().map_or(1, |own| own.limit as usize)
     }
 
-    /// The controller's state, if there is one.
+    /// Returns the controller's state, if the producer has a controller.
     #[must_use]
     pub fn controller(&self) -> Option<Snapshot> {
         let control = self.own.as_ref()?.control.as_ref()?;
         Some(control.snapshot())
     }
 
-    /// The queue it belongs to.
+    /// Returns the queue of this producer.
     #[must_use]
     pub const fn queue(&self) -> &Queue<T> {
         &self.queue
     }
 
-    /// Ends the producer and gives back what neither a flush nor the consumer took, in order.
+    /// Ends the producer and gives back the items that neither a flush nor the consumer took, in order.
     #[must_use]
     pub fn into_unflushed(mut self) -> Vec<T> {
         self.own.take().map_or_else(Vec::new, |own| {
@@ -367,7 +370,8 @@ impl<T: Send> Producer<T> {
         })
     }
 
-    /// Why `left` items were not taken. The first of them counted itself, the others are counted here.
+    /// Returns the error for `left` items that the queue did not accept. The first of them counted itself,
+    /// and this method counts the others.
     fn no_room(&self, out: &NoRoom, left: usize) -> FlushError {
         match *out {
             NoRoom::Closed => return FlushError::Closed { left },
@@ -396,7 +400,7 @@ impl<T: Send> Drop for Producer<T> {
         let _ = own.flush_once(shared, Reason::Closing);
         let buffer = own.writer.buffer();
         let mut taking = buffer.lock();
-        // What did not fit the consumer fetches itself, if it is still there.
+        // The consumer fetches the items that did not fit, if it still exists.
         taking.orphan = true;
         let left = taking.len() > 0 && shared.flags.load(SeqCst) & GONE == 0;
         drop(taking);

@@ -1,4 +1,4 @@
-//! What both ends share, and what happens on both sides of a wait.
+//! The state that both ends of the queue share, and the steps of a wait that concern both ends.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -18,9 +18,10 @@ use crate::blocking::ActorId;
 use crate::controller::Counts;
 use std::sync::atomic::AtomicUsize as HintCount;
 
-/// The consumer has been idle lately: after a push into a buffer, look whether it waits.
+/// The consumer has been idle lately: a producer looks, after a push into its
+/// buffer, whether the consumer waits.
 pub(super) const IDLING: u32 = 1;
-/// The queue takes nothing any more.
+/// The queue is closed: it refuses every push.
 pub(super) const CLOSED: u32 = 2;
 /// The consumer is gone, too.
 pub(super) const GONE: u32 = 4;
@@ -33,11 +34,11 @@ pub(super) struct Shared<T> {
     pub(super) consumer: WakerSlot,
     room: Waiters,
     pub(super) registry: Mutex<Registry<T>>,
-    /// How many buffers are registered: changes under the registry's lock.
+    /// How many buffers are registered: it changes under the registry's lock.
     buffers: HintCount,
     /// Handles that may push.
     live: AtomicUsize,
-    /// The reader, where producers may take items out, too ([`Full::DropOldest`]).
+    /// The reader, if producers may take items out, too ([`Full::DropOldest`]).
     pub(super) oldest: Option<Mutex<Reader>>,
     pub(super) wait: Wait,
     pub(super) full: Full,
@@ -50,19 +51,19 @@ pub(super) struct Shared<T> {
 /// The producers' buffers.
 pub(super) struct Registry<T> {
     pub(super) buffers: Vec<Arc<Buffer<T>>>,
-    /// What buffers counted that are gone.
+    /// Counts of the buffers that are gone.
     retired: Counts,
 }
 
 impl<T> Shared<T> {
-    /// The shared part, and the reader if the consumer is to keep it for itself.
+    /// Makes the shared part, and the reader if the consumer keeps it for itself.
     pub(super) fn new(built: &Builder) -> (Arc<Self>, Option<Reader>) {
         let (ring, reader) = Ring::new(built.capacity);
         let (own, oldest) = match built.full {
             Full::DropOldest => (None, Some(Mutex::new(reader))),
             _ => (Some(reader), None),
         };
-        // loom knows no time, so its models run settled (see `consumer`).
+        // loom has no clock, so its models run with the flag settled (see `consumer`).
         let flags = if cfg!(loom) { IDLING } else { 0 };
         let shared = Self {
             ring,
@@ -98,14 +99,14 @@ impl<T> Shared<T> {
         self.live.fetch_add(1, Relaxed);
     }
 
-    /// A handle goes; the last one closes the queue.
+    /// Drops a handle; the last one closes the queue.
     pub(super) fn leave(&self) {
         if self.live.fetch_sub(1, AcqRel) == 1 {
             self.close();
         }
     }
 
-    /// No handle is left that could push.
+    /// Returns whether no handle is left that could push.
     pub(super) fn is_deserted(&self) -> bool {
         self.live.load(Acquire) == 0
     }
@@ -122,7 +123,7 @@ impl<T> Shared<T> {
 
     // Pushing.
 
-    /// One attempt, whatever is to happen without room.
+    /// Makes one attempt to push, whatever the setting for a full queue.
     #[inline(always)]
     pub(super) fn attempt(&self, item: T) -> Result<(), PushError<T>> {
         match self.ring.push(item) {
@@ -164,7 +165,8 @@ impl<T> Shared<T> {
         }
     }
 
-    /// After something was left where the consumer's mark does not show: wake it if it waits.
+    /// Wakes the consumer if it waits. A producer calls it after leaving an item in a place that does not
+    /// report the consumer's mark.
     pub(super) fn wake_if_waiting(&self) {
         fence(SeqCst);
         if self.ring.consumer_waits() {
@@ -185,20 +187,20 @@ impl<T> Shared<T> {
             self.call_producers();
         }
         if n == 0 {
-            // Everything is claimed and not yet published.
+            // All items are claimed and not yet published.
             yield_now();
         }
     }
 
     // Waiting for room.
 
-    /// Repeats `attempt` until it answers, sleeping while there is no room. The caller has found that its
-    /// thread may block.
+    /// Repeats `attempt` until it returns a result, and sleeps while there is no room. The caller has checked
+    /// that its thread may block.
     #[cold]
     pub(super) fn wait_for_room<R>(&self, mut attempt: impl FnMut() -> Option<R>) -> R {
         add(&self.rare.producer_waits, 1);
         let mut backoff = Backoff::new(self.wait);
-        // Where others wait in line, it has no right to come before them.
+        // While other producers wait in line, this one must not overtake them.
         while !self.ring.has_line() {
             if let Some(done) = attempt() {
                 return done;
@@ -218,7 +220,7 @@ impl<T> Shared<T> {
         }
     }
 
-    /// Slots were freed and a producer wants room.
+    /// Calls waiting producers after the consumer freed slots.
     #[cold]
     pub(super) fn call_producers(&self) {
         if self.room.call(self.ring.free(), self.ring.capacity()) {
@@ -251,8 +253,8 @@ impl<T> Shared<T> {
         self.buffers.store(registry.buffers.len(), Relaxed);
     }
 
-    /// Moves what lies in producers' buffers into `hand`, except where items of the same producer are still
-    /// in the ring. Says whether such items were left. `head` is the reader's position.
+    /// Moves the items of producers' buffers into `hand`, except where the ring still holds items of the same
+    /// producer. Returns whether such items were left. `head` is the reader's position.
     pub(super) fn sweep(&self, head: u64, hand: &mut VecDeque<T>) -> Sweep {
         let mut registry = lock(&self.registry);
         let mut sweep = Sweep::default();
@@ -260,7 +262,7 @@ impl<T> Shared<T> {
         for i in 0..registry.buffers.len() {
             let mut taking = registry.buffers[i].lock();
             if taking.len() > 0 {
-                // Read under the buffer's lock: what this producer put into the lane is seen.
+                // Reads `due` under the buffer's lock, so it sees the items this producer put into the lane.
                 let lane_first = self.lane.as_ref().is_some_and(|lane| lane.due() <= head);
                 if taking.ring_end > head || lane_first {
                     sweep.later = true;
@@ -280,7 +282,7 @@ impl<T> Shared<T> {
         sweep
     }
 
-    /// Returns whether there are buffers. Of a registration at this very moment it may not know.
+    /// Returns whether there are buffers. It may miss a registration that happens at the same moment.
     pub(super) fn buffers_hint(&self) -> bool {
         self.buffers.load(Relaxed) > 0
     }
@@ -322,12 +324,12 @@ impl<T> Shared<T> {
     }
 }
 
-/// What a sweep found.
+/// The result of a sweep.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sweep {
     /// Items moved into the hand.
     pub(super) items: u64,
-    /// Items stay behind others of their producer that are in the ring.
+    /// A producer's items stay in its buffer, because the ring holds earlier items of that producer.
     pub(super) later: bool,
 }
 
@@ -364,13 +366,13 @@ impl<T> Registry<T> {
     }
 }
 
-/// A place in the line for room; given up when dropped.
+/// A place in the line for room. Dropping it gives the place up.
 ///
 /// While there is a line, the ring is closed to claims from outside it, and a waiter in its turn opens as
-/// many slots as its share of the capacity. So a producer that is served may push on, without the line, up
-/// to that share, and then stands at the end: one wake-up serves several items, and no producer gets far
-/// ahead of the others. It is a waiter's turn when it is the first, was called, or belongs to the round and
-/// finds a share for each waiter before it. See [`Waiters`].
+/// many slots as its share of the capacity. So a producer that is served may push on, without the line, up to
+/// that share, and then stands at the end: one wake-up serves several items, and no producer gets far ahead
+/// of the others. A waiter has its turn when it is the first, when it was called, or when it belongs to the
+/// round and finds a share for each waiter before it. See [`Waiters`].
 pub(super) struct Place<'a, T> {
     shared: &'a Shared<T>,
     ticket: Option<u64>,
@@ -384,7 +386,8 @@ impl<'a, T> Place<'a, T> {
         }
     }
 
-    /// Stands in line, and tries if it is its turn. `None`: `waker` will be called.
+    /// Stands in line, and makes an attempt if the waiter has its turn. `None`
+    /// means that `waker` will be called.
     pub(super) fn attempt<R>(
         &mut self,
         waker: &Waker,
@@ -395,7 +398,7 @@ impl<'a, T> Place<'a, T> {
         if stand.joins {
             ring.line_grew();
         }
-        // The mark first: a publication after the look below reports it.
+        // Sets the mark before the look below: a publication after the look reports the mark.
         ring.mark_room_wanted();
         let share = share(ring.capacity(), stand.len);
         let room = || ring.free() > stand.ahead.saturating_mul(share);
@@ -422,7 +425,7 @@ impl<T> Drop for Place<'_, T> {
             ring.line_shrank(1);
         }
         if others {
-            // It may have been called and have left room: that is the next waiter's.
+            // The waiter may have been called and have left room, which belongs to the next waiter.
             ring.mark_room_wanted();
             if ring.has_room() {
                 self.shared.call_producers();

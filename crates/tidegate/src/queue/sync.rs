@@ -1,7 +1,7 @@
 //! The primitives the queue is made of: std's, or loom's when its models run (`--cfg loom`).
 //!
-//! Counters for metrics stay std's in both: no decision rests on them, and every one of them would multiply
-//! the states a model has.
+//! Counters for metrics stay std's in both: no decision rests on them, and every counter would
+//! multiply the states of a model.
 
 #[cfg(not(loom))]
 mod imp {
@@ -10,8 +10,9 @@ mod imp {
     pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
     pub(crate) use std::thread::yield_now;
 
-    /// Keeps the compiler from moving a load before an earlier store; what the processor may still do is
-    /// covered by the linger (see the module's "Why nobody sleeps through an item").
+    /// Keeps the compiler from moving a load before an earlier store; the linger covers the reordering that
+    /// the processor may still do (see "How the consumer never misses an item while it sleeps" in the
+    /// module's documentation).
     #[inline(always)]
     pub(crate) fn light_barrier() {
         std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
@@ -33,7 +34,8 @@ mod imp {
 pub(super) use imp::*;
 pub(super) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
-/// Locks, whoever panicked before: every critical section here leaves its data whole at each step.
+/// Locks `mutex` even after a panic of another holder: every critical section here keeps
+/// its data consistent at each step.
 #[inline]
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex

@@ -1,4 +1,4 @@
-//! Waiting: how a thread passes the time, and who is to be woken.
+//! Waiting: how a thread passes the time, and the line of producers to wake.
 //!
 //! Threads and tasks wait alike, by a [`Waker`]; a thread's wakes a [`Parker`].
 
@@ -12,26 +12,25 @@ use super::sync::{Condvar, Mutex, lock, spin_loop, yield_now};
 
 /// Looks before the first yield: few, because the other side may need this very core.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 4 };
-/// Looks before sleeping: some 20 us, so that a busy queue need not wake anybody, and a slow one wastes
-/// little.
+/// Looks before sleeping: some 20 us, so that a busy queue needs no wake-up, and a slow one wastes little.
 const LOOKS: u32 = if cfg!(loom) { 0 } else { 48 };
-/// Pauses between two looks, once there were some. Each look takes a line away from whoever writes to it;
-/// left alone for a microsecond, the other side gets a batch ready.
+/// Pauses between two looks, after the first few. Each look takes a cache line away from the thread that
+/// writes to it; undisturbed for a microsecond, that thread gets a batch ready.
 const PAUSES: u32 = if cfg!(loom) { 0 } else { 64 };
 
-/// How often somebody looked in vain, and what to do about it.
+/// The number of looks in vain, and the next step after them.
 #[derive(Debug)]
 pub(super) struct Backoff {
     wait: Wait,
     step: u32,
 }
 
-/// What [`Backoff::pass`] did.
+/// The result of [`Backoff::pass`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pass {
     /// Passed a moment: look again.
     Again,
-    /// Passed a moment, and it was one of many: look around, too.
+    /// Passed one of many moments: look around, too.
     LookAround,
     /// Nothing: sleep.
     Sleep,
@@ -53,7 +52,7 @@ impl Backoff {
         Self { wait, step: 0 }
     }
 
-    /// The looks so far.
+    /// Returns the looks so far.
     pub(super) const fn looks(&self) -> u32 {
         match self.wait {
             Wait::Park => 0,
@@ -61,7 +60,7 @@ impl Backoff {
         }
     }
 
-    /// Passes a moment as the strategy wants it.
+    /// Passes a moment as the strategy says.
     pub(super) fn pass(&mut self) -> Pass {
         self.step += 1;
         match self.wait {
@@ -84,7 +83,7 @@ impl Backoff {
     }
 }
 
-/// Where a thread sleeps: any thread, and whoever holds the waker wakes it.
+/// The place where a thread sleeps. Any thread may sleep there, and any holder of the waker wakes it.
 pub(super) struct Parker {
     woken: Mutex<bool>,
     change: Condvar,
@@ -124,8 +123,8 @@ impl Parker {
         }
     }
 
-    /// Sleeps until woken, or for `timeout`; may return early. Says whether it was woken, also before it
-    /// slept.
+    /// Sleeps until woken, or for `timeout`; may return early. Returns whether a waker
+    /// woke it, also before it slept.
     pub(super) fn park(&self, timeout: Option<Duration>) -> bool {
         let mut woken = lock(&self.woken);
         if !*woken {
@@ -144,7 +143,7 @@ impl Parker {
     }
 }
 
-/// Where the one consumer leaves its waker.
+/// The place where the one consumer leaves its waker.
 pub(super) struct WakerSlot(Mutex<Option<Waker>>);
 
 impl WakerSlot {
@@ -159,8 +158,8 @@ impl WakerSlot {
             return;
         }
         let old = slot.replace(waker.clone());
-        // A waker may own the task it wakes, and that whatever it likes: it is dropped without the lock, here
-        // and below.
+        // A waker may own the task it wakes, and the task may own anything. So the code drops wakers without
+        // the lock, here and below.
         drop(slot);
         drop(old);
     }
@@ -174,10 +173,10 @@ impl WakerSlot {
 /// The threads and tasks that wait for room in one line, first come first served.
 ///
 /// A waiter keeps its place until it is served or gives up. The consumer calls waiters as it frees room; each
-/// served waiter calls the next one while there is room. Called waiters come in any order, within one round:
-/// a waiter that was served and stands again does not come before those that were there before it. A waiter
-/// that was called and does not come is *late* after a while, and holds up no other from then on. See
-/// [`Place`](super::shared::Place) for the shares.
+/// served waiter calls the next one while there is room. Within one round, called waiters take their turns in
+/// any order: a served waiter that stands in line again does not overtake the waiters that stood there before
+/// it. A called waiter that does not take its turn is *late* after a while, and delays no other waiter from
+/// then on. See [`Place`](super::shared::Place) for the shares.
 pub(super) struct Waiters(Mutex<Line>);
 
 #[derive(Default)]
@@ -185,31 +184,31 @@ struct Line {
     /// By ticket, ascending.
     waiting: VecDeque<Waiter>,
     next: u64,
-    /// How many of them are late.
+    /// The number of late waiters.
     late: usize,
 }
 
 struct Waiter {
     ticket: u64,
     waker: Waker,
-    /// Its waker was called since it last stood there.
+    /// The consumer or a served waiter called its waker since it last stood in line.
     called: bool,
-    /// And it did not come for a while.
+    /// The waiter was called and did not take its turn for a while.
     late: bool,
 }
 
 /// A waiter's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stand {
-    /// It is new in line, or was late.
+    /// The waiter is new in line, or was late.
     pub(super) joins: bool,
-    /// It was called.
+    /// The waiter was called.
     pub(super) called: bool,
-    /// It belongs to the present round.
+    /// The waiter belongs to the present round.
     pub(super) in_round: bool,
-    /// Waiters before it.
+    /// The number of waiters before it.
     pub(super) ahead: u64,
-    /// Waiters in line.
+    /// The number of waiters in line.
     pub(super) len: u64,
 }
 
@@ -260,7 +259,7 @@ impl Waiters {
             len: line.len() as u64,
         };
         drop(line);
-        // A waker may own its task: it is dropped without the lock.
+        // A waker may own its task, so the code drops it without the lock.
         drop(old);
         stand
     }
@@ -300,7 +299,7 @@ impl Waiters {
         more
     }
 
-    /// Those called so far are late. Returns how many of them were not late before.
+    /// Marks all called waiters as late. Returns how many of them were not late before.
     pub(super) fn pass_over_called(&self) -> usize {
         let mut line = lock(&self.0);
         let before = line.late;
@@ -335,14 +334,15 @@ impl Line {
         self.waiting.len() - self.late
     }
 
-    /// The ticket after the last of the round: as many from the first waiter as there are in line.
+    /// Returns the ticket after the last of the round. A round has as many tickets, from the first waiter on,
+    /// as the line has waiters.
     fn round_end(&self) -> u64 {
         let first = self.waiting.iter().find(|waiter| !waiter.late);
         first.map_or(0, |first| first.ticket + self.len() as u64)
     }
 }
 
-/// How many slots of `capacity` each of `len` waiters may take in its turn.
+/// Returns how many slots of `capacity` each of `len` waiters may take in its turn.
 pub(super) const fn share(capacity: u64, len: u64) -> u64 {
     match capacity.checked_div(len) {
         None | Some(0) => 1,

@@ -1,5 +1,5 @@
-//! How the consumer waits: by looking again for a while, then asleep, as a thread or as a task. Why nobody
-//! sleeps through an item is told in the [module](super::super).
+//! How the consumer waits: it looks again for a while and then sleeps, as a thread or as a task. The
+//! [module](super::super) says why it misses no item while it sleeps.
 
 use std::future::poll_fn;
 use std::sync::Arc as Handle;
@@ -16,20 +16,20 @@ use crate::queue::shared::IDLING;
 use crate::queue::sync::{Relaxed, SeqCst, fence, lock, yield_now};
 use crate::queue::wait::{Backoff, Parker, Pass};
 
-/// What to do after a look that found nothing.
+/// The next step after a look that found nothing.
 pub(super) enum Next {
     Ready,
     Closed,
-    /// Something comes in a moment.
+    /// An item will be published in a moment.
     Soon,
-    /// Nothing comes before a wake-up. With a timeout: look again then, in any case.
+    /// No item arrives without a wake-up. With a timeout, the consumer looks again after it in any case.
     Sleep(Option<Duration>),
 }
 
-/// How a wait was passed.
+/// How the consumer passed a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Passed {
-    /// Looks at the queue, before the thread slept if it did.
+    /// The number of looks at the queue, before the thread slept if it slept.
     pub(crate) looks: u32,
     pub(crate) slept: bool,
 }
@@ -38,14 +38,14 @@ impl<T: Send> Consumer<T> {
     /// Blocks the thread until something can be drained.
     ///
     /// # Errors
-    /// [`RecvError::Closed`] once everything was handed out and nothing can come;
+    /// [`RecvError::Closed`] once the consumer has handed out every item and no more can arrive;
     /// [`RecvError::WouldBlock`] where the thread must not wait.
     pub fn blocking_wait(&mut self) -> Result<(), RecvError> {
         self.wait_deadline(None).map(|_| ())
     }
 
-    /// As [`blocking_wait`](Self::blocking_wait), but not past `deadline`; says whether something can be
-    /// drained.
+    /// Waits as [`blocking_wait`](Self::blocking_wait) does, but not past `deadline`. Returns whether
+    /// something can be drained.
     ///
     /// # Errors
     /// As for [`blocking_wait`](Self::blocking_wait).
@@ -53,9 +53,9 @@ impl<T: Send> Consumer<T> {
         self.wait_deadline(Some(deadline))
     }
 
-    /// As [`blocking_wait_until`](Self::blocking_wait_until), where the thread may block. Where looking costs
-    /// too much (`!may_look`), [`Wait::Progressive`] sleeps at once. Returns how the wait was passed; the end
-    /// of the queue shows elsewhere.
+    /// Waits as [`blocking_wait_until`](Self::blocking_wait_until) does, on a thread that may block. If
+    /// looking costs too much (`!may_look`), [`Wait::Progressive`] sleeps at once. Returns how the consumer
+    /// passed the wait; other calls report the end of the queue.
     pub(crate) fn wait_counting(&mut self, deadline: Option<Instant>, may_look: bool) -> Passed {
         self.let_gather();
         let mut backoff = Backoff::new(match self.shared.wait {
@@ -72,8 +72,8 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// As [`blocking_wait`](Self::blocking_wait) for a stage that is itself a producer: if it has to wait,
-    /// it first flushes its `outputs`, so that what it made out of its last batch does not lie in its
+    /// Waits as [`blocking_wait`](Self::blocking_wait) does, for a stage that is itself a producer: before it
+    /// waits, it flushes its `outputs`, so that the items it made out of its last batch do not lie in its
     /// buffers meanwhile. A flush waits for room downstream, so stages must not form a circle.
     ///
     /// # Errors
@@ -94,12 +94,12 @@ impl<T: Send> Consumer<T> {
     /// Waits as a task until something can be drained. Dropping the future loses nothing.
     ///
     /// # Errors
-    /// [`Closed`] once everything was handed out and nothing can come.
+    /// [`Closed`] once the consumer has handed out every item and no more can arrive.
     pub async fn wait(&mut self) -> Result<(), Closed> {
         poll_fn(|cx| self.poll_ready(cx)).await
     }
 
-    /// Returns whether something can be drained; if not, the task is woken when that changes.
+    /// Returns whether something can be drained; if not, the queue wakes the task when that changes.
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
@@ -111,8 +111,8 @@ impl<T: Send> Consumer<T> {
             Next::Ready => return Poll::Ready(Ok(())),
             Next::Closed => return Poll::Ready(Err(Closed)),
             Next::Sleep(None) => bump(&self.shared.drains.waits, 1),
-            // A task has no timer of its own: it comes back again and again, for one linger after it went
-            // idle.
+            // A task has no timer of its own: it asks for another poll again and again, for
+            // one linger after it went idle.
             Next::Soon | Next::Sleep(Some(_)) => {
                 if cfg!(loom) {
                     yield_now();
@@ -125,8 +125,8 @@ impl<T: Send> Consumer<T> {
 
     // Inside.
 
-    /// The last look, at the end of a drain, found an empty ring: another at once would find an item or two,
-    /// and again, and both sides would spend their time on handing each other the same few lines.
+    /// Pauses after a drain that ended with an empty ring. Another look at once would find an item or two,
+    /// and so would the next, and both sides would spend their time on passing the same few cache lines.
     #[inline]
     pub(super) fn let_gather(&mut self) {
         if std::mem::take(&mut self.caught_up) {
@@ -142,7 +142,7 @@ impl<T: Send> Consumer<T> {
         self.block_longer(deadline)
     }
 
-    /// As [`wait_longer`](Self::wait_longer), unless the thread must not block.
+    /// Waits as [`wait_longer`](Self::wait_longer) does, or fails if the thread must not block.
     pub(super) fn block_longer(&mut self, deadline: Option<Instant>) -> Result<bool, RecvError> {
         if deadline.is_none_or(|at| at > Instant::now()) {
             blocking::check_task()?;
@@ -150,8 +150,8 @@ impl<T: Send> Consumer<T> {
         Ok(self.wait_longer(deadline)?)
     }
 
-    /// Waits after a look that found nothing: another at once would only take the line away from the
-    /// producers.
+    /// Waits after a look that found nothing: another look at once would only take the
+    /// cache line away from the producers.
     pub(super) fn wait_longer(&mut self, deadline: Option<Instant>) -> Result<bool, Closed> {
         self.wait_by(&mut Backoff::new(self.shared.wait), deadline)
     }
@@ -201,7 +201,7 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// Where the consumer's thread sleeps.
+    /// Returns the parker where the consumer's thread sleeps, and its waker.
     fn parker(&mut self) -> (Handle<Parker>, Waker) {
         match &self.parker {
             Some((parker, waker)) => (parker.clone(), waker.clone()),
@@ -213,8 +213,8 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// Nothing is ready: leaves `waker` and the mark, tells producers with buffers, and looks everywhere once
-    /// more.
+    /// Prepares for sleep when nothing is ready: leaves `waker` and the mark, raises the flag for producers
+    /// with buffers, and looks everywhere once more.
     #[cold]
     fn settle_down(&mut self, waker: &Waker, patience_ns: u64) -> Next {
         self.shared.consumer.set(waker);
@@ -240,7 +240,7 @@ impl<T: Send> Consumer<T> {
         Next::Sleep(self.settled_in().into_iter().chain(line).min())
     }
 
-    /// The queue is closed: what was taken is handed out, then it is finished.
+    /// Settles a closed queue: the consumer hands out the items accepted, and then the queue is finished.
     #[cold]
     pub(super) fn settle_closed(&mut self) -> Next {
         if self.finished {
@@ -249,7 +249,7 @@ impl<T: Send> Consumer<T> {
         if self.ready() {
             return Next::Ready;
         }
-        // Before the last look: whoever is gone by now has left everything where it is found.
+        // Reads this before the last look: the look finds all items of the producers that are gone by now.
         let deserted = self.shared.is_deserted();
         if self.shared.ring.claimed() != self.head() {
             return Next::Soon;
@@ -276,9 +276,11 @@ impl<T: Send> Consumer<T> {
         self.asleep = true;
     }
 
-    /// How long until every producer with a buffer knows that the consumer may sleep; `None` if they all do.
+    /// Returns the time until every producer with a buffer sees that the consumer may
+    /// sleep; `None` if all of them do.
     ///
-    /// Called after a sweep: a producer that was not registered then knows from its registration on.
+    /// The consumer calls it after a sweep: a producer that registers later sees the
+    /// flag from its registration on.
     fn settled_in(&mut self) -> Option<Duration> {
         if let Idle::Since(since) = self.idle {
             let passed = self.shared.clock.now().since(since);

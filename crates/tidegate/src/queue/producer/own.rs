@@ -1,5 +1,5 @@
-//! A producer's own buffer, and how large it is at present: how items get in, when it is flushed, and what
-//! becomes of them where the ring has no room.
+//! A producer's own buffer, and its present size: how items enter the buffer, when it is flushed, and where
+//! the items go if the ring has no room.
 
 use crate::Time;
 use crate::WouldBlock;
@@ -14,15 +14,16 @@ use crate::queue::ring::{Refused, Writer};
 use crate::queue::shared::{CLOSED, IDLING, Shared};
 use crate::queue::sync::{Relaxed, SeqCst, fence, light_barrier};
 
-/// A buffer, and how large it is at present.
+/// A buffer, and its present size.
 pub(super) struct Own<T> {
     pub(super) writer: Writer<T>,
     pub(super) limit: u64,
     /// In a box, because it is large and most producers have none.
     pub(super) control: Option<Box<Control>>,
-    /// The buffer finds its own size; its memory may be smaller than the limit.
+    /// The buffer sets its own size; its memory may be smaller than the limit.
     pub(super) growth: Option<Growth>,
-    /// When [`Producer::flush_if_due`](super::Producer::flush_if_due) first saw what is in the buffer now.
+    /// The time at which [`Producer::flush_if_due`](super::Producer::flush_if_due)
+    /// first saw the present items.
     pub(super) seen: Option<Time>,
 }
 
@@ -31,7 +32,7 @@ pub(super) enum NoRoom {
     Dropped,
     Full,
     Closed,
-    /// And the thread must not wait for it.
+    /// The ring is full, and the thread must not wait for room.
     WouldBlock(WouldBlock),
 }
 
@@ -40,7 +41,7 @@ impl<T: Send> Own<T> {
         self.writer.buffer().lock().len()
     }
 
-    /// Makes memory for the whole limit, where the buffer has it only once it is needed.
+    /// Allocates memory for the whole limit, if the buffer has put that off until it is needed.
     pub(super) fn unfold(&mut self) {
         if self.growth.is_some() && self.writer.slots_len() < self.limit {
             self.writer.resize(self.limit);
@@ -57,8 +58,9 @@ impl<T: Send> Own<T> {
         self.look_at_flags(shared)
     }
 
-    /// Puts all that `items` yields into the buffer, flushing it as it fills. On an error what was put there
-    /// last may come back; it is followed by what `items` still has. Says why it stopped.
+    /// Puts all that `items` yields into the buffer, and flushes it as it fills. On an error the
+    /// last items put there may come back; the items that `items` has not yielded follow them.
+    /// Returns the reason for stopping.
     #[inline]
     pub(super) fn extend(
         &mut self,
@@ -89,7 +91,7 @@ impl<T: Send> Own<T> {
         Ok(())
     }
 
-    /// After a push: has the consumer something to say?
+    /// Checks, after a push, the flags that the consumer sets.
     #[inline(always)]
     pub(super) fn look_at_flags(&mut self, shared: &Shared<T>) -> Result<(), PushError<T>> {
         light_barrier();
@@ -99,7 +101,7 @@ impl<T: Send> Own<T> {
         self.look_up(shared)
     }
 
-    /// After a push: the buffer is full, or the consumer has something to say.
+    /// Acts on a push that filled the buffer, or after which the consumer's flags were set.
     #[inline(never)]
     fn look_up(&mut self, shared: &Shared<T>) -> Result<(), PushError<T>> {
         light_barrier();
@@ -110,7 +112,7 @@ impl<T: Send> Own<T> {
         }
     }
 
-    /// After `n` items were put into the buffer. Gives those back that a closed queue does not take.
+    /// Acts on the flags after `n` items went into the buffer. Returns the items that a closed queue refuses.
     #[inline]
     fn look_around(&mut self, shared: &Shared<T>, flags: u32, n: u64) -> Vec<T> {
         let outcome = if flags & CLOSED != 0 {
@@ -123,7 +125,8 @@ impl<T: Send> Own<T> {
             self.flush_once(shared, reason)
         } else if flags & IDLING != 0 {
             fence(SeqCst);
-            // Again: the consumer may have closed and swept between the item and the first look.
+            // Looks again: the consumer may have closed the queue and swept
+            // between the item and the first look.
             if shared.flags.load(Relaxed) & CLOSED != 0 {
                 Err(Refused::Closed)
             } else if shared.ring.consumer_waits() {
@@ -135,14 +138,14 @@ impl<T: Send> Own<T> {
             Ok(())
         };
         if outcome == Err(Refused::Closed) {
-            // Whoever took one meanwhile hands it out.
+            // The consumer hands out the items it took meanwhile.
             return self.writer.take_back(n);
         }
-        // What does not fit stays; the next push sees to it.
+        // Items that do not fit stay; the next push flushes them.
         Vec::new()
     }
 
-    /// Hands on what there is room for. `Ok` if anything moved, or nothing was there.
+    /// Flushes as many items as there is room for. Returns `Ok` if an item moved, or the buffer was empty.
     pub(super) fn flush_once(&mut self, shared: &Shared<T>, reason: Reason) -> Result<(), Refused> {
         let sample = self
             .control
@@ -178,7 +181,7 @@ impl<T: Send> Own<T> {
         if flushed + swept > 0 {
             self.seen = None;
             if let Some(control) = &mut self.control {
-                // What waking the consumer takes has nothing to do with the size.
+                // The cost of waking the consumer does not depend on the size.
                 let measured = (sample && !wake).then(|| (start, shared.clock.now()));
                 let limit = control.told(swept, flushed, left, reason, measured);
                 if limit != self.limit {
@@ -198,7 +201,7 @@ impl<T: Send> Own<T> {
         outcome
     }
 
-    /// Flushes until the buffer is empty, waiting or dropping as the queue was built.
+    /// Flushes until the buffer is empty, waiting or dropping as the queue's [`Full`] setting says.
     pub(super) fn flush_all(
         &mut self,
         shared: &Shared<T>,
@@ -233,7 +236,7 @@ impl<T: Send> Own<T> {
         }
     }
 
-    /// Flushes until the buffer has room for one item. `None` if that takes waiting.
+    /// Flushes until the buffer has room for one item. Returns `None` if that needs waiting.
     #[inline]
     pub(super) fn try_room(&mut self, shared: &Shared<T>) -> Option<Result<(), Refused>> {
         self.unfold();
@@ -251,7 +254,7 @@ impl<T: Send> Own<T> {
         Some(Ok(()))
     }
 
-    /// The buffer is full, and one more item wants in.
+    /// Makes room in a full buffer for one more item.
     #[cold]
     pub(super) fn make_room(&mut self, shared: &Shared<T>) -> Result<(), NoRoom> {
         loop {
@@ -279,8 +282,8 @@ impl<T: Send> Own<T> {
         }
     }
 
-    /// Moves the whole buffer into the overflow lane, as far as it takes it. Says whether there is room in
-    /// the buffer now.
+    /// Moves the whole buffer into the overflow lane, as far as the lane accepts items. Returns whether there
+    /// is room in the buffer now.
     pub(super) fn spill(&mut self, shared: &Shared<T>) -> bool {
         let Some(lane) = &shared.lane else {
             return false;

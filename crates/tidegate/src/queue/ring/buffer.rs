@@ -1,5 +1,5 @@
-//! A producer's own buffer: its one [`Writer`], and the lock under which items leave it ([`Taking`]). How
-//! many items it is to gather, and when it is emptied, is decided elsewhere.
+//! A producer's own buffer: its one [`Writer`], and the lock under which items leave it ([`Taking`]).
+//! `producer::own` decides how many items it gathers and when it is emptied.
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -16,21 +16,21 @@ pub(in crate::queue) struct Buffer<T> {
     /// The position after the last item written.
     tail: Padded<AtomicU64>,
     taken: Padded<Lock<Taken>>,
-    /// Replaced by the writer alone, under the lock.
+    /// Only the writer replaces them, under the lock.
     slots: UnsafeCell<Slots<T>>,
 }
 
-/// What left a buffer, and where it went.
+/// The record of the items that left a buffer.
 #[derive(Default)]
 pub(in crate::queue) struct Taken {
-    /// Everything before it was taken.
+    /// The position of the first item still in the buffer: all before it were taken.
     head: u64,
-    /// The ring position after the last flushed item: the consumer may sweep what is here only once it read
-    /// up to there, or this producer's items would overtake each other.
+    /// The ring position after the last flushed item: the consumer may sweep the buffer only after it has
+    /// read the ring up to there, or this producer's items would overtake each other.
     pub(in crate::queue) ring_end: u64,
     /// Items the consumer swept since the producer last looked.
     pub(in crate::queue) swept: u64,
-    /// The producer is gone; whoever empties the buffer forgets it.
+    /// The producer is gone: the registry forgets the buffer once it is empty.
     pub(in crate::queue) orphan: bool,
     /// Batches that left, by reason.
     pub(in crate::queue) counts: Counts,
@@ -44,7 +44,7 @@ unsafe impl<T: Send> Sync for Buffer<T> {}
 unsafe impl<T: Send> Send for Buffer<T> {}
 
 impl<T> Buffer<T> {
-    /// A buffer for `len` items (its memory is rounded up to a power of two), and its one writer.
+    /// Makes a buffer for `len` items (its memory is rounded up to a power of two), and its one writer.
     pub(in crate::queue) fn new(len: usize) -> (Arc<Self>, Writer<T>) {
         let buffer = Arc::new(Self {
             tail: Padded(AtomicU64::new(0)),
@@ -58,7 +58,7 @@ impl<T> Buffer<T> {
         (buffer, writer)
     }
 
-    /// The slots as they are at present.
+    /// Returns the present slots.
     ///
     /// # Safety
     /// The caller is the writer, or holds the lock for as long as it uses them.
@@ -68,7 +68,7 @@ impl<T> Buffer<T> {
         unsafe { &*self.slots.get() }
     }
 
-    /// The right to take items out.
+    /// Locks the buffer: the right to take items out.
     #[inline]
     pub(in crate::queue) fn lock(&self) -> Taking<'_, T> {
         Taking {
@@ -110,7 +110,7 @@ impl<T> Taking<'_, T> {
         unsafe { self.buffer.slots() }
     }
 
-    /// Items waiting.
+    /// Returns the number of items waiting.
     #[inline]
     pub(in crate::queue) fn len(&self) -> u64 {
         self.buffer.tail.load(Acquire) - self.taken.head
@@ -138,7 +138,7 @@ impl<T> Taking<'_, T> {
         Ok(claim)
     }
 
-    /// Moves everything to the end of `out`.
+    /// Moves all items to the end of `out`.
     pub(in crate::queue) fn sweep_into(&mut self, out: &mut VecDeque<T>) -> u64 {
         let len = self.len();
         out.reserve(len as usize);
@@ -151,8 +151,8 @@ impl<T> Taking<'_, T> {
         len
     }
 
-    /// Hands items to `lane`, in order, until it gives one back, which stays. `lane` answers the ring
-    /// position at which an item it took is due.
+    /// Hands items to `lane`, in order, until it gives an item back, which stays. `lane` returns the ring
+    /// position at which an item it accepted is due.
     pub(in crate::queue) fn spill(&mut self, mut lane: impl FnMut(T) -> Result<u64, T>) {
         while self.len() > 0 {
             let at = self.taken.head;
@@ -171,7 +171,7 @@ impl<T> Taking<'_, T> {
         }
     }
 
-    /// Everything, as a vector.
+    /// Takes all items, as a vector.
     pub(in crate::queue) fn take_all(&mut self) -> Vec<T> {
         let mut all = VecDeque::new();
         self.sweep_into(&mut all);
@@ -182,11 +182,12 @@ impl<T> Taking<'_, T> {
 /// The writing end of one [`Buffer`].
 pub(in crate::queue) struct Writer<T> {
     buffer: Arc<Buffer<T>>,
-    /// Where the buffer counts as full: at most its length after a past `head`, and not before `tail`.
+    /// The position at which the buffer counts as full: at most its length after a past
+    /// `head`, and not before `tail`.
     full_at: u64,
 }
 
-/// Items written at the end of a buffer, published when it goes, should the caller's iterator unwind.
+/// Items written at the end of a buffer, which its drop publishes, even if the caller's iterator unwinds.
 struct Unpublished<'a, T> {
     at: u64,
     writer: &'a mut Writer<T>,
@@ -205,7 +206,7 @@ impl<T> Writer<T> {
         self.tail() >= self.full_at
     }
 
-    /// The position after the last item written, which nobody else changes.
+    /// Returns the position after the last item written, which only this writer changes.
     #[inline(always)]
     fn tail(&self) -> u64 {
         self.buffer.tail.load(Relaxed)
@@ -215,7 +216,7 @@ impl<T> Writer<T> {
         &self.buffer
     }
 
-    /// Appends an item, unless it would be the last the buffer takes, or one more: then gives it back.
+    /// Appends an item, unless it would fill the buffer or the buffer is full: then it gives the item back.
     #[inline(always)]
     pub(in crate::queue) fn push_early(&mut self, item: T) -> Result<(), T> {
         let tail = self.tail();
@@ -245,7 +246,8 @@ impl<T> Writer<T> {
         self.buffer.tail.store(tail + 1, Release);
     }
 
-    /// Appends what `items` yields until the buffer is full, and says how many; they are published together.
+    /// Appends the items that `items` yields until the buffer is full, publishes them
+    /// together, and returns their number.
     #[inline]
     pub(in crate::queue) fn extend(&mut self, items: &mut impl Iterator<Item = T>) -> u64 {
         let first = self.tail();
@@ -263,26 +265,27 @@ impl<T> Writer<T> {
         all.at - first
     }
 
-    /// Takes the last `n` items back, in order, except those somebody took first.
+    /// Takes the last `n` items back, in order, except those that the consumer took first.
     pub(in crate::queue) fn take_back(&mut self, n: u64) -> Vec<T> {
         let taking = self.buffer.lock();
         let n = taking.len().min(n);
         let tail = self.tail() - n;
         self.buffer.tail.store(tail, Relaxed);
-        // SAFETY: they were written by us, and under the lock nobody takes them; before them `tail` ends now.
+        // SAFETY: this writer wrote the items, and under the lock no other thread takes
+        // them; `tail` now ends before them.
         (tail..tail + n)
             .map(|at| unsafe { self.buffer.slots().read(at) })
             .collect()
     }
 
-    /// Items the buffer has memory for.
+    /// Returns the number of items the buffer has memory for.
     pub(in crate::queue) fn slots_len(&self) -> u64 {
         // SAFETY: `self` is the writer.
         unsafe { self.buffer.slots() }.len() as u64
     }
 
-    /// Moves the items into memory for at least `len` of them, and for those that are there. It counts as
-    /// full with `len` items.
+    /// Moves the items into memory for at least `len` of them, and for all items present. The buffer then
+    /// counts as full with `len` items.
     pub(in crate::queue) fn resize(&mut self, len: u64) {
         let taking = self.buffer.lock();
         let (head, tail) = (taking.taken.head, self.tail());
@@ -292,26 +295,27 @@ impl<T> Writer<T> {
             // many as items. The old ones are dropped without theirs: slots do not drop items.
             unsafe { slots.write(at, taking.slots().read(at)) };
         }
-        // SAFETY: `self` is the writer, and nobody else has the slots without the lock.
+        // SAFETY: `self` is the writer, and no other thread reaches the slots without the lock.
         let old = unsafe { std::mem::replace(&mut *self.buffer.slots.get(), slots) };
         drop(taking);
         drop(old);
         self.set_limit_from(head, len);
     }
 
-    /// From now on the buffer counts as full with `limit` items.
+    /// Sets the limit: from now on the buffer counts as full with `limit` items.
     pub(in crate::queue) fn set_limit(&mut self, limit: u64) {
         self.taking(limit, |_| ());
     }
 
-    /// `head` is what [`Taken::head`] was lately.
+    /// Sets the limit from `head`, a recent value of [`Taken::head`].
     fn set_limit_from(&mut self, head: u64, limit: u64) {
         let limit = limit.clamp(1, self.slots_len());
-        // A lower limit than what is there already: full, then.
+        // With more items than the limit, the buffer counts as full.
         self.full_at = (head + limit).max(self.tail());
     }
 
-    /// Locks, lets `f` take items, and sets the limit `f` answers from where the buffer then starts.
+    /// Locks, lets `f` take items, and sets the limit that `f` returns, from the position
+    /// at which the buffer then starts.
     #[inline]
     pub(in crate::queue) fn taking<R>(
         &mut self,

@@ -1,6 +1,6 @@
-//! The producers' side of the ring: claims, what moves into them, and their publication.
+//! The producers' side of the ring: claims, the items that move into them, and their publication.
 //!
-//! Nothing of the caller's runs between a claim and its publication; see the module's documentation for the
+//! No code of the caller runs between a claim and its publication; see the module's documentation for the
 //! marks and for why lines are fetched ahead.
 
 use std::ptr;
@@ -10,23 +10,23 @@ use crate::queue::sync::{AcqRel, Acquire, Relaxed, Release};
 
 /// How far ahead of its claims, in items, a producer fetches lines.
 const AHEAD: u64 = 32;
-/// How much of the next claim it fetches at most, in items: more would not fit between two claims.
+/// The most of the next claim that a producer fetches, in items: more would not fit between two claims.
 const AHEAD_MOST: u64 = 128;
 
-/// A claim, and what it took in.
+/// A claim, and the number of items moved into it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::queue) struct Claim {
     pub(super) at: u64,
     /// Items moved: at least one.
     pub(in crate::queue) items: u64,
-    /// The consumer had marked itself as waiting: wake it.
+    /// The consumer had left its mark: the producer must wake it.
     pub(in crate::queue) wake: bool,
     /// Positions below it are known to be free.
     room_end: u64,
 }
 
 impl<T> Ring<T> {
-    /// Takes `item` in.
+    /// Pushes `item` by one claim.
     #[inline(always)]
     pub(in crate::queue) fn push(&self, item: T) -> Result<bool, (T, Refused)> {
         match self.claim(1) {
@@ -40,8 +40,8 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Takes `item` in and runs `between` after the claim, before the publication: a producer that the
-    /// scheduler stops there.
+    /// Pushes `item` and runs `between` after the claim and before the publication, like a producer
+    /// that the scheduler stops there.
     #[cfg(test)]
     pub(in crate::queue) fn push_stopped(&self, item: T, between: impl FnOnce()) -> bool {
         let Ok(claim) = self.claim(1) else {
@@ -59,7 +59,7 @@ impl<T> Ring<T> {
     pub(in crate::queue) fn push_front_of(&self, items: &mut Vec<T>) -> Result<Claim, Refused> {
         let len = items.len();
         debug_assert!(len > 0);
-        // Of items without a size there may be more than there are positions.
+        // There may be more zero-sized items than positions.
         let claim = self.claim((len as u64).min(self.capacity))?;
         let moved = claim.items as usize;
         // SAFETY: the claim makes these slots ours. The items are moved: the length is set before anything could see
@@ -99,13 +99,14 @@ impl<T> Ring<T> {
     pub(super) fn claim(&self, want: u64) -> Result<Claim, Refused> {
         let mut tail = self.tail.at.load(Relaxed);
         loop {
-            // Acquire: whoever stored it saw the consumer leave these slots, and now so do we.
+            // Acquire: the producer that stored it saw the consumer leave these
+            // slots, and now this one does, too.
             let mut room_end = self.tail.head_seen.load(Acquire) + self.capacity;
             let (mut at, mut items) = (tail, want);
             if tail + want > room_end {
                 (at, items, room_end) = self.look_again(tail, want)?;
             }
-            // AcqRel: taking the consumer's mark away comes after its leaving a waker.
+            // AcqRel: this claim takes the consumer's mark away after the consumer has left its waker.
             match self
                 .tail
                 .at
@@ -125,7 +126,7 @@ impl<T> Ring<T> {
         }
     }
 
-    /// There seems to be no room, or `tail` is marked: what is true?
+    /// Finds out whether there is no room, or `tail` carries a mark.
     #[cold]
     fn look_again(&self, tail: u64, want: u64) -> Result<(u64, u64, u64), Refused> {
         if tail & CLOSED != 0 {
@@ -133,7 +134,7 @@ impl<T> Ring<T> {
         }
         let at = tail & POSITION;
         let head = if self.has_line() {
-            // The room that there is belongs to the line.
+            // The free slots belong to the producers in line.
             self.tail.head_seen.load(Acquire)
         } else {
             // Acquire: the reader's reads of the slots before `head` come before our writes to them.
@@ -153,7 +154,8 @@ impl<T> Ring<T> {
     pub(super) fn publish(&self, claim: &Claim) {
         let end = claim.at + claim.items;
         self.stamp(claim.at).store(end, Release);
-        // Only lines the consumer is done with: those it still has to read it would have to fetch back.
+        // Fetches only lines that the consumer is done with: it would have to fetch back
+        // those that it still has to read.
         let ahead = end + AHEAD;
         if ahead + claim.items <= claim.room_end {
             fetch_to_write(self.stamp(ahead));
@@ -179,7 +181,7 @@ impl<T> Ring<T> {
 #[inline(always)]
 fn fetch_to_write<P>(place: *const P) {
     #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-    // SAFETY: the instruction only gives a hint, whatever the address.
+    // SAFETY: the instruction only gives a hint, and any address is valid.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) place, options(nostack, preserves_flags, readonly));
     }

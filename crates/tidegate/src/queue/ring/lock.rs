@@ -5,8 +5,9 @@ pub(super) use loomed::{Lock, Locked};
 #[cfg(not(loom))]
 pub(super) use spinning::{Lock, Locked};
 
-/// A lock for a few dozen instructions, taken once a batch: half the price of a mutex, whose release, too, is
-/// a read-modify-write. The two who may want it hardly ever meet; who does meet the other yields.
+/// A lock for a few dozen instructions, taken once a batch. It costs half as much as a mutex, which needs a
+/// read-modify-write for its release, too. Producer and consumer rarely want it at the same time; a thread
+/// that finds it held yields.
 #[cfg(not(loom))]
 mod spinning {
     use std::cell::UnsafeCell;
@@ -19,7 +20,8 @@ mod spinning {
         value: UnsafeCell<T>,
     }
 
-    // SAFETY: only whoever changed `held` to true (Acquire) reaches the value, until it stores false (Release).
+    // SAFETY: only the thread that changed `held` to true (Acquire) reaches the value,
+    // until it stores false (Release).
     unsafe impl<T: Send> Sync for Lock<T> {}
 
     pub(crate) struct Locked<'a, T>(&'a Lock<T>);
@@ -79,7 +81,7 @@ mod spinning {
     }
 }
 
-/// loom's own, whose waiting it understands.
+/// loom's own lock, because loom understands how it waits.
 #[cfg(loom)]
 mod loomed {
     pub(crate) type Locked<'a, T> = loom::sync::MutexGuard<'a, T>;

@@ -1,14 +1,15 @@
-//! The memory of the queue, and all of its `unsafe`: the ring, and the buffers producers fill. Nowhere else
-//! is any allowed.
+//! The memory of the queue, and all of its `unsafe`: the ring, and the buffers producers
+//! fill. No other module may use any.
 //!
-//! Here is what both sides of the ring share. `claim` is the producers' side, `reader` the consumer's;
-//! `buffer` is what a producer gathers items in, under its `lock`; `slots` is the memory of both.
+//! This file holds the state that both sides of the ring share. `claim` is the producers' side,
+//! `reader` the consumer's; a producer gathers items in a `buffer`, under its `lock`; `slots` is
+//! the memory of ring and buffers.
 //!
 //! # The ring
 //!
-//! Positions count up for ever; position `p` lives in slot `p & mask`. A producer *claims* `n` positions by
-//! one compare-exchange of `tail`, moves its items in, and publishes the whole claim by one store: the
-//! *stamp* of its first slot becomes the position after its last.
+//! Positions only increase; position `p` lives in slot `p & mask`. A producer *claims* `n` positions by one
+//! compare-exchange of `tail`, moves its items in, and publishes the whole claim by one store: the *stamp* of
+//! its first slot becomes the position after its last.
 //!
 //! ```text
 //! position      8     9    10    11    12    13
@@ -16,31 +17,32 @@
 //! ```
 //!
 //! The consumer's [`Reader`] stands at a claim's first position, or inside a claim it knows. A stamp above
-//! the position it is read at is a published claim; one at most that is left over from an earlier lap: a
-//! claim is at most `capacity <= slots` long, so a stamp of one lap ago is at most the present position.
-//! Stamps are never reset.
+//! the position of its slot marks a published claim; a stamp at or below it is left over from an earlier lap:
+//! a claim is at most `capacity <= slots` long, so a stamp of one lap ago is at most the present position.
+//! The ring never resets stamps.
 //!
 //! # Marks
 //!
-//! Whoever is going to sleep leaves a mark in the word that the other side must change to be of any use to
-//! it: the consumer in `tail`, a producer that found no room in `head`. Both words change only by
-//! read-modify-write, so the mark cannot be overlooked, and looking for it costs nothing: a marked `tail` is
-//! merely too large to have room, and leads into the slow path that finds out why. The same goes for the mark
-//! that says the queue is closed.
+//! Before it sleeps, a thread leaves a mark in the word that the other side must change to serve it: the
+//! consumer marks `tail`, a producer that found no room marks `head`. Both words change only by
+//! read-modify-write, so the other side cannot overlook the mark, and looking for it costs nothing: a marked
+//! `tail` reads as too large to have room, and leads into the slow path, which finds the mark. The same goes
+//! for the mark that says the queue is closed.
 //!
 //! # Lines fetched ahead
 //!
-//! What a producer writes next the consumer read a lap ago, so its lines are in the other core's cache; and a
-//! claim, being a locked instruction, waits until every store before it is done. So whoever publishes a claim
-//! asks for the lines of claims to come, where there is room: with distant cores that makes small claims two
-//! to three times as fast.
+//! The consumer read the slots that a producer writes next a lap ago, so their cache lines are in the
+//! consumer's core; and a claim, being a locked instruction, waits until every store before it is done. So a
+//! producer that publishes a claim prefetches the lines of the next claims, if there is room: between distant
+//! cores that makes small claims two to three times as fast.
 //!
 //! # Invariants
 //!
 //! - `head <= tail <= head + capacity`, marks aside. Positions never wrap (62 bits).
-//! - A slot in `head..tail` is written by the claim that covers it and by nobody else, then read once by the reader.
-//! - Nothing of the caller's runs between a claim and its publication, so a claim is always published.
-//! - There is one [`Reader`] a ring and one [`Writer`] a buffer; whoever takes items out of a buffer holds its lock.
+//! - A slot in `head..tail` is written only by the claim that covers it, then read once by the reader.
+//! - No code of the caller runs between a claim and its publication, so a claim is always published.
+//! - There is one [`Reader`] a ring and one [`Writer`] a buffer; a thread that takes items out of a buffer
+//!   holds the buffer's lock.
 
 #![allow(unsafe_code)]
 
@@ -67,15 +69,15 @@ const POSITION: u64 = WAITING - 1;
 pub(super) enum Refused {
     /// No slot is free.
     Full,
-    /// The queue takes nothing any more.
+    /// The queue is closed.
     Closed,
 }
 
-/// The ring. Producers share it by reference; what the consumer may do it does through the one [`Reader`].
+/// The ring. Producers share it by reference; the consumer reads it only through the one [`Reader`].
 pub(super) struct Ring<T> {
     tail: Padded<Tail>,
     head: Padded<AtomicU64>,
-    /// Producers that wait for room in line. A hint, which no wake-up rests on; so it is not loom's.
+    /// Producers that wait for room in line. A hint: no wake-up rests on it, so it does not use loom's type.
     line: LineLen,
     capacity: u64,
     id: u64,
@@ -86,8 +88,9 @@ pub(super) struct Ring<T> {
 struct Tail {
     /// The next position to claim, and the marks `CLOSED` and `WAITING`.
     at: AtomicU64,
-    /// At most `head`, so that claims may believe it, and the consumer's line stays unread while there is
-    /// room. It lives on this line because a claim owns the line anyway. A line of waiters keeps it back.
+    /// A past value of `head`: claims may trust it because it is at most `head`, and so do not read the
+    /// consumer's cache line while there is room. It lies on this cache line because a claim owns the line
+    /// anyway. While producers wait in line for room, claims do not advance it.
     head_seen: AtomicU64,
 }
 
@@ -99,8 +102,8 @@ unsafe impl<T: Send> Sync for Ring<T> {}
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T> Ring<T> {
-    /// A ring with room for exactly `capacity` items, and its one reader. Its memory is rounded up to a power
-    /// of two.
+    /// Makes a ring with room for exactly `capacity` items, and its one reader. The ring's memory
+    /// is rounded up to a power of two.
     pub(super) fn new(capacity: usize) -> (Self, Reader) {
         assert!(capacity > 0 && (capacity as u64) < POSITION / 4);
         static IDS: Ids = Ids::new(0);
@@ -125,12 +128,12 @@ impl<T> Ring<T> {
         self.capacity
     }
 
-    /// The position the next claim will get: how many items were ever claimed.
+    /// Returns the position of the next claim: the number of items ever claimed.
     pub(super) fn claimed(&self) -> u64 {
         self.tail.at.load(Acquire) & POSITION
     }
 
-    /// How many items were ever taken out, as published.
+    /// Returns the number of items ever taken out, as the reader published it.
     pub(super) fn taken(&self) -> u64 {
         self.head.load(Acquire) & POSITION
     }
@@ -149,7 +152,7 @@ impl<T> Ring<T> {
     /// Opens up to `most` free slots to claims. Returns whether a claim would find room or the end of the
     /// queue.
     ///
-    /// It sets the past value of `head` that claims believe, to one at most the present: see [`Tail`].
+    /// It sets the past value of `head` that claims trust to at most the present `head`: see [`Tail`].
     pub(super) fn open(&self, most: u64) -> bool {
         let tail = self.tail.at.load(Acquire);
         if tail & CLOSED != 0 {
@@ -189,7 +192,7 @@ impl<T> Ring<T> {
         self.tail.at.load(Acquire) & WAITING != 0
     }
 
-    /// Refuses every later claim. Says whether the consumer waits.
+    /// Refuses every later claim. Returns whether the consumer waits.
     pub(super) fn close(&self) -> bool {
         self.tail.at.fetch_or(CLOSED, SeqCst) & WAITING != 0
     }
@@ -208,11 +211,11 @@ impl<T> Ring<T> {
 
 impl<T> Drop for Ring<T> {
     fn drop(&mut self) {
-        // Nobody pushes and nobody reads: everything claimed is published.
+        // No thread pushes or reads any more: every claim is published.
         let tail = self.tail.at.load(Acquire) & POSITION;
         let head = self.head.load(Acquire) & POSITION;
         for at in head..tail {
-            // SAFETY: published, never read, and we have the ring to ourselves.
+            // SAFETY: published, never read, and this thread has the ring to itself.
             drop(unsafe { self.slots.read(at) });
         }
     }

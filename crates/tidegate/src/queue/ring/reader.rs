@@ -1,4 +1,4 @@
-//! The consumer's side of the ring: where it reads, what it gives back, and its mark.
+//! The consumer's side of the ring: its position, the slots it frees, and its mark.
 //!
 //! A slot is read once, before `head` passes it; the caller's code may unwind in between.
 
@@ -13,7 +13,7 @@ pub(in crate::queue) struct Reader {
     ring: u64,
     /// The next position to read.
     head: u64,
-    /// What was published of `head`.
+    /// The value of `head` last published.
     freed: u64,
     /// The end of the claims known to be published: at least `head`.
     known: u64,
@@ -34,7 +34,7 @@ impl Reader {
         self.head
     }
 
-    /// Whether an item can be read.
+    /// Returns whether an item can be read.
     #[inline]
     pub(in crate::queue) fn ready<T>(&mut self, ring: &Ring<T>) -> bool {
         self.check(ring);
@@ -61,8 +61,8 @@ impl Reader {
         self.known - self.head
     }
 
-    /// Hands up to `limit` items to `each`, and none at or after the position `stop` names after the last
-    /// look at the ring. Should `each` panic, the items it had not seen remain.
+    /// Hands up to `limit` items to `each`, and none at or after the position that `stop` returns after the
+    /// last look at the ring. If `each` panics, the items it had not received remain.
     #[inline]
     pub(in crate::queue) fn each<T>(
         &mut self,
@@ -143,14 +143,14 @@ impl Reader {
             return false;
         }
         self.freed = self.head;
-        // Release: our reads come before a producer's next writes. Acquire: its mark comes after its leaving
-        // a waker.
+        // Release: our reads come before a producer's next writes. Acquire: the producer
+        // left its waker before its mark.
         let before = ring.head.swap(self.head, AcqRel);
         before & WAITING != 0
     }
 
-    /// Leaves the consumer's mark, if nothing at all is claimed: the next claim reports it. False if
-    /// something is claimed (and will be published in a moment), or the ring is closed.
+    /// Leaves the consumer's mark, if no position is claimed: the next claim reports the mark. Returns false
+    /// if a position is claimed (and will be published in a moment), or the ring is closed.
     pub(in crate::queue) fn mark_waiting<T>(&self, ring: &Ring<T>) -> bool {
         self.check(ring);
         ring.tail
@@ -172,7 +172,7 @@ impl Reader {
     }
 }
 
-/// Keeps the reader's position right should the caller's code unwind.
+/// Keeps the reader's position right if the caller's code unwinds.
 struct At<'a> {
     head: u64,
     known: u64,

@@ -1,5 +1,5 @@
-//! Memory for items, addressed by position; whose a position is, its users know. Under loom each access is a
-//! step of its own.
+//! Memory for items, addressed by position. Its users keep track of who owns a position. Under loom each
+//! access is a separate step.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -9,8 +9,8 @@ pub(super) type Cell<T> = std::cell::UnsafeCell<T>;
 #[cfg(loom)]
 pub(super) type Cell<T> = loom::cell::UnsafeCell<T>;
 
-/// A power of two of slots, addressed by position. It knows nothing of who owns which: every access is the
-/// caller's claim.
+/// A power of two of slots, addressed by position. It does not track ownership: the caller of
+/// every access must own the slot.
 pub(super) struct Slots<T>(Box<[Cell<MaybeUninit<T>>]>);
 
 impl<T> Slots<T> {
@@ -37,13 +37,13 @@ impl<T> Slots<T> {
         unsafe { taken_from(&self.0[self.index(at)]) }
     }
 
-    /// Where a position's slot is.
+    /// Returns the place of a position's slot.
     #[inline(always)]
     pub(super) fn place(&self, at: u64) -> *const Cell<MaybeUninit<T>> {
         self.0.as_ptr().wrapping_add(self.index(at))
     }
 
-    /// The slots from `at` on that lie side by side, at most `n`.
+    /// Returns the slots from `at` on that lie side by side, at most `n`.
     #[inline(always)]
     pub(super) fn run(&self, at: u64, n: usize) -> (&[Cell<MaybeUninit<T>>], usize) {
         let i = self.index(at);
@@ -67,7 +67,7 @@ pub(super) unsafe fn taken_from<T>(slot: &Cell<MaybeUninit<T>>) -> T {
     slot.with_mut(|slot| unsafe { (*slot).assume_init_read() })
 }
 
-/// The items in `slots`, or the places for them.
+/// Returns the items in `slots`, or the places for them.
 #[cfg(not(loom))]
 #[inline(always)]
 const fn items<T>(slots: &[Cell<MaybeUninit<T>>]) -> *mut T {
