@@ -302,7 +302,8 @@ impl Content {
         seqs
     }
 
-    /// Restarts the search for aged messages, after messages were added in another order than they were stored.
+    /// Restarts the search for aged messages, since messages were added in another order than they were
+    /// stored.
     pub(super) const fn age_anew(&mut self) {
         self.aged_from = self.first_seq;
     }

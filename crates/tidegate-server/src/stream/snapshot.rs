@@ -14,9 +14,9 @@
 //!           | subjects: numbers given u32, free ones, names | blocks u32, blocks, the last | ids | consumers
 //! ```
 //!
-//! `who keeps it` ([`Kept`]) is 0 and 0 for this group; 1, or 2 once the stream is created there, and the group's
-//! number for another group; 3 and a number for this group, for the stream with that number in the directory.
-//! Version 1 lacks it: this group keeps all streams.
+//! `who keeps it` ([`Kept`]) is 0 and 0 for this group; 1, or 2 once the stream is created there, and the
+//! group's number for another group; 3 and a number for this group, for the stream with that number in the
+//! directory. Version 1 lacks it: this group keeps all streams.
 //!
 //! For a stream of the directory, `moves` is the number of its moves so far, and `to` is the group of its
 //! current move, 0 for none. `on its way` ([`Transit`]) is 0 if it is not moving; 1 if it is frozen; from
