@@ -50,8 +50,8 @@
 //!    empties it too), so this sweep finds it. This is the only step that rests on time.
 //! 2. From then on every push sees the flag, takes the fence and looks at the mark: the consumer sleeps
 //!    without a timeout, as often as it likes.
-//! 3. When it has been awake for 16 lingers, and 16 milliseconds, or for 65,536 items, it takes the flag down, and pushes are
-//!    two stores again.
+//! 3. After 16 lingers and 16 milliseconds awake, or after 65,536 items, the consumer takes the flag down,
+//!    and pushes are two stores again.
 //!
 //! A task has no timer of its own. In step 1 it asks to be polled again until the millisecond has passed, so
 //! it is busy for at most one in 16, or in so many items; without producers that have a buffer the step is

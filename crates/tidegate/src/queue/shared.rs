@@ -228,7 +228,7 @@ impl<T> Shared<T> {
         }
     }
 
-    /// The ring stays empty although producers in line were called: others come before them.
+    /// Passes over the called producers, which leave the ring empty, and calls the next ones in line.
     pub(super) fn pass_over_called(&self) {
         let late = self.room.pass_over_called();
         if late > 0 {

@@ -32,7 +32,7 @@ pub(super) enum Pass {
     Again,
     /// Passed one of many moments: look around, too.
     LookAround,
-    /// Nothing: sleep.
+    /// Passed no time: sleep.
     Sleep,
 }
 
