@@ -9,8 +9,8 @@
 //! claims or more are far, that is the cost of a far claim, at any share; and an interrupted claim counts
 //! as one claim, however long it took.
 //!
-//! The module keeps a few sizes, each as a histogram of quarter octaves whose counts are halved now
-//! and then. It allocates nothing.
+//! The module keeps a few sizes, each as a histogram of quarter octaves, and halves the counts now and
+//! then. It allocates nothing.
 
 /// Sizes remembered: the limit in force, a quarter of it, half as much again, and the
 /// limits before the last change.

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use crate::controller::{Bounds, Knee, Objective};
 
-    /// A producer whose flushes return at once, and the cost of each of them.
+    /// A producer with flushes that return at once, and the cost of each flush.
     struct Producer {
         control: Control,
         now: u64,

@@ -33,8 +33,8 @@ impl<T: Send> Queue<T> {
         Producer::direct(self.clone())
     }
 
-    /// Makes a producer whose buffer sets its own size, up to 256 items. Its rule costs nothing: the buffer
-    /// doubles when it is full, and halves when it was not nearly full for a second. The buffer allocates its
+    /// Makes a producer with a buffer that sets its own size, up to 256 items. The rule costs nothing: the
+    /// buffer doubles when it is full, and halves when it was not nearly full for a second. The buffer allocates its
     /// memory at the first item.
     #[must_use]
     pub fn buffered(&self) -> Producer<T> {

@@ -125,7 +125,7 @@ impl<T: Send> Producer<T> {
         self.push_last(item)
     }
 
-    /// Accepts an item that fills the buffer, that meets a full buffer, or whose producer has no buffer.
+    /// Accepts an item that fills the buffer or finds it full, and every item of a producer without a buffer.
     #[inline(never)]
     fn push_last(&mut self, item: T) -> Result<(), PushError<T>> {
         let Some(own) = &mut self.own else {

@@ -123,7 +123,7 @@ impl<T> Shared<T> {
 
     // Pushing.
 
-    /// Makes one attempt to push, whatever the setting for a full queue.
+    /// Makes one attempt to push, under each setting for a full queue.
     #[inline(always)]
     pub(super) fn attempt(&self, item: T) -> Result<(), PushError<T>> {
         match self.ring.push(item) {

@@ -161,6 +161,16 @@ mod tests {
     /// The number in force after so many batches that end one after the other, where `rate` gives the items
     /// that end in a nanosecond and the search begins at `number`.
     fn found(rate: impl Fn(u32) -> f64, number: u32, batches: u32) -> u32 {
+        found_where(|_| true, rate, number, batches)
+    }
+
+    /// As [`found`], where batches of a number do their work only if `works` says so.
+    fn found_where(
+        works: impl Fn(u32) -> bool,
+        rate: impl Fn(u32) -> f64,
+        number: u32,
+        batches: u32,
+    ) -> u32 {
         const CALLERS: u64 = 64;
         let mut flight = Flight::new(CALLERS as u32);
         flight.callers(Some(CALLERS));
@@ -175,7 +185,7 @@ mod tests {
             }
             let (of, items, start) = running.remove(0);
             now += items as f64 / rate(of);
-            flight.done(now as u64, items, true, start);
+            flight.done(now as u64, items, works(of), start);
             flight.learn_closed(0.05);
         }
         flight.number
@@ -193,6 +203,14 @@ mod tests {
         assert!(number < 6, "{number}");
         let number = found(|of| rate(of > 46, of), 16, 30_000);
         assert!(number > 46, "{number}");
+    }
+
+    #[test]
+    fn a_server_that_refuses_batches_quickly_is_not_fast() {
+        // More than 16 batches at once are refused ten times as fast as others are done.
+        let rate = |of: u32| if of > 16 { 1e-5 } else { 1e-6 };
+        let number = found_where(|of| of <= 16, rate, 12, 10_000);
+        assert!(number <= 16, "{number}");
     }
 
     #[test]
