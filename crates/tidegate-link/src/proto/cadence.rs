@@ -1,7 +1,7 @@
 //! Decides when an acknowledgement leaves, with the engine's controller, which weighs its cost.
 //!
-//! The receiver decides which messages must be acknowledged at once (half a window used,
-//! closing). The controller decides the rest: by default it acknowledges a lone message at
+//! The receiver decides which messages must be acknowledged at once (a quarter of the
+//! window used, closing). The controller decides the rest: by default it acknowledges a lone message at
 //! once, under load as often as one per cent of a core pays for, and never later than 5 ms.
 
 use std::time::Duration;

@@ -51,7 +51,6 @@ impl Live {
 
     /// Adds all segments of `known`, including the newest, which the log does not list while it holds nothing
     /// durable.
-    /// durable.
     pub(super) fn begin_as(&mut self, known: &Self) {
         known.segments.keys().for_each(|base| self.begin(*base));
     }
