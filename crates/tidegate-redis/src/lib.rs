@@ -1,9 +1,9 @@
 //! An async Redis client whose pipelining finds its own flush delay.
 //!
-//! Many tasks share one connection. The client writes their commands together, and one of
-//! the engine's controllers decides when: **caller -> queue -> controller -> flush -> Redis
-//! -> replies, in order -> caller.** With the defaults, a lone caller pays one round trip
-//! and no timer is armed for it, and many callers share system calls, theirs and Redis's.
+//! Many tasks share one connection. The client writes their commands together, and one of the
+//! engine's controllers decides when: **caller -> queue -> controller -> flush -> Redis ->
+//! replies, in order -> caller.** With the defaults, a lone caller pays one round trip and the
+//! client arms no timer for it. Many callers share system calls, both the client's and Redis's.
 //!
 //! ```no_run
 //! use tidegate_redis::{Client, cmd};
@@ -23,19 +23,22 @@
 //!
 //! # Where it runs
 //!
-//! The connection has one task, spawned where [`Client::open`] is called. It is fastest beside its callers on
-//! one current-thread runtime: it runs behind the callers it woke, and finds their next commands there. On a
-//! multi-thread runtime it works the same and costs some hops more. It needs Linux or another Unix.
+//! [`Client::open`] spawns the one task of a connection on the runtime it is called in. The client is
+//! fastest if this task and its callers share one current-thread runtime: the task then runs after the
+//! callers it woke, and finds their next commands in the queue. On a multi-thread runtime the client works
+//! the same, and each reply costs some more switches between threads. It needs Linux or another Unix.
 //!
 //! # Guarantees for callers
 //!
-//! - A reply goes to the caller whose command it answers. A dropped future keeps its place; its reply is thrown away.
-//! - Commands of one task are executed in the order they were submitted in, but for those that take a connection of the pool
-//!   ([`Cmd::bulk`], blocking ones).
-//! - Commands and bytes queued and in flight are bounded ([`Config::commands_max`], [`Config::bytes_max`]); what finds no
-//!   room waits or fails ([`WhenFull`]).
-//! - When the connection breaks, what was written fails as "maybe executed" ([`CommandError::maybe_executed`]); what was not
-//!   waits for the next connection, within its timeout.
+//! - The client hands each reply to the caller that submitted the command. A dropped
+//!   future keeps its place in the order of replies, and the client discards its reply.
+//! - Redis executes the commands of one task in the order in which the task submits them,
+//!   except for commands that take a connection of the pool ([`Cmd::bulk`], blocking ones).
+//! - The commands and bytes queued and in flight are bounded ([`Config::commands_max`],
+//!   [`Config::bytes_max`]). A command that exceeds the bound waits or fails ([`WhenFull`]).
+//! - If the connection breaks, the commands already written fail as "maybe
+//!   executed" ([`CommandError::maybe_executed`]). The queued commands wait for
+//!   the next connection, within their timeout.
 //!
 //! A [`Policy`] decides when to flush; docs/redis.md gives the cost of each.
 //! [`Client::stats`] has the measurements.
@@ -83,7 +86,7 @@ pub use slot::key_slot;
 pub use stats::{Depths, Stats};
 pub use tls::Tls;
 
-/// The examples in `docs/` compile.
+/// Compiles the examples in `docs/`.
 #[cfg(doctest)]
 mod docs {
     #[doc = include_str!("../../../docs/redis.md")]

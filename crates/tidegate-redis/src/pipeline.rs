@@ -1,16 +1,17 @@
-//! The pipeline of one connection: what is queued, what is in flight, who waits for what, and what to flush
-//! when.
+//! The pipeline of one connection: it holds the queued commands, the commands in flight
+//! and the callers that wait for replies, and asks the controller when to flush.
 //!
-//! Pure: it is told the time, asks its [`Boundary`] and answers what to do; sockets and clocks are the
-//! driver's. Wakers are kept as data and handed back to be woken.
+//! The pipeline is pure: the driver passes the time in, the pipeline asks its
+//! [`Boundary`] and returns the next step. The driver owns sockets and clocks.
+//! The pipeline stores wakers as data, and returns them to be woken.
 //!
 //! ```text
 //! submit -> out, queued -> take (a flush) -> flight -> deliver (replies, in order) -> slot -> take_outcome
 //! ```
 //!
-//! Invariants: replies go to the commands in flight in the order they were submitted; a slot whose caller
-//! went away stays until its reply came, so no reply reaches another caller; commands and bytes never pass
-//! the bounds.
+//! Invariants: the pipeline assigns replies to the commands in flight in the order
+//! of submission. An abandoned slot stays occupied until its reply arrives, so no
+//! reply reaches another caller. Commands and bytes never exceed the bounds.
 
 mod slots;
 
@@ -31,33 +32,33 @@ use slots::{NO_SLOT, Slots};
 
 pub(crate) use slots::{Failure, Outcome, SlotId};
 
-/// Bounds of one pipeline.
+/// The limits of one pipeline.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub(crate) commands_max: u64,
     pub(crate) bytes_max: u64,
 }
 
-/// No room: what is there.
+/// The error of a submission that finds no room: the commands and bytes that the pipeline holds already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full {
     pub(crate) commands: u64,
     pub(crate) bytes: u64,
 }
 
-/// What answers a submission.
+/// The kind of reply that answers a submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// A reply each.
+    /// One reply for each command.
     Replies,
-    /// A confirming push each, or one error in their place (pub/sub under RESP3).
+    /// One confirming push for each command, or one error instead of all of them (pub/sub under RESP3).
     Pushes,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     slot: SlotId,
-    /// Replies still to come.
+    /// The number of replies still to come.
     left: u32,
     commands: u32,
     bytes: u32,
@@ -65,7 +66,7 @@ struct Entry {
     since: Time,
 }
 
-/// One flush under way.
+/// A flush in progress.
 #[derive(Clone, Copy, Debug)]
 struct Flush {
     commands: u64,
@@ -74,26 +75,26 @@ struct Flush {
     answered: bool,
 }
 
-/// What the driver is to do about what is queued.
+/// The driver's next step for the queued commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Nothing is queued.
     Nothing,
-    /// Write so many entries; why.
+    /// Write this many entries, for this reason.
     Write(u64, Reason),
-    /// Ask again on each arrival, and at this moment.
+    /// Wait: poll again on each arrival, and at this time.
     Wait(Time, Reason),
 }
 
 pub(crate) struct Pipeline {
     boundary: Boundary,
-    /// The flush that is being written.
+    /// The flush that the driver is writing.
     writing: Option<BatchId>,
     room: Room,
     out: Wire,
     queued: VecDeque<Entry>,
     queued_load: Load,
-    /// What joined the queue since the controller was told.
+    /// The load that joined the queue since the last report to the controller.
     arrived: Load,
     oldest: Time,
     urgent: bool,
@@ -101,10 +102,10 @@ pub(crate) struct Pipeline {
     flight_load: Load,
     flushes: VecDeque<Flush>,
     slots: Slots,
-    /// Callers waiting for room.
+    /// The callers that wait for room.
     waiters: Vec<Waker>,
     now: Time,
-    /// The driver, where it sleeps.
+    /// The waker of the driver while it sleeps.
     driver: Option<Waker>,
     closed: Option<Failure>,
     pub(crate) pulse: Pulse,
@@ -138,7 +139,7 @@ impl Pipeline {
 
     // ---- getters
 
-    /// What the controller knows and did.
+    /// Returns the state of the controller and the counts of its decisions.
     pub(crate) fn snapshot(&self) -> Snapshot {
         self.boundary.snapshot()
     }
@@ -165,7 +166,7 @@ impl Pipeline {
         self.queued_load.items == 0 && self.flight_load.items == 0
     }
 
-    /// Returns whether the driver sleeps: then the time it was told last may be long past.
+    /// Returns whether the driver sleeps. If it does, [`last_seen`](Self::last_seen) may be long past.
     pub(crate) const fn is_asleep(&self) -> bool {
         self.driver.is_some()
     }
@@ -178,10 +179,10 @@ impl Pipeline {
         self.closed.as_ref()
     }
 
-    // ---- what callers want
+    // ---- calls of callers
 
-    /// Queues `commands` commands written by `encode` and answered into one slot; `None` for nobody. The
-    /// driver is to be woken with the waker returned.
+    /// Queues `commands` commands that `encode` writes, and opens one slot for their replies. Returns
+    /// no slot if no caller wants the replies. The caller wakes the driver with the returned waker.
     pub(crate) fn submit(
         &mut self,
         now: Time,
@@ -194,7 +195,7 @@ impl Pipeline {
             commands: self.commands(),
             bytes: self.bytes(),
         };
-        // Something larger than all the room goes alone.
+        // A submission larger than all the room goes alone.
         let alone = self.is_idle() || what.own;
         if full.commands + commands > self.room.commands_max && !alone {
             return Err(full);
@@ -226,33 +227,34 @@ impl Pipeline {
         Ok((slot, self.driver.take()))
     }
 
-    /// What became of `slot`, if it is known; else `waker` is woken then.
+    /// Takes the outcome of `slot`. If there is none yet, the pipeline wakes `waker` as soon as there is.
     pub(crate) fn take_outcome(&mut self, slot: SlotId, waker: &Waker) -> Option<Outcome> {
         self.slots.take(slot, waker)
     }
 
-    /// The caller of `slot` went away. What it submitted keeps its place.
+    /// Gives up the slot of a caller that dropped its future. The commands keep their place.
     pub(crate) fn abandon(&mut self, slot: SlotId) {
         self.slots.abandon(slot);
     }
 
-    /// `waker` is woken when there is room again.
+    /// Registers `waker` to be woken as soon as there is room.
     pub(crate) fn wait_for_room(&mut self, waker: &Waker) {
         if !self.waiters.iter().any(|w| w.will_wake(waker)) {
             self.waiters.push(waker.clone());
         }
     }
 
-    /// Nothing is accepted from now on; what is there is finished. The driver is to be woken.
+    /// Refuses new submissions and finishes the accepted ones. The caller wakes
+    /// the driver with the returned waker.
     pub(crate) fn drain(&mut self) -> Option<Waker> {
         self.closed.get_or_insert(Failure::Closed);
         self.driver.take()
     }
 
-    // ---- what happened
+    // ---- events of the connection
 
-    /// So many replies of a read burst, oldest first; those who wait for them are to be woken. False: a reply
-    /// nobody asked for.
+    /// Assigns the replies of a read burst to the commands in flight, oldest first, and collects
+    /// the wakers of their callers. Returns false on a reply that no command asked for.
     pub(crate) fn deliver(
         &mut self,
         now: Time,
@@ -277,7 +279,7 @@ impl Pipeline {
                 asked = false;
                 break;
             };
-            // Under pub/sub one ordinary reply stands for all confirmations: it is a refusal.
+            // Under pub/sub an ordinary reply is a refusal: it replaces all confirmations.
             let whole = confirms && !matches!(value, Value::Push(_));
             entry.left = if whole { 0 } else { entry.left - 1 };
             let entry = *entry;
@@ -300,7 +302,8 @@ impl Pipeline {
         asked
     }
 
-    /// The flush taken last was written, at this cost to us.
+    /// Ends the flush that [`Pipeline::take`] started last. `cost_ns` is the
+    /// time that the driver spent on writing it.
     pub(crate) fn written(&mut self, now: Time, cost_ns: u64, ok: bool) {
         let now = self.tick(now);
         self.pulse.wrote(cost_ns);
@@ -314,8 +317,8 @@ impl Pipeline {
         }
     }
 
-    /// The connection broke: what was in flight may have been executed, what was queued was not and stays
-    /// queued unless the client closes.
+    /// Ends the flushes of a broken connection. The commands in flight fail as maybe executed.
+    /// The queued commands were not executed, and stay queued unless the client is closing.
     pub(crate) fn lost(&mut self, cause: &Arc<str>, wakers: &mut Vec<Waker>) {
         let failure = |executed| Failure::Lost {
             executed,
@@ -334,7 +337,7 @@ impl Pipeline {
         self.make_room(wakers);
     }
 
-    /// Fails what is queued: it was not executed.
+    /// Fails the queued commands as not executed.
     pub(crate) fn refuse(&mut self, failure: &Failure, wakers: &mut Vec<Waker>) {
         for entry in std::mem::take(&mut self.queued) {
             self.slots.fail(entry.slot, failure.clone(), wakers);
@@ -345,7 +348,8 @@ impl Pipeline {
         self.make_room(wakers);
     }
 
-    /// The end: nothing is accepted, everything fails, everybody is woken. The driver is to be woken, too.
+    /// Closes the pipeline: it accepts nothing more, fails all commands and
+    /// wakes all callers. The caller wakes the driver with the returned waker.
     pub(crate) fn close(&mut self, failure: &Failure, wakers: &mut Vec<Waker>) -> Option<Waker> {
         self.closed.get_or_insert_with(|| failure.clone());
         for entry in std::mem::take(&mut self.flight) {
@@ -359,8 +363,8 @@ impl Pipeline {
         self.driver.take()
     }
 
-    /// Fails those whose replies are due since `timeout_ns`; their entries keep their places. Answers when to
-    /// look again.
+    /// Fails the commands that are older than `timeout_ns`; their entries keep
+    /// their places. Returns the time at which the next command is overdue.
     pub(crate) fn expire(
         &mut self,
         now: Time,
@@ -378,7 +382,8 @@ impl Pipeline {
                     next = Some(next.map_or(at, |n| n.min(at)));
                     break;
                 }
-                // Its slot may serve another caller before the reply comes, which then is nobody's.
+                // The slot may serve another caller before the reply comes, so the
+                // entry gives up the slot, and the pipeline then discards the reply.
                 let slot = std::mem::replace(&mut entry.slot, NO_SLOT);
                 due.push((slot, executed));
             }
@@ -389,20 +394,20 @@ impl Pipeline {
         next
     }
 
-    /// When the oldest command is overdue.
+    /// Returns the time at which the oldest command is overdue.
     pub(crate) fn due(&self, timeout_ns: u64) -> Option<Time> {
         let oldest = self.flight.front().or_else(|| self.queued.front());
         oldest.map(|entry| entry.since.after(timeout_ns))
     }
 
-    /// Since when the oldest command in flight has been waiting.
+    /// Returns the time at which the oldest flush with commands in flight started.
     pub(crate) fn waiting_since(&self) -> Option<Time> {
         self.flushes.front().map(|f| f.at)
     }
 
-    // ---- what to do next
+    // ---- next step
 
-    /// What to do about what is queued. Asking again is harmless.
+    /// Returns the next step for the queued commands. Repeated calls are harmless.
     pub(crate) fn poll_flush(&mut self, now: Time) -> Next {
         let now = self.tick(now);
         if self.queued.is_empty() {
@@ -415,12 +420,12 @@ impl Pipeline {
             Step::Take(limit) => self.cut(limit),
             Step::Hold { .. } if self.urgent => self.cut(self.boundary.limit()),
             Step::Hold { until, .. } => Next::Wait(until, self.boundary.reason()),
-            // Asked again when the flush that is being written is out.
+            // The driver polls again as soon as the flush in progress is written.
             Step::Busy { .. } | Step::Rest => Next::Nothing,
         }
     }
 
-    /// How many entries the limit allows: at least one.
+    /// Returns how many entries the limit allows: at least one.
     fn cut(&self, limit: Load) -> Next {
         let forced = |cut| match self.urgent {
             true => Cut::Forced(Reason::Asked),
@@ -445,8 +450,8 @@ impl Pipeline {
         Next::Write(n, self.boundary.reason_for(forced(Cut::Items)))
     }
 
-    /// Moves `entries` entries from the queue to `into`, which is empty, and into flight. The flush ends with
-    /// [`Pipeline::written`] or [`Pipeline::lost`], before the next is taken.
+    /// Moves `entries` entries from the queue into flight, and their bytes to `into`, which is empty. The
+    /// flush ends with [`Pipeline::written`] or [`Pipeline::lost`], before the driver takes the next one.
     pub(crate) fn take(&mut self, now: Time, entries: u64, reason: Reason, into: &mut Wire) {
         let now = self.tick(now);
         assert!(into.is_empty(), "the flush before is not written yet");
@@ -483,19 +488,19 @@ impl Pipeline {
         self.writing = Some(started.unwrap_or_else(impossible));
     }
 
-    /// The driver sleeps; whoever submits wakes it.
+    /// Registers the waker of the driver before it sleeps; the next submission wakes it.
     pub(crate) fn park(&mut self, waker: &Waker) {
         self.driver = Some(waker.clone());
     }
 
-    /// The driver is awake: nobody needs to wake it.
+    /// Drops the waker of the driver, which is awake.
     pub(crate) fn unpark(&mut self) {
         self.driver = None;
     }
 
     // ---- helpers
 
-    /// Accounts `answered` commands to the flushes that carried them.
+    /// Credits `answered` commands to the flushes that carried them.
     fn answered(&mut self, now: Time, mut answered: u64, callers: u64) {
         while answered > 0
             && let Some(flush) = self.flushes.front_mut()
@@ -522,8 +527,8 @@ impl Pipeline {
         }
     }
 
-    /// Replies that will not come are accounted at the usual round trip, or the controller would wait for
-    /// them.
+    /// Reports the replies that will not come, at the usual round trip;
+    /// otherwise the controller would wait for them.
     fn forget_flushes(&mut self) {
         let took_ns = self.pulse.rtt_ns as u64;
         for flush in std::mem::take(&mut self.flushes) {
@@ -533,7 +538,7 @@ impl Pipeline {
         }
     }
 
-    /// Wakes those who wait for room, all of them, once a quarter of it is free.
+    /// Wakes all callers that wait for room, once a quarter of it is free.
     fn make_room(&mut self, wakers: &mut Vec<Waker>) {
         let Room {
             commands_max,
@@ -560,19 +565,20 @@ fn impossible<V>(error: BoundaryError) -> V {
     unreachable!("the pipeline keeps to the order of calls: {error}")
 }
 
-/// What is submitted.
+/// One submission of a caller.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Submission {
     pub(crate) commands: u32,
-    /// Whether somebody waits for the replies.
+    /// Whether a caller waits for the replies.
     pub(crate) wanted: bool,
     pub(crate) urgent: bool,
-    /// The client's own, few and small: it needs no room.
+    /// A submission of the client itself. These are few and small, and exempt from the limits.
     pub(crate) own: bool,
     pub(crate) answer: Answer,
 }
 
-/// What is written into the buffer, taken back unless it is kept: on a refusal, or a panic in an argument.
+/// A submission while it is being encoded. The drop takes its bytes back unless
+/// `keep` was called: after a refusal, or after a panic in an argument.
 struct Writing<'a> {
     out: &'a mut Wire,
     from: Mark,
@@ -608,7 +614,7 @@ impl Drop for Writing<'_> {
     }
 }
 
-/// Returns whether a push says that channels were subscribed to or left.
+/// Returns whether a push confirms a subscription or its end.
 fn is_confirmation(value: &Value) -> bool {
     let Value::Push(items) = value else {
         return false;

@@ -1,17 +1,18 @@
-//! Bytes to be sent: short ones gathered in one block, long ones left where they are.
+//! An outgoing byte buffer: it copies short arguments into one block, and keeps long ones as references.
 //!
-//! Owns their order and how far they are written. Leaves what they say to `command` and `resp`, and writing
-//! to `link`.
+//! This module keeps the order of the bytes and the progress of writing.
+//! `command` and `resp` give the bytes their meaning, and `link` writes them.
 //!
-//! Invariant: what lies apart is in order of the places it belongs at, none of them beyond the block's end.
+//! Invariant: the long arguments are sorted by their position in the block, and
+//! no position is beyond its end.
 
 use std::io::IoSlice;
 
 use bytes::Bytes;
 
-/// Copying fewer bytes costs less than a place of their own in a vectored write.
+/// Below this length, a copy costs less than a separate piece in a vectored write.
 const LARGE: usize = 16 << 10;
-/// The most pieces handed to one write.
+/// The most pieces in one write.
 pub(crate) const PIECES: usize = 64;
 
 #[derive(Clone, Debug, Default)]
@@ -19,7 +20,8 @@ pub(crate) struct Wire {
     block: Vec<u8>,
     apart: Vec<Apart>,
     apart_bytes: usize,
-    /// Written of the block, whole pieces of what lies apart, and of the next of those.
+    /// The progress of writing: bytes of the block, whole long arguments, and
+    /// bytes of the next long argument.
     block_at: usize,
     apart_at: usize,
     within: usize,
@@ -27,12 +29,12 @@ pub(crate) struct Wire {
 
 #[derive(Clone, Debug)]
 struct Apart {
-    /// How much of the block goes before it.
+    /// The number of bytes of the block that precede it.
     before: usize,
     bytes: Bytes,
 }
 
-/// An end to go back to.
+/// A position at the end, to which [`Wire::go_back`] returns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     block: usize,
@@ -48,7 +50,7 @@ impl Wire {
         }
     }
 
-    /// Bytes in all, written or not.
+    /// Returns the total number of bytes, written or not.
     pub(crate) const fn len(&self) -> usize {
         self.block.len() + self.apart_bytes
     }
@@ -57,12 +59,12 @@ impl Wire {
         self.len() == 0
     }
 
-    /// The block, to append to.
+    /// Returns the block, to append to.
     pub(crate) const fn block(&mut self) -> &mut Vec<u8> {
         &mut self.block
     }
 
-    /// Appends `bytes`, without copying them if they are long.
+    /// Appends `bytes`; long ones are not copied.
     pub(crate) fn put(&mut self, bytes: &Bytes) {
         if bytes.len() < LARGE {
             return self.block.extend_from_slice(bytes);
@@ -85,8 +87,8 @@ impl Wire {
         self.apart_bytes += other.apart_bytes;
     }
 
-    /// Puts `digits` in the place of the byte of the block at `at`, which is the last but for what was
-    /// appended since.
+    /// Replaces the byte at `at` in the block with `digits`. `at` is the end of
+    /// the block, except for the bytes appended since.
     pub(crate) fn replace(&mut self, at: usize, digits: &[u8]) {
         self.block.splice(at..=at, digits.iter().copied());
         for apart in self.apart.iter_mut().rev() {
@@ -105,15 +107,15 @@ impl Wire {
         }
     }
 
-    /// Takes back what was appended since.
+    /// Removes the bytes appended since `to`.
     pub(crate) fn go_back(&mut self, to: Mark) {
         self.block.truncate(to.block);
         self.apart.truncate(to.apart);
         self.apart_bytes = to.bytes;
     }
 
-    /// Forgets everything, keeping at most `keep` bytes of memory, or what was needed this time: taking
-    /// memory from the system anew for each of a row of large flushes costs more than copying them.
+    /// Clears the buffer, and keeps at most `keep` bytes of memory, or the size of this flush if that is
+    /// larger. In a row of large flushes, a new allocation for each costs more than the copy of its bytes.
     pub(crate) fn clear(&mut self, keep: usize) {
         let keep = keep.max(self.block.len());
         self.block.clear();
@@ -144,10 +146,10 @@ impl Wire {
         }
     }
 
-    // ---- reading it
+    // ---- reading
 
-    /// The piece that begins at `at` in the block: the one apart that belongs there, else `len` bytes of the
-    /// block; and where the block goes on.
+    /// Returns the piece at `at` in the block and the position after it. The piece is the
+    /// long argument at that position if there is one, otherwise `len` bytes of the block.
     pub(crate) fn piece(&self, at: usize, len: usize) -> Option<(&[u8], usize)> {
         let index = self.apart.partition_point(|a| a.before < at);
         match self.apart.get(index) {
@@ -156,7 +158,7 @@ impl Wire {
         }
     }
 
-    /// The block from `at` on.
+    /// Returns the block from `at` on.
     pub(crate) fn block_from(&self, at: usize) -> &[u8] {
         self.block.get(at..).unwrap_or_default()
     }
@@ -172,14 +174,14 @@ impl Wire {
         all
     }
 
-    // ---- writing it
+    // ---- writing
 
-    /// Returns whether all of it is written.
+    /// Returns whether all bytes are written.
     pub(crate) const fn is_written(&self) -> bool {
         self.block_at == self.block.len() && self.apart_at == self.apart.len()
     }
 
-    /// What is to be written next, as pieces; how many there are.
+    /// Fills `into` with the pieces to write next, and returns their number.
     pub(crate) fn pieces<'a>(&'a self, into: &mut [IoSlice<'a>; PIECES]) -> usize {
         let (mut n, mut at, mut skip) = (0, self.block_at, self.within);
         for apart in &self.apart[self.apart_at..] {
@@ -202,7 +204,7 @@ impl Wire {
         n
     }
 
-    /// So many bytes more are written.
+    /// Records that `bytes` more bytes are written.
     pub(crate) fn wrote(&mut self, mut bytes: usize) {
         while let Some(apart) = self.apart.get(self.apart_at) {
             let gap = bytes.min(apart.before - self.block_at);
@@ -225,7 +227,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Short pieces and long ones, told apart by their bytes.
+    /// Builds a wire of short and long pieces, which differ in their bytes.
     fn built(lens: &[usize]) -> (Wire, Vec<u8>) {
         let (mut wire, mut plain) = (Wire::default(), Vec::new());
         for (i, &len) in lens.iter().enumerate() {
@@ -238,7 +240,7 @@ mod tests {
         (wire, plain)
     }
 
-    /// What is written, `step` bytes at a time at most.
+    /// Writes the whole wire, at most `step` bytes at a time, and returns the bytes.
     fn written(wire: &mut Wire, step: usize) -> Vec<u8> {
         let mut all = Vec::new();
         while !wire.is_written() {

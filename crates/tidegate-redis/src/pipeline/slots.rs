@@ -1,6 +1,6 @@
-//! The places where callers wait for what becomes of their submissions.
+//! Slots, in which callers wait for the outcome of their submissions.
 //!
-//! Invariant: a place is used again only when its caller and its replies are both done with it.
+//! Invariant: the pipeline reuses a slot only after its caller has gone and its last reply has arrived.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -8,13 +8,13 @@ use std::task::Waker;
 use crate::error::Executed;
 use crate::reply::Value;
 
-/// A place where one caller waits for the replies of what it submitted at once.
+/// The number of the slot in which one caller waits for the replies to one submission.
 pub(crate) type SlotId = u32;
 
-/// Nobody's place.
+/// Marks an entry without a slot.
 pub(super) const NO_SLOT: SlotId = SlotId::MAX;
 
-/// What became of a submission.
+/// The outcome of a submission.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     One(Value),
@@ -22,7 +22,7 @@ pub(crate) enum Outcome {
     Failed(Failure),
 }
 
-/// Why there is no reply.
+/// The reason why a submission has no reply.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
     Lost { executed: Executed, cause: Arc<str> },
@@ -35,11 +35,11 @@ enum Slot {
     Free,
     Waiting {
         waker: Option<Waker>,
-        /// What came of several replies.
+        /// The replies so far, of a submission that has several.
         gathered: Vec<Value>,
     },
     Ready(Outcome),
-    /// The caller went away; the replies are dropped when they come.
+    /// The caller went away. Its replies are dropped on arrival.
     Abandoned,
 }
 
@@ -60,11 +60,12 @@ impl Slots {
             return slot;
         }
         self.slots.push(state);
-        // As many as commands were ever queued, in flight and not looked at: far below four billion.
+        // There are at most as many slots as commands queued, in flight and
+        // answered but not yet taken: far below four billion.
         (self.slots.len() - 1) as SlotId
     }
 
-    /// What became of `slot`, if it is known; else `waker` is woken then.
+    /// Takes the outcome of `slot`. If there is none yet, `waker` is stored, and the outcome wakes it.
     pub(super) fn take(&mut self, slot: SlotId, waker: &Waker) -> Option<Outcome> {
         let state = &mut self.slots[slot as usize];
         if let Slot::Waiting { waker: known, .. } = state {
@@ -83,7 +84,7 @@ impl Slots {
         }
     }
 
-    /// The caller of `slot` went away.
+    /// Gives up `slot`, the caller of which went away.
     pub(super) fn abandon(&mut self, slot: SlotId) {
         let state = &mut self.slots[slot as usize];
         match state {
@@ -95,7 +96,8 @@ impl Slots {
         }
     }
 
-    /// One reply for `slot`, the only one or the last of several; 1 if a caller is to be woken by it.
+    /// Records one reply for `slot`, the only one or the last of several.
+    /// Returns 1 if it completes the outcome of a waiting caller, otherwise 0.
     pub(super) fn answer(
         &mut self,
         slot: SlotId,
@@ -131,7 +133,7 @@ impl Slots {
         }
     }
 
-    /// There will be no reply for `slot`.
+    /// Fails `slot`: no reply will come for it.
     pub(super) fn fail(&mut self, slot: SlotId, failure: Failure, wakers: &mut Vec<Waker>) {
         let Some(state) = self.slots.get_mut(slot as usize) else {
             return;
