@@ -1,7 +1,7 @@
-//! Flush policies: which controller decides, and what the driver may do to serve it.
+//! Flush policies: each selects a controller, and the manner in which the driver serves it.
 //!
-//! Owns the choice and two controllers of its own: [`Auto`] (events first, then a price on waiting) and
-//! [`Spaced`] (a fixed delay). The others are the engine's.
+//! This module defines that choice and two controllers: [`Auto`] (events first, then
+//! a price on waiting) and [`Spaced`] (a fixed delay). The engine defines the others.
 
 mod auto;
 mod spaced;
@@ -17,37 +17,37 @@ use crate::error::ConfigError;
 pub use auto::Auto;
 pub use spaced::Spaced;
 
-/// When queued commands are written. docs/redis.md says what each costs.
+/// The rule that decides when the client writes queued commands. docs/redis.md gives the cost of each.
 #[derive(Default)]
 #[non_exhaustive]
 pub enum Policy {
-    /// Finds its own: a lone caller is never held up; callers that were just answered are waited for, by
-    /// count; beyond that a flush waits at most for 3 % of the round trip. Replies are awaited without
-    /// sleeping where callers come back at once.
+    /// Adapts to the load. A lone caller never waits. A flush waits for the callers just
+    /// answered, up to their number; beyond that it waits for at most 3 % of the round
+    /// trip. The client looks for replies without sleeping if callers submit again at once.
     #[default]
     Auto,
-    /// Gives up a little for the least CPU, here and in Redis. Never spins.
+    /// Gives up a little latency or throughput for the least CPU, in the client and in Redis. Never spins.
     MinCpu(Concession),
-    /// Writes whatever is there, at once, in parts that keep both sides busy.
+    /// Writes all queued commands at once, in parts that keep the client and Redis busy.
     Latency,
-    /// At most one flush in this time, but for a lone caller.
+    /// Flushes at most once in this time, except for a lone caller.
     Fixed(Duration),
-    /// A delay drawn from statistics of earlier flushes, at most this long.
+    /// Waits for a delay drawn from the statistics of earlier flushes, at most this long.
     RueidisStats(Duration),
-    /// Flushes whenever the queue is empty, and nothing else: natural batching.
+    /// Flushes as soon as the flush before is written, without any wait: natural batching.
     Off,
-    /// A controller of one's own. [`Event::Ready`](tidegate::controller::Event::Ready) asks it for a
-    /// decision.
+    /// A controller that the program supplies.
+    /// [`Event::Ready`](tidegate::controller::Event::Ready) asks it for a decision.
     Custom(Box<dyn Controller>),
 }
 
-/// What [`Policy::MinCpu`] may give up.
+/// The cost that [`Policy::MinCpu`] may cause.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Concession {
     /// No command waits longer than this for company.
     AddedLatency(Duration),
-    /// At least this fraction of the best throughput is kept: 0.95 gives up 5 %.
+    /// The client keeps at least this fraction of the best throughput: 0.95 gives up 5 %.
     ThroughputFraction(f64),
 }
 
@@ -65,29 +65,29 @@ impl fmt::Debug for Policy {
     }
 }
 
-/// How the driver serves a policy.
+/// The manner in which the driver serves a policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Manner {
-    /// Into how many parts what is in flight is split while the task sleeps between reads: replies of a burst
-    /// are handed out part by part, each followed by a flush. 1: not at all.
+    /// The number of parts into which the driver splits the replies to the commands in flight, while
+    /// the task sleeps between reads. A flush follows each part. With 1 the driver does not split them.
     pub(crate) parts: u64,
     /// The fewest replies handed out at once while there are more.
     pub(crate) part_min: u64,
-    /// It may look for replies without sleeping.
+    /// Whether the driver may look for replies without sleeping.
     pub(crate) spin: bool,
-    /// Replies are handed out in parts only where that answers this part more commands.
+    /// The driver splits replies only if this makes it answer more commands by this part.
     pub(crate) parts_gain: Option<f64>,
-    /// It may pass short waits by yielding, and so end them on time.
+    /// Whether the driver may spend short waits yielding, and so end them on time.
     pub(crate) precise: bool,
-    /// Callers run on other threads, too, and yielding is no way to let them run: it wakes a thread that
-    /// looks for something to do, or has the system asked for events. The task looks for replies within its
-    /// turn, and sleeps where it would yield for nothing.
+    /// Callers also run on other threads, so yielding does not let them run: it wakes a
+    /// thread that looks for work, or has the runtime poll the system for events. The task
+    /// looks for replies within its turn, and sleeps instead of yielding for nothing.
     pub(crate) many_threads: bool,
 }
 
 impl Manner {
-    /// For callers that are threads: waking one takes about as long as a small flush, so both sides are busy
-    /// anyway, and flushes in parts are only more of them.
+    /// Adapts to callers that are threads. Waking a thread takes about as long as a small
+    /// flush, so both sides are busy anyway, and flushes in parts only add flushes.
     pub(crate) const fn for_threads(self) -> Self {
         Self {
             parts: 1,
@@ -97,18 +97,19 @@ impl Manner {
     }
 }
 
-/// A policy made ready: its controller within the bounds, and how to serve it.
+/// A policy ready for use: its controller within the bounds, and the manner of serving it.
 pub(crate) struct Plan {
     pub(crate) boundary: Boundary,
     pub(crate) manner: Manner,
 }
 
-/// Parts while the task sleeps: a wake-up takes some time, so more than two keep both sides busy.
+/// The number of parts while the task sleeps. A wake-up takes some time, so it
+/// takes more than two parts to keep both sides busy.
 const PARTS: u64 = 4;
-/// The fewest that keep both sides busy: a part costs each side a system call or two.
+/// The fewest parts that keep both sides busy. A part costs each side a system call or two.
 const PARTS_CHEAP: u64 = 2;
 
-/// Fewer commands in a flush cost more than keeping the other side busy gains.
+/// A flush of fewer commands costs more than a busy server gains.
 const PART_MIN: u64 = 8;
 
 /// The longest any policy may hold a command back.
@@ -117,7 +118,8 @@ const AGE_MAX: Duration = Duration::from_secs(1);
 impl Policy {
     pub(crate) fn plan(self, commands_max: u64) -> Result<Plan, ConfigError> {
         let precise = !matches!(self, Self::MinCpu(_));
-        // Throughput is to be kept where both sides' being busy is what makes it, with few callers.
+        // The other policies keep throughput, which with few callers depends on
+        // both sides being busy, so they allow smaller parts.
         let patient = matches!(self, Self::MinCpu(Concession::AddedLatency(_)));
         let bounds = Bounds {
             age_max: AGE_MAX,
@@ -140,10 +142,10 @@ impl Policy {
                 if !(x > 0.0 && x < 1.0) {
                     return Err(ConfigError::Fraction(x));
                 }
-                // Of R + d a round trip, the delay d may be the share 1 - x: d = R (1 - x) / x.
+                // The delay d may take the share 1 - x of a round trip R + d: d = R (1 - x) / x.
                 let share = ((1.0 - x) / x).min(1.0);
                 let manner = Manner {
-                    // Trials are noisy: a little less than may be given up.
+                    // Trials are noisy, so the margin stays a little below the permitted loss.
                     parts_gain: Some(0.8 * share),
                     ..manner(PARTS_CHEAP, false)
                 };

@@ -1,8 +1,8 @@
-//! How a connection is used, measured as it goes: round trips, the cost of a write, whether callers come back
-//! when they are answered, whether waiting for a reply without sleeping finds one.
+//! Measurements of how a connection is used: round trips, the cost of a write, the share of
+//! callers that come back as soon as they are answered, and the share of spins that find a reply.
 //!
-//! Pure. Owns the gate of spinning, to which `trial` says whether it pays; leaves the decision when to flush
-//! to the controller.
+//! This module is pure. It decides whether the driver may spin, and asks
+//! `trial` whether spinning pays. The controller decides when to flush.
 
 use tidegate::Time;
 
@@ -10,33 +10,34 @@ use crate::trial::Trial;
 
 /// The longest the driver looks for replies before it sleeps.
 pub(crate) const SPIN_NS: u64 = 50_000;
-/// A caller that submits within this of its reply came back because of it.
+/// A caller that submits within this time of its reply came back because of the reply.
 const RETURN_NS: u64 = 25_000;
-/// What looking for replies must answer more; sleeping leaves a core to others.
+/// The part by which looking for replies must answer more commands; sleeping
+/// leaves the core to other processes.
 const LOOKING: f64 = 0.05;
-/// Spinning needs such a share of commands from callers that came back: then load waits for replies, and
-/// replies for us.
+/// The least share of commands from callers that came back, for spinning. At
+/// this share the load waits for replies, and the client waits for the load.
 const CLOSED_LOOP: f64 = 0.75;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pulse {
-    /// Moving average from a flush to its first reply; 0 before the first.
+    /// The moving average of the time from a flush to its first reply; 0 before the first.
     pub(crate) rtt_ns: f64,
     pub(crate) rtt_min_ns: u64,
-    /// Moving average of what writing a flush costs.
+    /// The moving average of the cost of writing a flush.
     pub(crate) write_ns: f64,
     pub(crate) commands: u64,
     pub(crate) replies: u64,
     pub(crate) flushes: u64,
     pub(crate) spins: u64,
-    /// Callers answered last that did not come back yet, and when they were answered.
+    /// The callers answered last that have not come back yet, and the time of their replies.
     owed: u64,
     delivered_at: Time,
     returned: u64,
     fresh: u64,
-    /// Moving average of the share of commands from callers that came back.
+    /// The moving average of the share of commands from callers that came back.
     closed_loop: f64,
-    /// Moving average of spins that ended with a reply.
+    /// The moving average of the share of spins that end with a reply.
     hits: f64,
     trial: Trial,
 }
@@ -63,7 +64,7 @@ impl Default for Pulse {
 }
 
 impl Pulse {
-    /// What costs CPU must answer this part more commands.
+    /// Creates a pulse for a method that costs CPU, and must answer more commands by this part.
     pub(crate) fn pricing(gain: f64) -> Self {
         Self {
             trial: Trial::new(gain),
@@ -108,13 +109,13 @@ impl Pulse {
         }
     }
 
-    /// Returns whether what costs CPU is worth it: looking for replies without sleeping, or more flushes than
-    /// need be.
+    /// Returns whether spending CPU pays: on looking for replies without
+    /// sleeping, or on more flushes than necessary.
     pub(crate) fn pays(&self) -> bool {
         self.closed_loop >= CLOSED_LOOP && self.trial.is_dear()
     }
 
-    /// A spin ended: with a reply, or without.
+    /// Records the end of a spin, with a reply or without.
     pub(crate) fn spun(&mut self, hit: bool) {
         self.spins += 1;
         self.hits += (f64::from(u8::from(hit)) - self.hits) / 16.0;
@@ -124,7 +125,7 @@ impl Pulse {
         }
     }
 
-    /// Of the commands of late, the share from callers that came back at once.
+    /// Returns the recent share of commands from callers that came back at once.
     pub(crate) const fn closed_loop(&self) -> f64 {
         self.closed_loop
     }
@@ -142,7 +143,8 @@ fn ewma(mean: &mut f64, x: f64) {
 mod tests {
     use super::*;
 
-    /// One command a cycle: `think` after the reply before it, or on its own schedule.
+    /// Runs one command per cycle, submitted `think_ns` after the reply before it. A short time stands
+    /// for a caller that comes back because of the reply, a long one for a caller with its own schedule.
     fn run(think_ns: u64, cycles: u64) -> Pulse {
         let mut p = Pulse::default();
         let mut now = Time::from_nanos(1_000_000);

@@ -1,50 +1,53 @@
-//! Whether what costs more pays, found by trying: a slow bandit with a dear arm and a cheap one.
+//! Trials that find out whether an expensive method pays: a slow bandit with an
+//! expensive arm and a cheap one.
 //!
-//! Pure. On some machines and at some numbers of callers a client that looks for replies without sleeping
-//! answers half as many commands again; on others (Redis woken on our core, callers on several threads, no
-//! core to spare) fewer. So it is with handing out replies in parts where CPU is dear. No model tells which.
-//! So the other arm is tried for a few short spells now and then, in turn with the one in use so that what
-//! changes meanwhile touches both, and what was answered in the spells of each is compared. The dear one is
-//! used only where it answers more by a margin. The pulse says where there is anything to try; the driver
-//! does either.
+//! This module is pure. On some machines and at some numbers of callers, a client that looks for
+//! replies without sleeping answers half as many commands again. On others it answers fewer:
+//! Redis runs on the client's core, callers run on several threads, or no core is free. The same
+//! holds for handing out replies in parts where CPU is expensive. No model predicts the better
+//! method, so now and then a trial measures both. For a few short spells it alternates between
+//! the other arm and the arm in use, so that a change of the load affects both, and compares the
+//! commands answered by each. The expensive arm stays in use only if it answers more by a
+//! margin. The pulse decides whether the load allows a trial; the driver carries out either arm.
 
 use tidegate::Time;
 
-/// The least time a spell takes; it takes some round trips, too.
+/// The least duration of a spell; it also lasts at least [`ROUND_TRIPS`].
 const SPELL_NS: u64 = 1_000_000;
 const ROUND_TRIPS: f64 = 16.0;
-/// What a change of arms disturbs is not counted: this part of a spell.
+/// The trial does not count this part of a spell, which the change of arms disturbs.
 const SETTLE: u64 = 4;
-/// Spells of a trial: the other arm and the one in use in turn.
+/// The number of spells in a trial, alternately of the other arm and of the arm in use.
 const SPELLS: u32 = 6;
-/// Trials are this many spells apart, and twice as many after each that confirms the arm in use, up to this
-/// many.
+/// The number of spells between trials. It doubles, up to [`APART_MAX`], with
+/// each trial that confirms the arm in use.
 const APART: u32 = 32;
 const APART_MAX: u32 = 512;
-/// The gain that keeps the dear arm, as a part of the one that has it taken up: or noise would change them
-/// all the time.
+/// The gain that keeps the expensive arm, as a part of the gain that starts its
+/// use. Without this margin, noise would change the arm all the time.
 const KEEP: f64 = 0.5;
-/// Fewer answers in the spells of an arm say nothing.
+/// With fewer answers than this, a trial decides nothing.
 const ANSWERS_MIN: u64 = 64;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trial {
-    /// The dear arm must answer this part more than the cheap one.
+    /// The part by which the expensive arm must answer more than the cheap one.
     gain: f64,
-    /// The dear arm is the one in use.
+    /// Whether the expensive arm is the one in use.
     dear: bool,
-    /// The trial before spoke for the other arm, and is repeated: one alone may be somebody else's doing.
+    /// The previous trial favoured the other arm, and is repeated: another
+    /// process may have disturbed a single one.
     doubt: bool,
-    /// Spells left of the trial under way; 0: none is.
+    /// Spells left of the trial in progress; 0 if there is none.
     left: u32,
     /// Spells until the next trial.
     rest: u32,
     apart: u32,
-    /// The spell under way began then, and counts from then.
+    /// The start of the current spell, and the time from which it counts answers.
     began: Time,
     counts_from: Time,
     answered: u64,
-    /// Answers and time of the trial under way: of the arm in use, of the other.
+    /// Answers and time in the current trial: of the arm in use, then of the other arm.
     arms: [Arm; 2],
 }
 
@@ -55,7 +58,7 @@ struct Arm {
 }
 
 impl Trial {
-    /// The dear arm is taken up where it answers more by this part: 0.05 is a twentieth.
+    /// Creates a trial that uses the expensive arm if it answers more by this part: 0.05 is a twentieth.
     pub(crate) fn new(gain: f64) -> Self {
         Self {
             gain,
@@ -71,20 +74,22 @@ impl Trial {
         }
     }
 
-    /// Returns whether to do the dear thing now.
+    /// Returns whether to use the expensive arm now.
     pub(crate) const fn is_dear(&self) -> bool {
         self.dear != self.is_other()
     }
 
-    /// The dear thing is of no use: there is nothing to compare. It is tried again in its time.
+    /// Changes to the cheap arm, because the expensive one was of no use. The
+    /// next trial comes at its usual time.
     pub(crate) const fn give_up(&mut self) {
         (self.dear, self.left, self.rest) = (false, 0, self.apart);
     }
 
-    /// So many commands were answered, at this round trip. `eligible`: the load waits for replies.
+    /// Counts answered commands, at this round trip. `eligible`: the callers
+    /// wait for replies before they submit again.
     pub(crate) fn answered(&mut self, now: Time, commands: u64, rtt_ns: f64, eligible: bool) {
         if !eligible {
-            // What was counted so far is not comparable to what comes.
+            // The answers so far are not comparable to those of another load.
             (self.left, self.rest) = (0, self.rest.max(1));
             self.begin(now);
             return;
@@ -97,7 +102,7 @@ impl Trial {
         if took_ns < spell {
             return;
         }
-        // Nothing was answered for long: an idle time, not a slow arm.
+        // After a long time without an answer, the connection was idle; that says nothing about the arm.
         if took_ns > 4 * spell {
             self.begin(now);
             return;
@@ -121,7 +126,8 @@ impl Trial {
         self.counts_from = now.after(spell / SETTLE);
     }
 
-    /// In a trial the other arm comes first, then the one in use, in turn.
+    /// Returns whether this spell belongs to the other arm: in a trial the
+    /// other arm starts, and the two alternate.
     const fn is_other(&self) -> bool {
         self.left > 0 && self.left.is_multiple_of(2)
     }
@@ -174,8 +180,8 @@ impl Arm {
 mod tests {
     use super::*;
 
-    /// A closed loop in which a cycle answers `callers` commands and takes what `cycle_ns` says of the arm
-    /// and the cycle.
+    /// Simulates a closed loop. One cycle answers `callers` commands, and takes
+    /// the time that `cycle_ns` returns for the arm and the cycle.
     fn run(trial: &mut Trial, ms: u64, callers: u64, cycle_ns: impl Fn(bool, u64) -> u64) -> f64 {
         let mut now = trial.began;
         let end = now.after(ms * 1_000_000);
@@ -215,7 +221,8 @@ mod tests {
 
     #[test]
     fn what_slows_both_down_for_a_while_changes_nothing() {
-        // Every second 20 ms somebody else takes most of the machine, and each cycle varies by a fifth.
+        // In every second interval of 20 ms another process takes most of the
+        // machine, and each cycle varies by a fifth.
         let noisy = |dear: bool, cycle: u64| {
             let base = if dear { 8_000 } else { 10_000 };
             let slow = if (cycle / 2_000).is_multiple_of(2) {

@@ -87,8 +87,7 @@ impl Wire {
         self.apart_bytes += other.apart_bytes;
     }
 
-    /// Replaces the byte at `at` in the block with `digits`. `at` is the end of
-    /// the block, except for the bytes appended since.
+    /// Replaces the byte at `at` in the block with `digits`. Only bytes of the same command follow it.
     pub(crate) fn replace(&mut self, at: usize, digits: &[u8]) {
         self.block.splice(at..=at, digits.iter().copied());
         for apart in self.apart.iter_mut().rev() {

@@ -1,48 +1,49 @@
 //! The default policy: events first, then a price on waiting.
 //!
-//! In this order: nothing in flight and nobody announced flushes now, so a lone caller pays one round trip
-//! and no timer is armed. Callers that were just answered are expected back, by count: the flush waits until
-//! they are queued, or until a silence that is short beside the round trip. Then the price of waiting
-//! decides: [`Knee`] with its inflation objective. Waiting for callers is gated: where it gains nobody (they
-//! ran already, or left) it is only tried once in 64 flushes.
+//! The controller applies three rules in this order. First, it flushes at once if nothing is in flight and
+//! it expects no caller, so a lone caller pays one round trip and the client arms no timer. Second, it
+//! expects the callers just answered to come back, by their number. The flush waits until they have queued
+//! their commands, or until a silence that is short compared to the round trip. Third, the price of waiting
+//! decides: [`Knee`] with its inflation objective. A gate limits the wait for callers: while it gains no
+//! command (the callers have run already, or left), the controller tries it only once in 64 flushes.
 
 use std::time::Duration;
 
 use tidegate::controller::{Controller, Decision, Event, Knee, Load, Reason, Snapshot, When};
 use tidegate::{Time, nanos};
 
-/// The longest silence among expected callers.
+/// The longest silence that the controller waits for expected callers.
 const SILENCE_NS: u64 = 25_000;
-/// The silence is this part of a round trip, if that is shorter.
+/// The silence as a part of the round trip, if that is shorter.
 const SILENCE_SHARE: f64 = 0.25;
-/// So many commands make what a flush costs small beside them: more are not waited for.
+/// With this many commands, the cost of a flush is small per command, so the controller waits for no more.
 const ENOUGH: u64 = 128;
-/// Waiting is tried once in so many flushes while it gains nobody.
+/// While waiting gains no command, the controller tries it once in this many flushes.
 const PROBE: u64 = 64;
 
-/// Events first, then what waiting may cost. See docs/redis.md.
+/// Reacts to events first, then weighs the cost of waiting. See docs/redis.md.
 #[derive(Debug)]
 pub struct Auto {
     price: Knee,
-    /// An absolute price in place of the knee's.
+    /// An absolute price that replaces the price of the knee.
     wait_ns: Option<u64>,
     in_flight: u64,
-    /// Callers answered since the last flush.
+    /// The number of callers answered since the last flush.
     expected: u64,
     rtt_ns: f64,
-    /// Queued when the batch now gathering was first looked at after an announcement.
+    /// The backlog at the first poll of this batch that had callers to expect.
     first: Option<u64>,
     last: u64,
     silent_since: Time,
     waited: bool,
     gain: f64,
     flushes: u64,
-    /// Callers there are: the most that were queued and in flight, slowly forgotten.
+    /// The estimated number of callers: the most commands queued and in flight, with slow decay.
     callers: f64,
 }
 
 impl Auto {
-    /// `price` decides how long a flush may wait when nobody is expected.
+    /// Creates a controller; `price` decides how long a flush may wait if it expects no caller.
     #[must_use]
     pub const fn new(price: Knee) -> Self {
         Self {
@@ -61,7 +62,8 @@ impl Auto {
         }
     }
 
-    /// A flush may wait this long for company, whatever the round trip, unless every known caller is queued.
+    /// Lets a flush wait this long for company, at any round trip, unless every
+    /// known caller has queued a command.
     #[must_use]
     pub fn waiting(mut self, at_most: Duration) -> Self {
         self.wait_ns = Some(nanos(at_most));
@@ -104,7 +106,7 @@ impl Auto {
         }
     }
 
-    /// Until when expected callers are waited for; `None`: not, or no longer.
+    /// Returns the time until which to wait for expected callers, or `None` to stop waiting.
     fn anticipate(&mut self, now: Time, queued: u64) -> Option<Time> {
         if queued >= self.expected.min(ENOUGH) {
             return None;

@@ -1,11 +1,12 @@
-//! A fixed delay, as other clients offer it: for those who know theirs, and to compare with.
+//! A fixed delay, as other clients offer it: for programs with a known delay, and for comparison.
 
 use std::time::Duration;
 
 use tidegate::controller::{Controller, Decision, Event, Reason, Snapshot, When};
 use tidegate::{Time, nanos};
 
-/// At most one flush in `delay`, counted from the start of the flush before; a lone caller is never held up.
+/// A controller that flushes at most once in `delay`, counted from the start of
+/// the flush before. A lone caller never waits.
 #[derive(Clone, Copy, Debug)]
 pub struct Spaced {
     delay_ns: u64,
@@ -14,7 +15,7 @@ pub struct Spaced {
 }
 
 impl Spaced {
-    /// At most one flush in `delay`.
+    /// Creates a controller that flushes at most once in `delay`.
     #[must_use]
     pub fn new(delay: Duration) -> Self {
         Self {
