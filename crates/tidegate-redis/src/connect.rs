@@ -1,4 +1,5 @@
-//! Making a connection: the socket, TLS, and the handshake (`HELLO`, `AUTH`, `CLIENT SETNAME`, `SELECT`).
+//! The setup of a connection: the socket, TLS, and the handshake (`HELLO`,
+//! `AUTH`, `CLIENT SETNAME`, `SELECT`).
 
 use std::io;
 use std::sync::Arc;
@@ -57,7 +58,7 @@ async fn log_in(login: &Login, tls: Option<&Arc<ClientConfig>>) -> Result<Ready,
             ready.must(&cmd("CLIENT SETNAME").arg(name)).await?;
         }
         if login.password.is_none() {
-            // A server that wants a password says so only when asked something.
+            // A server that requires a password says so only in its reply to a command.
             ready.must(&cmd("PING")).await?;
         }
     }
@@ -79,7 +80,8 @@ fn hello(login: &Login) -> Cmd {
     hello
 }
 
-/// Servers before 6 do not know `HELLO`; some know it but not version 3.
+/// Recognizes the refusals of servers before version 6, which do not know
+/// `HELLO`, and of servers that know it without version 3.
 fn knows_no_hello(e: &ServerError) -> bool {
     match e.kind() {
         ServerErrorKind::NoProto => true,

@@ -1,6 +1,6 @@
-//! Nested replies, built by the crate `resp-rs` from frames the scanner has measured and bounded.
+//! Nested replies, which the crate `resp-rs` builds from frames that the scanner has measured and bounded.
 //!
-//! The only file that knows that crate. Leaves flat replies and all waiting for bytes to `resp`.
+//! No other file uses that crate to decode replies. `resp` handles flat replies and incomplete ones.
 
 use bytes::Bytes;
 use resp_rs::resp3::{Frame, parse_frame};
@@ -8,7 +8,7 @@ use resp_rs::resp3::{Frame, parse_frame};
 use crate::reply::{ServerError, Value};
 use crate::resp::{ProtocolError, double};
 
-/// The value of one whole frame.
+/// Builds the value of one whole frame.
 pub(crate) fn build(frame: Bytes) -> Result<Value, ProtocolError> {
     match parse_frame(frame) {
         Ok((frame, rest)) if rest.is_empty() => value(frame),
@@ -27,7 +27,7 @@ fn value(frame: Frame) -> Result<Value, ProtocolError> {
         Frame::SpecialFloat(s) => Value::Double(double(&s)?),
         Frame::Boolean(b) => Value::Bool(b),
         Frame::BigNumber(n) => Value::BigNumber(n),
-        // Three letters of format and a colon stand before the text.
+        // Three letters of format and a colon precede the text.
         Frame::VerbatimString { payload } if payload.len() >= 4 => Value::Bulk(payload.slice(4..)),
         Frame::Array(Some(items)) => Value::Array(values(items)?),
         Frame::Set(items) => Value::Set(values(items)?),

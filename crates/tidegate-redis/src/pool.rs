@@ -1,8 +1,8 @@
-//! Connections of one's own, borrowed from a bounded pool: for blocking commands, transactions, and what is
-//! large.
+//! Dedicated connections, borrowed from a bounded pool: for blocking commands,
+//! transactions, and large commands or replies.
 //!
-//! A connection goes back only if nothing is in flight on it and nothing changed its state; else it is
-//! closed.
+//! A connection returns to the pool only if no command is in flight on it and
+//! no command changed its state. Otherwise the pool closes it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(crate) struct Pool {
     permits: Arc<Semaphore>,
 }
 
-/// More than any clock shows: blocking commands wait as long as they say.
+/// Longer than any clock runs: blocking commands wait for as long as their own arguments say.
 const FOREVER: Duration = Duration::from_secs(u64::MAX / 2_000_000_000);
 
 impl Pool {
@@ -47,7 +47,8 @@ impl Pool {
         })
     }
 
-    /// An idle connection, or a new one; waits for one within `patience` where the pool is at its bound.
+    /// Takes an idle connection, or opens a new one. If the pool is at its
+    /// bound, waits for at most `patience`.
     pub(crate) async fn lease(
         self: &Arc<Self>,
         patience: Duration,
@@ -95,8 +96,9 @@ impl Drop for Pool {
     }
 }
 
-/// A connection of one's own: for `WATCH`, `SELECT`, blocking commands, or whatever else would disturb
-/// others. It goes back to the pool when dropped, unless its state was changed or something is in flight.
+/// A connection for one caller: for `WATCH`, `SELECT`, blocking commands, and
+/// others that would disturb the callers of the shared connection. The drop
+/// returns it to the pool, unless a command changed its state or is in flight.
 pub struct Dedicated {
     pub(crate) conn: Arc<Conn>,
     pool: Arc<Pool>,
@@ -121,12 +123,13 @@ impl Dedicated {
         Reply::on(Arc::clone(&self.conn), cmd)
     }
 
-    /// The next transaction on this connection is only executed if these keys do not change before it.
+    /// Watches keys: the server executes the next transaction on this
+    /// connection only if they do not change before it.
     pub fn watch(&mut self, keys: impl ToArgs) -> Reply<()> {
         self.send(cmd("WATCH").arg(keys))
     }
 
-    /// A transaction on this connection: with [`watch`](Self::watch), ask `exec` for an `Option`.
+    /// Starts a transaction on this connection. After [`watch`](Self::watch), ask `exec` for an `Option`.
     pub fn transaction(&mut self) -> Transaction<'_> {
         Transaction::on(self)
     }

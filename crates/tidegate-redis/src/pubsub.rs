@@ -1,7 +1,8 @@
-//! Pub/sub over the shared connection (RESP3): subscriptions with bounded channels, taken up again after a
-//! reconnect.
+//! Pub/sub over the shared connection (RESP3): subscriptions with bounded
+//! channels, which the client renews after a reconnect.
 //!
-//! Invariant: who is subscribed and what the server is told change under one lock, in the same order.
+//! Invariant: the registry of subscribers and the commands to the server change
+//! under one lock, in the same order.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,19 +18,19 @@ use crate::error::CommandError;
 use crate::pipeline::{Answer, Outcome, Submission};
 use crate::reply::{ReplyError, Value};
 
-/// A message that was published.
+/// A published message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Message {
-    /// Where to.
+    /// The channel that it was published to.
     pub channel: Bytes,
     /// The pattern it matched, if the subscription is to a pattern.
     pub pattern: Option<Bytes>,
-    /// What.
+    /// The bytes of the message.
     pub payload: Bytes,
 }
 
-/// Names or patterns.
+/// The kind of a subscription's names: channels or patterns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
     Channel,
@@ -61,7 +62,7 @@ struct Subscriber {
     dropped: Arc<AtomicU64>,
 }
 
-/// Who is subscribed to what, on one connection.
+/// The subscriptions of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     subscribers: Mutex<HashMap<Key, Vec<Subscriber>>>,
@@ -69,7 +70,7 @@ pub(crate) struct Registry {
     interruptions: AtomicU64,
 }
 
-/// Channels named in one command when subscriptions are taken up again.
+/// The number of channels in one command when the client renews subscriptions.
 const CHUNK: usize = 500;
 
 impl Registry {
@@ -79,7 +80,7 @@ impl Registry {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new connection stands: the server is told again who is subscribed to what.
+    /// Renews all subscriptions on a new connection.
     pub(crate) fn resubscribe(&self, conn: &Arc<Conn>) {
         let subscribers = self.lock();
         if subscribers.is_empty() {
@@ -98,7 +99,7 @@ impl Registry {
         }
     }
 
-    /// Hands messages to their subscribers; other pushes are nobody's.
+    /// Hands messages to their subscribers, and drops other pushes.
     pub(crate) fn publish(&self, pushes: &mut Vec<Value>) {
         if pushes.is_empty() {
             return;
@@ -116,17 +117,17 @@ impl Registry {
         }
     }
 
-    /// The connection is gone for good: subscriptions end.
+    /// Ends all subscriptions, because the connection has closed for good.
     pub(crate) fn close(&self) {
         self.lock().clear();
     }
 }
 
-/// Tells the server, without waiting for its confirmation.
+/// Sends a command to the server, without waiting for its confirmation.
 fn tell(conn: &Arc<Conn>, verb: &str, names: &[Bytes]) {
     let cmd = cmd(verb).arg(names);
     let what = submission(names.len(), false);
-    // Closed: then nobody gets messages anyway.
+    // An error means that the connection is closed, and then no messages arrive anyway.
     let _ = conn.submit(what, |out| cmd.encode(out));
 }
 
@@ -164,7 +165,7 @@ fn message(push: Value) -> Option<(Key, Message)> {
     Some((key, message))
 }
 
-/// Messages of the channels or patterns subscribed to, until it is dropped.
+/// A subscription, which yields the messages of its channels or patterns. Dropping it ends the subscription.
 #[derive(Debug)]
 pub struct Subscription {
     client: Client,
@@ -177,24 +178,24 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// The next message; `None` once the client is closed.
+    /// Returns the next message, or `None` once the client is closed.
     pub async fn next(&mut self) -> Option<Message> {
         self.messages.recv().await
     }
 
-    /// A message that has come, if there is one.
+    /// Returns a message that has already arrived, if there is one.
     pub fn try_next(&mut self) -> Option<Message> {
         self.messages.try_recv().ok()
     }
 
-    /// How many messages found the channel full and were dropped.
+    /// Returns the number of messages dropped because the channel was full.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// How often the connection was made anew since the subscription began: each time, messages may have been
-    /// missed.
+    /// Returns the number of reconnects since the subscription began. The
+    /// subscription may have missed messages during each.
     #[must_use]
     pub fn interruptions(&self) -> u64 {
         self.registry.interruptions.load(Ordering::Relaxed) - self.interruptions
@@ -223,8 +224,8 @@ impl Drop for Subscription {
 }
 
 impl Client {
-    /// Subscribes to channels; up to `capacity` messages wait to be taken, further ones are dropped and
-    /// counted.
+    /// Subscribes to channels. Up to `capacity` messages wait to be taken;
+    /// further ones are dropped and counted.
     ///
     /// # Errors
     /// If the server refuses, or speaks only RESP2.
@@ -248,7 +249,7 @@ impl Client {
     /// Subscribes to all channels that match one of these patterns.
     ///
     /// # Errors
-    /// As of [`subscribe`](Self::subscribe).
+    /// Like [`subscribe`](Self::subscribe).
     pub async fn psubscribe<I>(
         &self,
         patterns: I,
@@ -323,7 +324,7 @@ impl Client {
             _ => None,
         };
         match refusal {
-            // Dropping the subscription takes it back.
+            // Dropping the subscription unsubscribes.
             Some(e) => Err(ReplyError::unexpected("a confirmation", &e).into()),
             None => Ok(subscription),
         }

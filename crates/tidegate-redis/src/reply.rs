@@ -1,6 +1,7 @@
-//! Replies: what a server says ([`Value`], [`ServerError`]) and what a program makes of it ([`FromReply`]).
+//! Replies: the values that a server sends ([`Value`], [`ServerError`]), and
+//! the conversion to a program's types ([`FromReply`]).
 //!
-//! Leaves bytes to `resp`. A reply of another shape than asked for is an error that says both.
+//! `resp` decodes the bytes. If a reply has another shape than the program asked for, the error names both.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,7 +9,7 @@ use std::hash::{BuildHasher, Hash};
 
 use bytes::Bytes;
 
-/// A reply as it came.
+/// A reply of the server.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
@@ -34,12 +35,12 @@ pub enum Value {
     Set(Vec<Self>),
     /// Pairs, in the server's order.
     Map(Vec<(Self, Self)>),
-    /// Something the server said unasked: a message of pub/sub, an invalidation.
+    /// Data that the server sends without a request: a message of pub/sub, an invalidation.
     Push(Vec<Self>),
 }
 
 impl Value {
-    /// Its bytes, if it is a string or a status.
+    /// Returns the bytes of a string or a status.
     #[must_use]
     pub const fn as_bytes(&self) -> Option<&Bytes> {
         match self {
@@ -48,7 +49,7 @@ impl Value {
         }
     }
 
-    /// Its kind, for messages.
+    /// Names the kind of value, for messages.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -68,13 +69,13 @@ impl Value {
     }
 }
 
-/// What kind of refusal a server gave.
+/// The kind of a server's refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ServerErrorKind {
     /// `ERR`: a wrong command or wrong arguments.
     Err,
-    /// `WRONGTYPE`: the key holds something else.
+    /// `WRONGTYPE`: the key holds a value of another type.
     WrongType,
     /// `OOM`: the server is at its memory limit.
     OutOfMemory,
@@ -84,13 +85,13 @@ pub enum ServerErrorKind {
     NoAuth,
     /// `WRONGPASS`: the user or the password is wrong.
     WrongPass,
-    /// `NOPERM`: this user may not.
+    /// `NOPERM`: the user lacks the permission.
     NoPerm,
     /// `LOADING`: the server reads its data; try again.
     Loading,
     /// `BUSY`: a script runs.
     Busy,
-    /// `NOSCRIPT`: no script with this digest.
+    /// `NOSCRIPT`: the server knows no script with this digest.
     NoScript,
     /// `EXECABORT`: the transaction was dropped because a command in it was refused.
     ExecAbort,
@@ -106,25 +107,25 @@ pub enum ServerErrorKind {
     Misconf,
     /// `NOPROTO`: the server does not speak the protocol asked for.
     NoProto,
-    /// `MOVED`: another node has this slot, from now on.
+    /// `MOVED`: another node owns this slot permanently.
     Moved {
         /// The key slot.
         slot: u16,
-        /// Host and port of the node that has it.
+        /// Host and port of the node that owns it.
         node: String,
     },
-    /// `ASK`: another node has this key for the moment: send it `ASKING`, then the command.
+    /// `ASK`: another node owns this key for the moment: send it `ASKING`, then the command.
     Ask {
         /// The key slot.
         slot: u16,
         /// Host and port of the node to ask.
         node: String,
     },
-    /// Any other.
+    /// Any other refusal.
     Other,
 }
 
-/// A command was refused by the server.
+/// The refusal of a command by the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerError(Box<Refusal>);
 
@@ -174,13 +175,13 @@ impl ServerError {
         Self(Box::new(Refusal { kind, line }))
     }
 
-    /// What kind of refusal.
+    /// Returns the kind of refusal.
     #[must_use]
     pub fn kind(&self) -> &ServerErrorKind {
         &self.0.kind
     }
 
-    /// The server's whole line.
+    /// Returns the server's whole line.
     #[must_use]
     pub fn line(&self) -> &str {
         &self.0.line
@@ -195,23 +196,23 @@ impl fmt::Display for ServerError {
 
 impl std::error::Error for ServerError {}
 
-/// A reply that is not what was asked for.
+/// A reply that does not match the requested type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReplyError {
-    /// A refusal, perhaps inside of a longer reply.
+    /// The server refused the command, or a command inside of a longer reply.
     Server(ServerError),
-    /// Another shape.
+    /// The reply has another shape.
     Unexpected {
-        /// What the program asked for.
+        /// The shape that the program asked for.
         wanted: &'static str,
-        /// What the server sent.
+        /// The shape that the server sent.
         got: &'static str,
     },
 }
 
 impl ReplyError {
-    /// `wanted` was asked for and `got` came: for implementations of [`FromReply`].
+    /// Returns the error for a reply `got` in place of `wanted`, for implementations of [`FromReply`].
     #[must_use]
     pub fn unexpected(wanted: &'static str, got: &Value) -> Self {
         match got {
@@ -240,7 +241,7 @@ impl fmt::Display for ReplyError {
 
 impl std::error::Error for ReplyError {}
 
-/// A type a reply can become. Implement it for types of your own:
+/// A type that a reply converts to. Implement it for types of your own:
 ///
 /// ```
 /// use tidegate_redis::{FromReply, ReplyError, Value};
@@ -254,7 +255,7 @@ impl std::error::Error for ReplyError {}
 /// }
 /// ```
 pub trait FromReply: Sized {
-    /// What `value` means as this type.
+    /// Converts `value` to this type.
     ///
     /// # Errors
     /// A refusal of the server, or a reply of another shape.
@@ -262,7 +263,7 @@ pub trait FromReply: Sized {
 }
 
 impl FromReply for Value {
-    /// Whatever came, but for a refusal, which is an error.
+    /// Returns any reply unchanged, and a refusal as an error.
     fn from_reply(value: Value) -> Result<Self, ReplyError> {
         match value {
             Self::Error(e) => Err(ReplyError::Server(e)),
@@ -272,7 +273,7 @@ impl FromReply for Value {
 }
 
 impl FromReply for () {
-    /// Any reply but a refusal.
+    /// Accepts any reply except a refusal.
     fn from_reply(value: Value) -> Result<Self, ReplyError> {
         Value::from_reply(value).map(drop)
     }
@@ -311,7 +312,7 @@ impl FromReply for bool {
         match value {
             Value::Bool(b) => Ok(b),
             Value::Int(n @ (0 | 1)) => Ok(n == 1),
-            // SET ... NX says OK or nothing.
+            // `SET ... NX` replies with OK or nil.
             Value::Simple(s) if s == "OK" => Ok(true),
             Value::Nil => Ok(false),
             other => Err(ReplyError::unexpected("a boolean", &other)),
@@ -352,7 +353,7 @@ impl FromReply for f64 {
 }
 
 impl<T: FromReply> FromReply for Option<T> {
-    /// `None` for nil.
+    /// Returns `None` for nil.
     fn from_reply(value: Value) -> Result<Self, ReplyError> {
         match value {
             Value::Nil => Ok(None),
@@ -361,7 +362,7 @@ impl<T: FromReply> FromReply for Option<T> {
     }
 }
 
-/// A list's elements. A trait bound would catch `Vec<u8>` too, which is a string, so element types are named.
+/// Implements lists for named element types. A trait bound would include `Vec<u8>` too, which is a string.
 macro_rules! lists {
     ($($item:ty),*) => {$(
         impl FromReply for Vec<$item> {
@@ -388,10 +389,10 @@ lists!(
     Option<f64>
 );
 
-/// The elements of an array, a set or a push, whatever type they become: for lists of types of your own.
+/// Converts the elements of an array, a set or a push: for lists of types of your own.
 ///
 /// # Errors
-/// As of [`FromReply::from_reply`].
+/// Like [`FromReply::from_reply`].
 pub fn list<T: FromReply>(value: Value) -> Result<Vec<T>, ReplyError> {
     match value {
         Value::Array(items) | Value::Set(items) | Value::Push(items) => {
@@ -407,7 +408,7 @@ where
     V: FromReply,
     S: BuildHasher + Default,
 {
-    /// From a map, or from RESP2's list of keys and values in turn.
+    /// Converts a map, or RESP2's list of alternating keys and values.
     fn from_reply(value: Value) -> Result<Self, ReplyError> {
         match value {
             Value::Map(pairs) => pairs

@@ -1,12 +1,14 @@
-//! The hot-path codec: commands encoded straight into a connection's buffer, replies decoded where they were
-//! read.
+//! The hot-path codec: it encodes commands into a connection's buffer, and
+//! decodes replies in the read buffer.
 //!
-//! Owns the wire: RESP2 and RESP3. Simple strings, errors, integers, bulks and nulls are decoded here, short
-//! bulks copied out of the read buffer and long ones read into memory of their own. Nested replies are only
-//! measured here, by a scanner that bounds their depth and their bytes and goes on where it stopped; `nested`
-//! then builds them. Leaves the meaning of replies to [`FromReply`](crate::FromReply).
+//! This module handles the wire formats RESP2 and RESP3. It decodes simple strings, errors,
+//! integers, bulks and nulls itself: it copies short bulks out of the read buffer, and reads
+//! long ones into memory of their own. It only measures nested replies, with a scanner that
+//! bounds their depth and their bytes and resumes at the byte where it stopped; `nested`
+//! then builds the values. [`FromReply`](crate::FromReply) gives replies their meaning.
 //!
-//! Invariants: nothing a server sends panics; no allocation is sized by a length that was merely announced.
+//! Invariants: no bytes from a server cause a panic; no announced length alone
+//! determines the size of an allocation.
 
 use bytes::Bytes;
 
@@ -28,7 +30,7 @@ pub(crate) fn put_bulk(out: &mut Vec<u8>, arg: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends what goes before an argument of `len` bytes.
+/// Appends the header of an argument of `len` bytes.
 pub(crate) fn put_bulk_header(out: &mut Vec<u8>, len: usize) {
     match len {
         n @ 0..=9 => out.extend_from_slice(&[b'$', b'0' + n as u8, b'\r', b'\n']),
@@ -40,44 +42,45 @@ pub(crate) fn put_bulk_header(out: &mut Vec<u8>, len: usize) {
     }
 }
 
-/// What a reply may not exceed.
+/// The limits on a reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Bytes of one reply, nested ones included.
     pub(crate) reply_bytes_max: usize,
 }
 
-/// Levels a nested reply may have. Redis sends at most a handful.
+/// The most levels of a nested reply. Redis sends at most a handful.
 pub(crate) const DEPTH_MAX: usize = 32;
-/// Bytes of a line that announces a length or holds a number; error lines and simple strings may be longer.
+/// The most bytes of a line that announces a length or holds a number; error
+/// lines and simple strings may be longer.
 const LINE_MAX: usize = 64 << 10;
-/// The read buffer: what one read can bring.
+/// The capacity of the read buffer: the most bytes that one read returns.
 const BUFFER: usize = 64 << 10;
-/// A bulk this long is read into memory of its own and handed on without a copy.
+/// The decoder reads a bulk of at least this length into memory of its own, and hands it on without a copy.
 const LARGE: usize = 16 << 10;
-/// How much memory an announced bulk gets before its bytes arrive.
+/// The memory that the decoder allocates for an announced bulk before its bytes arrive.
 const LARGE_STEP: usize = 1 << 20;
 
-/// A reply that is not RESP. The connection it came from is of no further use.
+/// Bytes that are not a RESP reply. The client cannot use their connection any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// A reply began with this byte.
+    /// A reply begins with this byte.
     UnknownType(u8),
-    /// A length or number is not one.
+    /// A length or number is malformed.
     BadNumber,
     /// A line or a bulk does not end in CR LF.
     BadEnd,
     /// A line is too long.
     LineTooLong,
-    /// More levels than any reply of Redis has.
+    /// A nested reply has more levels than any reply of Redis.
     TooDeep,
-    /// Larger than the configured bound.
+    /// A reply is larger than the configured bound.
     TooLarge,
-    /// A reply nobody asked for.
+    /// A reply came that no command asked for.
     Unasked,
-    /// A construct no Redis sends: streamed replies, attributes inside of replies, malformed doubles or
-    /// booleans.
+    /// A construct that Redis never sends: streamed replies, attributes inside
+    /// of replies, malformed doubles or booleans.
     Unsupported,
 }
 
@@ -101,8 +104,8 @@ impl std::fmt::Display for ProtocolError {
 
 impl std::error::Error for ProtocolError {}
 
-/// Cuts replies out of what is read. Feed it through [`space`](Self::space) and [`filled`](Self::filled),
-/// then call [`next`](Self::next) until it has none.
+/// Cuts the read bytes into replies. Feed it through [`space`](Self::space) and
+/// [`filled`](Self::filled), then call [`next`](Self::next) until it returns `None`.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     buf: Vec<u8>,
@@ -113,7 +116,7 @@ pub(crate) struct Decoder {
     limits: Limits,
 }
 
-/// A long bulk on its way into memory of its own: its bytes and the CR LF behind them.
+/// A long bulk on its way into memory of its own: its bytes and the CR LF after them.
 #[derive(Debug)]
 struct Large {
     buf: Vec<u8>,
@@ -121,14 +124,14 @@ struct Large {
     len: usize,
 }
 
-/// How far a nested reply was measured.
+/// The progress of measuring a nested reply.
 #[derive(Debug, Default)]
 struct Scan {
     at: usize,
-    /// Elements still to come, level by level.
+    /// Elements still to come, by level.
     stack: Vec<u64>,
     active: bool,
-    /// What is measured is an attribute: it describes the reply behind it and is dropped.
+    /// Whether the frame is an attribute: it describes the reply after it, and the decoder drops it.
     attribute: bool,
 }
 
@@ -149,7 +152,7 @@ impl Decoder {
         }
     }
 
-    /// Where the next bytes go: never empty.
+    /// Returns the buffer for the next bytes: never empty.
     pub(crate) fn space(&mut self) -> &mut [u8] {
         if let Some(large) = &mut self.large {
             let whole = large.len + 2;
@@ -179,7 +182,7 @@ impl Decoder {
         &mut self.buf[self.end..]
     }
 
-    /// `n` bytes were put into [`space`](Self::space).
+    /// Records that the caller put `n` bytes into [`space`](Self::space).
     pub(crate) fn filled(&mut self, n: usize) {
         match &mut self.large {
             Some(large) if large.filled < large.len + 2 => large.filled += n,
@@ -192,7 +195,7 @@ impl Decoder {
         self.large.is_some() || self.start < self.end
     }
 
-    /// The next whole reply; `None` until more is read.
+    /// Returns the next whole reply, or `None` until more is read.
     pub(crate) fn next(&mut self) -> Result<Option<Value>, ProtocolError> {
         if let Some(large) = &self.large {
             return if large.filled == large.len + 2 {
@@ -305,7 +308,7 @@ impl Decoder {
         nested::build(frame)
     }
 
-    /// Measures the nested reply at the start of the buffer from where it stopped.
+    /// Continues to measure the nested reply at the start of the buffer.
     fn scan_on(&mut self) -> Result<Step, ProtocolError> {
         let data = &self.buf[self.start..self.end];
         let scan = &mut self.scan;
@@ -319,7 +322,7 @@ impl Decoder {
             let Some(len) = line_len(rest)? else {
                 return Ok(Step::More);
             };
-            // An empty line: not even a type.
+            // An empty line has no type.
             let Some(body) = rest[..len].get(1..) else {
                 return Err(ProtocolError::UnknownType(rest[0]));
             };
@@ -353,7 +356,7 @@ impl Decoder {
             scan.at = next;
             match children {
                 Some(n) if n > 0 => {
-                    // An element has three bytes at least.
+                    // An element has at least three bytes.
                     if n > self.limits.reply_bytes_max as u64 / 3 {
                         return Err(ProtocolError::TooLarge);
                     }
@@ -379,8 +382,8 @@ impl Decoder {
     }
 }
 
-/// The whole replies at the start of `wire`, RESP2 or RESP3; what is left behind them is not looked at. For
-/// tools that read captured traffic: a client reads as it goes.
+/// Decodes the whole replies at the start of `wire`, in RESP2 or RESP3, and ignores an
+/// incomplete rest. For tools that read captured traffic: a client decodes while it reads.
 ///
 /// # Errors
 /// Bytes that are no reply of Redis.
@@ -406,7 +409,8 @@ pub fn decode(wire: &[u8]) -> Result<Vec<Value>, ProtocolError> {
     }
 }
 
-/// Length of the line at the start of `data` without its CR LF; `None` until it is whole.
+/// Returns the length of the line at the start of `data` without its CR LF;
+/// `None` until the line is complete.
 fn line_len(data: &[u8]) -> Result<Option<usize>, ProtocolError> {
     match data.iter().take(LINE_MAX + 2).position(|&b| b == b'\r') {
         Some(at) if at > LINE_MAX => Err(ProtocolError::LineTooLong),
@@ -420,7 +424,7 @@ fn line_len(data: &[u8]) -> Result<Option<usize>, ProtocolError> {
     }
 }
 
-/// An announced length; `None` for RESP2's null, -1.
+/// Parses an announced length; `None` for RESP2's null, -1.
 fn length(body: &[u8]) -> Result<Option<u64>, ProtocolError> {
     match int(body)? {
         -1 => Ok(None),
@@ -439,7 +443,7 @@ fn int(body: &[u8]) -> Result<i64, ProtocolError> {
     if digits.is_empty() || digits.len() > 19 {
         return Err(ProtocolError::BadNumber);
     }
-    // Gathered below zero, where there is one number more.
+    // Sums up below zero, because `i64` has one negative number more.
     let mut n: i64 = 0;
     for &d in digits {
         if !d.is_ascii_digit() {

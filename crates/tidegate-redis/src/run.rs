@@ -1,5 +1,5 @@
-//! Several commands at once: a pipeline is a contiguous run in the stream, a transaction is one between
-//! `MULTI` and `EXEC`.
+//! Several commands at once: a pipeline keeps its commands next to each other
+//! on the connection, a transaction puts them between `MULTI` and `EXEC`.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::pool::Dedicated;
 use crate::reply::{FromReply, ReplyError, Value};
 use crate::wire::Wire;
 
-/// Commands encoded one behind the other.
+/// Commands encoded one after the other.
 #[derive(Clone, Debug, Default)]
 struct Run {
     bytes: Wire,
@@ -29,7 +29,7 @@ impl Run {
         self.stateful |= cmd.needs_own_connection().is_some();
     }
 
-    /// Its replies, one a command.
+    /// Submits the commands, and returns one reply for each.
     async fn on(self, conn: &Arc<Conn>) -> Result<Vec<Value>, CommandError> {
         let what = Submission {
             commands: self.commands,
@@ -47,8 +47,8 @@ impl Run {
     }
 }
 
-/// Commands that go together, in this order, with nothing of others between them. Not a transaction: other
-/// clients' commands may be executed in between.
+/// Commands that leave together, in this order, with no others between them. A pipeline
+/// is not a transaction: the server may execute commands of other clients in between.
 #[derive(Debug)]
 #[must_use = "nothing is sent before `run`"]
 pub struct Pipeline {
@@ -64,34 +64,34 @@ impl Pipeline {
         }
     }
 
-    /// One more command.
+    /// Adds a command.
     pub fn cmd(mut self, cmd: Cmd) -> Self {
         self.run.push(&cmd);
         self
     }
 
-    /// One more command, in a loop.
+    /// Adds a command, for use in a loop.
     pub fn push(&mut self, cmd: Cmd) {
         self.run.push(&cmd);
     }
 
-    /// How many commands there are.
+    /// Returns the number of commands.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.run.commands as usize
     }
 
-    /// Returns whether there are none.
+    /// Returns whether the pipeline is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.run.commands == 0
     }
 
-    /// Sends them; the replies in order, refusals among them as [`Value::Error`]. A large pipeline takes a
-    /// connection of the pool.
+    /// Sends the commands, and returns the replies in order, with refusals as
+    /// [`Value::Error`]. A large pipeline takes a connection of the pool.
     ///
     /// # Errors
-    /// If there are no replies. A refused command is not an error of the others.
+    /// If no replies arrive. The refusal of one command does not fail the others.
     pub async fn run(self) -> Result<Vec<Value>, CommandError> {
         if self.is_empty() {
             return Ok(Vec::new());
@@ -110,16 +110,16 @@ impl Pipeline {
         within(limits.timeout, self.run.on(&own.conn)).await
     }
 
-    /// Sends them; the replies as a tuple or a list: `(i64, String)`, `Vec<i64>`.
+    /// Sends the commands, and converts the replies to a tuple or a list: `(i64, String)`, `Vec<i64>`.
     ///
     /// # Errors
-    /// As of [`run`](Self::run), and the first refusal or reply of another shape.
+    /// Like [`run`](Self::run), and the first refusal or reply of another shape.
     pub async fn query<T: FromReply>(self) -> Result<T, CommandError> {
         Ok(T::from_reply(Value::Array(self.run().await?))?)
     }
 }
 
-/// Commands the server executes as one, on a connection of the pool.
+/// Commands that the server executes as a unit, on a connection of the pool.
 #[derive(Debug)]
 #[must_use = "nothing is sent before `exec`"]
 pub struct Transaction<'a> {
@@ -138,17 +138,17 @@ impl Transaction<'_> {
         Self::begin(On::Pool(client))
     }
 
-    /// One more command.
+    /// Adds a command.
     pub fn cmd(mut self, cmd: Cmd) -> Self {
         self.run.push(&cmd);
         self
     }
 
-    /// Executes them: their replies as a tuple or a list. Nil, as of a transaction whose watched keys
-    /// changed, is `None`.
+    /// Executes the commands, and converts their replies to a tuple or a list. An
+    /// aborted transaction, of which a watched key changed, replies with nil: `None`.
     ///
     /// # Errors
-    /// The first command refused, in which case none was executed; or no reply.
+    /// The first command refused, in which case the server executes none; or a missing reply.
     pub async fn exec<T: FromReply>(mut self) -> Result<T, CommandError> {
         if self.run.stateful {
             return Err(CommandError::NotShared(
@@ -198,12 +198,12 @@ async fn within<T>(
 }
 
 impl Client {
-    /// Commands to send together.
+    /// Starts a pipeline of commands.
     pub fn pipeline(&self) -> Pipeline {
         Pipeline::new(self.clone())
     }
 
-    /// Commands to be executed as one.
+    /// Starts a transaction.
     pub fn transaction(&self) -> Transaction<'static> {
         Transaction::pooled(self.clone())
     }

@@ -1,10 +1,10 @@
-//! What a client measured, read as a snapshot.
+//! Snapshots of a client's measurements.
 
 use std::fmt;
 
 use tidegate::controller::Snapshot;
 
-/// How many commands a flush carried, in buckets of powers of two.
+/// The number of commands that flushes carried, in buckets of powers of two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Depths {
     buckets: [u64; 24],
@@ -20,19 +20,19 @@ impl Depths {
         self.flushes += 1;
     }
 
-    /// Flushes of 2^i to 2^(i+1) - 1 commands, by i.
+    /// Returns the number of flushes of 2^i to 2^(i+1) - 1 commands, by i.
     #[must_use]
     pub const fn buckets(&self) -> &[u64; 24] {
         &self.buckets
     }
 
-    /// Flushes in all.
+    /// Returns the total number of flushes.
     #[must_use]
     pub const fn flushes(&self) -> u64 {
         self.flushes
     }
 
-    /// Mean commands a flush; 0 before the first.
+    /// Returns the mean number of commands in a flush; 0 before the first.
     #[must_use]
     pub fn mean(&self) -> f64 {
         match self.flushes {
@@ -42,47 +42,48 @@ impl Depths {
     }
 }
 
-/// A client's shared connection at one moment.
+/// The measurements of a client's shared connection at one moment.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Whether the connection stands.
+    /// Whether the client is connected.
     pub connected: bool,
-    /// The protocol spoken, 2 or 3; 0 before the first connection.
+    /// The version of RESP that the connection speaks, 2 or 3; 0 before the first connection.
     pub protocol: u8,
     /// Connections made in place of a lost one.
     pub reconnects: u64,
     /// Commands submitted.
     pub commands: u64,
-    /// Callers answered.
+    /// The number of callers answered.
     pub replies: u64,
     /// Commands waiting to be written.
     pub queued: u64,
-    /// Commands written and not answered.
+    /// Commands written and not yet answered.
     pub in_flight: u64,
-    /// How many commands the flushes carried.
+    /// The number of commands that the flushes carried.
     pub depths: Depths,
-    /// From a flush to its first reply, a moving average in microseconds.
+    /// The time from a flush to its first reply, a moving average in microseconds.
     pub rtt_us: f64,
-    /// The shortest of them.
+    /// The shortest time from a flush to its first reply.
     pub rtt_min_us: f64,
-    /// What writing a flush costs, a moving average in microseconds.
+    /// The cost of writing a flush, a moving average in microseconds.
     pub write_us: f64,
-    /// How late the precise timer fires, a moving average in microseconds, which it makes up for.
+    /// The delay of the precise timer, a moving average in microseconds. The timer compensates for it.
     pub overshoot_us: f64,
-    /// How long flushes were held back on average, in microseconds a command.
+    /// The average time for which the policy held flushes back, in microseconds per command.
     pub delay_us: f64,
-    /// CPU the connection's task used, in microseconds a command: an estimate from how long it ran.
+    /// The CPU time of the connection's task in microseconds per command,
+    /// estimated from the duration of its runs.
     pub cpu_us: f64,
-    /// How often replies were awaited without sleeping.
+    /// The number of times that the driver looked for replies without sleeping.
     pub spins: u64,
-    /// How often the precise timer was armed.
+    /// The number of times that the driver armed the precise timer.
     pub timers: u64,
-    /// How often the connection's task ran.
+    /// The number of times that the connection's task ran.
     pub polls: u64,
     /// The share of commands from callers that came back as soon as they were answered.
     pub closed_loop: f64,
-    /// The flush policy: reasons of flushes, waits, what it measured.
+    /// The state of the flush policy: the reasons of its flushes, its waits, its measurements.
     pub policy: Snapshot,
 }
 

@@ -1,8 +1,8 @@
-//! A timer that fires within tens of microseconds, for the waits of flush policies: the runtime's ticks once
-//! a millisecond.
+//! A timer that fires within tens of microseconds, for the waits of flush
+//! policies; the timers of the runtime have a resolution of one millisecond.
 //!
-//! Owns a timerfd and what it learned about its own lateness: it is armed that much earlier. Leaves the rest
-//! of a wait, if it fires early, to the driver.
+//! The timer owns a timerfd. It measures how late its wake-ups come, and arms the timerfd
+//! that much earlier. If the timer fires early, the driver passes the rest of the wait.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,13 +15,13 @@ use rustix::time::{
 use tidegate::Time;
 use tokio::io::unix::AsyncFd;
 
-/// What a wake-up is assumed to cost before one was measured.
+/// The assumed cost of a wake-up before the first measurement.
 const FIRST_GUESS_NS: f64 = 25_000.0;
 
 #[derive(Debug)]
 pub(crate) struct PreciseTimer {
     fd: Option<AsyncFd<OwnedFd>>,
-    /// When it is to fire; `None` while it is not armed.
+    /// The time at which it fires; `None` while it is not armed.
     armed: Option<Time>,
     late_ns: f64,
     pub(crate) count: u64,
@@ -37,12 +37,12 @@ impl PreciseTimer {
         }
     }
 
-    /// How late it fires, on average.
+    /// Returns how late the timer fires, on average.
     pub(crate) const fn late_ns(&self) -> u64 {
         self.late_ns as u64
     }
 
-    /// Arms it so that the task runs at about `at`. False if that is too near to sleep for.
+    /// Arms the timer so that the task runs at about `at`. Returns false if `at` is too near to sleep.
     pub(crate) fn arm(&mut self, now: Time, at: Time) -> io::Result<bool> {
         let ahead = at.since(now).saturating_sub(self.late_ns());
         if ahead < 1_000 {
@@ -58,7 +58,7 @@ impl PreciseTimer {
         Ok(true)
     }
 
-    /// Ready if it fired; else the task is woken when it does.
+    /// Returns ready if the timer fired; otherwise the timer wakes the task as soon as it fires.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, now: Time) -> Poll<()> {
         let (Some(due), Some(fd)) = (self.armed, &self.fd) else {
             return Poll::Pending;
@@ -72,7 +72,7 @@ impl PreciseTimer {
                 Ok(_) => {
                     guard.clear_ready();
                     self.armed = None;
-                    // One very late wake-up, of a runtime that was busy, says little about the next.
+                    // One very late wake-up of a busy runtime says little about the next.
                     let late = (now.since(due) as f64).min(4.0 * self.late_ns + 1_000.0);
                     self.late_ns += (late - self.late_ns) / 8.0;
                     return Poll::Ready(());
@@ -82,7 +82,7 @@ impl PreciseTimer {
         }
     }
 
-    /// Stops it, if it runs.
+    /// Stops the timer if it is armed.
     pub(crate) fn disarm(&mut self) -> io::Result<()> {
         if self.armed.take().is_some() {
             self.set(0)?;

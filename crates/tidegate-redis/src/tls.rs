@@ -1,4 +1,4 @@
-//! TLS settings, by rustls with ring's cryptography.
+//! TLS settings, implemented by rustls with ring's cryptography.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::error::ConfigError;
 
-/// Whom to trust, and who to be.
+/// The certificates that the client trusts and the one that it presents.
 #[derive(Clone, Default)]
 pub struct Tls {
     roots: Option<Pem>,
@@ -40,27 +40,27 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Trusts whom the system trusts.
+    /// Trusts the certificate authorities of the system.
     #[must_use]
     pub fn system() -> Self {
         Self::default()
     }
 
-    /// Trusts the certificates in this PEM file alone.
+    /// Trusts only the certificates in this PEM file.
     #[must_use]
     pub fn roots_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.roots = Some(Pem::File(path.into()));
         self
     }
 
-    /// Trusts the certificates in this PEM text alone.
+    /// Trusts only the certificates in this PEM text.
     #[must_use]
     pub fn roots_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.roots = Some(Pem::Text(pem.into()));
         self
     }
 
-    /// Shows this certificate, for servers that ask clients for one.
+    /// Presents this certificate to servers that ask clients for one.
     #[must_use]
     pub fn identity_files(
         mut self,
@@ -71,7 +71,7 @@ impl Tls {
         self
     }
 
-    /// Shows this certificate, from PEM texts.
+    /// Presents this certificate, from PEM texts.
     #[must_use]
     pub fn identity_pem(
         mut self,
@@ -92,7 +92,7 @@ impl Tls {
                 }
             }
             None => {
-                // Some of a system's certificates may be unreadable; what counts is whether any is left.
+                // Some of a system's certificates may be unreadable; one readable certificate is enough.
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
         }

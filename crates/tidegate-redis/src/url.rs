@@ -1,4 +1,4 @@
-//! Connection strings.
+//! The parser of connection URLs.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn tcp(url: &Url) -> Result<Address, ConfigError> {
         .host_str()
         .filter(|h| !h.is_empty())
         .ok_or(ConfigError::NoHost)?;
-    // An IPv6 address stands in brackets in a URL, and nowhere else.
+    // Only a URL puts brackets around an IPv6 address.
     let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
     Ok(Address::Tcp {
         host: decoded(bare.unwrap_or(host))?,

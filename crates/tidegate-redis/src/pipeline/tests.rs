@@ -1,5 +1,5 @@
-//! The pipeline beside a plain model: submissions, deliveries, callers that go away, timeouts and lost
-//! connections in any order.
+//! The pipeline compared with a simple model: submissions, deliveries, callers
+//! that go away, timeouts and lost connections in any order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -66,20 +66,20 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// One submission as the model sees it: its number, so that replies can be told apart.
+/// A submission in the model, with a number that identifies its replies.
 struct Caller {
     id: i64,
     commands: u32,
     slot: SlotId,
 }
 
-/// Runs `ops`; every outcome must be the caller's own.
+/// Runs `ops` and checks that each caller receives its own outcome.
 fn run(policy: Policy, ops: Vec<Op>) {
     let mut p = pipeline(policy);
     let mut now = Time::from_nanos(1);
     let mut next_id = 0;
     let mut callers: Vec<Caller> = Vec::new();
-    // The wire in the order of the server: one number a command.
+    // The wire in the server's order: one number for each command.
     let mut queued: VecDeque<(i64, u32)> = VecDeque::new();
     let mut server: VecDeque<i64> = VecDeque::new();
     let mut wakers = Vec::new();
@@ -155,7 +155,7 @@ fn run(policy: Policy, ops: Vec<Op>) {
         assert!(p.commands() <= ROOM.commands_max || p.queued() + p.in_flight() <= 4);
         assert!(p.slots.len() as u64 <= 2 * ROOM.commands_max + callers.len() as u64);
     }
-    // Everything ends: after a close every caller has an outcome, and every slot comes back.
+    // After a close every caller has an outcome, and every slot is free.
     drop(p.close(&Failure::Closed, &mut wakers));
     for caller in callers {
         assert!(p.take_outcome(caller.slot, &waker()).is_some());

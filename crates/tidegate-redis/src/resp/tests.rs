@@ -1,4 +1,5 @@
-//! The decoder against a second opinion, whole and cut anywhere, and against bytes that are no RESP.
+//! Tests of the decoder against another implementation, on whole and split
+//! input, and on bytes that are not RESP.
 
 use proptest::prelude::*;
 use redis_protocol::resp3::decode::complete::decode_bytes;
@@ -12,7 +13,7 @@ fn decoder() -> Decoder {
     })
 }
 
-/// All replies of `wire`, fed in pieces of these lengths, in turn.
+/// Decodes all replies of `wire`, fed in pieces of these lengths, in turn.
 fn decode(wire: &[u8], pieces: &[usize]) -> Result<Vec<Value>, ProtocolError> {
     let mut decoder = decoder();
     let mut values = Vec::new();
@@ -35,7 +36,7 @@ fn decode(wire: &[u8], pieces: &[usize]) -> Result<Vec<Value>, ProtocolError> {
     Ok(values)
 }
 
-/// What the other decoder makes of the same bytes, in our terms. Attributes never come here.
+/// Converts the result of the other decoder to a [`Value`]. The generated input has no attributes.
 fn theirs(frame: &BytesFrame) -> Value {
     let list = |items: &[BytesFrame]| items.iter().map(theirs).collect();
     match frame {
@@ -51,7 +52,7 @@ fn theirs(frame: &BytesFrame) -> Value {
         BytesFrame::VerbatimString { data, .. } => Value::Bulk(data.clone()),
         BytesFrame::Array { data, .. } => Value::Array(list(data)),
         BytesFrame::Push { data, .. } => Value::Push(list(data)),
-        // Their maps and sets have no order: the wire below gives each at most one element.
+        // The other decoder's maps and sets have no order, so the wire below gives each at most one element.
         BytesFrame::Map { data, .. } => {
             Value::Map(data.iter().map(|(k, v)| (theirs(k), theirs(v))).collect())
         }
@@ -140,7 +141,7 @@ proptest! {
         ], 0..200),
         pieces in prop::collection::vec(1..20usize, 1..4),
     ) {
-        // The same outcome whole and in pieces: nothing depends on how bytes arrive.
+        // Whole input and split input give the same outcome: the decoder does not depend on how bytes arrive.
         let (whole, cut) = (decode(&wire, &[usize::MAX]), decode(&wire, &pieces));
         prop_assert_eq!(format!("{whole:?}"), format!("{cut:?}"));
     }
@@ -187,8 +188,8 @@ fn the_edges_of_integers() {
     }
 }
 
-/// A long bulk is read into memory of its own, a shorter one copied; neither leaves the buffer larger than it
-/// was for long.
+/// Checks that the decoder reads a long bulk into memory of its own and copies
+/// a shorter one, and that neither enlarges the buffer for long.
 #[test]
 fn long_bulks_go_round_the_buffer() {
     for len in [LARGE - 1, LARGE, BUFFER - 10, BUFFER, 300_000, 1 << 20] {
@@ -208,7 +209,7 @@ fn long_bulks_go_round_the_buffer() {
     assert_eq!(decoder.next(), Err(ProtocolError::TooLarge));
 }
 
-/// What was announced is not allocated before it arrives.
+/// Checks that an announcement allocates little before its bytes arrive.
 #[test]
 fn announcements_allocate_little() {
     let mut decoder = decoder();

@@ -1,4 +1,4 @@
-//! The order of decisions, one by one.
+//! Tests of the order of decisions, one at a time.
 
 use tidegate::controller::{BatchId, Bounds, Objective, Recorder, replay};
 
