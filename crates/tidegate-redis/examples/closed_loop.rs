@@ -1,10 +1,10 @@
-//! Closed-loop callers on one connection, to see what a policy does: microseconds an operation, CPU of both
-//! sides, commands a read.
+//! Measures a policy with closed-loop callers on one connection: microseconds per operation,
+//! CPU of both sides, commands per read.
 //!
 //! `cargo run --release -p tidegate-redis --example closed_loop -- redis://127.0.0.1:6379 publish auto 1,2,16,64,256,1024 [threads]`
 //!
-//! Without a thread count the callers are tasks of one current-thread runtime; with `os` each is a thread of
-//! its own.
+//! Without a thread count the callers are tasks of one current-thread runtime; with `os` each
+//! caller is a thread.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ async fn caller(client: Client, command: String, until: Instant) -> Outcome<u64>
     Ok(n)
 }
 
-/// The same from a thread of its own.
+/// Runs the same caller on its own thread.
 fn thread(redis: &BlockingClient, command: &str, until: Instant) -> Outcome<u64> {
     let value = [b'x'; 64];
     let mut n = 0;
@@ -81,7 +81,7 @@ fn threads(config: Config, command: &str, callers: usize, window: Duration) -> O
     Ok(())
 }
 
-/// Used CPU of the server in seconds, commands and reads so far.
+/// Returns the server's CPU time in seconds, its commands and its reads so far.
 async fn server(client: &Client) -> Outcome<(f64, f64, f64)> {
     let text: String = client.send(cmd("INFO").arg("cpu").arg("stats")).await?;
     let field = |name: &str| -> f64 {

@@ -1,10 +1,9 @@
-//! The floor below any client of so many callers in lock-step: one bare socket on which their commands leave
-//! in one write, and the replies are read until all are there; sleeping for them, or looking for them without
-//! sleeping.
+//! Measures the lower bound of any client with this many callers in lock-step. One bare socket writes all
+//! commands at once, and reads until all replies are there, either sleeping or polling without sleep.
 //!
 //! `cargo run --release -p tidegate-redis --example floor -- 127.0.0.1:6379 1,2,8,16`
 //!
-//! There is nothing in it that a client could leave out: no queue, no runtime, no decoding.
+//! A client cannot leave out any of this work: the example has no queue, no runtime and no decoding.
 
 use std::error::Error;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -16,7 +15,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 const ROUND: Duration = Duration::from_millis(200);
 const ROUNDS: usize = 9;
 
-/// Commands a second.
+/// Returns the commands per second.
 fn round(socket: &mut TcpStream, commands: usize) -> Outcome<f64> {
     let one = b"*3\r\n$7\r\nPUBLISH\r\n$8\r\ntidegate\r\n$64\r\n";
     let mut batch = Vec::new();
@@ -29,7 +28,7 @@ fn round(socket: &mut TcpStream, commands: usize) -> Outcome<f64> {
     let (start, mut done) = (Instant::now(), 0);
     while start.elapsed() < ROUND {
         socket.write_all(&batch)?;
-        // `:0\r\n` each.
+        // Each reply is `:0\r\n`.
         let mut left = 4 * commands;
         while left > 0 {
             match socket.read(&mut buffer) {

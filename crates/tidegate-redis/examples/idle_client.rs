@@ -1,9 +1,9 @@
-//! What a connection that nobody uses costs: how often its thread was woken, and its CPU.
+//! Measures the cost of an idle connection: the wake-ups of its thread, and its CPU.
 //!
 //! `cargo run --release -p tidegate-redis --example idle_client -- redis://127.0.0.1:6379 60`
 //!
-//! A client in a current-thread runtime and a [`BlockingClient`], both after some commands. Linux counts a
-//! thread's sleeps (`voluntary_ctxt_switches`): one of each wake-up is left over.
+//! The example opens a client in a current-thread runtime and a [`BlockingClient`], and sends some commands
+//! on both. Linux counts a thread's sleeps (`voluntary_ctxt_switches`); each wake-up ends with one.
 
 use std::error::Error;
 use std::fs;
@@ -13,7 +13,7 @@ use tidegate_redis::{BlockingClient, Client, Config};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Sleeps and CPU ticks of each thread of this process, by its name and number.
+/// Returns the sleeps and CPU ticks of each thread of this process, by name and number.
 fn threads() -> Outcome<Vec<(String, u64, u64)>> {
     let mut all = Vec::new();
     for entry in fs::read_dir("/proc/self/task")? {
@@ -24,8 +24,8 @@ fn threads() -> Outcome<Vec<(String, u64, u64)>> {
             line.map(str::trim).unwrap_or_default().to_owned()
         };
         let stat = fs::read_to_string(path.join("stat"))?;
-        // User and system ticks are the 14th and 15th field; the second one, a name in brackets, may hold
-        // spaces.
+        // User and system ticks are the 14th and 15th field. The second field, a name in
+        // brackets, may contain spaces.
         let after = stat.rsplit(')').next().unwrap_or_default();
         let ticks = after.split_whitespace().skip(11).take(2);
         let ticks = ticks.filter_map(|t| t.parse::<u64>().ok()).sum();
@@ -62,7 +62,7 @@ fn main() -> Outcome<()> {
             })
         })?;
     start.recv()?;
-    // Until callers' threads have handed over to the connection's own.
+    // Waits until the callers' threads have handed over to the connection's own.
     std::thread::sleep(Duration::from_secs(1));
     let before = threads()?;
     std::thread::sleep(idle);

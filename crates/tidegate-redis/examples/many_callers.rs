@@ -1,4 +1,4 @@
-//! Many callers, one connection: the example of the README, to paste into a program.
+//! Shows many callers on one connection: the example of the README, to paste into a program.
 
 use tidegate_redis::Client;
 
@@ -8,7 +8,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let callers: Vec<_> = (0..256)
         .map(|i| {
             let client = client.clone();
-            // One connection for all; what goes together, and when, is decided by the engine.
+            // All tasks share one connection. The engine decides which commands leave together, and when.
             tokio::spawn(async move { client.set(format!("key:{i}"), "value").await })
         })
         .collect();

@@ -1,9 +1,9 @@
-//! Commands at a fixed rate, whoever waits: latency from the moment each was due, CPU of both sides, commands
-//! a read.
+//! Sends commands at a fixed rate, independent of the replies. Measures the latency from the
+//! moment at which each command was due, the CPU of both sides, and the commands in a read.
 //!
 //! `cargo run --release -p tidegate-redis --example open_loop -- redis://127.0.0.1:6379 auto,off,fixed:100,mincpu:0.95,added:200 100000 100`
 //!
-//! The last argument is the pace in microseconds: what fell due since the last beat goes together.
+//! The last argument is the pace in microseconds: commands that fell due since the last beat leave together.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex};
@@ -46,7 +46,7 @@ fn own_cpu() -> f64 {
 async fn run(url: &str, name: &str, rate: f64, pace: Duration) -> Outcome<()> {
     let client = Client::open(Config::from_url(url)?.policy(policy(name)?)).await?;
     let probe = Client::connect(url).await?;
-    // The pacer is a thread of its own: a runtime's timer ticks once a millisecond.
+    // The pacer is a separate thread, because a runtime's timer ticks once a millisecond.
     let (due, mut arrivals) = tokio::sync::mpsc::channel::<(Instant, u64)>(1024);
     let pacer = std::thread::spawn(move || {
         let (began, mut sent) = (Instant::now(), 0);

@@ -26,9 +26,9 @@ use crate::policy::Policy;
 use crate::reply::FromReply;
 use crate::stats::Stats;
 
-/// Calls closer together than this come often.
+/// Calls closer together than this count as frequent.
 const OFTEN: Duration = Duration::from_millis(2);
-/// How long after the last call the connection's own thread takes over, at most twice this.
+/// The time after the last call at which the connection's own thread takes over; at most twice this passes.
 const QUIET: Duration = Duration::from_millis(5);
 
 /// A client for threads. Clones share the connection, which ends when the last one is dropped.
@@ -55,7 +55,7 @@ struct Shared {
     client: Client,
     seat: Arc<Seat>,
     thread: Thread,
-    /// Released before `_last`: a caller that happens to hold a handle must not drop a runtime.
+    /// Dropped before `_last`: a caller that happens to hold a handle must not drop a runtime.
     runtime: Arc<Runtime>,
     /// The connection's thread ends when this is dropped, and gives up the commands submitted before.
     _last: oneshot::Sender<()>,
@@ -64,9 +64,9 @@ struct Shared {
 /// Chooses the thread that drives the connection.
 #[derive(Debug)]
 struct Seat {
-    /// The connection's own thread does, or is about to.
+    /// The connection's own thread drives, or is about to.
     own: AtomicBool,
-    /// A caller cannot drive: the own thread always does.
+    /// A caller that cannot drive has called, so the own thread always drives.
     stays: AtomicBool,
     /// Tells the own thread to let callers drive.
     leave: Notify,
@@ -80,7 +80,7 @@ impl BlockingClient {
     /// Connects, and starts the thread that serves the connection while no caller waits.
     ///
     /// # Errors
-    /// As of [`Client::open`]; [`ConnectError::Runtime`] if no thread can be started.
+    /// Like [`Client::open`]; [`ConnectError::Runtime`] if no thread can be started.
     pub fn open(mut config: Config) -> Result<Self, ConnectError> {
         config.callers_block = true;
         if matches!(config.policy, Policy::Auto) {
@@ -104,7 +104,7 @@ impl BlockingClient {
                     return;
                 };
                 let client = runtime.block_on(Client::open(config));
-                // The opening thread waits for this; if it does not, nothing is left to do.
+                // The opening thread waits for this message; if it does not, nothing is left to do.
                 let _ = opened.send((client, Arc::clone(&runtime)));
                 drop(opened);
                 its.drive(&runtime, last);
@@ -122,10 +122,10 @@ impl BlockingClient {
         })
     }
 
-    /// Submits what `call` submits, and waits for its reply.
+    /// Runs `call` to submit a command, and waits for the reply.
     ///
     /// # Errors
-    /// As of the command.
+    /// Those of the command.
     pub fn wait<T: FromReply>(
         &self,
         call: impl FnOnce(&Client) -> Reply<T>,
@@ -168,7 +168,8 @@ impl Seat {
         }
     }
 
-    /// Runs the own thread: it drives until callers do, and checks now and then whether they still do.
+    /// Runs the connection's own thread. It drives until callers do, and checks now and then
+    /// whether they still do.
     fn drive(&self, runtime: &Runtime, mut last: oneshot::Receiver<()>) {
         loop {
             let gone = runtime.block_on(async {

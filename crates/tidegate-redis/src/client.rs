@@ -1,6 +1,6 @@
-//! The client: a handle many tasks share, and the futures of replies.
+//! The client: a handle that many tasks share, and the futures of replies.
 //!
-//! `commands` has the everyday commands, `run` contiguous runs, and `pool` dedicated connections.
+//! `commands` defines the everyday commands, `run` contiguous runs, and `pool` dedicated connections.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -19,11 +19,11 @@ use crate::pubsub::Registry;
 use crate::reply::{FromReply, Value};
 use crate::stats::Stats;
 
-/// A Redis client over one connection that many tasks share. Clones are handles on the same connection; it
-/// closes when the last one is dropped and everything submitted is answered.
+/// A Redis client that shares one connection among many tasks. Clones are handles on the same
+/// connection. It closes when the last one is dropped and every submitted command is answered.
 ///
-/// A command is submitted when it is made, in that order. The program may await its
-/// reply later: the next command leaves without that.
+/// The call that makes a command submits it, and commands keep the order of these calls. The
+/// program may await the reply later: the next command leaves without that.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) inner: Arc<Inner>,
@@ -51,7 +51,7 @@ impl std::fmt::Debug for Client {
 /// Connects with this configuration.
 ///
 /// # Errors
-/// As of [`Client::open`].
+/// Like [`Client::open`].
 pub async fn connect(config: Config) -> Result<Client, ConnectError> {
     Client::open(config).await
 }
@@ -60,16 +60,16 @@ impl Client {
     /// Connects to the server of a URL, with the defaults for all settings the URL leaves out.
     ///
     /// # Errors
-    /// An address that does not connect, a server that refuses, or a peer that is no Redis server.
+    /// An address that does not connect, a server that refuses the login, or a peer that is no Redis server.
     pub async fn connect(url: &str) -> Result<Self, ConnectError> {
         Self::open(Config::from_url(url)?).await
     }
 
-    /// Connects with this configuration. Must be called in a tokio runtime with I/O and time enabled; the
-    /// connection's task lives there.
+    /// Connects with this configuration. The program must call it in a tokio runtime with I/O
+    /// and time enabled, which then runs the connection's task.
     ///
     /// # Errors
-    /// As of [`connect`](Self::connect).
+    /// Like [`connect`](Self::connect).
     pub async fn open(config: Config) -> Result<Self, ConnectError> {
         config.check()?;
         let tls = config
@@ -132,7 +132,7 @@ impl Client {
     /// Leases a dedicated connection from the pool.
     ///
     /// # Errors
-    /// If none can be made, or none is free within the timeout.
+    /// If the client cannot make one, or none is free within the timeout.
     pub async fn dedicated(&self) -> Result<Dedicated, CommandError> {
         let inner = &self.inner;
         inner.pool.lease(inner.conn.shared.limits.timeout).await
@@ -147,7 +147,7 @@ impl Client {
         Reply::on(conn, cmd)
     }
 
-    /// Submits a command of these arguments, written straight into the connection's buffer.
+    /// Submits a command with the arguments that `write` puts straight into the connection's buffer.
     pub(crate) fn call<T: FromReply>(&self, write: impl Fn(&mut Args<'_>)) -> Reply<T> {
         let conn = &self.inner.conn;
         if conn.shared.limits.retry_reads {
@@ -200,7 +200,7 @@ pub struct Reply<T = Value> {
 
 enum State {
     Pending(Pending),
-    /// With a timeout or a retry of its own, or on a connection still to be had.
+    /// A command with its own timeout or a retry, or a command that waits for a connection of the pool.
     Boxed(Pin<Box<dyn Future<Output = Result<Value, CommandError>> + Send>>),
     Refused(Box<CommandError>),
     Done,
@@ -260,7 +260,7 @@ fn submission(cmd: &Cmd, wanted: bool) -> Submission {
     }
 }
 
-/// The one reply of one command.
+/// Returns the reply of a single command.
 async fn only(pending: Pending) -> Result<Value, CommandError> {
     match pending.await? {
         Some(Outcome::One(value)) => Ok(value),
@@ -268,7 +268,7 @@ async fn only(pending: Pending) -> Result<Value, CommandError> {
     }
 }
 
-/// Submitted now, and once more if the connection breaks.
+/// Submits the command now, and once more if the connection breaks.
 fn retried(conn: Arc<Conn>, cmd: Cmd) -> impl Future<Output = Result<Value, CommandError>> {
     let first = Reply::<Value>::on(Arc::clone(&conn), cmd.clone());
     async move {

@@ -1,7 +1,7 @@
-//! Commands: a name, its arguments and hints, encoded as they are built.
+//! Commands: a name, its arguments and hints, encoded as the program builds them.
 //!
-//! This module encodes arguments and knows commands by name (those that only read, those
-//! that block). Short commands take no allocation.
+//! This module encodes arguments, and knows by name the commands that only read and those that
+//! block. Short commands allocate nothing.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::resp;
 use crate::wire::Wire;
 
-/// A command being built: `cmd("SET").arg("key").arg(1)`.
+/// A command under construction: `cmd("SET").arg("key").arg(1)`.
 #[derive(Clone, Debug)]
 pub struct Cmd {
     /// The arguments, each as a RESP bulk.
@@ -20,7 +20,7 @@ pub struct Cmd {
     pub(crate) timeout: Option<Duration>,
 }
 
-/// The arguments of a command, as they are written: for implementations of [`ToArgs`].
+/// A writer of the arguments of a command, for implementations of [`ToArgs`].
 #[derive(Debug)]
 pub struct Args<'a> {
     out: &'a mut Wire,
@@ -34,7 +34,7 @@ impl Args<'_> {
         resp::put_bulk(self.out.block(), arg);
     }
 
-    /// Appends one argument that, if it is long, is written from where it lies.
+    /// Appends one argument without copying it, if it is long.
     pub fn push_bytes(&mut self, arg: &Bytes) {
         self.count += 1;
         resp::put_bulk_header(self.out.block(), arg.len());
@@ -43,7 +43,7 @@ impl Args<'_> {
     }
 }
 
-/// Writes a whole command of the arguments `write` gives.
+/// Writes a whole command with the arguments that `write` gives.
 pub(crate) fn encode(out: &mut Wire, write: impl FnOnce(&mut Args<'_>)) {
     let block = out.block();
     let head = block.len();
@@ -66,15 +66,15 @@ pub(crate) struct Hints {
     pub(crate) read_only: Option<bool>,
 }
 
-/// A command of this name without arguments yet.
+/// Starts a command of this name, without arguments.
 #[must_use]
 pub fn cmd(name: &str) -> Cmd {
     Cmd::new(name)
 }
 
 impl Cmd {
-    /// A command of this name without arguments yet. A name of several words (`CLIENT SETNAME`) is several
-    /// arguments.
+    /// Starts a command of this name, without arguments. A name of several words (`CLIENT
+    /// SETNAME`) becomes several arguments.
     #[must_use]
     pub fn new(name: &str) -> Self {
         let mut cmd = Self {
@@ -93,7 +93,7 @@ impl Cmd {
         cmd
     }
 
-    /// A command of the arguments `write` gives, the name first.
+    /// Builds a command from the arguments that `write` gives, the name first.
     pub(crate) fn of(write: impl FnOnce(&mut Args<'_>)) -> Self {
         let mut body = Wire::default();
         let mut args = Args {
@@ -110,7 +110,7 @@ impl Cmd {
         }
     }
 
-    /// One more argument, or several (a slice, an array, a `Vec`, an `Option`).
+    /// Adds an argument, or several (a slice, an array, a `Vec`, an `Option`).
     #[must_use]
     pub fn arg(mut self, arg: impl ToArgs) -> Self {
         let mut args = Args {
@@ -150,14 +150,14 @@ impl Cmd {
         self
     }
 
-    /// Bounds the time to its reply, if this is shorter than the connection's timeout.
+    /// Limits the time until the reply, if this is shorter than the connection's timeout.
     #[must_use]
     pub const fn timeout(mut self, after: Duration) -> Self {
         self.timeout = Some(after);
         self
     }
 
-    /// Its bytes on the wire, for tools and tests.
+    /// Returns the command's bytes on the wire, for tools and tests.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Wire::default();
@@ -165,13 +165,13 @@ impl Cmd {
         out.to_vec()
     }
 
-    /// Appends its bytes on the wire.
+    /// Appends the command's bytes on the wire.
     pub(crate) fn encode(&self, out: &mut Wire) {
         resp::put_header(out.block(), self.args);
         out.append(&self.body);
     }
 
-    /// Argument `at` as it was given; 0 is the name.
+    /// Returns argument `at` as the program gave it; 0 is the name.
     pub(crate) fn get(&self, at: usize) -> Option<&[u8]> {
         let mut next = 0;
         for n in 0.. {
@@ -217,9 +217,9 @@ impl Cmd {
 /// The reasons why a command does not belong on a shared connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It waits for other clients.
+    /// The command waits for other clients.
     Blocking,
-    /// It changes the state of its connection, or has replies of its own kind.
+    /// The command changes the state of its connection, or gets replies of another kind.
     Stateful,
 }
 
@@ -316,10 +316,10 @@ const READ_ONLY: &[&str] = &[
     "GEODIST",
 ];
 
-/// A type that can be one or more arguments. Implementations only write: they run while
-/// the connection is locked.
+/// A type that converts to one or more arguments. An implementation must only write: it runs
+/// while the connection is locked.
 pub trait ToArgs {
-    /// Appends itself.
+    /// Appends the arguments.
     fn write_args(&self, args: &mut Args<'_>);
 }
 
@@ -341,7 +341,7 @@ macro_rules! byte_args {
 byte_args!(str, String, [u8], Vec<u8>);
 
 impl ToArgs for Bytes {
-    /// A long one is not copied.
+    /// Does not copy long bytes.
     fn write_args(&self, args: &mut Args<'_>) {
         args.push_bytes(self);
     }
@@ -371,7 +371,7 @@ impl ToArgs for f64 {
 }
 
 impl<T: ToArgs> ToArgs for Option<T> {
-    /// Nothing for `None`.
+    /// Appends nothing for `None`.
     fn write_args(&self, args: &mut Args<'_>) {
         if let Some(arg) = self {
             arg.write_args(args);
@@ -401,7 +401,7 @@ macro_rules! many_args {
 many_args!(&str, String, &[u8], Vec<u8>, Bytes, i64, u64, usize, f64);
 
 impl<K: ToArgs, V: ToArgs> ToArgs for [(K, V)] {
-    /// Keys and values in turn.
+    /// Appends keys and values alternately.
     fn write_args(&self, args: &mut Args<'_>) {
         for (key, value) in self {
             key.write_args(args);

@@ -1,4 +1,4 @@
-//! The everyday commands, typed.
+//! Typed methods for the everyday commands.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::command::{Args, ToArgs};
 use crate::reply::FromReply;
 
 impl Client {
-    /// The value of a key; ask for an `Option` where it may be missing.
+    /// Returns the value of a key; ask for an `Option` if it may be missing.
     pub fn get<T: FromReply>(&self, key: impl ToArgs) -> Reply<T> {
         self.call(move |args| {
             "GET".write_args(args);
@@ -15,7 +15,7 @@ impl Client {
         })
     }
 
-    /// Sets a key. [`set_with`](Self::set_with) has the options.
+    /// Sets a key. [`set_with`](Self::set_with) takes options.
     pub fn set(&self, key: impl ToArgs, value: impl ToArgs) -> Reply<()> {
         self.call(move |args| {
             "SET".write_args(args);
@@ -24,7 +24,7 @@ impl Client {
         })
     }
 
-    /// Sets a key with options. As a `bool` the reply tells whether the key was set.
+    /// Sets a key with options. A reply of type `bool` says whether the server set the key.
     pub fn set_with<T: FromReply>(
         &self,
         key: impl ToArgs,
@@ -39,7 +39,7 @@ impl Client {
         })
     }
 
-    /// The values of several keys.
+    /// Returns the values of several keys.
     pub fn mget<T: FromReply>(&self, keys: impl ToArgs) -> Reply<T> {
         self.call(move |args| {
             "MGET".write_args(args);
@@ -55,7 +55,7 @@ impl Client {
         })
     }
 
-    /// Adds one; returns the new value.
+    /// Adds one to a key; returns the new value.
     pub fn incr(&self, key: impl ToArgs) -> Reply<i64> {
         self.call(move |args| {
             "INCR".write_args(args);
@@ -63,7 +63,7 @@ impl Client {
         })
     }
 
-    /// Adds `by`; returns the new value.
+    /// Adds `by` to a key; returns the new value.
     pub fn incr_by(&self, key: impl ToArgs, by: i64) -> Reply<i64> {
         self.call(move |args| {
             "INCRBY".write_args(args);
@@ -97,7 +97,7 @@ impl Client {
         })
     }
 
-    /// One field of a hash.
+    /// Returns one field of a hash.
     pub fn hget<T: FromReply>(&self, key: impl ToArgs, field: impl ToArgs) -> Reply<T> {
         self.call(move |args| {
             "HGET".write_args(args);
@@ -115,7 +115,7 @@ impl Client {
         })
     }
 
-    /// A whole hash, as a `HashMap`.
+    /// Returns a whole hash, as a `HashMap`.
     pub fn hgetall<T: FromReply>(&self, key: impl ToArgs) -> Reply<T> {
         self.call(move |args| {
             "HGETALL".write_args(args);
@@ -140,7 +140,7 @@ impl Client {
         })
     }
 
-    /// Publishes a message; returns the number of subscribers this server gave it to.
+    /// Publishes a message; returns the number of this server's subscribers that received it.
     pub fn publish(&self, channel: impl ToArgs, message: impl ToArgs) -> Reply<u64> {
         self.call(move |args| {
             "PUBLISH".write_args(args);
@@ -172,34 +172,34 @@ enum Expire {
 }
 
 impl SetOptions {
-    /// A plain `SET`: regardless of the key's old value, and without expiry.
+    /// Returns the options of a plain `SET`: regardless of the key's old value, and without expiry.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The key expires after this.
+    /// Makes the key expire after this time.
     #[must_use]
     pub fn expire(mut self, after: Duration) -> Self {
         self.expire = Some(Expire::After(millis(after)));
         self
     }
 
-    /// The key keeps the expiry it has.
+    /// Keeps the current expiry of the key.
     #[must_use]
     pub const fn keep_expiry(mut self) -> Self {
         self.expire = Some(Expire::Keep);
         self
     }
 
-    /// Only if there is no such key.
+    /// Sets the key only if it does not exist.
     #[must_use]
     pub const fn if_missing(mut self) -> Self {
         self.only = Some("NX");
         self
     }
 
-    /// Only if there is such a key.
+    /// Sets the key only if it exists.
     #[must_use]
     pub const fn if_present(mut self) -> Self {
         self.only = Some("XX");
@@ -229,7 +229,7 @@ impl ToArgs for SetOptions {
     }
 }
 
-/// Whole milliseconds, at least one: Redis refuses zero.
+/// Converts to whole milliseconds, at least one: Redis refuses zero.
 fn millis(d: Duration) -> u64 {
     u64::try_from(d.as_millis()).unwrap_or(u64::MAX).max(1)
 }

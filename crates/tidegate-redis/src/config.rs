@@ -1,4 +1,4 @@
-//! How to connect and within which bounds: [`Config`], from a URL or built.
+//! The configuration of a client: the server, the login and the limits ([`Config`]), from a URL or built.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use crate::error::ConfigError;
 use crate::policy::Policy;
 use crate::tls::Tls;
 
-/// Where a server is.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Address {
@@ -38,25 +38,25 @@ impl fmt::Display for Address {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhenFull {
-    /// It waits for room.
+    /// The command waits for room.
     #[default]
     Wait,
-    /// It fails with [`CommandError::Full`](crate::CommandError::Full).
+    /// The command fails with [`CommandError::Full`](crate::CommandError::Full).
     Fail,
 }
 
-/// Which protocol to speak.
+/// The version of RESP to speak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Protocol {
-    /// RESP3, or RESP2 where the server does not know it.
+    /// RESP3, or RESP2 if the server does not know RESP3.
     #[default]
     Best,
     /// RESP2: no `HELLO`, no pub/sub.
     Resp2,
 }
 
-/// How to connect, when to flush, and within which bounds.
+/// The settings of a client: the server, the flush policy and the limits.
 ///
 /// ```
 /// use std::time::Duration;
@@ -78,7 +78,7 @@ pub struct Config {
     pub(crate) limits: Limits,
 }
 
-/// The settings of every connection of a client, the pool's too.
+/// The settings of every connection of a client, including those of the pool.
 #[derive(Clone)]
 pub(crate) struct Login {
     pub(crate) address: Address,
@@ -120,7 +120,7 @@ pub(crate) struct Limits {
 }
 
 impl Config {
-    /// The defaults, for this server.
+    /// Returns the defaults for this server.
     #[must_use]
     pub fn new(address: Address) -> Self {
         Self {
@@ -152,10 +152,10 @@ impl Config {
         }
     }
 
-    /// From `redis://`, `rediss://` (TLS) or `redis+unix://`; see docs/redis.md for all it can say.
+    /// Parses `redis://`, `rediss://` (TLS) or `redis+unix://`; docs/redis.md lists all parameters.
     ///
     /// # Errors
-    /// Names the syntax the URL should have.
+    /// Name the syntax that the URL should have.
     pub fn from_url(url: &str) -> Result<Self, ConfigError> {
         crate::url::parse(url)
     }
@@ -176,79 +176,79 @@ impl Config {
         self
     }
 
-    /// Speak TLS.
+    /// Enables TLS.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.login.tls = Some(tls);
         self
     }
 
-    /// The user to log in as; without one the password alone is sent.
+    /// Sets the user to log in as; without one, the client sends the password alone.
     #[must_use]
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.login.user = Some(user.into());
         self
     }
 
-    /// The password that every connection logs in with.
+    /// Sets the password that every connection logs in with.
     #[must_use]
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.login.password = Some(password.into());
         self
     }
 
-    /// The connection's name in `CLIENT LIST`.
+    /// Sets the connection's name in `CLIENT LIST`.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.login.name = Some(name.into());
         self
     }
 
-    /// The number of the database that every connection selects.
+    /// Sets the number of the database that every connection selects.
     #[must_use]
     pub const fn db(mut self, db: u32) -> Self {
         self.login.db = db;
         self
     }
 
-    /// The version of RESP that every connection speaks.
+    /// Sets the version of RESP that every connection speaks.
     #[must_use]
     pub const fn protocol(mut self, protocol: Protocol) -> Self {
         self.login.protocol = protocol;
         self
     }
 
-    /// How long a connection may take to be ready. 5 s by default.
+    /// Sets the time within which a connection must be ready. 5 s by default.
     #[must_use]
     pub const fn connect_timeout(mut self, after: Duration) -> Self {
         self.login.connect_timeout = after;
         self
     }
 
-    /// The largest reply taken in, in bytes. 512 MiB by default, as large as Redis makes a value.
+    /// Sets the size of the largest accepted reply, in bytes. 512 MiB by default, the largest value in Redis.
     #[must_use]
     pub const fn reply_bytes_max(mut self, bytes: usize) -> Self {
         self.login.reply_bytes_max = bytes;
         self
     }
 
-    /// How long a command may take to its reply; blocking commands on their own connections are not bound by
-    /// it. 10 s by default.
+    /// Sets the time from a command to its reply. Blocking commands on their own connections
+    /// are exempt. 10 s by default.
     #[must_use]
     pub const fn timeout(mut self, after: Duration) -> Self {
         self.limits.timeout = after;
         self
     }
 
-    /// The most commands queued and in flight. 65,536 by default.
+    /// Sets the most commands queued and in flight. 65,536 by default.
     #[must_use]
     pub const fn commands_max(mut self, commands: u64) -> Self {
         self.limits.commands_max = commands;
         self
     }
 
-    /// The most bytes of commands queued and in flight. 64 MiB by default. One command may be larger, and
-    /// goes alone.
+    /// Sets the most bytes of commands queued and in flight. 64 MiB by default. A single
+    /// command may be larger; the client then sends it alone.
     #[must_use]
     pub const fn bytes_max(mut self, bytes: u64) -> Self {
         self.limits.bytes_max = bytes;
@@ -270,7 +270,8 @@ impl Config {
         self
     }
 
-    /// The pauses between attempts to reconnect: the first, doubled up to the last. 10 ms and 2 s by default.
+    /// Sets the pauses between attempts to reconnect: the first, doubled up to the last. 10 ms
+    /// and 2 s by default.
     #[must_use]
     pub const fn backoff(mut self, first: Duration, last: Duration) -> Self {
         self.limits.backoff = (first, last);
@@ -284,14 +285,15 @@ impl Config {
         self
     }
 
-    /// The most connections besides the shared one: for blocking commands, transactions, bulk. 64 by default.
+    /// Sets the most connections besides the shared one: for blocking commands, transactions,
+    /// bulk. 64 by default.
     #[must_use]
     pub const fn pool_max(mut self, connections: usize) -> Self {
         self.limits.pool_max = connections;
         self
     }
 
-    /// Pipelines of at least so many commands take a connection of the pool. 2,000 by default.
+    /// Sets the number of commands from which on a pipeline takes a connection of the pool. 2,000 by default.
     #[must_use]
     pub const fn large_pipeline(mut self, commands: usize) -> Self {
         self.limits.large_pipeline = commands;

@@ -1,6 +1,6 @@
-//! A connection as its callers share it: the pipeline behind a lock, its clock, and the task that serves it.
+//! A connection and its callers: the pipeline behind a lock, its clock, and the task that serves it.
 //!
-//! This module has submission, waiting and the life of the task (connect, drive,
+//! This module handles submission, waiting and the life of the task (connect, drive,
 //! reconnect). `pipeline` makes the decisions, and `driver` carries the bytes.
 
 use std::future::Future;
@@ -35,7 +35,7 @@ pub(crate) struct Conn {
     pub(crate) gauges: Gauges,
 }
 
-/// The task's gauges beside the pipeline.
+/// The measurements of the task outside of the pipeline.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
     pub(crate) connected: AtomicBool,
@@ -85,7 +85,7 @@ impl Conn {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Pipeline> {
-        // A panic under the lock is our own mistake; the pipeline is consistent between
+        // A panic under the lock is a bug of this crate; the pipeline is consistent between
         // statements that can panic.
         self.pipeline.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -95,7 +95,7 @@ impl Conn {
         self.gauges.connected.store(true, Ordering::Relaxed);
     }
 
-    /// Queues what `encode` writes; wakes the task if it sleeps.
+    /// Queues the commands that `encode` writes, and wakes the task if it sleeps.
     pub(crate) fn submit(
         &self,
         what: Submission,
@@ -174,7 +174,7 @@ pub(crate) fn wake_all(wakers: &mut Vec<Waker>) {
     wakers.drain(..).for_each(Waker::wake);
 }
 
-/// The reasons why a submission was not taken.
+/// The reasons why the pipeline did not accept a submission.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     Full(Full),
@@ -203,8 +203,9 @@ impl From<Failure> for CommandError {
     }
 }
 
-/// One submission on its way: queued at once if there is room, otherwise once there is; then its
-/// outcome. If it is dropped, its commands keep their place and the client discards their replies.
+/// A submission in progress. It queues its commands at once if there is room, otherwise as soon
+/// as there is room, and then waits for the outcome. If the caller drops it, its commands keep
+/// their place and the client discards their replies.
 pub(crate) struct Pending {
     conn: Arc<Conn>,
     state: State,
@@ -212,7 +213,7 @@ pub(crate) struct Pending {
 
 enum State {
     Inside(SlotId),
-    /// It found no room.
+    /// The submission found no room.
     Outside(Box<Outside>),
     /// No caller waits for replies, or the caller took the outcome.
     Done,
@@ -238,7 +239,7 @@ impl Pending {
         Self { conn, state }
     }
 
-    /// Polls the outcome; `None` if no caller was to wait for one.
+    /// Polls the outcome; `None` if the caller does not want one.
     pub(crate) fn poll_outcome(
         &mut self,
         cx: &mut Context<'_>,
@@ -256,7 +257,8 @@ impl Pending {
                     });
                 }
                 State::Outside(outside) => {
-                    // Noted first: room that appears in between wakes us.
+                    // This registers the waker before it tries again, so room that appears in
+                    // between wakes the task.
                     self.conn.lock().wait_for_room(cx.waker());
                     let encode = |out: &mut Wire| out.append(&outside.bytes);
                     self.state = match self.conn.submit(outside.what, encode) {
@@ -332,8 +334,8 @@ async fn serve(end: CloseOnDrop, ready: Ready, tls: Option<Arc<ClientConfig>>, r
     }
 }
 
-/// Reconnects, with retries until it succeeds; queued commands expire meanwhile. `None`
-/// once the client is closed.
+/// Reconnects, and retries until an attempt succeeds; queued commands expire meanwhile. Returns
+/// `None` once the client is closed.
 async fn reconnect(conn: &Arc<Conn>, tls: Option<&Arc<ClientConfig>>) -> Option<Ready> {
     let (first, last) = conn.shared.limits.backoff;
     let mut pause = first;
@@ -382,7 +384,7 @@ fn jittered(pause: Duration, now: Time) -> Duration {
     half + half.mul_f64((now.as_nanos() % 1000) as f64 / 1000.0)
 }
 
-/// An attempt to connect, during which queued commands go on expiring; `None` once the client is closed.
+/// An attempt to connect, during which queued commands continue to expire; `None` once the client is closed.
 struct Expiring<'a, F> {
     conn: &'a Conn,
     attempt: Pin<Box<F>>,
@@ -424,8 +426,8 @@ impl<F: Future> Future for Expiring<'_, F> {
     }
 }
 
-/// Closes the connection when the task ends, with its runtime or by a panic, even before
-/// it began: no caller is left waiting.
+/// Closes the connection when its task ends, with its runtime or by a panic, even if the task
+/// never began: no caller is left waiting.
 struct CloseOnDrop(Arc<Conn>);
 
 impl Drop for CloseOnDrop {

@@ -1,5 +1,5 @@
-//! The setup of a connection: the socket, TLS, and the handshake (`HELLO`,
-//! `AUTH`, `CLIENT SETNAME`, `SELECT`).
+//! The setup of a connection: the socket, TLS, and the handshake (`HELLO`, `AUTH`, `CLIENT
+//! SETNAME`, `SELECT`).
 
 use std::io;
 use std::sync::Arc;
@@ -80,8 +80,8 @@ fn hello(login: &Login) -> Cmd {
     hello
 }
 
-/// Recognizes the refusals of servers before version 6, which do not know
-/// `HELLO`, and of servers that know it without version 3.
+/// Recognizes the refusals of servers before version 6, which do not know `HELLO`, and of
+/// servers that know it without version 3.
 fn knows_no_hello(e: &ServerError) -> bool {
     match e.kind() {
         ServerErrorKind::NoProto => true,

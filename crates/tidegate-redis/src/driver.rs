@@ -28,15 +28,15 @@ use crate::resp::{Decoder, ProtocolError};
 use crate::timer::PreciseTimer;
 use crate::wire::Wire;
 
-/// How a session ends.
+/// The end of a session.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// The client is closed, and everything was answered.
+    /// The client is closed, and every command was answered.
     Closed,
     Lost(Arc<str>),
 }
 
-/// Replies handed out under one lock: callers on other threads need the lock, too.
+/// The number of replies handed out under one lock: callers on other threads need the lock, too.
 const CHUNK: usize = 64;
 /// The number of parts into which the commands in flight are split while the task looks
 /// for replies without sleeping.
@@ -64,20 +64,20 @@ pub(crate) struct Session {
     writing: Wire,
     /// The cost of writing it so far.
     cost_ns: u64,
-    /// The socket took no more.
+    /// The socket accepted no more bytes.
     blocked: bool,
-    /// Reading was left out in the last turn.
+    /// The driver skipped reading in the last turn.
     skipped: bool,
-    /// Until when replies are looked for without sleeping.
+    /// The time until which the driver looks for replies without sleeping.
     spin_until: Option<Time>,
-    /// The task slept: only the runtime knows whether there is something to read.
+    /// The task slept, so only the runtime knows whether there are bytes to read.
     slept: bool,
     in_flight: u64,
     /// The number of queued commands at the last look at the queue.
     seen: u64,
     /// The number of queued commands when the flush was last held back.
     held: u64,
-    /// Spending CPU is worth it.
+    /// True if spending CPU pays, see [`Pulse::pays`](crate::pulse::Pulse::pays).
     pays: bool,
     may_spin: bool,
     timer: PreciseTimer,
@@ -98,11 +98,11 @@ pub(crate) struct Session {
 /// The result of a turn's flush.
 #[derive(Clone, Copy, Debug)]
 enum Flushed {
-    /// Nothing is to be written now; if the policy waits, the timer is armed.
+    /// The policy waits with the timer armed, or the queue is empty.
     Idle,
     /// A flush was taken, and written as far as the socket took it.
     Wrote,
-    /// The policy waits so shortly that the task only yields.
+    /// The policy waits for such a short time that the task only yields.
     Hold,
 }
 
@@ -166,7 +166,7 @@ impl Session {
         }
     }
 
-    /// `None`: closed and finished.
+    /// Runs one turn. Returns `None` once the client is closed and every command was answered.
     fn turn(&mut self, cx: &mut Context<'_>, now: Time) -> Result<Option<Turn>, Broken> {
         if now >= self.watch_at {
             self.watch(now)?;
@@ -211,7 +211,7 @@ impl Session {
         if let Next::Wait(until, reason) = next {
             let near = reason == Reason::Anticipate && until.since(now) <= YIELD_NS;
             let grew = self.seen > std::mem::replace(&mut self.held, self.seen);
-            // Where CPU is dear, hold only as long as each yield brings a command.
+            // A policy that saves CPU holds the flush only as long as each yield brings a command.
             if near && (conn.manner.precise || grew) {
                 return Ok(Flushed::Hold);
             }
@@ -221,7 +221,7 @@ impl Session {
             if conn.manner.precise {
                 return Ok(Flushed::Hold);
             }
-            // Too near for a sleep: any wake-up would come later than now.
+            // The time is too near for a sleep: any wake-up would come later.
             next = pipeline.poll_flush(until);
         }
         if let Next::Wait(until, _) = next {
@@ -242,7 +242,8 @@ impl Session {
         Ok(Flushed::Wrote)
     }
 
-    /// Returns whether a flush is under way. Reading may finish it, too: under TLS both send what it holds.
+    /// Returns whether a flush is in progress. Reading may finish it, too: under TLS both send
+    /// the bytes that TLS holds.
     fn is_writing(&self) -> bool {
         !self.writing.is_empty() || self.link.holds_bytes()
     }
@@ -332,7 +333,7 @@ impl Session {
             _ if manner.parts_gain.is_some() && !self.pays && self.in_flight < SPLIT => {
                 return WHOLE;
             }
-            // Messages of pub/sub bring forth no commands to be flushed.
+            // Messages of pub/sub cause no commands that a flush would have to wait for.
             _ if self.in_flight == 0 => return PART_MAX,
             _ if self.may_spin => PARTS_SPINNING,
             parts => parts,
@@ -352,8 +353,8 @@ impl Session {
         Ok(())
     }
 
-    /// Reads once. `slept`: only the runtime knows whether there is something, and is to wake the task when
-    /// there is.
+    /// Reads once. With `slept` it asks the runtime whether there are bytes, and registers the
+    /// task to be woken as soon as there are.
     fn read(&mut self, cx: &mut Context<'_>, slept: bool) -> Result<bool, Broken> {
         let space = self.decoder.space();
         let result = if slept {
@@ -379,7 +380,7 @@ impl Session {
 
     // ---- timeouts and keepalive
 
-    /// Records that the server was heard from.
+    /// Records a sign of life from the server.
     fn noted(&mut self, now: Time) {
         self.last_read = now;
         if std::mem::take(&mut self.pinged) {
@@ -388,7 +389,7 @@ impl Session {
         }
     }
 
-    /// Fails overdue commands, tests a silent connection, gives up a dead one.
+    /// Fails overdue commands, tests a silent connection, and gives up a dead one.
     fn watch(&mut self, now: Time) -> Result<(), Broken> {
         let limits = &self.conn.shared.limits;
         let (timeout_ns, keepalive_ns) = (nanos(limits.timeout), nanos(limits.keepalive));
@@ -495,7 +496,7 @@ impl Session {
     fn watchdog_fired(&mut self, cx: &mut Context<'_>, now: Time) -> bool {
         if self.watchdog_at != self.watch_at {
             self.watchdog_at = self.watch_at;
-            // The runtime's timers tick in milliseconds: one more, and it is not early.
+            // The runtime's timers tick in milliseconds: one more keeps the wake-up from being early.
             let after = (self.watch_at - now).min(WATCH_MAX) + Duration::from_millis(1);
             self.watchdog
                 .as_mut()

@@ -68,14 +68,14 @@ pub enum ConnectError {
     Config(ConfigError),
     /// The network or the socket failed.
     Io {
-        /// Where to.
+        /// The address.
         to: String,
         /// The system's error.
         source: Arc<io::Error>,
     },
     /// TLS: certificates, names, or a server without it.
     Tls(String),
-    /// It took too long.
+    /// The connection took too long.
     TimedOut(String),
     /// The server refused the handshake: a wrong password, no such database.
     Refused(ServerError),
@@ -133,7 +133,7 @@ pub enum Executed {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CommandError {
-    /// The server refused it.
+    /// The server refused the command.
     Server(ServerError),
     /// The reply has another shape than asked for.
     Reply(ReplyError),
@@ -150,7 +150,7 @@ pub enum CommandError {
     Full {
         /// Commands queued and in flight.
         commands: u64,
-        /// Their bytes.
+        /// The bytes of those commands.
         bytes: u64,
     },
     /// The command does not belong on a shared connection.
@@ -164,7 +164,7 @@ pub enum CommandError {
 }
 
 impl CommandError {
-    /// The refusal of the server, if this is one.
+    /// Returns the refusal of the server, if this is one.
     #[must_use]
     pub const fn server(&self) -> Option<&ServerError> {
         match self {

@@ -1,4 +1,4 @@
-//! An async Redis client whose pipelining finds its own flush delay.
+//! An async Redis client with pipelining, which adapts its flush delay to the load.
 //!
 //! Many tasks share one connection. The client writes their commands together, and one of the
 //! engine's controllers decides when: **caller -> queue -> controller -> flush -> Redis ->

@@ -1,8 +1,8 @@
-//! One connection's bytes: a TCP or Unix socket, plain or under TLS, read and written without blocking and
-//! without asking the runtime first.
+//! The byte stream of one connection: a TCP or Unix socket, plain or under TLS, which the
+//! driver reads and writes without blocking and without asking the runtime first.
 //!
-//! Owns the socket and its readiness. Leaves what the bytes mean to `resp`, and when to read and write to the
-//! driver.
+//! This module owns the socket and its readiness. `resp` gives the bytes their meaning, and the
+//! driver decides when to read and write.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,7 +26,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Connects the socket; TLS, if asked for, is agreed on with the first bytes.
+    /// Connects the socket. The first bytes negotiate TLS, if it is configured.
     pub(crate) async fn connect(
         address: &Address,
         tls: Option<&Arc<ClientConfig>>,
@@ -58,7 +58,7 @@ impl Link {
                 })?;
                 let mut conn = ClientConnection::new(Arc::clone(config), name)
                     .map_err(|e| ConnectError::Tls(e.to_string()))?;
-                // The driver bounds the bytes it hands in, by how many TLS accepts.
+                // The driver limits the bytes that it hands to TLS.
                 conn.set_buffer_limit(Some(TLS_BUFFER));
                 Some(Box::new(conn))
             }
@@ -75,17 +75,18 @@ impl Link {
         read_some(self.fd.get_ref().as_fd(), self.tls.as_deref_mut(), buf)
     }
 
-    /// Writes what fits: `WouldBlock` if nothing does. With nothing to write it sends what TLS holds.
+    /// Writes the bytes that fit, or fails with `WouldBlock` if none do. With nothing to write
+    /// it sends the bytes that TLS holds.
     pub(crate) fn write(&mut self, wire: &Wire) -> io::Result<usize> {
         write_some(self.fd.get_ref().as_fd(), self.tls.as_deref_mut(), wire)
     }
 
-    /// Returns whether TLS holds bytes that are to be sent.
+    /// Returns whether TLS holds bytes to be sent.
     pub(crate) fn holds_bytes(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
-    /// [`read`](Self::read) once there is something; the task is woken then.
+    /// Calls [`read`](Self::read) as soon as there are bytes; the runtime then wakes the task.
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -107,7 +108,7 @@ impl Link {
         }
     }
 
-    /// [`write`](Self::write) once something fits; the task is woken then.
+    /// Calls [`write`](Self::write) as soon as bytes fit; the runtime then wakes the task.
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -165,10 +166,10 @@ fn write_some(
     }
 }
 
-/// How much plain text TLS may hold before the socket takes it.
+/// The most plain text that TLS may hold before the socket accepts it.
 const TLS_BUFFER: usize = 256 << 10;
 
-/// The socket as the standard traits, without blocking.
+/// Implements the standard traits for the socket, without blocking.
 #[derive(Clone, Copy)]
 struct Raw<'a>(BorrowedFd<'a>);
 
@@ -202,14 +203,14 @@ fn read_tls(tls: &mut ClientConnection, raw: Raw<'_>, buf: &mut [u8]) -> io::Res
     loop {
         match tls.reader().read(buf) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-            // A server that closes the socket without closing TLS ends it all the same: replies carry their
-            // own lengths.
+            // A server may close the socket without closing TLS first. The client accepts that
+            // as the end of the stream, because replies carry their own lengths.
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
             other => return other,
         }
         let n = tls.read_tls(&mut &raw)?;
         if let Err(e) = tls.process_new_packets() {
-            // The alert tells the server why.
+            // The alert tells the server the reason.
             let _ = flush_tls(tls, raw);
             return Err(io::Error::new(io::ErrorKind::InvalidData, e));
         }
@@ -230,7 +231,7 @@ fn flush_tls(tls: &mut ClientConnection, raw: Raw<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Enables keepalive: the kernel, too, notices a peer that vanished, within a minute.
+/// Enables keepalive, so that the kernel, too, notices a vanished peer, within a minute.
 fn keepalive(fd: &OwnedFd) -> rustix::io::Result<()> {
     sockopt::set_socket_keepalive(fd, true)?;
     sockopt::set_tcp_keepidle(fd, Duration::from_secs(30))?;

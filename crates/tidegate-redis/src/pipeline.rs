@@ -1,5 +1,5 @@
-//! The pipeline of one connection: it holds the queued commands, the commands in flight
-//! and the callers that wait for replies, and asks the controller when to flush.
+//! The pipeline of one connection: it holds the queued commands, the commands in flight and the
+//! callers that wait for replies, and asks the controller when to flush.
 //!
 //! The pipeline is pure: the driver passes the time in, the pipeline asks its
 //! [`Boundary`] and returns the next step. The driver owns sockets and clocks.
@@ -9,9 +9,9 @@
 //! submit -> out, queued -> take (a flush) -> flight -> deliver (replies, in order) -> slot -> take_outcome
 //! ```
 //!
-//! Invariants: the pipeline assigns replies to the commands in flight in the order
-//! of submission. An abandoned slot stays occupied until its reply arrives, so no
-//! reply reaches another caller. Commands and bytes never exceed the bounds.
+//! Invariants: the pipeline assigns replies to the commands in flight in the order of
+//! submission. An abandoned slot stays occupied until its reply arrives, so no reply reaches
+//! another caller. Commands and bytes never exceed the bounds.
 
 mod slots;
 
@@ -244,8 +244,8 @@ impl Pipeline {
         }
     }
 
-    /// Refuses new submissions and finishes the accepted ones. The caller wakes
-    /// the driver with the returned waker.
+    /// Refuses new submissions and finishes the accepted ones. The caller wakes the driver with
+    /// the returned waker.
     pub(crate) fn drain(&mut self) -> Option<Waker> {
         self.closed.get_or_insert(Failure::Closed);
         self.driver.take()
@@ -302,8 +302,8 @@ impl Pipeline {
         asked
     }
 
-    /// Ends the flush that [`Pipeline::take`] started last. `cost_ns` is the
-    /// time that the driver spent on writing it.
+    /// Ends the flush that [`Pipeline::take`] started last. `cost_ns` is the time that the
+    /// driver spent on writing it.
     pub(crate) fn written(&mut self, now: Time, cost_ns: u64, ok: bool) {
         let now = self.tick(now);
         self.pulse.wrote(cost_ns);
@@ -348,8 +348,8 @@ impl Pipeline {
         self.make_room(wakers);
     }
 
-    /// Closes the pipeline: it accepts nothing more, fails all commands and
-    /// wakes all callers. The caller wakes the driver with the returned waker.
+    /// Closes the pipeline: it accepts nothing more, fails all commands and wakes all callers.
+    /// The caller wakes the driver with the returned waker.
     pub(crate) fn close(&mut self, failure: &Failure, wakers: &mut Vec<Waker>) -> Option<Waker> {
         self.closed.get_or_insert_with(|| failure.clone());
         for entry in std::mem::take(&mut self.flight) {
@@ -363,8 +363,8 @@ impl Pipeline {
         self.driver.take()
     }
 
-    /// Fails the commands that are older than `timeout_ns`; their entries keep
-    /// their places. Returns the time at which the next command is overdue.
+    /// Fails the commands that are older than `timeout_ns`; their entries keep their places.
+    /// Returns the time at which the next command is overdue.
     pub(crate) fn expire(
         &mut self,
         now: Time,
@@ -382,8 +382,8 @@ impl Pipeline {
                     next = Some(next.map_or(at, |n| n.min(at)));
                     break;
                 }
-                // The slot may serve another caller before the reply comes, so the
-                // entry gives up the slot, and the pipeline then discards the reply.
+                // The slot may serve another caller before the reply comes, so the entry gives
+                // up the slot, and the pipeline then discards the reply.
                 let slot = std::mem::replace(&mut entry.slot, NO_SLOT);
                 due.push((slot, executed));
             }
@@ -527,8 +527,8 @@ impl Pipeline {
         }
     }
 
-    /// Reports the replies that will not come, at the usual round trip;
-    /// otherwise the controller would wait for them.
+    /// Reports the replies that will not come, at the usual round trip; otherwise the
+    /// controller would wait for them.
     fn forget_flushes(&mut self) {
         let took_ns = self.pulse.rtt_ns as u64;
         for flush in std::mem::take(&mut self.flushes) {
@@ -569,7 +569,7 @@ fn impossible<V>(error: BoundaryError) -> V {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Submission {
     pub(crate) commands: u32,
-    /// Whether a caller waits for the replies.
+    /// True if a caller waits for the replies.
     pub(crate) wanted: bool,
     pub(crate) urgent: bool,
     /// A submission of the client itself. These are few and small, and exempt from the limits.
@@ -577,8 +577,8 @@ pub(crate) struct Submission {
     pub(crate) answer: Answer,
 }
 
-/// A submission while it is being encoded. The drop takes its bytes back unless
-/// `keep` was called: after a refusal, or after a panic in an argument.
+/// A submission while it is being encoded. The drop takes its bytes back unless `keep` was
+/// called: after a refusal, or after a panic in an argument.
 struct Writing<'a> {
     out: &'a mut Wire,
     from: Mark,

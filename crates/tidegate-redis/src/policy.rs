@@ -1,7 +1,7 @@
 //! Flush policies: each selects a controller, and the manner in which the driver serves it.
 //!
-//! This module defines that choice and two controllers: [`Auto`] (events first, then
-//! a price on waiting) and [`Spaced`] (a fixed delay). The engine defines the others.
+//! This module defines that choice and two controllers: [`Auto`] (events first, then a price on
+//! waiting) and [`Spaced`] (a fixed delay). The engine defines the others.
 
 mod auto;
 mod spaced;
@@ -22,8 +22,8 @@ pub use spaced::Spaced;
 #[non_exhaustive]
 pub enum Policy {
     /// Adapts to the load. A lone caller never waits. A flush waits for the callers just
-    /// answered, up to their number; beyond that it waits for at most 3 % of the round
-    /// trip. The client looks for replies without sleeping if callers submit again at once.
+    /// answered, up to their number; beyond that it waits for at most 3 % of the round trip.
+    /// The client looks for replies without sleeping if callers submit again at once.
     #[default]
     Auto,
     /// Gives up a little latency or throughput for the least CPU, in the client and in Redis. Never spins.
@@ -73,15 +73,15 @@ pub(crate) struct Manner {
     pub(crate) parts: u64,
     /// The fewest replies handed out at once while there are more.
     pub(crate) part_min: u64,
-    /// Whether the driver may look for replies without sleeping.
+    /// True if the driver may look for replies without sleeping.
     pub(crate) spin: bool,
     /// The driver splits replies only if this makes it answer more commands by this part.
     pub(crate) parts_gain: Option<f64>,
-    /// Whether the driver may spend short waits yielding, and so end them on time.
+    /// True if the driver may spend short waits yielding, and so end them on time.
     pub(crate) precise: bool,
-    /// Callers also run on other threads, so yielding does not let them run: it wakes a
-    /// thread that looks for work, or has the runtime poll the system for events. The task
-    /// looks for replies within its turn, and sleeps instead of yielding for nothing.
+    /// Callers also run on other threads, so yielding does not let them run: it wakes a thread
+    /// that looks for work, or has the runtime poll the system for events. The task looks for
+    /// replies within its turn, and sleeps instead of yielding for nothing.
     pub(crate) many_threads: bool,
 }
 
@@ -103,8 +103,8 @@ pub(crate) struct Plan {
     pub(crate) manner: Manner,
 }
 
-/// The number of parts while the task sleeps. A wake-up takes some time, so it
-/// takes more than two parts to keep both sides busy.
+/// The number of parts while the task sleeps. A wake-up takes some time, so it takes more than
+/// two parts to keep both sides busy.
 const PARTS: u64 = 4;
 /// The fewest parts that keep both sides busy. A part costs each side a system call or two.
 const PARTS_CHEAP: u64 = 2;
@@ -118,8 +118,8 @@ const AGE_MAX: Duration = Duration::from_secs(1);
 impl Policy {
     pub(crate) fn plan(self, commands_max: u64) -> Result<Plan, ConfigError> {
         let precise = !matches!(self, Self::MinCpu(_));
-        // The other policies keep throughput, which with few callers depends on
-        // both sides being busy, so they allow smaller parts.
+        // The other policies keep throughput, which with few callers depends on both sides
+        // being busy, so they allow smaller parts.
         let patient = matches!(self, Self::MinCpu(Concession::AddedLatency(_)));
         let bounds = Bounds {
             age_max: AGE_MAX,

@@ -1,8 +1,8 @@
-//! Dedicated connections, borrowed from a bounded pool: for blocking commands,
-//! transactions, and large commands or replies.
+//! Dedicated connections, borrowed from a bounded pool: for blocking commands, transactions,
+//! and large commands or replies.
 //!
-//! A connection returns to the pool only if no command is in flight on it and
-//! no command changed its state. Otherwise the pool closes it.
+//! A connection returns to the pool only if no command is in flight on it and no command
+//! changed its state. Otherwise the pool closes it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -47,8 +47,8 @@ impl Pool {
         })
     }
 
-    /// Takes an idle connection, or opens a new one. If the pool is at its
-    /// bound, waits for at most `patience`.
+    /// Takes an idle connection, or opens a new one. If the pool is at its bound, waits for at
+    /// most `patience`.
     pub(crate) async fn lease(
         self: &Arc<Self>,
         patience: Duration,
@@ -96,9 +96,9 @@ impl Drop for Pool {
     }
 }
 
-/// A connection for one caller: for `WATCH`, `SELECT`, blocking commands, and
-/// others that would disturb the callers of the shared connection. The drop
-/// returns it to the pool, unless a command changed its state or is in flight.
+/// A connection for one caller: for `WATCH`, `SELECT`, blocking commands, and others that would
+/// disturb the callers of the shared connection. The drop returns it to the pool, unless a
+/// command changed its state or is in flight.
 pub struct Dedicated {
     pub(crate) conn: Arc<Conn>,
     pool: Arc<Pool>,
@@ -123,8 +123,8 @@ impl Dedicated {
         Reply::on(Arc::clone(&self.conn), cmd)
     }
 
-    /// Watches keys: the server executes the next transaction on this
-    /// connection only if they do not change before it.
+    /// Watches keys: the server executes the next transaction on this connection only if they
+    /// do not change before it.
     pub fn watch(&mut self, keys: impl ToArgs) -> Reply<()> {
         self.send(cmd("WATCH").arg(keys))
     }

@@ -1,8 +1,8 @@
-//! Pub/sub over the shared connection (RESP3): subscriptions with bounded
-//! channels, which the client renews after a reconnect.
+//! Pub/sub over the shared connection (RESP3): subscriptions with bounded channels, which the
+//! client renews after a reconnect.
 //!
-//! Invariant: the registry of subscribers and the commands to the server change
-//! under one lock, in the same order.
+//! Invariant: the registry of subscribers and the commands to the server change under one lock,
+//! in the same order.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -194,8 +194,8 @@ impl Subscription {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of reconnects since the subscription began. The
-    /// subscription may have missed messages during each.
+    /// Returns the number of reconnects since the subscription began. The subscription may have
+    /// missed messages during each.
     #[must_use]
     pub fn interruptions(&self) -> u64 {
         self.registry.interruptions.load(Ordering::Relaxed) - self.interruptions
@@ -224,8 +224,8 @@ impl Drop for Subscription {
 }
 
 impl Client {
-    /// Subscribes to channels. Up to `capacity` messages wait to be taken;
-    /// further ones are dropped and counted.
+    /// Subscribes to channels. Up to `capacity` messages wait to be taken; further ones are
+    /// dropped and counted.
     ///
     /// # Errors
     /// If the server refuses, or speaks only RESP2.

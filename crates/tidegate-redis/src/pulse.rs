@@ -1,8 +1,8 @@
 //! Measurements of how a connection is used: round trips, the cost of a write, the share of
 //! callers that come back as soon as they are answered, and the share of spins that find a reply.
 //!
-//! This module is pure. It decides whether the driver may spin, and asks
-//! `trial` whether spinning pays. The controller decides when to flush.
+//! This module is pure. It decides whether the driver may spin, and asks `trial` whether
+//! spinning pays. The controller decides when to flush.
 
 use tidegate::Time;
 
@@ -12,11 +12,11 @@ use crate::trial::Trial;
 pub(crate) const SPIN_NS: u64 = 50_000;
 /// A caller that submits within this time of its reply came back because of the reply.
 const RETURN_NS: u64 = 25_000;
-/// The part by which looking for replies must answer more commands; sleeping
-/// leaves the core to other processes.
+/// The part by which looking for replies must answer more commands; sleeping leaves the core to
+/// other processes.
 const LOOKING: f64 = 0.05;
-/// The least share of commands from callers that came back, for spinning. At
-/// this share the load waits for replies, and the client waits for the load.
+/// The least share of commands from callers that came back, for spinning. At this share the
+/// load waits for replies, and the client waits for the load.
 const CLOSED_LOOP: f64 = 0.75;
 
 #[derive(Clone, Copy, Debug)]
@@ -109,8 +109,8 @@ impl Pulse {
         }
     }
 
-    /// Returns whether spending CPU pays: on looking for replies without
-    /// sleeping, or on more flushes than necessary.
+    /// Returns whether spending CPU pays: on looking for replies without sleeping, or on more
+    /// flushes than necessary.
     pub(crate) fn pays(&self) -> bool {
         self.closed_loop >= CLOSED_LOOP && self.trial.is_dear()
     }

@@ -1,5 +1,5 @@
-//! Replies: the values that a server sends ([`Value`], [`ServerError`]), and
-//! the conversion to a program's types ([`FromReply`]).
+//! Replies: the values that a server sends ([`Value`], [`ServerError`]), and the conversion to
+//! a program's types ([`FromReply`]).
 //!
 //! `resp` decodes the bytes. If a reply has another shape than the program asked for, the error names both.
 

@@ -1,14 +1,14 @@
-//! The hot-path codec: it encodes commands into a connection's buffer, and
-//! decodes replies in the read buffer.
+//! The hot-path codec: it encodes commands into a connection's buffer, and decodes replies in
+//! the read buffer.
 //!
 //! This module handles the wire formats RESP2 and RESP3. It decodes simple strings, errors,
 //! integers, bulks and nulls itself: it copies short bulks out of the read buffer, and reads
 //! long ones into memory of their own. It only measures nested replies, with a scanner that
-//! bounds their depth and their bytes and resumes at the byte where it stopped; `nested`
-//! then builds the values. [`FromReply`](crate::FromReply) gives replies their meaning.
+//! bounds their depth and their bytes and resumes at the byte where it stopped; `nested` then
+//! builds the values. [`FromReply`](crate::FromReply) gives replies their meaning.
 //!
-//! Invariants: no bytes from a server cause a panic; no announced length alone
-//! determines the size of an allocation.
+//! Invariants: no bytes from a server cause a panic; no announced length alone determines the
+//! size of an allocation.
 
 use bytes::Bytes;
 
@@ -51,8 +51,8 @@ pub(crate) struct Limits {
 
 /// The most levels of a nested reply. Redis sends at most a handful.
 pub(crate) const DEPTH_MAX: usize = 32;
-/// The most bytes of a line that announces a length or holds a number; error
-/// lines and simple strings may be longer.
+/// The most bytes of a line that announces a length or holds a number; error lines and simple
+/// strings may be longer.
 const LINE_MAX: usize = 64 << 10;
 /// The capacity of the read buffer: the most bytes that one read returns.
 const BUFFER: usize = 64 << 10;
@@ -79,8 +79,8 @@ pub enum ProtocolError {
     TooLarge,
     /// A reply came that no command asked for.
     Unasked,
-    /// A construct that Redis never sends: streamed replies, attributes inside
-    /// of replies, malformed doubles or booleans.
+    /// A construct that Redis never sends: streamed replies, attributes inside of replies,
+    /// malformed doubles or booleans.
     Unsupported,
 }
 
@@ -131,7 +131,7 @@ struct Scan {
     /// Elements still to come, by level.
     stack: Vec<u64>,
     active: bool,
-    /// Whether the frame is an attribute: it describes the reply after it, and the decoder drops it.
+    /// True if the frame is an attribute: it describes the reply after it, and the decoder drops it.
     attribute: bool,
 }
 
@@ -409,8 +409,8 @@ pub fn decode(wire: &[u8]) -> Result<Vec<Value>, ProtocolError> {
     }
 }
 
-/// Returns the length of the line at the start of `data` without its CR LF;
-/// `None` until the line is complete.
+/// Returns the length of the line at the start of `data` without its CR LF; `None` until the
+/// line is complete.
 fn line_len(data: &[u8]) -> Result<Option<usize>, ProtocolError> {
     match data.iter().take(LINE_MAX + 2).position(|&b| b == b'\r') {
         Some(at) if at > LINE_MAX => Err(ProtocolError::LineTooLong),

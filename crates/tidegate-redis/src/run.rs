@@ -1,5 +1,5 @@
-//! Several commands at once: a pipeline keeps its commands next to each other
-//! on the connection, a transaction puts them between `MULTI` and `EXEC`.
+//! Several commands at once: a pipeline keeps its commands next to each other on the
+//! connection, a transaction puts them between `MULTI` and `EXEC`.
 
 use std::sync::Arc;
 
@@ -47,8 +47,8 @@ impl Run {
     }
 }
 
-/// Commands that leave together, in this order, with no others between them. A pipeline
-/// is not a transaction: the server may execute commands of other clients in between.
+/// Commands that leave together, in this order, with no others between them. A pipeline is not
+/// a transaction: the server may execute commands of other clients in between.
 #[derive(Debug)]
 #[must_use = "nothing is sent before `run`"]
 pub struct Pipeline {
@@ -144,8 +144,8 @@ impl Transaction<'_> {
         self
     }
 
-    /// Executes the commands, and converts their replies to a tuple or a list. An
-    /// aborted transaction, of which a watched key changed, replies with nil: `None`.
+    /// Executes the commands, and converts their replies to a tuple or a list. An aborted
+    /// transaction, of which a watched key changed, replies with nil: `None`.
     ///
     /// # Errors
     /// The first command refused, in which case the server executes none; or a missing reply.

@@ -1,7 +1,7 @@
 //! Key slots of Redis Cluster, for programs that route commands themselves.
 
-/// Returns the slot of a key, 0 to 16383. In a key such as `{user1}.name` only
-/// the part in the first braces counts.
+/// Returns the slot of a key, 0 to 16383. In a key such as `{user1}.name` only the part in the
+/// first braces counts.
 ///
 /// ```
 /// use tidegate_redis::key_slot;

@@ -46,7 +46,7 @@ impl Depths {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Whether the client is connected.
+    /// True while the client is connected.
     pub connected: bool,
     /// The version of RESP that the connection speaks, 2 or 3; 0 before the first connection.
     pub protocol: u8,
@@ -72,8 +72,8 @@ pub struct Stats {
     pub overshoot_us: f64,
     /// The average time for which the policy held flushes back, in microseconds per command.
     pub delay_us: f64,
-    /// The CPU time of the connection's task in microseconds per command,
-    /// estimated from the duration of its runs.
+    /// The CPU time of the connection's task in microseconds per command, estimated from the
+    /// duration of its runs.
     pub cpu_us: f64,
     /// The number of times that the driver looked for replies without sleeping.
     pub spins: u64,

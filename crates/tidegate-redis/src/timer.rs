@@ -1,8 +1,8 @@
-//! A timer that fires within tens of microseconds, for the waits of flush
-//! policies; the timers of the runtime have a resolution of one millisecond.
+//! A timer that fires within tens of microseconds, for the waits of flush policies; the timers
+//! of the runtime have a resolution of one millisecond.
 //!
-//! The timer owns a timerfd. It measures how late its wake-ups come, and arms the timerfd
-//! that much earlier. If the timer fires early, the driver passes the rest of the wait.
+//! The timer owns a timerfd. It measures how late its wake-ups come, and arms the timerfd that
+//! much earlier. If the timer fires early, the driver passes the rest of the wait.
 
 use std::io;
 use std::os::fd::OwnedFd;

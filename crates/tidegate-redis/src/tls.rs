@@ -10,7 +10,7 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::error::ConfigError;
 
-/// The certificates that the client trusts and the one that it presents.
+/// The certificates that the client trusts, and its own certificate.
 #[derive(Clone, Default)]
 pub struct Tls {
     roots: Option<Pem>,

@@ -1,5 +1,5 @@
-//! Trials that find out whether an expensive method pays: a slow bandit with an
-//! expensive arm and a cheap one.
+//! Trials that find out whether an expensive method pays: a slow bandit with an expensive arm
+//! and a cheap one.
 //!
 //! This module is pure. On some machines and at some numbers of callers, a client that looks for
 //! replies without sleeping answers half as many commands again. On others it answers fewer:
@@ -19,12 +19,12 @@ const ROUND_TRIPS: f64 = 16.0;
 const SETTLE: u64 = 4;
 /// The number of spells in a trial, alternately of the other arm and of the arm in use.
 const SPELLS: u32 = 6;
-/// The number of spells between trials. It doubles, up to [`APART_MAX`], with
-/// each trial that confirms the arm in use.
+/// The number of spells between trials. It doubles, up to [`APART_MAX`], with each trial that
+/// confirms the arm in use.
 const APART: u32 = 32;
 const APART_MAX: u32 = 512;
-/// The gain that keeps the expensive arm, as a part of the gain that starts its
-/// use. Without this margin, noise would change the arm all the time.
+/// The gain that keeps the expensive arm, as a part of the gain that starts its use. Without
+/// this margin, noise would change the arm all the time.
 const KEEP: f64 = 0.5;
 /// With fewer answers than this, a trial decides nothing.
 const ANSWERS_MIN: u64 = 64;
@@ -33,10 +33,10 @@ const ANSWERS_MIN: u64 = 64;
 pub(crate) struct Trial {
     /// The part by which the expensive arm must answer more than the cheap one.
     gain: f64,
-    /// Whether the expensive arm is the one in use.
+    /// True while the expensive arm is in use.
     dear: bool,
-    /// The previous trial favoured the other arm, and is repeated: another
-    /// process may have disturbed a single one.
+    /// The previous trial favoured the other arm, and is repeated: another process may have
+    /// disturbed a single one.
     doubt: bool,
     /// Spells left of the trial in progress; 0 if there is none.
     left: u32,
@@ -79,14 +79,14 @@ impl Trial {
         self.dear != self.is_other()
     }
 
-    /// Changes to the cheap arm, because the expensive one was of no use. The
-    /// next trial comes at its usual time.
+    /// Changes to the cheap arm, because the expensive one was of no use. The next trial comes
+    /// at its usual time.
     pub(crate) const fn give_up(&mut self) {
         (self.dear, self.left, self.rest) = (false, 0, self.apart);
     }
 
-    /// Counts answered commands, at this round trip. `eligible`: the callers
-    /// wait for replies before they submit again.
+    /// Counts answered commands, at this round trip. `eligible`: the callers wait for replies
+    /// before they submit again.
     pub(crate) fn answered(&mut self, now: Time, commands: u64, rtt_ns: f64, eligible: bool) {
         if !eligible {
             // The answers so far are not comparable to those of another load.
@@ -126,8 +126,8 @@ impl Trial {
         self.counts_from = now.after(spell / SETTLE);
     }
 
-    /// Returns whether this spell belongs to the other arm: in a trial the
-    /// other arm starts, and the two alternate.
+    /// Returns whether this spell belongs to the other arm: in a trial the other arm starts,
+    /// and the two alternate.
     const fn is_other(&self) -> bool {
         self.left > 0 && self.left.is_multiple_of(2)
     }
@@ -180,8 +180,8 @@ impl Arm {
 mod tests {
     use super::*;
 
-    /// Simulates a closed loop. One cycle answers `callers` commands, and takes
-    /// the time that `cycle_ns` returns for the arm and the cycle.
+    /// Simulates a closed loop. One cycle answers `callers` commands, and takes the time that
+    /// `cycle_ns` returns for the arm and the cycle.
     fn run(trial: &mut Trial, ms: u64, callers: u64, cycle_ns: impl Fn(bool, u64) -> u64) -> f64 {
         let mut now = trial.began;
         let end = now.after(ms * 1_000_000);
@@ -221,8 +221,8 @@ mod tests {
 
     #[test]
     fn what_slows_both_down_for_a_while_changes_nothing() {
-        // In every second interval of 20 ms another process takes most of the
-        // machine, and each cycle varies by a fifth.
+        // In every second interval of 20 ms another process takes most of the machine, and each
+        // cycle varies by a fifth.
         let noisy = |dear: bool, cycle: u64| {
             let base = if dear { 8_000 } else { 10_000 };
             let slow = if (cycle / 2_000).is_multiple_of(2) {

@@ -1,10 +1,10 @@
 //! An outgoing byte buffer: it copies short arguments into one block, and keeps long ones as references.
 //!
-//! This module keeps the order of the bytes and the progress of writing.
-//! `command` and `resp` give the bytes their meaning, and `link` writes them.
+//! This module keeps the order of the bytes and the progress of writing. `command` and `resp`
+//! give the bytes their meaning, and `link` writes them.
 //!
-//! Invariant: the long arguments are sorted by their position in the block, and
-//! no position is beyond its end.
+//! Invariant: the long arguments are sorted by their position in the block, and no position is
+//! beyond its end.
 
 use std::io::IoSlice;
 
@@ -20,8 +20,8 @@ pub(crate) struct Wire {
     block: Vec<u8>,
     apart: Vec<Apart>,
     apart_bytes: usize,
-    /// The progress of writing: bytes of the block, whole long arguments, and
-    /// bytes of the next long argument.
+    /// The progress of writing: bytes of the block, whole long arguments, and bytes of the next
+    /// long argument.
     block_at: usize,
     apart_at: usize,
     within: usize,
@@ -147,8 +147,8 @@ impl Wire {
 
     // ---- reading
 
-    /// Returns the piece at `at` in the block and the position after it. The piece is the
-    /// long argument at that position if there is one, otherwise `len` bytes of the block.
+    /// Returns the piece at `at` in the block and the position after it. The piece is the long
+    /// argument at that position if there is one, otherwise `len` bytes of the block.
     pub(crate) fn piece(&self, at: usize, len: usize) -> Option<(&[u8], usize)> {
         let index = self.apart.partition_point(|a| a.before < at);
         match self.apart.get(index) {

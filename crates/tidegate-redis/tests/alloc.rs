@@ -1,4 +1,4 @@
-//! Allocations a command costs, counted.
+//! Counts the allocations of a command.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,8 +13,8 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Commands are written into the connection's buffer, places and wakers are used again: publishing and
-/// setting allocate nothing, reading a short value allocates the value.
+/// The client writes commands into the connection's buffer, and reuses slots and wakers. So
+/// publishing and setting allocate nothing, and reading a short value allocates only the value.
 #[tokio::test]
 async fn everyday_commands_allocate_next_to_nothing() {
     const N: usize = 1_000;

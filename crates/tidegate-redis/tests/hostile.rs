@@ -1,4 +1,5 @@
-//! Servers that misbehave: typed errors, no reply to the wrong caller, no hang.
+//! Tests with servers that misbehave: the client returns typed errors, hands no reply to the
+//! wrong caller, and does not hang.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +20,7 @@ async fn hang_up_after(answer: &'static [u8]) -> Result<Value, CommandError> {
         greet(&mut socket).await;
         expect(&mut socket, b"GET").await;
         write(&mut socket, answer).await;
-        // Until the client hangs up, or it was the server that did.
+        // Keeps the connection until the client hangs up, unless the script ends it.
         if !answer.ends_with(b"\n") {
             return;
         }
@@ -119,7 +120,7 @@ async fn a_reply_nobody_asked_for_ends_the_connection() {
     );
 }
 
-/// Two replies at once where one was asked for: the first is the caller's, the second ends the connection.
+/// The server sends two replies to one command: the caller gets the first, the second ends the connection.
 #[tokio::test]
 async fn one_reply_too_many_reaches_nobody() {
     let server = Scripted::start(|mut socket, n| async move {
@@ -139,7 +140,7 @@ async fn one_reply_too_many_reaches_nobody() {
     assert_eq!(soon("a reply", c.get::<i64>("k")).await.unwrap(), 3);
 }
 
-/// Replies that come byte by byte, and many in one piece.
+/// Replies arrive byte by byte, and many at once.
 #[tokio::test]
 async fn replies_may_be_cut_anywhere() {
     let wire: &[u8] = b"$5\r\nhello\r\n*2\r\n$1\r\na\r\n%1\r\n+k\r\n,1.5\r\n:-3\r\n_\r\n|1\r\n+ttl\r\n:1\r\n#t\r\n";
@@ -235,7 +236,7 @@ async fn handshakes_fail_with_a_reason() {
     ));
     assert!(matches!(open(b"+OK\r\n").await, ConnectError::Protocol(_)));
     assert!(matches!(open(b"").await, ConnectError::Closed));
-    // Accepts and says nothing.
+    // This server accepts and sends nothing.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
     let config = Config::from_url(&url)
@@ -247,7 +248,7 @@ async fn handshakes_fail_with_a_reason() {
     ));
 }
 
-/// A server that takes requests and reads nothing back blocks neither reading nor the timeouts.
+/// A server that accepts requests without reading them blocks neither reading nor the timeouts.
 #[tokio::test]
 async fn a_server_that_does_not_read_is_timed_out() {
     let server = Scripted::start(|mut socket, _| async move {

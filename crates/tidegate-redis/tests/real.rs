@@ -1,4 +1,4 @@
-//! Against a real redis-server: what the client can do, what once went wrong elsewhere, and kills.
+//! Tests with a real redis-server: the features of the client, known bugs of other clients, and kills.
 
 #![allow(clippy::unwrap_used)]
 

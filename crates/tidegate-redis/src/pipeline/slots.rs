@@ -60,8 +60,8 @@ impl Slots {
             return slot;
         }
         self.slots.push(state);
-        // There are at most as many slots as commands queued, in flight and
-        // answered but not yet taken: far below four billion.
+        // There are at most as many slots as commands queued, in flight and answered but not
+        // yet taken: far below four billion.
         (self.slots.len() - 1) as SlotId
     }
 
@@ -96,8 +96,8 @@ impl Slots {
         }
     }
 
-    /// Records one reply for `slot`, the only one or the last of several.
-    /// Returns 1 if it completes the outcome of a waiting caller, otherwise 0.
+    /// Records one reply for `slot`, the only one or the last of several. Returns 1 if it
+    /// completes the outcome of a waiting caller, otherwise 0.
     pub(super) fn answer(
         &mut self,
         slot: SlotId,

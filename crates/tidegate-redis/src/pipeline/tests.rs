@@ -1,5 +1,5 @@
-//! The pipeline compared with a simple model: submissions, deliveries, callers
-//! that go away, timeouts and lost connections in any order.
+//! The pipeline compared with a simple model: submissions, deliveries, callers that go away,
+//! timeouts and lost connections in any order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

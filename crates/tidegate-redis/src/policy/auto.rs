@@ -62,8 +62,8 @@ impl Auto {
         }
     }
 
-    /// Lets a flush wait this long for company, at any round trip, unless every
-    /// known caller has queued a command.
+    /// Lets a flush wait this long for company, at any round trip, unless every known caller
+    /// has queued a command.
     #[must_use]
     pub fn waiting(mut self, at_most: Duration) -> Self {
         self.wait_ns = Some(nanos(at_most));

@@ -1,5 +1,5 @@
-//! Tests of the decoder against another implementation, on whole and split
-//! input, and on bytes that are not RESP.
+//! Tests of the decoder against another implementation, on whole and split input, and on bytes
+//! that are not RESP.
 
 use proptest::prelude::*;
 use redis_protocol::resp3::decode::complete::decode_bytes;
@@ -188,8 +188,8 @@ fn the_edges_of_integers() {
     }
 }
 
-/// Checks that the decoder reads a long bulk into memory of its own and copies
-/// a shorter one, and that neither enlarges the buffer for long.
+/// Checks that the decoder reads a long bulk into memory of its own and copies a shorter one,
+/// and that neither enlarges the buffer for long.
 #[test]
 fn long_bulks_go_round_the_buffer() {
     for len in [LARGE - 1, LARGE, BUFFER - 10, BUFFER, 300_000, 1 << 20] {

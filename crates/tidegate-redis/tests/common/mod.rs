@@ -1,4 +1,4 @@
-//! Servers for tests: a real Redis of their own, and scripted ones that misbehave.
+//! Servers for tests: a real Redis for each test, and scripted servers that misbehave.
 
 #![allow(dead_code)]
 #![allow(clippy::unwrap_used)]
@@ -14,10 +14,10 @@ use tidegate_redis::{Client, Config};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Far longer than anything here takes.
+/// Far longer than any step of these tests takes.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
-/// `future` within the deadline.
+/// Runs `future` within the deadline.
 pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     match tokio::time::timeout(DEADLINE, future).await {
         Ok(out) => out,
@@ -35,7 +35,7 @@ pub(crate) async fn until(what: &str, mut is: impl FnMut() -> bool) {
     .await;
 }
 
-/// A redis-server without persistence on a free port and a Unix socket, ended with the test.
+/// A redis-server without persistence on a free port and a Unix socket. The drop ends it.
 pub(crate) struct Redis {
     child: Child,
     pub(crate) port: u16,
@@ -51,7 +51,8 @@ impl Redis {
     pub(crate) fn with(args: &[&str]) -> Self {
         let dir = TempDir::new().unwrap();
         let args: Vec<String> = args.iter().map(|s| (*s).to_owned()).collect();
-        // A port may be taken between being found free and being used: then the next one.
+        // Another process may take the port between the search and the start; then the loop
+        // tries the next one.
         for _ in 0..10 {
             let port = StdListener::bind("127.0.0.1:0")
                 .unwrap()
@@ -86,13 +87,13 @@ impl Redis {
         soon("connect", Client::connect(&self.url())).await.unwrap()
     }
 
-    /// SIGKILL: no goodbye.
+    /// Kills the server with SIGKILL, without a goodbye.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Starts it again on the same port.
+    /// Starts the server again on the same port.
     pub(crate) fn restart(&mut self) {
         for _ in 0..100 {
             if let Some(child) = launch(&self.dir, self.port, &self.args) {
@@ -137,12 +138,12 @@ fn launch(dir: &TempDir, port: u16, args: &[String]) -> Option<Child> {
             child.wait().unwrap();
             return None;
         }
-        // The socket is announced last.
+        // Redis announces the socket last.
         if line.contains("ready to accept connections at") {
             break;
         }
     }
-    // It goes on writing now and then: somebody must read.
+    // Redis goes on writing now and then, so a thread reads its output.
     std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
     Some(child)
 }
@@ -160,7 +161,8 @@ pub(crate) struct Scripted {
 }
 
 impl Scripted {
-    /// `script` gets each connection after its handshake was answered as a Redis without RESP3 would.
+    /// Starts a server. `script` gets each connection after its handshake, which the server
+    /// answers like a Redis without RESP3.
     pub(crate) async fn start<S, F>(script: S) -> Self
     where
         S: Fn(TcpStream, usize) -> F + Send + 'static,
@@ -179,7 +181,7 @@ impl Scripted {
     }
 }
 
-/// Answers the handshake: `HELLO` is unknown, `PING` is answered.
+/// Answers the handshake: rejects `HELLO` as unknown, and answers `PING`.
 pub(crate) async fn greet(socket: &mut TcpStream) {
     expect(socket, b"HELLO").await;
     socket
@@ -190,7 +192,7 @@ pub(crate) async fn greet(socket: &mut TcpStream) {
     socket.write_all(b"+PONG\r\n").await.unwrap();
 }
 
-/// Reads until `word` was seen.
+/// Reads until `word` arrives.
 pub(crate) async fn expect(socket: &mut TcpStream, word: &[u8]) {
     let mut seen = Vec::new();
     while !seen.windows(word.len()).any(|w| w == word) {
@@ -206,6 +208,6 @@ pub(crate) async fn expect(socket: &mut TcpStream, word: &[u8]) {
 }
 
 pub(crate) async fn write(socket: &mut TcpStream, bytes: &[u8]) {
-    // The client may have gone already: that is what some tests are about.
+    // The client may have disconnected already; some tests check that.
     let _ = socket.write_all(bytes).await;
 }

@@ -1,4 +1,4 @@
-//! What the client can do.
+//! The features of the client.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -90,7 +90,7 @@ async fn over_a_unix_socket_with_name_and_database() {
     assert_eq!(other.exists("k").await.unwrap(), 0);
 }
 
-/// Replies of every shape keep their callers, from many tasks at once.
+/// Replies of every shape reach the callers that asked for them, from many tasks at once.
 #[tokio::test]
 async fn replies_find_their_callers() {
     let redis = Redis::start();
@@ -179,7 +179,7 @@ async fn pipelines_are_contiguous_and_refusals_stay_apart() {
         .unwrap();
     assert_eq!((a, b), (1, 2));
     assert!(c.pipeline().run().await.unwrap().is_empty());
-    // A large one goes by a connection of its own.
+    // A large pipeline takes a connection of the pool.
     let mut large = c.pipeline();
     for i in 0..5_000i64 {
         large.push(cmd("RPUSH").arg("list").arg(i));
@@ -240,7 +240,7 @@ async fn blocking_commands_hold_up_nobody() {
     let redis = Redis::start();
     let c = redis.client().await;
     let popped = tokio::spawn(c.send::<(String, String)>(cmd("BLPOP").arg("queue").arg(0)));
-    // The shared connection goes on while it blocks.
+    // The shared connection continues while the command blocks.
     soon("BLPOP to block", async {
         loop {
             let blocked: String = c.send(cmd("INFO").arg("clients")).await.unwrap();
@@ -255,7 +255,7 @@ async fn blocking_commands_hold_up_nobody() {
         popped.await.unwrap().unwrap(),
         ("queue".into(), "job".into())
     );
-    // One that is given up takes its connection with it: its reply can reach nobody.
+    // A blocking command that its caller drops takes its connection with it, so its reply reaches no caller.
     let given_up = c.send::<Value>(
         cmd("BLPOP")
             .arg("queue")
@@ -320,13 +320,14 @@ async fn messages_reach_their_subscribers() {
     message("news", "one")(soon("a message", news.next()).await);
     message("sport", "two")(soon("a message", news.next()).await);
     message("news", "one")(soon("a message", all.next()).await);
-    // The connection serves commands all the while, and a second subscriber of the same channel is its own.
+    // The connection serves commands all the while, and a second subscription to the same
+    // channel is independent.
     let mut second = c.subscribe(["news"], 1).await.unwrap();
     drop(news);
     for text in ["three", "four"] {
         p.publish("news", text).await.unwrap();
     }
-    // Replies and messages of one connection come in order: after this one, both messages were there.
+    // A connection delivers replies and messages in order: after this reply, both messages have arrived.
     c.publish("news", "five").await.unwrap();
     c.ping().await.unwrap();
     message("news", "three")(second.try_next());
@@ -398,7 +399,7 @@ async fn what_finds_no_room_waits_or_fails() {
         }
     }
     assert_eq!(full, 1);
-    // One command larger than all the room goes alone.
+    // A command larger than all the room goes alone.
     let c = Client::open(redis.config().bytes_max(1000)).await.unwrap();
     let echo: Bytes = soon("a large one", c.send(cmd("ECHO").arg(vec![b'x'; 5000])))
         .await
@@ -406,7 +407,7 @@ async fn what_finds_no_room_waits_or_fails() {
     assert_eq!(echo.len(), 5000);
 }
 
-/// Waiters that give up must not take the wake-ups of others with them.
+/// A waiter that gives up must not take the wake-up of another waiter with it.
 #[tokio::test]
 async fn waiters_for_room_may_give_up() {
     let redis = Redis::start();
@@ -431,7 +432,7 @@ async fn waiters_for_room_may_give_up() {
 async fn timeouts_leave_the_stream_in_order() {
     let redis = Redis::start();
     let c = redis.client().await;
-    // Sleeping in the server makes its replies late.
+    // The server sleeps, so its replies are late.
     let slow = c.send::<Value>(
         cmd("DEBUG SLEEP")
             .arg("0.2")

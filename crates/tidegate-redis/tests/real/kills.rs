@@ -1,4 +1,5 @@
-//! Redis killed and started again under load: every future ends, the client recovers, nothing is mixed up.
+//! Redis is killed and restarted under load: every future ends, the client recovers, and
+//! replies reach their own callers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -90,7 +91,7 @@ async fn what_was_in_flight_may_have_been_executed_and_what_was_not_sent_was_not
     ] {
         assert!(e.maybe_executed(), "{e}");
     }
-    // While there is no server, commands wait for one.
+    // Without a server, commands wait for one.
     until("the loss to be noticed", || !c.stats().connected).await;
     let waiting = c.set("k", 1);
     redis.restart();

@@ -1,4 +1,4 @@
-//! Large arguments: those given as `Bytes` are written from where they lie.
+//! Large arguments: the client writes arguments of type `Bytes` without copying them.
 
 use bytes::Bytes;
 use tidegate_redis::{Policy, cmd};
@@ -14,7 +14,7 @@ fn value(i: usize) -> Bytes {
 async fn large_and_small_arguments_keep_their_order() {
     let redis = Redis::start();
     for policy in [Policy::Auto, Policy::Off] {
-        // Less room than all of them need: some wait, encoded.
+        // The room is smaller than all of them need, so some wait in encoded form.
         let config = redis.config().policy(policy).bytes_max(4 << 20);
         let c = tidegate_redis::Client::open(config).await.unwrap();
         let sets: Vec<_> = (0..200)
@@ -45,7 +45,7 @@ async fn large_arguments_in_runs_and_many_of_them() {
     let (_, len, a): (String, usize, Bytes) = run.query().await.unwrap();
     assert_eq!(len, value(3).len() + value(1).len());
     assert!(a == [value(3), value(1)].concat());
-    // More than nine arguments: the header grows after what follows it was put.
+    // With more than nine arguments, the header grows after the arguments were written.
     let pairs: Vec<_> = (0..100).map(|i| (format!("m{i}"), value(i % 4))).collect();
     c.mset(pairs).await.unwrap();
     let keys: Vec<_> = (0..100).map(|i| format!("m{i}")).collect();
@@ -53,7 +53,7 @@ async fn large_arguments_in_runs_and_many_of_them() {
     for (i, got) in all.into_iter().enumerate() {
         assert!(got == value(i % 4), "{i}");
     }
-    // A dropped caller and a lost connection take nothing with them that others need.
+    // A dropped caller and a lost connection remove nothing that other callers need.
     drop(c.set("dropped", value(4)));
     let strlen: usize = c.send(cmd("STRLEN").arg("dropped")).await.unwrap();
     assert_eq!(strlen, value(4).len());

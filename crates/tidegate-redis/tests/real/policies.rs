@@ -1,4 +1,4 @@
-//! Every policy answers every caller, and what each writes when.
+//! Every policy answers every caller. The tests also check when each policy writes, and how much.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn all() -> Vec<Policy> {
     ]
 }
 
-/// Waits for two, or for a millisecond.
+/// A controller that waits for two commands, or for a millisecond.
 struct Pairs;
 
 impl Controller for Pairs {
@@ -95,7 +95,7 @@ async fn callers_of_one_thread_share_flushes() {
     let c = redis.client().await;
     let s = closed_loop(&c, 64, 100).await;
     assert!(s.depths.mean() > 8.0, "64 callers make deep flushes: {s}");
-    // Never so deep that one side idles while the other works.
+    // No flush is so deep that one side idles while the other works.
     let whole = s.depths.buckets()[6..].iter().sum::<u64>();
     assert!(
         whole < s.depths.flushes() / 2,
@@ -113,7 +113,8 @@ async fn an_urgent_command_waits_for_nobody() {
     )
     .await
     .unwrap();
-    // The first goes as a lone caller; the second would wait for the delay, and goes with the urgent one.
+    // The first command goes as a lone caller's. The second would wait for the delay, and
+    // leaves with the urgent one.
     c.send::<()>(cmd("CLIENT PAUSE").arg(0)).await.unwrap();
     let (first, second) = (c.ping(), c.ping());
     let urgent = c.send::<()>(cmd("PING").urgent());

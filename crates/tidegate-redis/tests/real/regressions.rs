@@ -1,5 +1,5 @@
-//! What once went wrong in other clients, each under its own name. No timing is asserted: flushes, wake-ups
-//! and timers are counted.
+//! Known bugs of other clients, each under its own name. The tests assert no timing: they count
+//! flushes, wake-ups and timers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +33,7 @@ async fn closed_loop(c: &Client, callers: usize, each: i64) -> Stats {
     c.stats()
 }
 
-/// scylladb/gocql 967: a sequential query went from 60 to 1252 us because a timer was armed for it.
+/// scylladb/gocql 967: a sequential query went from 60 to 1252 us because the client armed a timer for it.
 #[tokio::test]
 async fn a_lone_caller_waits_for_no_timer() {
     let redis = Redis::start();
@@ -59,7 +59,7 @@ async fn two_sequential_callers_arm_no_timers() {
 async fn sixty_four_callers_are_not_held_back() {
     let redis = Redis::start();
     let s = closed_loop(&redis.client().await, 64, 200).await;
-    // Waiting for announced callers by yielding is free here; a timer would not be.
+    // Waiting for announced callers by yielding costs nothing here; a timer would.
     assert_eq!(s.timers, 0, "{s}");
     assert!(s.depths.mean() >= 8.0, "{s}");
 }
@@ -89,11 +89,11 @@ async fn a_runtime_full_of_busy_tasks_starves_neither_side() {
     for t in turns {
         assert!(t.await.unwrap() > 0, "a busy task never ran");
     }
-    // Callers that run behind busy tasks still share flushes, and each flush needed few turns.
+    // Callers that run behind busy tasks still share flushes, and each flush needs few turns.
     assert!(s.polls < 100 * s.depths.flushes(), "{} polls: {s}", s.polls);
 }
 
-/// apache/cassandra-gocql-driver 1191: a coalescing timer burned CPU while nothing happened.
+/// apache/cassandra-gocql-driver 1191: a coalescing timer burned CPU on an idle connection.
 #[tokio::test]
 async fn an_idle_connection_does_nothing() {
     let redis = Redis::start();
@@ -101,13 +101,13 @@ async fn an_idle_connection_does_nothing() {
     closed_loop(&c, 8, 20).await;
     let other = redis.client().await;
     let settled = settle(&c, &other).await;
-    // A thousand round trips of another connection in the same runtime: time passes, the idle one's task must
-    // not run.
+    // Another connection in the same runtime makes a thousand round trips. Time passes, and the
+    // idle connection's task must not run.
     closed_loop(&other, 1, 1_000).await;
     assert_eq!(c.stats().polls, settled);
 }
 
-/// Polls of `c`'s task, once it sleeps.
+/// Returns the number of polls of `c`'s task, once it sleeps.
 async fn settle(c: &Client, other: &Client) -> u64 {
     soon("the task to sleep", async {
         loop {
@@ -121,7 +121,8 @@ async fn settle(c: &Client, other: &Client) -> u64 {
     .await
 }
 
-/// rustis e9fec32: one write of everything convoys all callers, so that one side idles while the other works.
+/// rustis e9fec32: a single write of all commands convoys all callers, so one side idles while
+/// the other works.
 #[tokio::test]
 async fn a_hundred_and_twenty_eight_callers_do_not_convoy() {
     let redis = Redis::start();
@@ -138,7 +139,7 @@ async fn a_hundred_and_twenty_eight_callers_do_not_convoy() {
 async fn fragmented_batches_do_not_lock_in() {
     let redis = Redis::start();
     let c = redis.client().await;
-    // Lone commands, each flushed for itself, as far as the policy can see.
+    // These are lone commands with a flush each, as far as the policy can see.
     closed_loop(&c, 1, 2_000).await;
     let before = c.stats().depths;
     let after = closed_loop(&c, 64, 100).await.depths;
@@ -146,7 +147,7 @@ async fn fragmented_batches_do_not_lock_in() {
     assert!(flushes * 6 < 6_400, "{flushes} flushes for 6400 commands");
 }
 
-/// Load up and down: callers that left are not waited for.
+/// The load rises and falls, and the client does not wait for callers that left.
 #[tokio::test]
 async fn callers_that_left_are_not_waited_for() {
     let redis = Redis::start();
@@ -156,7 +157,7 @@ async fn callers_that_left_are_not_waited_for() {
     closed_loop(&c, 2, 500).await;
     let s = c.stats();
     assert_eq!(s.timers, before.timers, "{s}");
-    // A wait for ghosts is tried now and then, and no more.
+    // The client tries a wait for absent callers only now and then.
     let waits = s.policy.counts.waits - before.policy.counts.waits;
     assert!(waits < 200, "{waits} waits in 1000 commands of two callers");
     closed_loop(&c, 256, 20).await;
@@ -180,8 +181,8 @@ async fn large_requests_and_replies_do_not_deadlock() {
     }
 }
 
-/// redis/go-redis 3964: on a slow link a delay meant for a fast one did harm; here what may be waited for
-/// grows with the round trip.
+/// redis/go-redis 3964: a delay meant for a fast link did harm on a slow one. In this client
+/// the permitted wait grows with the round trip.
 #[tokio::test]
 async fn a_slow_link_is_filled() {
     let redis = Redis::start();
@@ -193,21 +194,21 @@ async fn a_slow_link_is_filled() {
     assert_eq!(before.commands, 0);
     let s = closed_loop(&c, 200, 6).await;
     assert!(s.rtt_min_us >= 50_000.0, "{s}");
-    // 1200 commands of 200 callers: six round trips' worth of flushes, a few for each.
+    // 200 callers send 1200 commands: six round trips of flushes, a few for each.
     assert!(s.depths.mean() >= 8.0, "{s}");
     // Looking for replies without sleeping cannot pay.
     assert!(s.spins <= 32, "{} spins", s.spins);
 }
 
-/// valkey-io/valkey-go 124: at a thousand calls a second a pipelining client was slower than a pool. Here a
-/// call at a time costs what it costs on a plain connection: one write, and the reads its reply takes.
+/// valkey-io/valkey-go 124: at a thousand calls a second a pipelining client was slower than a pool.
+/// Here a single call costs the same as on a plain connection: one write, and the reads of its reply.
 #[tokio::test]
 async fn sparse_calls_cost_one_flush_each() {
     let redis = Redis::start();
     let (c, other) = (redis.client().await, redis.client().await);
     for i in 0..50i64 {
         assert_eq!(c.send::<i64>(cmd("ECHO").arg(i)).await.unwrap(), i);
-        // Far apart for the client: another connection's calls in between.
+        // The calls of another connection in between keep these calls far apart.
         closed_loop(&other, 1, 20).await;
     }
     let s = c.stats();
@@ -234,8 +235,8 @@ async fn errors_shift_no_replies() {
     }
 }
 
-/// Forwards to `port`, each direction half of `rtt` late. A delay line, not a test's sleep: this is the link
-/// under test.
+/// Forwards to `port`, and delays each direction by half of `rtt`. This delay line is the link
+/// under test, and does not synchronize the test.
 async fn delayed(port: u16, rtt: Duration) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let own = listener.local_addr().unwrap().port();
@@ -276,7 +277,7 @@ async fn late(
     }
 }
 
-/// A silent connection is tried, and an idle one is kept.
+/// The client tests a silent connection with a PING, and keeps an idle one.
 #[tokio::test]
 async fn keepalive_tries_a_silent_connection() {
     let redis = Redis::start();

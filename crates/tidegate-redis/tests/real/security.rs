@@ -1,4 +1,4 @@
-//! Passwords, users and TLS, and what happens without.
+//! Passwords, users and TLS, and the errors without them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -43,7 +43,7 @@ async fn passwords_are_asked_for_and_checked() {
         .unwrap();
 }
 
-/// A password that was changed meanwhile: what waits is told, instead of waiting for ever.
+/// The password changes while the client is away: waiting commands fail at once, instead of waiting for ever.
 #[tokio::test]
 async fn a_password_refused_on_reconnecting_is_told() {
     let mut redis = Redis::with(&["--requirepass", "secret"]);
@@ -79,7 +79,7 @@ struct Certificates {
 
 fn certificates(dir: &Path) -> Certificates {
     let mut ca = CertificateParams::new(Vec::<String>::new()).unwrap();
-    // Issuer and subject of the same name would pass for self-signed.
+    // A certificate with the same issuer and subject would pass for self-signed.
     ca.distinguished_name.push(DnType::CommonName, "test root");
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let root = CertifiedIssuer::self_signed(ca.clone(), KeyPair::generate().unwrap()).unwrap();
@@ -122,8 +122,7 @@ async fn tls() {
     let config = |host: &str| Config::from_url(&format!("rediss://{host}:{tls_port}")).unwrap();
     let trusting = Tls::system().roots_pem(certs.root.clone());
 
-    // The server asks clients for a certificate; the root's key pair signs none, so the leaf serves for both
-    // ends.
+    // The server asks clients for a certificate. The root's key pair signs none, so both ends use the leaf.
     let known = trusting
         .clone()
         .identity_files(file("cert.pem"), file("key.pem"));
@@ -157,7 +156,8 @@ async fn tls() {
         .await
         .unwrap_err();
     assert!(matches!(e, ConnectError::Tls(_)), "{e:?}");
-    // Without a certificate of its own, with TLS on a port without, and without TLS on a port with.
+    // The client connects without its certificate, with TLS to a port without TLS, and without
+    // TLS to a port with it.
     soon(
         "the refusal",
         Client::open(config("localhost").tls(trusting.clone())),
