@@ -1,4 +1,5 @@
-//! How fast messages of five bytes go over one connection on this machine, each of them acknowledged:
+//! Measures how fast one connection on this machine carries messages of five bytes, each of
+//! them acknowledged:
 //!
 //!     cargo run --release -p tidegate-link --example flood -- [many|send|producer|lockstep|spin] [MESSAGES] [CLIENTS]
 
@@ -28,7 +29,7 @@ fn main() -> Outcome<()> {
         _ => Duration::ZERO,
     };
 
-    // Client and server have a thread each.
+    // The client and the server each have a thread.
     let bytes = Arc::new(AtomicU64::new(0));
     let (server, address) = serve(spin, bytes.clone())?;
     let start = Instant::now();

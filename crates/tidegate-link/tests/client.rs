@@ -1,5 +1,5 @@
-//! Client and server over loopback: what is sent arrives once, in order, and is acknowledged, whatever
-//! happens to connections.
+//! Client and server over loopback: each message arrives once and in order, and the server
+//! acknowledges it, even if connections break.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -137,7 +137,7 @@ async fn an_iterator_may_use_its_own_client() {
     let client = client.await.unwrap();
     let inner = client.clone();
     let payloads = (0..10).map(move |i| {
-        // There is no room while the block is lent, and no deadlock either.
+        // While the iterator holds the block there is no room, and no deadlock either.
         assert_eq!(inner.try_send(b"x").unwrap_err(), SendError::Full);
         payload(i)
     });
@@ -171,7 +171,7 @@ async fn plain_speaks_to_the_same_server_and_tells_what_is_in_doubt() {
     assert!(matches!(ended, LinkError::Broken { .. }), "{ended}");
     assert!(ended.to_string().contains("in doubt"), "{ended}");
 
-    // Closed in peace, there is no doubt.
+    // After an orderly close no message is in doubt.
     let client = Client::builder().plain().connect(proxy.address.to_string());
     let client = client.await.unwrap();
     client.send(b"last").await.unwrap();
@@ -212,7 +212,7 @@ async fn the_newest_client_of_a_session_wins() {
 #[tokio::test]
 async fn a_server_without_its_state_is_a_matter_of_decision() {
     for decide in [Decide::Resend, Decide::Drop, Decide::Fail] {
-        // A server that takes everything in and acknowledges nothing.
+        // This server accepts every message and acknowledges none.
         let stuck = Stuck::default();
         let (first, held) = remembering_when_done(stuck.clone()).await;
         let address = first.local_addr();
@@ -303,7 +303,7 @@ async fn who_does_not_answer_and_who_is_not_there() {
         .unwrap_err();
     assert!(matches!(why, ConnectError::Io { .. }), "{why}");
 
-    // It accepts, by its backlog, and says nothing.
+    // The backlog of this listener accepts connections, and no server answers them.
     let silent = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let client = Client::builder().answer_within(Duration::from_millis(50));
     let why = client
@@ -357,7 +357,7 @@ async fn flush_hands_everything_to_the_system() {
         assert!(client.stats().bytes_written >= 9 * (u64::from(i) + 1));
     }
     until("all arrive", || seen.len() == 50).await;
-    // Dropped without a close: it ends, and takes nothing back.
+    // A client dropped without a close ends, and withdraws no message.
     drop(client);
     until("it is gone", || server.stats().connections_open == 0).await;
 }
@@ -377,7 +377,7 @@ async fn settings_that_cannot_be_are_refused() {
     }
 }
 
-/// Answers a hello, and from then on reads nothing.
+/// Starts a server that answers a hello, and then reads nothing.
 async fn deaf_server() -> std::net::SocketAddr {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -427,7 +427,8 @@ async fn a_server_that_reads_nothing_fills_no_more_than_the_buffers() {
             Err(other) => panic!("{other}"),
         }
     };
-    // What is kept until it is acknowledged, one block of that more, and one being filled.
+    // The client holds the bytes not yet acknowledged, one block beyond their limit, and one
+    // block that it fills.
     assert!(taken <= (256 + 16 + 16) << 10, "{taken}");
     assert!(matches!(why, LinkError::Stalled { .. }), "{why}");
 }

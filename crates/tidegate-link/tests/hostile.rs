@@ -1,4 +1,4 @@
-//! Client and server against peers that stall, break off, say nonsense or do not listen, over real sockets.
+//! Client and server against peers that stall, disconnect, send nonsense or do not read, over real sockets.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -45,7 +45,7 @@ async fn raw(server: &Server) -> TcpStream {
     TcpStream::connect(server.local_addr()).await.unwrap()
 }
 
-/// Waits for the end of what the server says, whatever it is.
+/// Reads all further bytes of the server, up to its end or an error.
 async fn end_of(socket: &mut TcpStream) -> Vec<u8> {
     let mut rest = Vec::new();
     let _ = timeout(PATIENCE, socket.read_to_end(&mut rest))
@@ -68,7 +68,7 @@ async fn welcome(socket: &mut TcpStream) -> Welcome {
     }
 }
 
-/// The server still serves: a client like any other.
+/// Checks that the server still serves an ordinary client.
 async fn serves(server: &Server) {
     let client = Client::builder().connect(server.local_addr().to_string());
     let client = timeout(PATIENCE, client).await.unwrap().unwrap();
@@ -97,7 +97,8 @@ async fn who_never_finishes_a_handshake_is_closed_and_in_nobodys_way() {
     serves(&server).await;
 }
 
-/// One byte after the other, in a handshake and in messages, and the server's answer read the same way.
+/// The client sends one byte at a time, in the handshake and in messages, and reads the
+/// server's answer one byte at a time.
 #[tokio::test]
 async fn one_byte_at_a_time() {
     let (server, seen) = remembering(Server::builder()).await;
@@ -128,7 +129,8 @@ async fn one_byte_at_a_time() {
     assert_eq!(seen.numbers(), Vec::from_iter(1..=40));
 }
 
-/// Noise in every form: each connection ends or waits, the server counts it, and others notice nothing.
+/// Noise in every form: each connection ends or waits, the server counts it, and other clients
+/// notice nothing.
 #[tokio::test]
 async fn noise() {
     let builder = Server::builder().frame_max(1000).window(1 << 16);
@@ -146,7 +148,7 @@ async fn noise() {
         let mut socket = raw(&server).await;
         let mut bytes = match round % 3 {
             0 => Vec::new(),
-            // After a hello it is noise in frames.
+            // After a hello the noise arrives in place of frames.
             1 => Hello {
                 session: SessionId([round as u8; 16]),
                 ..hello(round)
@@ -166,8 +168,8 @@ async fn noise() {
     serves(&server).await;
 }
 
-/// A reset in the middle of a message: what came whole is kept, and the session's next connection goes on
-/// after it.
+/// A reset in the middle of a message: the server keeps the complete messages, and the
+/// session's next connection continues after them.
 #[tokio::test]
 async fn a_reset_in_the_middle_of_a_message() {
     let (server, seen) = remembering(Server::builder()).await;
@@ -197,8 +199,8 @@ async fn a_reset_in_the_middle_of_a_message() {
     assert_eq!(seen.numbers(), [1, 2, 3, 4]);
 }
 
-/// A client that sends and never listens: everything is taken, and the acknowledgements fit together when it
-/// does listen.
+/// A client that sends and does not read: the server accepts every message, and its
+/// acknowledgements are consistent as soon as the client reads them.
 #[tokio::test]
 async fn a_client_that_never_listens() {
     let builder = Server::builder().controller(|| Box::new(Greedy.controller()));
@@ -207,7 +209,7 @@ async fn a_client_that_never_listens() {
     socket.set_recv_buffer_size(2048).unwrap();
     let mut socket = socket.connect(server.local_addr()).await.unwrap();
     socket.set_nodelay(true).unwrap();
-    // Far more acknowledgements than both ends' buffers hold.
+    // These are far more acknowledgements than the buffers of both ends hold.
     let n = 60_000;
     let bytes = messages(Layout::Plain, 1, n);
     for part in bytes.chunks(5 * 20) {
@@ -229,8 +231,8 @@ async fn a_client_that_never_listens() {
     assert_eq!(previous, n - 1);
 }
 
-/// What is received and not done would be missing if the server fell back to what is done: a new life, which
-/// does not have it, is let in when it is done.
+/// If the server fell back to the last message done, the messages received after it would be missing, and a
+/// new life does not have them. So the server admits the new life only after all received messages are done.
 #[tokio::test]
 async fn a_new_life_waits_until_what_came_before_is_done() {
     let stuck = Stuck::default();
@@ -246,7 +248,7 @@ async fn a_new_life_waits_until_what_came_before_is_done() {
 
     let mut second = raw(&server).await;
     second.write_all(&hello(2).encode()).await.unwrap();
-    // The first is told, and gone; the second is not answered yet.
+    // The server tells the first connection, and closes it. It has not answered the second one yet.
     assert!(!end_of(&mut socket).await.is_empty());
     stuck.report(Seq::new(4));
     let mut byte = [0];
@@ -256,7 +258,8 @@ async fn a_new_life_waits_until_what_came_before_is_done() {
     assert_eq!(welcome.received, Seq::new(5));
 }
 
-/// Forwards bytes in parts of any size, and breaks each of the first connections after some thousand bytes.
+/// Forwards bytes in parts of any size, and breaks each of the first connections after at most
+/// some thousand bytes.
 async fn bad_network(target: std::net::SocketAddr, breaks: u64, mut seed: u64) -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -274,7 +277,7 @@ async fn bad_network(target: std::net::SocketAddr, breaks: u64, mut seed: u64) -
                     .wrapping_add(1_442_695_040_888_963_407);
                 seed >> 33
             };
-            // Upwards there are messages, downwards only acknowledgements: either may be the one that breaks.
+            // Messages go up, and only acknowledgements come down. Either direction may break.
             let (up, down) = match (n < breaks, random() % 3) {
                 (false, _) => (u64::MAX, u64::MAX),
                 (true, 0) => (u64::MAX, random() % 300),
@@ -285,7 +288,7 @@ async fn bad_network(target: std::net::SocketAddr, breaks: u64, mut seed: u64) -
             tokio::spawn(async move {
                 let (near_read, near_write) = near.into_split();
                 let (far_read, far_write) = far.into_split();
-                // Whichever is over first takes the other with it.
+                // The direction that ends first ends the other.
                 tokio::select! {
                     () = forward(near_read, far_write, up, part) => {}
                     () = forward(far_read, near_write, down, part) => {}
@@ -312,7 +315,7 @@ async fn forward(
     }
 }
 
-/// Whatever breaks wherever: every message is handled once, in order, and acknowledged.
+/// Connections break anywhere: the server handles every message once and in order, and acknowledges it.
 #[tokio::test]
 async fn a_bad_network() {
     const N: u64 = 3000;
@@ -325,7 +328,7 @@ async fn a_bad_network() {
         } else {
             Acks::OnReceipt
         };
-        // Done comes from elsewhere and later, as from a disk.
+        // Another thread reports the messages done, and later, as a disk does.
         let (disk, stored) = std::sync::mpsc::sync_channel::<(Done, Seq)>(1000);
         let storing = std::thread::spawn(move || {
             while let Ok((done, seq)) = stored.recv() {
@@ -348,7 +351,7 @@ async fn a_bad_network() {
             longest: Duration::from_millis(5),
             ..Reconnect::default()
         };
-        // The first connection may break before there is a client at all.
+        // The first connection may break before the client is connected.
         let client = loop {
             let client = Client::builder()
                 .checked(seed % 3 == 0)
@@ -359,7 +362,8 @@ async fn a_bad_network() {
         };
         for n in 1..=N {
             client.send(&n.to_le_bytes()).await.unwrap();
-            // One after the other, so that the connections live and break among messages.
+            // The client sends one message after the other, so that the connections live and
+            // break among messages.
             if n % 100 == 0 {
                 let acked = timeout(PATIENCE, client.wait_acked(Seq::new(n))).await;
                 assert!(matches!(acked, Ok(Ok(()))), "seed {seed}: {acked:?}");
@@ -380,9 +384,9 @@ async fn a_bad_network() {
     }
 }
 
-// ---- servers a client should not have to do with
+// ---- servers that misbehave
 
-/// Accepts one connection and lets it in.
+/// Accepts one connection and completes the handshake.
 async fn strange_server() -> (TcpListener, String) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -452,7 +456,7 @@ async fn a_server_that_acknowledges_what_it_should_not() {
         };
         assert!(is(&e), "{e:?}");
         assert!(matches!(client.send(b"c").await, Err(SendError::Ended(_))));
-        // The client closes: it does not come again for more of this.
+        // The client closes, and does not reconnect.
         server.await.unwrap();
     }
 }
@@ -477,7 +481,7 @@ async fn a_server_that_speaks_something_else() {
     assert!(error.to_string().contains("session protocol"), "{error}");
 }
 
-/// The answers come byte by byte, and the connection breaks in the middle of an acknowledgement.
+/// The answers arrive byte by byte, and the connection breaks in the middle of an acknowledgement.
 #[tokio::test]
 async fn a_server_that_breaks_off_inside_an_acknowledgement() {
     let (listener, address) = strange_server().await;
@@ -492,7 +496,8 @@ async fn a_server_that_breaks_off_inside_an_acknowledgement() {
         .encode();
         socket.write_all(&ack[..7]).await.unwrap();
         drop(socket);
-        // It comes again with the message, and is heard out.
+        // The client reconnects, and sends the message again; this time it receives the whole
+        // acknowledgement.
         let mut socket = let_in(&listener, true).await;
         socket.read_exact(&mut one).await.unwrap();
         assert_eq!(one, [1, 0, 0, 0, b'x']);
@@ -510,8 +515,8 @@ async fn a_server_that_breaks_off_inside_an_acknowledgement() {
     assert_eq!(client.stats().connections, 2);
 }
 
-/// A server that takes nothing: the client holds what it was told it may, refuses more, and says in the end
-/// that nothing moves.
+/// A server that reads nothing: the client holds as much as its limit permits, refuses more,
+/// and finally returns the error that nothing moves.
 #[tokio::test]
 async fn a_server_that_stops_reading() {
     let (listener, address) = strange_server().await;
@@ -544,7 +549,8 @@ async fn a_server_that_stops_reading() {
     drop(done);
 }
 
-/// A server that lets in and hangs up, again and again: the client gives up when it was told to.
+/// A server that accepts connections and closes them, again and again: the client gives up
+/// after its configured time.
 #[tokio::test]
 async fn a_server_that_hangs_up_on_everybody() {
     let (listener, address) = strange_server().await;

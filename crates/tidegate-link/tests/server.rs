@@ -1,4 +1,4 @@
-//! The server against clients that are many, silent, strange or hostile, and its own end.
+//! The server against many, silent, faulty or hostile clients, and its shutdown.
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
@@ -22,7 +22,7 @@ async fn raw(server: &Server) -> TcpStream {
 
 async fn rest_of(mut socket: TcpStream) -> Vec<u8> {
     let mut rest = Vec::new();
-    // A reset after what was to be said is an end, too.
+    // A reset after the last byte is an end, too.
     let _ = timeout(PATIENCE, socket.read_to_end(&mut rest))
         .await
         .unwrap();
@@ -44,7 +44,7 @@ async fn an_old_plain_client_is_acknowledged_to_the_last_byte() {
     let mut ack = [0; 12];
     socket.read_exact(&mut ack).await.unwrap();
     assert_eq!(ack, [0; 12]);
-    // One byte at a time, its ids its own.
+    // The client sends one byte at a time, and numbers its messages itself.
     for byte in [plain(1, b"a"), plain(2, b"")].concat() {
         socket.write_all(&[byte]).await.unwrap();
     }
@@ -76,7 +76,7 @@ async fn garbage_ends_its_own_connection_only() {
     ];
     for bytes in hostile {
         let mut socket = raw(&server).await;
-        // It may be cut before all of it is out.
+        // The server may cut the connection before all bytes are written.
         let _ = socket.write_all(bytes).await;
         rest_of(socket).await;
     }
@@ -91,7 +91,7 @@ async fn who_says_nothing_is_closed() {
         .idle(Duration::from_secs(1))
         .hello_within(Duration::from_secs(1));
     let (server, _) = remembering(builder).await;
-    // Silent from the start, silent in the middle of a handshake, silent after a message.
+    // One client is silent from the start, one in the middle of a handshake, one after a message.
     let silent = raw(&server).await;
     let mut halfway = raw(&server).await;
     halfway
@@ -136,7 +136,7 @@ async fn sessions_are_bounded_and_the_idle_one_is_forgotten() {
     until("it is gone", || server.stats().connections_open == 1).await;
     let third = open(3).await.unwrap();
     assert_eq!(server.stats().sessions, 2);
-    // Both are in use.
+    // Clients use both sessions.
     let why = open(2).await.unwrap_err();
     assert!(
         matches!(
@@ -150,7 +150,7 @@ async fn sessions_are_bounded_and_the_idle_one_is_forgotten() {
     );
     third.close().await.unwrap();
     until("it is gone", || server.stats().connections_open == 1).await;
-    // Forgotten: it starts anew.
+    // The server has forgotten this session, so it starts from the beginning.
     assert_eq!(open(2).await.unwrap().resumed_at(), Seq::NONE);
 }
 
@@ -175,7 +175,7 @@ async fn a_token_is_asked_for() {
         .await
         .unwrap();
     client.send_acked(b"in").await.unwrap();
-    // Plain has none to show.
+    // Plain has no token.
     let mut socket = raw(&server).await;
     socket.write_all(&plain(0, b"x")).await.unwrap();
     assert_eq!(rest_of(socket).await, b"");
@@ -201,7 +201,7 @@ async fn acknowledgements_wait_until_the_handler_is_done() {
     stuck.report(Seq::new(4));
     client.wait_acked(Seq::new(4)).await.unwrap();
     assert_eq!(client.acked(), Seq::new(4));
-    // From any thread, beyond what was received, and back.
+    // Reports come from another thread, first beyond the last message received, then back.
     std::thread::spawn(move || {
         stuck.report(Seq::new(99));
         stuck.report(Seq::FIRST);
@@ -228,7 +228,7 @@ async fn a_drained_server_tells_its_clients_and_ends() {
     assert!(matches!(why, LinkError::Broken { .. }), "{why}");
 }
 
-/// Fails at a payload of its choice.
+/// A handler that fails at one payload.
 struct Choosy(Seen);
 
 impl Handler for Choosy {
@@ -286,14 +286,14 @@ async fn a_handler_that_panics_takes_nobody_with_it() {
         .await
         .unwrap();
     bad.send(b"poison").await.unwrap();
-    // Given up, it counts as acknowledged; the session goes on.
+    // A message given up counts as acknowledged, and the session continues.
     bad.wait_acked(Seq::FIRST).await.unwrap();
     bad.send_acked(b"2").await.unwrap();
     good.send_acked(b"1").await.unwrap();
     until("it is counted", || server.stats().errors_handler == 1).await;
 }
 
-/// Remembers positions as a durable store would.
+/// A store that remembers positions, as a durable one would.
 struct Remembers(Position);
 
 impl SessionStore for Remembers {
@@ -345,8 +345,8 @@ async fn a_handler_that_waits_holds_its_client_back_in_bounds() {
         .connect(server.local_addr().to_string())
         .await
         .unwrap();
-    // Taken until window and buffers are full, and no further. Acknowledgements on receipt may free some on
-    // the way.
+    // The client accepts messages until the window and the buffers are full, and no further.
+    // Acknowledgements on receipt may free some room meanwhile.
     let mut taken = 0_u64;
     let mut refused = 0;
     while refused < 1000 {
@@ -388,7 +388,7 @@ async fn a_server_says_whose_connection_it_ended_and_why() {
     assert_eq!(peer, from);
     assert!(matches!(why, PeerError::Rules(_)), "{why}");
 
-    // A client that keeps to the rules and ends is nobody's business.
+    // The server reports no error for a client that keeps to the rules and ends.
     let mut good = raw(&server).await;
     good.write_all(&plain(0, b"a")).await.unwrap();
     good.shutdown().await.unwrap();

@@ -51,7 +51,7 @@ async fn who_cannot_prove_its_name_gets_nothing() {
             .unwrap_err();
         assert!(matches!(why, ConnectError::Tls { .. }), "{why}");
     }
-    // Without TLS it is no conversation either.
+    // A client without TLS fails to connect, too.
     let clear = Client::builder().connect(server.local_addr().to_string());
     assert!(clear.await.is_err());
     assert_eq!(seen.len(), 0);

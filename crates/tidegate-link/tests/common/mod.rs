@@ -1,4 +1,4 @@
-//! What the tests of the drivers share: handlers that remember, a server to talk to, and a proxy that cuts.
+//! Shared parts of the driver tests: handlers that remember, a server, and a proxy that cuts connections.
 
 #![allow(dead_code, clippy::unwrap_used)] // Each test uses a part of it.
 
@@ -12,10 +12,10 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Everything in these tests that waits does so for a condition; this only bounds it.
+/// The limit on each wait in these tests. Each waits for a condition.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What handlers of one server have seen, whatever session it came from.
+/// The messages that the handlers of one server have seen, from all sessions.
 #[derive(Clone, Default)]
 pub(crate) struct Seen(Arc<Mutex<Vec<Message>>>);
 
@@ -57,7 +57,7 @@ impl Seen {
     }
 }
 
-/// A server on this machine whose handlers remember what they see.
+/// Starts a server on this machine. Its handlers remember the messages.
 pub(crate) async fn remembering(builder: ServerBuilder) -> (Server, Seen) {
     let seen = Seen::default();
     let handlers = seen.clone();
@@ -68,7 +68,7 @@ pub(crate) async fn remembering(builder: ServerBuilder) -> (Server, Seen) {
     (server, seen)
 }
 
-/// Holds on to the reports of handlers, so that a test decides what is done.
+/// Keeps the reports of handlers, so that a test decides which messages are done.
 #[derive(Clone, Default)]
 pub(crate) struct Stuck(Arc<Mutex<Vec<Done>>>);
 
@@ -80,7 +80,7 @@ impl Stuck {
     }
 }
 
-/// A server that acknowledges what `stuck` reports.
+/// Starts a server that acknowledges the messages that `stuck` reports.
 pub(crate) async fn remembering_when_done(stuck: Stuck) -> (Server, Seen) {
     let seen = Seen::default();
     let handlers = seen.clone();
@@ -93,7 +93,7 @@ pub(crate) async fn remembering_when_done(stuck: Stuck) -> (Server, Seen) {
     (serve.unwrap(), seen)
 }
 
-/// Listens where another server did.
+/// Listens on the address of a server that has ended.
 pub(crate) async fn rebind(address: SocketAddr) -> TcpListener {
     let binding = async {
         loop {
@@ -117,7 +117,7 @@ pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     assert!(in_time.is_ok(), "never: {what}");
 }
 
-/// Between clients and a server: cuts all connections when told to.
+/// A proxy between clients and a server, which cuts all connections on command.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     cuts: watch::Sender<u64>,

@@ -1,4 +1,4 @@
-//! What acknowledgements cost and how late they are: target T9, and its neighbours.
+//! The cost and the lag of acknowledgements: target T9 and related bounds.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ struct Outcome {
     max_ns: u64,
 }
 
-/// `n` Poisson messages at `per_s`, each acknowledgement at a cost of `cost_ns`.
+/// Sends `n` Poisson messages at `per_s`; each acknowledgement costs `cost_ns`.
 fn acknowledge(per_s: f64, n: u64, cost_ns: u64) -> Outcome {
     let config = ReceiverConfig {
         frame_max: 1000,
@@ -30,7 +30,7 @@ fn acknowledge(per_s: f64, n: u64, cost_ns: u64) -> Outcome {
     for seq in 1..=n {
         let uniform = (rng.below(1 << 53) + 1) as f64 / (1u64 << 53) as f64;
         arrival = arrival.after((-uniform.ln() / per_s * 1e9) as u64);
-        // Acknowledgements that fall due before it.
+        // Sends the acknowledgements that fall due before the message.
         loop {
             while let Some(len) = r.poll_transmit(now).map(<[u8]>::len) {
                 now = now.after(cost_ns);
@@ -60,8 +60,8 @@ fn acknowledge(per_s: f64, n: u64, cost_ns: u64) -> Outcome {
     }
 }
 
-/// T9: at most 1 % of a core, and a lag of at most twice what one acknowledgement costs, divided by that
-/// share.
+/// T9: acknowledgements take at most 1 % of a core. Their lag is at most twice the cost of one,
+/// divided by that share.
 #[test]
 fn acknowledgements_keep_to_their_budget_and_are_not_late() {
     for cost_ns in [5 * US, 10 * US, 20 * US] {
@@ -77,7 +77,7 @@ fn acknowledgements_keep_to_their_budget_and_are_not_late() {
     }
 }
 
-/// The bound on age holds where the budget alone would wait longer.
+/// The limit on the age applies if the budget alone would wait longer.
 #[test]
 fn none_is_later_than_five_milliseconds() {
     let o = acknowledge(10_000.0, 50_000, 200 * US);

@@ -1,5 +1,5 @@
-//! Both protocols byte by byte: what the core says is what the transcripts say. `>` is from the client, `<`
-//! from the server.
+//! Both protocols byte by byte: the bytes of the core match the transcripts. `>` marks the
+//! client's bytes, `<` the server's.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const TERMS: Terms = Terms {
     idle_ms: 30_000,
 };
 
-/// A client and a server side by side, everything they say written down.
+/// A client and a server side by side, with a transcript of their bytes.
 struct Talk {
     now: Time,
     sender: Sender,
@@ -67,7 +67,7 @@ impl Talk {
         self.text.push('\n');
     }
 
-    /// What the client has to say now.
+    /// Returns the bytes that the client sends now.
     fn up(&mut self) -> Vec<u8> {
         let mut slices = [&[][..]; 4];
         let n = self.sender.poll_transmit(self.now, &mut slices);
@@ -110,7 +110,7 @@ impl Talk {
             .expect("room");
     }
 
-    /// The client says what it has to, the server replies.
+    /// Passes the client's bytes to the server, and the replies back.
     fn exchange(&mut self) {
         let bytes = self.up();
         let r = self.receiver.as_mut().expect("connected");
@@ -253,7 +253,8 @@ fn refusal() {
     t.matches("refusal.txt");
 }
 
-/// The transcripts' checksums, computed as the document defines them and not by the library.
+/// The checksums in the transcripts match a computation that follows the document and does not
+/// use the library.
 #[test]
 fn checksums_are_crc32c() {
     fn crc(bytes: &[u8]) -> u32 {

@@ -1,5 +1,4 @@
-//! What the other side must not send: every case ends with the error that names it, however the bytes are
-//! split.
+//! Input that violates the protocol: every case ends with the error that names it, at any split of the bytes.
 
 mod opening;
 mod receiver;
@@ -38,7 +37,7 @@ fn messages(layout: Layout, n: u64, len: usize) -> Vec<u8> {
     out
 }
 
-/// Numbers and windows of any size do no harm.
+/// Numbers and windows of any size cause no harm.
 #[test]
 fn enormous_numbers() {
     let mut s = sender(true);

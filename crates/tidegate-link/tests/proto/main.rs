@@ -1,5 +1,5 @@
-//! The pure core: both halves as a pair on a virtual clock, simulations with cuts, models, golden bytes,
-//! hostile input.
+//! Tests of the pure core: both halves as a pair on a virtual clock, simulations with cuts,
+//! models, golden bytes, hostile input.
 
 mod acks;
 mod golden;

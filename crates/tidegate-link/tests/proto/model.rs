@@ -1,4 +1,4 @@
-//! Operations, model, invariants: each half against a model that is too simple to be wrong.
+//! Random operations on each half, checked against its invariants and a simple model.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -36,14 +36,14 @@ fn payload(n: u64) -> Vec<u8> {
 
 #[derive(Clone, Debug)]
 enum Given {
-    /// So many messages join what is to be sent.
+    /// This many messages join the bytes to send.
     Messages(u8),
     Ping,
-    /// So many bytes of it arrive.
+    /// This many of those bytes arrive.
     Arrive(u16),
-    /// So many more messages are done.
+    /// This many more messages are done.
     Done(u8),
-    /// The socket takes so many bytes.
+    /// The socket accepts this many bytes.
     Take(u8),
     Pass(u32),
 }
@@ -62,8 +62,8 @@ fn given() -> impl Strategy<Value = Given> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Batches are the messages in order; acknowledgements are cumulative, count right, and never beyond what
-    /// is done.
+    /// The receiver returns the messages in order. Its acknowledgements are cumulative, count
+    /// correctly, and never exceed the last message done.
     #[test]
     fn receiver(checked: bool, when_done: bool, ops in prop::collection::vec(given(), 1..200)) {
         let layout = if checked { Layout::Checked } else { Layout::Session };
@@ -75,7 +75,7 @@ proptest! {
         let mut pings = 0i32;
         for op in ops {
             match op {
-                // A client within its window: what is under way and not acknowledged is bounded.
+                // A client keeps to its window, so the messages in flight and not acknowledged are bounded.
                 Given::Messages(n) => for _ in 0..n {
                     let mut frame = Vec::new();
                     layout.encode(Seq::new(next), &payload(next), &mut frame);
@@ -146,7 +146,7 @@ proptest! {
             prop_assert!(received < next);
         }
         prop_assert!(pings >= 0);
-        // Five milliseconds later at most, everything done is acknowledged.
+        // The receiver acknowledges every message done within five milliseconds.
         now = now.after(5_000_000);
         while let Some(unit) = r.poll_transmit(now).map(<[u8]>::to_vec) {
             replies.extend_from_slice(&unit);
@@ -160,13 +160,13 @@ proptest! {
 
 #[derive(Clone, Debug)]
 enum Wanted {
-    /// A block of so many messages.
+    /// A block of this many messages.
     Push(u8),
-    /// The socket takes so many bytes.
+    /// The socket accepts this many bytes.
     Take(u16),
-    /// The server acknowledges so many more of what it has.
+    /// The server acknowledges this many more of the messages that it has.
     Ack(u8),
-    /// The connection breaks and comes again.
+    /// The connection breaks, and the client reconnects.
     Cut,
     Pass(u32),
 }
@@ -184,8 +184,8 @@ fn wanted() -> impl Strategy<Value = Wanted> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// The server gets each message once, in order, never more than the window beyond what it acknowledged;
-    /// after a cut nothing it has comes again.
+    /// The server gets each message once and in order, and never more than the window beyond
+    /// its last acknowledgement. After a cut the client sends no message that the server has.
     #[test]
     fn sender(checked: bool, ops in prop::collection::vec(wanted(), 1..200)) {
         let layout = if checked { Layout::Checked } else { Layout::Session };
@@ -199,8 +199,8 @@ proptest! {
         };
         let mut s = Sender::new(Time::ZERO, config, writes(1 << 16));
         let (mut now, mut next) = (Time::ZERO, 1u64);
-        // The server: what came on this connection, what it has, what it acknowledged, on this connection
-        // too.
+        // The state of the server: the bytes of this connection, the messages it has, and the
+        // messages it acknowledged, in all and on this connection.
         let (mut buf, mut received, mut acked) = (Vec::new(), 0u64, 0u64);
         let connect = |s: &mut Sender, now, received, acked| {
             s.handle_connected(now);

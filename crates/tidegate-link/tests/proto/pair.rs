@@ -1,8 +1,8 @@
-//! Both halves on a virtual clock: clients, a server with its sessions, and connections that delay, split,
-//! stop and break.
+//! Both halves on a virtual clock: clients, a server with its sessions, and connections that
+//! delay, split, stop and break.
 //!
-//! The content of a message is a function of its number, so that the handler can tell at once whether what it
-//! is given is what it should be. Everything is checked after every step; a seed makes a run.
+//! The number of a message determines its content, so the handler can check each message as it
+//! arrives. The world checks all invariants after every step. A seed determines the whole run.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -41,7 +41,7 @@ impl Rng {
     }
 }
 
-/// The content of message `seq`: 0 to some 40 bytes, now and then 500.
+/// Returns the content of message `seq`: 0 to some 40 bytes, now and then 500.
 pub(crate) fn payload(seq: u64) -> Vec<u8> {
     let mut rng = Rng(seq);
     let len = match rng.below(32) {
@@ -64,14 +64,14 @@ pub(crate) struct Options {
     pub(crate) frame_max: u32,
     pub(crate) idle_ms: u32,
     pub(crate) stall: Duration,
-    /// The most bytes one read or write moves.
+    /// The most bytes that one read or write moves.
     pub(crate) chunk: usize,
-    /// What a socket buffers in each direction.
+    /// The bytes that a socket buffers in each direction.
     pub(crate) socket: usize,
     pub(crate) latency_ns: u64,
-    /// How long the handler takes to have a batch done.
+    /// The time from the handler's receipt of a batch until it reports the batch done.
     pub(crate) done_ns: u64,
-    /// Bytes of a block the client fills.
+    /// The size of the block that the client fills, in bytes.
     pub(crate) block: usize,
     pub(crate) held_max: usize,
     pub(crate) decide: Decide,
@@ -103,11 +103,11 @@ impl Default for Options {
 pub(crate) struct Pipe {
     flight: VecDeque<(Time, Vec<u8>)>,
     len: usize,
-    /// Bytes that have come out at the other end.
+    /// Bytes that have arrived at the other end.
     pub(crate) delivered: u64,
     /// The writer has closed it.
     closed: bool,
-    /// Nothing beyond so many bytes comes out: there the connection breaks.
+    /// The connection breaks here: no byte after this many arrives.
     pub(crate) cut_at: Option<u64>,
     pub(crate) broken: bool,
 }
@@ -166,10 +166,10 @@ pub(crate) struct Conn {
     buf: Vec<u8>,
     session: Option<SessionId>,
     epoch: u64,
-    /// A plain connection's handler: the numbers it has seen.
+    /// The number of the last message that the handler of a plain connection has seen.
     seen: u64,
     pending: VecDeque<(Time, Seq)>,
-    /// What the server does not take.
+    /// False if the server does not read.
     pub(crate) server_reads: bool,
 }
 
@@ -180,7 +180,7 @@ pub(crate) enum Side {
     Gone,
 }
 
-/// What a server keeps of a session.
+/// The state that a server keeps of a session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Session {
     pub(crate) epoch: u64,
@@ -197,7 +197,7 @@ pub(crate) struct Client {
     pub(crate) sender: Sender,
     pub(crate) conn: Option<usize>,
     pub(crate) next: Option<u64>,
-    /// How many messages there are to send.
+    /// The number of the last message to send.
     pub(crate) until: u64,
     pub(crate) events: Vec<Event>,
     pub(crate) errors: Vec<SenderError>,
@@ -216,17 +216,18 @@ pub(crate) struct World {
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) server_errors: Vec<ReceiverError>,
     epochs: u64,
-    /// Where the next connection is to break: upwards, downwards.
+    /// The byte at which the next connection breaks: upwards, downwards.
     pub(crate) cut: (Option<u64>, Option<u64>),
     pub(crate) trace: Option<Vec<String>>,
-    /// What this server said it has may be gone: sessions of it may begin anew.
+    /// The server may have lost messages that it acknowledged, so its sessions may start again
+    /// from the beginning.
     pub(crate) forgetful: bool,
 }
 
 pub(crate) const SESSION: SessionId = SessionId(*b"pair's session..");
 
 impl Client {
-    /// It does not close when everything is sent.
+    /// Keeps the client open after its last message.
     pub(crate) fn keep_open(&mut self) {
         self.finish = false;
     }
@@ -255,7 +256,7 @@ impl World {
         }
     }
 
-    /// A new client of the session, another life each time.
+    /// Creates a new client of the session, with a new life each time.
     pub(crate) fn client(&mut self, until: u64) -> usize {
         let o = &self.options;
         let life = self.clients.len() as u64 + 1;
@@ -319,7 +320,7 @@ impl World {
         self.note(|| format!("client {client} connects"));
     }
 
-    /// The connection breaks: who notices now?
+    /// Breaks a connection; the flags say which sides notice it now.
     pub(crate) fn break_up(&mut self, conn: usize, client: bool, server: bool) {
         self.note(|| format!("connection {conn} breaks: client {client}, server {server}"));
         if client && let Some(i) = self.conns[conn].client.take() {
@@ -353,7 +354,7 @@ impl World {
         }
     }
 
-    /// The server is started anew, with what it kept or with nothing.
+    /// Restarts the server, with the state that it kept or with none.
     pub(crate) fn restart(&mut self, keeps: bool) {
         self.note(|| format!("server restarts, keeps its state: {keeps}"));
         for i in 0..self.conns.len() {
@@ -361,7 +362,8 @@ impl World {
         }
         if keeps {
             for s in self.sessions.values_mut() {
-                // What was not done was not kept by a handler that stores, and neither was who had come last.
+                // A handler that stores keeps only the messages that are done, and does not
+                // keep the last life of the session.
                 if self.options.when_done {
                     s.received = s.done;
                     s.pending.clear();
@@ -374,7 +376,7 @@ impl World {
         }
     }
 
-    /// One look at everything; answers whether anything happened.
+    /// Steps all clients, connections and handlers once; returns whether anything happened.
     pub(crate) fn step(&mut self) -> bool {
         let mut moved = false;
         for i in 0..self.clients.len() {
@@ -438,7 +440,7 @@ impl World {
             }
         }
         let c = &mut self.clients[i];
-        // What is to be sent is put into blocks.
+        // The client encodes its next messages into blocks.
         while let Some(next) = c.next
             && next <= c.until
             && c.sender.has_room()
@@ -499,7 +501,7 @@ impl World {
         moved
     }
 
-    /// Handlers outlive connections.
+    /// Reports batches of the handlers as done. Handlers outlive connections.
     fn step_handlers(&mut self) -> bool {
         let mut moved = false;
         for s in self.sessions.values_mut() {
@@ -566,7 +568,8 @@ impl World {
                 if let Some(s) = k.session.and_then(|id| self.sessions.get_mut(&id))
                     && s.conn == Some(i)
                 {
-                    // What was given up counts as received, and as done once everything before it is.
+                    // A message given up counts as received, and as done once all messages
+                    // before it are done.
                     s.skipped += received - s.received;
                     s.received = received;
                     s.done = s.done.max(ready);
@@ -628,8 +631,8 @@ impl World {
             }
         };
         let id = hello.session;
-        // A new life begins after what is done: if the server falls back to that, the life could not send
-        // what is missing.
+        // A new life waits until all received messages are done. If the server fell back to the
+        // last message done, the new life could not send the missing ones.
         if hello.epoch == 0
             && let Some(s) = self.sessions.get(&id)
             && s.done < s.received
@@ -665,7 +668,7 @@ impl World {
             done: welcome.acked.get(),
             ..Session::default()
         });
-        // The one before is told, if it still listens.
+        // The new connection displaces the old one, which learns of it if it still listens.
         let same = s.life == Some(hello.life);
         let old = s.conn.replace(i);
         s.epoch = welcome.epoch;
@@ -755,7 +758,7 @@ impl World {
         k.buf.drain(..at);
     }
 
-    /// What must hold after every step.
+    /// Checks the invariants that hold after every step.
     fn check(&mut self) {
         let o = &self.options;
         for c in &mut self.clients {
@@ -763,7 +766,8 @@ impl World {
             let acked = c.sender.acked();
             assert!(acked >= c.acked_before, "acknowledgements only go up");
             c.acked_before = acked;
-            // A new block may take the bound's last byte, and its memory may be twice what was asked for.
+            // A new block may take the last byte of the limit, and its memory may be twice the
+            // size asked for.
             assert!(
                 c.sender.held_bytes() < o.held_max + 2 * o.block + 2048,
                 "{}",
@@ -795,7 +799,7 @@ impl World {
         }
     }
 
-    /// When something will happen next.
+    /// Returns the time of the next event.
     pub(crate) fn next_time(&self) -> Option<Time> {
         let clients = self
             .clients
@@ -839,7 +843,7 @@ impl World {
         panic!("it never settles");
     }
 
-    /// Lets time pass until `done`, connecting again at once where a client has no connection.
+    /// Advances the time until `done`, and reconnects clients without a connection at once.
     pub(crate) fn run_until(&mut self, mut done: impl FnMut(&Self) -> bool) {
         let mut still = 0;
         for _ in 0..20_000 {
@@ -872,7 +876,7 @@ impl World {
         );
     }
 
-    /// Until every client has ended.
+    /// Runs until every client has ended.
     pub(crate) fn run(&mut self) {
         self.run_until(|w| w.clients.iter().all(|c| c.ended));
     }

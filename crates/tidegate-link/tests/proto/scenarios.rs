@@ -68,8 +68,8 @@ fn one_byte_at_a_time() {
     }
 }
 
-/// Wherever the first connection breaks, whoever notices: every message is handled once, in order, and
-/// acknowledged.
+/// The first connection breaks at every possible byte, and either side may notice first: the
+/// server handles every message once and in order, and acknowledges it.
 #[test]
 fn cut_at_every_byte() {
     for when_done in [false, true] {
@@ -96,14 +96,13 @@ fn cut_at_every_byte() {
             assert_eq!(whole((Some(at), None)).2, 2, "cut upwards at {at}");
         }
         for at in 0..down {
-            // A cut inside the last reply leaves nothing to connect again for, if everything is acknowledged
-            // by then.
+            // If a cut inside the last reply comes after all acknowledgements, the client need not reconnect.
             assert!(whole((None, Some(at))).2 <= 2, "cut downwards at {at}");
         }
     }
 }
 
-/// Plain has no resend: whatever is not acknowledged is named.
+/// Plain does not resend: its error names the messages without an acknowledgement.
 #[test]
 fn a_plain_cut_names_what_is_in_doubt() {
     let options = Options {
@@ -124,7 +123,7 @@ fn a_plain_cut_names_what_is_in_doubt() {
     }
 }
 
-/// The client's side of a connection is gone, the server has not noticed: the new connection wins at once.
+/// The client has lost its connection, and the server has not noticed: the new connection wins at once.
 #[test]
 fn half_open_on_the_server() {
     let mut w = World::new(Options::default());
@@ -137,7 +136,7 @@ fn half_open_on_the_server() {
     assert_eq!(w.conns.len(), 2);
 }
 
-/// The server is gone without a word: the client notices by the silence.
+/// The server disappears without a message: the client notices by the silence.
 #[test]
 fn half_open_on_the_client() {
     let mut w = World::new(Options {
@@ -154,7 +153,7 @@ fn half_open_on_the_client() {
     assert_eq!(w.clients[c].errors, [SenderError::Silent]);
 }
 
-/// Nothing to say on either side: pings and pongs keep the connection.
+/// Neither side has data to send: pings and pongs keep the connection open.
 #[test]
 fn an_idle_connection_stays() {
     let mut w = World::new(Options {
@@ -187,7 +186,8 @@ fn a_second_life_takes_over_and_goes_on() {
     assert_eq!(w.conns.len(), 2, "the displaced one does not come back");
 }
 
-/// The first life was cut off, did not hear that a second one took over, and had more to say: it is refused.
+/// The first life lost its connection, did not learn of the second life, and has more to send:
+/// the server refuses it.
 #[test]
 fn a_life_that_missed_its_displacement_is_refused() {
     let mut w = World::new(Options {
@@ -239,7 +239,8 @@ fn a_server_that_kept_its_state_goes_on() {
 #[test]
 fn a_server_that_lost_its_state_leaves_doubt() {
     for decide in [Decide::Resend, Decide::Drop, Decide::Fail] {
-        // Everything is sent and received, nothing is acknowledged: the handler never has it done.
+        // The client sends everything, and the handler never reports anything done, so the
+        // server acknowledges nothing.
         let mut w = World::new(Options {
             decide,
             when_done: true,
@@ -274,7 +275,8 @@ fn a_server_that_lost_its_state_leaves_doubt() {
     }
 }
 
-/// No progress for the set time, with the server alive: a typed error, not a hang.
+/// The server is alive, but makes no progress for the configured time: the client returns a
+/// typed error, and does not hang.
 #[test]
 fn no_progress_is_told() {
     let stall = std::time::Duration::from_secs(3);
@@ -295,7 +297,7 @@ fn no_progress_is_told() {
     assert_eq!(w.conns.len(), 1, "the connection lived");
 }
 
-/// A server that reads nothing: the client holds what it may and no more.
+/// The server reads nothing: the client holds only as much as its limit permits.
 #[test]
 fn a_receiver_that_stops_reading_bounds_the_sender() {
     let mut w = World::new(Options {
@@ -314,7 +316,7 @@ fn a_receiver_that_stops_reading_bounds_the_sender() {
     assert!(w.clients[c].sender.held_bytes() < 10_000);
 }
 
-/// A lone message is acknowledged as soon as it is received: no timer is in the way.
+/// The server acknowledges a lone message on receipt: no timer delays it.
 #[test]
 fn a_lone_message_is_acknowledged_at_once() {
     for plain in [false, true] {

@@ -35,7 +35,7 @@ fn disturb(w: &mut World, rng: &mut Rng) {
                 .filter(|&i| w.conns[i].client.is_some())
                 .collect();
             if let Some(&conn) = live.get(rng.below(live.len() as u64) as usize) {
-                // With no idle time nobody would ever notice a half-open connection.
+                // Without an idle time neither side would ever notice a half-open connection.
                 let half = w.options.idle_ms > 0;
                 match rng.below(3) {
                     0 if half => w.break_up(conn, false, true),
@@ -47,7 +47,7 @@ fn disturb(w: &mut World, rng: &mut Rng) {
         4 => w.restart(true),
         5 if rng.one_in(3) => w.restart(false),
         6 if w.clients.len() < 3 => {
-            // A second life, which knows as much of the file as there is.
+            // A second life, which has read all messages of the file so far.
             let until = w.clients[0].until;
             let c = w.client(until);
             w.connect(c);
@@ -65,7 +65,7 @@ fn disturb(w: &mut World, rng: &mut Rng) {
                 }
             }
         }
-        // Time passes where nothing else can happen.
+        // The time advances only if nothing else can happen.
         _ => {
             if !w.step()
                 && let Some(t) = w.next_time()
@@ -88,7 +88,7 @@ fn simulate(seed: u64, trace: bool) -> World {
             w.step();
         }
     }
-    // Then it is left alone and comes to its end.
+    // After that, nothing disturbs the run, and it must finish.
     w.run();
     let last = w.clients.iter().rev().find(|c| c.sender.is_drained());
     let told = w.clients.iter().flat_map(|c| &c.errors).count() > 0
@@ -100,7 +100,7 @@ fn simulate(seed: u64, trace: bool) -> World {
     if let Some(c) = last {
         assert_eq!(c.sender.acked().get(), c.until.max(c.sender.acked().get()));
     }
-    // Whoever ended without having everything acknowledged was told.
+    // A client that ended without all its acknowledgements must have an error or an event.
     for (i, c) in w.clients.iter().enumerate() {
         assert!(
             c.sender.is_drained() || !c.errors.is_empty() || !c.events.is_empty(),
@@ -137,7 +137,7 @@ fn a_thousand_runs_with_cuts() {
     );
 }
 
-/// Replays the seed in `LINK_SEED`, 0 without one.
+/// Replays the seed in `LINK_SEED`; 0 if it is not set.
 #[test]
 fn one_seed() {
     let seed = std::env::var("LINK_SEED")

@@ -1,4 +1,4 @@
-//! What a receiver is sent.
+//! Hostile input of a receiver.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(super) fn receiver(layout: Layout) -> Receiver {
     }
 }
 
-/// Feeds `bytes` in parts of `part`; answers how many messages came out before the error, and the error.
+/// Feeds `bytes` in parts of `part` bytes; returns the number of messages before the error, and the error.
 pub(super) fn feed(r: &mut Receiver, bytes: &[u8], part: usize) -> (u64, Option<ReceiverError>) {
     let (mut buf, mut count) = (Vec::new(), 0);
     for part in bytes.chunks(part) {
@@ -53,7 +53,7 @@ pub(super) fn feed(r: &mut Receiver, bytes: &[u8], part: usize) -> (u64, Option<
     (count, r.handle_eof(T, buf.len()).err())
 }
 
-/// What the receiver says at the end.
+/// Returns the last replies of the receiver.
 fn last_words(r: &mut Receiver, layout: Layout) -> Vec<Reply> {
     let mut out = Vec::new();
     while let Some(unit) = r.poll_transmit(T) {
@@ -170,20 +170,20 @@ fn what_a_receiver_is_sent() {
             );
             assert!(!error.to_string().is_empty() && !error.to_string().ends_with('.'));
             let said = last_words(&mut r, layout);
-            // What was received before is acknowledged, then the client is told why.
+            // The receiver acknowledges the messages before the error, then sends the client the reason.
             let truncated = matches!(error, E::Truncated { .. });
             if layout != Layout::Plain && !truncated {
                 assert_eq!(said.last(), Some(&Reply::Bye(error.code())), "{name}");
             }
             let acked = said.iter().any(|r| matches!(r, Reply::Ack { .. }));
             assert_eq!(acked, count > 0, "{name}: {said:?}");
-            // It stays closed.
+            // The receiver stays closed.
             assert_eq!(r.handle_read(T, &bytes).map(|b| b.count), Ok(0));
         }
     }
 }
 
-/// A client that sends on without an acknowledgement is stopped at the window, when nothing acknowledges.
+/// The window stops a client that continues to send while the receiver acknowledges nothing.
 #[test]
 fn more_than_the_window() {
     let welcome = Welcome {
@@ -202,7 +202,7 @@ fn more_than_the_window() {
     );
 }
 
-/// Messages that are never done are known by no more marks than there may be.
+/// The number of marks for messages that are never done stays within its limit.
 #[test]
 fn nothing_is_ever_done() {
     let welcome = Welcome {
@@ -238,7 +238,7 @@ fn silence_and_deafness() {
         Reply::Bye(Code::Idle)
     );
 
-    // Half an acknowledgement went out, the rest is never taken.
+    // Half an acknowledgement leaves, and the socket never accepts the rest.
     let mut r = receiver(Layout::Plain);
     feed(&mut r, &messages(Layout::Plain, 2, 5), 100);
     assert_eq!(r.poll_transmit(T).map(<[u8]>::len), Some(12));

@@ -1,4 +1,4 @@
-//! What a sender is answered.
+//! Hostile answers to a sender.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ pub(super) fn push(s: &mut Sender, first: u64, count: u64) {
     .expect("room");
 }
 
-/// Connected, five messages sent.
+/// Returns a connected sender that has sent five messages.
 fn sending(session: bool) -> Sender {
     let mut s = sender(session);
     s.handle_connected(T);
@@ -148,7 +148,7 @@ fn what_a_sender_is_answered() {
             },
         ),
         (true, vec![ack(5, 4), unknown], 5, E::Reply(0xFFFF_FFF7)),
-        // Plain counts from 0, and 0xFFFFFFFE is a count as any other.
+        // Plain counts from 0, and 0xFFFFFFFE is an ordinary count.
         (
             false,
             vec![ack(0, 0), ack(5, 4)],
@@ -340,8 +340,8 @@ fn a_session_that_is_not_the_one_it_was() {
     }
 }
 
-/// A life began after message 10, of which the server falls back to 4: it does not send message 11 as the
-/// fifth.
+/// A life begins after message 10, and the server falls back to message 4. The client must not
+/// send message 11 as the fifth.
 #[test]
 fn a_server_that_fell_back_behind_where_a_life_began() {
     let mut s = sender(true);
@@ -421,7 +421,7 @@ fn a_plain_server_that_stops_in_the_middle_of_a_reply() {
     assert_eq!(s.handle_cut(), Err(SenderError::Truncated));
 }
 
-/// An event is never lost to a later one that matters less.
+/// A less important event must not replace an earlier one.
 #[test]
 fn a_bye_after_all_is_still_told() {
     let mut s = sending(true);
