@@ -1,10 +1,9 @@
-//! Which kind of file an append-only log should write into: growing, allocated ahead, zeroed ahead, or used
-//! before.
+//! Compares four kinds of file for an append-only log: growing, allocated ahead, zeroed ahead, and recycled.
 //!
-//! Each cell is a loop of one write and one `fdatasync`, in one or three threads with a file each; the modes
-//! take turns within a round, and each row shows medians over the rounds. The ratio is that of the growing
-//! file's 10th percentile, within the round, to the row's: what a pair costs when no neighbour on the machine
-//! is in the way.
+//! Each cell is a loop of one write and one `fdatasync`, in one or three threads with a file
+//! each. The modes take turns within a round, and each row shows medians over the rounds. The
+//! ratio divides the growing file's 10th percentile by the row's, within a round: the 10th
+//! percentile is the cost of a write and a sync while no neighbour on the machine interferes.
 //!
 //! `cargo run --release -p tidegate-log --example allocation [DIR [ROUNDS]]`
 
@@ -27,9 +26,9 @@ enum Mode {
     Allocated,
     Zeroed,
     Recycled,
-    /// Used before and no longer in the page cache; batches end inside a page.
+    /// Recycled, and no longer in the page cache; batches end inside a page.
     RecycledCold,
-    /// The same, each write continued with zeros to the end of its last page.
+    /// Like `RecycledCold`, with each write padded by zeros to the end of its last page.
     RecycledColdPadded,
 }
 
@@ -42,7 +41,7 @@ const MODES: [(Mode, &str); 6] = [
     (Mode::RecycledColdPadded, "the same, padded to pages"),
 ];
 
-/// What one cell came to.
+/// The result of one cell.
 #[derive(Clone, Copy)]
 struct Cell {
     syncs_per_s: f64,
@@ -144,7 +143,8 @@ fn fill(file: &File, byte: u8) -> io::Result<()> {
     (0..FILE_BYTES >> 20).try_for_each(|n| file.write_all_at(&block, n << 20))
 }
 
-/// Writes and syncs until the time or the file is used up; how long each pair took, in microseconds.
+/// Writes and syncs until the time or the file is used up. Returns the duration of each pair,
+/// in microseconds.
 fn write(file: &File, mode: Mode, batch: usize) -> io::Result<Vec<f64>> {
     let (start, mut at, mut took) = (Instant::now(), 0, Vec::new());
     let mut bytes = vec![0x5A; batch + 8192];

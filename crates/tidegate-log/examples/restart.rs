@@ -1,4 +1,4 @@
-//! How long a log of many small records takes to open, and what memory that takes.
+//! Measures how long a log of many small records takes to open, and how much memory it uses for that.
 //!
 //! `cargo run --release -p tidegate-log --example restart [DIR [MILLIONS]]`
 

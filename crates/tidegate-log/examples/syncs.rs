@@ -1,11 +1,11 @@
-//! What the log makes of a disk, beside a bare loop of one write and one `fdatasync` over a file used before.
+//! Compares the log with a bare loop of one write and one `fdatasync` over a recycled file on the same disk.
 //!
 //! `cargo run --release -p tidegate-log --example syncs [DIR [ROUNDS]]`
 //!
-//! *Pipelined*: one producer keeps the log full with records of one size; the bare loop then writes as many
-//! bytes a sync as the log did in that round. *Closed loop*: callers that append one record each, all in one
-//! thread as in an event loop, and again once it is durable; with the controller's anticipation and without,
-//! also on a disk whose every sync takes 5 ms longer.
+//! *Pipelined*: one producer keeps the log full with records of one size. The bare loop then writes as
+//! many bytes per sync as the log wrote in that round. *Closed loop*: all callers run in one thread, as
+//! in an event loop. Each appends one record, and the next as soon as it is durable. The example runs
+//! this with the controller's anticipation and without, and also on a disk with 5 ms added to every sync.
 
 use std::fs::OpenOptions;
 use std::io::{self, IoSlice};
@@ -23,7 +23,7 @@ use tidegate_log::{
 const RUN: Duration = Duration::from_millis(1500);
 const SEGMENT: u64 = 64 << 20;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Copy, Default)]
 struct Outcome {
     records_per_s: f64,
@@ -32,11 +32,11 @@ struct Outcome {
     bytes_a_sync: f64,
     p50_us: f64,
     p99_us: f64,
-    /// Of the whole process, a record or (the bare loop) a sync.
+    /// The CPU time of the whole process for a record or, in the bare loop, for a sync.
     cpu_us: f64,
 }
 
-/// What the process has used so far: both cores, user and system.
+/// Returns the CPU time of the process so far: all cores, user and system.
 fn cpu_us() -> f64 {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     t.tv_sec as f64 * 1e6 + t.tv_nsec as f64 / 1e3
@@ -115,7 +115,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A log in an empty directory that has used every file before, as one that runs for long has.
+/// Opens a log in an empty directory, and fills it until it recycles every file, like a log
+/// that has run for long.
 fn seasoned(storage: Arc<dyn Storage>, waits: bool) -> Result<Opened, Box<dyn std::error::Error>> {
     let mut options = Options::default()
         .segment_bytes(SEGMENT)
@@ -165,7 +166,7 @@ fn pipelined(dir: &Path, len: usize) -> Result<Outcome, Box<dyn std::error::Erro
         payload: vec![0x5A; len].into(),
         ..Record::default()
     };
-    // As many records an append as one turn of an event loop would bring.
+    // Each append holds as many records as one turn of an event loop would bring.
     let batch = vec![record; (16 << 10) / (len + 32) + 1];
     let (before, start, cpu) = (opened.log.stats(), Instant::now(), cpu_us());
     let mut last = Lsn::ZERO;
@@ -203,7 +204,8 @@ fn outcome(
     }
 }
 
-/// Callers that each wait for their record before they send the next, in one thread, woken by the log.
+/// Runs callers that each wait for their record before they append the next, in one thread that
+/// the log wakes.
 fn closed_loop(
     dir: &Path,
     slow: Duration,
@@ -282,7 +284,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// A disk whose syncs take longer.
+/// A disk with slower syncs.
 struct Slow {
     disk: Arc<Disk>,
     slow: Duration,

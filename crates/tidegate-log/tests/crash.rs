@@ -1,5 +1,5 @@
-//! Crash images: whatever is lost or damaged, a log opens with a clean cut, says what may have been acked, or
-//! says what is damaged. It is never silent.
+//! Crash images: after any loss or damage the log opens with a clean cut, or reports the
+//! records that may have been acknowledged, or reports the damage. No loss goes unreported.
 
 // Clippy knows tests by their attribute; the helpers here are tests too.
 #![allow(clippy::unwrap_used)]
@@ -17,14 +17,14 @@ use tidegate_log::{
     Storage, Verdict, repair, verify,
 };
 
-/// Batches with the position of each, and how many of them are durable.
+/// Batches with their positions, and the number of durable ones.
 struct Written {
     batches: Vec<(Range<Lsn>, Vec<Record>)>,
     durable: usize,
 }
 
 impl Written {
-    /// What the entries told are: so many whole batches from the front, in order.
+    /// Checks that `entries` are whole batches from the front, in order, and returns their number.
     fn count(&self, entries: &[RecordInfo]) -> usize {
         let mut rest = entries;
         for (n, (range, records)) in self.batches.iter().enumerate() {
@@ -56,7 +56,7 @@ fn batch(n: u64, records: u64, len: usize) -> Vec<Record> {
         .collect()
 }
 
-/// `durable` batches, and then `pending` more in one write whose sync never ended. The disk hangs.
+/// Writes `durable` batches, and then `pending` more in one write, the sync of which hangs on the disk.
 fn interrupted(
     disk: &SimDisk,
     opened: &mut Opened,
@@ -71,7 +71,7 @@ fn interrupted(
         let appended = append_sync(opened, records.clone());
         written.batches.push((appended.at..appended.end, records));
     }
-    // The first sync hangs, what gathers behind it is one write.
+    // The first sync hangs, and the batches that gather behind it form one write.
     disk.hang_syncs_after(0);
     for (n, records) in pending.into_iter().enumerate() {
         let appended = append(opened, records.clone());
@@ -83,8 +83,8 @@ fn interrupted(
     written
 }
 
-/// Waits until a sync hangs that something would be lost without. Those of the thread that allocates come
-/// when they like, and may have nothing to do.
+/// Waits until a sync hangs that holds unsynced sectors. The syncs of the allocating thread
+/// come at any time, and may hold none.
 fn wait_for_unsynced(disk: &SimDisk) {
     disk.wait_until_hanging();
     while disk.unsynced().is_empty() {
@@ -93,8 +93,8 @@ fn wait_for_unsynced(disk: &SimDisk) {
     }
 }
 
-/// Every subset of what is not durable survives, in turn; all with the same outcome as the table in
-/// docs/log-format.md.
+/// Checks every possible set of surviving unsynced sectors. Each has the outcome that the table
+/// in docs/log-format.md gives.
 fn every_subset(
     written: &Written,
     disk: &SimDisk,
@@ -122,7 +122,7 @@ fn every_subset(
         assert_eq!(again.recovery.end, written.end(whole));
         seen.insert(match again.recovery.verdict.clone() {
             Verdict::Clean => {
-                // Everything, or nothing of the next batch's header.
+                // Either all batches survive, or no part of the next batch's header does.
                 let next = written.batches.get(whole);
                 assert!(
                     next.is_none_or(|(range, _)| blank(&image, range.start)),
@@ -141,7 +141,7 @@ fn every_subset(
             }
             other => panic!("subset {subset:b}: {other}"),
         });
-        // What was cut off stays cut off, whatever is written over it.
+        // A batch that was cut off does not come back, even after later writes over it.
         let more = batch(77, 1, 40);
         append_sync(&mut again, more.clone());
         drop(again);
@@ -159,7 +159,7 @@ fn every_subset(
     seen
 }
 
-/// Returns whether nothing, or a marker, stands at `at` in the last segment that is written to.
+/// Returns whether the last written segment holds zeros or a marker at `at`.
 fn blank(disk: &SimDisk, at: Lsn) -> bool {
     let report = verify(&disk.copy()).unwrap();
     let Some(last) = report.segments.last() else {
@@ -201,7 +201,7 @@ fn every_subset_of_lost_sectors_of_several_batches_in_one_write() {
         };
         let appended = append(&mut opened, records.clone());
         written.batches.push((appended.at..appended.end, records));
-        // The first two are written alone, the others come while the second is being synced.
+        // The log writes the first two batches alone; the others arrive during the sync of the second.
         while n < 2 && steps.step(now) != Doing::Syncing {
             now = now.after(1_000);
         }
@@ -209,7 +209,7 @@ fn every_subset_of_lost_sectors_of_several_batches_in_one_write() {
             steps.sync(now);
         }
     }
-    // The sync of batch 1 ends, that of the other four runs.
+    // The sync of batch 1 ends, and the sync of the other four runs.
     while steps.sync(now) != Doing::Syncing {
         now = now.after(1_000);
     }
@@ -227,7 +227,8 @@ fn every_subset_of_lost_sectors_of_a_segments_first_write() {
     let durable = (0..3).map(|n| batch(n, 1, 3500)).collect();
     let mut written = interrupted(&disk, &mut opened, durable, vec![batch(3, 1, 2000)]);
     let _go_on = GoOn(disk.clone());
-    // What hangs is the sync that seals the segment before; then, after one more, that of the new one.
+    // The sync that seals the previous segment hangs first; one sync later, the sync of the new
+    // segment hangs.
     let sealing = written.batches.pop().unwrap();
     every_subset(&written, &disk, options);
     written.batches.push(sealing);
@@ -247,7 +248,7 @@ fn every_subset_of_lost_sectors_where_a_file_was_used_before() {
         opened.log.release_before(durable);
         n += 1;
     }
-    // Into the middle of a recycled segment.
+    // The position is in the middle of a recycled segment.
     let start = opened.log.durable();
     append_sync(&mut opened, batch(n, 1, 3500));
     drop(opened);
@@ -273,11 +274,11 @@ fn every_subset_of_lost_sectors_where_a_file_was_used_before() {
     every_subset(&written, &image, options);
 }
 
-/// What is left of a batch that was cut off lies under the one written in its place, with records at the very
-/// same positions.
+/// The remains of a batch that was cut off lie under the batch written in its place, with
+/// records at the same positions.
 #[test]
 fn every_subset_of_lost_sectors_where_a_batch_was_cut_off_before() {
-    // Without its header nothing but the catalog knows that there was an earlier life.
+    // If the batch loses its header, only the catalog records that there was an earlier life.
     for lost in [0, 1] {
         let disk = SimDisk::new();
         let (mut opened, _) = open(&disk, options());
@@ -298,7 +299,8 @@ fn every_subset_of_lost_sectors_where_a_batch_was_cut_off_before() {
     }
 }
 
-/// A small log of two segments and a bit, some of it durable without anything later to say so.
+/// Returns a log of two segments and a part. No later record confirms that its last durable
+/// batches are durable.
 fn small(closed: bool) -> (SimDisk, Written) {
     let disk = SimDisk::new();
     let (mut opened, _) = open(&disk, options());
@@ -340,7 +342,7 @@ fn every_truncation_of_the_last_batches_is_noticed() {
                     let whole = written.count(&entries);
                     let end = written.end(whole);
                     if closed && len >= end_offset + 48 {
-                        // The marker is there: nothing followed it.
+                        // The marker survives, and no record follows it.
                         assert_eq!(opened.recovery.verdict, Verdict::Clean);
                         assert_eq!(whole, written.batches.len());
                         continue;
@@ -349,7 +351,8 @@ fn every_truncation_of_the_last_batches_is_noticed() {
                         opened.recovery.verdict,
                         Verdict::MaybeAcked { from, .. } if from == end
                     ));
-                    // At most the last batch: the one before it is known to be durable by its header.
+                    // Only the last batch may be missing: its header confirms that the batch
+                    // before it is durable.
                     assert!(
                         whole + 1 >= written.batches.len(),
                         "cut at {len}: {whole} whole"
@@ -367,7 +370,7 @@ fn every_truncation_of_the_last_batches_is_noticed() {
 #[test]
 fn every_bit_of_a_closed_log_flipped_changes_nothing_or_is_told() {
     let (disk, written) = small(true);
-    // What is not the log's content only makes each image larger.
+    // The reserve is not part of the log's content, and only makes each image larger.
     disk.remove("reserve").unwrap();
     let sound = verify(&disk.copy()).unwrap();
     assert_eq!(
@@ -380,7 +383,8 @@ fn every_bit_of_a_closed_log_flipped_changes_nothing_or_is_told() {
     let (mut told, mut cut, mut harmless) = (0, 0, 0);
     for name in disk.list().unwrap() {
         let bytes = disk.content(&name);
-        // Where there is something, every bit; in the long stretches of zeros, one bit of each eighth byte.
+        // Near bytes other than zero this takes every bit; in long runs of zeros, one bit of
+        // each eighth byte.
         let bits = (0..bytes.len() * 8).filter(|bit| {
             let around = &bytes[(bit / 8).saturating_sub(8)..(bit / 8 + 8).min(bytes.len())];
             around.iter().any(|&b| b != 0) || bit % 67 == 0
@@ -392,7 +396,7 @@ fn every_bit_of_a_closed_log_flipped_changes_nothing_or_is_told() {
             if report.damage.is_some() {
                 told += 1;
             } else if records(&report) < all || report.verdict != Verdict::Clean {
-                // Only what follows the last marker can be cut off.
+                // Only records after the last marker can be cut off.
                 assert!(
                     matches!(report.verdict, Verdict::MaybeAcked { .. }),
                     "{name} {bit}: {}",
@@ -615,7 +619,7 @@ fn bytes_made_to_look_like_batches_stay_payload() {
     let disk = SimDisk::new();
     let (mut opened, _) = open(&disk, options());
     append_sync(&mut opened, batch(0, 1, 100));
-    // The very bytes of the log so far, again and again, as a payload whose end is lost.
+    // The payload repeats the log's own bytes, and loses its end.
     let name = "00000000000000000000.seg";
     let bytes = disk.content(name)[4096..4096 + 232].repeat(9);
     let mut forged = record(1, 1, 0);

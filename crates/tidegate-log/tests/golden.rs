@@ -1,9 +1,10 @@
-//! The log's format is fixed: the logs kept in `tests/golden` open, and the same appends give the same bytes.
+//! The log's format is fixed: the logs kept in `tests/golden` open, and the same appends
+//! produce the same bytes.
 //!
 //! `v1-closed` and `v1-crashed` are whole logs. `v1` holds a small log as annotated hexadecimal, so that a
 //! difference names the field that changed. After a change of the format and of its version number,
 //! `GOLDEN=write cargo test -p tidegate-log --all-features --test golden` adds the directories of that
-//! version. It never changes a file that is there.
+//! version. It never changes an existing file.
 
 // Clippy knows tests by their attribute; the helpers here are tests too.
 #![allow(clippy::unwrap_used)]
@@ -34,7 +35,8 @@ fn quiet() -> Options {
     options().recycled_max(0)
 }
 
-/// Three segments, several groups, kinds and terms, payloads short and long, and one segment released.
+/// Returns a log with three segments, several groups, kinds and terms, short and long payloads,
+/// and one segment released.
 fn written(closed: bool) -> SimDisk {
     let disk = SimDisk::new();
     let (mut opened, _) = open(&disk, quiet());
@@ -55,7 +57,8 @@ fn written(closed: bool) -> SimDisk {
     disk.crash(true, |_, _| true)
 }
 
-/// What belongs to the log for good: not spares, whose number may differ, nor what is only reserved.
+/// Returns the files that belong to the log permanently. Spares vary in number, and the reserve
+/// holds no content.
 fn files(disk: &SimDisk) -> Vec<(String, Vec<u8>)> {
     let names = disk.list().unwrap();
     let used = verify(&disk.copy()).unwrap().segments;
@@ -92,7 +95,7 @@ fn check(name: &str, closed: bool) {
         let file = file.unwrap();
         fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
     }
-    // Its spares are not kept with it: the catalog names them, and they are missed.
+    // The golden directory omits the spares. The catalog names them, so the log would miss them.
     let disk = Disk::open(copy.path()).unwrap();
     for spare in missing(&disk) {
         disk.create(&spare).unwrap().reserve(16 << 10).unwrap();
@@ -142,8 +145,8 @@ fn a_log_of_version_1_that_was_not_closed() {
     check("crashed", false);
 }
 
-/// Small segments: a sealed one with its index, one that was used before, and the one written to, which was
-/// closed.
+/// Returns a log of small segments: a sealed one with its index, a recycled one, and the last
+/// one, which was closed.
 fn small() -> SimDisk {
     let disk = SimDisk::new();
     let (mut opened, _) = open(&disk, quiet());
@@ -175,7 +178,7 @@ fn kept(dir: &Path) -> Vec<(String, Vec<u8>)> {
     files.collect()
 }
 
-/// The kept small log on a disk of its own.
+/// Restores the kept small log to a separate disk.
 fn restored() -> SimDisk {
     let disk = SimDisk::new();
     for (name, bytes) in kept(&golden("v1")) {
@@ -189,7 +192,8 @@ fn every_field_of_a_small_log_is_where_it_was() {
     let dir = golden(&format!("v{FORMAT_VERSION}"));
     for (name, bytes) in files(&small()) {
         let path = dir.join(format!("{name}.hex"));
-        // How many spares the catalog names depends on threads: the kept one is read, not compared.
+        // The number of spares in the catalog depends on threads, so this reads the kept
+        // catalog and does not compare it.
         if name != "catalog" || !path.exists() {
             hex::check(&path, &text(&name, &bytes));
         }
@@ -206,7 +210,7 @@ fn every_field_of_a_small_log_is_where_it_was() {
 #[test]
 fn a_small_log_of_version_1_opens() {
     let disk = restored();
-    // Spares are not kept: the catalog names them.
+    // The golden directory omits the spares that the catalog names.
     let report = inspect(&disk.copy()).unwrap();
     for damage in report.damage.map_or(Vec::new(), |d| d.segments) {
         disk.put(&format!("{:020}.seg", damage.segment), vec![0; 16 << 10]);
@@ -235,7 +239,7 @@ fn a_file_of_a_later_version_is_refused_by_name_and_left_alone() {
             "{name} has format 2, this version reads up to 1: use the version that wrote it, or a later one"
         );
         let refused = |how: &dyn Fn(&SimDisk) -> Option<String>| {
-            // Each on a copy: a disk stays claimed.
+            // Each check runs on a copy, because a disk stays claimed.
             let disk = disk.copy();
             assert_eq!(how(&disk), Some(says.clone()));
             assert!(disk.content(&name) == later, "{name} was changed");

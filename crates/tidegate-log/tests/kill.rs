@@ -1,7 +1,7 @@
-//! Real files, a real process, killed at any moment: everything it reported as durable is there, once, in
-//! order, unchanged.
+//! A real process writes real files, and is killed at any moment. Every record that it reported
+//! as durable must survive, once, in order and unchanged.
 //!
-//! The process is this test itself, started again for [`child`] alone.
+//! The process is this test binary, started again for [`child`] alone.
 
 // Clippy knows tests by their attribute; the helpers here are tests too.
 #![allow(clippy::unwrap_used)]
@@ -32,8 +32,8 @@ fn len(index: u64) -> usize {
     (index.wrapping_mul(2_654_435_761) % 3000) as usize
 }
 
-/// Appends until it is killed, and says on standard output what is durable. As a test of its own it has
-/// nothing to do.
+/// Appends until it is killed, and reports the durable index on standard output. Run as an
+/// ordinary test it returns at once.
 #[test]
 fn child() {
     let (Ok(dir), Ok(from)) = (std::env::var(DIR), std::env::var(FROM)) else {
@@ -69,7 +69,7 @@ fn child() {
             }
         }
         index = last + 1;
-        // Some of what is old goes, so that files are used again.
+        // Releases old segments, so that the log uses their files again.
         let keep = Lsn::new(opened.log.durable().get().saturating_sub(1 << 20));
         opened.log.release_before(keep);
     }
@@ -94,7 +94,7 @@ fn what_was_reported_durable_survives_kills() {
         for pair in entries.windows(2) {
             assert_eq!(pair[0].index + 1, pair[1].index, "round {round}");
         }
-        // A kill loses nothing that was written: at most a write is cut in two.
+        // A kill loses no written byte; at most it cuts one write in two.
         for entry in &entries {
             let read = log.reader().read(entry.lsn, Some(entry.len)).unwrap();
             assert_eq!(
@@ -111,7 +111,8 @@ fn what_was_reported_durable_survives_kills() {
     );
 }
 
-/// Lets a child append from `from` on until it has reported often enough, and kills it; the last it reported.
+/// Lets a child append from `from` on, kills it after `reports` reports, and returns the last
+/// index it reported.
 fn run_and_kill(dir: &Path, from: u64, reports: u64) -> u64 {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture"])
@@ -127,7 +128,7 @@ fn run_and_kill(dir: &Path, from: u64, reports: u64) -> u64 {
         let Some(durable) = line.strip_prefix("durable ") else {
             continue;
         };
-        // The last line may be cut off; a shorter number is no later one.
+        // The last line may be cut off; then its number is shorter, and smaller.
         acked = acked.max(durable.parse().unwrap_or(0));
         seen += 1;
         if seen == reports {

@@ -1,8 +1,8 @@
-//! Random appends, syncs, releases, crashes and restarts against a plain model of what must be there.
+//! Random appends, syncs, releases, crashes and restarts, compared with a simple model of the log's content.
 //!
-//! A crash keeps a random part of what was not durable. After each restart: everything durable is there, in
-//! order and unchanged; of the rest only whole batches from the front; nothing that was released or cut off
-//! comes back.
+//! A crash keeps a random part of the bytes not yet durable. After each restart all durable records are
+//! there, in order and unchanged. The other survivors are whole batches from the front. No record that was
+//! released or cut off comes back.
 
 // Clippy knows tests by their attribute; the helpers here are tests too.
 #![allow(clippy::unwrap_used)]
@@ -18,19 +18,19 @@ use tidegate_log::{Append, Lsn, Opened, Options, ReadError, Record, SimDisk, Ver
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// A batch of so many records of so many bytes; wait until it is durable, or not.
+    /// Append a batch of this many records of this many bytes; wait until it is durable, or not.
     Append {
         records: usize,
         len: usize,
         wait: bool,
     },
-    /// Everything durable so far that lies in sealed segments, up to this share of it.
+    /// Release this share of the durable records, as far as they lie in sealed segments.
     Release { share: u8 },
-    /// Close and open again.
+    /// Close the log and open it again.
     Restart,
-    /// A crash, with this to choose what survives, of names too; while syncs hang, or not.
+    /// Crash, and let `chance` choose the bytes and names that survive; while syncs hang, or not.
     Crash { chance: u64, hang: bool },
-    /// Read a record, chosen by this.
+    /// Read a record that this number selects.
     Read { which: usize },
 }
 
@@ -48,9 +48,9 @@ fn op() -> impl Strategy<Value = Op> {
 struct World {
     disk: SimDisk,
     opened: Opened,
-    /// What was appended and may be there: positions and records, by batch, with each batch's end.
+    /// The batches that the log may hold: positions and records, and the end of each batch.
     batches: Vec<(Lsn, Vec<(Lsn, Record)>)>,
-    /// So far everything must be there.
+    /// All batches up to here must survive.
     durable: Lsn,
     index: u64,
 }
@@ -120,8 +120,8 @@ impl World {
         }
     }
 
-    /// A batch whose sync does not end; or none, if it would need a segment whose allocation does not end
-    /// either.
+    /// Appends a batch, the sync of which hangs. Appends nothing if the batch needs a new
+    /// segment, because the allocation of that segment hangs, too.
     fn unsynced_append(&mut self) {
         let records: Vec<_> = (0..2).map(|k| record(1, self.index + k, 700)).collect();
         if let Ok(appended) = self.opened.appender.append(Append::new(records.clone())) {
@@ -133,7 +133,7 @@ impl World {
     }
 
     fn crash(&mut self, chance: u64) {
-        // What the log says is durable now is so in the image, too: it is taken after this.
+        // Records that are durable now are durable in the image, too, which is taken after this line.
         self.durable = self.durable.max(self.opened.log.durable());
         let mut state = chance | 1;
         self.reopen(|disk| {
@@ -160,8 +160,8 @@ impl World {
             self.durable
         );
         assert!(!matches!(recovery.verdict, Verdict::Damaged { .. }));
-        // What was released may be gone or there; what is there is whole batches without a gap before the
-        // end.
+        // Released segments may survive or not. The surviving records form whole batches
+        // without a gap up to the end.
         self.batches
             .retain(|b| b.0 <= recovery.end && b.1[0].0 >= recovery.first);
         let expected: Vec<_> = self.batches.iter().flat_map(|b| &b.1).collect();
@@ -215,7 +215,7 @@ proptest! {
 
 #[test]
 fn the_world_is_shared_between_threads() {
-    // Readers on other threads while segments are sealed, released and used again.
+    // Readers on other threads run while the log seals, releases and reuses segments.
     let disk = SimDisk::new();
     let (mut opened, _) = open(&disk, small());
     let done = Arc::new(AtomicBool::new(false));

@@ -1,4 +1,5 @@
-//! What the tests share: small logs on a simulated disk, records whose content tells where they belong.
+//! Shared parts of the tests: small logs on a simulated disk, and records with contents that
+//! depend on their place.
 
 // Clippy knows tests by their attribute; these helpers are tests too. Not every test file uses all of them.
 #![allow(clippy::unwrap_used, dead_code)]
@@ -11,13 +12,14 @@ use tidegate_log::{
     Append, AppendError, Appended, Log, OpenError, Opened, Options, Record, RecordInfo, SimDisk,
 };
 
-/// Small segments, so that a few batches fill one, the same salts every time, and no marker by the clock.
+/// Returns options with small segments, so that a few batches fill one, with the same salts
+/// every time, and with no marker by the clock.
 pub(crate) fn options() -> Options {
     let options = Options::default().segment_bytes(16 << 10).seed(7);
     options.marker_after(Duration::from_secs(3600))
 }
 
-/// Waits until it is so.
+/// Waits until `done` returns true.
 pub(crate) fn wait_until(mut done: impl FnMut() -> bool) {
     let deadline = deadline();
     while !done() {
@@ -26,7 +28,7 @@ pub(crate) fn wait_until(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// A record of `len` bytes that depend on its group and index.
+/// Returns a record of `len` bytes that depend on its group and index.
 pub(crate) fn record(group: u32, index: u64, len: usize) -> Record {
     Record {
         group,
@@ -37,7 +39,7 @@ pub(crate) fn record(group: u32, index: u64, len: usize) -> Record {
     }
 }
 
-/// The payload of such a record.
+/// Returns the payload of such a record.
 pub(crate) fn payload(group: u32, index: u64, len: usize) -> Bytes {
     let mut state = u64::from(group) << 32 ^ index ^ 0x9e37_79b9;
     let bytes = (0..len).map(|_| {
@@ -49,12 +51,12 @@ pub(crate) fn payload(group: u32, index: u64, len: usize) -> Bytes {
     bytes.collect()
 }
 
-/// Opens the log on a disk; what it holds comes along.
+/// Opens the log on a disk, and returns its records with it.
 pub(crate) fn open(disk: &SimDisk, options: Options) -> (Opened, Vec<RecordInfo>) {
     try_open(disk, options).unwrap()
 }
 
-/// As [`open`], if it can be.
+/// Opens the log like [`open`], or returns the error.
 pub(crate) fn try_open(
     disk: &SimDisk,
     options: Options,
@@ -64,12 +66,12 @@ pub(crate) fn try_open(
     Ok((opened, entries))
 }
 
-/// Far enough away that only a bug comes there.
+/// Returns a deadline so far away that only a bug reaches it.
 pub(crate) fn deadline() -> Option<Instant> {
     Some(Instant::now() + Duration::from_secs(60))
 }
 
-/// Appends, waiting where the log asks for it.
+/// Appends, and waits for room if the log is full.
 pub(crate) fn append(opened: &mut Opened, records: Vec<Record>) -> Appended {
     let mut append = Append::new(records);
     loop {
@@ -87,14 +89,15 @@ pub(crate) fn append(opened: &mut Opened, records: Vec<Record>) -> Appended {
     }
 }
 
-/// Appends and waits until it is durable.
+/// Appends a batch, and waits until it is durable.
 pub(crate) fn append_sync(opened: &mut Opened, records: Vec<Record>) -> Appended {
     let appended = append(opened, records);
     assert!(opened.log.wait_durable(appended.end, deadline()).unwrap());
     appended
 }
 
-/// Lets a disk go on when a test ends, however it does: otherwise closing the log would wait for ever.
+/// Releases the hanging syncs of a disk at the end of a test, even after a panic. Otherwise
+/// closing the log would wait for ever.
 pub(crate) struct GoOn(pub(crate) SimDisk);
 
 impl Drop for GoOn {

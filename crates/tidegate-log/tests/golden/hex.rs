@@ -1,5 +1,5 @@
-//! Golden fixtures as text: bytes in hexadecimal, each field on a line of its own with its name, so that a
-//! difference between two versions says which field changed.
+//! Golden fixtures as text: bytes in hexadecimal, with each field and its name on a separate
+//! line. So a difference between two versions names the field that changed.
 //!
 //! ```text
 //! # a comment, to the end of the line
@@ -9,10 +9,10 @@
 //! 54675331 00       bytes
 //! ```
 //!
-//! [`check`] compares what a program writes today with the file that is kept. `GOLDEN=write` adds a file that
-//! is not there, and refuses to change one that is: the files of a version stay as that version wrote them.
+//! [`check`] compares the output of the current program with the kept file. `GOLDEN=write` adds a missing
+//! file, and refuses to change an existing one: the files of a version stay as that version wrote them.
 
-// The crates that share this file use a part of it each.
+// Each of the crates that share this file uses only a part of it.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::fmt::Write as _;
@@ -20,17 +20,17 @@ use std::fs;
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
-/// Bytes on a line.
+/// The number of bytes on a line.
 const LINE: usize = 32;
-/// A run of so many zeros in a file is left out.
+/// The length of a run of zeros from which on the text omits it.
 const ZEROS: usize = 64;
 
-/// A fixture that is being written.
+/// A fixture under construction.
 #[derive(Default)]
 pub(crate) struct Text(pub(crate) String);
 
 impl Text {
-    /// Begins with these comment lines.
+    /// Starts with these comment lines.
     pub(crate) fn new(comment: &str) -> Self {
         let mut text = Self::default();
         comment.lines().for_each(|line| text.comment(line));
@@ -45,17 +45,17 @@ impl Text {
         let _ = writeln!(self.0, "\n[{name}]");
     }
 
-    /// The section is a file of so many bytes.
+    /// Declares the section as a file of this many bytes.
     pub(crate) fn length(&mut self, bytes: u64) {
         let _ = writeln!(self.0, "length {bytes}");
     }
 
-    /// The next bytes stand there.
+    /// Sets the offset of the next bytes.
     pub(crate) fn at(&mut self, offset: u64) {
         let _ = writeln!(self.0, "at {offset}");
     }
 
-    /// Bytes that are no number.
+    /// Writes bytes that are not a number.
     pub(crate) fn bytes(&mut self, bytes: &[u8], what: &str) {
         let printable = |b: &u8| matches!(b, b' '..=b'~');
         if !bytes.is_empty() && bytes.len() <= LINE && bytes.iter().all(printable) {
@@ -65,7 +65,7 @@ impl Text {
         self.lines(bytes, what);
     }
 
-    /// Text, which stands in full beside its bytes.
+    /// Writes text in full, beside its bytes.
     pub(crate) fn text(&mut self, bytes: &[u8], what: &str) {
         for line in String::from_utf8_lossy(bytes).split_inclusive('\n') {
             self.comment(&format!(
@@ -76,7 +76,7 @@ impl Text {
         self.lines(bytes, "");
     }
 
-    /// A little-endian number.
+    /// Writes a little-endian number.
     pub(crate) fn number(&mut self, bytes: &[u8], what: &str) {
         self.lines(bytes, &format!("{what}: {}", number(bytes)));
     }
@@ -92,7 +92,7 @@ impl Text {
         }
     }
 
-    /// The bytes of a file from `from` to `to`, without runs of zeros.
+    /// Writes the bytes of a file from `from` to `to`, without runs of zeros.
     pub(crate) fn sparse(&mut self, file: &[u8], from: usize, to: usize, what: &str) {
         let mut at = from;
         while at < to {
@@ -101,7 +101,7 @@ impl Text {
                 at += zeros;
                 continue;
             }
-            // Up to the next run of zeros.
+            // The run ends at the next run of zeros.
             let mut end = at + zeros;
             let mut run = 0;
             while end < to && run < ZEROS {
@@ -116,7 +116,7 @@ impl Text {
     }
 }
 
-/// A little-endian number of at most 16 bytes.
+/// Parses a little-endian number of at most 16 bytes.
 pub(crate) fn number(bytes: &[u8]) -> u128 {
     let byte = |n, b: &u8| n << 8 | u128::from(*b);
     bytes.iter().rev().fold(0, byte)
@@ -126,7 +126,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Takes fields from the front of bytes and writes each.
+/// Takes fields from the front of the bytes, and writes each.
 pub(crate) struct Fields<'a> {
     pub(crate) rest: &'a [u8],
     pub(crate) text: &'a mut Text,
@@ -143,7 +143,7 @@ impl<'a> Fields<'a> {
         taken
     }
 
-    /// A number of so many bytes.
+    /// Takes a number of this many bytes.
     pub(crate) fn number(&mut self, len: usize, what: &str) -> u64 {
         let taken = self.take(len);
         self.text.number(taken, what);
@@ -156,7 +156,7 @@ impl<'a> Fields<'a> {
         taken
     }
 
-    /// A length of four bytes, and so many bytes.
+    /// Takes a length of four bytes, and then as many bytes as it says.
     pub(crate) fn counted(&mut self, what: &str) -> &'a [u8] {
         let len = self.number(4, &format!("{what}: length")) as usize;
         self.bytes(len, what)
@@ -167,18 +167,18 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A section that was read.
+/// A section read from a fixture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Section {
     pub(crate) name: String,
-    /// The file's length, where it is one.
+    /// The length, if the section is a file.
     pub(crate) length: Option<u64>,
-    /// Where bytes stand, and they.
+    /// The runs of bytes, with their offsets.
     pub(crate) runs: Vec<(u64, Vec<u8>)>,
 }
 
 impl Section {
-    /// Its bytes, where they are few.
+    /// Returns the bytes of a short section.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let end = |(at, bytes): &(u64, Vec<u8>)| *at + bytes.len() as u64;
         let len = self
@@ -193,7 +193,7 @@ impl Section {
         all
     }
 
-    /// Makes the file, sparse where nothing stands.
+    /// Creates the file, sparse between the runs.
     pub(crate) fn restore(&self, to: &Path) {
         let mut file = fs::File::create(to).unwrap();
         file.set_len(self.length.unwrap_or(0)).unwrap();
@@ -204,7 +204,7 @@ impl Section {
     }
 }
 
-/// The sections of a fixture; lines before the first have no name.
+/// Returns the sections of a fixture; lines before the first header form a section without a name.
 pub(crate) fn read(text: &str) -> Vec<Section> {
     let mut sections = vec![Section::default()];
     let mut at = 0;
@@ -243,12 +243,12 @@ pub(crate) fn read(text: &str) -> Vec<Section> {
     sections
 }
 
-/// Returns whether fixtures that are not there yet are to be written.
+/// Returns whether to write missing fixtures.
 pub(crate) fn writes() -> bool {
     std::env::var_os("GOLDEN").is_some_and(|how| how == "write")
 }
 
-/// Compares the bytes of today with the kept fixture. Prints the first line that differs.
+/// Compares the current bytes with the kept fixture. Prints the first line that differs.
 #[track_caller]
 pub(crate) fn check(path: &Path, today: &str) {
     if !path.exists() {

@@ -1,6 +1,6 @@
-//! A log's files as annotated text: which field stands where, as docs/log-format.md has it.
+//! A log's files as annotated text, with the fields and offsets of docs/log-format.md.
 
-// The crates that share this file use a part of it each.
+// Each of the crates that share this file uses only a part of it.
 #![allow(dead_code)]
 
 use super::hex::{Fields, Text, number};
@@ -10,7 +10,7 @@ const BATCH: usize = 48;
 const RECORD: usize = 32;
 const TRAILER: usize = 64;
 
-/// The file of a segment; `record` writes what a record of this kind holds.
+/// Writes the file of a segment; `record` writes the content of a record of the given kind.
 pub(crate) fn segment(file: &[u8], text: &mut Text, record: &dyn Fn(u8, &[u8], &mut Text)) {
     text.length(file.len() as u64);
     if file.iter().all(|b| *b == 0) {
@@ -77,7 +77,7 @@ fn batch(head: &[u8], text: &mut Text) {
     f.number(4, "flags");
 }
 
-/// The record at `at`; where the next begins.
+/// Writes the record at `at`, and returns the offset of the next.
 fn one(file: &[u8], at: usize, text: &mut Text, record: &dyn Fn(u8, &[u8], &mut Text)) -> usize {
     let (kind, len) = (file[at + 12], number(&file[at + 4..at + 8]) as usize);
     let end = at + RECORD + len.next_multiple_of(8);
@@ -95,12 +95,12 @@ fn one(file: &[u8], at: usize, text: &mut Text, record: &dyn Fn(u8, &[u8], &mut 
     end
 }
 
-/// A payload that means nothing here.
+/// Writes a payload as plain bytes.
 pub(crate) fn plain(_: u8, payload: &[u8], text: &mut Text) {
     text.bytes(payload, "payload");
 }
 
-/// The catalog.
+/// Writes the catalog.
 pub(crate) fn catalog(file: &[u8], text: &mut Text) {
     text.length(file.len() as u64);
     let mut f = Fields::new(file, text);
