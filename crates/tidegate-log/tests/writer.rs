@@ -143,7 +143,7 @@ fn callbacks_come_in_order_after_the_sync_and_the_waker_once_a_sync() {
     }
     opened.log.wait_durable(ends[49].1, deadline()).unwrap();
     opened.appender.close().unwrap();
-    // The keeper's syncs and those of the close add to the number.
+    // The wakes of the keeper and of the close come on top.
     assert!(wakes.load(Ordering::SeqCst) <= disk.counts().syncs + 3);
 }
 

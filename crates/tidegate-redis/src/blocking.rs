@@ -28,7 +28,7 @@ use crate::stats::Stats;
 
 /// Calls closer together than this count as frequent.
 const OFTEN: Duration = Duration::from_millis(2);
-/// The time after the last call at which the connection's own thread takes over; at most twice this passes.
+/// The connection's own thread takes over this long after the last call, or at most after twice this time.
 const QUIET: Duration = Duration::from_millis(5);
 
 /// A client for threads. Clones share the connection, which ends when the last one is dropped.

@@ -98,7 +98,7 @@ pub(crate) struct Session {
 /// The result of a turn's flush.
 #[derive(Clone, Copy, Debug)]
 enum Flushed {
-    /// The policy waits with the timer armed, or the queue is empty.
+    /// The driver has nothing to write now. If the policy waits, the timer is armed.
     Idle,
     /// A flush was taken, and written as far as the socket took it.
     Wrote,
@@ -333,7 +333,7 @@ impl Session {
             _ if manner.parts_gain.is_some() && !self.pays && self.in_flight < SPLIT => {
                 return WHOLE;
             }
-            // Messages of pub/sub cause no commands that a flush would have to wait for.
+            // Messages of pub/sub cause no new commands to flush.
             _ if self.in_flight == 0 => return PART_MAX,
             _ if self.may_spin => PARTS_SPINNING,
             parts => parts,

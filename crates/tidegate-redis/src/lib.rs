@@ -26,7 +26,7 @@
 //! [`Client::open`] spawns the one task of a connection on the runtime it is called in. The client is
 //! fastest if this task and its callers share one current-thread runtime: the task then runs after the
 //! callers it woke, and finds their next commands in the queue. On a multi-thread runtime the client works
-//! the same, and each reply costs some more switches between threads. It needs Linux or another Unix.
+//! the same, and costs some more hops between threads. It needs Linux or another Unix.
 //!
 //! # Guarantees for callers
 //!

@@ -34,7 +34,7 @@ pub enum Policy {
     Fixed(Duration),
     /// Waits for a delay drawn from the statistics of earlier flushes, at most this long.
     RueidisStats(Duration),
-    /// Flushes as soon as the flush before is written, without any wait: natural batching.
+    /// Flushes all queued commands as soon as the flush before is written, and never waits: natural batching.
     Off,
     /// A controller that the program supplies.
     /// [`Event::Ready`](tidegate::controller::Event::Ready) asks it for a decision.

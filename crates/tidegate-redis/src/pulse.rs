@@ -16,7 +16,7 @@ const RETURN_NS: u64 = 25_000;
 /// other processes.
 const LOOKING: f64 = 0.05;
 /// The least share of commands from callers that came back, for spinning. At this share the
-/// load waits for replies, and the client waits for the load.
+/// callers wait for replies, and the replies wait for the client.
 const CLOSED_LOOP: f64 = 0.75;
 
 #[derive(Clone, Copy, Debug)]

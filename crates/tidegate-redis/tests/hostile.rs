@@ -20,7 +20,7 @@ async fn hang_up_after(answer: &'static [u8]) -> Result<Value, CommandError> {
         greet(&mut socket).await;
         expect(&mut socket, b"GET").await;
         write(&mut socket, answer).await;
-        // Keeps the connection until the client hangs up, unless the script ends it.
+        // After a cut answer the server hangs up; otherwise it waits until the client does.
         if !answer.ends_with(b"\n") {
             return;
         }

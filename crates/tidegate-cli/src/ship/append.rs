@@ -86,9 +86,9 @@ pub(super) enum OpenError {
     /// The system refused an operation.
     #[error("{}: {error}", path.display())]
     Io {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
     /// Another process appends to the file.
@@ -154,9 +154,9 @@ pub(super) enum AppendError {
     /// The system refused an operation; see [`Append`].
     #[error("{}: {error}", path.display())]
     Io {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         error: io::Error,
     },
     /// Another program wrote to the file, cut it or removed it.

@@ -6,13 +6,13 @@
 
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
-#[allow(dead_code)] // Shared; some of it is for who is refused.
+#[allow(dead_code)] // Shared; only `tests/routes` uses some of it.
 mod certificates;
 #[path = "../stream/flip.rs"]
 mod flip;
 mod nodes;
 #[path = "../stream/raw.rs"]
-#[allow(dead_code)] // Shared; some of it is for a server alone.
+#[allow(dead_code)] // Shared; only `tests/stream` uses some of it.
 mod raw;
 
 #[path = "../stream/race.rs"]

@@ -43,7 +43,7 @@ async fn passwords_are_asked_for_and_checked() {
         .unwrap();
 }
 
-/// The password changes while the client is away: waiting commands fail at once, instead of waiting for ever.
+/// The password changes while the client is away: waiting commands fail instead of waiting for ever.
 #[tokio::test]
 async fn a_password_refused_on_reconnecting_is_told() {
     let mut redis = Redis::with(&["--requirepass", "secret"]);
