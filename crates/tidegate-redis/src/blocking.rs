@@ -125,7 +125,7 @@ impl BlockingClient {
     /// Runs `call` to submit a command, and waits for the reply.
     ///
     /// # Errors
-    /// Those of the command.
+    /// The errors of the command.
     pub fn wait<T: FromReply>(
         &self,
         call: impl FnOnce(&Client) -> Reply<T>,

@@ -155,7 +155,7 @@ impl Config {
     /// Parses `redis://`, `rediss://` (TLS) or `redis+unix://`; docs/redis.md lists all parameters.
     ///
     /// # Errors
-    /// Name the syntax that the URL should have.
+    /// An invalid URL; the error names the syntax that it should have.
     pub fn from_url(url: &str) -> Result<Self, ConfigError> {
         crate::url::parse(url)
     }

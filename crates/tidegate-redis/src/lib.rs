@@ -36,9 +36,9 @@
 //!   except for commands that take a connection of the pool ([`Cmd::bulk`], blocking ones).
 //! - The commands and bytes queued and in flight are bounded ([`Config::commands_max`],
 //!   [`Config::bytes_max`]). A command that exceeds the bound waits or fails ([`WhenFull`]).
-//! - If the connection breaks, the commands already written fail as "maybe
-//!   executed" ([`CommandError::maybe_executed`]). The queued commands wait for
-//!   the next connection, within their timeout.
+//! - If the connection breaks, the commands already written fail as "maybe executed"
+//!   ([`CommandError::maybe_executed`]). The queued commands wait for the next connection, within
+//!   their timeout.
 //!
 //! A [`Policy`] decides when to flush; docs/redis.md gives the cost of each.
 //! [`Client::stats`] has the measurements.

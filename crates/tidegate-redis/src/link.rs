@@ -58,7 +58,7 @@ impl Link {
                 })?;
                 let mut conn = ClientConnection::new(Arc::clone(config), name)
                     .map_err(|e| ConnectError::Tls(e.to_string()))?;
-                // TLS accepts bytes up to this limit, which so bounds the bytes that the driver hands in.
+                // TLS accepts bytes up to this limit, and so bounds the bytes that the driver hands in.
                 conn.set_buffer_limit(Some(TLS_BUFFER));
                 Some(Box::new(conn))
             }

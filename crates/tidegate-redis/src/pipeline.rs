@@ -1,9 +1,9 @@
 //! The pipeline of one connection: it holds the queued commands, the commands in flight and the
 //! callers that wait for replies, and asks the controller when to flush.
 //!
-//! The pipeline is pure: the driver passes the time in, the pipeline asks its
-//! [`Boundary`] and returns the next step. The driver owns sockets and clocks.
-//! The pipeline stores wakers as data, and returns them to be woken.
+//! The pipeline is pure: the driver passes the time in, the pipeline asks its [`Boundary`] and returns
+//! the next step. The driver owns sockets and clocks. The pipeline stores wakers as data, and returns
+//! them to be woken.
 //!
 //! ```text
 //! submit -> out, queued -> take (a flush) -> flight -> deliver (replies, in order) -> slot -> take_outcome

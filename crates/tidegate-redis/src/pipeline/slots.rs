@@ -1,6 +1,7 @@
 //! Slots, in which callers wait for the outcome of their submissions.
 //!
-//! Invariant: the pipeline reuses a slot only after its caller has gone and its last reply has arrived.
+//! Invariant: the pipeline reuses a slot only after its caller has taken the outcome or gone away, and after
+//! its last reply has arrived.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -84,7 +85,7 @@ impl Slots {
         }
     }
 
-    /// Gives up `slot`, the caller of which went away.
+    /// Gives up `slot`, because its caller went away.
     pub(super) fn abandon(&mut self, slot: SlotId) {
         let state = &mut self.slots[slot as usize];
         match state {
