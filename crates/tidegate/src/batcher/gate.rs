@@ -47,6 +47,10 @@ const LATE: Duration = Duration::from_millis(50);
 struct Line {
     /// Those that stand and those that were granted credit and have not come yet, by ticket, ascending.
     waiters: VecDeque<Waiter>,
+    /// The number of waiters that were granted credit: the first ones.
+    granted: usize,
+    /// The bytes of their shares that they may still take from outside the line.
+    pledged: u64,
     next: u64,
     /// The first ticket that does not belong to the round.
     round_end: u64,
@@ -205,36 +209,31 @@ impl Gate {
     /// Grants credit to the first waiters of the round while there is room, and a share of it for each of
     /// them.
     fn grant(&self, line: &mut Line, called: &mut Vec<Waker>) {
-        let mut pledged = 0;
-        for at in 0..line.waiters.len() {
-            let Waiter {
-                ticket,
-                bytes,
-                granted,
-                ..
-            } = line.waiters[at];
-            if !granted {
-                if !self.has_room(bytes) {
-                    // The room gathers for it, and the actor has no company to wait for.
-                    line.open = 0;
-                    line.untold |= !self.0.pressed.swap(true, SeqCst);
-                    return;
-                }
-                let free = self.0.limit.saturating_sub(self.used());
-                let round_is_open = ticket < line.round_end;
-                // The next round starts when all of this one came.
-                if pledged > 0 && (pledged >= free || !round_is_open) || at > 0 && !round_is_open {
-                    return;
-                }
-                if !round_is_open {
-                    line.start_round();
-                }
-                self.0.used.fetch_add(bytes, SeqCst);
-                let waiter = &mut line.waiters[at];
-                waiter.granted = true;
-                called.push(waiter.waker.clone());
+        while let Some(&Waiter { ticket, bytes, .. }) = line.waiters.get(line.granted) {
+            if !self.has_room(bytes) {
+                // The room gathers for it, and the actor has no company to wait for.
+                line.open = 0;
+                line.untold |= !self.0.pressed.swap(true, SeqCst);
+                return;
             }
-            pledged += line.share(self.0.limit).saturating_sub(bytes);
+            let free = self.0.limit.saturating_sub(self.used());
+            let round_is_open = ticket < line.round_end;
+            let pledged = line.pledged;
+            // The next round starts when all of this one came.
+            if pledged > 0 && (pledged >= free || !round_is_open)
+                || line.granted > 0 && !round_is_open
+            {
+                return;
+            }
+            if !round_is_open {
+                line.start_round();
+            }
+            self.0.used.fetch_add(bytes, SeqCst);
+            line.pledged += line.share(self.0.limit).saturating_sub(bytes);
+            let waiter = &mut line.waiters[line.granted];
+            waiter.granted = true;
+            called.push(waiter.waker.clone());
+            line.granted += 1;
         }
     }
 
@@ -244,7 +243,7 @@ impl Gate {
         if line.waiters.is_empty() {
             line.open = 0;
             self.0.used.fetch_and(!LINE, SeqCst);
-        } else if line.alarm.is_none() && line.waiters.iter().any(|waiter| waiter.granted) {
+        } else if line.alarm.is_none() && line.granted > 0 {
             alarm = Instant::now()
                 .checked_add(LATE)
                 .map(|at| Arc::new(Alarm::new(at)));
@@ -263,11 +262,11 @@ impl Gate {
         let mut line = lock(&self.0.line);
         line.alarm = None;
         let mut gone = Vec::new();
-        for at in (0..line.waiters.len()).rev() {
+        for at in (0..line.granted).rev() {
             let waiter = &mut line.waiters[at];
-            if waiter.granted && std::mem::replace(&mut waiter.late, true) {
+            if std::mem::replace(&mut waiter.late, true) {
                 self.0.used.fetch_sub(waiter.bytes, SeqCst);
-                gone.extend(line.waiters.remove(at));
+                gone.extend(line.remove(at, self.0.limit));
             }
         }
         self.serve(line);
@@ -283,6 +282,17 @@ impl Line {
             .ok()
     }
 
+    /// Takes the waiter at this index out of the line.
+    fn remove(&mut self, at: usize, limit: u64) -> Option<Waiter> {
+        let waiter = self.waiters.remove(at)?;
+        if waiter.granted {
+            self.granted -= 1;
+            self.pledged -= self.share(limit).saturating_sub(waiter.bytes);
+        }
+        Some(waiter)
+    }
+
+    /// Starts the next round, when no waiter of the last one is left with credit.
     fn start_round(&mut self) {
         self.round_end = self.next + 1;
         // Waiters of the last round that run at this moment are about to stand again.
@@ -371,7 +381,7 @@ impl Place<'_> {
         let mut old = None;
         let granted = match at {
             Some(at) if line.waiters[at].granted => {
-                old = line.waiters.remove(at).map(|waiter| waiter.waker);
+                old = line.remove(at, room.limit).map(|waiter| waiter.waker);
                 self.ticket = None;
                 line.open = line.share(room.limit).saturating_sub(self.bytes);
                 self.gate.grant(&mut line, &mut called);
@@ -400,7 +410,9 @@ impl Drop for Place<'_> {
         let Some(ticket) = self.ticket else { return };
         let Gate(room) = self.gate;
         let mut line = lock(&room.line);
-        let left = line.find(ticket).and_then(|at| line.waiters.remove(at));
+        let left = line
+            .find(ticket)
+            .and_then(|at| line.remove(at, room.limit));
         if left.as_ref().is_some_and(|waiter| waiter.granted) {
             room.used.fetch_sub(self.bytes, SeqCst);
         }

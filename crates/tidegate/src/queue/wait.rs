@@ -2,7 +2,7 @@
 //!
 //! Threads and tasks wait alike, by a [`Waker`]; a thread's wakes a [`Parker`].
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, PoisonError};
 use std::task::{Wake, Waker};
 use std::time::Duration;
@@ -181,20 +181,19 @@ pub(super) struct Waiters(Mutex<Line>);
 
 #[derive(Default)]
 struct Line {
-    /// By ticket, ascending.
+    /// All but the late waiters, by ticket, ascending.
     waiting: VecDeque<Waiter>,
+    /// The late waiters by ticket.
+    late: BTreeMap<u64, Waker>,
+    /// The tickets of the waiters in `waiting` that neither the consumer nor a served waiter has called since
+    /// they last stood in line.
+    uncalled: BTreeSet<u64>,
     next: u64,
-    /// The number of late waiters.
-    late: usize,
 }
 
 struct Waiter {
     ticket: u64,
     waker: Waker,
-    /// The consumer or a served waiter called its waker since it last stood in line.
-    called: bool,
-    /// The waiter was called and did not take its turn for a while.
-    late: bool,
 }
 
 /// A waiter's place.
@@ -224,39 +223,28 @@ impl Waiters {
             line.next += 1;
             line.next
         });
-        let mut old = None;
-        let (at, called, joins) = match line.place(ticket) {
-            Some(at) => {
-                let waiter = &mut line.waiting[at];
-                if !waiter.waker.will_wake(waker) {
-                    old = Some(std::mem::replace(&mut waiter.waker, waker.clone()));
-                }
-                let (called, late) = (waiter.called, waiter.late);
-                (waiter.called, waiter.late) = (false, false);
-                line.late -= usize::from(late);
-                (at, called, late)
+        let (at, called, joins, old) = match line.place(ticket) {
+            Ok(at) => {
+                let called = line.uncalled.insert(ticket);
+                let known = &mut line.waiting[at].waker;
+                let old = match known.will_wake(waker) {
+                    true => None,
+                    false => Some(std::mem::replace(known, waker.clone())),
+                };
+                (at, called, false, old)
             }
-            None => {
-                line.waiting.push_back(Waiter {
-                    ticket,
-                    waker: waker.clone(),
-                    called: false,
-                    late: false,
-                });
-                (line.waiting.len() - 1, false, true)
+            Err(at) => {
+                let old = line.late.remove(&ticket);
+                line.join(at, ticket, waker.clone());
+                (at, old.is_some(), true, old)
             }
         };
-        let late = line
-            .waiting
-            .range(..at)
-            .filter(|waiter| waiter.late)
-            .count();
         let stand = Stand {
             joins,
             called,
             in_round: ticket < line.round_end(),
-            ahead: (at - late) as u64,
-            len: line.len() as u64,
+            ahead: at as u64,
+            len: line.waiting.len() as u64,
         };
         drop(line);
         // A waker may own its task, so the code drops it without the lock.
@@ -267,33 +255,38 @@ impl Waiters {
     /// Leaves the line. Returns whether others wait, and whether this waiter was late.
     pub(super) fn leave(&self, ticket: u64) -> (bool, bool) {
         let mut line = lock(&self.0);
-        let left = line.place(ticket).and_then(|at| line.waiting.remove(at));
-        let late = left.as_ref().is_some_and(|waiter| waiter.late);
-        line.late -= usize::from(late);
-        let others = line.len() > 0;
+        let (left, late) = match line.place(ticket) {
+            Ok(at) => (line.remove(at), false),
+            Err(_) => {
+                let waker = line.late.remove(&ticket);
+                let late = waker.is_some();
+                (waker, late)
+            }
+        };
+        let others = !line.waiting.is_empty();
         drop(line);
         drop(left);
         (others, late)
     }
 
     /// Calls the first waiters of the round that were not called yet, while there is a share of the `free`
-    /// slots for each called one. Returns whether others wait uncalled.
+    /// slots for each called one. Returns whether others wait uncalled. Costs O(log n) for each waiter that it
+    /// calls, among n in line.
     pub(super) fn call(&self, free: u64, capacity: u64) -> bool {
         let mut line = lock(&self.0);
-        let share = share(capacity, line.len() as u64);
+        let share = share(capacity, line.waiting.len() as u64);
+        let most = usize::try_from(free.div_ceil(share)).unwrap_or(usize::MAX);
         let end = line.round_end();
-        let mut most = free.div_ceil(share);
         let mut wakers = Vec::new();
-        let mut more = false;
-        for waiter in line.waiting.iter_mut().filter(|waiter| !waiter.late) {
-            let calls = most > 0 && waiter.ticket < end;
-            most = most.saturating_sub(1);
-            if calls && !waiter.called {
-                waiter.called = true;
-                wakers.push(waiter.waker.clone());
-            }
-            more |= !waiter.called;
+        while let Some(ticket) = line.uncalled.first().copied()
+            && ticket < end
+            && let Ok(at) = line.place(ticket)
+            && at < most
+        {
+            line.uncalled.remove(&ticket);
+            wakers.push(line.waiting[at].waker.clone());
         }
+        let more = !line.uncalled.is_empty();
         drop(line);
         wakers.into_iter().for_each(Waker::wake);
         more
@@ -302,43 +295,52 @@ impl Waiters {
     /// Marks all called waiters as late. Returns how many of them were not late before.
     pub(super) fn pass_over_called(&self) -> usize {
         let mut line = lock(&self.0);
-        let before = line.late;
-        for waiter in &mut line.waiting {
-            waiter.late |= waiter.called;
+        let passed = line.waiting.len() - line.uncalled.len();
+        if passed > 0 {
+            for waiter in std::mem::take(&mut line.waiting) {
+                match line.uncalled.contains(&waiter.ticket) {
+                    true => line.waiting.push_back(waiter),
+                    false => drop(line.late.insert(waiter.ticket, waiter.waker)),
+                }
+            }
         }
-        line.late = line.waiting.iter().filter(|waiter| waiter.late).count();
-        line.late - before
+        passed
     }
 
     /// Calls every waiter.
     pub(super) fn call_all(&self) {
         let mut line = lock(&self.0);
-        let mut wakers = Vec::new();
-        for waiter in &mut line.waiting {
-            waiter.called = true;
-            wakers.push(waiter.waker.clone());
-        }
+        line.uncalled.clear();
+        let waiting = line.waiting.iter().map(|waiter| &waiter.waker);
+        let wakers: Vec<Waker> = waiting.chain(line.late.values()).cloned().collect();
         drop(line);
         wakers.into_iter().for_each(Waker::wake);
     }
 }
 
 impl Line {
-    fn place(&self, ticket: u64) -> Option<usize> {
+    /// Returns the index of this ticket in `waiting`, or the index at which it would stand.
+    fn place(&self, ticket: u64) -> Result<usize, usize> {
         self.waiting
             .binary_search_by_key(&ticket, |waiter| waiter.ticket)
-            .ok()
     }
 
-    fn len(&self) -> usize {
-        self.waiting.len() - self.late
+    fn join(&mut self, at: usize, ticket: u64, waker: Waker) {
+        self.waiting.insert(at, Waiter { ticket, waker });
+        self.uncalled.insert(ticket);
+    }
+
+    fn remove(&mut self, at: usize) -> Option<Waker> {
+        let left = self.waiting.remove(at)?;
+        self.uncalled.remove(&left.ticket);
+        Some(left.waker)
     }
 
     /// Returns the ticket after the last of the round. A round has as many tickets, from the first waiter on,
     /// as the line has waiters.
     fn round_end(&self) -> u64 {
-        let first = self.waiting.iter().find(|waiter| !waiter.late);
-        first.map_or(0, |first| first.ticket + self.len() as u64)
+        let first = self.waiting.front();
+        first.map_or(0, |first| first.ticket + self.waiting.len() as u64)
     }
 }
 
@@ -347,5 +349,162 @@ pub(super) const fn share(capacity: u64, len: u64) -> u64 {
     match capacity.checked_div(len) {
         None | Some(0) => 1,
         Some(share) => share,
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The same line, as a list that every operation searches.
+    #[derive(Default)]
+    struct Model {
+        /// Ticket, called, late.
+        waiting: Vec<(u64, bool, bool)>,
+        next: u64,
+    }
+
+    impl Model {
+        fn prompt(&self) -> impl Iterator<Item = &(u64, bool, bool)> {
+            self.waiting.iter().filter(|(.., late)| !late)
+        }
+
+        fn len(&self) -> u64 {
+            self.prompt().count() as u64
+        }
+
+        fn round_end(&self) -> u64 {
+            let first = self.prompt().next();
+            first.map_or(0, |(ticket, ..)| ticket + self.len())
+        }
+
+        fn stand(&mut self, ticket: &mut Option<u64>) -> Stand {
+            let ticket = *ticket.get_or_insert_with(|| {
+                self.next += 1;
+                self.next
+            });
+            let known = self.waiting.iter_mut().find(|(t, ..)| *t == ticket);
+            let (called, joins) = match known {
+                Some((_, called, late)) => (std::mem::take(called), std::mem::take(late)),
+                None => {
+                    self.waiting.push((ticket, false, false));
+                    (false, true)
+                }
+            };
+            Stand {
+                joins,
+                called,
+                in_round: ticket < self.round_end(),
+                ahead: self.prompt().filter(|(t, ..)| *t < ticket).count() as u64,
+                len: self.len(),
+            }
+        }
+
+        fn leave(&mut self, ticket: u64) -> (bool, bool) {
+            let at = self.waiting.iter().position(|(t, ..)| *t == ticket);
+            let late = at.is_some_and(|at| self.waiting.remove(at).2);
+            (self.len() > 0, late)
+        }
+
+        /// Returns the called tickets too.
+        fn call(&mut self, free: u64, capacity: u64) -> (bool, Vec<u64>) {
+            let most = free.div_ceil(share(capacity, self.len())) as usize;
+            let end = self.round_end();
+            let mut all = Vec::new();
+            let prompt = self.waiting.iter_mut().filter(|(.., late)| !late);
+            for (ticket, called, _) in prompt.take(most) {
+                if *ticket < end && !std::mem::replace(called, true) {
+                    all.push(*ticket);
+                }
+            }
+            (self.prompt().any(|(_, called, _)| !called), all)
+        }
+
+        fn pass_over_called(&mut self) -> usize {
+            let mut passed = 0;
+            for (_, called, late) in &mut self.waiting {
+                passed += usize::from(*called && !*late);
+                *late |= *called;
+            }
+            passed
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Stand(usize),
+        Leave(usize),
+        Call(u64),
+        PassOver,
+        CallAll,
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            6 => (0..12_usize).prop_map(Op::Stand),
+            3 => (0..12_usize).prop_map(Op::Leave),
+            5 => (0..20_u64).prop_map(Op::Call),
+            1 => Just(Op::PassOver),
+            1 => Just(Op::CallAll),
+        ]
+    }
+
+    struct Counts(AtomicUsize);
+
+    impl Wake for Counts {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_line_acts_like_a_list(ops in prop::collection::vec(op(), 1..200)) {
+            const CAPACITY: u64 = 16;
+            let (line, mut model) = (Waiters::new(), Model::default());
+            let mut tickets = [[None; 2]; 12];
+            let counts = [(); 12].map(|()| Arc::new(Counts(AtomicUsize::new(0))));
+            let mut wakes = [0; 12];
+            for op in ops {
+                match op {
+                    Op::Stand(who) => {
+                        let waker = Waker::from(Arc::clone(&counts[who]));
+                        let [ours, models] = &mut tickets[who];
+                        prop_assert_eq!(line.stand(ours, &waker), model.stand(models));
+                        prop_assert_eq!(*ours, *models);
+                    }
+                    Op::Leave(who) => {
+                        if let [Some(ours), Some(models)] = std::mem::take(&mut tickets[who]) {
+                            prop_assert_eq!(line.leave(ours), model.leave(models));
+                        }
+                    }
+                    Op::Call(free) => {
+                        let (more, called) = model.call(free, CAPACITY);
+                        prop_assert_eq!(line.call(free, CAPACITY), more);
+                        for (who, [ours, _]) in tickets.iter().enumerate() {
+                            let is_called = ours.is_some_and(|ticket| called.contains(&ticket));
+                            wakes[who] += usize::from(is_called);
+                        }
+                    }
+                    Op::PassOver => {
+                        prop_assert_eq!(line.pass_over_called(), model.pass_over_called());
+                    }
+                    Op::CallAll => {
+                        line.call_all();
+                        for (ticket, called, _) in &mut model.waiting {
+                            *called = true;
+                            let holds = |[ours, _]: &[Option<u64>; 2]| *ours == Some(*ticket);
+                            wakes[tickets.iter().position(holds).unwrap()] += 1;
+                        }
+                    }
+                }
+                let woken = counts.each_ref().map(|count| count.0.load(Relaxed));
+                prop_assert_eq!(woken, wakes);
+            }
+        }
     }
 }
