@@ -1,11 +1,12 @@
 //! Additive increase, multiplicative decrease: gen_batch_server's second growth rule.
 //!
-//! Source: rabbitmq/gen-batch-server, pull 29. Gentler on memory than doubling, and slower to reach a size
-//! that pays.
+//! Source: rabbitmq/gen-batch-server, pull 29. The rule takes less memory than doubling, and
+//! reaches a size that pays later.
 
 use super::{Exponential, Observed, Rule, Ruled};
 
-/// Grows by `step` when full, halves when not, within `min..=max`; starts at `min`.
+/// A limit that grows by `step` after a full batch and halves after any other, within
+/// `min..=max`, starting at `min`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aimd {
     limit: u64,
@@ -35,14 +36,14 @@ impl Aimd {
         }
     }
 
-    /// As a [`Controller`](super::Controller) that runs up to `batches` batches at once, where the boundary
-    /// allows that.
+    /// Turns the rule into a [`Controller`](super::Controller) that runs up to `batches` batches at once,
+    /// where the boundary allows that.
     #[must_use]
     pub fn with_in_flight(self, batches: u32) -> Ruled<Self> {
         self.controller().with_in_flight(batches)
     }
 
-    /// As a [`Controller`](super::Controller).
+    /// Turns the rule into a [`Controller`](super::Controller).
     #[must_use]
     pub const fn controller(self) -> Ruled<Self> {
         Ruled::new(self)

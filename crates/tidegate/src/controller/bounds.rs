@@ -1,28 +1,28 @@
-//! Hard bounds around every controller, and the counting of what it did.
+//! Hard bounds around every controller, and the counts of its batches.
 
 use std::time::Duration;
 
 use super::{Controller, Counts, Decision, Event, Load, Reason, Snapshot, When};
 use crate::{Time, nanos};
 
-/// What no decision may pass, whatever the controller thinks.
+/// Bounds that override every decision of the controller inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// No limit below this many items: at least 1.
+    /// The least limit in items: at least 1.
     pub items_min: u64,
-    /// No limit above this many items.
+    /// The largest limit in items.
     pub items_max: u64,
-    /// No limit above this many bytes. A single larger item goes alone.
+    /// The largest limit in bytes. A single larger item goes alone.
     pub bytes_max: u64,
-    /// No item waits longer than this for company.
+    /// The longest time that an item waits for company.
     pub age_max: Duration,
-    /// No more batches than this run at once: at least 1. `None` leaves the choice to the place that runs
-    /// them: [`Bounds::in_flight`] for a boundary, 64 for an actor whose handler's form allows several.
+    /// The most batches that run at once: at least 1. `None` leaves the choice to the driver: a boundary
+    /// takes [`Bounds::in_flight`], and an actor takes 64 if the form of its handler allows several.
     pub in_flight_max: Option<u32>,
 }
 
 impl Bounds {
-    /// Between `items_min` and `items_max` items; bytes and age not bounded.
+    /// Between `items_min` and `items_max` items; bytes and age have no bound.
     #[must_use]
     pub const fn items(items_min: u64, items_max: u64) -> Self {
         Self {
@@ -34,7 +34,7 @@ impl Bounds {
         }
     }
 
-    /// The most batches that run at once: 1 where [`Bounds::in_flight_max`] is not set.
+    /// Returns the most batches that run at once: 1 where [`Bounds::in_flight_max`] is not set.
     #[must_use]
     pub const fn in_flight(&self) -> u32 {
         match self.in_flight_max {
@@ -43,10 +43,10 @@ impl Bounds {
         }
     }
 
-    /// Whether a controller can work within them.
+    /// Checks that a controller can work within these bounds.
     ///
     /// # Errors
-    /// Says which bound is impossible and what is allowed.
+    /// Says which bound is impossible and which values are allowed.
     pub const fn check(&self) -> Result<(), BoundsError> {
         if self.items_min == 0 || self.items_max == 0 {
             return Err(BoundsError::ZeroItems);
@@ -68,7 +68,7 @@ impl Bounds {
 }
 
 impl Default for Bounds {
-    /// 1 to 8192 items, bytes not bounded, and no item waits longer than a second.
+    /// 1 to 8192 items, no bound on bytes, and no item waits longer than a second.
     fn default() -> Self {
         Self {
             items_min: 1,
@@ -80,7 +80,7 @@ impl Default for Bounds {
     }
 }
 
-/// Bounds no batch can satisfy.
+/// Bounds that no batch can satisfy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BoundsError {
@@ -119,7 +119,7 @@ impl std::fmt::Display for BoundsError {
 
 impl std::error::Error for BoundsError {}
 
-/// A controller within [`Bounds`], its batches counted by reason and its waits charged.
+/// Keeps a controller within [`Bounds`], counts its batches by reason, and sums up the time that items wait.
 #[derive(Clone, Debug)]
 pub struct Bounded<C> {
     inner: C,
@@ -130,7 +130,8 @@ pub struct Bounded<C> {
     wait: Option<Wait>,
 }
 
-/// A batch held back: what waited when it could have started, and how much item time that cost so far.
+/// A batch held back although it could start: the backlog then and now, and the item time
+/// that the wait has cost so far.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     items_at_start: u64,
@@ -140,10 +141,10 @@ struct Wait {
 }
 
 impl<C: Controller> Bounded<C> {
-    /// `inner` within `bounds`.
+    /// Keeps `inner` within `bounds`.
     ///
     /// # Errors
-    /// Bounds no batch can satisfy.
+    /// Bounds that no batch can satisfy.
     pub fn new(inner: C, bounds: Bounds) -> Result<Self, BoundsError> {
         bounds.check()?;
         let age_max_ns = nanos(bounds.age_max);
@@ -157,22 +158,22 @@ impl<C: Controller> Bounded<C> {
         })
     }
 
-    /// The controller inside.
+    /// Returns the controller inside.
     pub const fn inner(&self) -> &C {
         &self.inner
     }
 
-    /// The controller inside, to freeze or retune it.
+    /// Returns the controller inside, to freeze or retune it.
     pub const fn inner_mut(&mut self) -> &mut C {
         &mut self.inner
     }
 
-    /// The controller inside, taken out.
+    /// Takes out the controller inside.
     pub fn into_inner(self) -> C {
         self.inner
     }
 
-    /// The bounds in force.
+    /// Returns the bounds in force.
     pub const fn bounds(&self) -> Bounds {
         self.bounds
     }
@@ -193,7 +194,7 @@ impl<C: Controller> Bounded<C> {
         d
     }
 
-    /// A wait ends at once when a hard bound is reached, and never lasts past the age bound.
+    /// Ends a wait at once when the backlog reaches a hard bound, and at the age bound at the latest.
     fn bound_wait(&self, mut d: Decision, backlog: Load, oldest: Time) -> Decision {
         let latest = oldest.after(self.age_max_ns);
         let until = match d.when {

@@ -9,7 +9,7 @@ use super::{
     Objective, RueidisStats, StormAimd,
 };
 
-/// Which controller, and with what options. Parses from and prints as what `--controller` takes:
+/// A controller and its options. It parses from and prints as the values of `--controller`:
 ///
 /// | text | controller |
 /// | --- | --- |
@@ -23,33 +23,33 @@ use super::{
 pub enum Choice {
     /// The default controller with this objective.
     Knee(Objective),
-    /// Everything that waits.
+    /// Batches of the whole backlog.
     Greedy {
         /// The most batches at once, within the bounds; 0 counts as 1.
         in_flight: u32,
     },
-    /// A constant limit, and how long a smaller batch waits.
+    /// A constant limit, and the time that a smaller batch waits.
     Fixed {
-        /// Items.
+        /// The limit in items.
         limit: u64,
-        /// 0 never waits.
+        /// The time that a smaller batch waits; with 0 it never waits.
         linger: Duration,
     },
     /// gen_batch_server's doubling.
     Exponential,
     /// gen_batch_server's additive growth.
     Aimd {
-        /// Items a step.
+        /// Items added after each full batch.
         step: u64,
     },
     /// Storm's producer rule.
     StormAimd {
-        /// Largest threshold.
+        /// The largest threshold.
         ceiling: u64,
     },
     /// rueidis's delay from statistics.
     RueidisStats {
-        /// Longest delay.
+        /// The longest delay.
         max_delay: Duration,
     },
 }
@@ -58,18 +58,19 @@ impl Choice {
     /// The default controller and objective.
     pub const KNEE: Self = Self::Knee(Objective::Lean);
 
-    /// Everything that waits, one batch at a time.
+    /// [`Greedy`], one batch at a time.
     pub const GREEDY: Self = Self::Greedy { in_flight: 1 };
 
-    /// Every form a name can take, for messages.
+    /// Every form of a name, for messages.
     pub const FORMS: &'static str = "knee, knee:throughput, knee:within=5%, knee:p99=20ms, knee:cost=1%, \
          knee:inflation=3%, greedy, greedy:64, fixed:1000, fixed:1000,5ms, exponential, aimd:64, \
          storm-aimd:1000 or rueidis-stats:100us";
 
-    /// The controller, within `bounds`. The rules that have bounds of their own take them from there as well.
+    /// Builds the controller within `bounds`. A rule that has bounds of its own
+    /// takes them from there as well.
     ///
     /// # Errors
-    /// Bounds no batch can satisfy, or an objective outside its range.
+    /// Bounds that no batch can satisfy, or an objective outside its range.
     pub fn build(self, bounds: Bounds) -> Result<Box<dyn Controller>, ChoiceError> {
         fn boxed<C: Controller + 'static>(
             c: C,
@@ -80,7 +81,7 @@ impl Choice {
         bounds.check()?;
         let (min, max) = (bounds.items_min, bounds.items_max);
         match self {
-            // Where no arrivals are announced, it expects nothing to arrive.
+            // Where the driver announces no arrivals, `Knee` expects none and never waits.
             Self::Knee(objective) => boxed(Knee::new(objective, bounds)?.anticipating(), bounds),
             Self::Greedy { in_flight } => boxed(Greedy.with_in_flight(in_flight), bounds),
             Self::Fixed { limit: 0, .. } => Err(ChoiceError::Bounds(BoundsError::ZeroItems)),
@@ -204,7 +205,7 @@ fn positive(text: &str) -> Option<u64> {
     text.parse().ok().filter(|&n| n > 0)
 }
 
-/// `5%` or `0.05`.
+/// Parses `5%` or `0.05`.
 fn share(text: &str) -> Option<f64> {
     match text.strip_suffix('%') {
         Some(percent) => percent.parse::<f64>().ok().map(|p| p / 100.0),
@@ -212,7 +213,7 @@ fn share(text: &str) -> Option<f64> {
     }
 }
 
-/// `20ms`, `100us`, `1.5s`, `300ns`.
+/// Parses `20ms`, `100us`, `1.5s` or `300ns`.
 fn span(text: &str) -> Option<Duration> {
     let units = [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
     let (number, unit) = units
@@ -237,23 +238,23 @@ impl fmt::Display for Span {
     }
 }
 
-/// A controller that cannot be had.
+/// A text or bounds from which no controller can be built.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ChoiceError {
-    /// No controller of that name.
+    /// No controller has that name.
     Unknown {
-        /// What was asked for.
+        /// The text given.
         text: String,
     },
-    /// An option that is missing or cannot be read.
+    /// An option is missing or cannot be parsed.
     Option {
-        /// What was asked for.
+        /// The text given.
         text: String,
-        /// What is allowed.
+        /// The form that the option must have.
         form: &'static str,
     },
-    /// Bounds no batch can satisfy.
+    /// Bounds that no batch can satisfy.
     Bounds(BoundsError),
     /// The default controller refused its objective or bounds.
     Knee(KneeError),

@@ -1,11 +1,12 @@
-//! gen_batch_server's rule: double the limit after a full batch, halve it after one that emptied the mailbox.
+//! gen_batch_server's rule: the limit doubles after a full batch and halves after a
+//! batch that emptied the mailbox.
 //!
-//! Source: rabbitmq/gen-batch-server, `src/gen_batch_server.erl`. Its signal is fullness, which has nothing
-//! to do with cost: it halves the limit exactly when the next burst needs it.
+//! Source: rabbitmq/gen-batch-server, `src/gen_batch_server.erl`. The rule reacts to fullness, which is
+//! unrelated to cost: the limit is halved exactly when the next burst needs it.
 
 use super::{Observed, Rule, Ruled};
 
-/// Doubles when full, halves when not, within `min..=max`; starts at `min`.
+/// A limit that doubles after a full batch and halves after any other, within `min..=max`, starting at `min`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exponential {
     limit: u64,
@@ -16,7 +17,7 @@ pub struct Exponential {
 impl Exponential {
     /// The smallest limit of gen_batch_server's defaults.
     pub const MIN: u64 = 32;
-    /// The largest.
+    /// The largest limit of gen_batch_server's defaults.
     pub const MAX: u64 = 8192;
 
     /// Within gen_batch_server's defaults, 32 to 8192.
@@ -37,14 +38,14 @@ impl Exponential {
         }
     }
 
-    /// As a [`Controller`](super::Controller) that runs up to `batches` batches at once, where the boundary
-    /// allows that.
+    /// Turns the rule into a [`Controller`](super::Controller) that runs up to `batches` batches at once,
+    /// where the boundary allows that.
     #[must_use]
     pub fn with_in_flight(self, batches: u32) -> Ruled<Self> {
         self.controller().with_in_flight(batches)
     }
 
-    /// As a [`Controller`](super::Controller).
+    /// Turns the rule into a [`Controller`](super::Controller).
     #[must_use]
     pub const fn controller(self) -> Ruled<Self> {
         Ruled::new(self)

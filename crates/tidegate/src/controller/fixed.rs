@@ -1,9 +1,9 @@
-//! Limits that never move: a constant, and none at all.
+//! Limits that never change: a constant, and no limit at all.
 
 use super::{Observed, Rule, Ruled};
 
-/// The same limit always, greedy by default: a batch takes what waits, up to the limit. With a linger it
-/// becomes what most libraries call batch size and `linger_ms`: a batch below the limit waits.
+/// A constant limit. By default the drain is greedy: a batch takes the backlog up to the limit. With a
+/// linger, a batch below the limit waits, as with the batch size and `linger_ms` of most libraries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fixed {
     limit: u64,
@@ -12,7 +12,7 @@ pub struct Fixed {
 }
 
 impl Fixed {
-    /// Batches of up to `limit` items, nobody waits.
+    /// Batches of up to `limit` items; no item waits.
     #[must_use]
     pub const fn new(limit: u64) -> Self {
         Self {
@@ -22,7 +22,8 @@ impl Fixed {
         }
     }
 
-    /// The same, but a smaller batch waits for company for `linger`, counted from its oldest item.
+    /// Makes a batch below the limit wait for company for `linger`, counted from the
+    /// arrival of its oldest item.
     #[must_use]
     pub fn with_linger(self, linger: std::time::Duration) -> Self {
         Self {
@@ -31,7 +32,7 @@ impl Fixed {
         }
     }
 
-    /// The same, but up to `batches` batches run at once where the boundary allows that.
+    /// Runs up to `batches` batches at once where the boundary allows that.
     #[must_use]
     pub const fn with_in_flight(self, batches: u32) -> Self {
         Self {
@@ -40,7 +41,7 @@ impl Fixed {
         }
     }
 
-    /// As a [`Controller`](super::Controller).
+    /// Turns the rule into a [`Controller`](super::Controller).
     #[must_use]
     pub const fn controller(self) -> Ruled<Self> {
         Ruled::new(self)
@@ -63,19 +64,19 @@ impl Rule for Fixed {
     }
 }
 
-/// Takes everything that waits, always; only the hard bounds limit it.
+/// Takes the whole backlog, always; only the hard bounds limit a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Greedy;
 
 impl Greedy {
-    /// As a [`Controller`](super::Controller) that runs up to `batches` batches at once, where the boundary
-    /// allows that.
+    /// Turns the rule into a [`Controller`](super::Controller) that runs up to `batches` batches at once,
+    /// where the boundary allows that.
     #[must_use]
     pub fn with_in_flight(self, batches: u32) -> Ruled<Self> {
         self.controller().with_in_flight(batches)
     }
 
-    /// As a [`Controller`](super::Controller).
+    /// Turns the rule into a [`Controller`](super::Controller).
     #[must_use]
     pub const fn controller(self) -> Ruled<Self> {
         Ruled::new(self)

@@ -1,13 +1,14 @@
-//! A controller that can be told to hold still.
+//! A wrapper that freezes a controller.
 
 use super::{BatchId, Controller, Decision, Event, Snapshot, When};
 use crate::Time;
 
-/// Wraps a controller with a switch. While frozen it learns nothing and repeats the limits, the linger and
-/// the reason of its last answer to [`Event::Ready`]; after a thaw it goes on from where it stood.
+/// Wraps a controller with a switch. While frozen, the controller learns nothing, and the wrapper repeats the
+/// limits, the linger and the reason of the last answer to [`Event::Ready`]. After a thaw the controller
+/// continues from its former state.
 ///
-/// The controller inside gets one [`Event::Done`] for each batch whose start it saw. A batch teaches it
-/// nothing if it ran while frozen, or beside a batch that started while frozen.
+/// The controller inside gets one [`Event::Done`] for each batch whose start it saw. It learns nothing from a
+/// batch that ran while frozen, or beside a batch that started while frozen.
 #[derive(Clone, Debug)]
 pub struct Freeze<C> {
     inner: C,
@@ -21,24 +22,24 @@ pub struct Freeze<C> {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     id: BatchId,
-    /// The controller inside saw its start.
+    /// The controller inside saw the batch start.
     seen: bool,
-    /// Its cost tells the controller inside nothing.
+    /// The controller inside must not learn from the cost of the batch.
     tainted: bool,
 }
 
-/// A wait as a length, so that it can be repeated at another time.
+/// A wait as a duration, so that the wrapper can repeat it at another time.
 #[derive(Clone, Copy, Debug)]
 enum Linger {
     None,
     Ns(u64),
 }
 
-/// The most batches that it follows. Past them it forgets the batch that started first.
+/// The most batches that the wrapper follows. Beyond them it forgets the batch that started first.
 const OPEN_MAX: usize = crate::boundary::Boundary::IN_FLIGHT_MAX as usize;
 
 impl<C: Controller> Freeze<C> {
-    /// `inner`, not frozen.
+    /// Wraps `inner`, not frozen.
     #[must_use]
     pub const fn new(inner: C) -> Self {
         Self {
@@ -49,7 +50,7 @@ impl<C: Controller> Freeze<C> {
         }
     }
 
-    /// Stops learning, and deciding anything new.
+    /// Stops learning, and repeats the last decision from now on.
     pub fn freeze(&mut self) {
         self.frozen = true;
         for batch in &mut self.open {
@@ -57,22 +58,22 @@ impl<C: Controller> Freeze<C> {
         }
     }
 
-    /// Goes on from where it stood.
+    /// Continues from the state before the freeze.
     pub const fn thaw(&mut self) {
         self.frozen = false;
     }
 
-    /// Returns whether it is frozen.
+    /// Returns whether the controller is frozen.
     pub const fn is_frozen(&self) -> bool {
         self.frozen
     }
 
-    /// The controller inside.
+    /// Returns the controller inside.
     pub const fn inner(&self) -> &C {
         &self.inner
     }
 
-    /// Takes the controller inside out, frozen or not.
+    /// Takes out the controller inside, frozen or not.
     #[must_use]
     pub fn into_inner(self) -> C {
         self.inner
@@ -101,7 +102,7 @@ impl<C: Controller> Freeze<C> {
         }
     }
 
-    /// Returns whether the last answer is repeated: there must be one.
+    /// Returns whether the wrapper repeats the last answer, which requires that there is one.
     const fn is_holding(&self) -> bool {
         self.frozen && self.last.is_some()
     }

@@ -1,9 +1,9 @@
-//! A controller, or a rule that becomes one: the argument of every place that takes a controller.
+//! The argument of every function that takes a controller: a controller, or a rule that becomes one.
 
 use super::{Aimd, Controller, Exponential, Fixed, Greedy, Ruled, StormAimd};
 
-/// A [`Controller`], or a rule of this crate, which becomes one. A [`Rule`](super::Rule) of your own becomes
-/// one by [`Ruled::new`].
+/// A [`Controller`], or a rule of this crate, which becomes a controller. [`Ruled::new`] turns a
+/// [`Rule`](super::Rule) of your own into one.
 ///
 /// ```
 /// use tidegate::batcher::{Builder, each_batch};
@@ -21,7 +21,7 @@ use super::{Aimd, Controller, Exponential, Fixed, Greedy, Ruled, StormAimd};
     note = "a rule of your own becomes a controller by `Ruled::new`"
 )]
 pub trait IntoController {
-    /// The controller that it becomes.
+    /// The type of the controller.
     type Controller: Controller;
 
     /// Returns the controller.

@@ -1,6 +1,6 @@
 //! The event log: every event and its decision, from which the decisions replay bit for bit.
 //!
-//! One line an entry, so that a log can be read, cut and compared with ordinary tools:
+//! Each entry is one line, so that ordinary tools can read, cut and compare logs:
 //!
 //! ```text
 //! tidegate-log 2
@@ -8,8 +8,8 @@
 //! 1500 started 7 32 0 8 0 limit > 32 18446744073709551615 1 now limit
 //! ```
 //!
-//! The time in nanoseconds, the event with its numbers in the order of its fields, `>`, then limits, when and
-//! reason.
+//! An entry has the time in nanoseconds, the event with its numbers in the order of its fields, `>`, then the
+//! limits, the start and the reason.
 
 use std::fmt;
 use std::str::{FromStr, SplitAsciiWhitespace};
@@ -17,24 +17,24 @@ use std::str::{FromStr, SplitAsciiWhitespace};
 use super::{BatchId, Controller, Decision, Event, Load, Reason, Snapshot, When};
 use crate::Time;
 
-/// What the header line of every version begins with; the number of the version follows.
+/// The start of the header line in every version; the number of the version follows.
 const HEADER: &str = "tidegate-log ";
 
 /// The version that this release writes and reads.
 const VERSION: u32 = 2;
 
-/// One event and what was decided on it.
+/// One event and the decision on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// When it happened.
+    /// The time of the event.
     pub now: Time,
-    /// What happened.
+    /// The event.
     pub event: Event,
-    /// What was decided.
+    /// The decision of the controller.
     pub decision: Decision,
 }
 
-/// Records what a controller is told and answers, from its creation on, up to a number of entries.
+/// Records the events and decisions of a controller from its creation on, up to a number of entries.
 #[derive(Clone, Debug)]
 pub struct Recorder<C> {
     inner: C,
@@ -44,8 +44,8 @@ pub struct Recorder<C> {
 }
 
 impl<C: Controller> Recorder<C> {
-    /// Records up to `capacity` entries; a replay needs the log from the start, so later ones are counted and
-    /// left out. An entry takes some 120 bytes.
+    /// Records up to `capacity` entries. A replay needs the log from the start, so the recorder counts later
+    /// entries and leaves them out. An entry takes some 120 bytes.
     #[must_use]
     pub fn new(inner: C, capacity: usize) -> Self {
         Self {
@@ -56,22 +56,22 @@ impl<C: Controller> Recorder<C> {
         }
     }
 
-    /// What was recorded.
+    /// Returns the recorded entries.
     pub fn log(&self) -> &[Entry] {
         &self.log
     }
 
-    /// Entries that found the log full.
+    /// Returns the number of entries that found the log full.
     pub const fn omitted(&self) -> u64 {
         self.omitted
     }
 
-    /// The controller inside.
+    /// Returns the controller inside.
     pub const fn inner(&self) -> &C {
         &self.inner
     }
 
-    /// Takes the controller inside out; its log is gone.
+    /// Takes out the controller inside and drops the log.
     #[must_use]
     pub fn into_inner(self) -> C {
         self.inner
@@ -106,10 +106,10 @@ impl<C: Controller> Controller for Recorder<C> {
     }
 }
 
-/// Runs `controller`, as it was when the log was begun, through the log again.
+/// Runs `controller`, in its state at the beginning of the log, through the log again.
 ///
 /// # Errors
-/// The first entry it decides differently.
+/// The first entry that `controller` decides differently.
 pub fn replay(controller: &mut impl Controller, log: &[Entry]) -> Result<(), Box<Divergence>> {
     for (at, entry) in log.iter().enumerate() {
         let decided = controller.on(entry.now, entry.event);
@@ -124,14 +124,14 @@ pub fn replay(controller: &mut impl Controller, log: &[Entry]) -> Result<(), Box
     Ok(())
 }
 
-/// Where a replay left the log.
+/// The entry at which a replay departs from the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Divergence {
     /// The index of the entry.
     pub at: usize,
     /// The entry.
     pub entry: Entry,
-    /// What was decided instead.
+    /// The decision of the replay.
     pub decided: Decision,
 }
 
@@ -149,7 +149,7 @@ impl fmt::Display for Divergence {
 
 impl std::error::Error for Divergence {}
 
-/// The log as text: a header line, then one line an entry.
+/// Writes the log as text: a header line, then one line for each entry.
 #[must_use]
 pub fn write_log(log: &[Entry]) -> String {
     use fmt::Write as _;
@@ -161,10 +161,11 @@ pub fn write_log(log: &[Entry]) -> String {
     out
 }
 
-/// The log from its text.
+/// Reads the log from its text.
 ///
 /// # Errors
-/// Not an event log, one of another version, or the first line that is not an entry, by number.
+/// The text is not an event log or has another version, or a line is not an entry. The error has the
+/// number of the first such line.
 pub fn read_log(text: &str) -> Result<Vec<Entry>, LogError> {
     let mut lines = text.lines();
     let version = lines.next().and_then(|first| first.strip_prefix(HEADER));
@@ -349,7 +350,7 @@ impl FromStr for Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryError {
     expected: &'static str,
-    /// The start of the word; `None` at the end of the line.
+    /// The start of the unexpected word; `None` at the end of the line.
     found: Option<String>,
 }
 

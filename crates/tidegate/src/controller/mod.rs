@@ -1,31 +1,31 @@
-//! Controllers: how many items go into the next batch, and when it starts.
+//! Controllers: rules that decide how many items go into the next batch and when it starts.
 //!
-//! One trait serves every boundary. A driver reports what happens as [`Event`]s, each with the time it
-//! happened at, and is answered with a [`Decision`]: the most the next batch may take, when it may start, and
-//! why. A controller sees counts, bytes, costs and times, never items; it reads no clock, does no I/O, draws
-//! no random number, and computes with the four operations and square root only. The same events therefore
-//! give the same decisions, bit for bit, on every platform.
+//! One trait serves every boundary. A driver reports each [`Event`] with the time at which it happened. The
+//! controller answers with a [`Decision`]: the most the next batch may take, when it may start, and why. A
+//! controller sees counts, bytes, costs and times, never items. It reads no clock, does no I/O, draws no
+//! random number, and computes with the four operations and square root only. The same events therefore give
+//! the same decisions, bit for bit, on every platform.
 //!
-//! Two different things are called "batch size" elsewhere and are kept apart here. A **limit** bounds a
-//! greedy drain: nobody waits for it. A **linger** makes items wait for company ([`When::At`],
-//! [`When::After`]).
+//! Other projects use the term "batch size" for two things that this module keeps apart. A **limit**
+//! bounds a greedy drain: no item waits for it. A **linger** makes items wait for company
+//! ([`When::At`], [`When::After`]).
 //!
 //! # The cycle of a boundary
 //!
-//! 1. [`Event::Arrived`] whenever items join the backlog. A driver that cannot tell (it polls a queue)
-//!    leaves it out.
-//! 2. [`Event::Ready`] when a batch could start: something waits and the next stage has room for one more.
-//!    Its answer is the decision: take up to the limits now, or ask again at the moment named or when more
-//!    arrived. Asking again is always harmless.
-//! 3. [`Event::Started`] with what was taken, what is left and why the batch was cut there.
-//! 4. [`Event::Done`] with what it cost: one for each `Started`, `ok: false` where the cost was not measured
-//!    or the batch failed. Where several batches run at once they may end in any order; each names itself by
-//!    its [`BatchId`].
-//! 5. [`Event::Expected`] right after it, if callers of the batch were answered and are known to come
-//!    again. A driver that knows of the answers sooner says so before the batch is done: some callers are
-//!    back by then.
+//! 1. [`Event::Arrived`] on each arrival of items in the backlog. A driver that polls a queue does not see
+//!    arrivals and leaves the event out.
+//! 2. [`Event::Ready`] once a batch could start: the backlog is not empty and the next stage has room for one
+//!    more batch. The controller's answer is the decision. The driver takes a batch up to the limits now, or
+//!    asks again at the time in the decision or after the next arrivals. Asking again is always harmless.
+//! 3. [`Event::Started`] with the batch, the rest of the backlog and the reason for the cut.
+//! 4. [`Event::Done`] with the cost of the batch: one for each `Started`, with `ok: false` where the driver
+//!    did not measure the cost or the batch failed. Several batches that run at once may end in any order;
+//!    each names itself by its [`BatchId`].
+//! 5. [`Event::Expected`] right after `Done`, if the callers of the batch have their answers and are known
+//!    to call again. A driver that knows of the answers sooner sends it before the batch is done, because
+//!    some callers return by then.
 //!
-//! [`Boundary`](crate::boundary::Boundary) keeps the books of this cycle for any driver.
+//! [`Boundary`](crate::boundary::Boundary) keeps the accounts of this cycle for any driver.
 //!
 // docs/controllers is a link to docs/controllers.md of the repository: a package holds the text itself.
 #![doc = include_str!("../../docs/controllers")]
@@ -66,35 +66,36 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::Time;
 
-/// Decides how many items go together, and when. See the [module](self) for the cycle of events.
+/// Decides how many items go into one batch, and when it starts. The [module](self)
+/// describes the cycle of events.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a controller",
     note = "a rule of this crate becomes a controller by its method `controller()`",
     note = "a rule of your own becomes a controller by `Ruled::new`"
 )]
 pub trait Controller: Send {
-    /// Takes in what happened at `now` and answers what to do.
+    /// Takes in an event that happened at `now` and returns the decision.
     ///
     /// The answer to [`Event::Ready`] decides the next batch. The answer to any other event carries the
-    /// limits in force, with [`When::Now`]: a boundary that never asks, such as a producer's buffer, is
-    /// sized by the answer to [`Event::Done`]. `now` never goes back; a controller treats a `now` before
-    /// the last one as the last one.
+    /// limits in force, with [`When::Now`]. A boundary that never sends `Ready`, such as a producer's buffer,
+    /// takes its size from the answer to [`Event::Done`]. `now` never goes back; a controller treats a `now`
+    /// before the last one as the last one.
     fn on(&mut self, now: Time, event: Event) -> Decision;
 
-    /// What it knows and did, for people and dashboards. Costs some hundred nanoseconds and allocates
-    /// nothing.
+    /// Returns the state and the counts, for people and dashboards. Takes some hundred
+    /// nanoseconds and allocates nothing.
     fn snapshot(&self) -> Snapshot;
 
-    /// Returns whether its decisions depend on [`Event::Arrived`]. A driver that pays for each
-    /// announcement, such as the batch actor, leaves arrivals out where they change nothing. A wrapper asks
-    /// the controller inside.
+    /// Returns whether its decisions depend on [`Event::Arrived`]. A driver that pays for each of
+    /// these events, such as the batch actor, leaves them out where they change no decision. A
+    /// wrapper asks the controller inside.
     fn wants_arrivals(&self) -> bool {
         true
     }
 
-    /// When the batches that run count as stuck. If none of them ends before, and as many run as may, the
-    /// driver sends [`Event::Ready`] at that moment, and the answer may allow another. [`Time::NEVER`] unless
-    /// a controller says otherwise. A wrapper asks the controller inside.
+    /// Returns the time from which on running batches count as stuck. The driver sends [`Event::Ready`] at
+    /// that time if no batch ended before and no more batches may run; the answer may then allow another
+    /// batch. The default is [`Time::NEVER`]. A wrapper asks the controller inside.
     fn stuck_at(&self) -> Time {
         Time::NEVER
     }
@@ -118,9 +119,9 @@ impl<C: Controller + ?Sized> Controller for Box<C> {
     }
 }
 
-/// A controller that is shared with an observer: give one clone to the boundary, and read a [`Recorder`]'s
-/// log, a [`Shadow`]'s comparison or the state of a [`Freeze`] through the other. Each event takes the lock
-/// once.
+/// A controller shared with an observer. The boundary holds one clone; the observer reads a
+/// [`Recorder`]'s log, a [`Shadow`]'s comparison or the state of a [`Freeze`] through another.
+/// Each event takes the lock once.
 impl<C: Controller> Controller for Arc<Mutex<C>> {
     fn on(&mut self, now: Time, event: Event) -> Decision {
         locked(self).on(now, event)
@@ -139,22 +140,22 @@ impl<C: Controller> Controller for Arc<Mutex<C>> {
     }
 }
 
-/// A panic of the observer says nothing about the controller.
+/// Locks the controller, also after a panic of the observer, which leaves the controller's state intact.
 fn locked<C>(shared: &Mutex<C>) -> MutexGuard<'_, C> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An amount of work: how many items, and how many bytes (or any other weight) they have together.
+/// An amount of work: a count of items, and the bytes (or any other weight) that they have together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// How many items.
+    /// The number of items.
     pub items: u64,
-    /// Their bytes; 0 where the boundary does not weigh its items.
+    /// Their bytes together; 0 where the boundary does not weigh its items.
     pub bytes: u64,
 }
 
 impl Load {
-    /// `items` items that nobody weighed.
+    /// `items` items without a weight.
     #[must_use]
     pub const fn items(items: u64) -> Self {
         Self { items, bytes: 0 }
@@ -167,21 +168,21 @@ impl Load {
     }
 }
 
-/// Names one batch of a boundary from its start to its end, where several may run at once.
+/// Names one batch of a boundary from its start to its end, because several may run at once.
 ///
-/// A boundary that runs one batch at a time may use the same id for all of them: the default, 0. A batch
-/// that starts under the id of a batch that still runs takes its place: that batch is taken for lost.
+/// A boundary that runs one batch at a time may use the same id for all of them: the default, 0. A batch that
+/// starts under the id of a running batch replaces it: the controller treats the running batch as lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BatchId(u64);
 
 impl BatchId {
-    /// The batch of this number. A number may be used again when its batch is done.
+    /// Returns the id with this number. A driver may use the number again after the batch is done.
     #[must_use]
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// Its number.
+    /// Returns the number.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
@@ -194,72 +195,75 @@ impl BatchId {
 pub enum Event {
     /// Items joined the backlog.
     Arrived(Load),
-    /// A batch could start: `backlog` waits (at least one item), the oldest of it since `oldest`, and fewer
-    /// batches run than the last decision allowed in flight.
+    /// A batch could start: `backlog` holds at least one item, the oldest since `oldest`, and fewer batches
+    /// run than the last decision allowed in flight.
     Ready {
         /// The backlog now.
         backlog: Load,
-        /// When its oldest item arrived; `now` where the driver does not know.
+        /// The time at which its oldest item arrived; `now` where the driver does not know it.
         oldest: Time,
     },
-    /// A batch was taken. One [`Event::Done`] of the same id follows, before another batch of that id starts.
+    /// The driver took a batch. One [`Event::Done`] of the same id follows before
+    /// another batch of that id starts.
     Started {
-        /// Which: its [`Event::Done`] bears the same id.
+        /// The id of the batch, which its [`Event::Done`] repeats.
         id: BatchId,
-        /// What it holds: never empty.
+        /// The items of the batch: never empty.
         batch: Load,
         /// The rest of the backlog.
         left: Load,
-        /// Why it was cut there: [`Reason::Drained`] if it took everything, the decision's reason if that
-        /// bound it, or the driver's own: [`Reason::Blocking`], [`Reason::Linger`], [`Reason::Asked`],
-        /// [`Reason::Closing`].
+        /// Why the driver cut the batch there: [`Reason::Drained`] if the batch took the whole backlog, the
+        /// decision's reason if the decision's limit cut it, or the driver's own reason:
+        /// [`Reason::Blocking`], [`Reason::Linger`], [`Reason::Asked`], [`Reason::Closing`].
         reason: Reason,
     },
-    /// A batch is finished: each [`Event::Started`] has one.
+    /// A batch ended: each [`Event::Started`] has one.
     Done {
-        /// Which.
+        /// The id of the batch.
         id: BatchId,
         /// Its cost to the stage that runs it.
         cost_ns: u64,
-        /// Whether it did its work and the cost was measured. Otherwise the batch teaches nothing.
+        /// Whether the batch did its work and the driver measured its cost. Otherwise the
+        /// controller learns nothing from it.
         ok: bool,
     },
-    /// The producer is about to block: nothing arrives until something else happens.
+    /// The producer is about to block: no item arrives before another event.
     Blocking,
-    /// Replies came back, `took_ns` after the flush that carried the first of them; its own waiting is not
-    /// included.
+    /// Replies came back, `took_ns` after the flush that carried the first of their items. The time that
+    /// flush itself waited is not included.
     Replied {
-        /// How many items are answered.
+        /// The number of items that the replies answer.
         items: u64,
-        /// How many items that flush carried.
+        /// The number of items that the flush carried.
         batch: u64,
-        /// From the flush to the reply.
+        /// The nanoseconds from the flush to the reply.
         took_ns: u64,
     },
-    /// So many arrivals are announced: their senders were just answered and are known to come again.
+    /// Announces arrivals: `items` callers have just got their answers and are known to call again.
     Expected {
-        /// How many.
+        /// The number of arrivals.
         items: u64,
     },
 }
 
-/// What to do now.
+/// The answer of a controller to an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The most items the next batch may take: at least 1.
     pub limit_items: u64,
-    /// The most bytes: at least 1. One item larger than that goes alone.
+    /// The most bytes the next batch may take: at least 1. A single larger item goes alone.
     pub limit_bytes: u64,
     /// The most batches that may run at once, this one included: at least 1.
     pub in_flight: u32,
-    /// When the batch may start.
+    /// The earliest start of the batch.
     pub when: When,
-    /// The bound that set it.
+    /// The rule that set the limit or the wait.
     pub reason: Reason,
 }
 
 impl Decision {
-    /// Start at once with up to `limit_items`, bytes not limited, one batch at a time.
+    /// Returns the decision to start at once with up to `limit_items`, bytes not
+    /// limited, one batch at a time.
     #[must_use]
     pub const fn now(limit_items: u64, reason: Reason) -> Self {
         Self {
@@ -272,12 +276,12 @@ impl Decision {
     }
 }
 
-/// When a batch may start.
+/// The start of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// At once.
     Now,
-    /// At this moment; ask again on each arrival before it.
+    /// At this time; the driver asks again on each arrival before it.
     At(Time),
     /// As soon as the backlog has `items`, at the latest at `until`.
     After {
@@ -288,16 +292,16 @@ pub enum When {
     },
 }
 
-/// Why a batch was cut where it was, or why it waits.
+/// Why a batch ends where it does, or why it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 #[repr(u8)]
 pub enum Reason {
-    /// It took everything that waited.
+    /// The batch took the whole backlog.
     Drained,
     /// The limit of a historical rule, or a fixed one.
     Limit,
-    /// A larger batch would hardly be more efficient: k·a/b.
+    /// A larger batch would hardly be more efficient: the limit k·a/b.
     Efficiency,
     /// The hard bound on items or bytes.
     Memory,
@@ -305,34 +309,34 @@ pub enum Reason {
     Latency,
     /// Larger batches were measured to be worse.
     Convexity,
-    /// A backlog is cut into parts so that its mean latency is least.
+    /// The controller cuts a backlog into parts, so that its mean latency is least.
     DrainChunk,
-    /// A batch of another size on purpose, to learn what it costs.
+    /// The controller takes a batch of another size on purpose, to learn its cost.
     Probe,
-    /// It waits for callers that are about to come.
+    /// The batch waits for callers that are about to return.
     Anticipate,
-    /// The price on a flush: pacing by the cost budget, or the allowed inflation of latency.
+    /// The price on a flush delays it: pacing by the cost budget, or the allowed inflation of latency.
     Pace,
     /// The oldest item has waited as long as the hard bound allows.
     Age,
-    /// A linger ran out before the batch was full.
+    /// A linger ended before the batch was full.
     Linger,
     /// The producer was about to block.
     Blocking,
-    /// Somebody asked for a flush.
+    /// The user of the boundary asked for a flush.
     Asked,
     /// The boundary is closing.
     Closing,
     /// A single item larger than the byte limit.
     Oversized,
-    /// The backlog grows under the usual limit, so this one is larger.
+    /// The backlog grows under the usual limit, so the controller uses a larger one.
     Backlog,
-    /// Free slots share the backlog.
+    /// Several batches share the backlog, because more of them may start now.
     Shared,
 }
 
 impl Reason {
-    /// How many reasons this version knows.
+    /// The number of reasons that this version knows.
     pub(crate) const COUNT: usize = Self::ALL.len();
 
     /// Every reason, in the order of its index.
@@ -357,7 +361,7 @@ impl Reason {
         Self::Shared,
     ];
 
-    /// Its name in logs, metrics and JSON.
+    /// Returns its name in logs, metrics and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

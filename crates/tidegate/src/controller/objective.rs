@@ -1,39 +1,40 @@
-//! What a user wants of a controller: an objective, never a size.
+//! Objectives: the goal that a user sets for the controller in place of a size.
 
 use std::fmt;
 use std::time::Duration;
 
-/// What [`Knee`](super::Knee) is to achieve. Each but [`Objective::Lean`] and [`Objective::Throughput`] names
-/// a price.
+/// The goal of [`Knee`](super::Knee). Each objective but [`Objective::Lean`] and
+/// [`Objective::Throughput`] names a price.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Objective {
-    /// The smallest batches that lose next to nothing: at most 1/17 of a full batch is overhead. Never waits
-    /// but for callers that are about to return.
+    /// The smallest batches that lose next to nothing: at most 1/17 of a full batch is overhead. Batches wait
+    /// only for callers that are about to return.
     #[default]
     Lean,
-    /// As large as memory allows, unless larger was measured to be worse.
+    /// Batches as large as memory allows, unless larger ones were measured to be worse.
     Throughput,
     /// The smallest batches within this share, above 0 and up to 0.5, of the throughput at the hard bound:
     /// `Within(0.05)` gives up 5 %.
     Within(f64),
-    /// The 99th percentile of latency, from arrival to done, stays below this. Reported when it cannot be.
+    /// The 99th percentile of latency, from arrival to done, stays below this. The
+    /// controller reports when it cannot.
     LatencyP99(Duration),
-    /// Flushing costs at most this share of one core, above 0 and up to 1: `CostBudget(0.01)` is 1 %. No
-    /// delay below the budget. [`Bounds::age_max`](super::Bounds::age_max) wins over the share: where items
-    /// would wait longer, the flush goes, and the budget is reported as infeasible.
+    /// Flushing costs at most this share of one core, above 0 and up to 1: `CostBudget(0.01)` is 1 %.
+    /// While flushing costs less, no flush waits. [`Bounds::age_max`](super::Bounds::age_max) takes
+    /// precedence over the share: a flush goes before its items wait longer, and the controller
+    /// reports the budget as infeasible.
     CostBudget(f64),
-    /// A flush may wait as long as it adds at most this share, above 0 and up to 1, to the latency without
-    /// waiting:
-    /// `Inflation(0.03)` is 3 %.
+    /// A flush may wait as long as the wait adds at most this share, above 0 and up to 1, to the latency
+    /// without waiting: `Inflation(0.03)` is 3 %.
     Inflation(f64),
 }
 
 impl Objective {
-    /// Whether it can be asked for at all.
+    /// Checks that a controller can pursue this objective.
     ///
     /// # Errors
-    /// A share outside its range or a latency of zero; says what is allowed.
+    /// A share outside its range or a latency of zero. The error says which values are allowed.
     pub fn check(self) -> Result<(), ObjectiveError> {
         let (share, name, most) = match self {
             Self::Lean | Self::Throughput => return Ok(()),
@@ -65,7 +66,7 @@ impl fmt::Display for Objective {
     }
 }
 
-/// An objective nobody can meet.
+/// An objective that no controller can meet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ObjectiveError {
@@ -73,11 +74,11 @@ pub enum ObjectiveError {
     ZeroLatency,
     /// A share that is not above 0 and at most `most`.
     Share {
-        /// Which objective.
+        /// The name of the objective.
         name: &'static str,
         /// The share given.
         share: f64,
-        /// The largest allowed.
+        /// The largest share allowed.
         most: f64,
     },
 }

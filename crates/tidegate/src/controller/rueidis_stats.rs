@@ -1,16 +1,17 @@
-//! The flush delay a Redis client drew from statistics of its earlier flushes.
+//! The flush delay that a Redis client computed from statistics of its earlier flushes.
 //!
-//! Source: redis/rueidis, pull 159 (never merged): over the last 16 flushes, delay = wait·flush / (wait +
+//! Source: redis/rueidis, pull 159 (never merged). Over the last 16 flushes, delay = wait·flush / (wait +
 //! work), where `flush` is the mean duration of a flush, `work` its duration and `wait` the gap before it,
-//! both per byte; never more than the user's delay, and none for a lone caller. It sees neither round trips
-//! nor what the delay gained.
+//! both per byte. The delay never exceeds the user's, and a lone caller has none. The rule sees neither round
+//! trips nor the gain of the delay.
 
 use super::{Controller, Decision, Event, Load, Reason, Snapshot, When};
 use crate::{Time, nanos};
 
 const WINDOW: usize = 16;
 
-/// Delays a flush by what the last 16 flushes suggest, at most `max_delay` after the previous one began.
+/// Delays a flush by the statistics of the last 16 flushes, at most `max_delay` after
+/// the start of the previous one.
 #[derive(Clone, Debug)]
 pub struct RueidisStats {
     max_delay_ns: u64,
@@ -42,7 +43,7 @@ impl RueidisStats {
         }
     }
 
-    /// The delay in force, in nanoseconds; the whole of `max_delay` before the first flush was measured.
+    /// Returns the delay in force, in nanoseconds: the whole of `max_delay` before the first measured flush.
     #[must_use]
     pub fn delay_ns(&self) -> u64 {
         let n = self.seen.min(WINDOW) as u64;
@@ -111,7 +112,7 @@ impl Controller for RueidisStats {
         }
     }
 
-    /// It sees batches and replies only.
+    /// The rule uses batches only.
     fn wants_arrivals(&self) -> bool {
         false
     }

@@ -1,25 +1,25 @@
-//! The adapter for simple rules: what only looks at finished batches and names a limit.
+//! The adapter for simple rules, which look at finished batches only and answer a limit.
 //!
-//! Every historical rule is one of these, and so is the usual first controller somebody writes of their own.
+//! Every historical rule has this form, and so has a user's first own controller as a rule.
 
 use super::{BatchId, Controller, Decision, Event, Load, Reason, Snapshot, When};
 use crate::Time;
 
-/// A rule that observes batches and answers a limit. [`Ruled`] makes it a [`Controller`].
+/// A rule that observes batches and answers a limit. [`Ruled`] turns it into a [`Controller`].
 pub trait Rule: Send {
-    /// The most items the next batch may take; 0 counts as 1.
+    /// Returns the most items the next batch may take; 0 counts as 1.
     fn limit(&self) -> u64;
 
-    /// A batch is finished (or, where costs are not measured, was taken).
+    /// Takes in a finished batch (where costs are not measured: a batch that was taken).
     fn observe(&mut self, batch: Observed);
 
-    /// How long a batch below the limit waits for company, in nanoseconds from its oldest item. 0, the
-    /// default, never waits: the limit then bounds a greedy drain.
+    /// Returns how long a batch below the limit waits for company, in nanoseconds from the arrival of its
+    /// oldest item. With the default, 0, no batch waits: the limit then bounds a greedy drain.
     fn linger_ns(&self) -> u64 {
         0
     }
 
-    /// How many batches may run at once; 0 counts as 1.
+    /// Returns how many batches may run at once; 0 counts as 1.
     fn in_flight(&self) -> u32 {
         1
     }
@@ -28,25 +28,25 @@ pub trait Rule: Send {
 /// A batch as a [`Rule`] sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// What it held.
+    /// The items of the batch.
     pub batch: Load,
-    /// What was left behind.
+    /// The rest of the backlog.
     pub left: Load,
-    /// The limit it was taken under.
+    /// The limit under which the driver took it.
     pub limit: u64,
-    /// Whether it reached that limit.
+    /// The batch reached that limit.
     pub full: bool,
-    /// Why it was cut.
+    /// Why the driver cut it.
     pub reason: Reason,
-    /// What it cost, if that was measured and the batch did its work.
+    /// The cost in nanoseconds, if the driver measured it and the batch did its work.
     pub cost_ns: Option<u64>,
 }
 
-/// A [`Rule`] as a [`Controller`]. It runs as many batches at once as the rule says ([`Rule::in_flight`]), or
-/// as [`Ruled::with_in_flight`] sets: one, if neither does.
+/// A [`Rule`] as a [`Controller`]. The number of batches that run at once is that of
+/// [`Ruled::with_in_flight`], or else that of the rule ([`Rule::in_flight`]), which is one by default.
 ///
-/// Without measured costs the rule observes each batch when the next one starts, else when it is done: it
-/// always sees a batch before the limit of the next is asked for.
+/// The rule observes a batch with a measured cost when the batch is done, and a batch without one when the
+/// next batch starts. Either way the rule observes a batch before it answers the limit of the next.
 #[derive(Clone, Debug)]
 pub struct Ruled<R> {
     rule: R,
@@ -55,7 +55,7 @@ pub struct Ruled<R> {
 }
 
 impl<R: Rule> Ruled<R> {
-    /// The rule as a controller.
+    /// Turns the rule into a controller.
     #[must_use]
     pub const fn new(rule: R) -> Self {
         Self {
@@ -65,8 +65,8 @@ impl<R: Rule> Ruled<R> {
         }
     }
 
-    /// The same, but up to `batches` batches run at once where the boundary allows that, also where the rule
-    /// says otherwise. 0 counts as 1.
+    /// Runs up to `batches` batches at once where the boundary allows that, and overrides
+    /// [`Rule::in_flight`]. 0 counts as 1.
     #[must_use]
     pub fn with_in_flight(self, batches: u32) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl<R: Rule> Ruled<R> {
         }
     }
 
-    /// The rule itself.
+    /// Returns the rule itself.
     pub const fn rule(&self) -> &R {
         &self.rule
     }
@@ -107,7 +107,7 @@ impl<R: Rule> Controller for Ruled<R> {
         }
     }
 
-    /// A rule sees batches only.
+    /// A rule uses batches only.
     fn wants_arrivals(&self) -> bool {
         false
     }
@@ -166,7 +166,7 @@ impl<R: Rule> Ruled<R> {
                     },
                 ));
             }
-            // With several batches in flight only the last one started is told with its cost.
+            // With several batches in flight the rule learns the cost of the last one started only.
             Event::Done { id, cost_ns, ok } if self.open.is_some_and(|(open, _)| open == id) => {
                 self.close(ok.then_some(cost_ns));
             }

@@ -1,11 +1,11 @@
-//! A controller that decides beside the one that acts, and is never obeyed.
+//! A second controller that decides beside the active one and is only compared with it.
 
 use super::{Controller, Decision, Event, Snapshot, When};
 use crate::Time;
 
-/// `active` decides; `shadow` is told the same events and its answers are only compared. What it is told are
-/// the batches of the active one, so its answers say what it would do next from here, not how the run would
-/// have gone under it: for that, replay the [event log](super::Recorder) in the simulator.
+/// Obeys `active`, sends the same events to `shadow`, and compares their answers. The events describe the
+/// batches of the active controller. The shadow's answers therefore tell its next decision at each point, not
+/// the run it would have had: for that, replay the [event log](super::Recorder) in the simulator.
 #[derive(Clone, Debug)]
 pub struct Shadow<A, S> {
     active: A,
@@ -13,25 +13,25 @@ pub struct Shadow<A, S> {
     comparison: Comparison,
 }
 
-/// How often the shadow would have decided otherwise.
+/// How often the shadow decided differently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// Answers to [`Event::Ready`] compared.
+    /// The answers to [`Event::Ready`] that were compared.
     pub decisions: u64,
-    /// Batches the shadow would have taken smaller than the active one did.
+    /// Batches for which the shadow allowed fewer items than the active controller took.
     pub smaller: u64,
-    /// Batches it would have taken larger.
+    /// Batches for which the shadow allowed more.
     pub larger: u64,
-    /// It would have waited where the active one started.
+    /// Decisions on which the shadow would have waited and the active controller started.
     pub waits: u64,
-    /// It would have started where the active one waited.
+    /// Decisions on which the shadow would have started and the active controller waited.
     pub starts: u64,
-    /// Its last answer.
+    /// The shadow's last answer.
     pub last: Option<Decision>,
 }
 
 impl<A: Controller, S: Controller> Shadow<A, S> {
-    /// `active` decides, `shadow` looks on.
+    /// Obeys `active` and compares `shadow` with it.
     #[must_use]
     pub const fn new(active: A, shadow: S) -> Self {
         let comparison = Comparison {
@@ -49,17 +49,17 @@ impl<A: Controller, S: Controller> Shadow<A, S> {
         }
     }
 
-    /// How the two differed so far.
+    /// Returns how the two have differed so far.
     pub const fn comparison(&self) -> Comparison {
         self.comparison
     }
 
-    /// The shadow's own state.
+    /// Returns the shadow's own state.
     pub fn shadow_snapshot(&self) -> Snapshot {
         self.shadow.snapshot()
     }
 
-    /// Lets the shadow act from now on, and the active one look on.
+    /// Makes the shadow the active controller and the active one the shadow.
     #[must_use]
     pub fn swap(self) -> Shadow<S, A> {
         Shadow::new(self.shadow, self.active)
@@ -101,7 +101,7 @@ impl<A: Controller, S: Controller> Controller for Shadow<A, S> {
         active
     }
 
-    /// The active controller's.
+    /// Returns the active controller's state.
     fn snapshot(&self) -> Snapshot {
         self.active.snapshot()
     }

@@ -1,49 +1,51 @@
-//! What a controller knows and did, as plain values.
+//! The state and the counts of a controller, as plain values.
 
 use std::fmt;
 use std::ops::AddAssign;
 
 use super::Reason;
 
-/// A controller's state at one moment. Fields a controller has no notion of keep their default.
+/// A controller's state at one moment. A field that means nothing to a controller keeps its default.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// The limit in force, in the controller's own unit (items unless it was built to count bytes).
+    /// The limit in force, in the controller's own unit (items, unless the controller counts bytes).
     pub limit: u64,
     /// The term that sets the limit.
     pub binding: Option<Reason>,
-    /// The cost model, once there is one.
+    /// The cost model, once the controller has one.
     pub model: Option<Model>,
-    /// Arrivals a second; 0 before anything was seen.
+    /// Arrivals a second; 0 before the first arrivals.
     pub rate_per_s: f64,
-    /// Items and batches counted, by reason.
+    /// Items, and batches by reason.
     pub counts: Counts,
-    /// How often a change of the costs was noticed and the model started over, or was re-measured.
+    /// The number of times that the controller noticed changed costs and restarted
+    /// or measured the model again.
     pub resets: u64,
-    /// Cost samples taken for outliers and clipped.
+    /// Cost samples that the controller took for outliers and clipped.
     pub clipped: u64,
-    /// The objective cannot be met at the present rate and costs: how long that was so, in nanoseconds.
+    /// The time during which the objective could not be met at the rate and costs of
+    /// that time, in nanoseconds.
     pub infeasible_ns: u64,
-    /// Whether it is infeasible now.
+    /// The objective cannot be met at the present rate and costs.
     pub infeasible: bool,
-    /// Whether learning is stopped.
+    /// The controller has stopped learning.
     pub frozen: bool,
-    /// How many batches may run at once, by the latest decision: at least 1. 0 where no
-    /// [`Boundary`](crate::boundary::Boundary) stands around the controller.
+    /// The most batches that may run at once, by the latest decision: at least 1. 0 where no
+    /// [`Boundary`](crate::boundary::Boundary) encloses the controller.
     pub in_flight: u32,
-    /// How many batches run now. 0 where no [`Boundary`](crate::boundary::Boundary) counts them.
+    /// The batches that run now. 0 where no [`Boundary`](crate::boundary::Boundary) counts them.
     pub running: u32,
 }
 
-/// The cost of a batch, fitted: `a + b·n` nanoseconds for `n` items (or bytes).
+/// The fitted cost of a batch: `a + b·n` nanoseconds for `n` items (or bytes).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Model {
-    /// Nanoseconds a batch costs whatever its size.
+    /// Nanoseconds that a batch costs at any size.
     pub a_ns: f64,
     /// Standard error of `a_ns`.
     pub a_err_ns: f64,
-    /// Nanoseconds one more item (or byte) costs.
+    /// Nanoseconds that one more item (or byte) costs.
     pub b_ns: f64,
     /// Standard error of `b_ns`.
     pub b_err_ns: f64,
@@ -51,7 +53,7 @@ pub struct Model {
     pub noise: f64,
 }
 
-/// Batches counted by why they were cut, and what waiting cost.
+/// Batches by the reason of their cut, and the cost of waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Batches by reason.
@@ -64,27 +66,27 @@ pub struct Counts {
     pub items_max: u64,
     /// Batches that were held back although they could have started.
     pub waits: u64,
-    /// Waits during which nobody came.
+    /// Waits during which no item arrived.
     pub waits_vain: u64,
-    /// The regret against greedy: the time items spent waiting although their batch could have started,
-    /// summed over the items, in nanoseconds.
+    /// The regret against greedy: the time that items waited although their batch could have started, summed
+    /// over the items, in nanoseconds.
     pub regret_ns: u64,
 }
 
 impl Counts {
-    /// Batches cut for this reason.
+    /// Returns the batches with this reason.
     #[must_use]
     pub const fn batches_for(&self, reason: Reason) -> u64 {
         self.by_reason.get(reason)
     }
 
-    /// Batches in all.
+    /// Returns the batches in all.
     #[must_use]
     pub fn batches(&self) -> u64 {
         self.by_reason.total()
     }
 
-    /// Mean items a batch; 0 before the first.
+    /// Returns the mean items of a batch; 0 before the first batch.
     #[must_use]
     pub fn mean(&self) -> f64 {
         match self.batches() {
@@ -94,7 +96,7 @@ impl Counts {
     }
 }
 
-/// A count for each [`Reason`], of which later versions may have more.
+/// A count for each [`Reason`]. Later versions may have more reasons.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct ByReason([u64; Reason::COUNT]);
 
@@ -141,7 +143,7 @@ impl FromIterator<(Reason, u64)> for ByReason {
 }
 
 impl fmt::Debug for ByReason {
-    /// Names the reasons that were counted.
+    /// Lists the reasons with a count above 0.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counted = self.iter().filter(|(_, count)| *count > 0);
         f.debug_map()

@@ -1,13 +1,14 @@
-//! Apache Storm's rule for a producer's buffer: one more after a flush that was full, half after one that was
-//! not.
+//! Apache Storm's rule for a producer's buffer: the limit grows by one after a full flush
+//! and halves after a partial one.
 //!
 //! Source: apache/storm, pull 8796 (`JCQueue`, dynamic batch inserter). Here the limit is a threshold: items
-//! wait in the buffer until it is reached or the flush tick comes. With a tick every T and r items a second
-//! the rule settles between sqrt(2rT/3) and twice that, whatever the ceiling.
+//! wait in the buffer until their number reaches the threshold or the flush tick comes. With a tick every T
+//! and r items a second the rule settles between sqrt(2rT/3) and twice that, at any ceiling.
 
 use super::{Observed, Rule, Ruled};
 
-/// Starts at 1; +1 when a batch was full, halved when the tick found it partial; never above `ceiling`.
+/// A limit that starts at 1, grows by 1 after a full batch, and halves when the tick finds a
+/// partial one; never above `ceiling`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StormAimd {
     limit: u64,
@@ -29,7 +30,7 @@ impl StormAimd {
         }
     }
 
-    /// With another tick.
+    /// Replaces the tick.
     #[must_use]
     pub fn with_tick(self, tick: std::time::Duration) -> Self {
         Self {
@@ -38,14 +39,14 @@ impl StormAimd {
         }
     }
 
-    /// As a [`Controller`](super::Controller) that runs up to `batches` batches at once, where the boundary
-    /// allows that.
+    /// Turns the rule into a [`Controller`](super::Controller) that runs up to `batches` batches at once,
+    /// where the boundary allows that.
     #[must_use]
     pub fn with_in_flight(self, batches: u32) -> Ruled<Self> {
         self.controller().with_in_flight(batches)
     }
 
-    /// As a [`Controller`](super::Controller).
+    /// Turns the rule into a [`Controller`](super::Controller).
     #[must_use]
     pub const fn controller(self) -> Ruled<Self> {
         Ruled::new(self)
