@@ -140,7 +140,7 @@ impl<C: Controller> Controller for Arc<Mutex<C>> {
     }
 }
 
-/// Locks the controller, also after a panic of the observer, which leaves the controller's state intact.
+/// Locks the controller. A panic of the observer does not poison it.
 fn locked<C>(shared: &Mutex<C>) -> MutexGuard<'_, C> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,18 +1,18 @@
 //! Costs by size: half-octave buckets of batch size, each the recent mean of its samples, and the line
 //! through them.
 //!
-//! A bucket keeps its share of the sums ready, so that a scan adds and compares and divides nothing.
+//! Each bucket keeps its share of the sums, so a scan adds and compares without dividing.
 
 /// The least and most samples a bucket averages over.
 const SAMPLES: (f64, f64) = (8.0, 1024.0);
-/// As many as it takes to know a mean to this share.
+/// A bucket averages over as many samples as give its mean an error of this share.
 const KNOWN: f64 = 0.02;
-/// A bucket nobody visits halves its weight every so many batches.
+/// A bucket without new samples halves its weight every this many batches.
 const AGE: u64 = 256;
 /// Half-octave buckets: sizes up to 2^32.
 pub(super) const GRID: usize = 64;
 
-/// What batches of about one size cost.
+/// The cost of batches of about one size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bucket {
     pub(super) count: u32,
@@ -21,10 +21,10 @@ pub(super) struct Bucket {
     pub(super) y: f64,
     /// Outliers in a row at this size, negative when they were too cheap.
     pub(super) streak: i8,
-    /// When it was last and first written, in batches.
+    /// The batch numbers of its last and first sample.
     last: u64,
     first: u64,
-    /// Samples it counts for: halved for every [`AGE`] batches since its last.
+    /// The number of samples that it counts for: halved for every [`AGE`] batches since the last one.
     weight: f64,
     /// Items a nanosecond.
     rate: f64,
@@ -50,7 +50,7 @@ const EMPTY: Bucket = Bucket {
 };
 
 impl Bucket {
-    /// Its share of the sums: noise is relative, so a sample weighs 1/y².
+    /// Updates its share of the sums. The noise is relative, so a sample weighs 1/y².
     fn weigh(&mut self, weight: f64) {
         let u = weight / (self.y * self.y).max(1e-6);
         self.weight = weight;
@@ -83,7 +83,8 @@ impl Sums {
         self.t1 += other.t1;
     }
 
-    /// The line through them, for a relative noise of `sigma` in a sample; `None` if all sizes are one.
+    /// Returns the line through the samples, for a relative noise of `sigma` in a sample; `None` if
+    /// all have one size.
     pub(super) fn line(&self, sigma: f64) -> Option<Line> {
         let d = self.s0 * self.s2 - self.s1 * self.s1;
         if d <= 0.0 {
@@ -116,32 +117,32 @@ pub(super) struct Buckets {
     all: [Bucket; GRID],
     /// Bit i: bucket i holds samples that count for the fit.
     live: u64,
-    /// Bit i: bucket i was measured since the costs last changed, however long ago.
+    /// Bit i: bucket i has had a sample since the costs last changed, however old.
     seen: u64,
     batches: u64,
     /// No bucket ages before this batch.
     ages_at: u64,
 }
 
-/// What a look over the buckets found.
+/// The result of a scan of the buckets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Scan {
     pub(super) sums: Sums,
     /// The smallest and the largest size in the sums.
     pub(super) lo: f64,
     pub(super) hi: f64,
-    /// The largest size measured at all.
+    /// The largest size with live samples.
     pub(super) top: f64,
-    /// A larger size is measured to be worse than this one.
+    /// The size that a larger one was measured to be worse than.
     pub(super) worse: Option<Worse>,
 }
 
-/// Where throughput falls although batches grow.
+/// A fall of throughput with growing batches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Worse {
     /// The best size.
     pub(super) best: f64,
-    /// It was measured again after the larger one first was.
+    /// The best size was measured again after the first measurement of the larger one.
     pub(super) confirmed: bool,
 }
 
@@ -156,7 +157,7 @@ impl Buckets {
         }
     }
 
-    /// The bucket of batches of `n`, if it holds samples.
+    /// Returns the bucket of batches of `n`, if it holds samples.
     pub(super) fn of(&mut self, n: u64) -> Option<&mut Bucket> {
         let i = grid_index(n);
         (self.live & (1 << i) != 0).then(|| &mut self.all[i])
@@ -167,7 +168,7 @@ impl Buckets {
         self.seen = 0;
     }
 
-    /// A batch of `n` cost `y` nanoseconds, where single costs scatter by `noise`.
+    /// Takes in a batch of `n` that cost `y` nanoseconds, where single costs scatter by `noise`.
     pub(super) fn add(&mut self, n: u64, y: f64, noise: f64) {
         self.batches += 1;
         let i = grid_index(n);
@@ -190,15 +191,15 @@ impl Buckets {
         b.weigh(f64::from(b.count));
     }
 
-    /// Items a nanosecond in batches of about `n`, and how many samples that rests on.
+    /// Returns the items a nanosecond in batches of about `n`, and the number of samples behind it.
     pub(super) fn rate_of(&self, n: u64) -> Option<(f64, f64)> {
         let i = grid_index(n);
         let b = &self.all[i];
         (self.seen & (1 << i) != 0).then_some((b.rate, b.weight))
     }
 
-    /// The cost of a batch of `n`, by the nearest sizes measured on both sides, or by its own; `None` beyond
-    /// them.
+    /// Returns the cost of a batch of `n`, from the nearest sizes measured on both sides or from about its
+    /// own size; `None` beyond the sizes measured.
     pub(super) fn cost_at(&self, n: f64) -> Option<f64> {
         let (below, above) = self.around(n);
         match (below, above) {
@@ -215,14 +216,15 @@ impl Buckets {
         }
     }
 
-    /// The most that a batch of `n` costs, by the nearest size measured, if costs an item never rise.
+    /// Returns the most that a batch of `n` costs, from the nearest size measured, if the cost an
+    /// item never rises.
     pub(super) fn bound(&self, n: f64) -> Option<f64> {
         let (below, above) = self.around(n);
         let one = below.or(above)?;
         Some(one.y * (n / one.n).max(1.0))
     }
 
-    /// The nearest sizes measured, at most `n` and larger.
+    /// Returns the nearest sizes measured: one of at most `n`, and a larger one.
     fn around(&self, n: f64) -> (Option<&Bucket>, Option<&Bucket>) {
         let i = grid_index(n as u64);
         let upto = u64::MAX >> (GRID - 1 - i);
@@ -230,7 +232,7 @@ impl Buckets {
         let (low, high) = (self.seen & upto, self.seen & !upto);
         let mut below = of(low, low.checked_ilog2().unwrap_or(0));
         let mut above = of(high, high.trailing_zeros());
-        // The mean of its own bucket may lie above it.
+        // The mean of the bucket of `n` may lie above `n`.
         if let Some(own) = below.filter(|own| own.n > n) {
             above = Some(own);
             let less = low & !(1 << (GRID - 1).min(low.ilog2() as usize));
@@ -239,8 +241,8 @@ impl Buckets {
         (below, above)
     }
 
-    /// The saving of one batch of `n` over two of half the size, in nanoseconds. Both sizes must have been
-    /// measured.
+    /// Returns the saving of one batch of `n` over two of half the size, in nanoseconds. Both sizes must
+    /// have been measured.
     pub(super) fn saved(&self, n: u64) -> Option<f64> {
         let (whole, _) = self.rate_of(n)?;
         let (half, _) = self.rate_of(n / 2)?;
@@ -248,7 +250,7 @@ impl Buckets {
         Some((n / half - n / whole).max(0.0))
     }
 
-    /// Tells `each` of every size measured: its index, its rate and how many samples that rests on.
+    /// Calls `each` for every size measured, with its index, its rate and the number of samples behind it.
     pub(super) fn each(&self, mut each: impl FnMut(usize, f64, f64)) {
         let mut rest = self.seen;
         while rest != 0 {
@@ -258,7 +260,7 @@ impl Buckets {
         }
     }
 
-    /// The largest size measured; 0 without any.
+    /// Returns the largest size measured; 0 without any.
     pub(super) fn largest(&self) -> f64 {
         match self.seen {
             0 => 0.0,
@@ -266,8 +268,8 @@ impl Buckets {
         }
     }
 
-    /// Ages the buckets where that is due, and looks them over from the smallest size up. `noise` is that of
-    /// one sample. O(live buckets), some five additions each.
+    /// Ages the buckets that are due, and scans all from the smallest size up. `noise` is that of one sample.
+    /// O(live buckets), some five additions each.
     pub(super) fn scan(&mut self, noise: f64) -> Scan {
         let mut scan = Scan::default();
         if self.batches >= self.ages_at {
@@ -292,7 +294,7 @@ impl Buckets {
                         best: best.n,
                         confirmed: best.last > b.first,
                     });
-                    // What is larger than the best so far is not asked for it any more.
+                    // The infinite rate ends the search for a better size among the larger ones.
                     best = &Bucket {
                         rate: f64::INFINITY,
                         ..EMPTY
@@ -304,8 +306,8 @@ impl Buckets {
         scan
     }
 
-    /// Halves the weight of the buckets that were not visited for a multiple of [`AGE`] batches, and drops
-    /// those that have faded.
+    /// Halves the weight of each bucket whose last sample is a multiple of [`AGE`] batches old, and
+    /// drops faded ones.
     #[cold]
     fn age(&mut self) {
         self.ages_at = u64::MAX;
@@ -326,7 +328,7 @@ impl Buckets {
         }
     }
 
-    /// The sums again over sizes up to `n` only.
+    /// Computes the sums again over sizes up to `n` only.
     pub(super) fn up_to(&self, n: f64, scan: &mut Scan) {
         scan.sums = Sums::default();
         (scan.lo, scan.hi) = (0.0, 0.0);
@@ -344,7 +346,8 @@ impl Buckets {
     }
 }
 
-/// How many samples a bucket averages over after one more than `count`, where costs scatter by `noise`.
+/// Returns the number of samples that a bucket averages over after `count` and one more, where costs
+/// scatter by `noise`.
 fn grown(count: u32, noise: f64) -> u32 {
     const LEAST: u32 = SAMPLES.0 as u32;
     if count < LEAST {
@@ -352,7 +355,7 @@ fn grown(count: u32, noise: f64) -> u32 {
     }
     let window = noise / KNOWN;
     let window = window * window;
-    // A branch: what depends on the count need not wait for the noise.
+    // A branch lets computations on the count start before the noise is known.
     if window < SAMPLES.0 + 1.0 {
         return LEAST;
     }
@@ -364,7 +367,7 @@ fn wide(count: u32, window: f64) -> u32 {
     (count + 1).min(window.clamp(SAMPLES.0, SAMPLES.1) as u32)
 }
 
-/// The smallest size of a half-octave. The second one is empty: there is nothing between 1 and 2.
+/// Returns the smallest size of a half-octave. The second one is empty: no integer lies between 1 and 2.
 pub(super) const fn grid_size(index: usize) -> u64 {
     match index {
         0 | 1 => 1,
@@ -373,8 +376,8 @@ pub(super) const fn grid_size(index: usize) -> u64 {
     }
 }
 
-/// The smallest grid size that is at least n: a batch counts for the limit that would have taken all of it.
-/// Costs often change just above a power of two.
+/// Returns the index of the smallest grid size that is at least n. A batch counts for the limit that would
+/// have taken all of it. Costs often change just above a power of two.
 pub(super) fn grid_index(n: u64) -> usize {
     let n = n.max(1);
     let e = n.ilog2();

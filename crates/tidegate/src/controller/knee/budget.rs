@@ -2,14 +2,14 @@
 //!
 //! [`Objective::CostBudget`]: super::Objective::CostBudget
 
-/// A mean forgets by this share with each batch.
+/// The weight of the latest batch in a mean.
 const GAIN: f64 = 1.0 / 64.0;
-/// Gaps between starts until the share means something.
+/// The least number of gaps between starts for a meaningful share.
 const LEAST: u32 = 8;
-/// Costs that scatter pass a budget that is kept by up to this factor.
+/// Scattered costs exceed a budget by up to this factor although flushes keep it.
 const MARGIN: f64 = 1.25;
 
-/// Means of the cost of a flush and of the time from one start to the next.
+/// Means of the cost of a flush and of the time between two starts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     share: f64,
@@ -28,14 +28,14 @@ impl Budget {
         }
     }
 
-    /// A flush starts `gap_ns` nanoseconds after the one before.
+    /// Takes in a flush that starts `gap_ns` nanoseconds after the previous one.
     pub(super) fn started(&mut self, gap_ns: u64) {
         self.gaps = self.gaps.saturating_add(1);
         let gain = GAIN.max(1.0 / f64::from(self.gaps));
         self.gap_ns += (gap_ns as f64 - self.gap_ns) * gain;
     }
 
-    /// A flush cost `cost_ns` nanoseconds.
+    /// Takes in a flush that cost `cost_ns` nanoseconds.
     pub(super) fn done(&mut self, cost_ns: f64) {
         let gain = GAIN.max(1.0 / f64::from(self.gaps + 1));
         self.cost_ns += (cost_ns - self.cost_ns) * gain;

@@ -1,32 +1,33 @@
-//! Who calls again and again, as far as calls and answers tell.
+//! Callers that call again and again, found from the counts of calls and answers.
 
-/// Counts the known callers and those of them that are missing: the most calls that were open at once
-/// lately, less those open now.
+/// Counts the known callers and the missing ones among them. The known callers are the most calls that were
+/// open at once lately; the missing ones are those less the calls open now.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Callers {
-    /// Calls that arrived and are not answered.
+    /// Calls that arrived and have no answer yet.
     open: u64,
-    /// The most of them in this window of batches and in the one before.
+    /// The most open calls in this window of batches and in the one before.
     most: [u64; 2],
     batches: u32,
-    /// Answers are told: without them nothing is known of who is missing.
+    /// The driver reports answers. Without them the missing callers are unknown.
     told: bool,
-    /// How often all of them were there when some were answered, as a moving average.
+    /// The share of answers at which all callers were present, as a moving average.
     all: f64,
-    /// How many there were when it showed that the same come again and again, or 0.
+    /// The number of callers when the loop was found to be closed (the same callers call again
+    /// and again), or 0.
     same: u64,
 }
 
-/// Batches of a window: callers that left are forgotten within two.
+/// The batches of a window. Callers that left are forgotten within two windows.
 const WINDOW: u32 = 8;
-/// Answers of the moving average.
+/// The number of answers in the moving average.
 const OFTEN: f64 = 32.0;
-/// Callers are the same if all of them were there so often: the most calls of an open loop are hardly ever
-/// there a second time.
+/// The loop is closed if all callers were present at this share of the answers: in an open loop the most open
+/// calls hardly ever occur a second time.
 const SAME: f64 = 0.3;
-/// They are no longer if their number changed by more than one of so many.
+/// The loop is no longer closed after a change of the number of callers by more than one in this many.
 const CHANGED: u64 = 16;
-/// A lone caller is always there.
+/// The least callers of a closed loop, because a lone caller is always present.
 const FEW: u64 = 2;
 
 impl Callers {
@@ -36,7 +37,7 @@ impl Callers {
 
     pub(super) fn answered(&mut self, calls: u64) {
         self.told = true;
-        // Now the callers of this batch and those that queue behind it are all there.
+        // Now the callers of this batch and those queued behind it are all present.
         let most = self.most();
         let all = self.open == most && self.open >= FEW;
         self.all += (if all { 1.0 } else { 0.0 } - self.all) / OFTEN;
@@ -57,17 +58,17 @@ impl Callers {
         }
     }
 
-    /// The most calls that were open at once lately.
+    /// Returns the most calls that were open at once lately.
     fn most(&self) -> u64 {
         self.most[0].max(self.most[1])
     }
 
-    /// How many callers there are, if the same ones come again and again: a closed loop.
+    /// Returns the number of callers if the loop is closed: the same callers call again and again.
     pub(super) fn same(&self) -> Option<u64> {
         (self.same > 0).then(|| self.most())
     }
 
-    /// How many are missing; `None` where that cannot be known.
+    /// Returns the number of missing callers; `None` where the driver reports no answers.
     pub(super) fn missing(&self) -> Option<u64> {
         self.told.then(|| self.most().saturating_sub(self.open))
     }
@@ -110,7 +111,7 @@ mod tests {
             c.arrived(4);
         }
         assert_eq!(c.same(), Some(8));
-        // One is missing now and then.
+        // One caller is missing now and then.
         for i in 0..4 * WINDOW {
             c.started();
             c.answered(4);

@@ -1,24 +1,24 @@
-//! What a batch of n costs: y = a + b·n, and when that changes.
+//! The cost of a batch of n, y = a + b·n, and the detection of its changes.
 //!
-//! Owns the fit, the estimate of noise, the detection of changed costs and of sizes that are worse than
-//! smaller ones. Leaves to others what to do with it. Buckets instead of recursive least squares: there is no
-//! covariance to wind up when all batches have one size. Every rule stands in docs/controllers.md.
+//! Owns the fit, the estimate of noise, and the detection of changed costs and of sizes that are worse than
+//! smaller ones. Other modules decide on these. The fit uses buckets instead of recursive least squares:
+//! there is no covariance to wind up when all batches have one size. docs/controllers.md has every rule.
 //!
-//! Noise is the deviation from a size's own mean, never from the fit: residuals of the fit would hide
-//! convexity.
+//! Noise is the deviation from a size's own mean, never from the fit: residuals of the fit would
+//! hide convexity.
 
 use super::buckets::{Buckets, Line};
 use crate::controller::Model;
 
-/// Past this every cost would pass for noise and no change be noticed.
+/// The largest noise. Above it every cost would pass for noise, and no change would be detected.
 const NOISE_MAX: f64 = 1.5;
-/// Batches at deliberately different sizes after a change of costs, where nothing else tries other sizes.
+/// Batches at deliberately different sizes after a change of costs, where no other part tries other sizes.
 const EXCITE: u32 = 2;
-/// The first deviations count in full.
+/// The number of first deviations that count in full.
 const YOUNG: u32 = 12;
-/// The line counts for a size that was not measured if it is sure to this share.
+/// The line counts for a size without measurements if its error is below this share.
 const SURE: f64 = 0.15;
-/// Below this it decides nothing, and would decay into denormals.
+/// The least noise. A smaller one affects no decision, and would decay into denormals.
 const NOISE_MIN: f64 = 1e-4;
 
 /// The cost model and everything it rests on. All costs are in nanoseconds.
@@ -26,38 +26,38 @@ const NOISE_MIN: f64 = 1e-4;
 pub(super) struct Cost {
     pub(super) buckets: Buckets,
     pub(super) noise: f64,
-    /// Deviations the noise rests on, up to 32.
+    /// The deviations in the estimate of noise, up to 32.
     judged: u32,
     /// Outliers in a row, negative when they were too cheap.
     streak: i8,
     /// CUSUM of the standardised deviations, upwards and downwards.
     up: f64,
     down: f64,
-    /// Exciting batches still to be run.
+    /// The batches at deliberately different sizes that are still to run.
     pub(super) excite: u32,
     pub(super) resets: u64,
     pub(super) clipped: u64,
     /// The latest fit; survives a reset until the next one.
     pub(super) fit: Option<Line>,
-    /// Whether the samples at hand identify the fit now.
+    /// The samples at hand identify the fit.
     pub(super) identified: bool,
     /// The costs changed since the latest fit.
     pub(super) stale: bool,
-    /// The best size measured, when a larger one was measured to be worse.
+    /// The best size measured, if a larger one was measured to be worse.
     pub(super) convex: Option<f64>,
-    /// The size to be measured again before that is believed.
+    /// The size to measure again before `convex` takes effect.
     pub(super) verify: Option<u64>,
     /// The largest size measured.
     pub(super) top: f64,
-    /// `a` from sizes too close together to trust a fit for the limit: good enough to judge whether a flush
-    /// saved is worth a wait.
+    /// `a` from sizes too close together for a limit. It is good enough to judge if a saved flush
+    /// is worth a wait.
     pub(super) rough_a: Option<f64>,
     /// The saving of a batch of the last size over two of half of it.
     pub(super) saved: Option<f64>,
 }
 
 impl Line {
-    /// A line somebody knows.
+    /// A line given by the user.
     pub(super) const fn known(a: f64, b: f64) -> Self {
         Self {
             a,
@@ -67,8 +67,8 @@ impl Line {
         }
     }
 
-    /// k·a/b, larger while `a` is uncertain by 35 % or more: optimism, so that a wrong `a` near 0 cannot trap
-    /// it at tiny batches.
+    /// Returns k·a/b, or more while `a` is uncertain by 35 % or more. This optimism prevents a wrong `a` near
+    /// 0 from keeping batches tiny for ever.
     pub(super) fn knee(&self, k: f64) -> f64 {
         let sure = self.a_var < 0.35 * 0.35 * self.a * self.a;
         let optimism = if sure {
@@ -120,8 +120,8 @@ impl Cost {
         self.streak != 0
     }
 
-    /// The cost of a batch of `n`, from batches of about that size or of both larger and smaller ones, else
-    /// from the line as far as it is sure; `None` if neither is known.
+    /// Returns the cost of a batch of `n`, from batches of about that size or of both larger and smaller
+    /// ones, else from the line if it is certain enough; `None` if neither is known.
     pub(super) fn alone(&self, n: f64) -> Option<f64> {
         self.buckets.cost_at(n).or_else(|| {
             let line = self.fit.filter(|_| self.identified)?;
@@ -131,8 +131,9 @@ impl Cost {
         })
     }
 
-    /// The same, at a guess if it is not known: by the line, but a smaller batch than any costs no more, and
-    /// a larger one no more an item.
+    /// Returns the cost of a batch of `n`, or else a guess from the line. The guess assumes that a
+    /// batch smaller than all measured ones costs no more than they do, and that a larger one costs
+    /// no more an item.
     pub(super) fn guess(&self, n: f64) -> Option<f64> {
         self.alone(n).or_else(|| {
             let most = self.buckets.bound(n)?;
@@ -151,8 +152,8 @@ impl Cost {
         rate * (1.0 + error) < other
     }
 
-    /// A batch of `n` cost `y`. Where several run at once, one hiccup makes all of them late: only one that
-    /// `counts` tells whether costs changed.
+    /// Takes in that a batch of `n` cost `y`. One hiccup delays all batches that run at once, so only a batch
+    /// that `counts` can show that the costs changed.
     pub(super) fn observe(&mut self, n: u64, y: f64, counts: bool) {
         let y = self.judge(n, y, counts);
         self.buckets.add(n, y, self.noise);
@@ -160,8 +161,7 @@ impl Cost {
         self.refit();
     }
 
-    /// Compares a cost with its size's own history: clips an outlier, forgets everything when the costs have
-    /// changed.
+    /// Compares a cost with the history of its size: clips an outlier, and forgets all costs after a change.
     fn judge(&mut self, n: u64, y: f64, counts: bool) -> f64 {
         let slope = self.fit.map_or(0.0, |f| f.b);
         let Some(b) = self.buckets.of(n).filter(|b| b.count >= 2) else {
@@ -173,7 +173,8 @@ impl Cost {
         let expected = (b.y + slope * (n as f64 - b.n)).max(1e-3);
         let e = (y - expected) / expected;
         let most = (4.0 * self.noise).max(0.15);
-        // An outlier counts as far as it is believed: costs that scatter widely are no changes.
+        // An outlier counts up to the clipping bound, so that widely scattered costs are not
+        // taken for changes.
         self.judged = (self.judged + 1).min(32);
         let young = self.judged < YOUNG;
         let seen = if young {
@@ -194,7 +195,7 @@ impl Cost {
                 self.streak = lengthen(self.streak, sign);
             }
             if self.streak.abs() >= 3 || b.streak.abs() >= 3 {
-                // Three batches in a row, or the last three of this size: the costs are not what they were.
+                // Three outliers in a row, or the last three of this size: the costs have changed.
                 self.streak = 0;
                 self.forget();
                 return y;
@@ -210,14 +211,14 @@ impl Cost {
         self.up = (self.up + z - 0.5).max(0.0);
         self.down = (self.down - z - 0.5).max(0.0);
         if self.up.max(self.down) > 8.0 {
-            // A small shift that stays: distrust the other sizes and measure them again.
+            // A small shift that stays: forget all sizes and measure them again.
             self.forget();
         }
         y
     }
 
-    /// Compares the cost of a size without a history with the fit. When all costs rise, batches grow beyond
-    /// the sizes known: the first outlier is then the last batch of a known size.
+    /// Compares the cost of a size without a history with the fit. A rise of all costs makes batches grow
+    /// beyond the known sizes; the first outlier is then the last batch of a known size.
     fn judge_unknown(&mut self, n: u64, y: f64) {
         let Some(fit) = self.fit.filter(|_| self.streak != 0) else {
             return;
@@ -242,15 +243,15 @@ impl Cost {
     }
 
     fn refit(&mut self) {
-        // Doubt alone takes back nothing that was sure before.
+        // One doubtful measurement does not revoke a result that was certain.
         let was_sure = self.convex.is_some();
         let errors = if was_sure { 1.0 } else { 3.0 };
         let mut scan = self.buckets.scan(errors * self.noise);
         (self.convex, self.verify) = (None, None);
         self.top = scan.top;
         if let Some(worse) = scan.worse {
-            // A slowdown of everything looks the same: believe it only once the smaller size was measured
-            // after the larger one first was.
+            // A slowdown of all sizes looks the same. The result therefore counts only after the smaller size
+            // was measured again, after the first measurement of the larger one.
             if worse.confirmed && (self.streak == 0 || was_sure) {
                 self.convex = Some(worse.best);
                 self.buckets.up_to(worse.best, &mut scan);
@@ -275,7 +276,7 @@ impl Cost {
     }
 }
 
-/// A run of deviations of one sign, one longer or begun anew.
+/// Returns the run of deviations of one sign, longer by one or started again.
 const fn lengthen(streak: i8, sign: i8) -> i8 {
     if streak * sign >= 0 {
         streak.saturating_add(sign)
@@ -291,7 +292,7 @@ mod tests {
     #[test]
     fn a_line_is_found_exactly_and_a_change_of_it_too() {
         let mut c = Cost::new();
-        // The scatter must be known before a change of costs can be told from it.
+        // The estimate of scatter must exist before a change of costs can be detected.
         for _ in 0..4 {
             for n in [32, 128, 512, 2048] {
                 c.observe(n, 3e6 + 11_718.75 * n as f64, true);

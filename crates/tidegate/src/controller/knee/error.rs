@@ -1,16 +1,16 @@
-//! The settings that the default controller refuses.
+//! Settings that the default controller rejects.
 
 use crate::controller::{BoundsError, ObjectiveError};
 
-/// Settings that [`Knee`](super::Knee) refuses.
+/// Settings that [`Knee`](super::Knee) rejects.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum KneeError {
-    /// The bounds.
+    /// Impossible bounds.
     Bounds(BoundsError),
-    /// The objective.
+    /// An impossible objective.
     Objective(ObjectiveError),
-    /// Counting bytes needs a bound on bytes; give `bytes_max`.
+    /// No bound on bytes, which counting bytes needs; give `bytes_max`.
     BytesUnbounded,
 }
 

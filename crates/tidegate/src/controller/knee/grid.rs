@@ -1,10 +1,10 @@
 //! The sizes of limits: {2^e, 1.5·2^e}.
 
-/// A limit stays while its target is within a third of it: e^-0.29 and e^0.29, as constants because `ln`
-/// differs by platform.
+/// The range of the ratio of target to limit in which a limit stays, a third each way: e^-0.29 and e^0.29.
+/// They are constants because `ln` differs by platform.
 const STAY: (f64, f64) = (0.748_263_567_578_565_2, 1.336_427_488_025_472);
 
-/// `limit`, while the target is within a third of it; else [`nearest`].
+/// Returns `limit` while the target is within a third of it; else [`nearest`].
 #[inline]
 pub(super) fn nearest_kept(target: f64, limit: f64) -> f64 {
     let ratio = target.max(1.0) / limit;
@@ -15,8 +15,8 @@ pub(super) fn nearest_kept(target: f64, limit: f64) -> f64 {
     }
 }
 
-/// The nearest size of the grid {2^e, 1.5·2^e}, by ratio. Between two grid sizes the border is their
-/// geometric mean.
+/// Returns the nearest size of the grid {2^e, 1.5·2^e}, by ratio. The border between two grid sizes is
+/// their geometric mean.
 #[inline]
 pub(super) fn nearest(target: f64) -> f64 {
     let x = target.clamp(1.0, (1u64 << 62) as f64);

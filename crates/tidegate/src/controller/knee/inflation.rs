@@ -1,27 +1,28 @@
-//! How long a flush that blocks nobody may wait: a share of the latency it would have had anyway.
+//! How long a flush that blocks no sender may wait: a share of its latency without the wait.
 //!
-//! Replies are fitted as L = L0 + beta·n over the batch that carried them, their own waiting left out (a
-//! delay that is a share of a latency containing the delay feeds on itself). A wait ends when every known
-//! caller is queued, when the batch's own cost reaches the share, or at the share of L0. A gate closes when
-//! waits gain nobody, and one flush in 64 keeps probing. See docs/controllers.md.
+//! The latency of replies is fitted as L = L0 + beta·n over the batch that carried them. The time that the
+//! batch waited is left out, because a delay that is a share of a latency containing the delay feeds on
+//! itself. A wait ends when every known caller is queued, when the batch's own cost reaches the share, or at
+//! the share of L0. A gate closes when waits gain no caller; one flush in 64 then keeps probing. See
+//! docs/controllers.md.
 
-/// Probe once in so many flushes while the gate is closed.
+/// While the gate is closed, one flush in this many is a probe.
 const PROBE: u64 = 64;
 
 #[derive(Clone, Debug)]
 pub(super) struct Inflation {
     share: f64,
     in_flight: u64,
-    /// High-water of callers: queued and in flight, slowly forgotten.
+    /// The most callers queued and in flight so far, which decays slowly.
     callers: f64,
-    /// How often a wait gained somebody, as a moving average.
+    /// The share of waits that gained a caller, as a moving average.
     gained: f64,
     flushes: u64,
     /// Decayed sums over replies: 1, n, n², L, nL.
     sums: [f64; 5],
     base: f64,
     slope: f64,
-    /// Queued when the batch now gathering was first looked at.
+    /// The number of items queued at the first look at the present batch.
     first_queued: Option<u64>,
     waited: bool,
 }
@@ -42,7 +43,7 @@ impl Inflation {
         }
     }
 
-    /// How long the oldest of `queued` items may wait, in nanoseconds; 0: flush now.
+    /// Returns how long the oldest of `queued` items may wait, in nanoseconds; 0 to flush now.
     pub(super) fn linger(&mut self, queued: u64) -> f64 {
         self.first_queued.get_or_insert(queued);
         let total = queued.saturating_add(self.in_flight) as f64;

@@ -1,21 +1,22 @@
-//! The default controller: it measures what batches cost and puts the limit where larger ones buy next to
-//! nothing.
+//! The default controller: it measures the costs of batches and puts the limit where larger batches gain
+//! next to nothing.
 //!
 //! A line through the measured costs, a + b·n, proposes a limit, k·a/b on the grid {2^e, 1.5·2^e}. Where that
-//! limit cuts batches and a backlog stays, `search` tries other sizes and keeps the best
-//! ([`Reason::Backlog`] while the queue grows without it). Sizes measured to be worse than smaller ones are
-//! left ([`Reason::Convexity`]). A backlog after a stall is cut into parts that make its mean latency least
-//! ([`Reason::DrainChunk`]). Where callers return after a completion it waits for them if that pays
+//! limit cuts batches and a backlog stays, `search` tries other sizes and keeps the best ([`Reason::Backlog`]
+//! while the queue grows without it). The controller leaves a size that was measured to be worse than a
+//! smaller one ([`Reason::Convexity`]). It cuts a backlog after a stall into parts that make its mean latency
+//! least ([`Reason::DrainChunk`]). Where callers return after a completion, it waits for them if that pays
 //! ([`Reason::Anticipate`]). Producers and other objectives keep the line; every 16th full batch is then a
-//! quarter as large, so that a and b stay known ([`Reason::Probe`]). Changed costs are noticed, and learning
-//! begins again.
+//! quarter as large, so that a and b stay known ([`Reason::Probe`]). After a change of the costs the
+//! controller learns again.
 //!
-//! `cost` owns the fit (its samples are in `buckets`), `rate` the arrivals and the parts of a backlog,
-//! `search` the trials of other sizes, `flight` how many batches run at once, `strain` size and number
-//! together while a backlog stays, `pace` how fast items end, `late` which batches are stuck, `profile`
-//! anticipation, `callers` who comes again, `inflation` the waiting of flushes that block no sender, `budget`
-//! what flushes cost against their budget, `grid` the sizes of limits. This file takes in what happens;
-//! `plan`, `wait` and `target` join it all into decisions. Nothing is allocated after creation.
+//! `cost` owns the fit (`buckets` holds its samples), `rate` the arrivals and the parts of a backlog,
+//! `search` the trials of other sizes, `flight` the concurrency, `strain` size and concurrency together while
+//! a backlog stays, `pace` the rate at which items end, `late` the detection of stuck batches, `profile`
+//! anticipation, `callers` the count of callers that return, `inflation` the waiting of flushes that block no
+//! sender, `budget` the cost of flushes against their budget, `grid` the sizes of limits. This file takes in
+//! the events; `plan`, `wait` and `target` join all parts into decisions. The controller allocates nothing
+//! after its creation.
 
 mod buckets;
 mod budget;
@@ -54,30 +55,31 @@ use super::{
 };
 use crate::Time;
 
-/// Where a limit starts before anything is known, within the bounds.
+/// The initial limit, within the bounds.
 const START_ITEMS: u64 = 32;
 const START_BYTES: u64 = 64 << 10;
-/// Growth per saturated batch until sizes span enough to tell a from b, and the most beyond the largest size
-/// measured.
+/// The factor by which the limit grows after a saturated batch until the sizes span enough to tell a from b,
+/// and the most beyond the largest size measured.
 const GROW: u64 = 2;
 /// The same for bytes, where a limit starts close to its bound.
 const GROW_BYTES: u64 = 4;
-/// The share of the usual size that a batch which took everything, and one that the limit cut, leave of it.
+/// The share of the usual size that remains of it after a batch that took the whole backlog, and after a
+/// batch that the limit cut.
 const NATURAL: (f64, f64) = (0.97, 0.8);
 /// Overhead is at most 1/(k+1) of a full batch.
 const LEAN: f64 = 16.0;
-/// The same where another term is meant to bind.
+/// The same where another term is meant to set the limit.
 const AMPLE: f64 = 32.0;
 /// The most batches that run at once, even if the bounds allow more.
 const IN_FLIGHT_MAX: u32 = 1024;
-/// The most nanoseconds that a given cost counts as: eleven days.
+/// The upper bound on a known cost, in nanoseconds: eleven days.
 const COST_MAX: f64 = 1e15;
 
-/// The default controller: measures what a batch costs and limits batches where larger ones would buy next to
-/// nothing.
+/// The default controller: it measures the costs of batches and limits batches where larger ones would gain
+/// next to nothing.
 ///
-/// The rule, each of its parts and a run stand in docs/controllers.md. State is some 7 KiB, and some 200
-/// bytes for each batch that may run at once; nothing is allocated after creation.
+/// docs/controllers.md has the rule, each of its parts and a run. The state takes some 7 KiB, and some 200
+/// bytes for each batch that may run at once; the controller allocates nothing after its creation.
 #[derive(Clone, Debug)]
 pub struct Knee {
     objective: Objective,
@@ -87,7 +89,7 @@ pub struct Knee {
     other: u64,
     unit: Unit,
     drains: bool,
-    /// The costs are given and not learned.
+    /// The user gave the costs, so the controller learns none.
     known: bool,
 
     cost: Cost,
@@ -104,7 +106,7 @@ pub struct Knee {
     limit: f64,
     /// The limit within the bounds, as a number of items or bytes.
     standing: u64,
-    /// Whether the limit is on the grid, and so worth keeping.
+    /// The limit is on the grid, and so worth keeping.
     on_grid: bool,
     binding: Reason,
     saturated: u64,
@@ -112,26 +114,27 @@ pub struct Knee {
     chunk: f64,
     /// Backlog left by the batch started last.
     left: u64,
-    /// The size of batches that took everything: the largest of late.
+    /// The usual size of batches that took the whole backlog: the largest of late.
     natural: f64,
     /// The arrival of the oldest item of the backlog, and the end of the last batch.
     oldest: Time,
     freed: Time,
-    /// The limit is what the costs ask for, and not held back by the sizes measured so far.
+    /// The limit is the one that the costs call for; the sizes measured so far do not hold it back.
     reached: bool,
-    /// The driver asks before a batch starts: a backlog is known, and not only a full buffer.
+    /// The driver sends [`Event::Ready`] before a batch starts, so the controller knows the backlog, and not
+    /// only that a buffer is full.
     asked: bool,
-    /// The first look at the backlog since the last batch is still to come.
+    /// The driver has not yet reported the backlog since the last batch.
     fresh: bool,
-    /// What the last [`Event::Ready`] was answered.
+    /// The plan behind the last answer to [`Event::Ready`].
     plan: Plan,
     /// The batches that run, and how many of them count as stuck.
     open: Vec<Open>,
     stuck: u32,
-    /// Moving average of what a flush costs, whatever its size.
+    /// Moving average of the cost of a flush, over all sizes.
     flush_ns: f64,
     last_done: Time,
-    /// The end of the last batch that told whether costs changed.
+    /// The end of the last batch that counted in the detection of changed costs.
     judged: Time,
     last_started: Option<Time>,
     waiting_until: Option<Time>,
@@ -141,21 +144,21 @@ pub struct Knee {
     infeasible_ns: u64,
 }
 
-/// What limits and fits count.
+/// The unit of limits and fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     Items,
     Bytes,
 }
 
-/// The limit decided for the batch to come.
+/// The limit for the next batch.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     limit: u64,
     /// The limit before any probe or chunk.
     full: u64,
     reason: Reason,
-    /// A backlog that could be cut into parts.
+    /// The backlog could be cut into parts.
     divisible: bool,
 }
 
@@ -168,15 +171,15 @@ struct Open {
     plan: Plan,
     start: Start,
     late: Late,
-    /// The backlog it was taken from, with the items that known callers were about to add.
+    /// The backlog before the batch, with the items that known callers were about to add.
     backlog: u64,
 }
 
 impl Knee {
-    /// A controller with this objective within these bounds, knowing nothing yet.
+    /// Creates a controller with this objective within these bounds. It knows no costs yet.
     ///
     /// # Errors
-    /// Bounds no batch can satisfy, or an objective outside its range.
+    /// Bounds that no batch can satisfy, or an objective outside its range.
     pub fn new(objective: Objective, bounds: Bounds) -> Result<Self, KneeError> {
         bounds.check()?;
         objective.check()?;
@@ -246,9 +249,9 @@ impl Knee {
         })
     }
 
-    /// Waits for callers that return after a completion, where that pays. For boundaries where the next batch
-    /// cannot start while one runs and whose items are calls: somebody waits for the answer and then sends
-    /// the next. Needs [`Event::Arrived`].
+    /// Makes the controller wait for callers that return after a completion, where that pays. It suits
+    /// boundaries that run one batch at a time and whose items are calls: the caller waits for the answer and
+    /// then sends the next call. Needs [`Event::Arrived`].
     #[must_use]
     pub fn anticipating(self) -> Self {
         Self {
@@ -285,9 +288,10 @@ impl Knee {
         })
     }
 
-    /// Takes a batch of n to cost `a_ns + b_ns * n` and learns nothing about it: for a cost that somebody
-    /// else pays and the driver cannot measure. `a_ns` counts as at least 1e-3 and `b_ns` as at least 1e-6
-    /// nanoseconds, which a NaN counts as, too; both count as at most 1e15, eleven days.
+    /// Sets the cost of a batch of n to `a_ns + b_ns * n` for good, so that the controller learns no costs.
+    /// It suits a cost that another thread or process pays and the driver cannot measure. `a_ns` counts as
+    /// at least 1e-3 and `b_ns` as at least 1e-6 nanoseconds, and so does a NaN; both count as at most
+    /// 1e15, eleven days.
     #[must_use]
     pub fn with_known_cost(mut self, a_ns: f64, b_ns: f64) -> Self {
         self.known = true;
@@ -299,7 +303,7 @@ impl Knee {
         self
     }
 
-    /// Another exchange rate between overhead and size: overhead is at most 1/(k+1) of a full batch. The
+    /// Replaces the exchange rate between overhead and size: overhead is at most 1/(k+1) of a full batch. The
     /// default is 16, and 32 with a latency objective. Values that are not above 0 are ignored.
     #[must_use]
     pub fn with_k(mut self, k: f64) -> Self {
@@ -319,7 +323,7 @@ impl Knee {
         }
     }
 
-    /// The objective.
+    /// Returns the objective.
     #[must_use]
     pub const fn objective(&self) -> Objective {
         self.objective
@@ -371,7 +375,7 @@ impl Knee {
         }
     }
 
-    /// How many batches may run at once.
+    /// Returns how many batches may run at once.
     fn allowed(&self) -> u32 {
         self.strain
             .point()
@@ -395,7 +399,7 @@ impl Knee {
         }
     }
 
-    /// Returns whether the limit comes from what was measured, rather than from growing until something is.
+    /// Returns whether the limit rests on measured costs. If not, it grows until enough costs are known.
     const fn targeted(&self) -> bool {
         self.cost.identified || self.cost.convex.is_some()
     }
@@ -408,7 +412,7 @@ impl Knee {
             )
     }
 
-    /// How much known callers will add to the backlog.
+    /// Returns how much known callers will add to the backlog.
     fn coming(&self) -> u64 {
         match (self.unit, &self.profile) {
             (Unit::Items, Some(_)) => self.callers.missing().unwrap_or(0),
@@ -416,7 +420,7 @@ impl Knee {
         }
     }
 
-    /// Returns whether a backlog that stays decides the size and the number of batches.
+    /// Returns whether a backlog that stays decides size and concurrency.
     fn may_strain(&self) -> bool {
         self.asked
             && !self.known
@@ -445,7 +449,7 @@ impl Knee {
         };
         let backlog = n.saturating_add(left);
         let saturated = if self.fresh {
-            // Nobody asked: a buffer was sized by the limit in force, and was full or not.
+            // The driver sent no `Ready`: the limit in force is the size of a buffer, which was full or not.
             self.rate.look(now.as_nanos(), backlog, true);
             self.plan = self.unasked();
             n >= self.plan.limit && self.cost.verify.is_none()
@@ -465,7 +469,8 @@ impl Knee {
         self.gate.started(now.as_nanos(), batch.items, saved);
         self.callers.started();
         let coming = self.coming();
-        // An id that is used again, or more batches than were allowed: the former batch will hardly end.
+        // The id runs already, or more batches run than were allowed. Either way the former batch
+        // will hardly end.
         let again = self.open.iter().position(|open| open.id == id);
         let full = (self.open.len() == IN_FLIGHT_MAX as usize).then_some(0);
         if let Some(at) = again.or(full) {
@@ -478,7 +483,7 @@ impl Knee {
             }
         }
         let start = if self.flight.is_single() {
-            // No number is ever judged.
+            // A single batch at a time leaves no concurrency to judge.
             Start::default()
         } else {
             let waited = self.oldest < self.freed;
@@ -489,7 +494,7 @@ impl Knee {
             };
             let may = self.may_strain();
             if let Some(found) = self.strain.started(n, left, point, may) {
-                // Costs are those beside another number from now on.
+                // From now on batches run at another concurrency, which changes their costs.
                 self.cost.forget();
                 self.search.forget();
                 self.flight.put(found.number);
@@ -585,8 +590,8 @@ impl Knee {
         self.check_feasible();
     }
 
-    /// The cost the batch would have had alone, if that can be told, after learning from it how much those
-    /// that ran beside it slowed it down. O(batches that run).
+    /// Returns the cost that the batch would have had alone, if it can be estimated. Also learns from the
+    /// batch how much the batches beside it slowed it down. O(running batches).
     fn alone(&mut self, now: Time, done: &Open, cost_ns: f64, ok: bool) -> Option<f64> {
         for open in &mut self.open {
             if open.start.is_before(done.start) {
@@ -625,7 +630,7 @@ impl Knee {
         slowdown.map(|slowdown| cost_ns / slowdown)
     }
 
-    /// The usual nanoseconds of a batch of `n` under the number in force.
+    /// Returns the usual nanoseconds of a batch of `n` at the concurrency in force.
     fn usual(&self, n: u64) -> Option<f64> {
         if self.flight.is_single() {
             return None;

@@ -1,15 +1,15 @@
-//! Anticipation: who comes back after a completion, and is it worth waiting for them.
+//! Anticipation: expects callers to return after a completion, and decides if waiting for them pays.
 //!
-//! In a closed loop arrivals are caused by completions. 16 slots of a/16 after a completion hold the moving
-//! average of arrivals in them, seen whether or not anybody waited, so nothing needs probing. Waiting d is
-//! worth the arrivals expected in d, each of which saves a flush of `a`, less the time the queue spends
-//! waiting. A lone caller never waits: nobody else is ever expected. It is anticipatory disk scheduling (Iyer
-//! and Druschel, SOSP 2001) for batches; docs/controllers.md.
+//! In a closed loop completions cause arrivals. 16 slots of a/16 after a completion hold the moving average
+//! of the arrivals in them. The profile sees arrivals with or without a wait, so it needs no probes. Waiting
+//! d is worth the arrivals expected in d, each of which saves a flush of `a`, less the time that the queue
+//! spends waiting. A lone caller never waits, because the profile never expects another. The method is
+//! anticipatory disk scheduling (Iyer and Druschel, SOSP 2001) for batches; docs/controllers.md.
 
 const SLOTS: usize = 16;
-/// Completions before the profile is trusted.
+/// Completions before the profile counts.
 const LEARN: u64 = 4;
-/// A wait must gain more than this share of `a` for every item that waits.
+/// The least gain of a wait for each waiting item, as a share of `a`.
 const WORTH: f64 = 0.02;
 
 /// Arrivals after a completion, by slots of a/16.
@@ -18,21 +18,22 @@ pub(super) struct Profile {
     mean: [f64; SLOTS],
     current: [f64; SLOTS],
     completions: u64,
-    /// The sum of `mean`, but for rounding: no wait brings more. The sum of `current`.
+    /// The sum of `mean`, but for rounding: no wait brings more arrivals. Then the sum of `current`.
     total: f64,
     came: f64,
-    /// Something arrived: without that all slots are zero.
+    /// An item has arrived. Until then all slots are zero.
     any: bool,
 }
 
-/// A mean below this becomes zero: it decides nothing, and would decay into denormal numbers, with which
-/// arithmetic takes a hundred times as long.
+/// A mean below this becomes zero. It affects no decision, and would decay into denormal numbers, which make
+/// arithmetic a hundred times slower.
 const MEAN_MIN: f64 = 1e-30;
-/// Completions between two looks for such means: far fewer than it takes to decay from there.
+/// Completions between two passes that zero such means: far fewer than the decay from there to a
+/// denormal takes.
 const TIDY: u64 = 256;
 
 impl Profile {
-    /// `items` arrived `dt` after the last completion.
+    /// Takes in `items` that arrived `dt` after the last completion.
     pub(super) fn arrived(&mut self, dt: f64, a: f64, items: u64) {
         if let Some(slot) = self.current.get_mut(slot_of(dt, a)) {
             *slot += items as f64;
@@ -41,7 +42,7 @@ impl Profile {
         }
     }
 
-    /// A batch is finished: what arrived since the last completion joins the average.
+    /// Takes in a completion: the arrivals since the last one join the average.
     pub(super) fn completed(&mut self) {
         self.completions += 1;
         if !self.any {
@@ -70,11 +71,11 @@ impl Profile {
         }
     }
 
-    /// How much longer to wait, `dt` after the last completion with `queued` items waiting; 0 if it does not
-    /// pay.
+    /// Returns how much longer to wait, `dt` after the last completion with `queued` items waiting; 0 if
+    /// waiting does not pay.
     pub(super) fn wait(&self, dt: f64, a: f64, queued: u64) -> f64 {
         let least = WORTH * (queued as f64).max(1.0);
-        // All that is expected, at once, would not be worth it: the margin covers rounding.
+        // Not even all expected arrivals at once would be worth the wait. The margin covers rounding.
         if self.completions < LEARN || self.total < least * 0.99 {
             return 0.0;
         }
@@ -83,7 +84,7 @@ impl Profile {
             return 0.0;
         }
         let width = a / SLOTS as f64;
-        // What came early is not expected any more.
+        // Arrivals that came early are no longer expected.
         let due: f64 = self.mean[..first].iter().sum::<f64>()
             + self.mean[first] * (dt - width * first as f64) / width;
         let came: f64 = self.current[..=first].iter().sum();
@@ -111,23 +112,23 @@ impl Profile {
     }
 }
 
-/// Closes where waits do not pay after all: the profile knows when arrivals come, not whether they are new. A
-/// caller that returns before the driver has said that its batch is done looks like one more caller, for
-/// example.
+/// Closes where waits turn out not to pay. The profile knows the times of arrivals, but not whether the
+/// callers are new. For example, a caller that returns before the driver reports its batch as done looks like
+/// one more caller.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gate {
     /// The worth of a wait, in flushes an item of its batch, as a moving average.
     worth: f64,
     batches: u64,
-    /// The wait in progress: since when, and how many waited then.
+    /// The wait in progress: its start, and the items that waited then.
     held: Option<(u64, u64)>,
 }
 
-/// A wait must be worth this share of a flush for each item of its batch.
+/// The least worth of a wait for each item of its batch, as a share of a flush.
 const GAIN: f64 = 0.03;
 /// The CPU of a wait: a few turns of a runtime's scheduler, or a sleep and a wake-up.
 const WAIT_CPU_NS: f64 = 10_000.0;
-/// While the gate is closed one batch in so many may still wait, to see.
+/// While the gate is closed, one batch in this many may still wait, to probe the gain.
 const PROBE: u64 = 64;
 
 impl Gate {
@@ -147,9 +148,9 @@ impl Gate {
         self.held.get_or_insert((now_ns, queued));
     }
 
-    /// A batch starts. If it was held back: did the items that came save more, `flush` each, than the items
-    /// that waited lost and the wait cost in CPU? Neither counts for more than a flush an item, so that one
-    /// hiccup, when a timer or the machine was late, is no more than one bad wait.
+    /// Takes in the start of a batch. If the batch was held back, compares the saving (`flush` for each item
+    /// that came) with the time that the waiting items lost and the CPU of the wait. Either side counts for
+    /// at most a flush an item. A hiccup of a timer or of the machine is then no more than one bad wait.
     pub(super) fn started(&mut self, now_ns: u64, items: u64, flush: f64) {
         self.batches += 1;
         if let Some((since, queued)) = self.held.take() {
@@ -162,9 +163,9 @@ impl Gate {
     }
 }
 
-/// The slot `dt` falls into; [`SLOTS`] or more if none.
+/// Returns the slot of `dt`; [`SLOTS`] or more if none.
 fn slot_of(dt: f64, a: f64) -> usize {
-    // The cast to 32 bits takes fewer steps, and all above is past the profile.
+    // The cast to 32 bits takes fewer instructions, and larger values are beyond the profile.
     (dt / a * SLOTS as f64) as u32 as usize
 }
 

@@ -1,42 +1,42 @@
-//! Looking for a better limit while the present one binds and the backlog stays.
+//! The search for a better limit while the present one cuts batches and the backlog stays.
 //!
-//! Nothing is assumed of the costs. While batches are cut by the limit and the backlog neither goes nor will
-//! go soon, other sizes of the half-octave grid are tried, each at most once until the costs change: upwards
-//! first, by doublings as long as that pays, at most twice the largest size measured; then around the best,
-//! then whatever is left. A trial is a block of consecutive batches. It ends with the first batch after which
-//! the size is worse by three standard errors, and otherwise when it is known well enough. A larger size is
-//! kept if it raises throughput by more than 3 % a doubling. While the backlog grows any higher throughput
-//! will do, and for as long as the backlog lasts.
+//! The search assumes no shape of the cost curve. While the limit cuts batches and the backlog will stay for
+//! some time, it tries other sizes of the half-octave grid, each at most once until the costs change. It goes
+//! upwards first, by doublings as long as that pays, at most to twice the largest size measured. Then it
+//! tries sizes around the best, then the rest. A trial is a block of consecutive batches. It ends with the
+//! first batch after which the size is worse by three standard errors, or else when the size is known well
+//! enough. The search keeps a larger size if it raises throughput by more than 3 % a doubling. While the
+//! backlog grows, the search takes any size of higher throughput for as long as the backlog lasts.
 //!
-//! Trials cost time. Worse sizes may cost at most 1/32 of the time the limit bound, smaller and larger sizes
-//! apart, and 1/8 to 1/2 while the backlog grows because more arrives than the limit can take. Then smaller
-//! sizes go first, because they cost little.
+//! Trials cost time. Worse sizes may cost at most 1/32 of the time during which the limit cut batches,
+//! counted apart for smaller and larger sizes. The share is 1/8 to 1/2 while the backlog grows because more
+//! items arrive than the limit can take. Smaller sizes then go first, because they cost little.
 
 use super::buckets::{Buckets, GRID, grid_index, grid_size};
 
-/// A larger size must raise throughput by this share a doubling to be kept.
+/// The gain in throughput a doubling for which the search keeps a larger size.
 const WORTH: f64 = 0.03;
-/// Batches of a window whose least backlog is compared with that of earlier ones.
+/// The batches of a window. The search compares the least backlog of a window with that of earlier ones.
 const WINDOW: u32 = 8;
-/// Earlier windows that count.
+/// The number of earlier windows in the comparison.
 const WINDOWS: usize = 8;
-/// A backlog that will be gone in so many batches needs no better limit.
+/// A backlog that will be gone within this many batches needs no better limit.
 const SOON: f64 = 32.0;
-/// Batches of the limit in force that trials may cost before there is a budget.
+/// Trials may cost this many batches of the limit in force before they have a budget.
 const FREE: f64 = 4.0;
-/// Batches at the limit in force before a trial, to see what becomes of the backlog.
+/// Batches at the limit in force before a trial, to see the trend of the backlog.
 const STEADY: u32 = 2;
-/// Grid steps that count as near: they may be tried without a budget.
+/// Sizes within this many grid steps are near: the search may try them without a budget.
 const NEAR: usize = 2;
-/// No trial counts for more than so many.
+/// A trial counts for at most this many times its expected cost.
 const DEAREST: f64 = 64.0;
-/// After so many batches a size that cost more than that may be tried again.
+/// After this many batches the search may try a size again whose cost was beyond that bound.
 const REHEAR: u32 = 1024;
-/// Batches in a row that a trial waits for a backlog it fits.
+/// The most batches of other sizes during a trial, taken because the backlog did not reach the size.
 const MISSED: u32 = 8;
 /// The least and most batches of a trial.
 const BLOCK: (f64, f64) = (3.0, 64.0);
-/// As many as it takes to know the mean of the size to this share.
+/// A trial ends once the mean of its size is known to this share.
 const ROUGH: f64 = 0.15;
 
 /// A finished batch that the limit cut.
@@ -51,7 +51,7 @@ pub(super) struct Cut {
     pub(super) left: u64,
     /// Arrivals a nanosecond.
     pub(super) arriving: f64,
-    /// Its cost was off: an outlier, or the first batch at changed costs.
+    /// Its cost was an outlier, or it is the first batch at changed costs.
     pub(super) suspect: bool,
 }
 
@@ -62,11 +62,11 @@ struct Trial {
     items: f64,
     ns: f64,
     batches: f64,
-    /// Batches of other sizes meanwhile: the backlog does not reach it.
+    /// Batches of other sizes during the trial, because the backlog did not reach the size on trial.
     missed: u32,
-    /// The expected loss of one of its batches against as many items in batches of the limit.
+    /// The expected loss of one batch of this size against as many items in batches of the limit.
     expected: f64,
-    /// The loss that all of them may come to.
+    /// The most that all batches of the trial may lose.
     afford: f64,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Search {
     /// Bit i: grid size i was on trial, or is known from batches of its own, since the costs last changed.
     tried: u64,
     trial: Option<Trial>,
-    /// A size found better than what the fit proposes.
+    /// A size that was found to be better than the one the fit proposes.
     kept: Option<u64>,
     /// A size of higher throughput that holds while the backlog lasts.
     loose: Option<u64>,
@@ -84,17 +84,17 @@ pub(super) struct Search {
     capped: bool,
     /// Batches since a trial last found a better size.
     settled: u32,
-    /// The trial before went down.
+    /// The previous trial tried a smaller size.
     went_down: bool,
     backlog: Backlog,
-    /// The largest size taken and what it cost, since the costs last changed.
+    /// The largest size taken since the costs last changed, and its cost.
     largest: (f64, f64),
-    /// Time the limit bound, and what worse trials cost of it.
+    /// The time during which the limit cut batches, and the part of it that worse trials cost.
     bound_ns: f64,
     spent_ns: [f64; 2],
 }
 
-/// How the backlog develops while the limit binds.
+/// The development of the backlog while the limit cuts batches.
 #[derive(Clone, Copy, Debug, Default)]
 struct Backlog {
     batches: u32,
@@ -102,18 +102,18 @@ struct Backlog {
     earlier: [u64; WINDOWS],
     windows: usize,
     grows: bool,
-    /// The backlog at the last look, and by how much it changes a batch, as a moving average.
+    /// The backlog at the last look, and its change a batch as a moving average.
     last: Option<u64>,
     trend: f64,
     /// The last change.
     change: f64,
-    /// Changes seen since the last trial.
+    /// Changes observed since the last trial.
     steady: u32,
 }
 
 impl Backlog {
     fn look(&mut self, backlog: u64, limit: u64, on_trial: bool) {
-        // The backlog after a trial says nothing of the limit in force.
+        // The backlog after a trial does not depend on the limit in force alone.
         let last = std::mem::replace(&mut self.last, (!on_trial).then_some(backlog));
         match last {
             Some(last) if !on_trial => {
@@ -146,7 +146,7 @@ impl Backlog {
         self.batches = 0;
     }
 
-    /// Returns whether it will still be there after [`SOON`] more batches, by its trend.
+    /// Returns whether the trend leaves a backlog after [`SOON`] more batches.
     fn stays(&self, backlog: u64) -> bool {
         backlog as f64 + self.trend.min(self.change) * SOON > 0.0
     }
@@ -179,12 +179,12 @@ impl Search {
         }
     }
 
-    /// The size to take now, if one is on trial.
+    /// Returns the size to take now, if one is on trial.
     pub(super) fn on_trial(&self) -> Option<u64> {
         self.trial.map(|t| grid_size(t.index))
     }
 
-    /// The size that holds while the backlog lasts, or for good.
+    /// Returns the size that holds while the backlog lasts, or else the one that holds for good.
     pub(super) const fn found(&self) -> Option<u64> {
         match self.loose {
             Some(n) => Some(n),
@@ -192,7 +192,7 @@ impl Search {
         }
     }
 
-    /// A size found otherwise is the one to keep.
+    /// Keeps a size that another part of the controller found.
     pub(super) const fn adopt(&mut self, size: u64) {
         self.kept = Some(size);
         self.loose = None;
@@ -209,7 +209,7 @@ impl Search {
         self.capped
     }
 
-    /// The costs changed: what was found holds no longer, and every size may be tried again.
+    /// Forgets its results after a change of the costs, and may try every size again.
     pub(super) const fn forget(&mut self) {
         self.kept = None;
         self.loose = None;
@@ -221,7 +221,7 @@ impl Search {
         self.spent_ns = [0.0; 2];
     }
 
-    /// A batch took everything: the backlog is gone.
+    /// Takes in a batch that took the whole backlog: no backlog is left.
     pub(super) fn relieved(&mut self) {
         self.trial = None;
         self.loose = None;
@@ -230,8 +230,8 @@ impl Search {
         }
     }
 
-    /// A batch was cut by `limit`, the limit in force, or by a trial. Costs O(sizes) when a trial begins or
-    /// ends, else O(1).
+    /// Takes in a batch that `limit`, the limit in force, or a trial cut. Costs O(sizes) when a trial begins
+    /// or ends, else O(1).
     pub(super) fn cut(
         &mut self,
         cut: Cut,
@@ -290,7 +290,7 @@ impl Search {
         self.trial = None;
         let size = grid_size(trial.index);
         if ratio < 1.0 {
-            // A batch that hung says nothing of what the next trial may cost.
+            // The cost of a batch that hung does not predict the cost of the next trial.
             let most = DEAREST * trial.batches * trial.expected.max(limit as f64 / rate);
             self.spent_ns[usize::from(grid_size(trial.index) > limit)] +=
                 (trial.ns * (1.0 - ratio)).min(most);
@@ -310,7 +310,8 @@ impl Search {
         }
     }
 
-    /// Keeps the largest size and the most it cost. A batch that hung says nothing of others.
+    /// Keeps the largest size and the most it cost. The cost of a batch that hung does not
+    /// predict other costs.
     fn reached(&mut self, n: f64, ns: f64) {
         let (top, dearest) = self.largest;
         if n < top {
@@ -326,7 +327,7 @@ impl Search {
         self.largest = (n, ns.min(most).max(before));
     }
 
-    /// Lets sizes be tried again at which a batch hung: a single one condemned them.
+    /// Allows the search to try sizes again that a single batch ruled out because it hung.
     fn rehear(&mut self, limit: u64, sizes: &Buckets) {
         let Some((rate, _)) = sizes.rate_of(limit) else {
             return;
@@ -335,7 +336,7 @@ impl Search {
         let (tried, mut hung) = (&mut self.tried, false);
         let mut smaller = f64::INFINITY;
         sizes.each(|i, of, _| {
-            // Costs of neighbours are not that far apart.
+            // Only a batch that hung differs that much from its neighbours.
             if of * DEAREST < rate.min(smaller) {
                 *tried &= !(1 << i);
                 hung = true;
@@ -351,8 +352,9 @@ impl Search {
         }
     }
 
-    /// Takes the best of the sizes measured. While the backlog grows that is the highest throughput, and of
-    /// sizes that are not well known the highest they may have; else a larger size must be worth it.
+    /// Takes the best of the sizes measured. While the backlog grows, that is the highest throughput, where
+    /// a size that is not well known counts with the highest throughput it may have. Else a larger size
+    /// must gain enough.
     fn choose(&mut self, limit: u64, bounds: (u64, u64), sizes: &Buckets, noise: f64) {
         let (floor, ceiling) = bounds;
         let at = grid_index(limit);
@@ -394,7 +396,7 @@ impl Search {
         }
     }
 
-    /// Chooses the next size to try, if one is left and its cost is within what may be spent.
+    /// Chooses the next size to try, if one is left and its cost fits the budget.
     fn begin(&mut self, limit: u64, bounds: (u64, u64), sizes: &Buckets, noise: f64, cut: Cut) {
         let (backlog, arriving) = (cut.backlog, cut.arriving);
         let (floor, ceiling) = bounds;
@@ -410,7 +412,8 @@ impl Search {
         let doubled = Some(at + 2).filter(|&i| !self.capped && fits(i) && !known(i));
         let up = doubled.or_else(|| (at + 1..GRID).find(|&i| fits(i) && !known(i)));
         let may = |i: &usize| *i != 1 && grid_size(*i) >= floor && !known(*i);
-        // More comes than this size can take, and smaller ones cost little: first the halves.
+        // More items arrive than this size can take, and smaller sizes cost little: the search
+        // tries halves first.
         let strained = arriving > rate;
         let halved = (0..at)
             .rev()
@@ -425,13 +428,13 @@ impl Search {
             [up, down]
         };
         let share = if strained && self.backlog.grows {
-            // Where far more comes than this size can take, little is lost by looking elsewhere.
+            // Where far more items arrive than this size can take, trials of other sizes lose little.
             ((1.0 - rate / arriving.max(1e-12)) / 2.0).max(1.0 / 8.0)
         } else {
             1.0 / 32.0
         };
         let own = limit as f64 / rate;
-        // So many batches it takes to see that a size is far worse.
+        // The number of batches that it takes to see that a size is far worse.
         let many = (9.0 * noise * noise).max(1.0);
         let (top, dearest) = self.largest;
         let dearer = sizes.rate_of(top as u64).map_or(0.0, |(of, weight)| {
@@ -448,7 +451,7 @@ impl Search {
                     let beyond = (grid_size(index) as f64 / top).max(1.0);
                     (dearest * beyond * beyond).max(part * own) * many
                 }
-                // As dear an item as the largest were on the average, if that is more.
+                // The cost an item of the largest size measured, if that is more.
                 true => (grid_size(index) as f64 * dearer).max(0.0) * many,
                 false => (1.0 - part) * own,
             };
@@ -457,7 +460,8 @@ impl Search {
                 continue;
             }
             let free = if is_near { FREE * own } else { 0.0 };
-            // No more may arrive meanwhile than waits already, unless this size is lost anyway.
+            // No more items may arrive during the trial than wait already, unless the limit
+            // cannot keep up anyway.
             let is_lost = arriving > 2.0 * rate;
             let is_bearable = is_near || is_lost || loss * arriving <= backlog as f64;
             if loss <= room + free && is_bearable {
@@ -477,8 +481,8 @@ impl Search {
     }
 }
 
-/// The ratio of throughputs from which grid size `i` takes the place of size `at`: 3 % a doubling, down as
-/// well as up.
+/// Returns the ratio of throughputs from which grid size `i` replaces size `at`: 3 % a doubling, downwards as
+/// well as upwards.
 fn lean(i: usize, at: usize) -> f64 {
     let mut worth = 1.0;
     for _ in 0..i.abs_diff(at) {
@@ -491,7 +495,7 @@ fn lean(i: usize, at: usize) -> f64 {
 mod tests {
     use super::*;
 
-    /// Serves a backlog that stands, at costs of `ns(n)`, and answers the sizes taken.
+    /// Serves a constant backlog at costs of `ns(n)`, and returns the sizes taken.
     fn sizes(mut search: Search, start: u64, batches: usize, ns: impl Fn(u64) -> f64) -> Vec<u64> {
         let (mut buckets, mut limit, mut taken) = (Buckets::new(), start, Vec::new());
         for _ in 0..batches {
@@ -535,7 +539,7 @@ mod tests {
 
     #[test]
     fn a_dip_does_not_hide_a_better_size_behind_it() {
-        // An item costs 1 up to 64, 2 up to 512, and next to nothing beyond.
+        // An item costs 1 up to 64 items, 2 up to 512, and next to nothing beyond.
         let cost = |n: u64| match n {
             0..=64 => 10.0 + n as f64,
             65..=512 => 10.0 + 2.0 * n as f64,

@@ -1,11 +1,11 @@
-//! Until when the next batch is held back.
+//! Until which time the next batch is held back.
 
 use super::{Knee, Unit};
 use crate::Time;
 use crate::controller::{Load, Objective, Reason};
 
 impl Knee {
-    /// Until when to hold the batch back, and why.
+    /// Returns until which time to hold the batch back, and why.
     pub(super) fn wait(&mut self, now: Time, load: Load, oldest: Time) -> Option<(Time, Reason)> {
         if self.waiting_until.is_some_and(|t| now >= t) {
             return None;
@@ -53,9 +53,9 @@ impl Knee {
         Some((now.after(wait as u64), Reason::Anticipate))
     }
 
-    /// Until when to wait for an even share of the callers, while other batches run and the same callers come
-    /// again and again: a few of them in a batch of their own would cost a flush and a place. The next end of
-    /// a batch brings more, so one batch's time is enough.
+    /// Returns until which time a batch waits for an even share of the callers, while other batches run in a
+    /// closed loop. A few callers in a batch of their own would cost a flush and a place. The next batch that
+    /// ends returns more callers, so the time of one batch is enough.
     pub(super) fn share_to_come(&self, queued: u64) -> Option<Time> {
         let allowed = u64::from(self.flight.allowed());
         if allowed == 1 || self.flight.running() == 0 || self.unit != Unit::Items {
@@ -70,8 +70,9 @@ impl Knee {
         Some(self.last_done.after(usual as u64))
     }
 
-    /// What a flush saved is worth. Where all batches have one size nothing tells a from b·n: then all of the
-    /// cost counts as saved, which tries a merge, after which two sizes are known.
+    /// Returns the worth of a saved flush. While all batches have one size, no measurement tells a from
+    /// b·n. The whole cost then counts as saved; this makes the controller try a merge, after which it
+    /// knows two sizes.
     pub(super) fn flush_cost(&self) -> Option<f64> {
         let known = self.cost.fit.map(|f| f.a);
         let measured = (self.flush_ns > 0.0).then_some(self.flush_ns);
@@ -80,7 +81,7 @@ impl Knee {
             false if self.cost.stale => self.cost.rough_a.or(measured),
             false => self.cost.rough_a.or(known).or(measured),
         };
-        // Where costs are no line, two sizes that were measured tell more than its intercept.
+        // Where the costs do not follow a line, two measured sizes tell more than its intercept.
         match (fitted, self.cost.saved) {
             (Some(a), Some(saved)) => Some(a.max(saved)),
             (a, _) => a,
