@@ -1,26 +1,26 @@
 //! Batches that take far longer than usual: others may run beside them.
 //!
-//! Such a batch counts as stuck, and no longer against the number that may run, in two cases. It ran
+//! Such a batch counts as stuck, and no longer against the concurrency, in two cases. In the first, it ran
 //! [`LATE`] times as long as batches of its size usually do, and [`PASSED`] batches that started later ended
-//! before it: the server works. Or all that run took [`ALL_LATE`] times as long: then one of them counts as
-//! stuck at a time, so that a server that is merely slow is not flooded.
+//! before it: the server works. In the second, all running batches took [`ALL_LATE`] times as long. Then one
+//! of them counts as stuck at a time, so that the controller does not flood a server that is merely slow.
 
 use super::Open;
 use crate::Time;
 
-/// A batch that others passed is late after so many times its usual cost.
+/// A batch that others passed is late after this many times its usual cost.
 const LATE: f64 = 4.0;
-/// All of them are after so many times.
+/// All running batches are late after this many times their usual cost.
 const ALL_LATE: f64 = 16.0;
-/// In nanoseconds: no batch is late sooner, and one of unknown cost is late after the second.
+/// In nanoseconds: the least time after which a batch is late, and the time for a batch of unknown cost.
 const LATE_NS: (f64, f64) = (1e6, 10e6);
-/// A late batch is stuck once so many that started later ended.
+/// A late batch is stuck once this many batches that started later ended.
 const PASSED: u32 = 4;
 
 /// The state of a running batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Late {
-    /// The moment it is late beside batches that passed it, and in any case.
+    /// The time at which it is late if batches passed it, and the time at which it is late in any case.
     passed_at: Time,
     at: Time,
     passed: u32,
@@ -46,18 +46,18 @@ impl Late {
         self.is_stuck
     }
 
-    /// A batch that started later ended.
+    /// Takes in that a batch that started later ended.
     pub(super) const fn passed(&mut self) {
         self.passed = self.passed.saturating_add(1);
     }
 
-    /// The moment it counts as stuck if nothing else happens.
+    /// Returns the time at which it counts as stuck if nothing else happens.
     fn stuck_at(&self) -> Option<Time> {
         (self.passed >= PASSED && !self.is_stuck).then_some(self.passed_at)
     }
 }
 
-/// The next moment at which a batch that runs counts as stuck. O(batches).
+/// Returns the next time at which a running batch counts as stuck. O(batches).
 pub(super) fn stuck_at(open: &[Open]) -> Time {
     let counted = || open.iter().map(|open| &open.late).filter(|l| !l.is_stuck);
     let all_late = counted().map(|late| late.at).max();
@@ -66,7 +66,7 @@ pub(super) fn stuck_at(open: &[Open]) -> Time {
     passed.map_or(all_late, |at| at.min(all_late))
 }
 
-/// Marks those that count as stuck at `now`, and tells `each` their items. O(batches).
+/// Marks the batches that count as stuck at `now`, and calls `each` with their items. O(batches).
 pub(super) fn mark(open: &mut [Open], now: Time, mut each: impl FnMut(u64)) {
     let mut all_late = true;
     let mut oldest: Option<usize> = None;
@@ -99,7 +99,7 @@ mod tests {
         Time::from_nanos(ms * 1_000_000)
     }
 
-    /// Ten milliseconds of usual cost: late at 40 ms where others passed it, else at 160 ms.
+    /// A batch with a usual cost of ten milliseconds: late at 40 ms if others passed it, else at 160 ms.
     fn late(start_ms: u64) -> Late {
         Late::new(at(start_ms), Some(10e6))
     }

@@ -1,13 +1,13 @@
-//! How fast items end, under one number and size of batches.
+//! The rate at which items end, at one concurrency and size of batches.
 
-/// Batches that a rate must rest on.
+/// The least number of batches behind a rate.
 const KNOWN: f64 = 3.0;
-/// Batches that count in full at least; older ones count for half.
+/// The least number of batches that count in full; older ones count for half.
 const LASTING: f64 = 256.0;
-/// Single costs scatter by this at least: a machine is never quiet.
+/// The least scatter of single costs, because no machine is ever quiet.
 const NOISE: f64 = 0.05;
 
-/// Items that ended in a time.
+/// The items that ended, and the time that they took.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
     items: f64,
@@ -17,7 +17,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// A batch of `items` ended. The first one only starts the time.
+    /// Takes in that a batch of `items` ended. The first one only starts the time.
     pub(super) fn done(&mut self, now_ns: u64, items: u64) {
         if let Some(last) = self.last {
             self.items += items as f64;
@@ -27,8 +27,8 @@ impl Pace {
         self.last = Some(now_ns);
     }
 
-    /// Lets the past count for less, once four turns of `number` batches at once and [`LASTING`] batches
-    /// ended.
+    /// Halves the weight of the past once four turns of `number` batches at once and [`LASTING`]
+    /// batches have ended.
     pub(super) fn fade(&mut self, number: u32) {
         if self.batches > LASTING.max(4.0 * f64::from(number)) {
             self.items /= 2.0;
@@ -37,24 +37,24 @@ impl Pace {
         }
     }
 
-    /// The time until the next batch ends does not count.
+    /// Leaves out the time until the next batch ends.
     pub(super) const fn pause(&mut self) {
         self.last = None;
     }
 
-    /// Items a nanosecond.
+    /// Returns the items a nanosecond.
     pub(super) fn rate(&self) -> Option<f64> {
         (self.batches >= KNOWN && self.ns > 0.0).then(|| self.items / self.ns)
     }
 
-    /// How many times as fast items end as at the `usual` pace, and the relative error of that, where single
-    /// costs scatter by `noise`. `None` if either rests on too few batches.
+    /// Returns how many times as fast items end as at the `usual` pace, and the relative error of that ratio,
+    /// where single costs scatter by `noise`. `None` if either pace rests on too few batches.
     pub(super) fn against(&self, usual: &Self, noise: f64) -> Option<(f64, f64)> {
         let gain = self.rate()? / usual.rate()?;
         Some((gain, self.error(noise).hypot(usual.error(noise))))
     }
 
-    /// The relative error of the rate, where single costs scatter by `noise`.
+    /// Returns the relative error of the rate, where single costs scatter by `noise`.
     fn error(&self, noise: f64) -> f64 {
         noise.max(NOISE) / self.batches.max(1.0).sqrt()
     }

@@ -7,16 +7,16 @@ use super::{Knee, Plan};
 use crate::controller::{Objective, Reason};
 use crate::nanos;
 
-/// Every so many saturated batches one of another size keeps a and b identifiable.
+/// One in this many saturated batches has another size, which keeps a and b identifiable.
 const PROBE_EVERY: u64 = 16;
-/// While the number of batches at once climbs, a full batch has this ratio of b·n to a.
+/// During the climb of the concurrency, a full batch has this ratio of b·n to a.
 const BRIEF: f64 = 4.0;
-/// A backlog is shared among slots if all of it in one batch would cost so many times more than a share.
+/// Slots share a backlog if all of it in one batch would cost at least this many times as much as a share.
 const SPLIT: f64 = 1.1;
 
 impl Knee {
-    /// The plan for the size of a buffer while the driver asks for no batch: probes, too, but no cutting of a
-    /// backlog.
+    /// Returns the plan for the size of a buffer while the driver sends no `Ready`: with probes, but without
+    /// cutting a backlog.
     pub(super) fn unasked(&self) -> Plan {
         debug_assert_eq!(self.standing, self.bounded(self.limit));
         let full = self.standing;
@@ -29,7 +29,8 @@ impl Knee {
         }
     }
 
-    /// The limit for the next batch. Changes nothing but the latched chunk, so asking twice is harmless.
+    /// Returns the limit for the next batch. Changes nothing but the latched part size, so asking
+    /// twice is harmless.
     pub(super) fn plan(&mut self, backlog: u64) -> Plan {
         if let Some(Point { limit, .. }) = self.strain.point() {
             return Plan {
@@ -68,7 +69,7 @@ impl Knee {
         if self.flight.climbs()
             && let Some(Line { a, b, .. }) = self.cost.fit
         {
-            // Short batches tell sooner how many may run.
+            // Short batches show sooner how many may run.
             limit = limit.min((BRIEF * a / b).max(1.0));
         }
         let full = if limit == self.limit {
@@ -108,7 +109,7 @@ impl Knee {
         }
     }
 
-    /// The part of the backlog that batches which run at once may take, where smaller batches are cheaper.
+    /// Returns the part of the backlog for one of several batches at once, where smaller batches are cheaper.
     pub(super) fn share(&self, backlog: u64) -> u64 {
         if self.flight.allowed() == 1 {
             return backlog;
@@ -122,8 +123,8 @@ impl Knee {
         }
     }
 
-    /// Half the latency budget for the batch itself, unless the backlog alone breaks the budget: then the
-    /// limit would only make the queue unstable.
+    /// Returns the size that leaves half the latency budget for the batch itself. `None` if the backlog alone
+    /// exceeds the budget, because such a limit would only make the queue unstable.
     pub(super) fn latency_limit(&self, a: f64, b: f64, backlog: u64) -> Option<f64> {
         let Objective::LatencyP99(x) = self.objective else {
             return None;
@@ -133,7 +134,8 @@ impl Knee {
         (backlog as f64 * (b + a / n) < x * self.flight.works()).then_some(n)
     }
 
-    /// Returns whether larger sizes are tried: objectives that set a limit of their own keep it.
+    /// Returns whether the search may try larger sizes: an objective that sets a limit of its own
+    /// keeps that limit.
     pub(super) const fn looks_up(&self) -> bool {
         self.asked
             && !self.flight.climbs()
@@ -142,7 +144,7 @@ impl Knee {
             && self.cost.fit.is_some()
     }
 
-    /// A size other than the limit, on purpose.
+    /// Returns a size other than the limit, to measure it.
     pub(super) fn probe(&self, full: u64, backlog: u64) -> Option<(u64, Reason)> {
         if backlog != u64::MAX
             && self.looks_up()

@@ -1,18 +1,19 @@
-//! How fast items arrive, and how a backlog is best cut.
+//! The arrival rate, and the best parts of a backlog.
 
-/// Arrivals over time, both decayed by 7/8 a batch, with a slow twin at 63/64.
+/// Arrivals over time, both decayed by 7/8 a batch, and a slow twin decayed by 63/64.
 ///
-/// Arrivals are told, or inferred from how a backlog grew between looks at it; never counted twice.
+/// The driver reports arrivals, or the controller infers them from the growth of the backlog between looks at
+/// it. It never counts an arrival twice.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rate {
-    /// The backlog as far as arrivals are counted.
+    /// The backlog up to which arrivals are counted.
     seen: u64,
-    /// Arrivals and nanoseconds not yet folded in.
+    /// Arrivals and nanoseconds not yet in the decayed sums.
     items: f64,
     looked: Option<u64>,
     fast: Decayed,
     slow: Decayed,
-    /// Arrivals a nanosecond, by both.
+    /// Arrivals a nanosecond, the higher of both rates.
     per_ns: Option<f64>,
 }
 
@@ -43,7 +44,7 @@ impl Rate {
         self.seen = self.seen.saturating_add(items);
     }
 
-    /// The backlog is `backlog` at `now_ns`, and a new batch is about to be decided if `first`.
+    /// Takes in that the backlog is `backlog` at `now_ns`. `first` marks the first look since the last batch.
     pub(super) fn look(&mut self, now_ns: u64, backlog: u64, first: bool) {
         self.items += backlog.saturating_sub(self.seen) as f64;
         self.seen = backlog;
@@ -67,16 +68,16 @@ impl Rate {
         self.seen = backlog;
     }
 
-    /// Arrivals a nanosecond over the last handful of batches; `None` before two batches were decided.
+    /// Returns the arrivals a nanosecond over the last few batches; `None` before two batches were decided.
     pub(super) const fn per_ns(&self) -> Option<f64> {
         self.per_ns
     }
 }
 
-/// The chunk that makes the mean latency least while a backlog of `backlog` is drained at cost a + b·n with
-/// `rate` items arriving a nanosecond (fluid limit). With rate 0 it is sqrt(backlog · a / b).
+/// Returns the part size that makes the mean latency least for draining a backlog of `backlog` at cost a +
+/// b·n, while `rate` items arrive a nanosecond (fluid limit). With rate 0 it is sqrt(backlog · a / b).
 pub(super) fn drain_chunk(a: f64, b: f64, rate: f64, backlog: f64) -> f64 {
-    // A division for those alone that come close to it.
+    // Only a rate close to the capacity pays for the division.
     let rate = if rate * b < 0.94 {
         rate
     } else {
@@ -87,18 +88,19 @@ pub(super) fn drain_chunk(a: f64, b: f64, rate: f64, backlog: f64) -> f64 {
     (r + (r * r + spare * a * (rate * a + backlog)).sqrt()) / spare
 }
 
-/// Learns if cutting a backlog into parts works here: a part is worth its cost only if the backlog is gone
+/// Learns if cutting a backlog into parts works here. A part is worth its cost only if no backlog is left
 /// after the last one.
 ///
-/// Where callers return as soon as their part is done, or batches cost otherwise than the fit says, it is
-/// not. Each failure doubles the number of backlogs that are taken in one go before the next attempt.
+/// It does not work where callers return as soon as their part is done, or where batches cost
+/// something else than the fit predicts. Each failure doubles the number of backlogs taken in one go
+/// before the next attempt.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Drain {
-    /// The backlog in progress as it was at first, 0 without one, and what was taken of it.
+    /// The initial size of the backlog in progress, 0 without one, and the items taken of it.
     whole: u64,
     taken: u64,
     parts: u32,
-    /// Backlogs to be taken in one go after a failure, and how many of them are left.
+    /// Backlogs to take in one go after a failure, and how many of them are left.
     skips: u32,
     left: u32,
 }
@@ -112,7 +114,8 @@ impl Drain {
         self.left == 0
     }
 
-    /// A batch of `n` was taken out of `backlog`, as a part if `is_part`; it would have been one if `could`.
+    /// Takes in a batch of `n` out of `backlog`, taken as a part if `is_part`; `could` tells if the
+    /// backlog could be cut.
     pub(super) fn started(&mut self, n: u64, backlog: u64, is_part: bool, could: bool) {
         if self.left > 0 {
             self.left -= u32::from(could);
@@ -133,7 +136,8 @@ impl Drain {
         } else if self.taken >= self.whole
             || self.parts > 1 && left > self.whole.saturating_sub(self.taken / 2)
         {
-            // All of it was taken, or arrivals fill it up half as fast as parts are taken.
+            // The parts have taken it all, or arrivals fill it up at half the rate at which parts
+            // take from it.
             self.whole = 0;
             self.skips = (self.skips * 2).clamp(1, SKIPS_MAX);
             self.left = self.skips;
@@ -159,7 +163,7 @@ mod tests {
             let is_part = drain.may_cut();
             parts += u32::from(is_part);
             let n = if is_part { 50 } else { 100 };
-            // As many callers return as were answered.
+            // As many callers return as got answers.
             drain.started(n, 100, is_part, true);
         }
         assert!(parts < 40, "{parts} of 1000 batches were parts");

@@ -1,38 +1,40 @@
-//! How large batches are and how many run at once while a backlog stays that fills them all.
+//! The size of batches and the concurrency (`number`) while a backlog stays that fills all batches.
 //!
-//! Then the search compares the items that end in a time, for any cost curve and any server. It tries more
-//! batches, smaller ones, larger ones and fewer in turn, each over whole turns of the batches. A step that
-//! pays is taken again. At first steps double or halve; once none of the four pays they are shorter and ever
-//! more seldom. Now and then the search tries a size that is far away, since throughput may have several
-//! peaks: a single batch goes first, and if that is dear for its items, no other follows. When the backlog is
-//! gone, the size and the number found stay in force.
+//! The search compares the items that end in a time, for any cost curve and any server. It tries more
+//! batches, smaller ones, larger ones and fewer in turn, each over whole turns of the batches. It repeats a
+//! step that pays. At first steps double or halve; once none of the four pays, they are shorter and ever more
+//! seldom. Now and then the search tries a size that is far away, since throughput may have several peaks. A
+//! single batch goes first, and if it is expensive for its items, no other follows. Once the backlog is gone,
+//! the size and the concurrency found stay in force.
 
 use super::pace::Pace;
 
-/// A backlog counts once it filled all batches so often, as a moving average over [`OFTEN`] batches.
+/// A backlog counts if it filled all batches at this share of the starts, as a moving average over
+/// [`OFTEN`] batches.
 const STAYS: f64 = 0.8;
 const OFTEN: f64 = 16.0;
-/// Less than this share is no difference.
+/// A smaller difference than this share counts as none.
 const WORTH: f64 = 0.03;
-/// Least and most batches of a trial, and the share to which it tells the items in a time: while steps
-/// double, and after.
+/// The least and most batches of a trial, and the share to which a trial measures the items in a time: while
+/// steps double, and later.
 const BLOCK: (f64, f64) = (8.0, 128.0);
 const ROUGH: (f64, f64) = (0.1, 0.05);
-/// A result is clear from so many batches on.
+/// The least number of batches for a clear result.
 const CLEAR: u32 = 16;
-/// A trial ends without a result after so many times its batches.
+/// A trial without a result ends after this many times its batches.
 const PATIENCE: u32 = 4;
-/// How far sizes step in each round of the four ways, and after those; numbers step by the first and last.
+/// The factors of the steps in size, one for each round of the four ways, and the factor of later rounds. The
+/// concurrency steps by the first factor in the first round, and by `NEAR` later.
 const FAR: [f64; 7] = [2.0, 1.5, 1.5, 1.5, 4.0, 1.5, 8.0];
 const NEAR: f64 = 1.5;
 /// A step up by more than this begins with a single batch.
 const CAREFUL: u64 = 2;
-/// Costs scatter by this at least.
+/// The least scatter of costs.
 const NOISE: f64 = 0.05;
 /// The most rounds of rest.
 const REST: u32 = 64;
 
-/// A number of batches at once and their size.
+/// A concurrency and a size of batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Point {
     pub(super) number: u32,
@@ -58,7 +60,7 @@ impl Way {
         }
     }
 
-    /// How many times as many items must end in a time for a step to pay.
+    /// Returns the least ratio of the items that end in a time for which a step pays.
     const fn least(self) -> f64 {
         match self {
             Self::More | Self::Larger => 1.0 + WORTH,
@@ -68,36 +70,36 @@ impl Way {
     }
 }
 
-/// The single batch that goes first.
+/// The single batch that goes first in a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum First {
-    /// Is not needed, or did well.
+    /// The trial needs no first batch, or the first batch did well.
     Passed,
     ToStart,
     Runs,
 }
 
-/// The state.
+/// The search for size and concurrency.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Strain {
     on: bool,
-    /// How often the backlog filled all batches.
+    /// The share of starts at which the backlog filled all batches.
     filled: f64,
     at: Point,
     trial: Option<Point>,
     first: First,
-    /// Batches to end until none of another point runs.
+    /// The number of batches that must end until no batch of another point runs.
     settling: u32,
     running: u32,
-    /// At the point in force, and on trial.
+    /// The pace at the point in force, and on trial.
     pace: Pace,
     tried: Pace,
     /// Nanoseconds an item at the point in force, as a moving average.
     each: f64,
-    /// Batches that ended since a trial waits for its first.
+    /// Batches that ended while a trial waits for its first batch.
     waited: u32,
     way: Way,
-    /// Ways that did not pay since one did, and how often none of them did.
+    /// Ways that failed since one last paid, and rounds in which all failed.
     vain: u32,
     rounds: u32,
     rest: u32,
@@ -127,14 +129,14 @@ impl Strain {
         }
     }
 
-    /// The number and the size for the next batch; `None` while no backlog stays.
+    /// Returns the concurrency and the size for the next batch; `None` while no backlog stays.
     pub(super) fn point(&self) -> Option<Point> {
         let trial = self.trial.filter(|_| self.first != First::Runs);
         self.on.then(|| trial.unwrap_or(self.at))
     }
 
-    /// A batch of `items` starts and leaves `left`, under `point` where no backlog stayed before; `may`
-    /// forbids to begin. Answers with the point found once the backlog is gone.
+    /// Takes in that a batch of `items` starts and leaves `left`. `point` is in force where no backlog stayed
+    /// before, and the search begins only if `may`. Returns the point found once the backlog is gone.
     pub(super) fn started(
         &mut self,
         items: u64,
@@ -175,13 +177,13 @@ impl Strain {
         self.pace.pause();
     }
 
-    /// A batch runs no longer: it ended, failed or is stuck.
+    /// Takes in that a batch no longer runs: it ended, failed or is stuck.
     pub(super) const fn gone(&mut self) {
         self.running = self.running.saturating_sub(1);
     }
 
-    /// A batch of `items` took `cost_ns`. `noise` is how much single costs scatter. No point is beyond
-    /// `most`, and no size below `least`.
+    /// Takes in that a batch of `items` took `cost_ns`, where single costs scatter by `noise`. No point is
+    /// beyond `most`, and no size below `least`.
     pub(super) fn done(
         &mut self,
         now_ns: u64,
@@ -225,7 +227,7 @@ impl Strain {
         let batches = self.tried.batches as u32;
         let is_clear =
             batches >= CLEAR.max(trial.number) && (gain - 1.0).abs() > 3.0 * error + WORTH;
-        // All batches of a number may end at once.
+        // All batches of a point may end at once.
         let is_whole = batches.is_multiple_of(trial.number);
         let is_over = is_whole && (batches >= block as u32 || is_clear);
         if !is_over && batches < PATIENCE * (trial.number + block as u32) {
@@ -244,8 +246,8 @@ impl Strain {
         }
     }
 
-    /// The batch that goes first decides if others follow. None does where that batch does not come back, or
-    /// where other bounds keep batches smaller.
+    /// Decides from the first batch if others follow. None follows if that batch does not end, or if other
+    /// bounds keep batches smaller.
     fn look_at_first(&mut self, items: u64, each: f64, noise: f64) {
         let is_first = self.trial.is_some_and(|trial| trial.limit == items);
         if self.first != First::Runs || !is_first {
@@ -331,8 +333,8 @@ mod tests {
         limit: 8192,
     };
 
-    /// Where it ends up after so many batches that end one after the other, if `rate` gives the items that
-    /// end in a nanosecond, and the largest size it took.
+    /// Returns the point in force after `batches` batches that end one after the other, and the largest size
+    /// taken. `rate` gives the items that end in a nanosecond.
     fn found(rate: impl Fn(Point) -> f64, from: Point, batches: u32) -> (Point, u64) {
         let mut strain = Strain::new();
         let (mut running, mut now, mut largest) = (Vec::new(), 0.0, 0);
@@ -384,7 +386,7 @@ mod tests {
 
     #[test]
     fn one_batch_tells_that_a_far_size_is_dear() {
-        // Beyond 100 items each costs a hundred times as much.
+        // Beyond 100 items each item costs a hundred times as much.
         let rate = |at: Point| if at.limit > 100 { 1e-8 } else { 1e-6 };
         let ((found, largest), before) = (found(rate, FROM, 20_000), rate(FROM));
         assert!(
@@ -395,14 +397,14 @@ mod tests {
 
     #[test]
     fn a_first_batch_that_never_ends_or_is_cut_smaller_ends_its_trial() {
-        // Items never cost more, so only the bound on larger sizes can end the way up.
+        // The cost an item never rises, so only the bound on larger sizes can end the steps up.
         for ends in [false, true] {
             let mut strain = Strain::new();
             let (mut now, mut firsts, mut settled) = (0, 0, 0);
             for _ in 0..20_000 {
                 let limit = strain.point().map_or(FROM.limit, |point| point.limit);
                 let is_far = limit > CAREFUL * strain.at.limit;
-                // A bound in bytes cuts the large batch in half; or it hangs and another one starts.
+                // A bound in bytes cuts the large batch in half, or the batch hangs and another one starts.
                 let items = if is_far && ends { limit / 2 } else { limit };
                 strain.started(items, u64::MAX, FROM, true);
                 if is_far && !ends {

@@ -1,4 +1,4 @@
-//! Where the objective wants the limit, for the costs as they are known.
+//! The limit that the objective calls for, at the costs known.
 
 use super::Knee;
 use super::buckets::Line;
@@ -13,7 +13,7 @@ impl Knee {
         }
     }
 
-    /// Puts the limit where the objective wants it for the costs as they are known.
+    /// Puts the limit where the objective calls for it, at the costs known.
     pub(super) fn retarget(&mut self) {
         let ceiling = self.ceiling as f64;
         let (mut target, mut binding) = match self.cost.fit.filter(|_| self.cost.identified) {
@@ -35,7 +35,7 @@ impl Knee {
             return;
         }
         self.reached = self.known || self.cost.top * self.growth() as f64 >= target;
-        // Costs that are given need no grid to be steady on, and no caution beyond the sizes measured.
+        // Known costs need no grid to be steady on, and no caution beyond the sizes measured.
         let c = match (self.known, self.on_grid) {
             (true, _) => target,
             (false, true) => nearest_kept(self.within_reach(target), self.limit),
@@ -50,8 +50,8 @@ impl Knee {
         self.binding = binding;
     }
 
-    /// `limit`, or half more than batches took lately that took everything that waited, so that chance does
-    /// not cut them, unless such batches were measured to be worse.
+    /// Returns `limit`, or half more than the batches that took the whole backlog lately, so that chance does
+    /// not cut them. It stays at `limit` if such batches were measured to be worse.
     pub(super) fn ample(&self, limit: f64) -> f64 {
         let may = self.asked
             && matches!(self.objective, Objective::Lean)
@@ -61,14 +61,14 @@ impl Knee {
         if !may || ample <= limit {
             return limit;
         }
-        // Solo costs of batches that ran beside others are too rough for that.
+        // Solo costs of batches that ran beside others are too rough for this comparison.
         if self.flight.is_single() && self.cost.is_worse(self.natural, limit) {
             return limit;
         }
         limit.max(nearest(ample))
     }
 
-    /// Grows to [`GROW`] times the largest size measured, no further.
+    /// Bounds `target` to [`GROW`] times the largest size measured.
     pub(super) fn within_reach(&self, target: f64) -> f64 {
         target.min((self.cost.top * self.growth() as f64).max(self.limit))
     }
@@ -86,8 +86,8 @@ impl Knee {
         }
     }
 
-    /// A latency budget is feasible while rate <= w (1 - 2.2 a/X) / b, where the server works at w batches at
-    /// once. While their number climbs, w is unknown.
+    /// Updates if a latency budget is feasible: rate <= w (1 - 2.2 a/X) / b, where the server works at w
+    /// batches at once. During the climb of the concurrency, w is unknown.
     pub(super) fn check_feasible(&mut self) {
         let (Objective::LatencyP99(x), Some(Line { a, b, .. })) = (self.objective, self.cost.fit)
         else {
@@ -100,7 +100,8 @@ impl Knee {
         self.infeasible = most <= 0.0 || self.rate.per_ns().is_some_and(|r| r > most);
     }
 
-    /// A budget is infeasible while flushes cost more: the bounds ask for them sooner than it allows.
+    /// Updates if a cost budget is feasible. It is not while flushes cost more, because the bounds force them
+    /// sooner than the budget allows.
     pub(super) fn check_budget(&mut self, cost_ns: f64) {
         let Some(budget) = &mut self.budget else {
             return;

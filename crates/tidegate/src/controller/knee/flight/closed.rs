@@ -1,39 +1,41 @@
-//! How many batches run at once where the same callers come again and again.
+//! The concurrency in a closed loop, where the same callers call again and again.
 //!
-//! The callers share themselves out among the batches: c batches of 1/c of them each. So the search compares
-//! the items that end in a time, for any cost curve and any server, and needs no slowdown. A trial of a number
-//! lasts whole turns of its batches. At first numbers double or halve. Once that no longer pays they step by a
-//! half, ever more seldom, and now and then by a factor of two or four: throughput may have several peaks.
+//! The callers divide evenly among the batches: c batches of 1/c of them each. The search therefore compares
+//! the items that end in a time, for any cost curve and any server, and needs no slowdown. A trial of a
+//! concurrency (`number`) lasts whole turns of its batches. At first the concurrency doubles or halves. Once
+//! that no longer pays, it steps by a half, ever more seldom, and now and then by a factor of two or four,
+//! because throughput may have several peaks.
 
 use super::super::pace::Pace;
 use super::{BLOCK, CLIMB_ROUGH, Flight, PATIENCE, REST, ROUGH, Trial, WORTH};
 
-/// How far numbers step, one after the other, each once up and once down.
+/// The factors of the steps, one after the other, each once up and once down.
 const FAR: [f64; 6] = [1.5, 1.5, 2.0, 1.5, 4.0, 1.5];
 
 /// The search in a closed loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Closed {
-    /// The callers, 0 where they are not the same.
+    /// The number of callers; 0 if the loop is open.
     callers: u64,
-    /// Numbers double or halve.
+    /// The concurrency doubles or halves.
     fast: bool,
-    /// A step paid, or the first of them did not: the next that does not pay ends the haste.
+    /// A step paid, or the first of them did not. The next step that does not pay ends the doubling.
     stepped: bool,
     /// Steps in a row that did not pay.
     vain: usize,
-    /// Under the number in force, and under the one on trial.
+    /// The pace at the concurrency in force, and at the one on trial.
     pace: Pace,
     tried: Pace,
 }
 
 impl Closed {
-    /// Returns whether the callers are the same.
+    /// Returns whether the loop is closed.
     pub(super) const fn is_on(&self) -> bool {
         self.callers > 0
     }
 
-    /// A batch ended that did its work for `items` of its items; `number` is in force, unless a trial is on.
+    /// Takes in a batch that ended and did its work for `items` of its items. `number` is the concurrency in
+    /// force, unless a trial runs.
     pub(super) fn done(&mut self, now_ns: u64, items: u64, number: u32, on_trial: bool) {
         if on_trial {
             self.tried.done(now_ns, items);
@@ -43,7 +45,7 @@ impl Closed {
         }
     }
 
-    /// Batches of another number start from now on.
+    /// Takes in that batches of another concurrency start from now on.
     pub(super) const fn turned(&mut self) {
         self.pace.pause();
     }
@@ -55,7 +57,7 @@ impl Closed {
 }
 
 impl Flight {
-    /// Takes in how many callers come again and again, if they are the same.
+    /// Takes in the number of callers if the loop is closed.
     pub(in super::super) fn callers(&mut self, callers: Option<u64>) {
         let callers = callers.unwrap_or(0);
         if (callers > 0) != self.closed.is_on() {
@@ -77,7 +79,7 @@ impl Flight {
         self.closed.callers = callers;
     }
 
-    /// A batch of a closed loop ended.
+    /// Takes in a batch of a closed loop that ended.
     pub(super) fn learn_closed(&mut self, noise: f64) {
         let rough = match self.closed.fast {
             true => noise / CLIMB_ROUGH,
@@ -101,7 +103,7 @@ impl Flight {
         let tried = self.closed.tried.batches as u32;
         let is_clear = tried >= (2 * number).max(2 * BLOCK.0 as u32)
             && (gain - 1.0).abs() > 3.0 * error + WORTH;
-        // The batches of a number may end together.
+        // All batches of a concurrency may end together.
         let is_whole = tried.is_multiple_of(number);
         let is_over = is_whole && (tried >= block || is_clear);
         if !is_over && batches < PATIENCE * (number + block) {
@@ -131,10 +133,10 @@ impl Flight {
         }
     }
 
-    /// Begins a trial of the next number up or down.
+    /// Begins a trial of the next larger or smaller concurrency.
     fn step(&mut self) {
         let number = self.number;
-        // More batches than callers would have nothing to take.
+        // More batches than callers would leave batches without items.
         let most = u64::from(self.most).min(self.closed.callers) as u32;
         let by = match self.closed.fast {
             true => 2.0,
@@ -158,13 +160,13 @@ impl Flight {
 mod tests {
     use super::*;
 
-    /// The number in force after so many batches that end one after the other, where `rate` gives the items
-    /// that end in a nanosecond and the search begins at `number`.
+    /// Returns the concurrency in force after `batches` batches that end one after the other. `rate` gives
+    /// the items that end in a nanosecond, and the search begins at `number`.
     fn found(rate: impl Fn(u32) -> f64, number: u32, batches: u32) -> u32 {
         found_where(|_| true, rate, number, batches)
     }
 
-    /// As [`found`], where batches of a number do their work only if `works` says so.
+    /// As [`found`], where batches of a concurrency do their work only if `works` returns true for it.
     fn found_where(
         works: impl Fn(u32) -> bool,
         rate: impl Fn(u32) -> f64,

@@ -1,20 +1,21 @@
-//! How many batches run at once: tried one number after the other, judged by how much they slow each other.
+//! The concurrency (`number`): how many batches run at once. The search tries one concurrency after the other
+//! and judges it by how much the batches slow each other down.
 //!
-//! Nothing is known of the server behind the handler. A batch that cost more than batches of its size cost
-//! alone was slowed down by the others, so each number c has a *slowdown* r(c), with r(1) = 1. A server works
-//! at c / r(c) batches at once in truth: for s slots that is c up to s, and s from there on (Little's law),
-//! behind one lock it is 1. Unlike throughput, the slowdown tells the same at any load, so arrivals that
-//! scatter do not blur it.
+//! The controller knows nothing of the server behind the handler. A batch that cost more than batches of its
+//! size cost alone was slowed down by the others, so each concurrency c has a *slowdown* r(c), with r(1) = 1.
+//! A server really works at c / r(c) batches at once. With s slots that is c up to s, and s from there on
+//! (Little's law); behind one lock it is 1. Unlike throughput, the slowdown is the same at any load, so
+//! scattered arrivals do not blur it.
 //!
 //! c batches at once share the items that are in the system now, so they are smaller, and that gives each
-//! number a throughput. The number in force is the largest that is within 3 % of the best throughput and not
-//! past the point from where on the server does no more.
+//! concurrency a throughput. The concurrency in force is the largest within 3 % of the best throughput, and
+//! not past the point from which on the server does no more.
 //!
-//! A number is tried over a block of batches. The first of them do not count: they meet batches of the number
-//! before. At first the number doubles as long as one turnover of batches tells that this pays. Then the
-//! double, the numbers between and, ever more seldom, the neighbours are measured until the slowdown is known
-//! to 2.5 % or clearly better or worse. Changed costs make everything relative to the number in force, and
-//! all other numbers are measured again.
+//! A trial of a concurrency takes a block of batches. The first of them do not count, because they meet
+//! batches of the previous concurrency. At first the concurrency doubles as long as one turnover of batches
+//! shows that this pays. Then the search measures the double, the values between and, ever more seldom, the
+//! neighbours, until the slowdown is known to 2.5 % or clearly better or worse. After a change of the costs
+//! every measurement is relative to the concurrency in force, and the search measures all others again.
 
 mod closed;
 mod slow;
@@ -25,31 +26,32 @@ use slow::{KNOWN, LASTING, Slow};
 use super::cost::Cost;
 use crate::Time;
 
-/// Less than this share is no difference.
+/// A smaller difference than this share counts as none.
 const WORTH: f64 = 0.03;
-/// Least and most batches of a trial.
+/// The least and most batches of a trial.
 const BLOCK: (f64, f64) = (8.0, 128.0);
-/// As many as it takes to know a slowdown to this share.
+/// A trial ends once the slowdown is known to this share.
 const ROUGH: f64 = 0.025;
-/// The same while the number climbs.
+/// The same during the climb.
 const CLIMB_ROUGH: f64 = 0.1;
-/// The climb goes on while a number slows batches down at most so many times as much as the smaller ones.
+/// The climb goes on while a concurrency slows batches down at most this many times as much as
+/// the smaller ones.
 const CLIMB_SLOWED: f64 = 1.21;
-/// The largest error that gets the benefit of the doubt in the climb.
+/// The largest error by which the climb raises that bound.
 const CLIMB_DOUBT: f64 = 0.25;
-/// A batch counts for the number on trial if so many ran beside it.
+/// A batch counts for the concurrency on trial if this share of it ran beside the batch.
 const NEAR: f64 = 0.8;
-/// Batches until the next look at the neighbours, in blocks: after a change of the number or of the costs,
-/// and at most. Right after the climb there is no rest.
+/// The rest until the next look at the neighbours, in blocks: after a change of the concurrency or of the
+/// costs, and at most. Right after the climb there is no rest.
 const REST: (u32, u32) = (4, 64);
-/// The most batches of a trial of the climb, but for a turnover.
+/// The most batches of a trial of the climb, apart from a turnover.
 const CLIMB_MAX: f64 = 12.0;
-/// A trial ends without a result after so many times its batches.
+/// A trial without a result ends after this many times its batches.
 const PATIENCE: u32 = 4;
-/// Slots are short if more than this share of the batches waited for one.
+/// Slots are short if more than this share of the batches waited for a slot.
 const SHORT: f64 = 0.1;
 
-/// A number on trial.
+/// A trial of a concurrency.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     number: u32,
@@ -61,7 +63,8 @@ struct Trial {
 pub(super) struct Start {
     at: u64,
     area: f64,
-    /// Which number was in force, and whether it had been for long enough for batches of before to be gone.
+    /// The turn of the concurrency, and if it was in force for long enough that no earlier batch
+    /// runs any more.
     turn: u32,
     is_steady: bool,
 }
@@ -76,47 +79,49 @@ impl Start {
     }
 }
 
-/// How a batch ran.
+/// The circumstances in which a batch ran.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ran {
-    /// How many ran at once meanwhile, on the average, itself included.
+    /// The mean number of batches that ran during the batch, itself included.
     beside: f64,
-    /// One number was in force from before it started until it ended.
+    /// The same concurrency was in force from before its start until its end.
     is_steady: bool,
 }
 
-/// The state.
+/// The search for the concurrency.
 #[derive(Clone, Debug)]
 pub(super) struct Flight {
     most: u32,
-    /// The number in force, without a trial.
+    /// The concurrency in force, without a trial.
     number: u32,
-    /// By number, from 1 on; empty where one batch runs at a time.
+    /// Slowdowns by concurrency, from 1 on; empty where one batch runs at a time.
     slow: Vec<Slow>,
     trial: Option<Trial>,
-    /// The number doubles as fast as it can be seen that this pays: nothing else is known yet.
+    /// The climb: the concurrency doubles as soon as a trial shows that this pays. Nothing else is known yet.
     climbs: bool,
-    /// The costs changed since a smaller number was tried.
+    /// The costs have changed since the last trial of a smaller concurrency.
     unsure: bool,
-    /// A size to be measured under the number in force, before a number is tried that leads to it.
+    /// A size to measure at the concurrency in force, before the trial of a concurrency that
+    /// leads to that size.
     size: Option<u64>,
     /// Batches until the next trial.
     rest: u32,
-    /// Blocks to rest after the next trial that brings nothing.
+    /// Blocks of rest after the next trial without a gain.
     rests: u32,
-    /// The next look at a neighbour goes up.
+    /// The next look at a neighbour is at a larger one.
     up: bool,
-    /// How often the number in force changed, and how many batches still have to end until nothing is left of
-    /// the one before.
+    /// The number of changes of the concurrency in force, and the number of batches that must end until no
+    /// batch of the previous one runs.
     turn: u32,
     settling: u32,
     running: u32,
-    /// Items in batches that run.
+    /// Items in running batches.
     items: u64,
     /// Batches times nanoseconds so far.
     area: f64,
     at: u64,
-    /// Items in the system when a batch starts, and the share of batches that waited, as moving averages.
+    /// Moving averages: the items in the system at the start of a batch, and the share of batches
+    /// that waited.
     present: f64,
     short: f64,
     closed: Closed,
@@ -156,12 +161,12 @@ impl Flight {
         self.most == 1
     }
 
-    /// How many batches may run at once.
+    /// Returns how many batches may run at once.
     pub(super) fn allowed(&self) -> u32 {
         self.trial.map_or(self.number, |trial| trial.number)
     }
 
-    /// Puts a number into force that was found otherwise.
+    /// Puts a concurrency into force that another part of the controller found.
     pub(super) fn put(&mut self, number: u32) {
         self.number = number;
         self.trial = None;
@@ -172,28 +177,29 @@ impl Flight {
         self.turned();
     }
 
-    /// The most batches that may run at once.
+    /// Returns the most batches that may ever run at once.
     pub(super) const fn most(&self) -> u32 {
         self.most
     }
 
-    /// The number in force, without a trial.
+    /// Returns the concurrency in force, without a trial.
     pub(super) const fn number(&self) -> u32 {
         self.number
     }
 
-    /// How many batches run, without those that are stuck.
+    /// Returns how many batches run, without the stuck ones.
     pub(super) const fn running(&self) -> u32 {
         self.running
     }
 
-    /// The part of `backlog` for the next batch, where all that may run share all that is there.
+    /// Returns the part of `backlog` for the next batch, where all batches that may run share the
+    /// items in the system.
     pub(super) fn share(&self, backlog: u64) -> u64 {
         let all = backlog.saturating_add(self.items);
         all.div_ceil(u64::from(self.allowed())).min(backlog)
     }
 
-    /// How many batches the server really works at under the number in force.
+    /// Returns the number of batches at which the server really works, at the concurrency in force.
     pub(super) fn works(&self) -> f64 {
         match self.slow.get(self.number as usize) {
             Some(slow) if slow.is_known() && self.number > 1 => slow.works().max(1.0),
@@ -201,7 +207,7 @@ impl Flight {
         }
     }
 
-    /// The slowdown where `ran` batches ran at once; `None` if it was not measured.
+    /// Returns the slowdown of batches that ran at a concurrency of `ran`; `None` if it was not measured.
     pub(super) fn slowdown(&self, ran: f64) -> Option<f64> {
         let at = ((ran + 0.5) as usize).max(1);
         let near = at / 8;
@@ -212,8 +218,8 @@ impl Flight {
             .map(|i| self.slow[i].by())
     }
 
-    /// The slowdown that turns the cost of a batch beside `ran` into its cost alone: the one of the number
-    /// in force, and no other.
+    /// Returns the slowdown that turns the cost of a batch into its solo cost: that of the concurrency in
+    /// force, and no other.
     pub(super) fn trusted(&self, ran: Ran) -> Option<f64> {
         let is_near = (ran.beside / f64::from(self.number) - 1.0).abs() <= 1.0 / 8.0;
         if self.trial.is_none() && is_near && ran.is_steady {
@@ -222,19 +228,20 @@ impl Flight {
         (ran.beside < 1.25).then(|| self.slowdown(1.0)).flatten()
     }
 
-    /// How many times longer batches take under the number in force than alone, as far as that is known.
+    /// Returns how many times longer batches take at the concurrency in force than alone, as far
+    /// as that is known.
     pub(super) fn slowed(&self) -> f64 {
         let allowed = self.allowed() as usize;
         let known = self.slow.get(allowed).filter(|slow| slow.is_known());
         known.map_or(1.0, Slow::by).max(1.0)
     }
 
-    /// Returns whether the number still doubles as fast as it can.
+    /// Returns whether the climb still runs.
     pub(super) const fn climbs(&self) -> bool {
         self.climbs && self.most > 1
     }
 
-    /// A size to take, though more waits.
+    /// Returns the size to take even though the backlog is larger.
     pub(super) const fn size(&self) -> Option<u64> {
         self.size
     }
@@ -244,7 +251,7 @@ impl Flight {
         self.at = self.at.max(now);
     }
 
-    /// A batch of `items` starts and leaves `left`; whether it `waited` for a slot.
+    /// Takes in that a batch of `items` starts and leaves `left`, and if it `waited` for a slot.
     pub(super) fn started(&mut self, now: u64, items: u64, left: u64, waited: bool) -> Start {
         self.pass(now);
         self.running += 1;
@@ -261,8 +268,8 @@ impl Flight {
         }
     }
 
-    /// A batch of `items` is done, `ok` if it did its work. Returns how many ran at once meanwhile, on the
-    /// average.
+    /// Takes in that a batch of `items` ended, `ok` if it did its work. Returns the mean number of batches
+    /// that ran during it.
     pub(super) fn done(&mut self, now: u64, items: u64, ok: bool, start: Start) -> Ran {
         self.gone(now, items);
         let took = now.saturating_sub(start.at) as f64;
@@ -273,7 +280,7 @@ impl Flight {
         };
         let is_steady = (start.is_steady || self.climbs) && start.turn == self.turn;
         if self.settling == 0 {
-            // A server that refuses batches is not fast.
+            // A server that refuses batches quickly is not fast.
             let worked = if ok { items } else { 0 };
             let on_trial = self.trial.is_some();
             self.closed.done(now, worked, self.number, on_trial);
@@ -282,7 +289,7 @@ impl Flight {
         Ran { beside, is_steady }
     }
 
-    /// A batch of `items` runs no longer.
+    /// Takes in that a batch of `items` no longer runs.
     pub(super) fn gone(&mut self, now: u64, items: u64) {
         self.pass(now);
         self.running = self.running.saturating_sub(1);
@@ -303,14 +310,15 @@ impl Flight {
         }
     }
 
-    /// The costs changed: other numbers are measured again, relative to the one in force.
+    /// Takes in that the costs changed: the search measures all other concurrencies again, relative to
+    /// the one in force.
     pub(super) fn forget(&mut self) {
         if self.closed.is_on() {
-            // Items that end in a time are compared as they come.
+            // A closed loop compares the items that end in a time, which needs no costs.
             return;
         }
         self.forget_others();
-        // More of them first, where more can be: fewer would let a backlog grow.
+        // Tries larger ones first, where possible: a smaller one would let a backlog grow.
         self.unsure = true;
         self.up = false;
         self.trial = None;
@@ -319,9 +327,9 @@ impl Flight {
         self.rests = REST.0;
     }
 
-    /// A batch ended that `ran` beside others. `costs` are its nanoseconds and an estimate of its cost alone;
-    /// `noise` belongs to one cost, `limit` is the most items of a batch. Costs O(numbers) when a trial ends,
-    /// else O(1).
+    /// Takes in a batch that ended and `ran` beside others. `costs` are its nanoseconds and an estimate of
+    /// its solo cost, `noise` is that of one cost, and `limit` is the most items of a batch. Costs
+    /// O(concurrencies) when a trial ends, else O(1).
     pub(super) fn learn(
         &mut self,
         ran: Ran,
@@ -336,7 +344,7 @@ impl Flight {
         };
         let mut block = (noise / rough * (noise / rough)).clamp(least, most);
         if self.climbs {
-            // The first to end met the fewest others.
+            // The first batches to end met the fewest others.
             block = block.max(f64::from(self.allowed()));
         }
         let number = self.allowed();
@@ -402,7 +410,7 @@ impl Flight {
         }
     }
 
-    /// Returns whether the number on trial is surely better or worse than the one in force.
+    /// Returns whether the concurrency on trial is surely better or worse than the one in force.
     fn is_clear(&self, tried: u32, noise: f64) -> bool {
         let slow = self.slow[tried as usize];
         let other = self.slow[self.number as usize];
@@ -413,18 +421,19 @@ impl Flight {
         tried != self.number && slow.batches >= 2.0 * KNOWN && (is_worse || is_better)
     }
 
-    /// Goes on to the number on trial if that pays, else starts to look closely.
+    /// Goes on to the concurrency on trial if that pays, else ends the climb.
     fn climb(&mut self, tried: u32, noise: f64) {
         let slow = self.slow[tried as usize];
-        // The slowdown of all smaller numbers: a few batches of one tell little where costs scatter.
+        // The slowdown over all smaller concurrencies, because a few batches of one show little
+        // where costs scatter.
         let smaller = self.slow[2..=(self.number as usize).max(2)].iter();
         let usual = smaller
             .fold(Slow::default(), |sum, slow| sum.with(slow))
             .by();
         let most = usual * CLIMB_SLOWED * (1.0 + 2.0 * slow.error(noise).min(CLIMB_DOUBT));
         let pays = slow.is_known() && slow.by() < most;
-        // The costs alone rest on few batches, or on none of these sizes. They are as doubtful for the one
-        // as for the other, but for the first number.
+        // The solo costs rest on few batches, or on none of these sizes. They are equally doubtful for both
+        // concurrencies, except for the first.
         if self.number == 1 || pays {
             self.number = tried;
             if tried < self.most {
@@ -434,7 +443,7 @@ impl Flight {
             let enough = self.enough(tried).max(self.enough(self.number));
             self.number = self.number.min(enough).max(2);
         }
-        // The batches were brief; those that come are of other sizes.
+        // The batches of the climb were short; later ones have other sizes.
         self.climbs = false;
         self.slow.fill(Slow::default());
         self.rests = 0;
@@ -442,8 +451,8 @@ impl Flight {
         self.begin(self.number);
     }
 
-    /// Returns whether a number somewhat smaller than that in force was measured to be worse, or all that run
-    /// really work.
+    /// Returns whether a somewhat smaller concurrency was measured to be worse, or the server really works at
+    /// all batches that run.
     fn is_needed(&self) -> bool {
         let number = self.number;
         let works = self.works_at(number);
@@ -463,7 +472,7 @@ impl Flight {
         self.turned();
     }
 
-    /// Items a nanosecond with `number` batches at once for the items that are there.
+    /// Returns the items a nanosecond with `number` batches at once, for the items in the system.
     fn throughput(&self, number: u32, limit: u64, cost: &Cost) -> Option<f64> {
         let present = self.present.max(1.0);
         let size = (present / f64::from(number)).clamp(1.0, limit.max(1) as f64);
@@ -480,8 +489,9 @@ impl Flight {
         self.slow[number as usize].works()
     }
 
-    /// The least number that gives the server as much to do as `number`, but for 2 %. The costs alone rest on
-    /// few batches, or on none of these sizes: the least slowdown measured counts as none.
+    /// Returns the least concurrency at which the server does as much as at `number`, apart from 2
+    /// %. The solo costs rest on few batches, or on none of these sizes, so the least slowdown
+    /// measured counts as none.
     fn enough(&self, number: u32) -> u32 {
         let Some(slow) = self.slow.get(number as usize) else {
             return 1;
@@ -497,7 +507,7 @@ impl Flight {
         ((0.98 * works).ceil() as u32).clamp(1, number)
     }
 
-    /// Puts the best of the numbers that were measured into force. O(numbers).
+    /// Puts the best measured concurrency into force. O(concurrencies).
     fn choose(&mut self, limit: u64, noise: f64, cost: &Cost) {
         let of = |c: u32| self.throughput(c, limit, cost).unwrap_or(0.0);
         let works = |c: &u32| self.works_at(*c);
@@ -522,13 +532,14 @@ impl Flight {
         if let Some(chosen) = chosen {
             self.number = chosen;
             if chosen == 1 {
-                // Now every batch tells its cost alone.
+                // From now on every batch shows its solo cost.
                 self.slow[1] = Slow::reference(1);
             }
         }
     }
 
-    /// A number between two that were measured that may do as well as the one in force, or better.
+    /// Returns an unmeasured concurrency between two measured ones that may do as well as the one in
+    /// force, or better.
     fn closer(&self) -> Option<u32> {
         let number = self.number;
         let below = self.measured().filter(|&c| c < number).last()?;
@@ -536,7 +547,7 @@ impl Flight {
         (enough > below && enough < number).then_some(enough)
     }
 
-    /// Begins a trial of another number, if one may be of use.
+    /// Begins a trial of another concurrency, if one may help.
     fn try_another(&mut self, limit: u64, cost: &Cost) {
         let number = self.number;
         let is_short = self.short > SHORT || self.present >= 2.0 * f64::from(number);
@@ -555,7 +566,7 @@ impl Flight {
             _ => None,
         };
         let next = next.or_else(|| {
-            // Nothing is open: measure a neighbour again.
+            // No other trial is open: measure a neighbour again.
             self.up = !self.up;
             let step = (number / 4).max(1);
             let is_idle = self.unsure || !self.is_needed();
@@ -578,7 +589,7 @@ impl Flight {
         if self.climbs || cost.alone(size).is_some() {
             self.begin(next);
         } else if self.size.take().is_none() {
-            // A size that is dear by itself must not count against the server.
+            // The cost of an expensive size must not count against the server.
             self.size = Some(size.ceil() as u64);
             self.rest = BLOCK.0.max(f64::from(number)) as u32;
         } else {

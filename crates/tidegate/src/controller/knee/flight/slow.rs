@@ -1,25 +1,25 @@
-//! How much batches that run at once slow each other down.
+//! The slowdown of batches that run at once.
 
-/// Batches that a slowdown must rest on to count.
+/// The least number of batches behind a slowdown that counts.
 pub(super) const KNOWN: f64 = 3.0;
-/// A slowdown that goes on being measured is the average of so many batches.
+/// A slowdown that is still measured is the average over this many batches.
 pub(super) const LASTING: f64 = 128.0;
 
-/// The slowdown at one number.
+/// The slowdown at one concurrency.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Slow {
-    /// The costs of the batches, and the estimates of their costs alone.
+    /// The sum of the costs of the batches, and of the estimates of their solo costs.
     cost: f64,
     alone: f64,
-    /// The squares of the former over the latter.
+    /// The sum of the squares of the former over the latter.
     squares: f64,
-    /// The sum of the mean number that ran beside each, itself included.
+    /// The sum, over the batches, of the mean number of running batches, itself included.
     ran: f64,
     pub(super) batches: f64,
 }
 
 impl Slow {
-    /// `number` batches at once that do not slow each other down.
+    /// Returns the measurement of `number` batches at once that do not slow each other down.
     pub(super) fn reference(number: u32) -> Self {
         Self {
             cost: LASTING,
@@ -30,7 +30,7 @@ impl Slow {
         }
     }
 
-    /// A batch took so long beside others, `ran` with itself.
+    /// Takes in a batch that took `took` beside others, where `ran` batches ran on average, itself included.
     pub(super) fn add(&mut self, took: f64, alone: f64, ran: f64) {
         self.cost += took;
         self.alone += alone;
@@ -39,7 +39,7 @@ impl Slow {
         self.batches += 1.0;
     }
 
-    /// The batches of both.
+    /// Returns the measurements of both.
     pub(super) fn with(mut self, other: &Self) -> Self {
         self.cost += other.cost;
         self.alone += other.alone;
@@ -49,17 +49,17 @@ impl Slow {
         self
     }
 
-    /// The relative error of one slowdown compared with another at about the same sizes, where single costs
-    /// scatter by `noise` at least.
+    /// Returns the relative error of one slowdown in a comparison with another at about the same sizes, where
+    /// single costs scatter by at least `noise`.
     pub(super) fn error(&self, noise: f64) -> f64 {
         let alone = self.alone.max(1e-3);
         let by = self.by().max(1e-6);
         let var = (self.squares / alone / (by * by) - 1.0).max(noise * noise);
-        // Batches wait for each other: a late one makes several late.
+        // Batches wait for each other, so one late batch makes several late.
         (var * by.max(1.0) / self.batches.max(1.0)).sqrt()
     }
 
-    /// Lets the past count for less.
+    /// Reduces the weight of the past to the share `by`.
     pub(super) const fn age(&mut self, by: f64) {
         self.cost *= by;
         self.alone *= by;
@@ -68,17 +68,17 @@ impl Slow {
         self.batches *= by;
     }
 
-    /// Returns whether it rests on enough batches to count.
+    /// Returns whether the slowdown rests on enough batches to count.
     pub(super) fn is_known(&self) -> bool {
         self.batches >= KNOWN
     }
 
-    /// How many times longer batches take.
+    /// Returns how many times longer batches take.
     pub(super) fn by(&self) -> f64 {
         self.cost / self.alone.max(1e-3)
     }
 
-    /// How many batches the server really works at.
+    /// Returns the number of batches at which the server really works.
     pub(super) fn works(&self) -> f64 {
         self.ran / self.batches.max(1.0) / self.by().max(1e-6)
     }
