@@ -1,22 +1,23 @@
-//! Cumulative acknowledgements: how often to say "received up to here". In microseconds.
+//! Cumulative acknowledgements: how often a receiver acknowledges all messages so far. Times are
+//! in microseconds.
 
 use super::Rng;
 use crate::Time;
 use crate::controller::{BatchId, Controller, Event, Load, Reason, When};
 
-/// Microseconds to take in a message, and to send an acknowledgement.
+/// Microseconds to receive a message, and to send an acknowledgement.
 const MESSAGE: f64 = 2.0;
 const ACK: f64 = 20.0;
 
-/// The cost of an acknowledgement in nanoseconds, for controllers that are to be told.
+/// The cost of an acknowledgement in nanoseconds, for controllers with a known cost.
 pub const ACK_NS: f64 = ACK * 1e3;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct AckRun {
     /// Acknowledgements a second.
     pub acks_per_s: f64,
-    /// Share of the time spent sending them.
+    /// The share of the time spent sending acknowledgements.
     pub share: f64,
     /// Median lag from a message's receipt to its acknowledgement, in microseconds.
     pub p50_us: f64,
@@ -26,7 +27,7 @@ pub struct AckRun {
     pub messages: f64,
 }
 
-/// `n` Poisson messages at `rate` a microsecond, acknowledged when `c` says.
+/// Simulates `n` Poisson messages at `rate` a microsecond, acknowledged at the decisions of `c`.
 pub fn acknowledge(rate: f64, c: &mut dyn Controller, n: usize, seed: u32) -> AckRun {
     let mut rng = Rng::new(seed);
     let (mut t, mut now, mut acks) = (0.0, 0.0f64, 0u64);

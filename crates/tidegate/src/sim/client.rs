@@ -1,8 +1,8 @@
-//! A pipelining client on one connection: callers, a writer, a server and a reader, each busy with one batch
-//! at a time.
+//! A pipelining client on one connection: callers, a writer, a server and a reader, each busy with one
+//! batch at a time.
 //!
-//! All callers whose replies arrive together wake together here. Real runtimes wake them one by one, which
-//! makes a short delay look better than it does in this model. In microseconds.
+//! All callers with replies that arrive together wake together here. Real runtimes wake them one by one,
+//! which makes a short delay look better than in this model. Times are in microseconds.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,7 +18,7 @@ const READ: (f64, f64) = (4.0, 0.15);
 /// Mean think time of a caller.
 const THINK: f64 = 2.0;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ClientRun {
     /// Requests a second.
@@ -31,18 +31,18 @@ pub struct ClientRun {
     pub flushes: f64,
     /// The client's CPU a request, in microseconds.
     pub client_cpu_us: f64,
-    /// The server's.
+    /// The server's CPU a request, in microseconds.
     pub server_cpu_us: f64,
     /// Requests a flush.
     pub batch_mean: f64,
 }
 
-/// Who sends requests.
+/// The source of the requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Requests {
-    /// So many callers, each with one request at a time.
+    /// This many callers, each with one request at a time.
     Closed(u32),
-    /// Poisson, so many a microsecond.
+    /// Poisson arrivals, this many a microsecond.
     Open(f64),
 }
 
@@ -53,7 +53,7 @@ struct Item {
     batch: u64,
 }
 
-/// What happens next, ordered by time and then by when it was scheduled.
+/// The steps of the simulation, ordered by time and then by the order in which they were scheduled.
 enum Step {
     Request,
     Timer(u64),
@@ -72,7 +72,7 @@ struct Sim<'a> {
     schedule: BinaryHeap<Reverse<(u64, u64)>>,
     steps: Vec<Option<Step>>,
     queue: Vec<Item>,
-    /// When the queue could first have been flushed.
+    /// The first time at which the queue could have been flushed.
     since: f64,
     writing: bool,
     timer: u64,
@@ -98,7 +98,7 @@ impl Sim<'_> {
         Time::from_nanos((t * 1e3).round() as u64)
     }
 
-    /// Flushes, or arms a timer, as the controller says.
+    /// Flushes or arms a timer, as the controller decides.
     fn decide(&mut self) {
         if self.writing || self.queue.is_empty() {
             return;
@@ -225,7 +225,7 @@ impl Sim<'_> {
     }
 }
 
-/// Runs until `n` requests are answered, over a link with a round trip of `rtt_us`.
+/// Runs until `n` requests have their replies, over a link with a round trip of `rtt_us`.
 pub fn pipeline(
     requests: Requests,
     rtt_us: f64,

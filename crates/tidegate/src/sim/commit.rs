@@ -1,6 +1,6 @@
-//! Group commit in a closed loop: callers that send the next item some time after the last was done.
+//! Group commit in a closed loop: a caller sends its next item some time after the last one was done.
 //!
-//! The unit of time is the cost `a` of a flush, taken as a millisecond; one more item costs a/256.
+//! The unit of time is the cost `a` of a flush, simulated as a millisecond; one more item costs a/256.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,24 +12,24 @@ use crate::controller::{BatchId, Controller, Event, Load, Reason, When};
 /// Nanoseconds of the unit.
 const UNIT: f64 = 1e6;
 
-/// Who calls.
+/// The source of the items.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Callers {
-    /// So many callers, each thinking for an exponential time of this mean between two calls.
+    /// Callers that each think for an exponential time of this mean between two calls.
     Closed {
-        /// How many.
+        /// The number of callers.
         callers: u32,
         /// Mean think time, in units.
         think: f64,
     },
-    /// Poisson arrivals at so many a unit, whatever happens.
+    /// Poisson arrivals at this rate, independent of the answers.
     Open {
         /// Arrivals a unit.
         rate: f64,
     },
 }
 
-/// What a run came to, in units of a flush's cost.
+/// The result of a run, in units of a flush's cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CommitRun {
     /// Items a unit.
@@ -47,7 +47,7 @@ pub struct CommitRun {
 struct Loop {
     callers: Callers,
     rng: Rng,
-    /// Arrivals to come, as (bits of the time, caller): times are positive, so their bits order as they do.
+    /// Future arrivals, as (bits of the time, caller): times are positive, so their bits have the same order.
     coming: BinaryHeap<Reverse<(u64, u32)>>,
     next_open: f64,
 }
@@ -91,7 +91,7 @@ impl Loop {
             .map_or(f64::INFINITY, |Reverse((t, _))| f64::from_bits(*t))
     }
 
-    /// Moves what arrives up to `upto` into the batch, telling the controller of each.
+    /// Moves the arrivals up to `upto` into the batch and reports each to the controller.
     fn take(&mut self, upto: f64, batch: &mut Vec<(f64, u32)>, c: &mut dyn Controller) {
         while self.peek() <= upto {
             let Some(Reverse((t, caller))) = self.coming.pop() else {
@@ -108,8 +108,8 @@ fn at(t: f64) -> Time {
     Time::from_nanos((t * UNIT).round() as u64)
 }
 
-/// Commits `items` items in batches without a limit, started when `c` says; `sigma` is the lognormal noise of
-/// a flush.
+/// Commits `items` items in batches without a limit, each started at the decision of `c`; `sigma` is the
+/// lognormal noise of a flush.
 pub fn commit(
     callers: Callers,
     c: &mut dyn Controller,
@@ -179,7 +179,7 @@ pub fn commit(
     }
 }
 
-/// Lets the controller hold the batch back, and gathers who comes meanwhile.
+/// Holds the batch back as long as the controller decides, and adds the arrivals of that time to it.
 fn hold(mut start: f64, batch: &mut Vec<(f64, u32)>, l: &mut Loop, c: &mut dyn Controller) -> f64 {
     loop {
         let backlog = Load::items(batch.len() as u64);

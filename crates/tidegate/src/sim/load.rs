@@ -1,24 +1,24 @@
-//! Arrivals, and what a batch costs: the inputs of a scenario.
+//! Arrivals and the cost of a batch: the inputs of a scenario.
 //!
-//! Written in milliseconds as the model they come from; [`ns`] makes them moments. Unless a scenario says
-//! otherwise a batch costs 3 ms plus 3 ms a MiB of 4 KiB messages, so a/b is 256 messages.
+//! Times are in milliseconds, as in the model they come from; [`ns`] turns them into nanoseconds. Unless a
+//! scenario says otherwise, a batch costs 3 ms plus 3 ms a MiB of 4 KiB messages, so a/b is 256 messages.
 
 use super::Rng;
 
-/// Milliseconds a batch costs whatever its size.
+/// Milliseconds that a batch costs at any size.
 pub const A_MS: f64 = 3.0;
-/// Milliseconds one more message costs.
+/// Milliseconds that one more message costs.
 pub const B_MS: f64 = 3.0 / 256.0;
-/// Messages a millisecond at the largest batch of 8192: what loads are relative to.
+/// Messages a millisecond at the largest batch of 8192: the unit of loads.
 pub const CAPACITY: f64 = 8192.0 / (A_MS + B_MS * 8192.0);
 
-/// `ms` milliseconds in nanoseconds, rounded.
+/// Returns `ms` milliseconds in nanoseconds, rounded.
 #[must_use]
 pub(super) fn ns(ms: f64) -> u64 {
     (ms * 1e6).round() as u64
 }
 
-/// Poisson arrivals at `rate` a millisecond from `from` for `span` milliseconds, in milliseconds.
+/// Returns Poisson arrivals at `rate` a millisecond from `from` for `span` milliseconds, in milliseconds.
 pub fn poisson(rate: f64, span: f64, rng: &mut Rng, from: f64) -> Vec<f64> {
     let mut out = Vec::new();
     let mut t = from;
@@ -31,7 +31,7 @@ pub fn poisson(rate: f64, span: f64, rng: &mut Rng, from: f64) -> Vec<f64> {
     }
 }
 
-/// 20 times 150 ms at twice the capacity and 350 ms at a tenth of it.
+/// Returns 20 bursts: each has 150 ms at twice the capacity, then 350 ms at a tenth of it.
 #[must_use]
 pub fn bursts(seed: u32) -> Vec<f64> {
     let mut rng = Rng::new(seed);
@@ -45,7 +45,7 @@ pub fn bursts(seed: u32) -> Vec<f64> {
     out
 }
 
-/// 100 times 2000 messages at once, every 100 ms.
+/// Returns 100 clumps of 2000 messages at once, every 100 ms.
 #[must_use]
 pub fn clumps() -> Vec<f64> {
     (0..100)
@@ -53,7 +53,7 @@ pub fn clumps() -> Vec<f64> {
         .collect()
 }
 
-/// What a batch costs.
+/// The cost of a batch.
 #[derive(Clone, Debug)]
 pub struct Cost {
     a: f64,
@@ -67,7 +67,7 @@ pub struct Cost {
 #[derive(Clone, Copy, Debug)]
 enum Shape {
     Linear,
-    /// From this moment on, other costs.
+    /// Other costs from this time on.
     Step {
         at_ms: f64,
         a: f64,
@@ -93,7 +93,7 @@ impl Cost {
         }
     }
 
-    /// The same until `at_ms`, then `a` and `b` milliseconds.
+    /// Costs of [`Cost::linear`] until `at_ms`, then `a` and `b` milliseconds.
     #[must_use]
     pub fn step(at_ms: f64, a: f64, b: f64, sigma: f64, seed: u32) -> Self {
         Self {
@@ -102,7 +102,8 @@ impl Cost {
         }
     }
 
-    /// The same, but messages beyond 2048 cost three times as much: a cache, a garbage collector, a window.
+    /// Costs of [`Cost::linear`], but messages beyond 2048 cost three times as much: a cache, a garbage
+    /// collector, a window.
     #[must_use]
     pub fn convex(sigma: f64, seed: u32) -> Self {
         Self {
@@ -111,7 +112,7 @@ impl Cost {
         }
     }
 
-    /// This share of the batches takes ten times as long.
+    /// Makes this share of the batches take ten times as long.
     #[must_use]
     pub fn with_spikes(self, share: f64) -> Self {
         Self {
@@ -120,7 +121,7 @@ impl Cost {
         }
     }
 
-    /// Milliseconds for a batch of `n` started at `t_ms`.
+    /// Draws the milliseconds for a batch of `n` started at `t_ms`.
     pub fn draw(&mut self, n: u64, t_ms: f64) -> f64 {
         let n = n as f64;
         let mut y = match self.shape {

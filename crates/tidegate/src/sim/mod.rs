@@ -1,10 +1,10 @@
 //! Virtual time: arrivals, servers and callers to try controllers on, without a clock and without waiting.
 //!
-//! [`Scenario`] names the workloads the controllers were designed on; [`Scenario::run`] answers their tables.
-//! The parts ([`serve`], [`commit`], [`produce`], [`acknowledge`], [`pipeline`]) run any
-//! [`Controller`](crate::controller::Controller), one's own too. Everything is seeded: the same call gives
-//! the same result. Times are simulated, so a figure here says how a controller decides under a cost model,
-//! never how fast this machine is.
+//! [`Scenario`] names the workloads that the controllers were designed on; [`Scenario::run`] returns their
+//! tables. The parts ([`serve`], [`commit`], [`produce`], [`acknowledge`], [`pipeline`]) run any
+//! [`Controller`](crate::controller::Controller), including one of your own. All random numbers are seeded,
+//! so the same call gives the same result. Times are simulated: a figure here shows the decisions of a
+//! controller under a cost model, never the speed of this machine.
 //!
 //! ```
 //! use tidegate::controller::{Bounds, Exponential, Knee, Objective};

@@ -1,5 +1,5 @@
-//! A producer inserting into a shared queue: each insertion costs a claim plus a little an item. In
-//! microseconds.
+//! A producer inserting into a shared queue: each insertion costs a claim plus a little an item. Times are
+//! in microseconds.
 
 use super::Rng;
 use crate::Time;
@@ -7,13 +7,13 @@ use crate::controller::{BatchId, Controller, Event, Load, Reason};
 
 /// Microseconds of work before each item.
 const WORK: f64 = 0.10;
-/// Microseconds an insertion costs, and each of its items.
+/// Microseconds that an insertion costs, and those of each of its items.
 const CLAIM: f64 = 0.25;
 const ITEM: f64 = 0.01;
 /// The flush tick, in microseconds.
 const TICK: f64 = 1000.0;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProducerRun {
     /// Million items a second.
@@ -28,7 +28,7 @@ pub struct ProducerRun {
     pub batches: u64,
 }
 
-/// The cost of a claim and of an item in nanoseconds, for controllers that are to be told.
+/// The cost of a claim and of an item in nanoseconds, for controllers with a known cost.
 pub const COST_NS: (f64, f64) = (CLAIM * 1e3, ITEM * 1e3);
 
 struct Producer<'a> {
@@ -45,7 +45,8 @@ impl Producer<'_> {
         Time::from_nanos((self.now * 1e3).round() as u64)
     }
 
-    /// Asks at the threshold, so that a controller can insert less on purpose; otherwise everything goes.
+    /// Asks the controller at the threshold, so that it can insert fewer items on purpose. A flush for any
+    /// other reason inserts the whole buffer.
     fn flush(&mut self, reason: Reason) {
         let n = self.buffer.len() as u64;
         if n == 0 {
@@ -89,9 +90,9 @@ impl Producer<'_> {
     }
 }
 
-/// `items` Poisson arrivals at `rate` a microsecond through a buffer whose threshold `c` decides. The buffer
-/// is flushed at the threshold, on a tick of 1 ms, and, if `flushes_idle`, before the producer blocks because
-/// nothing is there.
+/// Simulates `items` Poisson arrivals at `rate` a microsecond, through a buffer with a threshold that `c`
+/// decides. The producer flushes the buffer at the threshold, on a tick of 1 ms, and, if `flushes_idle`,
+/// before it blocks because it has no item.
 pub fn produce(
     rate: f64,
     c: &mut dyn Controller,

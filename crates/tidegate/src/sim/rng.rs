@@ -1,9 +1,9 @@
-//! The Mersenne Twister, seeded and drawn from as CPython's `random.Random` does it.
+//! The Mersenne Twister, with the seeding and the distributions of CPython's `random.Random`.
 //!
-//! Not for its quality: with it a scenario has the very arrivals and noise of the executable model the
-//! controllers were designed on, so that results can be compared value by value and not only in distribution.
-//! Sources: Matsumoto and Nishimura, ACM TOMACS 8(1), 1998, and their `init_by_array` of 2002; CPython's
-//! `random.py` for the two distributions.
+//! The generator was not chosen for its quality. With it a scenario has exactly the arrivals and noise of the
+//! executable model that the controllers were designed on, so that results can be compared value by value and
+//! not only in distribution. Sources: Matsumoto and Nishimura, ACM TOMACS 8(1), 1998, and their
+//! `init_by_array` of 2002; CPython's `random.py` for the two distributions.
 
 const N: usize = 624;
 const M: usize = 397;
@@ -17,7 +17,7 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// The generator CPython's `Random(seed)` makes, for seeds below 2^32.
+    /// Creates the generator that CPython's `Random(seed)` creates, for seeds below 2^32.
     #[must_use]
     pub fn new(seed: u32) -> Self {
         let mut s = [0u32; N];
@@ -72,18 +72,18 @@ impl Rng {
         self.at = 0;
     }
 
-    /// Uniform in [0, 1), 53 bits.
+    /// Draws from the uniform distribution on [0, 1), with 53 bits.
     pub fn random(&mut self) -> f64 {
         let (a, b) = (self.next_u32() >> 5, self.next_u32() >> 6);
         (f64::from(a) * 67_108_864.0 + f64::from(b)) / 9_007_199_254_740_992.0
     }
 
-    /// Exponential with this rate.
+    /// Draws from the exponential distribution with this rate.
     pub fn exponential(&mut self, rate: f64) -> f64 {
         -(1.0 - self.random()).ln() / rate
     }
 
-    /// Normal with mean 0 and this standard deviation.
+    /// Draws from the normal distribution with mean 0 and this standard deviation.
     pub fn normal(&mut self, sigma: f64) -> f64 {
         let z = self.spare.take().unwrap_or_else(|| {
             let angle = self.random() * std::f64::consts::TAU;

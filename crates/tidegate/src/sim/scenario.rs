@@ -1,4 +1,4 @@
-//! The named workloads and the controllers run on each.
+//! The named workloads, and the controllers that run on each.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,25 +19,25 @@ use crate::controller::{
 pub enum Scenario {
     /// 100,000 messages queued at once, no noise: the workload of gen_batch_server's pull 29.
     Backlog,
-    /// The same with 5 % noise, and a million.
+    /// The same with 5 % noise, and once more with a million messages.
     BacklogNoise,
     /// Poisson arrivals at 10, 50 and 90 % of the capacity.
     Poisson,
-    /// 150 ms at twice the capacity, 350 ms at a tenth, over and over.
+    /// 150 ms at twice the capacity, then 350 ms at a tenth of it, repeatedly.
     Bursts,
     /// 2000 messages at once every 100 ms.
     Clumps,
-    /// Poisson at 60 %; half-way a batch becomes four times as dear and a message half as dear.
+    /// Poisson at 60 %; half-way the cost of a batch rises to four times and that of a message falls to half.
     Step,
-    /// 600,000 queued; the costs change on the way.
+    /// 600,000 messages queued; the costs change during the run.
     StepSaturated,
-    /// 600,000 queued; messages beyond 2048 in a batch cost three times as much.
+    /// 600,000 messages queued; messages beyond 2048 in a batch cost three times as much.
     Convex,
     /// Poisson at 50 %; one batch in a hundred takes ten times as long.
     Spikes,
     /// Poisson at 50 and 90 % under latency objectives.
     Latency,
-    /// When waiting for company beats serving at once: thresholds of 1 to 20 items.
+    /// Thresholds of 1 to 20 items: the loads at which waiting for company beats serving at once.
     Gate,
     /// Group commit: callers in a closed loop, and open arrivals.
     Commit,
@@ -69,7 +69,7 @@ impl Scenario {
         Self::Ack,
     ];
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -91,7 +91,7 @@ impl Scenario {
         }
     }
 
-    /// Runs it with every controller that belongs to it. Seconds of real time at most.
+    /// Runs it with every controller that belongs to it. Takes seconds of real time at most.
     #[must_use]
     pub fn run(self) -> Vec<Table> {
         match self {
@@ -149,7 +149,7 @@ impl FromStr for Scenario {
     }
 }
 
-/// No scenario of that name.
+/// No scenario has this name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownScenario(pub String);
 
@@ -178,12 +178,12 @@ fn knee(objective: Objective) -> Knee {
     Knee::new(objective, Bounds::items(32, 8192)).unwrap_or_default()
 }
 
-/// Within gen_batch_server's bounds, for those that have none of their own.
+/// Puts gen_batch_server's bounds around a controller that has none of its own.
 fn bounded<C: Controller>(c: C) -> Bounded<C> {
     Bounded::new(c, Bounds::items(1, 8192)).unwrap_or_else(|_| unreachable!("valid bounds"))
 }
 
-/// Every controller that makes sense at a mailbox; fixed limits from `fixed_min` up.
+/// Returns every controller that makes sense at a mailbox, with fixed limits from `fixed_min` up.
 fn mailbox(fixed_min: u64) -> Vec<Named> {
     let mut all: Vec<Named> = Vec::new();
     for n in [32, 256, 1024, 4096, 8192] {
@@ -234,7 +234,7 @@ fn row(controller: String, run: Run, items: usize) -> Row {
     }
 }
 
-/// Every mailbox controller on the same arrivals, each with costs of its own drawn alike.
+/// Runs every mailbox controller on the same arrivals, each with its own costs from the same distribution.
 fn served(case: &str, at: &[f64], fixed_min: u64, skip: f64, cost: impl Fn() -> Cost) -> Table {
     let rows = mailbox(fixed_min)
         .into_iter()
@@ -253,7 +253,7 @@ fn backlog(n: usize, sigma: f64, seed: u32) -> Table {
 
 fn poisson_load((load, span): (f64, f64)) -> Table {
     let at = poisson(load * CAPACITY, span, &mut Rng::new(11), 0.0);
-    // A fixed limit below the load would queue without end.
+    // A fixed limit below the load would build an endless queue.
     let stable = |n: &u64| *n as f64 / (A_MS + B_MS * *n as f64) >= load * CAPACITY;
     let fixed_min = [32, 256, 1024, 4096]
         .into_iter()
@@ -288,7 +288,7 @@ fn step_saturated(a: f64, b: f64) -> Table {
 
 fn convex() -> Table {
     let at = vec![0.0; 600_000];
-    // One stream of noise through all controllers, as in the model this is compared with.
+    // All controllers draw from one stream of noise, as in the model that this is compared with.
     let mut cost = Cost::convex(0.05, 5);
     let rows = mailbox(1024)
         .into_iter()
@@ -340,7 +340,7 @@ fn latency(load: f64) -> Table {
     }
 }
 
-/// Thresholds with no limit on the batch; the unit is the cost of a flush, taken as a millisecond.
+/// Runs thresholds with no limit on the batch. The unit is the cost of a flush, simulated as a millisecond.
 fn gate() -> Table {
     let mut rows = Vec::new();
     for load in [0.2, 1.0, 3.0, 10.0, 50.0] {
@@ -368,7 +368,7 @@ fn gate() -> Table {
     }
 }
 
-/// Group commit has no limit of its own: the batch is what gathered.
+/// The default controller for group commit, which has no limit of its own: a batch takes all gathered items.
 fn anticipating() -> Knee {
     let bounds = Bounds::items(1, 1 << 20);
     Knee::new(Objective::Lean, bounds)

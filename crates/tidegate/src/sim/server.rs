@@ -4,7 +4,7 @@ use super::load::{Cost, ns};
 use crate::Time;
 use crate::controller::{BatchId, Controller, Event, Load, Reason, When};
 
-/// What a run came to. Latencies are from arrival to the end of the batch, in milliseconds.
+/// The result of a run. Latencies are from arrival to the end of the batch, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Run {
     /// Items a second, from the first arrival to the last completion.
@@ -23,12 +23,12 @@ pub struct Run {
     pub batches: u64,
     /// Largest batch.
     pub batch_max: u64,
-    /// Share of the time the server was busy.
+    /// The share of the time during which the server was busy.
     pub busy: f64,
 }
 
-/// Serves items that arrive at `arrivals` (milliseconds, ascending) in batches cut by `controller`, and
-/// leaves the first `skip` share of the latencies out of the result. O(items) memory.
+/// Serves items that arrive at `arrivals` (milliseconds, ascending) in batches cut by `controller`. Leaves
+/// the first `skip` share of the latencies out of the result. O(items) memory.
 pub fn serve(arrivals: &[f64], controller: &mut dyn Controller, cost: &mut Cost, skip: f64) -> Run {
     let at: Vec<u64> = arrivals.iter().map(|&ms| ns(ms)).collect();
     let mut latencies = Vec::with_capacity(at.len());
@@ -75,8 +75,8 @@ pub fn serve(arrivals: &[f64], controller: &mut dyn Controller, cost: &mut Cost,
     run
 }
 
-/// Moves the time to when the next batch starts; answers its limit, the reason, and the end of what has
-/// arrived by then.
+/// Moves the time to the start of the next batch. Returns its limit, the reason, and the end of the
+/// arrivals so far.
 fn ready(
     at: &[u64],
     i: usize,

@@ -1,15 +1,15 @@
-//! Results as rows, one form for every scenario.
+//! Results as rows, in one form for every scenario.
 
 /// The rows of one workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    /// What was run.
+    /// The name of the workload.
     pub case: String,
     /// One row a controller.
     pub rows: Vec<Row>,
 }
 
-/// What one controller did. What a scenario does not measure is `None`.
+/// The figures of one controller. Figures that the scenario does not measure are `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Row {
@@ -29,6 +29,6 @@ pub struct Row {
     pub batch_mean: Option<f64>,
     /// Largest batch.
     pub batch_max: Option<u64>,
-    /// What only this scenario measures, by name.
+    /// The figures that only this scenario measures, by name.
     pub extra: Vec<(&'static str, f64)>,
 }

@@ -1,5 +1,5 @@
-//! A generated world as a cell of the arena: the time for learning, then the figures of a controller beside
-//! those of the best fixed settings on the same arrivals.
+//! A generated world as a cell of the arena: it gives a controller time to learn, then measures it beside the
+//! best fixed settings on the same arrivals.
 
 use super::oracle::{Setting, oracle};
 use super::premises::{Breach, Premises};
@@ -7,36 +7,36 @@ use super::run::{Outcome, Span, run};
 use super::world::{Demand, World};
 use crate::controller::Controller;
 
-/// How long a cell's runs may be.
+/// The length of a cell's runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// The part that counts lasts about L batches of the best fixed setting, but at most so many items.
+    /// The most items in the part that counts, which lasts about L batches of the best fixed setting.
     pub items_max: u64,
 }
 
-/// The seed of the runs that choose the best settings; [`SEEDS`] compare.
+/// The seed of the runs that choose the best settings. Comparisons use [`SEEDS`].
 const CHOOSE: u32 = 7;
 
-/// The seeds of the runs that compare, in this order.
+/// The seeds of the runs that compare controllers, in this order.
 pub const SEEDS: [u32; 8] = [11, 12, 13, 14, 15, 16, 17, 18];
 
 /// The least items of a part that counts, where the load leaves [`SLACK_EASY`] of the capacity.
 const ITEMS_MIN: f64 = 20_000.0;
-/// See [`ITEMS_MIN`].
+/// The slack to which [`ITEMS_MIN`] refers.
 const SLACK_EASY: f64 = 0.3;
 
-/// The kind of load of a cell, which tells the figures that count.
+/// The kind of load of a cell, which determines the figures that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Kind {
     /// A full queue: throughput counts.
     Saturated,
-    /// Callers that wait for their answer: throughput counts, and the 99th percentile beside that of the
-    /// setting with the highest throughput.
+    /// Callers that wait for their answers. Throughput counts, and the 99th percentile in comparison with
+    /// that of the setting with the highest throughput.
     Closed,
-    /// Poisson arrivals at so many per cent of the capacity: mean and 99th percentile count.
+    /// Poisson arrivals at this percentage of the capacity: mean and 99th percentile count.
     Open(u8),
-    /// Bursts: the same.
+    /// Bursts: mean and 99th percentile count.
     Bursts,
 }
 
@@ -98,7 +98,7 @@ pub struct Regret {
 }
 
 impl Cell {
-    /// The cell of `seed`.
+    /// Returns the cell of `seed`.
     ///
     /// # Errors
     /// The premise that its world does not satisfy.
@@ -112,7 +112,7 @@ impl Cell {
         })
     }
 
-    /// Its kind of load.
+    /// Returns its kind of load.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self.world.demand {
@@ -123,7 +123,7 @@ impl Cell {
         }
     }
 
-    /// Items a millisecond that arrive; for callers and full queues the most that can.
+    /// Returns the arrivals, in items a millisecond; for callers and full queues, the most possible ones.
     #[must_use]
     pub fn rate(&self) -> f64 {
         let capacity = self.premises.capacity;
@@ -137,21 +137,21 @@ impl Cell {
         }
     }
 
-    /// About how many items a run handles before the part that counts.
+    /// Returns about how many items a run handles before the part that counts.
     #[must_use]
     pub fn learning_items(&self) -> f64 {
         self.rate() * self.premises.warm_ms(&self.world)
     }
 
-    /// Lets `controller` serve the cell: it learns through the modes, and L batches in the last one; then the
-    /// part that counts begins.
+    /// Lets `controller` serve the cell. It learns during the earlier modes and L batches in the last one;
+    /// then the part that counts begins.
     pub fn play(&self, seed: u32, effort: Effort, controller: &mut dyn Controller) -> Outcome {
         let span = self.span(self.premises.warm_ms(&self.world), self.items(effort));
         run(&self.world, seed, self.premises.capacity, span, controller)
     }
 
-    /// Lets `controller` serve the cell from cold until learning may end in the first mode: the price of
-    /// learning.
+    /// Lets `controller` serve the cell from cold until learning may end in the first mode, which measures
+    /// the price of learning.
     pub fn learning(&self, seed: u32, controller: &mut dyn Controller) -> Outcome {
         let items = (self.rate() * self.premises.learn_ms[0]).max(1.0) as u64;
         let span = self.span(0.0, items);
@@ -166,8 +166,8 @@ impl Cell {
         }
     }
 
-    /// How many items the part that counts has: as many as arrive while the best setting runs L batches, and
-    /// more where little slack makes neighbours in time alike.
+    /// Returns the items of the part that counts: as many as arrive while the best setting runs L batches,
+    /// and more where little slack makes consecutive latencies alike.
     #[must_use]
     pub fn items(&self, effort: Effort) -> u64 {
         let slack = SLACK_EASY / self.premises.slack;
@@ -181,12 +181,14 @@ impl Cell {
         }
     }
 
-    /// Ten of the largest batches for each that may run at once: their ends must not fall on one moment.
+    /// Returns ten of the largest batches for each that may run at once, because their ends must
+    /// not all coincide.
     fn full_items(&self) -> u64 {
         10 * self.world.items_max * u64::from(self.world.in_flight_max)
     }
 
-    /// The best fixed settings of the last mode, chosen on another seed than those that compare.
+    /// Returns the best fixed settings of the last mode, chosen on another seed than those of the
+    /// comparisons.
     #[must_use]
     pub fn best(&self, effort: Effort) -> Best {
         let last = self.world.modes() - 1;
@@ -201,8 +203,8 @@ impl Cell {
         }
     }
 
-    /// The figures of the best settings in the last mode on `seed`: those that count for this kind of load, 0
-    /// for others. The modes before leave no debt to them.
+    /// Returns the figures of the best settings in the last mode on `seed`: those that count for this kind of
+    /// load, and 0 for others. Earlier modes leave no backlog to these runs.
     #[must_use]
     pub fn marks(&self, best: &Best, seed: u32, effort: Effort) -> Marks {
         let last = self.world.modes() - 1;
@@ -233,7 +235,7 @@ impl Cell {
         }
     }
 
-    /// The outcome as shares of `marks`, which are of the same seed and effort.
+    /// Returns the outcome as shares of `marks`, which have the same seed and effort.
     #[must_use]
     pub fn regret(&self, outcome: &Outcome, marks: &Marks) -> Regret {
         match self.kind() {

@@ -1,7 +1,7 @@
-//! One queue, one server, one controller, in virtual time.
+//! The simulator of a world: one queue, one server, one controller, in virtual time.
 //!
-//! [`Sim`] moves one step at a time; `run` and `stability` watch it. Arrivals and noise come from two
-//! generators, so that every controller meets the same arrivals on the same seed.
+//! [`Sim`] moves one step at a time; `run` and `stability` measure it. Arrivals and noise come from two
+//! generators, so every controller meets the same arrivals on the same seed.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -11,7 +11,8 @@ use crate::Time;
 use crate::controller::{BatchId, Controller, Event, Load, Reason, When};
 use crate::sim::Rng;
 
-/// A run ends when its backlog passes this: the queue of a controller that never catches up has a bound.
+/// The bound on the backlog, past which a run ends: a controller that never catches up must not
+/// fill the memory.
 pub(super) const BACKLOG_MAX: usize = 1 << 21;
 
 enum What {
@@ -25,7 +26,7 @@ struct Running {
     members: Vec<(u64, u32)>,
 }
 
-/// See the module.
+/// The state of a simulation. The documentation of the module describes it.
 pub(super) struct Sim<'a> {
     world: &'a World,
     controller: &'a mut dyn Controller,
@@ -36,28 +37,28 @@ pub(super) struct Sim<'a> {
     seq: u64,
     /// The next arrival of an open loop.
     arrival: Option<u64>,
-    /// Ends of batches, and the returns of callers.
+    /// Future ends of batches and returns of callers.
     schedule: BinaryHeap<Reverse<(u64, u64, usize)>>,
     whats: Vec<Option<What>>,
     free: Vec<usize>,
-    /// Each item's arrival and caller.
+    /// The arrival and the caller of each item.
     pub(super) queue: VecDeque<(u64, u32)>,
     running: Vec<Option<Running>>,
     pub(super) in_flight: u32,
-    /// How many the last decision allowed.
+    /// The number of batches that the last decision allowed.
     allowed: u32,
     slots: BinaryHeap<Reverse<u64>>,
     admitted: u64,
     rate: f64,
     next_id: u64,
     wake: Option<u64>,
-    /// Keep `latencies`.
+    /// Whether to record `latencies`.
     pub(super) records: bool,
-    /// In milliseconds.
+    /// Latencies in milliseconds.
     pub(super) latencies: Vec<f64>,
-    /// Items of batches that are done.
+    /// The items of finished batches.
     pub(super) finished: u64,
-    /// Batches that are done.
+    /// The number of finished batches.
     pub(super) batches: u64,
     /// The largest batch so far.
     pub(super) largest: u64,
@@ -68,7 +69,7 @@ fn ns(ms: f64) -> u64 {
 }
 
 impl<'a> Sim<'a> {
-    /// The world at time 0. `items` is how many a [`Demand::Backlog`] holds.
+    /// Creates the world at time 0. `items` is the number of items of a [`Demand::Backlog`].
     pub(super) fn new(
         world: &'a World,
         seed: u32,
@@ -157,7 +158,7 @@ impl<'a> Sim<'a> {
         self.controller.on(Time::from_nanos(self.now), event)
     }
 
-    /// Moves to the next event. Returns false at the end of the world, or where the backlog passes its bound.
+    /// Moves to the next event. Returns false at the end of the world, or if the backlog passes its bound.
     pub(super) fn step(&mut self) -> bool {
         let scheduled = self.schedule.peek().map_or(u64::MAX, |r| r.0.0);
         let arrival = self.arrival.unwrap_or(u64::MAX);
@@ -219,7 +220,7 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// Starts what the controller lets start.
+    /// Starts the batches that the controller allows.
     fn look(&mut self) {
         self.wake = None;
         let most = self.world.in_flight_max;

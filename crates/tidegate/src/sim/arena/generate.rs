@@ -1,4 +1,4 @@
-//! Worlds made of a seed: the documentation of the [module](super) has the table of the draws.
+//! Worlds made from a seed: the documentation of the [module](super) has the table of the draws.
 
 use super::premises::Premises;
 use super::world::{Curve, Demand, Noise, Server, World, grid_size};
@@ -12,7 +12,7 @@ pub enum Family {
     Linear,
     /// n^p with p from 0.2 to 0.95, the square root (p = 0.5) in one of three.
     Sublinear,
-    /// A batch pays for each distinct key once, of 50 to 5000 keys.
+    /// A batch pays once for each distinct key, of 50 to 5000 keys.
     Duplicates,
     /// a + c·n^p with p from 1.05 to 1.6, or items that cost up to 8 times as much beyond a size.
     Superlinear,
@@ -22,9 +22,9 @@ pub enum Family {
     Padded,
     /// Throughput by size rises and falls up to three times.
     Humps,
-    /// The size does not matter.
+    /// The cost does not depend on the size.
     Constant,
-    /// Items beyond a size cost a tenth to a half.
+    /// Items beyond a size cost a tenth to a half of the others.
     Cheaper,
 }
 
@@ -42,7 +42,7 @@ impl Family {
         Self::Cheaper,
     ];
 
-    /// Its name on command lines.
+    /// Returns its name on command lines.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -58,7 +58,7 @@ impl Family {
         }
     }
 
-    /// The family of a curve.
+    /// Returns the family of a curve.
     #[must_use]
     pub fn of(curve: &Curve) -> Self {
         match curve {
@@ -74,7 +74,7 @@ impl Family {
         }
     }
 
-    /// A curve of this family; `a` is about the cost of a batch of one, in milliseconds.
+    /// Draws a curve of this family; `a` is about the cost of a batch of one, in milliseconds.
     fn curve(self, draw: &mut Draw, a: f64) -> Curve {
         let b = a / draw.between(1.0, 2000.0);
         let at = draw.between(16.0, 3000.0) as u64;
@@ -156,14 +156,14 @@ impl std::fmt::Display for UnknownFamily {
 impl std::error::Error for UnknownFamily {}
 
 impl World {
-    /// The family of its costs at the start.
+    /// Returns the family of its costs at the start.
     #[must_use]
     pub fn family(&self) -> Family {
         Family::of(&self.curve)
     }
 
-    /// The world of `seed`: the [module](super) has a table of the draws. Nearly all satisfy the
-    /// [premises](Premises::of).
+    /// Makes the world of `seed`: the [module](super) has a table of the draws. Nearly all of them satisfy
+    /// the [premises](Premises::of).
     #[must_use]
     pub fn random(seed: u32) -> Self {
         let mut draw = Draw(Rng::new(seed));
@@ -247,7 +247,8 @@ fn demand(draw: &mut Draw, curve: &Curve) -> Demand {
     }
 }
 
-/// Throughput by size with up to three humps: every two octaves the slope of the cost changes.
+/// Draws the costs for a throughput by size with up to three humps: every two octaves the slope of
+/// the cost changes.
 fn humps(draw: &mut Draw, a: f64) -> Vec<f64> {
     let mut cost = a;
     let mut slope = 0.3;
@@ -255,7 +256,8 @@ fn humps(draw: &mut Draw, a: f64) -> Vec<f64> {
     for i in 0..40 {
         costs.push(cost);
         if i % 4 == 3 {
-            // The exponent of the cost over the next two octaves: below 1 throughput rises, above it falls.
+            // The exponent of the cost over the next two octaves: below 1 the throughput rises,
+            // above 1 it falls.
             slope = draw.of(&[0.1, 0.4, 0.8, 1.2, 1.8]);
         }
         cost *= (grid_size(i + 1) as f64 / grid_size(i) as f64).powf(slope);
@@ -278,7 +280,7 @@ impl Draw {
         low + (high - low) * self.0.random()
     }
 
-    /// Even on a logarithmic scale.
+    /// Draws a value evenly on a logarithmic scale.
     fn between(&mut self, low: f64, high: f64) -> f64 {
         low * (high / low).powf(self.0.random())
     }

@@ -1,8 +1,8 @@
-//! Worlds that no controller was designed for: any cost curve, noise, server and load, in virtual time.
+//! Worlds for which no controller was designed: any cost curve, noise, server and load, in virtual time.
 //!
-//! A [`World`] is a value: named ones are the cases that once went wrong, [`World::random`] makes one of a
-//! seed. [`run`] lets any controller serve it and answers what the callers saw. [`oracle`] finds the best
-//! fixed setting of limit, linger and number in flight on the same world with other seeds.
+//! A [`World`] is a value. The named ones are cases that once failed; [`World::random`] makes one from a
+//! seed. [`run`] lets any controller serve a world and returns the callers' view of it. [`oracle`] finds the
+//! best fixed setting of limit, linger and number in flight on the same world with other seeds.
 //!
 //! A [`Cell`] is a generated world that satisfies the premises. [`Cell::play`] gives a controller the time to
 //! learn and then measures it, [`Cell::regret`] compares it with the best fixed settings, and
@@ -24,7 +24,7 @@
 //! # Premises
 //!
 //! [`Premises::of`] names the first of these that a world does not satisfy. Under them, and after L batches
-//! of the best fixed setting, the default controller is to keep the backlog stable:
+//! of the best fixed setting, the default controller must keep the backlog stable:
 //!
 //! 1. The world is feasible: some setting of the grid completes at least 1.05 times the arrivals, in every
 //!    mode.

@@ -11,7 +11,7 @@ use crate::controller::{Bounded, Controller, Fixed};
 pub struct Setting {
     /// The most items a batch.
     pub limit: u64,
-    /// How long a smaller batch waits from its oldest item, in milliseconds.
+    /// The time that a smaller batch waits from the arrival of its oldest item, in milliseconds.
     pub linger: f64,
     /// The most batches at once.
     pub in_flight: u32,
@@ -31,7 +31,7 @@ impl std::fmt::Display for Setting {
 }
 
 impl Setting {
-    /// The largest batches, one at a time, at once.
+    /// Returns the setting with the largest batches, one at a time, without a linger.
     #[must_use]
     pub const fn greedy(world: &World) -> Self {
         Self {
@@ -41,7 +41,8 @@ impl Setting {
         }
     }
 
-    /// Returns whether the first round of the search has it: all of a serial server, else whole octaves.
+    /// Returns whether the first round of the search includes it: every setting of a serial server,
+    /// else whole octaves.
     fn is_coarse(self, world: &World) -> bool {
         !world.server.is_parallel()
             || (self.in_flight.is_power_of_two()
@@ -49,14 +50,14 @@ impl Setting {
                 && (self.linger == 0.0 || self.linger == LINGERS[2] * world.curve.at(1)))
     }
 
-    /// Returns whether `other` is at most half an octave away in size and in number.
+    /// Returns whether `other` is at most half an octave away in size and in number in flight.
     fn is_near(self, other: Self) -> bool {
         let near = |a: f64, b: f64| (0.6..1.7).contains(&(a / b));
         near(self.limit as f64, other.limit as f64)
             && near(f64::from(self.in_flight), f64::from(other.in_flight))
     }
 
-    /// Its throughput when saturated, in items a millisecond, from the mean costs at the start.
+    /// Returns its throughput when saturated, in items a millisecond, from the mean costs at the start.
     #[must_use]
     pub fn saturated(self, world: &World) -> f64 {
         let flights = f64::from(self.in_flight);
@@ -70,7 +71,7 @@ impl Setting {
         self.limit as f64 * batches
     }
 
-    /// The setting as a controller of `world`.
+    /// Returns the setting as a controller of `world`.
     #[must_use]
     pub fn controller(self, world: &World) -> impl Controller + use<> {
         let rule = Fixed::new(self.limit)
@@ -81,7 +82,7 @@ impl Setting {
             .unwrap_or_else(|_| unreachable!("a world's bounds are valid"))
     }
 
-    /// The setting at work.
+    /// Runs the setting in `world`.
     #[must_use]
     pub fn run(self, world: &World, seed: u32, capacity: f64, span: Span) -> Outcome {
         run(world, seed, capacity, span, &mut self.controller(world))
@@ -91,8 +92,8 @@ impl Setting {
 /// The lingers of the grid, in costs of a batch of one.
 const LINGERS: [f64; 4] = [0.0, 0.1, 0.5, 2.0];
 
-/// Every setting of the grid: sizes by half octaves, lingers around the cost of a batch of one, numbers in
-/// flight by octaves where the server runs several.
+/// Returns every setting of the grid: sizes by half octaves, lingers around the cost of a batch of one,
+/// numbers in flight by octaves where the server runs several batches.
 #[must_use]
 pub fn grid(world: &World) -> Vec<Setting> {
     let mut out = Vec::new();
@@ -125,22 +126,22 @@ pub fn grid(world: &World) -> Vec<Setting> {
     out
 }
 
-/// The best saturated throughput of the grid, in items a millisecond, from the mean costs: that of the
-/// slowest mode, which every mode can do.
+/// Returns the best saturated throughput of the grid, in items a millisecond, from the mean costs: that of
+/// the slowest mode, which every mode reaches.
 #[must_use]
 pub fn capacity(world: &World) -> f64 {
     let modes = (0..world.modes()).map(|i| best_saturated(&world.mode(i)).1);
     modes.fold(f64::INFINITY, f64::min)
 }
 
-/// The setting without linger that does most when saturated, and its items a millisecond, from the mean costs
-/// at the start.
+/// Returns the setting without linger that has the highest throughput when saturated, and that throughput in
+/// items a millisecond, from the mean costs at the start.
 #[must_use]
 pub fn best_saturated(world: &World) -> (Setting, f64) {
     let mut best = (Setting::greedy(world), 0.0);
     for setting in grid(world).into_iter().filter(|s| s.linger == 0.0) {
         let rate = setting.saturated(world);
-        // Less than a ten-thousandth more is no gain: of two such settings, the smaller one is the best.
+        // Less than a ten-thousandth more is no gain, so the smaller of two such settings is the best.
         if rate > best.1 * 1.0001 {
             best = (setting, rate);
         }
@@ -148,10 +149,11 @@ pub fn best_saturated(world: &World) -> (Setting, f64) {
     best
 }
 
-/// The settings with the highest throughput, the least mean latency and the least 99th percentile on `seed`.
+/// Returns the settings with the highest throughput, the least mean latency and the least 99th
+/// percentile on `seed`.
 ///
-/// Short runs screen the grid: of a parallel server every second size and number first, then the neighbours
-/// of the best of these. The best of the short runs then run for all of `span`.
+/// Short runs screen the grid. On a parallel server they try every second size and number first, then the
+/// neighbours of the best of these. The best of the short runs then run for all of `span`.
 #[must_use]
 pub fn oracle(world: &World, seed: u32, capacity: f64, span: Span) -> [Setting; 3] {
     let mut search = Search {
@@ -177,20 +179,20 @@ pub fn oracle(world: &World, seed: u32, capacity: f64, span: Span) -> [Setting; 
     [0, 1, 2].map(|metric| search.ranked(metric).first().copied().unwrap_or(none))
 }
 
-/// The settings tried so far and how they did.
+/// The settings tried so far and their scores.
 struct Search<'a> {
     world: &'a World,
     seed: u32,
     capacity: f64,
     span: Span,
-    /// With the scores to minimise: negative throughput, mean, 99th percentile.
+    /// Settings with the scores to minimise: negative throughput, mean, 99th percentile.
     tried: Vec<(Setting, [f64; 3])>,
 }
 
 impl Search<'_> {
-    /// Tries settings, which come with limits that rise for each number in flight.
+    /// Tries settings, whose order must have rising limits for each number in flight.
     fn screen<'s>(&mut self, settings: impl Iterator<Item = &'s Setting>) {
-        // Where a limit did not bind, a larger one gives the same run.
+        // A limit larger than one that cut no batch gives the same run.
         let mut enough: Vec<Setting> = Vec::new();
         for &setting in settings {
             let same = |s: &Setting| s.linger == setting.linger && s.in_flight == setting.in_flight;
@@ -206,7 +208,7 @@ impl Search<'_> {
         }
     }
 
-    /// Returns whether an open loop leaves the setting a chance.
+    /// Returns whether the setting can keep up with the load.
     fn keeps_up(&self, setting: Setting) -> bool {
         let rate = setting.saturated(self.world);
         match self.world.demand {
@@ -225,7 +227,7 @@ impl Search<'_> {
         order.into_iter().map(|t| t.0).collect()
     }
 
-    /// The best `n` by each score, in the order of the grid.
+    /// Returns the best `n` by each score, in the order of the grid.
     fn best(&self, n: usize) -> Vec<Setting> {
         let mut best: Vec<Setting> = Vec::new();
         for metric in 0..3 {

@@ -14,12 +14,12 @@ pub struct Premises {
     pub cv: f64,
     /// The share of the capacity that the load leaves.
     pub slack: f64,
-    /// L: how many batches of the best fixed setting learning may take.
+    /// L: the number of batches of the best fixed setting that learning may take.
     pub learn_batches: f64,
-    /// The time of L batches of the best fixed setting, and of 30 one after the other, in milliseconds, by
-    /// mode.
+    /// The time of L batches of the best fixed setting, and at least of 30 one after the other, in
+    /// milliseconds, by mode.
     pub learn_ms: Vec<f64>,
-    /// The end of each mode, in milliseconds; the last one is given 4 L.
+    /// The end of each mode, in milliseconds; the last one lasts 4 L.
     pub ends_ms: Vec<f64>,
 }
 
@@ -27,13 +27,13 @@ pub struct Premises {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Breach {
-    /// No setting completes 1.05 times the arrivals: the best does this share of them.
+    /// No setting completes 1.05 times the arrivals: the best one completes this share of them.
     Infeasible(f64),
-    /// Batches of these sizes, neighbours on the grid, differ more than 8-fold.
+    /// The costs of batches of these sizes, neighbours on the grid, differ more than 8-fold.
     Steep(u64, u64),
-    /// Costs at one size have this coefficient of variation.
+    /// The costs at one size have this coefficient of variation.
     Noise(f64),
-    /// Costs swing with time.
+    /// The costs swing with time.
     Swing,
     /// This mode, counted from 0, is shorter than 4 L batches.
     ShortMode(usize),
@@ -68,21 +68,21 @@ impl std::fmt::Display for Breach {
 
 impl std::error::Error for Breach {}
 
-/// Batches of the run that finds the best setting's time from one batch to the next.
+/// Batches of the run that measures the best setting's time from one batch to the next.
 const BATCHES: u64 = 200;
 
-/// Learning may take so many costs of a batch, however many of them run at once: a number in flight is judged
-/// by its completions, and 64 are six doublings away from one.
+/// Learning may take this many costs of a batch at any number in flight: completions judge a number in
+/// flight, and 64 is six doublings away from one.
 const ROUNDS: f64 = 30.0;
 
-/// The slack of a load that leaves the server no rest of its own: callers that wait, a full queue.
+/// The slack of a load that leaves the server no idle time of its own: callers that wait, or a full queue.
 const SLACK_CLOSED: f64 = 0.3;
 
 impl Premises {
-    /// The figures of `world`.
+    /// Returns the figures of `world`.
     ///
     /// # Errors
-    /// The first premise that it does not satisfy.
+    /// The first premise that the world does not satisfy.
     pub fn of(world: &World) -> Result<Self, Breach> {
         if world.swing.is_some() {
             return Err(Breach::Swing);
@@ -120,7 +120,7 @@ impl Premises {
         })
     }
 
-    /// The time of L batches of the best fixed setting in mode `i`, in milliseconds.
+    /// Returns the time of L batches of the best fixed setting in mode `i`, in milliseconds.
     pub(super) fn learn_ms(world: &World, i: usize) -> f64 {
         let capacity = capacity(world);
         let mode = world.mode(i);
@@ -134,7 +134,7 @@ impl Premises {
         batches.max(ROUNDS * run.in_flight) * run.batch_ms
     }
 
-    /// The end of learning in the last mode, in milliseconds.
+    /// Returns the end of learning in the last mode, in milliseconds.
     #[must_use]
     pub fn warm_ms(&self, world: &World) -> f64 {
         let last = world.modes() - 1;
@@ -163,7 +163,7 @@ fn steepest(world: &World) -> Result<(), Breach> {
             break;
         }
         let (a, b) = (world.curve.at(low), world.curve.at(high));
-        // Negated, so that a cost that is no number counts, too.
+        // Negated, so that a NaN counts as a breach.
         if !(a > 0.0 && b <= 8.0 * a && a <= 8.0 * b) {
             return Err(Breach::Steep(low, high));
         }

@@ -1,17 +1,17 @@
-//! A run of a world, and the latency and throughput that its callers see.
+//! A run of a world, and the latency and throughput that its callers observe.
 
 use super::engine::Sim;
 use super::world::World;
 use crate::controller::Controller;
 
-/// How long a run lasts.
+/// The length of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
-    /// Milliseconds at the beginning that are left out of the results, for learning.
+    /// The milliseconds at the beginning that the results leave out, for learning.
     pub warm_ms: f64,
-    /// Then it ends after so many batches,
+    /// The run then ends after this many batches,
     pub batches: u64,
-    /// or so many items.
+    /// or after this many items.
     pub items: u64,
 }
 
@@ -22,17 +22,17 @@ pub struct Outcome {
     pub throughput: f64,
     /// Mean latency, from the arrival to the end of the batch, in milliseconds.
     pub mean: f64,
-    /// Its 99th percentile.
+    /// The 99th percentile of latency, in milliseconds.
     pub p99: f64,
     /// Batches in the part that counts.
     pub batches: u64,
-    /// Items in the largest batch of it.
+    /// Items in the largest batch of that part.
     pub batch_max: u64,
     /// The largest backlog of the whole run.
     pub backlog_max: u64,
     /// Growth of the backlog over the part that counts, as a share of the arrivals in it.
     pub slope: f64,
-    /// Mean number of batches that run while any does.
+    /// Mean number of running batches while at least one runs.
     pub in_flight: f64,
     /// Mean milliseconds from one batch to the next.
     pub batch_ms: f64,
@@ -40,8 +40,8 @@ pub struct Outcome {
     pub end: f64,
 }
 
-/// Lets `controller` serve `world`, with arrivals and noise of `seed`; `capacity` is what shares of the load
-/// are relative to, in items a millisecond. O(items · log(running)) time, O(items) memory.
+/// Lets `controller` serve `world`, with arrivals and noise of `seed`. Shares of the load refer to
+/// `capacity`, in items a millisecond. O(items · log(running)) time, O(items) memory.
 pub fn run(
     world: &World,
     seed: u32,
@@ -86,7 +86,7 @@ pub fn run(
     out.in_flight = held as f64 / busy.max(1) as f64;
     out.batch_ms = ms / (sim.batches - b0).max(1) as f64;
     out.end = sim.now as f64 / 1e6;
-    // Items in the queue have waited at least this long: a queue that grows would look better without them.
+    // Items in the queue have waited at least this long. Without them a growing queue would look better.
     let now = sim.now;
     let mut l = std::mem::take(&mut sim.latencies);
     l.extend(sim.queue.iter().map(|(t, _)| (now - t) as f64 / 1e6));

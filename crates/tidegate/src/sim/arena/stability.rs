@@ -1,9 +1,9 @@
 //! The promise of a stable backlog: from cold and after every change of mode, in every world that satisfies
 //! the [`Premises`](super::Premises).
 //!
-//! Over the second half of a mode the backlog grows by at most 1 % of the arrivals, and it never passes the
+//! Over the second half of a mode the backlog grows by at most 1 % of the arrivals. It never passes the
 //! arrivals in L batches of the best fixed setting, plus three times that setting's own peak. The slope is
-//! that of the straight line that fits the backlog best, each moment weighted alike.
+//! that of the straight line that fits the backlog best, with equal weight for each moment.
 
 use super::cell::Cell;
 use super::engine::Sim;
@@ -11,7 +11,7 @@ use super::oracle::best_saturated;
 use super::world::World;
 use crate::controller::Controller;
 
-/// The backlog may grow by this share of the arrivals.
+/// The largest growth of the backlog, as a share of the arrivals.
 pub const SLOPE_MAX: f64 = 0.01;
 
 /// The backlog in one mode.
@@ -23,20 +23,20 @@ pub struct Backlog {
     pub peak: u64,
     /// The mean batch over the second half, in items.
     pub batch: f64,
-    /// The mean number of batches that run while any does, over the second half.
+    /// The mean number of running batches while at least one runs, over the second half.
     pub in_flight: f64,
-    /// The run reached the end of the mode, before the backlog passed the simulator's bound.
+    /// The run reached the end of the mode before the backlog passed the simulator's bound.
     pub ended: bool,
 }
 
 /// The backlog of a controller in one mode, beside that of the best fixed setting.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stability {
-    /// The controller's.
+    /// The controller's backlog.
     pub ours: Backlog,
-    /// The best fixed setting's, in this mode alone.
+    /// The best fixed setting's backlog, in this mode alone.
     pub best: Backlog,
-    /// The promise on the peak.
+    /// The largest peak that the promise allows.
     pub peak_max: f64,
 }
 
@@ -47,7 +47,7 @@ impl Stability {
         self.ours.ended && self.ours.slope <= SLOPE_MAX && self.ours.peak as f64 <= self.peak_max
     }
 
-    /// Returns whether chance alone breaks the promise: the best fixed setting does not keep it either.
+    /// Returns whether chance alone breaks the promise: the best fixed setting breaks it as well.
     #[must_use]
     pub fn is_unresolved(&self) -> bool {
         !self.best.ended || self.best.slope > SLOPE_MAX
@@ -55,8 +55,8 @@ impl Stability {
 }
 
 impl Cell {
-    /// The backlog of `controller` by mode; arrivals and noise are those of `seed`. Only open loops have an
-    /// answer that means something.
+    /// Measures the backlog of `controller` by mode, with arrivals and noise of `seed`. The result is
+    /// meaningful only for open loops.
     pub fn stability(&self, seed: u32, controller: &mut dyn Controller) -> Vec<Stability> {
         let premises = &self.premises;
         let ends = &premises.ends_ms;
@@ -77,8 +77,8 @@ impl Cell {
     }
 }
 
-/// The backlog of each part of a run at this capacity and rate of arrivals, in items a millisecond; `ends_ms`
-/// are the ends of the parts.
+/// Measures the backlog of each part of a run at this capacity and rate of arrivals, in items a millisecond;
+/// `ends_ms` are the ends of the parts.
 fn backlogs(
     world: &World,
     seed: u32,
@@ -93,7 +93,8 @@ fn backlogs(
     for &end in ends_ms {
         let mut line = Line::new((from + end) / 2.0, end);
         let mut backlog = Backlog::default();
-        // Items and batches done by the middle, and the busy time and that of all batches since.
+        // Items and batches done by the middle; since then, the time with a running batch and the time summed
+        // over all batches.
         let mut half = (0, 0, 0.0, 0.0);
         while runs && (sim.now as f64) < end * 1e6 {
             let (before, waiting) = (sim.now as f64 / 1e6, sim.queue.len());
@@ -120,7 +121,7 @@ fn backlogs(
     out
 }
 
-/// The straight line that fits a step function best, by its integrals.
+/// The straight line that fits a step function best, computed from its integrals.
 struct Line {
     from: f64,
     until: f64,
@@ -172,7 +173,7 @@ mod tests {
     fn a_limit_that_is_too_small_breaks_the_promise_and_a_large_one_keeps_it() {
         let line = Curve::Linear { a: 1.0, b: 0.01 };
         let mut world = World::new("", line.clone(), Demand::Open(0.8));
-        // Twice as fast at first; then batches of 64 are too small.
+        // Twice as fast at first; in the second mode batches of 64 are too small.
         world.curve = Curve::Linear { a: 0.1, b: 0.005 };
         let learn = Premises::learn_ms(&world, 0);
         world.then.push((5.0 * learn, line));

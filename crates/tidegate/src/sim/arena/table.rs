@@ -1,4 +1,4 @@
-//! The fixed cells: those that tests replay, and the figures of their best settings as a line of text each.
+//! The fixed cells, which tests replay, and the figures of their best settings as a line of text each.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,19 +11,19 @@ pub const FIXED_EFFORT: Effort = Effort {
     items_max: 1_000_000,
 };
 
-/// The most items of a fixed cell, those of its learning included: more would take tests too long.
+/// The most items of a fixed cell, including those of its learning: more would make tests too slow.
 const ITEMS_MAX: f64 = 500_000.0;
 
-/// The same near full load, where learning takes long.
+/// The same at 95 % load, where learning takes long.
 const ITEMS_MAX_FULL: f64 = 3_000_000.0;
 
-/// How many fixed cells there are below 95 % load, and how many at 95 %: few of these are short.
+/// The number of fixed cells below 95 % load, and at 95 %, where few cells are short.
 const FIXED: (usize, usize) = (180, 20);
 
 /// A fixed cell, the best fixed settings in it, and their figures on the first seed.
 ///
-/// As text: the seed, the settings by throughput, mean and 99th percentile as limit/linger/number in flight,
-/// then the four figures of [`Marks`].
+/// The text has the seed, the settings by throughput, mean and 99th percentile as limit/linger/number in
+/// flight, then the four figures of [`Marks`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Entry {
     /// The seed of the cell.
@@ -35,7 +35,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The entry of `cell`.
+    /// Returns the entry of `cell`.
     #[must_use]
     pub fn of(cell: &Cell) -> Self {
         let best = cell.best(FIXED_EFFORT);
@@ -47,7 +47,8 @@ impl Entry {
     }
 }
 
-/// The fixed cells: the first seeds that satisfy the premises and are short, those at 95 % load last.
+/// Returns the fixed cells: the first seeds that satisfy the premises and are short, with those
+/// at 95 % load last.
 pub fn fixed_cells() -> impl Iterator<Item = Cell> {
     let cells = || (0..).filter_map(|seed| Cell::of(seed).ok());
     let is_full = |cell: &Cell| cell.kind() == Kind::Open(95);
@@ -73,7 +74,7 @@ impl fmt::Display for Entry {
     }
 }
 
-/// A line that is no entry.
+/// A line that is not an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryError(String);
 

@@ -23,13 +23,13 @@ pub enum Curve {
         /// The exponent.
         p: f64,
     },
-    /// a + b for each distinct key among n draws out of `keys` equally likely ones: last-write-wins upserts.
+    /// a + b for each distinct key among n draws from `keys` equally likely ones: last-write-wins upserts.
     Distinct {
         /// Milliseconds a batch.
         a: f64,
         /// Milliseconds a distinct key.
         b: f64,
-        /// How many keys there are.
+        /// The number of keys.
         keys: f64,
     },
     /// a + b·n with n rounded up to a multiple of `to`, or to a power of two where `to` is 0.
@@ -41,7 +41,7 @@ pub enum Curve {
         /// The multiple.
         to: u64,
     },
-    /// a + b·n, and `more` on top beyond `at` items.
+    /// a + b·n, plus `more` beyond `at` items.
     Step {
         /// Milliseconds a batch.
         a: f64,
@@ -49,7 +49,7 @@ pub enum Curve {
         b: f64,
         /// The largest size without the step.
         at: u64,
-        /// Milliseconds more beyond it.
+        /// The additional milliseconds beyond it.
         more: f64,
     },
     /// a + b·n; items beyond `at` cost `times` b.
@@ -58,17 +58,17 @@ pub enum Curve {
         a: f64,
         /// Milliseconds an item.
         b: f64,
-        /// Where the slope changes.
+        /// The size at which the slope changes.
         at: u64,
-        /// By how much: above 1 is convex, below 1 concave.
+        /// The factor of the slope: above 1 is convex, below 1 concave.
         times: f64,
     },
-    /// The cost at each size of the half-octave grid, straight lines between.
+    /// The cost at each size of the half-octave grid, with straight lines between.
     Table(Vec<f64>),
 }
 
 impl Curve {
-    /// Milliseconds for a batch of `n`.
+    /// Returns the milliseconds for a batch of `n`.
     #[must_use]
     pub fn at(&self, n: u64) -> f64 {
         let x = n as f64;
@@ -113,15 +113,15 @@ fn interpolate(costs: &[f64], x: f64) -> f64 {
     costs[i] + (costs[i + 1] - costs[i]) * t
 }
 
-/// How single costs scatter around the mean: each has mean 1.
+/// The scatter of single costs around the mean, as factors with mean 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Noise {
-    /// Not at all.
+    /// No scatter.
     None,
-    /// Log-normal of this sigma.
+    /// Log-normal with this sigma.
     LogNormal(f64),
-    /// This share of the batches costs so many times the rest.
+    /// A share of the batches costs a multiple of the others.
     Bimodal {
         /// The share.
         share: f64,
@@ -133,7 +133,7 @@ pub enum Noise {
 }
 
 impl Noise {
-    /// A factor to multiply a mean cost by.
+    /// Draws a factor for a mean cost.
     pub fn draw(self, rng: &mut Rng) -> f64 {
         match self {
             Self::None => 1.0,
@@ -150,7 +150,7 @@ impl Noise {
         }
     }
 
-    /// The coefficient of variation.
+    /// Returns the coefficient of variation.
     #[must_use]
     pub fn cv(self) -> f64 {
         match self {
@@ -171,11 +171,13 @@ impl Noise {
 pub enum Server {
     /// One batch at a time.
     Serial,
-    /// So many at once without harm to each other; further ones wait in line, and the wait is in their cost.
+    /// This many at once without slowing each other down. Further batches wait in line, and their cost
+    /// includes the wait.
     Slots(u32),
-    /// As many as come, but each other that runs makes a batch dearer by this share.
+    /// Any number at once, but each other running batch makes a batch more expensive by this share.
     Contended(f64),
-    /// Admits a batch each so many milliseconds, however many run; the wait is in the cost.
+    /// Admits a batch each time this many milliseconds have passed, at any number that run. The cost
+    /// includes the wait.
     Admits(f64),
 }
 
@@ -187,39 +189,39 @@ impl Server {
     }
 }
 
-/// Where items come from.
+/// The source of the items.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Demand {
     /// Poisson arrivals at this share of the capacity.
     Open(f64),
-    /// Alternating spans of so many milliseconds at the first and at the second share of the capacity.
+    /// Alternating spans of this many milliseconds, at the first and at the second share of the capacity.
     OnOff(f64, f64, f64),
     /// Callers that think for an exponential time of this mean, in milliseconds, between two calls.
     Closed {
-        /// How many.
+        /// The number of callers.
         callers: u32,
         /// The mean think time.
         think: f64,
     },
-    /// All at once, and nothing after.
+    /// All items at once, and none later.
     Backlog,
-    /// Saturated: blocked producers keep so many items in the queue at all times.
+    /// Saturated: blocked producers keep this many items in the queue at all times.
     Full(u64),
 }
 
 /// A world.
 #[derive(Clone, Debug, PartialEq)]
 pub struct World {
-    /// Its name, or the seed it was made of.
+    /// Its name, or the seed that made it.
     pub name: String,
     /// The costs.
     pub curve: Curve,
-    /// From a moment on, in milliseconds, other costs.
+    /// Later costs, each from its time in milliseconds on.
     pub then: Vec<(f64, Curve)>,
-    /// Their scatter.
+    /// The scatter of the costs.
     pub noise: Noise,
-    /// Costs swing by this share, once in so many milliseconds.
+    /// Costs swing by this share, with this period in milliseconds.
     pub swing: Option<(f64, f64)>,
     /// The server.
     pub server: Server,
@@ -232,7 +234,7 @@ pub struct World {
 }
 
 impl World {
-    /// A serial world without noise or change.
+    /// Creates a serial world without noise or change.
     #[must_use]
     pub fn new(name: &str, curve: Curve, demand: Demand) -> Self {
         Self {
@@ -248,13 +250,13 @@ impl World {
         }
     }
 
-    /// The same with this noise.
+    /// Replaces the noise.
     #[must_use]
     pub fn noise(self, noise: Noise) -> Self {
         Self { noise, ..self }
     }
 
-    /// The same on this server, with up to `in_flight_max` batches at once.
+    /// Replaces the server, with up to `in_flight_max` batches at once.
     #[must_use]
     pub fn on(self, server: Server, in_flight_max: u32) -> Self {
         Self {
@@ -264,7 +266,7 @@ impl World {
         }
     }
 
-    /// The mean cost of a batch of `n` started at `t_ms` while `running` others run, in milliseconds.
+    /// Returns the mean cost of a batch of `n` started at `t_ms` while `running` others run, in milliseconds.
     #[must_use]
     pub fn mean(&self, n: u64, t_ms: f64, running: u32) -> f64 {
         let mut curve = &self.curve;
@@ -283,7 +285,7 @@ impl World {
         y
     }
 
-    /// The bounds of a controller that serves it.
+    /// Returns the bounds of a controller that serves it.
     #[must_use]
     pub const fn bounds(&self) -> Bounds {
         Bounds {
@@ -303,13 +305,13 @@ impl World {
         }
     }
 
-    /// How many modes it has: the costs at the start, and each change.
+    /// Returns its number of modes: the costs at the start, and each change.
     #[must_use]
     pub fn modes(&self) -> usize {
         1 + self.then.len()
     }
 
-    /// The start of mode `i`, in milliseconds.
+    /// Returns the start of mode `i`, in milliseconds.
     #[must_use]
     pub fn mode_start(&self, i: usize) -> f64 {
         match i.checked_sub(1) {
@@ -318,7 +320,7 @@ impl World {
         }
     }
 
-    /// The same world with the costs of mode `i` throughout; past the last mode, those of the last.
+    /// Returns the same world with the costs of mode `i` throughout; past the last mode, those of the last.
     #[must_use]
     pub fn mode(&self, i: usize) -> Self {
         let curve = match i.min(self.then.len()).checked_sub(1) {
