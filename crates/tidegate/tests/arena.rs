@@ -1,5 +1,5 @@
-//! Worlds the default controller was not designed for: cost curves that are no line, loads close to the
-//! capacity, noise, and callers that come back. Each is a case in which an earlier default failed.
+//! Worlds for which the default controller was not designed: cost curves other than lines, loads close to the
+//! capacity, noise, and callers that return. Each is a case in which an earlier default failed.
 
 use tidegate::controller::{Bounded, Bounds, Controller, Greedy, Knee, Objective};
 use tidegate::sim::arena::{Curve, Demand, Noise, Outcome, Server, Span, World, capacity, run};
@@ -24,7 +24,8 @@ const LINE: Curve = Curve::Linear {
     b: 3.0 / 256.0,
 };
 
-/// The world under the default controller and under the greedy one, after `warm` milliseconds.
+/// Runs the world under the default controller and under the greedy one, and measures after
+/// `warm` milliseconds.
 fn both(world: &World, warm: f64) -> [Outcome; 2] {
     let bounds = Bounds::items(1, world.items_max);
     let span = Span {
@@ -48,7 +49,8 @@ fn open(curve: &Curve, load: f64) -> World {
     World::new("", curve.clone(), Demand::Open(load))
 }
 
-/// After learning: the backlog does not grow, and callers wait hardly longer than under the greedy rule.
+/// Asserts that after learning the backlog does not grow, and that callers wait hardly longer than under
+/// the greedy rule.
 fn settles(world: &World, warm: f64, mean: f64) {
     let [ours, greedy] = both(world, warm);
     assert!(ours.slope < 0.01, "the backlog grows: {ours:?}");

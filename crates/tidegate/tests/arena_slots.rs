@@ -1,4 +1,4 @@
-//! How many batches the default controller runs at once, against servers of which it knows nothing.
+//! The number of batches that the default controller runs at once, against servers of which it knows nothing.
 
 use tidegate::controller::{Bounded, Bounds, Controller, Knee, Objective};
 use tidegate::sim::arena::{Curve, Demand, Noise, Outcome, Server, Setting, Span, World};
@@ -28,7 +28,7 @@ fn ours(world: &World) -> impl Controller + use<> {
     Bounded::new(knee.anticipating(), bounds).expect("valid bounds")
 }
 
-/// The outcome of the default after its first 300 batches.
+/// Returns the outcome of the default after its first 300 batches.
 fn learned(world: &World) -> Outcome {
     let capacity = capacity(world);
     let learning = Span {
@@ -45,7 +45,8 @@ fn learned(world: &World) -> Outcome {
     run(world, 11, capacity, span, &mut ours(world))
 }
 
-/// The highest throughput that a fixed number has, without a limit that would bind and without a wait.
+/// Returns the highest throughput of a fixed number of batches, without a wait and without a limit
+/// that cuts batches.
 fn best(world: &World, numbers: &[u32]) -> f64 {
     let span = Span {
         warm_ms: 100.0,
@@ -66,8 +67,8 @@ fn best(world: &World, numbers: &[u32]) -> f64 {
     numbers.iter().flat_map(of).fold(0.0, f64::max)
 }
 
-/// The goal is 0.95 and one more than the slots. All but three of 27 cases meet the former; the worst has
-/// 0.89, because a few hundred batches are few where many callers share them.
+/// The goal is a share of 0.95, and at most one batch more than the slots. All but three of 27 cases reach
+/// the share. The worst has 0.89, because a few hundred batches are few where many callers share them.
 #[test]
 fn as_many_batches_run_as_the_server_has_slots() {
     let mut shares = Vec::new();

@@ -1,4 +1,4 @@
-//! What an actor promises, the same for both drivers.
+//! The promises of an actor, the same for both drivers.
 #![allow(clippy::unwrap_used)]
 
 mod batcher_common;
@@ -79,7 +79,7 @@ fn operations_arrive_in_order<D: Driver>() {
     assert_eq!(handle.stats().items, 6);
 }
 
-/// gen_batch_server, option by option: 32..8192, exponential.
+/// Tests gen_batch_server's options: 32..8192, exponential.
 fn the_limit_doubles_when_full_and_halves_when_drained<D: Driver>() {
     let log = Log::default();
     let (handler, hold) = Scripted::held(&log);
@@ -216,7 +216,7 @@ fn full_in_bytes_refuses_or_waits<D: Driver>() {
         buffered.join().unwrap().unwrap();
     });
     drop(caster);
-    // Heavier than all the room there is: it passes when nothing else waits.
+    // The item weighs more than the whole room. The actor accepts it once no other item waits.
     handle.blocking_cast(1000).unwrap();
     handle.blocking_drain(LONG).unwrap();
     assert_eq!(log.items().iter().sum::<u64>(), 6 + 4 + 7 + 3 + 2 + 1000);
@@ -290,7 +290,7 @@ fn a_caster_flushes_in_order<D: Driver>() {
     hold.let_go();
     assert_eq!(handle.blocking_call(21).unwrap(), 210);
     assert_eq!(log.items(), (0..=21).collect::<Vec<_>>());
-    // The last handle is inside a caster: what it buffered is handled.
+    // A caster owns the last handle. The actor handles the items in its buffer.
     let mut caster = handle.buffered();
     caster.blocking_cast(22).unwrap();
     drop(handle);
@@ -305,7 +305,7 @@ fn inspection_sees_the_state_between_batches<D: Driver>() {
     hold.busy(&handle);
     handle.blocking_cast_many([1, 2, 3, 4]).unwrap();
     std::thread::scope(|s| {
-        // The queue is full; a visit does not need its room, and does not wait for what is in it.
+        // The queue is full. A visit needs no room in the queue, and does not wait for the items in it.
         let visit = s.spawn(|| handle.blocking_inspect(|h: &Scripted| h.sum));
         let again = s.spawn(|| block_on(handle.inspect(|h: &Scripted| h.sum)));
         hold.let_go();
@@ -335,7 +335,7 @@ fn idleness_is_told_once<D: Driver>() {
     for n in 1..=20 {
         handle.blocking_call(n).unwrap();
         until(|| log.count(&Saw::Idle) == 1 + n as usize);
-        // A look around is no batch.
+        // A visit is not a batch.
         handle.blocking_inspect(|_: &Scripted| ()).unwrap();
     }
     assert_eq!(log.count(&Saw::Idle), 21);
@@ -443,7 +443,7 @@ fn a_handler_that_never_returns_is_reported<D: Driver>() {
     assert_eq!(handle.blocking_stop("now", LONG).unwrap(), [1, 2]);
 }
 
-/// Adds up; its batches are cut at 100.
+/// Adds up items; cuts each batch at a sum of 100.
 struct Sums(Log);
 
 impl Fold for Sums {
@@ -620,7 +620,7 @@ fn a_linger_waits_for_company_and_not_longer<D: Driver>() {
     assert!(log.sizes().iter().all(|&n| n == 3), "{:?}", log.sizes());
 
     let log = Log::default();
-    // So long that the actor looks before it is over, however busy the machine is.
+    // The linger is long enough that the actor looks before its end on any busy machine.
     rule.linger_ns = 200_000_000;
     let hasty = builder().controller(rule.controller()).bounds(bounds);
     let handle = D::start(hasty, Scripted::new(&log)).unwrap();

@@ -1,6 +1,8 @@
-//! What an actor allocates: nothing for a cast, one slot for a call, and large buffers only while it is busy.
+//! The allocations of an actor: none for a cast, one slot for a call, and large buffers only
+//! while it is busy.
 //!
-//! In a process of their own and one after the other, because they count every allocation of the process.
+//! The tests have a process of their own and run one after the other, because they count every
+//! allocation of the process.
 #![allow(unsafe_code, clippy::unwrap_used)]
 
 mod batcher_common;
@@ -18,18 +20,18 @@ struct Counting;
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: the system's allocator does the work; counting changes nothing about it.
+// SAFETY: the system's allocator does the work; counting does not change its behaviour.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, SeqCst);
         LIVE.fetch_add(layout.size(), SeqCst);
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller makes the same promise to this function.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size(), SeqCst);
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller makes the same promise to this function.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
@@ -87,11 +89,11 @@ fn a_cast_allocates_nothing_and_a_call_one_slot() {
             handle.blocking_call(n).unwrap();
         }
     };
-    // Until the buffers have the size they need, whatever the batches.
+    // Runs until the buffers have the size that they need at any batches.
     for _ in 0..200 {
         round(1);
     }
-    // Batches of any size up to the largest may still be news to the actor.
+    // The actor may still meet sizes of batches that it has not had, up to the largest.
     let before = ALLOCATIONS.load(SeqCst);
     for _ in 0..100 {
         round(10);
@@ -103,13 +105,14 @@ fn a_cast_allocates_nothing_and_a_call_one_slot() {
         (calls..calls + 20).contains(&allocations),
         "2 M casts and {calls} calls: {allocations} allocations"
     );
-    // All of it goes with the actor.
+    // The actor frees all of it at its end.
     drop(caster);
     drop(handle);
     until(|| LIVE.load(SeqCst) < live + 16_384);
 }
 
-/// Memory of a burst is not kept for ever. (Elsewhere it was that of idle keys; there are no keys here.)
+/// The actor frees the memory of a burst. (In other projects it was the memory of idle keys; this
+/// actor has no keys.)
 #[test]
 fn regression_13_idle_memory_is_given_back() {
     let _alone = alone();
@@ -117,7 +120,7 @@ fn regression_13_idle_memory_is_given_back() {
         .controller(Greedy.controller())
         .spawn(Sum(0))
         .unwrap();
-    // The actor finds the burst in one piece, because it had a visitor meanwhile.
+    // A visitor blocks the actor, so that it finds the burst in one piece.
     let door = Arc::new(Barrier::new(2));
     let visiting = std::thread::spawn({
         let (handle, door) = (handle.clone(), Arc::clone(&door));
@@ -137,7 +140,7 @@ fn regression_13_idle_memory_is_given_back() {
     let busy = LIVE.load(SeqCst);
     let buffer = 8192 * size_of::<Op<u64, u64, std::convert::Infallible>>();
     until(|| LIVE.load(SeqCst) + buffer / 2 < busy);
-    // And it is awake again when needed.
+    // The actor wakes up again for new items.
     casts(&handle);
     handle.blocking_drain(LONG).unwrap();
 }

@@ -1,5 +1,6 @@
-//! A controller given by hand has everything the default has: it is told of arrivals and of callers that come
-//! again, and anticipates. In virtual time, and through the batcher with a handler that waits at a gate.
+//! A controller built by the user has everything the default has: it gets the events of arrivals and of
+//! callers that return, and anticipates. The tests run in virtual time, and through the batcher with a
+//! handler that waits at a gate.
 #![allow(clippy::unwrap_used)]
 
 mod batcher_common;
@@ -14,7 +15,7 @@ use tidegate::controller::{
     replay,
 };
 
-/// Every form in which the default controller can be had.
+/// Returns every form of the default controller.
 fn forms() -> Vec<(&'static str, Box<dyn Controller>)> {
     let bounds = Bounds {
         bytes_max: 8 << 20,
@@ -49,8 +50,8 @@ fn forms() -> Vec<(&'static str, Box<dyn Controller>)> {
     ]
 }
 
-/// Four callers in a closed loop in virtual time: a batch takes 2 ms and 10 us an item, a caller is back
-/// 100 us and a little after its answer. Answers the mean batch of the last second.
+/// Simulates four callers in a closed loop in virtual time. A batch takes 2 ms and 10 us an item, and a
+/// caller returns a little more than 100 us after its answer. Returns the mean batch of the last second.
 fn closed_loop<C: Controller>(boundary: &mut Boundary<C>, seconds: u64) -> f64 {
     const CALLERS: u64 = 4;
     let at = Time::from_nanos;
@@ -159,7 +160,8 @@ fn a_rule_that_sees_batches_only_is_not_told_of_arrivals() {
     assert!(!recorder.log().iter().any(|e| told(&e.event)));
 }
 
-/// The events of the default's batches, in their order: callers of a batch are expected right after it.
+/// Checks the order of the events of the default's batches: the callers of a batch are expected
+/// right after it.
 #[test]
 fn the_default_is_recorded_in_the_batcher_and_replays_bit_for_bit() {
     let knee = || Knee::default().anticipating();

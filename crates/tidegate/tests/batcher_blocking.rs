@@ -1,7 +1,7 @@
-//! Blocking calls where a thread must not block: a typed error that gives the item back, never a hang.
+//! Blocking calls where a thread must not block: they return a typed error with the item, and never hang.
 //!
-//! Before these errors existed, each test on a runtime of one thread hung for ever: the actor's task never
-//! ran again.
+//! Before these errors existed, each test on a runtime of one thread hung for ever, because the actor's task
+//! never ran again.
 
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used)]
@@ -48,7 +48,7 @@ fn casts_beyond_the_room_come_back_on_a_runtime_of_one_thread() {
         let error = handle.blocking_cast_many([1, 2]).unwrap_err();
         assert_eq!((error.sent, error.rest), (0, vec![1, 2]));
         assert_eq!(error.error, SendError::WouldBlock((), WouldBlock::InTask));
-        // The async form has room as soon as the actor runs.
+        // The async form gets room as soon as the actor runs.
         handle.cast_many(0..20_000).await.unwrap();
         handle.drain(LONG).await.unwrap();
         assert_eq!(handle.stats().items, 1024 + 20_000);
@@ -200,8 +200,8 @@ fn a_queue_of_its_own_refuses_to_block_a_task() {
     });
 }
 
-/// An actor whose handler makes `call` with a handle to its own actor in each batch and answers with the
-/// outcome, on a thread and on a task.
+/// Starts an actor on a thread and one on a task. In each batch the handler makes `call` with a handle to its
+/// own actor, and answers with the outcome.
 fn from_within(
     call: fn(&Handle<u64, Option<WouldBlock>>) -> Option<WouldBlock>,
 ) -> [Option<WouldBlock>; 2] {
@@ -217,7 +217,7 @@ fn from_within(
     let answer = |own: &OnceLock<_>, handle: Handle<u64, Option<WouldBlock>>| {
         own.set(handle.clone()).unwrap();
         let answer = handle.blocking_call(0).unwrap();
-        // With a handle in its handler's hands the actor would not end.
+        // The handler owns a handle, so the actor would not end by itself.
         handle.blocking_stop("done", LONG).unwrap();
         answer
     };
@@ -240,7 +240,7 @@ fn sent<T: std::fmt::Debug>(error: SendError<T>) -> Option<WouldBlock> {
     }
 }
 
-/// Polls once: such a future never needs more in a handler.
+/// Polls once, which is enough for such a future in a handler.
 fn now<F: Future>(future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
     match future
@@ -347,7 +347,7 @@ fn an_actor_whose_runtime_shuts_down_says_so() {
     assert_eq!(handle.stats().panics, 0);
 }
 
-/// Takes each call into its own hands and never answers.
+/// Takes each call out of its batch and never answers.
 struct Never;
 
 impl AsyncHandler for Never {

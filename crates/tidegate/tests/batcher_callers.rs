@@ -1,4 +1,4 @@
-//! The controller counts each caller once, also if its answer arrives before the batch ends.
+//! The controller counts each caller once, even if its answer arrives before the batch ends.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use tidegate::controller::{Controller, Decision, Event, Reason, Snapshot, When};
 
 type Owned = OwnedBatch<u64, u64>;
 
-/// Takes everything, and counts the calls that have no answer.
+/// Takes the whole backlog, and counts the calls without an answer.
 #[derive(Default)]
 struct Count {
     open: u64,
@@ -61,7 +61,7 @@ fn next(batches: &Receiver<Owned>) -> Owned {
     batches.recv_timeout(LONG).unwrap()
 }
 
-/// Callers come again before the batch that answered them is done, as its handler has more to do.
+/// Callers call again before the batch with their answers is done, because its handler still works.
 #[test]
 fn a_caller_with_an_answer_is_not_counted_twice() {
     let (to_test, batches) = sync_channel(1_000);
@@ -87,7 +87,7 @@ fn a_caller_with_an_answer_is_not_counted_twice() {
         for request in requests.drain(..) {
             assert_eq!(request.blocking_wait().unwrap(), 1);
         }
-        // The latest batches are not done: at most so many run at once.
+        // The latest batches are not done, because at most a few may run at once.
         if answered.len() > 3 {
             answered.drain(..).for_each(Owned::done);
         }

@@ -39,7 +39,7 @@ fn even(item: u64) -> Result<u64, Odd> {
     }
 }
 
-/// What a failed call found in its error's chain.
+/// Returns the cause that a failed call has in the chain of its error.
 fn cause<T: fmt::Debug>(answer: Result<T, CallError<u64>>) -> u64 {
     let error = answer.unwrap_err();
     error.source().unwrap().downcast_ref::<Odd>().unwrap().0
@@ -101,7 +101,7 @@ fn an_error_leaves_answers_and_kept_replies_alone<D: Driver>() {
                 _ => {}
             }
         }
-        // The reply dropped before has no cause: the batch fails only now.
+        // The reply dropped before the failure has no cause, because the batch fails only now.
         if kept.is_empty() {
             Ok(Flow::Continue)
         } else {
@@ -180,7 +180,7 @@ fn closures_return_nothing_a_flow_or_a_result<D: Driver>() {
     let all = D::start(builder(), try_map_batch(all)).unwrap();
     assert_eq!(all.blocking_call(2).unwrap(), 2);
     assert_eq!(cause(all.blocking_call(3)), 3);
-    // Of a text, too.
+    // The cause may also be a text.
     let text = each_batch(|_: &mut Vec<u64>| Err::<(), _>("no"));
     let text = D::start(builder(), text).unwrap();
     let error = text.blocking_call(1).unwrap_err();
@@ -229,7 +229,7 @@ fn async_closures_are_handlers_of_tasks() {
     });
 }
 
-/// The same outcome, of a closure of each form.
+/// A closure of each form returns the same outcome.
 #[cfg(feature = "tokio")]
 #[test]
 fn closures_of_each_form_return_the_same_outcomes() {
@@ -265,7 +265,7 @@ fn the_path_from_a_call_to_its_cause_is_whole() {
     assert_eq!(chain.last().unwrap().downcast_ref(), Some(&Odd(9)));
 }
 
-/// The types alone: a handle may cross `catch_unwind`.
+/// A check of types: a handle may cross `catch_unwind`.
 #[test]
 fn a_handle_is_used_after_a_panic_beside_it() {
     fn crosses<V: std::panic::UnwindSafe + std::panic::RefUnwindSafe>(_: &V) {}

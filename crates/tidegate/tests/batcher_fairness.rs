@@ -19,7 +19,7 @@ use tidegate::controller::{Bounds, Fixed};
 /// The bound on bytes.
 const BOUND: u64 = 1_000;
 
-/// The items of a producer that were accepted.
+/// The accepted items of a producer.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     items: u64,
@@ -52,22 +52,22 @@ type Sizes = fn(u64) -> u64;
 const MIXED: Sizes = mixed;
 const LARGE: Sizes = large;
 
-/// From 1 to 100 bytes, in another order for each producer.
+/// Returns 1 to 100 bytes, in another order for each producer.
 fn mixed(n: u64) -> u64 {
     let drawn = n.wrapping_mul(6_364_136_223_846_793_005) >> 33;
     [1, 3, 10, 30, 100][(drawn % 5) as usize]
 }
 
-/// Nearly the whole bound.
+/// Returns nearly the whole bound.
 fn large(_: u64) -> u64 {
     BOUND * 9 / 10
 }
 
-/// Returns what each producer got accepted, of about `total` items after the first of each: blocking threads,
-/// then tasks. Items weigh what they are.
+/// Returns each producer's accepted items, first of the blocking threads, then of the tasks. The run stops
+/// after about `total` items beyond the first of each producer. An item weighs as many bytes as its value.
 fn shares(threads: &[Sizes], tasks: &[Sizes], total: u64) -> Vec<Share> {
-    // The runs take turns and are long beside the time that a busy machine takes its processors away from a
-    // producer: what such a producer does not ask for, the others get.
+    // The runs take turns, and each is long in comparison with the time that a busy machine takes its
+    // processors away from a producer. The other producers get the room that such a producer leaves.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let handled = Arc::new(AtomicU64::new(0));
@@ -179,7 +179,7 @@ fn a_sender_in_line_ends_each_wait_for_company() {
     let handle = Builder::new()
         .controller(fixed)
         .bounds(bounds)
-        // One item leaves room, and too little for another.
+        // One item leaves room, but too little for another.
         .weigh(|_| 3)
         .capacity_bytes(4)
         .spawn(each_batch(move |items: &mut Vec<u64>| {
@@ -191,7 +191,7 @@ fn a_sender_in_line_ends_each_wait_for_company() {
             let handle = &handle;
             s.spawn(move || handle.blocking_cast(n).unwrap());
         }
-        // Each one has room once the one before it is taken. Nothing ends the wait of the last.
+        // Each item gets room once the actor takes the item before it. No item ends the wait of the last.
         until(|| handled.load(Relaxed) == 4);
     });
     handle.blocking_drain(LONG).unwrap();

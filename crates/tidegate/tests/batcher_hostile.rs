@@ -1,5 +1,5 @@
-//! The batch actor against users who mean it no good: items that panic when dropped, futures polled for ever,
-//! weights that starve. Each test is named after the defect it once showed.
+//! The batch actor against hostile users: items that panic when dropped, futures polled for ever, weights
+//! that starve others. The name of each test tells the defect that it once showed.
 #![allow(clippy::unwrap_used)]
 
 mod batcher_common;
@@ -18,7 +18,7 @@ use tidegate::batcher::{
 };
 use tidegate::controller::{Bounds, Load};
 
-/// Panics when dropped, if it is the seventh.
+/// An item that panics when dropped, if its number is 7.
 struct Bomb(u64);
 
 impl Drop for Bomb {
@@ -29,7 +29,7 @@ impl Drop for Bomb {
     }
 }
 
-/// Leaves casts in the batch and panics on demand.
+/// A handler that leaves casts in the batch and panics on demand.
 struct Leaves;
 
 impl Handler for Leaves {
@@ -47,7 +47,7 @@ impl Handler for Leaves {
     }
 }
 
-/// Runs both ways: on a thread, and as a task if there are tasks.
+/// Runs `test` with an actor on a thread and, where the feature is on, with one on a task.
 fn leaves(test: impl Fn(tidegate::batcher::Handle<Bomb, u64, Bomb>)) {
     let two = || Builder::new().controller(Gbs::fixed(2).controller());
     test(two().spawn(Leaves).unwrap());
@@ -115,7 +115,7 @@ fn a_message_that_panics_when_dropped_at_the_end_leaves_nobody_waiting() {
     });
 }
 
-/// What it is panicked with panics when dropped.
+/// The payload of the panic panics when dropped.
 #[test]
 fn a_payload_that_panics_when_dropped_does_not_end_the_actor() {
     let mut first = true;
@@ -133,7 +133,7 @@ fn a_payload_that_panics_when_dropped_does_not_end_the_actor() {
     handle.blocking_call(2).unwrap();
 }
 
-/// The part of a handler before its future was not within what is caught.
+/// The actor once caught no panic of the handler's code before its future.
 #[cfg(feature = "tokio")]
 #[test]
 fn a_panic_before_the_first_await_loses_only_its_batch() {
@@ -172,7 +172,7 @@ fn a_panic_before_the_first_await_loses_only_its_batch() {
     assert_eq!(handle.blocking_call(2).unwrap(), 5);
 }
 
-/// Items without a size fill a vector whose capacity is never small.
+/// A vector of items without a size always has a large capacity, which must not keep an idle actor awake.
 #[test]
 fn an_idle_actor_of_items_without_size_sleeps() {
     let handle = Builder::new()
@@ -192,9 +192,9 @@ fn an_idle_actor_of_items_without_size_sleeps() {
         })
     };
     if switches().is_none() {
-        return; // Not a Linux.
+        return; // Other systems do not count context switches.
     }
-    // Until it is asleep for good: a woken actor rests a second at a time.
+    // Waits until the actor sleeps for good: after each wake-up it rests a second at a time.
     let (mut last, mut since, start) = (switches(), Instant::now(), Instant::now());
     while since.elapsed() < Duration::from_millis(2200) {
         assert!(start.elapsed() < Duration::from_secs(8), "still waking up");
@@ -240,7 +240,7 @@ impl Wake for Count {
     }
 }
 
-/// Each poll left one more waker in the line.
+/// Each poll of a sender once left one more waker in the line.
 #[test]
 fn a_sender_polled_often_waits_once() {
     let log = Log::default();
@@ -268,7 +268,7 @@ fn a_sender_polled_often_waits_once() {
     handle.blocking_drain(LONG).unwrap();
 }
 
-/// A waker that runs its task at once found the lock taken that it was called under.
+/// The actor once called a waker under a lock. A waker that runs its task at once then found that lock taken.
 #[test]
 fn a_waker_that_polls_at_once() {
     type Sending = Box<dyn Future<Output = ()> + Send>;
@@ -306,7 +306,7 @@ fn a_waker_that_polls_at_once() {
     assert_eq!(log.items(), [0, 10, 5]);
 }
 
-/// The actor waited for company that the bound on bytes kept out.
+/// The actor once waited for company that the bound on bytes kept out.
 #[test]
 fn no_linger_outlasts_the_room_for_bytes() {
     for full in [Full::Wait, Full::Reject] {
@@ -340,7 +340,7 @@ fn no_linger_outlasts_the_room_for_bytes() {
     }
 }
 
-/// A call with a timeout waited for room without one.
+/// A call with a timeout once waited for room without a limit.
 #[test]
 fn a_call_times_out_while_there_is_no_room() {
     for bytes in [false, true] {
@@ -389,7 +389,7 @@ fn nothing_waits_after_the_end() {
     assert_eq!(handle.backlog(), Load::default());
 }
 
-/// What wakes a waiting actor was taken out of the queue together with the items it waits with.
+/// The actor once took the waker of its wait out of the queue together with the waiting items.
 #[test]
 fn a_look_at_an_actor_that_waits_for_company_does_not_wait() {
     let mut rule = Gbs::fixed(1 << 40);
@@ -403,7 +403,7 @@ fn a_look_at_an_actor_that_waits_for_company_does_not_wait() {
     let handle = patient.spawn(Scripted::new(&Log::default())).unwrap();
     thread::scope(|s| {
         let looking = s.spawn(|| {
-            // Items keep the actor awake and between two looks at what to do.
+            // The items keep the actor awake, between two looks at its next action.
             for n in 0..20_000 {
                 handle.blocking_cast(n).unwrap();
                 handle.blocking_inspect(|_: &Scripted| ()).unwrap();
@@ -419,8 +419,8 @@ fn a_look_at_an_actor_that_waits_for_company_does_not_wait() {
     });
 }
 
-/// A caller's old waker was dropped under the lock of its slot; with it went the reply, which takes that
-/// lock.
+/// The slot once dropped a caller's old waker under its lock. That drop dropped the reply, which
+/// takes the same lock.
 #[test]
 fn a_waker_that_owns_the_reply() {
     struct Keeps(Arc<std::sync::Mutex<Option<tidegate::batcher::Reply<()>>>>);

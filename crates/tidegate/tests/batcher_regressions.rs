@@ -1,5 +1,5 @@
-//! Bugs seen elsewhere that must not happen here, for both drivers. Their numbers are those of the list the
-//! project keeps of them.
+//! Bugs of other projects that must not happen here, for both drivers. The numbers are those of
+//! docs/regressions.md.
 #![allow(clippy::unwrap_used)]
 
 mod batcher_common;
@@ -99,7 +99,7 @@ fn regression_7_callers_that_gave_up_are_not_handled<D: Driver>() {
     drop(handle.blocking_send_request(104).unwrap());
     hold.let_go();
     handle.blocking_drain(LONG).unwrap();
-    // They do not fill batches either.
+    // Cancelled calls do not fill batches either.
     assert_eq!(log.batches(), [vec![0], vec![1, 2], vec![3]]);
     let stats = handle.stats();
     assert_eq!((stats.cancelled, stats.items, stats.bytes), (5, 4, 28));
@@ -238,7 +238,7 @@ fn regression_16_a_panic_loses_only_its_own_batch<D: Driver>() {
                 .iter()
                 .any(|op| matches!(op, Op::Cast(m) if *m == n))
         };
-        // With replies moved out, or all still in the batch: the callers hear of it.
+        // The callers learn of a panic with replies moved out, and with all replies still in the batch.
         if has(666) {
             let mut ops = batch.drain();
             let _moved = ops.next();

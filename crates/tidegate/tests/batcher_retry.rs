@@ -1,5 +1,5 @@
-//! Items that a handler gives back for another try: they come first, their callers wait on, and every end of
-//! an actor accounts for them, in each form of handler.
+//! Items that a handler gives back for another try. The actor hands them out first, their callers keep
+//! waiting, and every end of an actor accounts for them, in each form of handler.
 #![allow(clippy::unwrap_used)]
 
 mod batcher_common;
@@ -26,7 +26,8 @@ tests! {
     messages_can_be_given_back
 }
 
-/// Gives items back, as `again` says of each and its try, and answers ten times the others.
+/// Gives back the items for which `again` returns true, given the item and its try. Answers ten times
+/// each other item.
 fn answer_or_retry(batch: &mut B, mut again: impl FnMut(u64, u32) -> bool) -> Flow {
     let mut ops = batch.drain();
     while let Some(op) = ops.next() {
@@ -85,7 +86,7 @@ fn tries_are_counted<D: Driver>() {
         batch.answer(answers);
         Flow::Continue
     });
-    // The default controller counts calls that arrive and callers that come again.
+    // The default controller counts calls that arrive and callers that return.
     let handle = D::start(builder(), handler).unwrap();
     let requests: Vec<_> = (1..=9)
         .map(|n| handle.try_send_request(n).unwrap())
@@ -128,7 +129,7 @@ fn a_call_with_a_deadline_ends_at_it_between_two_tries<D: Driver>() {
         answer,
         Err(tidegate::batcher::CallError::TimedOut)
     ));
-    // The item tried for ever goes with its caller.
+    // The item would be tried for ever, but the actor drops it once its caller gives up.
     drain(&handle);
     assert_eq!(handle.stats().cancelled, 1);
 }
@@ -177,7 +178,7 @@ fn a_panic_loses_items_given_back_with_their_batch<D: Driver>() {
         .map(|n| handle.try_send_request(n).unwrap())
         .collect();
     hold.let_go();
-    // The batches are 0, then 0 to 2, then 3 to 5, then 6.
+    // The batches hold 0, then 0 to 2, then 3 to 5, then 6.
     let answers: Vec<_> = requests.into_iter().map(|r| r.blocking_wait()).collect();
     assert!(
         answers[..4]
@@ -267,7 +268,8 @@ fn messages_can_be_given_back<D: Driver>() {
 
 type Owned = OwnedBatch<u64, u64>;
 
-/// At most `n` batches at once, of at most `limit` items each, which the test gets.
+/// Starts an actor with at most `n` batches at once, of at most `limit` items each, and gives its
+/// batches to the test.
 fn dispatched(
     limit: u64,
     n: u32,
@@ -288,7 +290,7 @@ fn next(batches: &Receiver<Owned>) -> (Owned, Vec<u64>) {
     (batch, items)
 }
 
-/// Answers ten times each item but those at the places `back`, and finishes.
+/// Answers ten times each item except those at the places `back`, gives those back, and finishes the batch.
 fn finish((mut batch, items): (Owned, Vec<u64>), back: &[usize]) {
     back.iter().for_each(|at| batch.retry(*at, items[*at]));
     let done = (0..items.len()).filter(|at| !back.contains(at));
@@ -304,7 +306,7 @@ fn items_of_an_owned_batch_come_again_before_later_items_of_their_key() {
         .into();
     let (ones, other) = (next(&batches), next(&batches));
     let at = ones.1.iter().position(|n| *n == 1).unwrap();
-    // Later items of the key that are in the batch go with it.
+    // Later items of the same key in the batch must be given back together with it.
     let back: Vec<_> = (at..ones.1.len())
         .filter(|at| ones.1[*at] % 10 == 1)
         .collect();
@@ -347,7 +349,7 @@ fn items_given_back_outlive_a_batch_that_is_dropped() {
 }
 
 /// Items are `key + 100 * number`. Batches end in any order and give random items back, each with the later
-/// items of its key: each item is done once, in the order of its key.
+/// items of its key. The actor handles each item once, in the order of its key.
 #[test]
 fn random_tries_keep_the_order_of_each_key_and_lose_nothing() {
     let mut seed = 7_u64;
@@ -425,7 +427,7 @@ mod on_tokio {
             .unwrap()
     }
 
-    /// Awaits in each batch, and answers each item in its third try.
+    /// Yields in each batch, and answers each item in its third try.
     async fn third_try(batch: &mut Batch<u64, u64>) -> Handled {
         let mut items = Vec::new();
         batch.take_items(&mut items);

@@ -1,6 +1,6 @@
-//! Several batches at once: a dispatcher gives each batch to the test, which finishes them in any order;
-//! shared handlers run as tasks and wait at gates. Every promise of the batcher holds with several batches
-//! in flight.
+//! Several batches at once. A dispatcher gives each batch to the test, which finishes them in any order;
+//! shared handlers run as tasks and wait at gates. Every promise of the batcher holds with several
+//! batches in flight.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used)]
 
@@ -23,13 +23,13 @@ use tidegate::controller::{BatchId, Event, Fixed, Recorder, Snapshot, replay};
 type Owned = OwnedBatch<u64, u64>;
 type H = Handle<u64, u64>;
 
-/// At most `n` batches at once, of at most `limit` items each.
+/// Returns a builder for at most `n` batches at once, of at most `limit` items each.
 fn several(limit: u64, n: u32) -> Builder<u64> {
     let fixed = Fixed::new(limit).with_in_flight(n);
     Builder::new().controller(fixed.controller())
 }
 
-/// An actor that gives its batches to the test.
+/// Starts an actor that gives its batches to the test.
 fn dispatched(builder: Builder<u64>) -> (H, Receiver<Owned>) {
     let (to_test, batches) = sync_channel(100);
     let handle = builder
@@ -54,7 +54,7 @@ fn drain(handle: &H) -> Result<(), StopError> {
     handle.blocking_drain(LONG)
 }
 
-/// Asks for the end and does not wait for it.
+/// Asks for a drain without waiting for its end.
 fn ask_drain(handle: &H) -> StopError {
     handle.blocking_drain(Duration::ZERO).unwrap_err()
 }
@@ -75,7 +75,7 @@ fn items(batch: &Owned) -> Vec<u64> {
     batch.ops().iter().filter_map(of).collect()
 }
 
-/// Answers ten times the item and finishes.
+/// Answers ten times each item and finishes the batch.
 fn finish(mut batch: Owned) {
     let mut items = Vec::new();
     batch.take_items(&mut items);
@@ -283,7 +283,7 @@ fn dropping_the_last_handle_handles_everything() {
     held.into_iter().for_each(finish);
     finish(next(&batches));
     finish(next(&batches));
-    // The dispatcher, and with it the channel, goes with the actor.
+    // The actor drops the dispatcher at its end, and the dispatcher owns the channel.
     assert!(batches.recv_timeout(LONG).is_err());
     let reason = ended.lock().unwrap().clone().unwrap();
     assert_eq!(reason, StopReason::Released.to_string());
@@ -334,8 +334,8 @@ fn idleness_is_told_when_nothing_waits_and_no_batch_runs() {
     drain(&handle).unwrap();
 }
 
-/// Items are `key + 100 * number`. Batches end in any order: each item is handled once, in the order of its
-/// key, and no key is in two batches at once.
+/// Items are `key + 100 * number`. Batches end in any order. The actor hands out each item once, in the order
+/// of its key, and no key is in two batches at once.
 #[test]
 fn keys_keep_their_order_and_pass_each_other() {
     for seed in 0..30 {
@@ -361,7 +361,7 @@ fn keys_keep_their_order_and_pass_each_other() {
             }
             let batch = match batches.try_recv() {
                 Ok(batch) => batch,
-                // Nothing else can happen: the next batch comes for certain.
+                // No batch runs and items remain, so the next batch must come.
                 Err(_) if running.is_empty() && total == 600 && handled < 600 => next(&batches),
                 Err(_) => continue,
             };
@@ -399,7 +399,7 @@ fn items_of_a_busy_key_are_bounded_and_others_pass_them() {
     cast(&handle, 2);
     let other = next(&batches);
     assert_eq!(items(&other), [2], "2 passes 11");
-    // The queue and as many set aside, and then no more.
+    // The actor accepts the queue's capacity and sets as many items aside, then refuses more.
     let mut accepted = vec![11];
     let mut refused = 0;
     while refused < 1000 {
@@ -491,7 +491,7 @@ fn the_events_of_several_batches_replay_and_each_batch_ends_once() {
 
 // ---- shared handlers, as tasks
 
-/// Tasks wait here until it is opened.
+/// A gate at which tasks wait until the test opens it.
 #[derive(Clone, Default)]
 struct Gate(Arc<Mutex<(bool, Vec<Waker>)>>);
 
@@ -515,8 +515,8 @@ impl Gate {
     }
 }
 
-/// Counts the batches inside, waits at the gate, and answers ten times the item. Item 13
-/// panics, item 77 is an error.
+/// Counts the batches inside, waits at the gate, and answers ten times each item. It panics at item 13, and
+/// returns an error at item 77.
 struct Gated {
     gate: Gate,
     inside: Arc<AtomicUsize>,
@@ -733,7 +733,7 @@ fn no_batch_at_once_is_refused() {
     }
 }
 
-/// Doubles, panics at every item that 50 divides, and counts the batches inside.
+/// Doubles each item, panics at every multiple of 50, and counts the batches inside.
 struct Hostile {
     inside: AtomicUsize,
     most: Arc<AtomicUsize>,

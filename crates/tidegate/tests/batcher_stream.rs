@@ -1,4 +1,4 @@
-//! Batches of a stream.
+//! Batches from a stream.
 #![allow(clippy::unwrap_used)]
 #![cfg(feature = "futures")]
 
@@ -16,7 +16,7 @@ use tidegate::controller::{
     Bounds, BoundsError, Controller, Event, Fixed, Reason, Recorder, replay,
 };
 
-/// A stream a test feeds.
+/// A stream that the test feeds.
 #[derive(Clone, Default)]
 struct Source(Arc<Mutex<State>>);
 

@@ -1,4 +1,4 @@
-//! Batches that never end, or much later than others: the default lets others run beside them.
+//! Batches that never end, or end much later than others: the default controller lets others run beside them.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ use tidegate::batcher::{Builder, Handle, OwnedBatch, Request};
 type Owned = OwnedBatch<u64, u64>;
 type H = Handle<u64, u64>;
 
-/// An actor under the default controller that gives its batches to the test.
+/// Starts an actor under the default controller that gives its batches to the test.
 fn dispatched(builder: Builder<u64>) -> (H, Receiver<Owned>) {
     let (to_test, batches) = sync_channel(1000);
     let handle = builder
@@ -36,7 +36,7 @@ fn answer(mut batch: Owned) {
     batch.done();
 }
 
-/// A lone caller whose calls are answered one after the other.
+/// Acts as a lone caller that gets an answer to each call before the next.
 fn calls(handle: &H, batches: &Receiver<Owned>, n: u64) {
     for i in 0..n {
         let request = send(handle, i);

@@ -1,4 +1,4 @@
-//! Sends with a deadline: they wait for room no longer than that, and give their item back.
+//! Sends with a deadline: they wait for room until the deadline at most, and give their item back.
 #![allow(clippy::unwrap_used)]
 
 mod batcher_common;
@@ -12,7 +12,7 @@ use tidegate::controller::Bounds;
 
 const SHORT: Duration = Duration::from_millis(2);
 
-/// An actor whose handler stops in its first batch, with no room left.
+/// Starts an actor with a handler that stops in its first batch, and fills its queue.
 fn full(builder: Builder<u64>) -> (H, Hold) {
     let (handler, hold) = Scripted::held(&Log::default());
     let handle = builder.spawn(handler).unwrap();
@@ -21,7 +21,7 @@ fn full(builder: Builder<u64>) -> (H, Hold) {
     (handle, hold)
 }
 
-/// One bound in items, one in bytes.
+/// Returns one builder with a bound in items and one with a bound in bytes.
 fn bounds() -> [Builder<u64>; 2] {
     let bytes = builder().weigh(|_| 5).capacity_bytes(20);
     [builder().capacity(4), bytes]
@@ -176,7 +176,7 @@ fn a_task_must_not_block_and_may_await() {
             let refused = handle.blocking_cast_timeout(7, LONG);
             let in_task = WouldBlock::InTask;
             assert_eq!(refused, Err(SendError::WouldBlock(7, in_task)));
-            // This runtime has no timer.
+            // The runtime of this test has no timer.
             let late = handle.cast_timeout(7, SHORT).await;
             assert_eq!(late, Err(SendError::TimedOut(7)));
             hold.let_go();

@@ -1,4 +1,4 @@
-//! gen_batch_server's behaviour, seen through the actor: the batches of its benchmark, one by one.
+//! gen_batch_server's behaviour through the actor: the batches of its benchmark, one by one.
 #![allow(clippy::unwrap_used)]
 
 mod batcher_common;
@@ -7,8 +7,8 @@ use batcher_common::*;
 use tidegate::batcher::Builder;
 use tidegate::controller::{Aimd, Exponential};
 
-/// 100,000 casts wait when the server gets to them, as in the benchmark of gen_batch_server's pull request
-/// 29.
+/// Returns the batches of 100,000 casts that wait when the server starts on them, as in the benchmark of
+/// gen_batch_server's pull request 29.
 fn backlog(builder: Builder<u64>) -> Vec<usize> {
     let log = Log::default();
     let (handler, hold) = Scripted::held(&log);

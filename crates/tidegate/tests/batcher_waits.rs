@@ -1,6 +1,6 @@
-//! How a task actor waits: it lets callers come back before it takes the next batch, and passes waits that
-//! are too short for the runtime's timer without it. On a runtime of one thread, so that the order of tasks
-//! decides all.
+//! The waits of a task actor. It lets callers return before it takes the next batch, and spends waits that
+//! are too short for the runtime's timer without that timer. The runtime has one thread, so the order of
+//! tasks decides every outcome.
 #![cfg(feature = "tokio")]
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ use tidegate::controller::{Fixed, Greedy};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, yield_now};
 
-/// Handles a batch when the gate gives a permit for it.
+/// Handles a batch once the gate gives a permit for it.
 struct Gated {
     inner: Scripted,
     gate: Arc<Semaphore>,
@@ -54,8 +54,8 @@ fn call_without_end(handle: &H, callers: u64) -> Vec<JoinHandle<()>> {
     (0..callers).map(|n| tokio::spawn(caller(n))).collect()
 }
 
-/// The sizes of the first two batches where four callers find the actor free, and four others come while it
-/// works.
+/// Returns the sizes of the first two batches. Four callers find the actor free, and four others
+/// call while it works.
 async fn sizes_of_two_groups(builder: Builder<u64>) -> Vec<usize> {
     let (log, gate) = (Log::default(), Arc::new(Semaphore::new(0)));
     let inner = Scripted::new(&log);
@@ -97,7 +97,7 @@ fn a_rule_that_anticipates_no_callers_takes_the_items_that_wait() {
     assert_eq!(sizes, [4, 4], "the groups take turns");
 }
 
-/// A call of an actor of `builder`, on a runtime that has no timer.
+/// Calls an actor of `builder` on a runtime without a timer.
 fn call_without_timer(builder: Builder<u64>, calls: u64) {
     let calls_made = runtime(false).block_on(async {
         let handler = Scripted::new(&Log::default());
@@ -124,7 +124,7 @@ fn a_wait_shorter_than_the_timer_tells_is_made_without_it() {
     }
 }
 
-/// A short linger is asked for thousands of times, more than the budget of waiting pays for.
+/// The actor waits a short linger thousands of times, which takes more than its budget of waiting.
 #[test]
 fn calls_beyond_the_budget_of_waiting_are_answered() {
     let fixed = Fixed::new(2).with_linger(Duration::from_micros(31));

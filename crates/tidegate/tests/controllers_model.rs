@@ -1,6 +1,6 @@
-//! Every controller against a model of a boundary: random operations, invariants after each.
+//! Every controller against a model of a boundary: random operations, with the invariants checked after each.
 
-// Clippy knows tests by their attribute; these helpers are tests too.
+// Clippy recognizes tests by their attribute only; these helpers belong to tests, too.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -72,7 +72,7 @@ fn choices() -> impl Strategy<Value = Choice> {
     ]
 }
 
-/// The boundary a driver would run: what waits, since when, and what runs.
+/// The boundary that a driver would run: the backlog, the arrival of its oldest item, and the running batch.
 struct Boundary<C> {
     controller: C,
     bounds: Bounds,
@@ -253,7 +253,7 @@ proptest! {
         prop_assert_eq!(b.ask().limit_items, limit);
     }
 
-    /// Whatever it was told before, it finds the knee of a stationary cost within 3000 saturated batches.
+    /// After any events the default finds the knee of a stationary cost within 3000 saturated batches.
     #[test]
     fn after_any_garbage_the_knee_is_found(garbage in ops(), a_us in 10..10_000u64, unit in 4..400u64) {
         let bounds = Bounds::items(1, 1 << 20);
@@ -268,17 +268,17 @@ proptest! {
             let before = b.backlog.items;
             b.step(Op::Start);
             let n = before - b.backlog.items;
-            // As many come as were taken: the backlog stands and does not grow.
+            // As many items arrive as the batch took, so the backlog stays the same.
             b.step(Op::Arrive(n, 0));
             b.step(Op::Done { cost_ns: a + per * n, ok: true });
         }
         let limit = b.controller.snapshot().limit as f64;
         let knee = 16.0 * a as f64 / per as f64;
-        // A doubling is worth 3 % up to 22.5 units of a/b; what is tried first is a doubling.
+        // A doubling is worth 3 % up to 22.5 units of a/b, and the search tries a doubling first.
         prop_assert!(limit >= knee / 1.6 && limit <= knee * 22.5 / 16.0 * 2.0, "limit {} for a knee at {}", limit, knee);
     }
 
-    /// The dearer a flush counts, the larger the batches; the looser the objective, the smaller.
+    /// A higher price of a flush makes batches larger; a looser objective makes them smaller.
     #[test]
     fn limits_are_monotone_in_the_price(a_us in 10..1000u64, unit in 1..500u64) {
         let (a, per) = (a_us as f64 * 1000.0, a_us as f64 * 1000.0 / unit as f64);
@@ -373,7 +373,8 @@ fn regression_5_an_early_byte_cut_does_not_grow_the_count_limit() {
     }
 }
 
-/// Regression 1: a fixed limit below the need diverges; the default finds one that does not.
+/// Regression 1: the queue grows for ever under a fixed limit below the need. The default finds a
+/// sufficient limit.
 #[test]
 fn regression_1_a_limit_below_the_need_is_left_behind() {
     use tidegate::sim::{CAPACITY, Cost, Rng, poisson, serve};
@@ -393,8 +394,8 @@ fn regression_1_a_limit_below_the_need_is_left_behind() {
     );
 }
 
-/// Regression 3: a lone item at threshold 1 is a full batch to Storm's rule, so the next one waits for the
-/// tick. The rule is kept as it is; the default does not saw.
+/// Regression 3: a lone item at threshold 1 is a full batch to Storm's rule, so the next item waits for the
+/// tick. The rule is kept as Storm has it; the default does not alternate like this.
 #[test]
 fn regression_3_a_lone_item_saws_storms_rule_and_not_the_default() {
     let waits = |choice: Choice| {
@@ -439,7 +440,7 @@ fn regression_3_a_lone_item_saws_storms_rule_and_not_the_default() {
     assert_eq!(waits(Choice::KNEE), 0);
 }
 
-/// Under a periodic tick Storm's rule moves between sqrt(2rT/3) and twice that, whatever its ceiling.
+/// With a periodic tick Storm's rule moves between sqrt(2rT/3) and twice that, at any ceiling.
 #[test]
 fn storms_rule_settles_between_its_trough_and_its_peak() {
     let mut c = Choice::StormAimd { ceiling: 1000 }
@@ -472,7 +473,7 @@ fn storms_rule_settles_between_its_trough_and_its_peak() {
     );
 }
 
-/// The RabbitMQ stream client's shape of the additive rule: another floor, ceiling and step.
+/// The RabbitMQ stream client's form of the additive rule: another floor, ceiling and step.
 #[test]
 fn additive_growth_takes_its_bounds() {
     let mut c = Choice::Aimd { step: 10 }
@@ -491,8 +492,8 @@ fn additive_growth_takes_its_bounds() {
     assert_eq!(shrunk, [100, 50, 25, 16, 16]);
 }
 
-/// A latency objective that cannot be met is reported, and for how long.
-/// Runs a batch of `n` items that ends after its cost; `end` is the `ok` of its `Done`, `None` for none.
+/// Runs a batch of `n` items that ends after its cost; `end` is the `ok` of its `Done`, and `None`
+/// sends no `Done`.
 fn run_batch(c: &mut impl Controller, now: &mut Time, n: u64, end: Option<bool>) {
     let (backlog, oldest) = (Load::items(n), *now);
     c.on(*now, Event::Ready { backlog, oldest });
@@ -512,7 +513,7 @@ fn run_batch(c: &mut impl Controller, now: &mut Time, n: u64, end: Option<bool>)
     }
 }
 
-/// A driver against the contract: it measures one batch in three and leaves the others' `Done` out.
+/// A driver that breaks the contract: it measures one batch in three and leaves out the `Done` of the others.
 #[test]
 fn a_batch_that_was_never_done_does_not_take_the_cost_of_another() {
     let model = |unmeasured: Option<bool>| {
@@ -531,6 +532,7 @@ fn a_batch_that_was_never_done_does_not_take_the_cost_of_another() {
     assert!((told.b_ns - 1_000.0).abs() < 10.0, "{told:?}");
 }
 
+/// The default reports that it cannot meet a latency objective, and for how long.
 #[test]
 fn an_infeasible_latency_is_reported() {
     let mut k = Knee::new(
@@ -574,7 +576,8 @@ fn an_infeasible_latency_is_reported() {
     );
 }
 
-/// Runs batches of one item that arrives when the last batch is over, each at `cost_ns`.
+/// Runs batches of one item each, which arrives at the end of the last batch and costs `cost_ns`. Returns
+/// whether the default reports the budget as infeasible.
 fn infeasible_budget(share: f64, age_max: Duration, known: bool) -> bool {
     let bounds = Bounds {
         age_max,
@@ -612,7 +615,7 @@ fn infeasible_budget(share: f64, age_max: Duration, known: bool) -> bool {
     s.infeasible
 }
 
-/// The bound on waiting wins over the share.
+/// The bound on waiting takes precedence over the share.
 #[test]
 fn a_cost_budget_that_the_age_bound_breaks_is_reported() {
     for known in [false, true] {
@@ -623,7 +626,7 @@ fn a_cost_budget_that_the_age_bound_breaks_is_reported() {
     }
 }
 
-/// Eight slots serve what one does not.
+/// Eight slots serve a load that one slot cannot.
 #[test]
 fn a_latency_that_several_batches_at_once_meet_is_feasible() {
     use tidegate::sim::arena::{Curve, Demand, Server, Span, World, capacity, run};
@@ -664,7 +667,7 @@ fn a_known_cost_that_is_no_number_is_clamped() {
     }
 }
 
-/// A latency objective never adds waiting of its own, not even for callers that always return.
+/// A latency objective never makes a batch wait, not even for callers that always return.
 #[test]
 fn a_latency_objective_waits_for_nobody() {
     use tidegate::sim::{Callers, commit};

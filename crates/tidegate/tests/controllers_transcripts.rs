@@ -1,11 +1,10 @@
-//! One short story told to every controller, and what each answers, kept as event logs in
-//! `tests/transcripts`.
+//! One short story for every controller: the answers are kept as event logs in `tests/transcripts`.
 //!
-//! A transcript is read, replayed and compared entry by entry, so it also holds the log format still. After a
-//! change that is meant, `TRANSCRIPTS=write cargo test -p tidegate --test controllers_transcripts` writes
-//! them anew: read the diff.
+//! Each test reads a transcript, replays it and compares it entry by entry, which also fixes the log format.
+//! After an intended change, `TRANSCRIPTS=write cargo test -p tidegate --test controllers_transcripts` writes
+//! the transcripts again: read the diff.
 
-// Clippy knows tests by their attribute; these helpers are tests too.
+// Clippy recognizes tests by their attribute only; these helpers belong to tests, too.
 #![allow(clippy::unwrap_used)]
 
 use std::path::PathBuf;
@@ -16,7 +15,7 @@ use tidegate::controller::{
     write_log,
 };
 
-/// The driver of the story: a mailbox whose handler takes 10 us and 100 ns an item.
+/// The driver of the story: a mailbox with a handler that takes 10 us and 100 ns an item.
 struct Mailbox<C> {
     controller: C,
     now: Time,
@@ -34,7 +33,7 @@ impl<C: Controller> Mailbox<C> {
             .on(self.now, Event::Arrived(Load::new(items, items * 100)));
     }
 
-    /// Runs one batch, waiting first as long as the controller wants.
+    /// Runs one batch, after the wait that the controller decides.
     fn batch(&mut self) {
         let load = |items| Load::new(items, items * 100);
         let decision = loop {
@@ -77,7 +76,7 @@ impl<C: Controller> Mailbox<C> {
     }
 }
 
-/// Cold with a backlog, then single items far apart, then a burst.
+/// Returns the story: a cold start with a backlog, then single items far apart, then a burst.
 fn story(choice: Choice) -> Vec<tidegate::controller::Entry> {
     let controller = Recorder::new(choice.build(bounds()).unwrap(), 1000);
     let mut m = Mailbox {

@@ -2,8 +2,8 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p tidegate --release --test loom_queue`
 //!
-//! loom knows no time, so the models run settled: the flag `IDLING` is always up and every push into a buffer
-//! takes the fence (see "How the consumer never misses an item while it sleeps" in the module's
+//! loom does not model time, so the models run settled: the flag `IDLING` is always up and every push into a
+//! buffer takes the fence (see "How the consumer never misses an item while it sleeps" in the module's
 //! documentation). A lost wake-up shows as a deadlock.
 #![cfg(loom)]
 
@@ -23,7 +23,7 @@ fn queue(capacity: usize) -> (Queue<u32>, Consumer<u32>) {
         .expect("a capacity")
 }
 
-/// Everything until the queue is closed, by blocking drains.
+/// Drains by blocking until the queue is closed, and returns all items.
 fn rest(consumer: &mut Consumer<u32>) -> Vec<u32> {
     let mut all = Vec::new();
     while consumer.blocking_recv_into(&mut all, 8).is_ok() {}
@@ -91,7 +91,8 @@ fn a_quiet_producer_is_swept_or_flushes() {
         let a = thread::spawn(move || {
             producer.blocking_push(1).unwrap();
             producer.blocking_push(2).unwrap();
-            // Not dropped before the consumer has both: it must not need that.
+            // The consumer must get both items without the producer's drop, so the thread returns
+            // the producer.
             producer
         });
         let mut all = Vec::new();
@@ -135,7 +136,7 @@ fn what_was_taken_before_closing_is_handed_out() {
         });
         let b = thread::spawn(move || closer.close());
         let all = rest(&mut consumer);
-        // Also what a late producer has in its buffer now comes back to it.
+        // The items in the buffer of a late producer now return to it, too.
         drop(consumer);
         let (producer, taken) = a.join().unwrap();
         assert_eq!(all.len(), usize::from(taken));
@@ -232,7 +233,7 @@ fn a_push_during_the_close_is_refused_or_drained() {
         let other = queue.clone();
         let push = thread::spawn(move || usize::from(other.blocking_push(1).is_ok()));
         let close = thread::spawn(move || queue.close());
-        // Without a wait: the end shows by a drain that finds nothing.
+        // Drains without waiting, and finds the end by a drain without items.
         let mut got = 0;
         while !consumer.is_finished() {
             got += consumer.drain(2, drop).items;

@@ -1,4 +1,4 @@
-//! The queue from outside: order, room, closing, waiting, panics, drops; one test a promise.
+//! The queue from outside: order, room, closing, waiting, panics, drops; one test for each promise.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,7 +34,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Drains everything until the queue is closed.
+/// Drains the queue until it is closed, and returns all items.
 fn rest<T: Send>(consumer: &mut queue::Consumer<T>) -> Vec<T> {
     let mut all = Vec::new();
     while consumer.blocking_recv_into(&mut all, usize::MAX).is_ok() {}
@@ -280,7 +280,7 @@ fn closed_both_ways() {
     assert_eq!(queue.metrics().buffers, 0);
 }
 
-/// Storm's flush moves at least one item and may strand the rest: with two producers and batches of 1000 a
+/// Storm's flush moves at least one item and may strand the rest. With two producers and batches of 1000, a
 /// run never ended.
 #[test]
 fn two_producers_of_a_thousand_always_end() {
@@ -352,7 +352,7 @@ fn a_sleeping_consumer_takes_a_quiet_producers_item_at_once() {
     for i in 0..3 {
         producer.blocking_push(i).unwrap();
     }
-    // Nobody flushes and nobody drops the producer before the items are there.
+    // The consumer has the items before the producer is flushed or dropped.
     let (consumer, out) = reader.join().unwrap();
     assert_eq!(out, [0, 1, 2]);
     drop((producer, consumer));
@@ -388,7 +388,7 @@ fn the_lane_keeps_order_and_does_not_starve() {
         producer.push_or_overflow(i).unwrap();
     }
     let mut out = Vec::new();
-    // 4 in the ring, 2 in the buffer, 3 in the lane.
+    // The ring holds 4 items, the buffer 2 and the lane 3.
     assert_eq!(queue.push_or_overflow(100), Err(PushError::Full(100)));
     while out.len() < 9 {
         consumer.blocking_recv_into(&mut out, 1).unwrap();
@@ -396,7 +396,7 @@ fn the_lane_keeps_order_and_does_not_starve() {
     assert_eq!(out, (0..9).collect::<Vec<_>>());
     assert_eq!(queue.metrics().overflowed, 3);
 
-    // The ring is kept full; the lane's item comes at its place all the same.
+    // The test keeps the ring full; the lane's item still comes at its place.
     let (queue, mut consumer) = Builder::new(4).overflow(3).build().unwrap();
     for i in 0..4 {
         queue.blocking_push(i).unwrap();
@@ -501,7 +501,7 @@ fn a_stage_flushes_its_output_before_it_waits() {
     });
     input.blocking_push(21).unwrap();
     let mut got = None;
-    // Without sweeps: only a flush makes the item show.
+    // The queue has no sweeps, so only a flush makes the item visible.
     while to.backlog() == 0 {
         thread::yield_now();
     }
@@ -511,7 +511,7 @@ fn a_stage_flushes_its_output_before_it_waits() {
     stage.join().unwrap();
 }
 
-/// A rule that doubles its limit for each full batch and starts over on any other.
+/// A rule that doubles its limit after each full batch and resets it after any other.
 struct Doubling(u64);
 impl Rule for Doubling {
     fn limit(&self) -> u64 {

@@ -13,8 +13,9 @@ use std::thread;
 
 use tidegate::queue::{Consumer, Queue, bounded};
 
-/// Returns how many items each producer got accepted, of about `total` after the first of each: `threads`
-/// blocking ones, then `tasks`. The consumer spends `work` steps on each item.
+/// Returns each producer's accepted items: first of `threads` blocking producers, then of `tasks`. The
+/// run stops after about `total` items beyond the first of each producer. The consumer spends `work`
+/// steps on each item.
 fn shares(capacity: usize, threads: usize, tasks: usize, total: u64, work: u64) -> Vec<u64> {
     let (queue, mut consumer) = bounded::<u64>(capacity).unwrap();
     let counts: Vec<AtomicU64> = (0..threads + tasks).map(|_| AtomicU64::new(0)).collect();
@@ -77,9 +78,9 @@ fn shares(capacity: usize, threads: usize, tasks: usize, total: u64, work: u64) 
     shares
 }
 
-/// Asserts that the largest share is at most twice the smallest. The runs take turns and are long beside the
-/// time that a busy machine takes its processors away from a producer: what such a producer does not ask
-/// for, the others get.
+/// Asserts that the largest share is at most twice the smallest. The runs take turns, and each is long in
+/// comparison with the time that a busy machine takes its processors away from a producer. The other
+/// producers get the room that such a producer leaves.
 fn assert_fair(capacity: usize, threads: usize, tasks: usize) {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -112,7 +113,7 @@ fn a_waiter_that_does_not_come_holds_no_other_up() {
     for capacity in [1, 2, 8] {
         let (queue, mut consumer) = bounded::<u64>(capacity).unwrap();
         (0..capacity as u64).for_each(|item| queue.try_push(item).unwrap());
-        // It stands first in line, and is never polled again.
+        // The first push in line is never polled again.
         let mut first = Box::pin(queue.push(100));
         let mut cx = Context::from_waker(Waker::noop());
         assert!(first.as_mut().poll(&mut cx).is_pending());
@@ -129,7 +130,7 @@ fn a_waiter_that_does_not_come_holds_no_other_up() {
     }
 }
 
-/// Lets the consumer go to sleep as a task. Returns whether it found nothing.
+/// Lets the consumer go to sleep as a task. Returns whether it found no item.
 fn falls_asleep(consumer: &mut Consumer<u64>) -> bool {
     consumer
         .poll_ready(&mut Context::from_waker(Waker::noop()))

@@ -1,5 +1,5 @@
-//! The queue against users who mean it no good: items and wakers that call back, lengths no memory can hold,
-//! closing at the worst moment. Each test is named after the defect it once showed.
+//! The queue against hostile users: items and wakers that call back, lengths that no memory can hold, closing
+//! at the worst moment. The name of each test tells the defect that it once showed.
 #![allow(clippy::unwrap_used)]
 
 use std::future::Future;
@@ -19,7 +19,8 @@ fn pass(time: Duration) {
     }
 }
 
-/// Runs `f` on a thread of its own; false if it is not done in time: a deadlock cannot be joined.
+/// Runs `f` on a thread of its own. Returns false if it does not end in time, because a deadlocked thread
+/// cannot be joined.
 fn ends(f: impl FnOnce() + Send + 'static) -> bool {
     let done = Arc::new(AtomicBool::new(false));
     let flag = done.clone();
@@ -34,7 +35,7 @@ fn ends(f: impl FnOnce() + Send + 'static) -> bool {
     done.load(SeqCst)
 }
 
-/// A vector of so many things that take no memory.
+/// Returns a vector of `usize::MAX` values that take no memory.
 fn nothings() -> Vec<()> {
     Vec::from([(); usize::MAX])
 }
@@ -52,8 +53,8 @@ fn more_items_of_no_size_than_positions() {
     assert_eq!(queue.metrics().arrived, 3);
 }
 
-/// Accepted, then neither handed out nor given back: the consumer had settled, and closed between the
-/// producer's look at the flags and its item's becoming visible.
+/// The consumer once neither handed out an accepted item nor gave it back. It had settled, and it closed the
+/// queue after the producer read the flags and before the producer's item became visible.
 #[test]
 fn an_item_pushed_into_a_buffer_during_the_close_is_not_stranded() {
     for limit in [4, 1000] {
@@ -74,7 +75,7 @@ fn an_item_pushed_into_a_buffer_during_the_close_is_not_stranded() {
                     }
                     (pushed, producer)
                 });
-                // Idle for long enough to be settled.
+                // Idle for long enough that the consumer settles.
                 let mut got = 0;
                 let mut drop_it = |_| got += 1;
                 let idle = Duration::from_millis(3);
@@ -93,7 +94,7 @@ fn an_item_pushed_into_a_buffer_during_the_close_is_not_stranded() {
     }
 }
 
-/// As before, for items that go straight into the ring: told of the close before the ring was.
+/// The same for items that go straight into the ring: the close once reached the consumer before the ring.
 #[test]
 fn an_item_pushed_into_the_ring_during_the_close_is_not_stranded() {
     let start = Instant::now();
@@ -136,7 +137,8 @@ fn an_item_pushed_into_the_ring_during_the_close_is_not_stranded() {
     }
 }
 
-/// The consumer trusted that one linger is long enough for a store to become visible, however short it was.
+/// The consumer once trusted that one linger is long enough for a store to become visible, even the
+/// shortest linger.
 #[test]
 fn the_shortest_linger_loses_no_wake_up() {
     let (queue, mut consumer) = Builder::new(64)
@@ -158,7 +160,7 @@ fn the_shortest_linger_loses_no_wake_up() {
     let start = Instant::now();
     let mut pushed = 0;
     while start.elapsed() < Duration::from_secs(2) {
-        // A few at a time, so that the consumer is about to sleep at every moment of a push.
+        // Pushes a few items at a time, so that the consumer is about to sleep at every point of a push.
         for _ in 0..=pushed % 3 {
             producer.blocking_push(pushed).unwrap();
             pushed += 1;
@@ -173,7 +175,8 @@ fn the_shortest_linger_loses_no_wake_up() {
     consumer.join().unwrap();
 }
 
-/// A task has no timer and polls itself until producers know of its sleep: not for a long linger.
+/// A task has no timer, and polls itself until producers know that it sleeps. It must not do so
+/// during a long linger.
 #[test]
 fn a_long_linger_does_not_keep_a_task_busy() {
     let (queue, mut consumer) = Builder::new(8)
@@ -204,7 +207,7 @@ impl Wake for Count {
     }
 }
 
-/// What a simple executor's task is: its waker owns its future.
+/// The task of a simple executor: its waker owns its future.
 struct Task(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
 
 impl Wake for Task {
@@ -227,8 +230,8 @@ impl Task {
     }
 }
 
-/// The consumer's old waker was dropped under the lock it lies behind; with it went the last producer, which
-/// closes.
+/// The queue once dropped the consumer's old waker while it held the waker's lock. That drop dropped the last
+/// producer, which closes the queue.
 #[test]
 fn a_waker_that_owns_the_last_producer() {
     assert!(ends(|| {
@@ -249,7 +252,7 @@ fn a_waker_that_owns_the_last_producer() {
     }));
 }
 
-/// The same for a producer's waker in the line of those who wait for room.
+/// The same for the waker of a producer in the line for room.
 #[test]
 fn a_waker_that_owns_another_waiting_push() {
     assert!(ends(|| {
@@ -258,7 +261,7 @@ fn a_waker_that_owns_another_waiting_push() {
         let another = queue.clone();
         let task = Task::polled_once(async move {
             let mut push = std::pin::pin!(another.push(1));
-            // Waits with a waker that is not its task's.
+            // The push waits with a waker other than that of its task.
             std::future::poll_fn(move |_| {
                 let mut cx = Context::from_waker(Waker::noop());
                 push.as_mut().poll(&mut cx).map(drop)
@@ -278,7 +281,8 @@ fn a_waker_that_owns_another_waiting_push() {
     }));
 }
 
-/// An item whose drop looks at the queue, or uses its own producer, was dropped under a producer's lock.
+/// The queue once dropped an item under a producer's lock. The drop of that item looks at the queue, or uses
+/// its own producer.
 #[test]
 fn an_item_in_a_buffer_that_looks_back_when_dropped() {
     struct Looks(
@@ -310,7 +314,7 @@ fn an_item_in_a_buffer_that_looks_back_when_dropped() {
     }));
 }
 
-/// A batch that ended "because nothing more was there" although the consumer had just fetched a quiet
+/// A batch once ended as if the queue were empty, although the consumer had just fetched a quiet
 /// producer's items.
 #[test]
 fn items_fetched_from_a_quiet_producer_are_part_of_what_is_left() {
@@ -333,7 +337,7 @@ fn items_fetched_from_a_quiet_producer_are_part_of_what_is_left() {
     assert_eq!((m.arrived, m.drained, m.fetched), (2, 2, 0));
 }
 
-/// The locked drain stopped behind the lane's items and called the queue empty.
+/// The locked drain once stopped after the lane's items and reported the queue as empty.
 #[test]
 fn a_lane_beside_drop_oldest_does_not_end_a_batch() {
     let (queue, mut consumer) = Builder::new(4)
@@ -368,7 +372,7 @@ fn every_item_given_back_for_lack_of_room_is_counted() {
     assert_eq!((items.len(), queue.metrics().rejected), (2, 6));
 }
 
-/// A wait that yields looked at the time only every 64 looks, each as long as another thread pleases.
+/// A wait that yields once read the time only every 64 looks, and another thread may delay each look.
 #[test]
 fn a_deadline_is_kept_beside_busy_threads() {
     let stop = AtomicBool::new(false);
@@ -395,7 +399,7 @@ fn a_deadline_is_kept_beside_busy_threads() {
         late
     });
     for (wait, late) in late {
-        // A handful of turns of the busy threads.
+        // The time of a few turns of the busy threads.
         assert!(late < Duration::from_millis(60), "{wait:?}: {late:?}");
     }
 }

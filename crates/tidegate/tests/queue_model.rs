@@ -1,6 +1,7 @@
-//! Random operations against a model of what was taken, with the invariants of the queue checked on the way.
+//! Random operations against a model of the accepted items, with the invariants of the queue
+//! checked after each.
 
-// The macro's closures hide from clippy that this is a test.
+// The closures of the macro keep clippy from recognizing the test.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::VecDeque;
@@ -37,10 +38,10 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Who pushed it, its number there, and a witness of its being dropped once.
+/// The producer of an item, its number there, and a witness that it is dropped once.
 type Item = (usize, u64, Arc<()>);
 
-/// A limit that wanders.
+/// A rule with a limit that changes all the time.
 struct Wandering(u64);
 impl Rule for Wandering {
     fn limit(&self) -> u64 {
@@ -56,7 +57,7 @@ struct Run {
     consumer: Consumer<Item>,
     producers: Vec<(usize, Producer<Item>)>,
     witness: Arc<()>,
-    /// What each producer had taken and was not handed out yet.
+    /// The numbers of each producer's accepted items that the consumer has not handed out yet.
     taken: Vec<VecDeque<u64>>,
     next: Vec<u64>,
     drops: bool,
@@ -75,7 +76,7 @@ impl Run {
         for (who, seq, _) in items {
             let first = self.taken[who].pop_front();
             if self.drops {
-                // Older ones may have been dropped, never reordered.
+                // The queue may have dropped older items, but never reorders.
                 let mut first = first;
                 while first.is_some_and(|f| f < seq) {
                     self.gone += 1;
@@ -137,7 +138,7 @@ impl Run {
                 }
             }
             Op::Many(at, n) => {
-                // Only where `push` never waits.
+                // Calls `push` only where it never waits.
                 let who = self.producers[at % len].0;
                 let mut items: Vec<_> = (0..n).map(|_| self.item(who)).collect();
                 let all: Vec<_> = items.iter().map(|i| i.1).collect();
@@ -177,10 +178,11 @@ impl Run {
         let held = self.taken.iter().map(VecDeque::len).sum::<usize>() as u64;
         assert_eq!(m.drained, self.drained);
         assert_eq!(m.drains.items, m.drained);
-        // The rest is in the ring, the lane, buffers or the hand, or was dropped on purpose.
+        // The other items are in the ring, in the lane, in buffers or in the consumer's hand, or the queue
+        // dropped them on purpose.
         let here = (self.consumer.backlog() + m.buffered) as u64;
         assert_eq!(here + m.dropped_oldest, held + self.gone);
-        // Each of them holds the witness once.
+        // Each of these items holds the witness once.
         assert_eq!(Arc::strong_count(&self.witness) as u64, here + 1);
     }
 

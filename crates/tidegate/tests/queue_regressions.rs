@@ -1,4 +1,4 @@
-//! Bugs other queues had, each a test here. Numbered as in docs/regressions.md.
+//! Bugs of other queues, with a test for each. The numbers are those of docs/regressions.md.
 
 use std::sync::Arc;
 use std::thread;
@@ -21,8 +21,8 @@ fn until<T: Send>(queue: &Queue<T>, f: impl Fn(&tidegate::queue::Metrics) -> boo
     }
 }
 
-/// No. 4: No decay when idle: the first items after a lull waited a whole tick. Here they wake the consumer
-/// at once, whatever limit the producer was left with.
+/// No. 4: Without decay while idle, the first items after a lull waited a whole tick. Here they wake the
+/// consumer at once, at any limit of the producer.
 #[test]
 fn r04_the_first_item_after_a_lull_does_not_wait() {
     let (queue, mut consumer) = Builder::new(4096).wait(Wait::Park).build().unwrap();
@@ -35,7 +35,7 @@ fn r04_the_first_item_after_a_lull_does_not_wait() {
     for i in 0..2500 {
         producer.blocking_push(i).unwrap();
     }
-    // Settled: it now sleeps without a timeout, so only the push itself can wake it.
+    // Settled: the consumer now sleeps without a timeout, so only the push itself can wake it.
     until(&queue, |m| m.drained == 2500);
     until(&queue, |m| m.consumer_waits >= 2);
     pass(Duration::from_millis(4));
@@ -82,7 +82,7 @@ fn r11_no_batch_is_empty() {
     assert_eq!((m.drains.batches(), m.flushes.batches()), (0, 0));
 }
 
-/// No. 12: Shutdown lost the last partial batch, or items pushed meanwhile.
+/// No. 12: Shutdown lost the last partial batch, or items pushed during the shutdown.
 #[test]
 fn r12_closing_loses_nothing_that_was_taken() {
     for round in 0..200 {
@@ -95,7 +95,8 @@ fn r12_closing_loses_nothing_that_was_taken() {
                     while producer.blocking_push(taken).is_ok() {
                         taken += 1;
                     }
-                    // What a closed ring did not take is fetched by the consumer or still here.
+                    // The consumer fetches items that a closed ring did not take, or the producer
+                    // still has them.
                     (taken, producer)
                 })
             })
@@ -118,8 +119,8 @@ fn r12_closing_loses_nothing_that_was_taken() {
     }
 }
 
-/// Nos. 13 and 14: Buffers outlived their producers, or their queue, and what was in them was discarded
-/// silently.
+/// Nos. 13 and 14: Buffers outlived their producers or their queue, and the queue silently discarded
+/// the items in them.
 #[test]
 fn r13_r14_buffers_go_with_their_producers_and_their_queue() {
     let witness = Arc::new(());
@@ -135,7 +136,8 @@ fn r13_r14_buffers_go_with_their_producers_and_their_queue() {
         (0, 1)
     );
 
-    // No room at its end: the consumer finds what is left, then forgets the buffer.
+    // The ring has no room when the producer is dropped. The consumer fetches the remaining items, then
+    // forgets the buffer.
     let mut producer = queue.fixed(100).unwrap();
     for _ in 0..10 {
         producer.blocking_push(witness.clone()).unwrap();
@@ -150,7 +152,7 @@ fn r13_r14_buffers_go_with_their_producers_and_their_queue() {
     assert_eq!(consumer.drain(3, drop).items, 0);
     assert_eq!(queue.metrics().buffers, 0);
 
-    // A dead queue keeps nothing, whoever still holds a handle.
+    // A closed queue keeps no items, even while a handle exists.
     let mut producer = queue.fixed(100).unwrap();
     for _ in 0..10 {
         producer.blocking_push(witness.clone()).unwrap();
@@ -167,7 +169,7 @@ fn r13_r14_buffers_go_with_their_producers_and_their_queue() {
     assert_eq!(Arc::strong_count(&witness), 1);
 }
 
-/// No. 15: Partial accept: what was left over lost its order, or its count.
+/// No. 15: The items that a partial accept left over lost their order or their count.
 #[test]
 fn r15_leftovers_keep_order_and_count() {
     let (queue, mut consumer) = bounded(3).unwrap();
@@ -191,8 +193,7 @@ fn r15_leftovers_keep_order_and_count() {
     assert_eq!(out, (0..11).collect::<Vec<_>>());
 }
 
-/// No. 19: Low rates burnt whole cores. Here the consumer sleeps: after one linger it is not woken by
-/// anything but an item.
+/// No. 19: Low rates took whole cores. Here the consumer sleeps, and after one linger only an item wakes it.
 #[test]
 fn r19_an_idle_queue_wakes_nobody() {
     let (queue, mut consumer) = Builder::new(64)
@@ -212,7 +213,7 @@ fn r19_an_idle_queue_wakes_nobody() {
         (m.consumer_waits, m.linger_wakes, m.consumer_wakes),
         (2, 1, 0)
     );
-    // A slow stream costs one wake-up an item and no more lingers.
+    // A slow stream costs one wake-up for each item and no more lingers.
     for i in 0..20 {
         pass(Duration::from_millis(2));
         producer.blocking_push(i).unwrap();
@@ -227,9 +228,9 @@ fn r19_an_idle_queue_wakes_nobody() {
     assert_eq!(reader.join().unwrap(), 20);
 }
 
-/// A producer that waits for room may have its buffer swept meanwhile; called, it then takes nothing, and
-/// must pass the call on to the next in line. It did not, and with few slots and many producers everybody
-/// slept.
+/// The consumer may sweep the buffer of a producer that waits for room. When that producer is called for
+/// room, it takes none and must call the next in line. It once did not; with few slots and many producers,
+/// all of them slept.
 #[test]
 fn a_call_for_room_that_is_not_needed_is_passed_on() {
     for _ in 0..200 {
@@ -251,7 +252,8 @@ fn a_call_for_room_that_is_not_needed_is_passed_on() {
         while queue.metrics().producer_waits < 3 {
             thread::yield_now();
         }
-        // One slot is freed and the first in line called; before it is awake all three buffers are swept.
+        // The consumer frees one slot and calls the first in line. Before that producer is awake, it sweeps
+        // all three buffers.
         let mut items = 0;
         while items < 4 {
             consumer.drain(8, |_| items += 1);

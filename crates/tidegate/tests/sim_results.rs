@@ -1,11 +1,11 @@
-//! The simulator against the executable model the controllers were designed on, and the targets they are held
-//! to.
+//! The simulator against the executable model that the controllers were designed on, and against the targets
+//! of the controllers.
 //!
-//! The figures are the model's own: `RESULTS` what it printed, `SEEDS` and `COMMITS` the means of twelve
-//! seeds run through it. Arrivals and noise are drawn alike (see `Rng`), so agreement is close to exact; the
-//! bound is 2 %, none where there is no noise.
+//! The figures are the model's own: `RESULTS` has its printed output, `SEEDS` and `COMMITS` the means of
+//! twelve seeds run through it. Both draw arrivals and noise alike (see `Rng`), so agreement is close to
+//! exact. The bound is 2 %, and none where there is no noise.
 
-// Clippy knows tests by their attribute; these helpers are tests too.
+// Clippy recognizes tests by their attribute only; these helpers belong to tests, too.
 #![allow(clippy::unwrap_used)]
 
 use tidegate::Time;
@@ -73,7 +73,7 @@ fn pull_29_has_exactly_its_batches() {
 
 // ---- with noise: within 2 % over twelve seeds
 
-/// One seed of a workload under one controller. `None` for a name nobody knows.
+/// Runs one seed of a workload under one controller.
 fn run(case: &str, seed: u32, c: &mut dyn Controller) -> Run {
     let open = |load: f64, span| poisson(load * CAPACITY, span, &mut Rng::new(100 + seed), 0.0);
     let noisy = || Cost::linear(0.05, seed);
@@ -107,7 +107,7 @@ fn run(case: &str, seed: u32, c: &mut dyn Controller) -> Run {
     }
 }
 
-/// The mean of twelve seeds, and the largest batch of any.
+/// Returns the mean of twelve seeds, and the largest batch of any.
 fn mean(case: &str, name: &str) -> Run {
     let mut sum = Run::default();
     for seed in 1..=SEEDS_N {
@@ -128,8 +128,9 @@ fn twelve_seeds_agree_with_the_model() {
         let r = mean(case, name);
         let what = |column: &str| format!("{case}, {name}, {column}");
         if name == "knee" {
-            // The default left the model behind: it grows by doublings and looks further while a backlog
-            // lasts. It serves as much, and is at most a tenth slower, where bursts are taken in larger parts.
+            // The default has developed beyond the model: it grows by doublings and searches further while
+            // a backlog lasts. It serves as many items, and is at most a tenth slower where it takes bursts
+            // in larger parts.
             close(&what("rate"), r.ops_per_s, rate, 0.02);
             for (column, ours, model) in [
                 ("mean", r.mean_ms, mean_ms),
@@ -158,7 +159,7 @@ fn twelve_seeds_of_group_commit_agree_with_the_model() {
         let r = mean_commit(callers, if greedy { Wait::Greedy } else { Wait::Known });
         let what = |column: &str| format!("{callers:?}, greedy {greedy}, {column}");
         close(&what("rate"), r.throughput, rate, 0.02);
-        // A guard rail more than the model has: latencies may be lower, not higher.
+        // The default has a safeguard that the model lacks, so latencies may be lower, but not higher.
         assert!(
             r.mean <= 1.02 * mean && r.mean >= 0.95 * mean,
             "{}: {} {mean}",
@@ -177,9 +178,9 @@ fn twelve_seeds_of_group_commit_agree_with_the_model() {
 #[derive(Clone, Copy)]
 enum Wait {
     Greedy,
-    /// Anticipation, told what a flush costs.
+    /// Anticipation with a known cost of a flush.
     Known,
-    /// Anticipation that has to find out.
+    /// Anticipation that has to learn the cost.
     Learned,
 }
 
@@ -208,8 +209,8 @@ fn mean_commit(callers: Callers, wait: Wait) -> CommitRun {
 
 // ---- the targets
 
-/// T1: 100,000 queued: at least 97 % of exponential's throughput at no more than half its largest batch, from
-/// cold.
+/// T1: with 100,000 items queued, at least 97 % of exponential's throughput at no more than half its largest
+/// batch, from cold.
 #[test]
 fn t1_exponentials_throughput_at_half_its_peak() {
     let (exponential, knee) = (mean("backlog", "exponential"), mean("backlog", "knee"));
@@ -220,8 +221,8 @@ fn t1_exponentials_throughput_at_half_its_peak() {
     assert!(knee.batch_max * 2 <= exponential.batch_max);
 }
 
-/// T2: Poisson at 10, 50 and 90 %: p99 no more than AIMD's and 98, 92, 94 % of exponential's; largest batch
-/// no more than its.
+/// T2: Poisson at 10, 50 and 90 %: the p99 is no more than AIMD's and 98, 92, 94 % of exponential's, and the
+/// largest batch is no larger than that of exponential.
 #[test]
 fn t2_lower_tails_than_both_seeds_at_every_load() {
     for (case, share) in [
@@ -243,9 +244,9 @@ fn t2_lower_tails_than_both_seeds_at_every_load() {
     }
 }
 
-/// T3: bursts, clumps, spikes: mean and p99 no more than exponential's x 1.02. Of the spikes only the model's
-/// own seeds: over twelve others p99 is 1.4 times exponential's, which happens to run small batches when a
-/// spike multiplies one.
+/// T3: bursts, clumps, spikes: mean and p99 are no more than exponential's x 1.02. The spikes use the model's
+/// own seeds only. Over twelve others the p99 is 1.4 times exponential's, which happens to run small batches
+/// when a spike multiplies one.
 #[test]
 fn t3_no_worse_than_exponential_under_disturbance() {
     let spikes = |name| {
@@ -274,7 +275,8 @@ fn t3_no_worse_than_exponential_under_disturbance() {
     }
 }
 
-/// T4: convex costs: at least 95 % of the best fixed size, so at least twice exponential.
+/// T4: convex costs: at least 95 % of the throughput of the best fixed size, so at least twice
+/// that of exponential.
 #[test]
 fn t4_convex_costs_are_found() {
     let knee = mean("convex", "knee");
@@ -289,8 +291,8 @@ fn t4_convex_costs_are_found() {
     assert!(knee.ops_per_s >= 2.0 * mean("convex", "exponential").ops_per_s);
 }
 
-/// T5: the cost of a batch becomes four times as high: p99 within 1.1 of the best fixed size known in
-/// advance, and the limit back at the knee within ten batches.
+/// T5: the cost of a batch rises to four times: the p99 is within 1.1 of that of the best fixed size known in
+/// advance, and the limit is back at the knee within ten batches.
 #[test]
 fn t5_a_step_in_costs_is_followed() {
     let best = ["fixed 1024", "fixed 2048", "fixed 4096"].map(|n| mean("step", n).p99_ms);
@@ -345,8 +347,9 @@ fn t5_a_step_in_costs_is_followed() {
     assert_eq!(batch(12_000_000, 11_719), 16_384);
 }
 
-/// T6: a closed loop with think times up to a/5 and 2 to 64 callers: at least 15 % more than greedy, also
-/// when the cost has to be learned. One caller and open arrivals: mean within 2 %, p99 within 10 %.
+/// T6: in a closed loop with think times up to a/5 and 2 to 64 callers, at least 15 % more than greedy, also
+/// with a cost that the controller has to learn. With one caller and with open arrivals, the mean is within 2
+/// % and the p99 within 10 %.
 #[test]
 fn t6_anticipation_pays_in_a_closed_loop_and_costs_nothing_elsewhere() {
     for wait in [Wait::Known, Wait::Learned] {
@@ -383,8 +386,8 @@ fn t6_anticipation_pays_in_a_closed_loop_and_costs_nothing_elsewhere() {
     }
 }
 
-/// T8: a producer: p99 at light load within twice the unbatched, and saturated at least AIMD's throughput;
-/// also when the cost has to be learned.
+/// T8: a producer's p99 at light load is within twice the unbatched one, and its saturated throughput is at
+/// least AIMD's, also with a cost that the controller has to learn.
 #[test]
 fn t8_a_producer_is_prompt_when_idle_and_fast_when_not() {
     let run = |rate, n, c: &mut dyn Controller, idle| produce(rate, c, n, idle, 9);
@@ -407,8 +410,8 @@ fn t8_a_producer_is_prompt_when_idle_and_fast_when_not() {
     }
 }
 
-/// What the model printed for a producer of known cost: (offered M/s, throughput M/s, p99 us, items an
-/// insertion).
+/// The model's printed output for a producer of known cost: (offered M/s, throughput M/s, p99 us,
+/// items an insertion).
 #[test]
 fn a_producer_of_known_cost_agrees_with_the_model() {
     for (rate, mops, p99, batch) in [

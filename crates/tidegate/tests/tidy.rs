@@ -1,7 +1,7 @@
-//! What lints cannot check: pure modules stay pure, the engine knows no runtime, every file says what it
-//! owns.
+//! Checks that lints cannot make: pure modules stay pure, the engine needs no runtime, and the documentation
+//! of every file says what the file owns.
 
-// Clippy knows tests by their attribute; these helpers are tests too.
+// Clippy recognizes tests by their attribute only; these helpers belong to tests, too.
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
@@ -54,8 +54,8 @@ fn ours() -> Vec<(String, String)> {
         .collect()
 }
 
-/// The lines of `text` that are compiled into the product, with their numbers: neither comments nor the item
-/// behind a `#[cfg(test)]`, which rustfmt ends with a line of the same indentation that closes it.
+/// Returns the lines of `text` that are compiled into the product, with their numbers. They exclude comments
+/// and the item after a `#[cfg(test)]`, which rustfmt ends with a closing line of the same indentation.
 fn product_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut skipped: Option<usize> = None;
     text.lines().enumerate().filter_map(move |(i, line)| {
@@ -69,7 +69,7 @@ fn product_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
             }
             return None;
         };
-        // Further attributes of the item, or its documentation, are a part of it.
+        // Further attributes of the item, or its documentation, are part of it.
         let ends = indent == start && (code.ends_with(['}', ';']) || code.ends_with("},"));
         if ends && !code.starts_with("#[") && !code.starts_with("//") {
             skipped = None;
@@ -78,7 +78,7 @@ fn product_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The first line with a word of `banned`, and that word.
+/// Returns the first line with a word of `banned`, and that word.
 fn impure<'a>(text: &str, banned: &[&'a str]) -> Option<(usize, &'a str)> {
     product_lines(text).find_map(|(i, line)| {
         let found = banned.iter().find(|word| line.contains(*word));
@@ -86,7 +86,7 @@ fn impure<'a>(text: &str, banned: &[&'a str]) -> Option<(usize, &'a str)> {
     })
 }
 
-/// The purity test reads on behind a test module, wherever that stands.
+/// The purity test also checks the code after a test module.
 #[test]
 fn code_behind_a_test_module_is_checked() {
     let text = "\
@@ -117,7 +117,7 @@ impl X {
     assert_eq!(impure(&pure, &["Instant"]), None);
 }
 
-/// Deciding code reads no clock, no random source, no socket and no file; its tests may.
+/// Modules that decide read no clock, no random source, no socket and no file; their tests may.
 #[test]
 fn pure_modules_do_no_io() {
     let pure = [
@@ -198,7 +198,8 @@ fn every_file_says_what_it_owns() {
     );
 }
 
-/// A file past a thousand lines needs a reason; near five hundred, a look for a seam. Only the former fails.
+/// A file past a thousand lines needs a reason, and fails the test. A file past five hundred should perhaps
+/// be split, and is only printed.
 #[test]
 fn files_stay_readable() {
     for (name, text) in ours() {
@@ -210,8 +211,8 @@ fn files_stay_readable() {
     }
 }
 
-/// The program `tidegate` carries no bench: neither its crates nor the ways of writing that only measurements
-/// take.
+/// The program `tidegate` contains no bench: neither the crates of measurements nor the features
+/// that only they use.
 #[test]
 fn the_product_carries_no_bench() {
     let tree = tree(&["-p", "tidegate-cli", "-e", "normal,features"]);
@@ -227,7 +228,7 @@ fn the_product_carries_no_bench() {
     }
 }
 
-/// Two examples of one name would overwrite each other's program.
+/// Two examples with the same name would overwrite each other's program.
 #[test]
 fn every_example_has_a_name_of_its_own() {
     let mut names = std::collections::BTreeMap::new();
@@ -253,14 +254,14 @@ fn unsafe_code_stays_in_the_ring() {
     }
 }
 
-/// The engine's default features bring no runtime, in fact no crate at all.
+/// The engine's default features need no runtime, and in fact no crate at all.
 #[test]
 fn the_engine_depends_on_nothing_by_default() {
     let tree = tree(&["-p", "tidegate", "-e", "normal"]);
     assert_eq!(tree.lines().count(), 1, "{tree}");
 }
 
-/// `cargo tree` with these arguments.
+/// Returns the output of `cargo tree` with these arguments.
 fn tree(args: &[&str]) -> String {
     let out = Command::new(env!("CARGO"))
         .args(["tree", "--offline", "--locked", "--prefix", "none"])

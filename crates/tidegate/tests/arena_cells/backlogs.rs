@@ -4,10 +4,11 @@ use tidegate::sim::arena::{Cell, Kind, Stability};
 
 use super::{in_parallel, ours, seeds, table};
 
-/// Seeds of cells of one batch at a time in which the default controller breaks the promise. Goal: none.
+/// The seeds of cells with one batch at a time in which the default controller breaks the
+/// promise. Goal: none.
 const BROKEN: &[u32] = &[340];
 
-/// How many runs of cells of several batches at once may break it. Goal: none.
+/// The number of runs of cells with several batches at once that may break the promise. Goal: none.
 const BROKEN_SEVERAL: usize = 57;
 
 #[test]

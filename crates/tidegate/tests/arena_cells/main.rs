@@ -14,25 +14,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tidegate::controller::{Choice, Controller};
 use tidegate::sim::arena::{Entry, SEEDS, World};
 
-/// The fixed cells and the figures of their best settings.
+/// Returns the fixed cells and the figures of their best settings.
 fn table() -> Vec<Entry> {
     let lines = include_str!("table.txt").lines();
     let entries = lines.filter(|line| !line.starts_with('#'));
     entries.map(|line| line.parse().unwrap()).collect()
 }
 
-/// The default controller as a batcher makes it.
+/// Returns the default controller as a batcher builds it.
 fn ours(world: &World) -> Box<dyn Controller> {
     Choice::KNEE.build(world.bounds()).unwrap()
 }
 
-/// The seeds under which a world is played: where several batches run at once, one says little.
+/// Returns the seeds for a world. Where several batches run at once, a single seed is not significant.
 fn seeds(world: &World) -> &'static [u32] {
     let many = if world.in_flight_max > 1 { 4 } else { 1 };
     &SEEDS[..many]
 }
 
-/// The results of `of` for 0 to `n`, in this order, from several threads.
+/// Returns the results of `of` for 0 to `n`, in this order, computed on several threads.
 fn in_parallel<T: Send>(n: usize, of: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let mut results: Vec<(usize, T)> = std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Throughput and latency as shares of the best fixed settings', by group of cells.
+//! Throughput and latency as shares of those of the best fixed settings, by group of cells.
 
 use std::sync::LazyLock;
 
@@ -6,8 +6,8 @@ use tidegate::sim::arena::{Cell, Entry, FIXED_EFFORT, Kind, Regret, fixed_cells}
 
 use super::{in_parallel, ours, seeds, table};
 
-/// Every cell of the table under the default controller, beside the best setting's figures under the first
-/// seed.
+/// Runs every cell of the table under the default controller, beside the best setting's figures
+/// under the first seed.
 fn play() -> Vec<(Cell, Regret)> {
     let table = table();
     let runs = in_parallel(table.len(), |i| {
@@ -26,13 +26,13 @@ fn play() -> Vec<(Cell, Regret)> {
 /// The shares of a group of cells, best first.
 struct Shares {
     name: &'static str,
-    /// With their seeds.
+    /// The shares, each with the seed of its cell.
     sorted: Vec<(f64, u32)>,
 }
 
 impl Shares {
-    /// `share` answers nothing for cells that do not belong to the group. Where more is better, `more` is
-    /// true.
+    /// Collects a group. `share` returns `None` for cells outside the group, and `more` says that a larger
+    /// share is better.
     fn of(
         name: &'static str,
         cells: &[(Cell, Regret)],
@@ -66,7 +66,7 @@ impl Shares {
         self.sorted[rank.max(1) - 1].0
     }
 
-    /// At least this much in the median and in 95 % of the cells.
+    /// Asserts a share of at least `median` in the median and of at least `most` in 95 % of the cells.
     fn at_least(&self, median: f64, most: f64) {
         let found = (self.at(0.5), self.at(0.95));
         assert!(
@@ -76,7 +76,7 @@ impl Shares {
         );
     }
 
-    /// At most this much in the median and in 95 % of the cells.
+    /// Asserts a share of at most `median` in the median and of at most `most` in 95 % of the cells.
     fn at_most(&self, median: f64, most: f64) {
         let found = (self.at(0.5), self.at(0.95));
         assert!(
@@ -87,7 +87,7 @@ impl Shares {
     }
 }
 
-/// The groups of the cells that run one batch at a time, or of those that may run several.
+/// The groups of the cells with one batch at a time, or of those with several.
 struct Groups {
     throughput: Shares,
     closed_p99: Shares,

@@ -2,7 +2,7 @@
 
 use tidegate::batcher::{Builder, Handle, Handler, SpawnError};
 
-/// How a driver starts a handler.
+/// The way in which a driver starts a handler.
 pub trait Driver {
     fn start<X>(
         builder: Builder<u64>,
@@ -53,7 +53,7 @@ fn runtime() -> &'static tokio::runtime::Runtime {
     static RUNTIME: std::sync::OnceLock<tokio::runtime::Runtime> = std::sync::OnceLock::new();
     RUNTIME.get_or_init(|| {
         tokio::runtime::Builder::new_multi_thread()
-            // Tests hold handlers, and with them their worker.
+            // Tests block handlers, and a blocked handler occupies its worker.
             .worker_threads(64)
             .enable_time()
             .build()
@@ -85,7 +85,7 @@ impl Driver for Task {
     }
 }
 
-/// Each function becomes a test of each driver.
+/// Turns each function into a test of each driver.
 #[macro_export]
 macro_rules! tests {
     ($($name:ident)*) => {

@@ -1,4 +1,4 @@
-//! A handler that does what a test says, and the rules tests run it under.
+//! A handler that follows a test's script, and the rules under which tests run it.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod driver;
@@ -12,18 +12,18 @@ use tidegate::batcher::{
 };
 use tidegate::controller::{Controller, Observed, Rule, Ruled};
 
-/// Long enough for anything that happens at all.
+/// A bound on waits, longer than any event in a test takes.
 pub const LONG: Duration = Duration::from_secs(60);
 
 pub type B = Batch<u64, u64, &'static str>;
 pub type H = Handle<u64, u64, &'static str>;
 
-/// What a test saw its handler do.
+/// The calls of its handler that a test observed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Saw {
     Init,
     Continued,
-    /// The items of a batch, and why it was cut.
+    /// The items of a batch, and the reason of its cut.
     Batch(Vec<u64>, &'static str),
     Idle,
     Terminated(String),
@@ -64,13 +64,13 @@ impl Log {
 
 type Script = Box<dyn FnMut(&mut B) -> Flow + Send>;
 
-/// Logs what it is called for, and leaves the rest to a script. Without one it answers ten times the item.
+/// Logs each call and runs a script for each batch. The default script answers ten times each item.
 pub struct Scripted {
     pub log: Log,
     pub init: Option<Init>,
     pub script: Script,
     pub recover: Recover,
-    /// Kept for replies given later and for inspection.
+    /// State for replies given later and for inspection.
     pub sum: u64,
 }
 
@@ -89,7 +89,7 @@ impl Scripted {
         }
     }
 
-    /// Stops in its first batch until it is let go.
+    /// Creates a handler that stops in its first batch until the test releases it.
     pub fn held(log: &Log) -> (Self, Hold) {
         Self::held_with(log, answer)
     }
@@ -112,14 +112,14 @@ impl Scripted {
     }
 }
 
-/// The other end of a handler that stops in its first batch.
+/// The test's end of a handler that stops in its first batch.
 pub struct Hold {
     entered: Receiver<()>,
     release: SyncSender<()>,
 }
 
 impl Hold {
-    /// Sends item 0 and returns when the handler has it.
+    /// Sends item 0 and returns once the handler has it.
     pub fn busy(&self, handle: &H) {
         handle.blocking_cast(0).unwrap();
         self.entered.recv().unwrap();
@@ -179,13 +179,13 @@ impl Handler for Scripted {
     }
 }
 
-/// gen_batch_server's rule: grows when full, halves when the mailbox is empty.
+/// gen_batch_server's rule: the limit grows after a full batch and halves after one that emptied the mailbox.
 #[derive(Clone, Copy)]
 pub struct Gbs {
     pub limit: u64,
     pub min: u64,
     pub max: u64,
-    /// 0 doubles.
+    /// Items added after a full batch; 0 doubles the limit instead.
     pub step: u64,
     pub linger_ns: u64,
 }
@@ -236,7 +236,7 @@ pub fn builder() -> Builder<u64> {
     Builder::new()
 }
 
-/// Waits for a condition another thread brings about.
+/// Waits for a condition that another thread makes true.
 pub fn until(mut condition: impl FnMut() -> bool) {
     let start = std::time::Instant::now();
     while !condition() {
@@ -274,7 +274,7 @@ pub fn call(handle: &H, item: u64) -> u64 {
     handle.blocking_call(item).unwrap()
 }
 
-/// Waits on this thread until everything accepted is handled.
+/// Waits on this thread until the actor has handled all accepted items.
 pub fn drain(handle: &H) {
     handle.blocking_drain(LONG).unwrap();
 }
