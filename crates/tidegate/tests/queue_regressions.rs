@@ -228,9 +228,9 @@ fn r19_an_idle_queue_wakes_nobody() {
     assert_eq!(reader.join().unwrap(), 20);
 }
 
-/// The consumer may sweep the buffer of a producer that waits for room. When that producer is called for
-/// room, it takes none and must call the next in line. It once did not; with few slots and many producers,
-/// all of them slept.
+/// The consumer may sweep the buffer of a producer that waits for room. A call for room then finds the
+/// producer without items, and the producer must pass the call on to the next in line. It once did not; with
+/// few slots and many producers, all of them slept.
 #[test]
 fn a_call_for_room_that_is_not_needed_is_passed_on() {
     for _ in 0..200 {

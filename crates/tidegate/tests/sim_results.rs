@@ -39,7 +39,7 @@ fn close(what: &str, ours: f64, theirs: f64, share: f64) {
     );
 }
 
-// ---- no noise: exactly the model's
+// ---- no noise: exactly the model's figures
 
 /// gen_batch_server's pull 29 without noise. Batches and largest batch are exact.
 #[test]

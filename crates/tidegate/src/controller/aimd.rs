@@ -16,13 +16,13 @@ pub struct Aimd {
 }
 
 impl Aimd {
-    /// Steps of `step` items within gen_batch_server's defaults, 32 to 8192.
+    /// Creates the rule with steps of `step` items, within gen_batch_server's defaults, 32 to 8192.
     #[must_use]
     pub const fn new(step: u64) -> Self {
         Self::between(step, Exponential::MIN, Exponential::MAX)
     }
 
-    /// Within `min..=max`. A `max` below `min` counts as `min`, a step of 0 as 1.
+    /// Creates the rule within `min..=max`. A `max` below `min` counts as `min`, a step of 0 as 1.
     #[must_use]
     pub const fn between(step: u64, min: u64, max: u64) -> Self {
         let step = if step == 0 { 1 } else { step };

@@ -22,7 +22,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Between `items_min` and `items_max` items; bytes and age have no bound.
+    /// Bounds batches to between `items_min` and `items_max` items; bytes and age have no bound.
     #[must_use]
     pub const fn items(items_min: u64, items_max: u64) -> Self {
         Self {

@@ -256,7 +256,7 @@ pub enum ChoiceError {
     },
     /// Bounds that no batch can satisfy.
     Bounds(BoundsError),
-    /// The default controller refused its objective or bounds.
+    /// The default controller rejects its objective or bounds.
     Knee(KneeError),
 }
 

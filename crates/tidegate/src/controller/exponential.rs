@@ -20,13 +20,13 @@ impl Exponential {
     /// The largest limit of gen_batch_server's defaults.
     pub const MAX: u64 = 8192;
 
-    /// Within gen_batch_server's defaults, 32 to 8192.
+    /// Creates the rule within gen_batch_server's defaults, 32 to 8192.
     #[must_use]
     pub const fn new() -> Self {
         Self::between(Self::MIN, Self::MAX)
     }
 
-    /// Within `min..=max`. A `max` below `min` counts as `min`.
+    /// Creates the rule within `min..=max`. A `max` below `min` counts as `min`.
     #[must_use]
     pub const fn between(min: u64, max: u64) -> Self {
         let min = if min == 0 { 1 } else { min };

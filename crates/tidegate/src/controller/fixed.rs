@@ -12,7 +12,7 @@ pub struct Fixed {
 }
 
 impl Fixed {
-    /// Batches of up to `limit` items; no item waits.
+    /// Creates the rule for batches of up to `limit` items; no item waits.
     #[must_use]
     pub const fn new(limit: u64) -> Self {
         Self {

@@ -7,7 +7,7 @@ use crate::Time;
 /// limits, the linger and the reason of the last answer to [`Event::Ready`]. After a thaw the controller
 /// continues from its former state.
 ///
-/// The controller inside gets one [`Event::Done`] for each batch whose start it saw. It learns nothing from a
+/// The controller inside gets one [`Event::Done`] for each batch that it saw start. It learns nothing from a
 /// batch that ran while frozen, or beside a batch that started while frozen.
 #[derive(Clone, Debug)]
 pub struct Freeze<C> {

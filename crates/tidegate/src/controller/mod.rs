@@ -155,13 +155,13 @@ pub struct Load {
 }
 
 impl Load {
-    /// `items` items without a weight.
+    /// Creates a load of `items` items without a weight.
     #[must_use]
     pub const fn items(items: u64) -> Self {
         Self { items, bytes: 0 }
     }
 
-    /// `items` items of `bytes` bytes together.
+    /// Creates a load of `items` items of `bytes` bytes together.
     #[must_use]
     pub const fn new(items: u64, bytes: u64) -> Self {
         Self { items, bytes }
@@ -176,7 +176,7 @@ impl Load {
 pub struct BatchId(u64);
 
 impl BatchId {
-    /// Returns the id with this number. A driver may use the number again after the batch is done.
+    /// Creates the id with this number. A driver may use the number again after the batch is done.
     #[must_use]
     pub const fn new(number: u64) -> Self {
         Self(number)
@@ -223,8 +223,8 @@ pub enum Event {
         id: BatchId,
         /// Its cost to the stage that runs it.
         cost_ns: u64,
-        /// Whether the batch did its work and the driver measured its cost. Otherwise the
-        /// controller learns nothing from it.
+        /// The batch did its work and the driver measured its cost. Otherwise the controller learns
+        /// nothing from it.
         ok: bool,
     },
     /// The producer is about to block: no item arrives before another event.
@@ -331,7 +331,7 @@ pub enum Reason {
     Oversized,
     /// The backlog grows under the usual limit, so the controller uses a larger one.
     Backlog,
-    /// Several batches share the backlog, because more of them may start now.
+    /// The batches that may start now share the backlog.
     Shared,
 }
 

@@ -30,7 +30,7 @@ struct Flush {
 }
 
 impl RueidisStats {
-    /// Never delays a flush by more than `max_delay`.
+    /// Creates the rule, which never delays a flush by more than `max_delay`.
     #[must_use]
     pub fn new(max_delay: std::time::Duration) -> Self {
         Self {

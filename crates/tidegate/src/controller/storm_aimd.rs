@@ -20,7 +20,7 @@ impl StormAimd {
     /// Storm's flush tick, `topology.batch.flush.interval.millis`.
     pub const TICK: std::time::Duration = std::time::Duration::from_millis(1);
 
-    /// Up to `ceiling` items (0 counts as 1), with Storm's tick of 1 ms.
+    /// Creates the rule for up to `ceiling` items (0 counts as 1), with Storm's tick of 1 ms.
     #[must_use]
     pub fn new(ceiling: u64) -> Self {
         Self {

@@ -80,7 +80,7 @@ enum Shape {
 }
 
 impl Cost {
-    /// 3 ms and 3 ms a MiB, with lognormal noise of `sigma` (0: none).
+    /// Creates costs of 3 ms and 3 ms a MiB, with lognormal noise of `sigma` (0: none).
     #[must_use]
     pub fn linear(sigma: f64, seed: u32) -> Self {
         Self {

@@ -173,7 +173,7 @@ fn named(name: impl Into<String>, c: impl Controller + 'static) -> Named {
     (name.into(), Box::new(c))
 }
 
-/// The default controller within gen_batch_server's bounds.
+/// Returns the default controller within gen_batch_server's bounds.
 fn knee(objective: Objective) -> Knee {
     Knee::new(objective, Bounds::items(32, 8192)).unwrap_or_default()
 }

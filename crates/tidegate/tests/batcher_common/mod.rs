@@ -179,7 +179,7 @@ impl Handler for Scripted {
     }
 }
 
-/// gen_batch_server's rule: the limit grows after a full batch and halves after one that emptied the mailbox.
+/// gen_batch_server's rule: the limit grows after a full batch and halves once the mailbox is empty.
 #[derive(Clone, Copy)]
 pub struct Gbs {
     pub limit: u64,

@@ -306,8 +306,8 @@ impl Buckets {
         scan
     }
 
-    /// Halves the weight of each bucket whose last sample is a multiple of [`AGE`] batches old, and
-    /// drops faded ones.
+    /// Halves the weight of each bucket with a last sample that is a multiple of [`AGE`] batches old, and
+    /// drops faded buckets.
     #[cold]
     fn age(&mut self) {
         self.ages_at = u64::MAX;

@@ -21,7 +21,7 @@ const SURE: f64 = 0.15;
 /// The least noise. A smaller one affects no decision, and would decay into denormals.
 const NOISE_MIN: f64 = 1e-4;
 
-/// The cost model and everything it rests on. All costs are in nanoseconds.
+/// The cost model and all data behind it. All costs are in nanoseconds.
 #[derive(Clone, Debug)]
 pub(super) struct Cost {
     pub(super) buckets: Buckets,
@@ -57,7 +57,7 @@ pub(super) struct Cost {
 }
 
 impl Line {
-    /// A line given by the user.
+    /// Creates a line given by the user.
     pub(super) const fn known(a: f64, b: f64) -> Self {
         Self {
             a,

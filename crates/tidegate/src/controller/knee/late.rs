@@ -28,7 +28,7 @@ pub(super) struct Late {
 }
 
 impl Late {
-    /// A batch that starts now and usually takes `usual_ns`.
+    /// Creates the state of a batch that starts now and usually takes `usual_ns`.
     pub(super) fn new(now: Time, usual_ns: Option<f64>) -> Self {
         let after = |times: f64| {
             let ns = usual_ns.map_or(LATE_NS.1, |usual| (times * usual).max(LATE_NS.0));

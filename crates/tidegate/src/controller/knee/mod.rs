@@ -119,7 +119,7 @@ pub struct Knee {
     /// The arrival of the oldest item of the backlog, and the end of the last batch.
     oldest: Time,
     freed: Time,
-    /// The limit is the one that the costs call for; the sizes measured so far do not hold it back.
+    /// The limit has reached the target of the costs; the sizes measured so far do not hold it back.
     reached: bool,
     /// The driver sends [`Event::Ready`] before a batch starts, so the controller knows the backlog, and not
     /// only that a buffer is full.
@@ -250,7 +250,7 @@ impl Knee {
     }
 
     /// Makes the controller wait for callers that return after a completion, where that pays. It suits
-    /// boundaries that run one batch at a time and whose items are calls: the caller waits for the answer and
+    /// boundaries that run one batch at a time and have calls as items: the caller waits for the answer and
     /// then sends the next call. Needs [`Event::Arrived`].
     #[must_use]
     pub fn anticipating(self) -> Self {
@@ -289,7 +289,7 @@ impl Knee {
     }
 
     /// Sets the cost of a batch of n to `a_ns + b_ns * n` for good, so that the controller learns no costs.
-    /// It suits a cost that another thread or process pays and the driver cannot measure. `a_ns` counts as
+    /// It suits a cost that another component pays and the driver cannot measure. `a_ns` counts as
     /// at least 1e-3 and `b_ns` as at least 1e-6 nanoseconds, and so does a NaN; both count as at most
     /// 1e15, eleven days.
     #[must_use]

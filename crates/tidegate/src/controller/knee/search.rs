@@ -30,7 +30,7 @@ const STEADY: u32 = 2;
 const NEAR: usize = 2;
 /// A trial counts for at most this many times its expected cost.
 const DEAREST: f64 = 64.0;
-/// After this many batches the search may try a size again whose cost was beyond that bound.
+/// After this many batches the search may try a size again that cost more than that bound.
 const REHEAR: u32 = 1024;
 /// The most batches of other sizes during a trial, taken because the backlog did not reach the size.
 const MISSED: u32 = 8;
@@ -184,7 +184,7 @@ impl Search {
         self.trial.map(|t| grid_size(t.index))
     }
 
-    /// Returns the size that holds while the backlog lasts, or else the one that holds for good.
+    /// Returns the size that holds while the backlog lasts, or else the size that holds for good.
     pub(super) const fn found(&self) -> Option<u64> {
         match self.loose {
             Some(n) => Some(n),

@@ -58,7 +58,7 @@ pub struct Cell {
     pub seed: u32,
     /// The world.
     pub world: World,
-    /// Its figures.
+    /// The figures of the world under the premises.
     pub premises: Premises,
 }
 
@@ -78,7 +78,7 @@ pub struct Best {
 pub struct Marks {
     /// Items a millisecond of the setting with the highest throughput.
     pub throughput: f64,
-    /// Its 99th percentile of latency, in milliseconds.
+    /// The 99th percentile of latency of that setting, in milliseconds.
     pub throughput_p99: f64,
     /// The least mean latency, in milliseconds.
     pub mean: f64,

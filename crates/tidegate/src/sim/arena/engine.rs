@@ -52,7 +52,7 @@ pub(super) struct Sim<'a> {
     rate: f64,
     next_id: u64,
     wake: Option<u64>,
-    /// Whether to record `latencies`.
+    /// Record `latencies`.
     pub(super) records: bool,
     /// Latencies in milliseconds.
     pub(super) latencies: Vec<f64>,

@@ -14,7 +14,7 @@
 //! | --- | --- |
 //! | costs | one of nine [families](Family); a batch of one: 0.05 to 10 ms, an item: 1/2000 to 1 of that |
 //! | noise | none (1 in 4), log-normal (cv 0.05 to 1), bimodal (5 to 30 % cost 2 to 5 times the rest) |
-//! | drift | none (7 in 10), or one or two changes: another curve of the family, 0.25 to 4 times as dear |
+//! | drift | none (7 in 10), or one or two changes: another curve of the family, 0.25 to 4 times the cost |
 //! | server | serial (6 in 10), 1 to 64 slots, contended (each other batch adds 2 to 200 %), rate-limited |
 //! | load | Poisson at 10 to 95 % of the capacity, bursts, 1 to 256 callers, a full queue |
 //!

@@ -190,9 +190,9 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Tries settings, whose order must have rising limits for each number in flight.
+    /// Tries settings. Their limits must rise for each number in flight.
     fn screen<'s>(&mut self, settings: impl Iterator<Item = &'s Setting>) {
-        // A limit larger than one that cut no batch gives the same run.
+        // If a limit cut no batch, a larger limit gives the same run.
         let mut enough: Vec<Setting> = Vec::new();
         for &setting in settings {
             let same = |s: &Setting| s.linger == setting.linger && s.in_flight == setting.in_flight;

@@ -50,7 +50,7 @@ impl Closed {
         self.pace.pause();
     }
 
-    /// A trial begins.
+    /// Takes in that a trial begins.
     pub(super) fn begin(&mut self) {
         self.tried = Pace::default();
     }
