@@ -1,21 +1,21 @@
-//! Finds out whether a call may block its thread here.
+//! Detects calls that must not block their thread.
 //!
-//! A thread that polls a task must not sleep: on a runtime of one thread the party that would wake it never
-//! runs. The thread of an actor's handler must not wait for that same actor. Both cases hang silently, so
-//! each blocking call of the crate asks [`check`] once it is about to block, and returns a typed error
-//! instead. A call that needs no wait asks nothing.
+//! A thread that polls a task must not sleep: on a runtime of one thread, the task that would wake the
+//! sleeper never runs. The thread of an actor's handler must not wait for that same actor. Both waits would
+//! hang silently. Each blocking call of the crate therefore runs [`check`] just before it blocks, and
+//! returns a typed error instead. A call that need not wait runs no check.
 
 use std::cell::Cell;
 use std::error::Error;
 use std::fmt;
 
-/// Why a call must not block its thread.
+/// The reason why a call must not block its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WouldBlock {
-    /// The thread polls a tokio task, or the future of `block_on`. Found with the feature `tokio` alone.
+    /// The thread polls a tokio task, or the future of `block_on`. Only the feature `tokio` detects this.
     InTask,
-    /// The call is part of the actor's own handler, and waits for that actor.
+    /// The actor's own handler makes the call, and the call waits for that actor.
     InHandler,
 }
 
@@ -36,10 +36,10 @@ impl fmt::Display for WouldBlock {
 
 impl Error for WouldBlock {}
 
-/// Identifies an actor: the address of what its queue's two ends share.
+/// Identifies an actor by the address of the state that both ends of its queue share.
 pub(crate) type ActorId = usize;
 
-/// The call is about to block until `actor` does something.
+/// Checks whether this thread may block until `actor` acts.
 ///
 /// # Errors
 /// The thread must not block.
@@ -49,7 +49,8 @@ pub(crate) fn check(actor: ActorId) -> Result<(), WouldBlock> {
     check_task()
 }
 
-/// As [`check`], for a future that is about to wait: it may do so anywhere but in the actor's own handler.
+/// As [`check`], for a future that is about to wait. A future may wait anywhere except in the actor's own
+/// handler.
 ///
 /// # Errors
 /// The handler of `actor` polls the future.
@@ -66,14 +67,14 @@ pub(crate) fn check_handler(actor: ActorId) -> Result<(), WouldBlock> {
 /// The thread polls a task.
 #[cfg(feature = "tokio")]
 pub(crate) fn check_task() -> Result<(), WouldBlock> {
-    // Most threads belong to no runtime, and pay for one look at a thread-local variable.
+    // Most threads belong to no runtime. They pay for one read of a thread-local variable.
     if tokio::runtime::Handle::try_current().is_ok() && polls_task() {
         return Err(WouldBlock::InTask);
     }
     Ok(())
 }
 
-/// Without the feature `tokio` the crate knows no tasks.
+/// Accepts every thread: without the feature `tokio` the crate knows no tasks.
 ///
 /// # Errors
 /// None.
@@ -85,8 +86,9 @@ pub(crate) const fn check_task() -> Result<(), WouldBlock> {
 /// Returns whether this thread polls a tokio task, or the future of `block_on`.
 ///
 /// tokio gives each poll of a task a budget of steps. `spawn_blocking`, `block_in_place` and plain threads
-/// have none. No public function tells the two apart, so this one spends steps until the budget ends, and
-/// then restores it. A budget has at most 255 steps; 256 without an end show that there is none.
+/// have no budget. No public function of tokio distinguishes the two cases. This function therefore spends
+/// steps until the budget ends, and then restores it. A budget has at most 255 steps, so a thread that
+/// spends 256 steps has no budget.
 #[cfg(feature = "tokio")]
 fn polls_task() -> bool {
     use std::task::{Context, Poll, Waker};
@@ -104,7 +106,7 @@ fn polls_task() -> bool {
             return true;
         }
         match poll_proceed(&mut cx) {
-            // The first guard alone restores the budget.
+            // Only the guard of the first step restores the budget.
             Poll::Ready(step) => step.made_progress(),
             Poll::Pending => return true,
         }
@@ -113,11 +115,11 @@ fn polls_task() -> bool {
 }
 
 thread_local! {
-    /// The actor whose handler this thread runs at present.
+    /// The actor that currently runs its handler on this thread.
     static CURRENT: Cell<Option<ActorId>> = const { Cell::new(None) };
 }
 
-/// Marks this thread as the one that runs the handler of `actor`, until it is dropped.
+/// Marks this thread as running the handler of `actor`, until the mark is dropped.
 pub(crate) struct Enter(Option<ActorId>);
 
 impl Enter {

@@ -1,8 +1,9 @@
 //! Tidegate: a self-tuning batching engine.
 //!
-//! It takes a flood of small operations and decides, with no knob to turn, how many go together and when.
-//! Everything here is one movement: **producer -> [`queue`] -> [`controller`] -> batch -> handler -> reply.**
-//! Items go forward and never back; what returns is a reply or a count.
+//! The engine takes many small operations and decides, without any setting, how many of them form a batch
+//! and when the batch starts. All modules form one path: **producer -> [`queue`] -> [`controller`] -> batch
+//! -> handler -> reply.** Items move only forward on this path. Only replies and counts return to the
+//! producer.
 //!
 //! ```
 //! use std::time::Duration;
@@ -23,19 +24,22 @@
 //!
 //! # Modules
 //!
-//! - [`batcher`], the batch actor: one handler, many senders, one batch at a time or several in flight. Begin
-//!   here with an expensive call and many small items.
-//! - [`controller`], the rules for the size and the start of a batch, pure. The default is
-//!   [`Knee`](controller::Knee). For an objective, a fixed limit, or a rule of your own.
-//! - [`boundary`], the bookkeeping of one place where batches are cut, pure. For an event loop of your own.
-//! - [`queue`], a bounded queue of many producers and one consumer. For the queue without an actor, or for
-//!   producers that pay one claim for many items.
-//! - `sim` (feature `sim`), virtual time: arrivals, servers and callers. To try a controller beforehand.
+//! - [`batcher`], the batch actor: one handler, many senders, one batch at a time or several in flight.
+//!   Start here if your program has an expensive call and many small items.
+//! - [`controller`], the pure rules that decide the size and the start of a batch. The default is
+//!   [`Knee`](controller::Knee). Look here to set an objective or a fixed limit, or to write a rule.
+//! - [`boundary`], the pure bookkeeping of one place where batches are cut. Look here to build batches in an
+//!   event loop of your own.
+//! - [`queue`], a bounded queue of many producers and one consumer. Look here for a queue without an actor,
+//!   or for producers that pay one claim for many items.
+//! - `sim` (feature `sim`), virtual time: arrivals, servers and callers. Look here to test a controller in
+//!   simulation.
 //!
 //! # Features
 //!
-//! No feature is on by default, and then the crate has no dependency. `tokio` adds actors that are tasks and
-//! closures with several batches in flight; `futures` adds batches of a `Stream`; `sim` adds the simulator.
+//! No feature is on by default. Without features the crate has no dependency. `tokio` adds actors that are
+//! tasks, and closures with several batches in flight; `futures` adds batches of a `Stream`; `sim` adds the
+//! simulator.
 
 pub mod batcher;
 mod blocking;
@@ -49,7 +53,7 @@ mod time;
 pub use blocking::WouldBlock;
 pub use time::{Clock, Time, nanos};
 
-/// The examples in these documents compile. Some of them need tokio.
+/// Compiles the examples of these documents. Some of them need tokio.
 #[cfg(all(doctest, feature = "tokio"))]
 mod docs {
     #[doc = include_str!("../../../README.md")]

@@ -1,43 +1,43 @@
 //! Moments on a driver's clock.
 //!
-//! Deciding code never reads a clock: whoever drives it says what time it is. [`Time`] is that statement, an
-//! integer count of nanoseconds since an origin the driver chose, so that a decision depends on nothing but
-//! its inputs and replays bit for bit. [`Clock`] is the one place where a driver reads real time.
+//! Decision code never reads a clock: its driver passes the current time as a [`Time`]. A [`Time`] is an
+//! integer count of nanoseconds since an origin that the driver chose. A decision therefore depends only on
+//! its inputs, and replays bit for bit. [`Clock`] is the one place where a driver reads real time.
 
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::{Duration, Instant};
 
-/// A moment: nanoseconds since the origin the driver chose. Only differences between moments of one driver
-/// mean anything.
+/// A moment, in nanoseconds since the origin that the driver chose. Only differences between moments of one
+/// driver are meaningful.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(u64);
 
 impl Time {
-    /// The driver's origin.
+    /// The origin of the driver's clock.
     pub const ZERO: Self = Self(0);
-    /// Later than anything that will happen: "no deadline".
+    /// The latest moment. As a deadline it means "no deadline".
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// The moment `ns` nanoseconds after the origin.
+    /// Returns the moment `ns` nanoseconds after the origin.
     #[must_use]
     pub const fn from_nanos(ns: u64) -> Self {
         Self(ns)
     }
 
-    /// Nanoseconds since the origin.
+    /// Returns the nanoseconds since the origin.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Nanoseconds from `earlier` to `self`, 0 if `earlier` is not earlier.
+    /// Returns the nanoseconds from `earlier` to `self`, or 0 if `earlier` is not earlier.
     #[must_use]
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The moment `ns` nanoseconds later, [`Time::NEVER`] if that cannot be expressed.
+    /// Returns the moment `ns` nanoseconds later, or [`Time::NEVER`] if the count overflows.
     #[must_use]
     pub const fn after(self, ns: u64) -> Self {
         Self(self.0.saturating_add(ns))
@@ -53,7 +53,7 @@ impl Add<Duration> for Time {
 
 impl Sub for Time {
     type Output = Duration;
-    /// Zero if `earlier` is not earlier.
+    /// Returns zero if `earlier` is not earlier.
     fn sub(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.since(earlier))
     }
@@ -68,7 +68,7 @@ impl fmt::Debug for Time {
     }
 }
 
-/// `d` in whole nanoseconds, saturating: 584 years is for ever.
+/// Returns `d` in whole nanoseconds. The count saturates at 584 years.
 #[must_use]
 pub fn nanos(d: Duration) -> u64 {
     d.as_secs()
@@ -76,28 +76,30 @@ pub fn nanos(d: Duration) -> u64 {
         .saturating_add(u64::from(d.subsec_nanos()))
 }
 
-/// Real time for drivers: monotonic, with its origin at its creation.
+/// A monotonic clock that gives drivers real time. Its origin is the moment of its creation.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(Instant);
 
 impl Clock {
-    /// A clock that shows [`Time::ZERO`] now.
+    /// Starts a clock that shows [`Time::ZERO`] now.
     #[must_use]
     pub fn start() -> Self {
         Self(Instant::now())
     }
 
-    /// The moment it is now. Costs what the platform's monotonic clock costs, some 20 to 40 ns.
+    /// Returns the current moment. The call costs one reading of the platform's monotonic clock, some 20 to
+    /// 40 ns.
     #[must_use]
     pub fn now(&self) -> Time {
         Time::from_nanos(nanos(self.0.elapsed()))
     }
 
-    /// `at` as the standard library's instant, for parking until then; `None` for [`Time::NEVER`], and for a
-    /// moment that cannot be expressed.
+    /// Converts `at` into the standard library's instant, for parking until then. Returns `None` for
+    /// [`Time::NEVER`], and for a moment that an `Instant` cannot express.
     #[must_use]
     pub fn instant(&self, at: Time) -> Option<Instant> {
-        // A timer set to a moment in centuries costs as much as any other.
+        // A timer that is set centuries ahead costs as much as any other, so the driver sets none for
+        // `NEVER`.
         if at == Time::NEVER {
             return None;
         }

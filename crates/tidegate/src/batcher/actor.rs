@@ -1,12 +1,13 @@
-//! The half of an actor that all drivers share: everything but waiting and calling the handler.
+//! The part of an actor that all drivers share: everything except waiting and calling the handler.
 //!
-//! It owns the consumer, the batch being gathered and the [`Core`]. Entries go from the queue straight into
-//! the batch; those taken out too many, because the batch was complete by bytes or by the handler's word,
-//! wait in the *stash* and come first in the next batch. Entries leave in the order of the queue, or, where
-//! the actor keeps order per key, in the order of each key.
+//! The actor owns the consumer, the batch that it gathers, and the [`Core`]. It moves entries from the queue
+//! directly into the batch. It may take out too many entries, because the limit on bytes or the handler ends
+//! the batch early. The actor keeps these entries in the *stash* and takes them first into the next batch.
+//! Entries leave in the order of the queue or, where the actor keeps order per key, in the order of each
+//! key.
 //!
-//! A driver of a handler that has its state to itself runs one batch at a time and ends it by `finish`. A
-//! driver of several batches takes each of them out by `hand_over` and ends it by `land`, in any order.
+//! A driver of a handler with exclusive state runs one batch at a time and ends it with `finish`. A driver
+//! of several batches takes each of them out with `hand_over` and ends it with `land`, in any order.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -39,35 +40,36 @@ pub(super) struct Actor<T: Send, R: Send, M: Send> {
     pub(super) batch: Batch<T, R, M>,
     gathered: Gathered,
     core: Core,
-    /// The batch that was gathered last and is still in the actor's hands.
+    /// The batch that was gathered last, until the driver finishes it or takes it out.
     taken: Option<Taken>,
     /// `None` where items have no key.
     keys: Option<Keys<T, R, M>>,
-    /// Empty batches, kept for their memory.
+    /// Empty batches, kept to reuse their memory.
     spares: Vec<Batch<T, R, M>>,
     ages: Ages,
-    /// Calls announced to the controller.
+    /// The number of calls announced to the controller.
     announced: u64,
-    /// Calls of the batch that was finished last.
+    /// The number of callers that the batch finished last answered.
     answered: u64,
-    /// Callers that batches in other hands answered so far, and how many of them the controller knows of.
+    /// Counts the callers that batches taken out by `hand_over` answered. The controller knows of
+    /// `known_answers` of them.
     answers: Arc<AtomicU64>,
     known_answers: u64,
-    /// The driver waits no longer for the batch that is held back.
+    /// The driver has ended the hold of the next batch.
     hold_ended: bool,
-    /// The handler panicked while it continued, and was not given a batch since.
+    /// The handler panicked in `handle_continue`, and has finished no batch since.
     restarted: bool,
     ended: bool,
 }
 
-/// A batch that was gathered.
+/// The record of a gathered batch.
 struct Taken {
     id: BatchId,
     since: Time,
     calls: u64,
 }
 
-/// A call of the handler that panicked.
+/// The error of a call into user code that panicked.
 #[derive(Debug)]
 pub(super) struct Panicked;
 
@@ -103,7 +105,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         self.keys = Some(Keys::new(of, held_max));
     }
 
-    /// Identifies the actor to blocking calls of its own handler.
+    /// Returns the id by which a blocking call detects that this actor's own handler makes it.
     pub(super) fn id(&self) -> ActorId {
         self.shared.queue.id()
     }
@@ -112,19 +114,19 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         self.shared.clock
     }
 
-    /// Lets visitors look at the handler.
+    /// Runs the waiting visits on the handler.
     pub(super) fn receive_visits(&self, handler: &dyn Any) {
         if !self.shared.inbox.is_empty() {
             self.shared.inbox.serve(handler, &self.core.snapshot());
         }
     }
 
-    /// Returns whether a visitor waits; the task is woken when one comes.
+    /// Returns whether a visit waits. If none waits, the next one wakes the task.
     pub(super) fn poll_visits(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.shared.inbox.poll(cx)
     }
 
-    /// Answers the next step at `now`.
+    /// Returns the next step at `now`.
     pub(super) fn poll(&mut self, now: Time) -> Step {
         if self.shared.life.is_stop() {
             self.core.stop();
@@ -133,8 +135,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
                 .drain(self.consumer.is_finished() && self.stash.is_empty() && self.held() == 0);
         }
         self.announce(now);
-        // The actor counts after it saw the close, so that it misses no later item. A mark goes behind every
-        // claimed entry.
+        // The actor counts the items after it checked for the close, so that it misses no item. The mark
+        // goes behind every claimed entry.
         let claimed = self.waiting();
         self.ages.mark(self.shared.stamp.take(), claimed);
         let items = (self.stash.len() + self.available()) as u64;
@@ -149,9 +151,9 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
     }
 
-    /// Counts the entries that the queue would hand out now. The batch can take published entries only:
-    /// counting the entry of a sender that is stopped between its claim and its publication would end a
-    /// hold with a batch that is short of that entry.
+    /// Counts the entries that the queue would hand out now. A batch can take only published entries. If the
+    /// actor counted the entry of a sender that is stopped between its claim and its publication, it would
+    /// end a hold with a batch that lacks that entry.
     fn available(&mut self) -> usize {
         match &self.keys {
             Some(keys) if keys.room() == 0 => 0,
@@ -159,18 +161,18 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
     }
 
-    /// Returns whether nothing waits, as far as senders have claimed their places.
+    /// Returns whether no entry waits. An entry counts as soon as its sender has claimed a place.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting() == 0
     }
 
-    /// Counts the entries that wait, as far as senders have claimed their places.
+    /// Counts the entries that wait. An entry counts as soon as its sender has claimed a place.
     pub(super) fn waiting(&self) -> u64 {
         (self.stash.len() + self.consumer.backlog()) as u64
     }
 
-    /// Counts the callers that the last batch answered, where the controller anticipates that they come
-    /// again.
+    /// Returns how many callers the last batch answered, if the controller anticipates that callers return;
+    /// otherwise 0.
     #[cfg_attr(not(feature = "tokio"), allow(dead_code))]
     pub(super) fn expected(&self) -> u64 {
         match self.shared.arrivals {
@@ -179,19 +181,19 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
     }
 
-    /// The driver waits no longer for the batch that is held back.
+    /// Ends the hold of the next batch, because the driver waits no longer.
     #[cfg_attr(not(feature = "tokio"), allow(dead_code))]
     pub(super) const fn end_hold(&mut self) {
         self.hold_ended = true;
     }
 
-    /// Entries set aside because their keys are busy.
+    /// Counts the entries set aside because their keys are busy.
     fn held(&self) -> usize {
         self.keys.as_ref().map_or(0, Keys::held)
     }
 
-    /// Returns whether only the end of a batch can change anything: the queue has nothing more, or the actor
-    /// takes nothing out of it.
+    /// Returns whether the actor can proceed only when a batch ends: the queue is finished, or the entries
+    /// set aside leave no room to take out more.
     fn waits_for_a_batch(&self) -> bool {
         let full = self.keys.as_ref().is_some_and(|keys| keys.room() == 0);
         self.core.running() > 0 && (full || self.consumer.is_finished())
@@ -203,8 +205,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         weights.is_some_and(|weights| weights.gate.is_pressed())
     }
 
-    /// Takes a batch within `limit`, each operation through `append`. False if nothing is there to handle
-    /// after all.
+    /// Gathers a batch within `limit` and passes each operation to `append`. Returns false if no operation
+    /// is left to handle.
     pub(super) fn gather(
         &mut self,
         now: Time,
@@ -265,7 +267,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         true
     }
 
-    /// The batch being gathered does not start: its keys are free.
+    /// Releases the keys of a gathered batch that does not start.
     fn release_gathered(&mut self) {
         if let Some(keys) = &mut self.keys {
             let gathered = keys.seal();
@@ -273,8 +275,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
     }
 
-    /// Takes out the batch that was gathered, to be finished by other code: its operations, and the ticket
-    /// that it returns with.
+    /// Takes out the gathered batch for other code to finish. Returns its operations, and the ticket with
+    /// which it returns.
     pub(super) fn hand_over(&mut self) -> Option<(Batch<T, R, M>, Ticket)> {
         let Taken { id, since, calls } = self.taken.take()?;
         let keys = self.keys.as_mut().map_or_else(Vec::new, Keys::seal);
@@ -292,7 +294,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         Some((batch, ticket))
     }
 
-    /// A batch that was handed over returned.
+    /// Ends a batch that was handed over and has returned.
     pub(super) fn land(&mut self, landed: Landed<T, R, M>) {
         let Landed {
             ticket,
@@ -324,13 +326,13 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
     }
 
-    /// A batch started or ended.
+    /// Updates the counts of batches in flight after a batch started or ended.
     fn count_flight(&self) {
         let (running, in_flight) = (self.core.running(), self.core.in_flight());
         self.shared.counters.flight(running, in_flight);
     }
 
-    /// Puts the operations that a batch gave back in front of everything that waits.
+    /// Puts the operations that a batch gave back in front of all waiting entries.
     fn put_back(&mut self, back: Vec<Back<T, R, M>>) {
         if back.is_empty() {
             return;
@@ -339,7 +341,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         let mut bytes = 0;
         for Back { attempt, op, .. } in back.into_iter().rev() {
             let weight = match (&self.shared.weights, &op) {
-                // Foreign code: an item that cannot be weighed now has no weight.
+                // Weighing runs user code. If it panics, the item counts with weight 0.
                 (Some(weights), Op::Cast(item) | Op::Call(item, _)) => {
                     catch(|| weights.weigh_again(item)).unwrap_or(0)
                 }
@@ -359,7 +361,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         self.settle();
     }
 
-    /// Gathering panicked: the entries in the batch are lost, and no batch starts.
+    /// Drops the batch after a panic while it was gathered: its entries are lost, and no batch starts.
     pub(super) fn lose_gathered(&mut self) {
         self.settle();
         self.lose_batch();
@@ -367,7 +369,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         self.shared.counters.panicked();
     }
 
-    /// Accounts for what was taken out of the queue: its bytes make room.
+    /// Ends the gathering: releases the bytes of the entries taken out of the queue, and updates the
+    /// counters. Returns the load of the batch and its cut.
     fn settle(&mut self) -> (Load, Option<Cut>) {
         let gathered = std::mem::take(&mut self.gathered);
         if let Some(weights) = &self.shared.weights {
@@ -381,12 +384,12 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         (gathered.load, gathered.cut)
     }
 
-    /// Tells the controller at `now` which calls arrived since it was last told.
+    /// Reports to the controller at `now` the calls that arrived since the last report.
     fn announce(&mut self, now: Time) {
         if let Some(arrivals) = &self.shared.arrivals {
             let next = arrivals.next();
             let core = &mut self.core;
-            // Callers may come again before the batch that answered them is known to have ended.
+            // A caller may call again before the actor learns that the batch which answered it has ended.
             let answers = self.answers.load(Relaxed);
             if answers != self.known_answers {
                 core.handle_answered(now, answers - self.known_answers);
@@ -396,21 +399,21 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
                 return;
             }
             arrivals.take(next, &mut self.announced, |at, calls| {
-                // A call may arrive between the reading of the clock and this look.
+                // A call may arrive after the driver read the clock and before this line.
                 core.handle_arrived(at.min(now), calls)
             });
         }
     }
 
-    /// The handler returned at `now`, with its wish or a panic. What is left of the batch is dropped, and the
-    /// panic is passed on.
+    /// Ends the batch after the handler returned at `now`, with a flow or a panic. Drops the operations left
+    /// in the batch, and passes the panic on.
     pub(super) fn finish(
         &mut self,
         now: Time,
         returned: Result<Flow, Panicked>,
     ) -> Result<(), Panicked> {
         self.announce(now);
-        // The operations left are the user's, too, and may panic when dropped.
+        // The remaining operations are the user's values, so their drop may panic, too.
         let (flow, failed) = match returned {
             Ok(flow) => match catch(|| self.batch.clear()) {
                 Ok(failed) => (flow, failed),
@@ -431,7 +434,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         Ok(())
     }
 
-    /// The handler panicked, perhaps in the middle of gathering, or an operation did that was dropped.
+    /// Ends a batch after a panic: of the handler, perhaps while the batch was gathered, or of a dropped
+    /// operation.
     #[cold]
     fn finish_lost(&mut self, now: Time, panicked: Panicked) -> Result<(), Panicked> {
         self.settle();
@@ -441,7 +445,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         Err(panicked)
     }
 
-    /// Reports the end of the batch in the handler's hands, which gave `back` back; false if there is none.
+    /// Reports the end of the handler's batch, which gave `back` back. Returns false if the handler has no
+    /// batch.
     fn finish_batch(&mut self, now: Time, ok: bool, back: &[Back<T, R, M>]) -> bool {
         let Some(Taken { id, calls, .. }) = self.taken.take() else {
             return false;
@@ -453,17 +458,18 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         true
     }
 
-    /// Drops the batch after a panic. A second panic on the way leaves nothing in it either.
+    /// Drops the batch after a panic, and repeats the drop after each further panic until the batch is
+    /// empty.
     fn lose_batch(&mut self) {
         while catch(|| after_panic(|| self.batch.lose())).is_err() {}
     }
 
-    /// A call of the handler without a batch panicked.
+    /// Counts a panic of the handler outside a batch.
     pub(super) fn count_panic(&self) {
         self.shared.counters.panicked();
     }
 
-    /// Takes in the answer of the handler's `init`.
+    /// Applies the result of the handler's `init`.
     pub(super) fn initialized(&mut self, init: Init) {
         match init {
             Init::Ready => {}
@@ -476,21 +482,21 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         self.shared.stop(reason);
     }
 
-    /// Returns whether a handler that panicked in `step` may go on. One that panics whenever it continues
-    /// would do so for ever: once without a batch in between is enough.
+    /// Returns whether a handler that panicked in `step` may go on. A handler that panics in each
+    /// `handle_continue` would do so for ever, so the actor allows one such panic between two batches.
     pub(super) fn may_restart(&mut self, step: Step) -> bool {
         step != Step::Continue || !std::mem::replace(&mut self.restarted, true)
     }
 
-    /// Before a wait: until when. To wait for more than what is in the queue, it is taken out. To rest with
-    /// large buffers is for a second only; then they are given back, and there is no further reason to wake
-    /// up.
+    /// Prepares a wait in `step` and returns the moment at which the wait ends. For a hold, the actor first
+    /// takes the entries out of the queue, so that only a further entry ends the wait. An actor that rests
+    /// with large buffers wakes up after a second to free them; then it has no further reason to wake up.
     pub(super) fn prepare_wait(&mut self, step: Step, now: Time) -> Time {
         match step {
             Step::Hold { items, until } => {
                 self.set_aside(items);
-                // Those that came since the core was asked may be enough, and what a wake was for is not to
-                // be missed.
+                // The entries that arrived since the last poll may be enough. `set_aside` drops wakes, so
+                // the actor checks their causes here: a sender without room, and a visit.
                 let enough = self.stash.len() as u64 > items;
                 if enough || self.is_pressed() || !self.shared.inbox.is_empty() {
                     now
@@ -504,14 +510,14 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
     }
 
-    /// The largest buffer, in operations.
+    /// Returns the capacity of the largest buffer, in operations.
     fn held_memory(&self) -> usize {
         let spares = self.spares.iter().map(Batch::capacity);
         let most = spares.max().unwrap_or(0);
         self.batch.capacity().max(self.stash.capacity()).max(most)
     }
 
-    /// Moves published entries into the stash, until it has one more than `items`, and drops wakes.
+    /// Moves published entries into the stash until it holds one more than `items`, and drops wakes.
     fn set_aside(&mut self, items: u64) {
         let room = (items + 1).saturating_sub(self.stash.len() as u64);
         let stash = &mut self.stash;
@@ -524,10 +530,11 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         self.settle();
     }
 
-    /// After that wait.
+    /// Completes a wait in `step` that [`prepare_wait`](Self::prepare_wait) began and that ended at `now`.
     pub(super) fn waited(&mut self, step: Step, now: Time, until: Time) {
         if let Step::Hold { items, .. } = step {
-            // The wake of a visitor ends a wait, and is no item that the next look may count.
+            // The wake of a visitor ends a wait. It is no item, so the actor removes it before the next poll
+            // counts the items.
             self.set_aside(items);
         }
         if step == Step::Rest && now >= until && self.consumer.backlog() == 0 {
@@ -540,13 +547,13 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
     }
 
-    /// Why it ends.
+    /// Returns why the actor ends.
     pub(super) fn reason(&self) -> StopReason {
         self.shared.life.reason().unwrap_or(StopReason::Panicked)
     }
 
-    /// The end: nothing more is accepted, what was accepted and not handled is kept for who asks, callers are
-    /// told.
+    /// Ends the actor: closes the queue, keeps the accepted but unhandled items for `Handle::stop`, and
+    /// answers their callers with an error.
     pub(super) fn end(&mut self, reason: StopReason) {
         self.ended = true;
         self.shared.close();
@@ -567,7 +574,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
                 reply.refuse(unseen.clone());
                 leftover.push(item);
             }
-            // Foreign code, and the end must be told whatever it does.
+            // The drop runs user code. The actor must report its end even if that code panics.
             Entry::Info(message) => {
                 let _ = catch(|| drop(message));
             }
@@ -590,7 +597,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
             keys.end().for_each(&mut keep);
         }
         self.stash.drain(..).for_each(&mut keep);
-        // Nothing more can come; what lies in senders' buffers is waited for, a millisecond at most.
+        // The queue is closed, so no further entry arrives. The drain waits for the entries in senders'
+        // buffers, a millisecond at most.
         self.consumer.drain_closed(&mut keep);
         self.shared.life.stashed.store(0, Relaxed);
         if let Some(weights) = &self.shared.weights {
@@ -601,7 +609,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
 }
 
 impl<T: Send, R: Send, M: Send> Drop for Actor<T, R, M> {
-    /// A runtime that shuts down drops its tasks: callers and handles learn of that end, too.
+    /// Reports the end to callers and handles also when a runtime shuts down and drops the actor's task.
     fn drop(&mut self) {
         if !self.ended {
             let _ = catch(|| self.batch.lose());
@@ -615,19 +623,19 @@ impl<T: Send, R: Send, M: Send> Drop for Actor<T, R, M> {
     }
 }
 
-/// Counts the callers that have an answer: those of the `calls` calls that are not in `back`.
+/// Counts the callers that have an answer: the callers of the `calls` calls, without those in `back`.
 fn answered<T, R, M>(calls: u64, back: &[Back<T, R, M>]) -> u64 {
     let waiting = back.iter().filter(|back| matches!(back.op, Op::Call(..)));
     calls.saturating_sub(waiting.count() as u64)
 }
 
-/// Room kept for operations when idle.
+/// The capacity, in operations, that an idle actor keeps.
 const KEEP: usize = 256;
 
-/// Empty batches kept.
+/// The most empty batches that an actor keeps.
 const SPARES: usize = 64;
 
-/// How long to rest before memory is given back.
+/// The rest, in nanoseconds, after which an actor frees memory.
 const IDLE_NS: u64 = 1_000_000_000;
 
 #[cfg(test)]

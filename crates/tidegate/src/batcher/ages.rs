@@ -4,24 +4,25 @@ use std::collections::VecDeque;
 
 use crate::Time;
 
-/// How old the oldest entry is, from marks in the stream of entries: one a batch at most.
+/// Estimates the age of the oldest entry from marks among the entries, at most one mark a batch.
 #[derive(Default)]
 pub(super) struct Ages {
-    /// Items from this position on arrived at this time or later.
+    /// Each mark means: the items from this position on arrived at this time or later.
     marks: VecDeque<(u64, Time)>,
-    /// The last mark passed: nothing that waits is older.
+    /// The time of the last mark passed. No waiting entry is older.
     pub(super) passed: Time,
-    /// The queue was empty since that mark, so the mark tells no age of later items.
+    /// The queue was empty after that mark, so the mark does not date later items.
     empty: bool,
-    /// Where the mark that is out will go.
+    /// The position of the mark that the next producer sets.
     next: u64,
-    /// Entries that left the queue, and those of them in the stash.
+    /// Counts the entries that left the queue. `stashed` of them are in the stash.
     pub(super) popped: u64,
     pub(super) stashed: u64,
 }
 
 impl Ages {
-    /// A mark came back, and another goes out behind the `backlog` entries that wait.
+    /// Records the mark that a producer set at `at`, and places the next mark behind the `backlog` waiting
+    /// entries.
     pub(super) fn mark(&mut self, at: Option<Time>, backlog: u64) {
         if let Some(at) = at {
             if self.marks.len() < 64 {
@@ -31,7 +32,7 @@ impl Ages {
         }
     }
 
-    /// When the oldest of `backlog` entries arrived, at the earliest.
+    /// Returns the earliest moment at which the oldest of `backlog` entries can have arrived.
     pub(super) fn oldest(&mut self, now: Time, backlog: u64) -> Time {
         if backlog == 0 {
             self.empty = true;
@@ -46,7 +47,7 @@ impl Ages {
             self.marks.pop_front();
         }
         if std::mem::take(&mut self.empty) {
-            // Its mark is still to come, or was another's.
+            // The producer has not set the mark yet, or the mark belonged to an earlier item.
             self.passed = now;
         }
         self.passed
@@ -79,7 +80,7 @@ mod tests {
         assert_eq!(ages.oldest(at(31), 2), at(25));
         ages.popped = 7;
         assert_eq!(ages.oldest(at(40), 0), at(40));
-        // Items without a mark of their own are younger than the mark before.
+        // Items without a mark of their own are younger than the previous mark.
         assert_eq!(ages.oldest(at(1000), 1), at(1000));
     }
 }

@@ -1,22 +1,23 @@
-//! When calls arrived, for a controller that waits for callers who are about to return.
+//! The arrival times of calls, for a controller that waits for callers who are about to return.
 //!
-//! An actor sees single arrivals only while it rests; those during a batch are what anticipation lives on. So
-//! each call leaves its time here, in a small ring, and the actor reads the ring before it asks or tells the
-//! controller anything. Casts leave nothing: nobody waits for them, so nobody comes back because of them.
+//! An actor sees single arrivals only while it rests, but anticipation depends on the arrivals during a
+//! batch. So each call stores its time in a small ring, and the actor reads the ring before each exchange
+//! with the controller. A cast stores no time: no caller waits for its answer, so no caller returns because
+//! of it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Time;
 
-/// Times kept between two looks of the actor. More calls than that are announced as having come with the last
-/// of them.
+/// The number of times that the ring keeps. If more calls arrive between two reads, the actor announces the
+/// overwritten ones with the oldest time that is left.
 const LEN: u64 = 512;
 
-/// Written by every caller, read by the one actor.
+/// A ring of arrival times. Every caller writes it, and only the actor reads it.
 pub(super) struct Arrivals {
-    /// Calls so far.
+    /// The number of calls so far.
     next: AtomicU64,
-    /// Nanoseconds; 0 where a caller has taken its place and not yet written.
+    /// Times in nanoseconds; 0 where a caller has claimed a slot and not yet written its time.
     times: Box<[AtomicU64]>,
 }
 
@@ -28,23 +29,23 @@ impl Arrivals {
         }
     }
 
-    /// A call is about to be sent. One read-modify-write.
+    /// Records a call that is about to be sent, with one read-modify-write.
     pub(super) fn note(&self, now: Time) {
         let ns = now.as_nanos().max(1);
-        // A caller comes again only after its answer, so the actor has counted that answer by now.
+        // A caller calls again only after its answer, so the actor has counted that answer by now.
         let at = self.next.fetch_add(1, Ordering::Release);
-        // A time is all that is handed over: it orders nothing.
+        // The slot hands over only the time and orders nothing else.
         self.times[(at % LEN) as usize].store(ns, Ordering::Relaxed);
     }
 
-    /// Calls so far.
+    /// Returns the number of calls so far.
     #[inline]
     pub(super) fn next(&self) -> u64 {
         self.next.load(Ordering::Acquire)
     }
 
-    /// Tells `each` of those that arrived since `read` and before `next`, as a time and a number of calls,
-    /// and moves `read` on.
+    /// Passes the calls that arrived since `read` and before `next` to `each`, as a time and a number of
+    /// calls, and advances `read`.
     pub(super) fn take(&self, next: u64, read: &mut u64, mut each: impl FnMut(Time, u64)) {
         let missed = (next - *read).saturating_sub(LEN);
         *read += missed;
@@ -53,7 +54,7 @@ impl Arrivals {
             let slot = &self.times[(*read % LEN) as usize];
             let ns = slot.swap(0, Ordering::Relaxed);
             if ns == 0 {
-                // Its caller has not written yet: next time.
+                // The caller has not written its time yet: the next read announces the call.
                 *read -= together - 1;
                 return;
             }

@@ -1,4 +1,4 @@
-//! A thread that waits for a future, up to a deadline: for what only a task can give up waiting for.
+//! Blocks a thread on a future up to a deadline, for waits that can be given up only as a future.
 
 use std::future::Future;
 use std::pin::pin;
@@ -7,11 +7,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-/// The output of `future`, polled on this thread; `None`, and the future dropped, if it is not there at
-/// `deadline`.
+/// Polls `future` on this thread and returns its output. Returns `None` and drops the future if it is not
+/// ready at `deadline`.
 pub(super) fn block_until<F: Future>(future: F, deadline: Option<Instant>) -> Option<F::Output> {
     let mut future = pin!(future);
-    // Most are ready at once, and need no waker.
+    // Most futures are ready at once, and need no waker.
     let mut noop = Context::from_waker(Waker::noop());
     if let Poll::Ready(output) = future.as_mut().poll(&mut noop) {
         return Some(output);

@@ -1,9 +1,9 @@
 //! The batch actor: one handler, many senders, and a controller between them.
 //!
-//! Any number of threads and tasks send items through a [`Handle`]. One actor takes the items that wait, as
-//! many as its [controller](crate::controller) allows, and gives them to a [`Handler`] that has its state to
-//! itself. While the handler works the next batch gathers by itself. The actor waits for more items only
-//! where that pays, and finds the size of its batches by itself.
+//! Any number of threads and tasks send items through a [`Handle`]. One actor takes the waiting items, as
+//! many as its [controller](crate::controller) allows, and passes them to a [`Handler`] that has exclusive
+//! use of its state. While the handler works, the items of the next batch gather in the queue. The actor
+//! waits for more items only where that pays. Its controller finds the size of the batches.
 //!
 //! ```
 //! use std::time::Duration;
@@ -24,7 +24,7 @@
 //!
 //! # Several batches at once
 //!
-//! The form of the handler says whether several batches may run:
+//! The form of the handler decides whether several batches may run:
 //!
 //! | form of the handler | batches at once | order |
 //! | --- | --- | --- |
@@ -32,28 +32,30 @@
 //! | `SharedHandler`: `&self`, a tokio task for each batch | several | any, or of each key |
 //! | [`Dispatcher`]: takes an [`OwnedBatch`], finished later by [`OwnedBatch::done`] | several | the same |
 //!
-//! Closures need no handler of their own: `Builder::spawn_shared`, and every closure is a dispatcher.
+//! A closure needs no handler type: `Builder::spawn_shared` takes an async closure, and every closure that
+//! takes an [`OwnedBatch`] is a dispatcher.
 //!
-//! How many run is the controller's decision, within [`Builder::in_flight_max`]. [`Builder::key`] keeps the
-//! items of a key in order: at most one batch in flight holds items of it. An actor ends when every batch
-//! is finished.
+//! The controller decides how many batches run, at most [`Builder::in_flight_max`]. [`Builder::key`] keeps
+//! the items of each key in order: at most one batch in flight holds items of that key. An actor ends when
+//! every batch is finished.
 //!
-//! # What a sender can rely on
+//! # Guarantees for senders
 //!
-//! - The actor handles each accepted item once, in order with the others of its sender (with several batches
-//!   at once: of its key); or [`Handle::stop`] gives it back; or it is lost with the batch in which its
-//!   handler panicked. A send that fails gives its item back.
-//! - A handler may give items back for another try ([`Batch::retry`]). They come first in the next batch, and
-//!   their callers wait on.
+//! - The actor handles each accepted item once, in the order of its sender (with several batches at once: in
+//!   the order of its key). There are two exceptions: [`Handle::stop`] gives unhandled items back, and a
+//!   panic of the handler loses the items of its batch. A send that fails gives its item back.
+//! - A handler may give items back for another try ([`Batch::retry`]). The actor puts them first into the
+//!   next batch, and their callers keep waiting.
 //! - A caller gets a reply, or a [`ReplyError`] that names the cause. The actor skips the item of a caller
-//!   that gave up; the item keeps its room until the actor reaches it.
-//! - The items that wait are bounded, in number and in bytes ([`Builder::capacity`],
-//!   [`Builder::capacity_bytes`]). A full actor makes senders wait or refuses them ([`Full`]).
-//! - A call by which a thread or a handler would wait for itself is an error: see [`Handle`]. A ring of
-//!   actors is not found: where the handler of A waits for B and that of B for A, both wait for ever.
-//! - A panic loses the batch in which it happened, no more: see [`Handler::recover`].
+//!   that gave up; the item occupies its place in the queue until the actor reaches it.
+//! - The backlog is bounded in items and in bytes ([`Builder::capacity`], [`Builder::capacity_bytes`]). A
+//!   full actor makes senders wait, or refuses their items ([`Full`]).
+//! - A call by which a thread or a handler would wait for itself returns an error: see [`Handle`]. The crate
+//!   does not detect a ring of actors: if the handler of actor A waits for actor B, and the handler of B
+//!   waits for A, both wait for ever.
+//! - A panic of the handler loses only the batch in which it happened: see [`Handler::recover`].
 //! - A handler that returns an error fails the callers of that batch: see [`Handler::handle_batch`].
-//! - Dropping the last handle drains: see [`Handle`].
+//! - Dropping the last handle drains the actor: see [`Handle`].
 //!
 //! # Coming from gen_batch_server
 //!
@@ -68,7 +70,7 @@
 //! | `append_batch`, `finish_batch` | [`Fold`], [`Append::Finish`] |
 //! | `{reply, From, Msg}` | [`Reply::send`], now or later, or [`Batch::answer`] |
 //! | `sys:get_state` | [`Handle::inspect`] |
-//! | `garbage_collect`, hibernation | [`Handler::idle`]; buffers shrink by themselves after a second of idleness |
+//! | `garbage_collect`, hibernation | [`Handler::idle`]; buffers shrink after a second of idleness |
 //! | `stop/3` | [`Handle::stop`], which gives back the items that waited, or [`Handle::drain`] |
 //! | min, max, growth | [`Builder::bounds`], [`Builder::controller`]; no need to set them |
 
@@ -99,7 +101,7 @@ mod keys;
 mod mend;
 mod outcome;
 mod owned;
-// Without tokio there are no drivers on a runtime.
+// Without the feature `tokio` no driver on a runtime uses it.
 #[cfg_attr(not(feature = "tokio"), allow(dead_code))]
 mod patience;
 mod reply;
@@ -142,12 +144,12 @@ pub use stream::{Batched, BatchedExt, TryBatched};
 #[cfg(feature = "tokio")]
 pub use task::AsyncHandler;
 
-/// Starts an actor on a thread of its own with everything by default: `handle` gets the items of each batch,
-/// as by [`each_batch`], and returns an [`Outcome`]. For more, see [`Builder`], [`Handler`], [`map_results`]
-/// and [`Fold`].
+/// Starts an actor with default settings on a thread of its own. The closure `handle` receives the items of
+/// each batch, as with [`each_batch`], and returns an [`Outcome`]. For more control, see [`Builder`],
+/// [`Handler`], [`map_results`] and [`Fold`].
 ///
 /// # Errors
-/// The operating system gave no thread.
+/// The operating system started no thread.
 pub fn spawn<T, O, F>(handle: F) -> Result<Handle<T, O::Reply>, SpawnError>
 where
     T: Send + 'static,
@@ -157,9 +159,9 @@ where
     Builder::new().spawn(each_batch(handle))
 }
 
-/// Starts an actor as a task of the current tokio runtime with everything by default: the async closure
-/// `handle` gets the items of each batch, as by [`each_batch_async`]. For more, see [`Builder::spawn_task`],
-/// [`AsyncHandler`] and [`Outcome`].
+/// Starts an actor with default settings as a task of the current tokio runtime. The async closure `handle`
+/// receives the items of each batch, as with [`each_batch_async`]. For more control, see
+/// [`Builder::spawn_task`], [`AsyncHandler`] and [`Outcome`].
 ///
 /// # Errors
 /// The runtime shuts down.

@@ -1,4 +1,4 @@
-//! The actor without a driver: what its steps take out of the queue, and when it waits.
+//! The actor without a driver: the entries that its steps take out of the queue, and its waits.
 
 use super::super::{Builder, Handle};
 use super::*;
@@ -18,7 +18,7 @@ fn regression_19_an_idle_actor_has_no_reason_to_wake_up() {
     assert_eq!(actor.poll(at(1)), Step::Idle);
     assert_eq!(actor.poll(at(1)), Step::Rest);
     assert_eq!(actor.prepare_wait(Step::Rest, at(1)), Time::NEVER);
-    // Large buffers are one, once.
+    // Large buffers are a reason to wake up, once.
     handle.blocking_cast_many(vec![1; 5000]).unwrap();
     assert!(matches!(actor.poll(at(2)), Step::Take(_)));
     let all = Load::new(5000, u64::MAX);
@@ -66,7 +66,7 @@ fn a_wait_takes_what_is_there_out_of_the_queue_and_no_more_than_it_asks_for() {
     );
 }
 
-/// Takes a batch, and answers the items in it.
+/// Takes a batch and returns its items.
 fn take(actor: &mut Actor<u64, (), std::convert::Infallible>, now: Time) -> Vec<u64> {
     let mut taken = Vec::new();
     assert!(matches!(actor.poll(now), Step::Take(_)));
@@ -112,7 +112,7 @@ fn a_held_batch_waits_for_a_sender_stopped_before_its_publication() {
     let queue = actor.shared.queue.clone();
     let mut step = Step::End;
     queue.push_stopped(Entry::Cast(0, 4), || {
-        // The later sender is through, and its entry lies behind the stopped sender's.
+        // The later sender publishes its entry, which lies behind the entry of the stopped sender.
         handle.blocking_cast(5).unwrap();
         actor.waited(hold, now, now);
         step = actor.poll(now);
@@ -128,7 +128,7 @@ fn a_visit_does_not_end_a_hold() {
     handle.blocking_cast_many([1, 2, 3]).unwrap();
     let hold = actor.poll(now);
     actor.prepare_wait(hold, now);
-    // A visitor leaves this behind its visit.
+    // A visitor pushes this entry after its visit.
     assert!(actor.shared.queue.try_push(Entry::Wake).is_ok());
     actor.waited(hold, now, now);
     let step = actor.poll(now);
