@@ -1,9 +1,10 @@
-//! A batch as its handler sees it: operations in order, why it was cut, and the slots of its callers.
+//! A batch as its handler sees it: the operations in order, the reason of the cut, and the replies of the
+//! callers.
 //!
-//! A handler answers in whichever way suits it: operation by operation ([`Batch::drain`]); all items at once
-//! with as many results in the same order ([`Batch::take_items`], then [`Batch::answer`]); or all with one
-//! shared error ([`Batch::fail`]). It gives items back for another try ([`Batch::retry`]). The buffers belong
-//! to the actor and are used again.
+//! A handler answers operation by operation ([`Batch::drain`]); or all items at once, with as many results
+//! in the same order ([`Batch::take_items`], then [`Batch::answer`]); or all callers with one shared error
+//! ([`Batch::fail`]). It may give items back for another try ([`Batch::retry`]). The buffers belong to the
+//! actor, which reuses them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,73 +15,74 @@ use super::reply::{Cause, Reply, ReplyError};
 use super::retry::{Back, Drain, Tries};
 use crate::controller::{Load, Reason};
 
-/// What one call of a handler receives: never empty.
+/// The operations that one call of a handler receives; never empty.
 #[derive(Debug)]
 pub struct Batch<T, R = (), M = std::convert::Infallible> {
     ops: Vec<Op<T, R, M>>,
-    /// Items moved out by `take_items`; `answer` must give as many results.
+    /// The number of items moved out by `take_items`; `answer` must give as many results.
     taken: usize,
-    /// The callers among them, each with its place among the items.
+    /// The callers of these items, each with the place of its item.
     callers: Vec<(usize, Reply<R>)>,
-    /// An empty vector for a closure's items, kept for its memory.
+    /// An empty vector for a closure's items, kept to reuse its memory.
     pub(super) spare: Vec<T>,
     failed: bool,
     load: Load,
     reason: Reason,
     age: Duration,
-    /// Where others run beside it: counts the callers answered at once, and how many of this batch it counts.
+    /// Counts the callers that the batches in flight answer early, where several batches run. `told` of them
+    /// belong to this batch.
     answers: Option<Arc<AtomicU64>>,
     told: u64,
-    /// `None` in a batch where every operation is in its first try and stays.
+    /// `None` while every operation is in its first try and none is given back.
     tries: Option<Box<Tries<T, R, M>>>,
 }
 
 impl<T, R, M> Batch<T, R, M> {
-    /// How many operations it was gathered from. A fold may have taken them already.
+    /// Returns the number of operations that the actor gathered. A fold may have taken them already.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.load.items as usize
     }
 
-    /// Never true in a handler.
+    /// Returns whether the batch has no operations; never true in a handler.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.load.items == 0
     }
 
-    /// Its bytes, by the builder's weight function; 0 without one.
+    /// Returns the bytes of the batch by the builder's weight function; 0 without one.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.load.bytes
     }
 
-    /// Why it was cut where it was.
+    /// Returns why the batch was cut at this length.
     #[must_use]
     pub const fn reason(&self) -> Reason {
         self.reason
     }
 
-    /// How long its oldest item waited, to within one batch.
+    /// Returns how long the oldest item waited, to within one batch.
     #[must_use]
     pub const fn age(&self) -> Duration {
         self.age
     }
 
-    /// The operations not taken out yet.
+    /// Returns the operations not taken out yet.
     #[must_use]
     pub fn ops(&self) -> &[Op<T, R, M>] {
         &self.ops
     }
 
-    /// The operations not taken out yet, to change in place.
+    /// Returns the operations not taken out yet, to change them in place.
     pub fn ops_mut(&mut self) -> &mut [Op<T, R, M>] {
         &mut self.ops
     }
 
-    /// Adds an operation: for [`Handler::append`](super::Handler::append).
+    /// Adds an operation. For use in [`Handler::append`](super::Handler::append).
     #[inline]
     pub fn push(&mut self, op: Op<T, R, M>) {
-        // Where there is room nothing can panic, so the compiler builds a cast where it goes.
+        // With spare capacity the push cannot panic, so the compiler builds a cast in place.
         match op {
             Op::Cast(item) if self.ops.len() != self.ops.capacity() => {
                 self.ops.push(Op::Cast(item));
@@ -94,7 +96,7 @@ impl<T, R, M> Batch<T, R, M> {
         self.ops.push(op);
     }
 
-    /// Takes every operation out, in order. Each can be given back on the way:
+    /// Takes every operation out, in order. The handler can give each of them back on the way:
     ///
     /// ```
     /// use tidegate::batcher::{Batch, Op};
@@ -119,8 +121,8 @@ impl<T, R, M> Batch<T, R, M> {
         }
     }
 
-    /// Takes the items of casts and calls out, in order, onto the end of `items`, and keeps their callers for
-    /// [`Batch::answer`]. Infos stay.
+    /// Moves the items of casts and calls, in order, to the end of `items`, and keeps their callers for
+    /// [`Batch::answer`]. Infos stay in the batch.
     pub fn take_items(&mut self, items: &mut Vec<T>) {
         items.reserve(self.ops.len());
         let mut infos = Vec::new();
@@ -151,8 +153,8 @@ impl<T, R, M> Batch<T, R, M> {
         }
     }
 
-    /// Returns which try this is of the item at `place` among the items taken, or of the operation at `place`
-    /// where none is taken: 1 for the first.
+    /// Returns the number of the current try of the item at `place` among the items taken, or of the
+    /// operation at `place` where no item is taken. The first try is 1.
     #[must_use]
     pub fn attempt(&self, place: usize) -> u32 {
         match &self.tries {
@@ -165,17 +167,17 @@ impl<T, R, M> Batch<T, R, M> {
     /// Gives the item at `place` among the items taken back for another try. [`Batch::answer`] then takes
     /// results for the other items only.
     ///
-    /// When the batch is done, the items given back come first in the next one, in the order in which this
-    /// batch had them, and before later items of their keys. Their callers wait on. A caller that gave up or
-    /// ran out of time meanwhile is skipped. The items need no room in the queue; their bytes count among
-    /// those that wait.
+    /// After the batch, the actor puts the items given back first into the next batch, in the order in which
+    /// this batch had them, and before later items of their keys. Their callers keep waiting. The actor
+    /// skips the item of a caller that meanwhile gave up or ran out of time. The items need no room in the
+    /// queue; their bytes count as waiting bytes.
     ///
-    /// The handler says how often it tries ([`Batch::attempt`]), and waits by itself where a try needs a
-    /// pause before it: the next batch comes at once. An actor that drains handles the items given back, too.
-    /// An actor that stops gives them to the caller of [`Handle::stop`](super::Handle::stop) with the others
-    /// that wait. A panic of the handler loses them with the batch. A failure of the batch leaves them for
-    /// the next try. A batch that gives every item back counts as failed, and its cost teaches the controller
-    /// nothing.
+    /// The handler limits the tries with [`Batch::attempt`]. Where a try needs a pause before it, the
+    /// handler itself waits, because the next batch starts at once. An actor that drains handles the items
+    /// given back, too. An actor that stops returns them to the caller of
+    /// [`Handle::stop`](super::Handle::stop) with the other waiting items. A panic of the handler loses them
+    /// with the batch. A failure of the batch leaves them for the next try. A batch that gives every item
+    /// back counts as failed, and the controller ignores its cost.
     ///
     /// ```
     /// use tidegate::batcher::{Batch, Builder, Flow, Handled, Handler};
@@ -209,7 +211,7 @@ impl<T, R, M> Batch<T, R, M> {
     /// ```
     ///
     /// # Panics
-    /// No item was taken at `place`, or it was given back or answered before.
+    /// No item was taken at `place`, or the handler gave it back or answered it before.
     pub fn retry(&mut self, place: usize, item: T) {
         assert!(
             place < self.taken,
@@ -234,8 +236,8 @@ impl<T, R, M> Batch<T, R, M> {
     }
 
     /// Answers the callers of the items taken and not [given back](Self::retry): one result an item, in
-    /// order, those of casts going nowhere. With any other number of results no result has a known item: each
-    /// of these callers gets [`ReplyError::ResultCount`], and the batch counts as failed.
+    /// order. Results of casts are dropped. With any other number of results, no result can be matched to an
+    /// item: each of these callers gets [`ReplyError::ResultCount`], and the batch counts as failed.
     pub fn answer<I>(&mut self, results: I)
     where
         I: IntoIterator<Item = R>,
@@ -244,7 +246,7 @@ impl<T, R, M> Batch<T, R, M> {
         self.answer_each(results.into_iter().map(Ok::<_, Cause>));
     }
 
-    /// Like [`Batch::answer`], where each item may have failed for itself: its caller gets
+    /// Like [`Batch::answer`], with a `Result` for each item. The caller of a failed item gets
     /// [`ReplyError::Failed`].
     pub fn answer_each<I>(&mut self, results: I)
     where
@@ -285,31 +287,32 @@ impl<T, R, M> Batch<T, R, M> {
         }
     }
 
-    /// The items taken have their answers. Returns the places given back among them.
+    /// Marks the items taken as answered. Returns the places of the items given back among them.
     fn answered(&mut self) -> Vec<usize> {
         let tries = self.tries.as_mut();
         tries.map_or_else(Vec::new, |tries| tries.answered())
     }
 
-    /// The callers of the items taken, but for those `given` back, are about to have their answers.
+    /// Counts the callers that are about to get their answers: the callers of the items taken, without those
+    /// of the items `given` back.
     fn tell(&mut self, given: &[usize]) {
         if let Some(answers) = &self.answers {
             let stays = |(place, _): &&(usize, _)| given.binary_search(place).is_err();
             let calls = self.callers.iter().filter(stays).count() as u64;
-            // The answers order it before their callers come again.
+            // The answers order this count before the next calls of the answered callers.
             answers.fetch_add(calls, Ordering::Relaxed);
             self.told += calls;
         }
     }
 
-    /// Counts callers in `answers` before they are answered.
+    /// Makes the batch count callers in `answers` before it answers them.
     pub(super) fn tell_answers(&mut self, answers: &Arc<AtomicU64>) {
         if self.answers.is_none() {
             self.answers = Some(Arc::clone(answers));
         }
     }
 
-    /// How many callers it counted since the last call of this.
+    /// Returns how many callers the batch counted since the last call of this function.
     pub(super) const fn take_told(&mut self) -> u64 {
         std::mem::replace(&mut self.told, 0)
     }
@@ -327,8 +330,8 @@ impl<T, R, M> Batch<T, R, M> {
         }
     }
 
-    /// The whole batch failed: every caller without an answer gets [`ReplyError::Failed`] with this one
-    /// cause, the rest is dropped. What a failed batch cost teaches the controller nothing.
+    /// Fails the whole batch: every caller without an answer gets [`ReplyError::Failed`] with this one
+    /// cause, and the other operations are dropped. The controller ignores the cost of a failed batch.
     pub fn fail(&mut self, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) {
         self.fail_with(Cause::from(cause.into()));
     }
@@ -345,7 +348,7 @@ impl<T, R, M> Batch<T, R, M> {
         }
     }
 
-    /// What the handler returned, with its error turned into the failure of the batch.
+    /// Converts the result of the handler into a flow. An error fails the batch, and the actor goes on.
     pub(super) fn conclude(&mut self, handled: Handled) -> Flow {
         handled.unwrap_or_else(|failure| {
             self.fail_with(failure.into_cause());
@@ -369,15 +372,15 @@ impl<T, R, M> Batch<T, R, M> {
         }
     }
 
-    /// Says what was gathered, before the handler sees it.
+    /// Sets the load, the reason and the age of the gathered batch before the handler sees it.
     pub(super) fn describe(&mut self, load: Load, reason: Reason, age: Duration) {
         self.load = load;
         self.reason = reason;
         self.age = age;
     }
 
-    /// Notes the try of an operation that was just appended to the `before` operations there were. A handler
-    /// that appends in its own way keeps no count.
+    /// Records the try of an operation that was just appended after `before` operations. A handler with its
+    /// own `append` may add no operation to the batch; then no try is recorded.
     #[cold]
     pub(super) fn note_attempt(&mut self, before: usize, attempt: u32) {
         if self.ops.len() == before + 1 {
@@ -391,8 +394,8 @@ impl<T, R, M> Batch<T, R, M> {
         tries.map_or_else(Vec::new, |tries| tries.take_back())
     }
 
-    /// Drops the operations left, but not those given back, and returns whether the batch failed: the handler
-    /// called it a failure, or gave everything back.
+    /// Drops the operations left, but not those given back. Returns whether the batch failed: the handler
+    /// failed it, or gave every item back.
     pub(super) fn clear(&mut self) -> bool {
         self.taken = 0;
         let len = std::mem::take(&mut self.load).items;
@@ -401,7 +404,7 @@ impl<T, R, M> Batch<T, R, M> {
             tries.clear();
             failed |= len > 0 && tries.back() as u64 >= len;
         }
-        // Items last: they may panic.
+        // The items are dropped last, because their drop may panic.
         self.callers.clear();
         self.ops.clear();
         failed
@@ -415,7 +418,7 @@ impl<T, R, M> Batch<T, R, M> {
         }
     }
 
-    /// Gives memory back, keeping room for `keep` operations.
+    /// Frees memory, and keeps capacity for `keep` operations.
     pub(super) fn shrink(&mut self, keep: usize) {
         self.ops.shrink_to(keep);
         self.callers.shrink_to(keep);
@@ -424,7 +427,7 @@ impl<T, R, M> Batch<T, R, M> {
 
     pub(super) fn capacity(&self) -> usize {
         let spare = match size_of::<T>() {
-            // Its capacity is boundless, and no memory.
+            // A vector of zero-sized items has unlimited capacity and no memory.
             0 => 0,
             _ => self.spare.capacity(),
         };

@@ -1,4 +1,4 @@
-//! What an actor is to be, before it is one.
+//! The settings of an actor, and its start.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -22,29 +22,29 @@ use crate::boundary::Boundary;
 use crate::controller::{Bounds, Controller, IntoController, Knee, Objective};
 use crate::queue::{self, Wait};
 
-/// What a send does when there is no room and it was not told otherwise by its name.
+/// The response of a send to a lack of room. A `try_` form ignores it and never waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Full {
-    /// Waits for room.
+    /// The send waits for room.
     #[default]
     Wait,
-    /// Gives the item back.
+    /// The send refuses the item and gives it back.
     Reject,
 }
 
-/// What becomes of an item heavier than a whole batch may be.
+/// The treatment of an item that is heavier than a whole batch may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Oversized {
-    /// It goes alone, unless it weighs 2^32 or more: then it is refused, too.
+    /// The item forms a batch alone. An item of 2^32 or more is refused, too.
     #[default]
     Alone,
-    /// It is refused where it is sent: [`SendError::Oversized`](super::SendError::Oversized).
+    /// The send refuses the item: [`SendError::Oversized`](super::SendError::Oversized).
     Refuse,
 }
 
-/// Builds an actor. No option needs to be set.
+/// Builds an actor. Every setting has a default.
 pub struct Builder<T> {
     name: String,
     capacity: usize,
@@ -65,7 +65,7 @@ enum Control {
 }
 
 impl<T: Send + 'static> Builder<T> {
-    /// Everything by default.
+    /// Creates a builder with default settings.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -83,37 +83,37 @@ impl<T: Send + 'static> Builder<T> {
         }
     }
 
-    /// The thread's name. "batcher" if not set.
+    /// Sets the name of the actor's thread. The default is "batcher".
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// The most items that may wait: room allocated once. What a controller that waits for company has set
-    /// aside for its next batch, what lies in [`Caster`](super::Caster)s' buffers and what the handler gave
-    /// back come on top. 16384 if not set.
+    /// Sets the most items that may wait. The queue allocates their room once. Three kinds of items come on
+    /// top: those that the actor has set aside while it waits to fill its next batch, those in the buffers
+    /// of [`Caster`](super::Caster)s, and those that the handler gave back. The default is 16384.
     #[must_use]
     pub const fn capacity(mut self, items: usize) -> Self {
         self.capacity = items;
         self
     }
 
-    /// The most bytes that may wait, by the weight of [`Builder::weigh`]; a single heavier item is accepted
-    /// when nothing else waits, and items that the handler gives back find room always. Threads and tasks
-    /// that wait for room have it in turn, about equal shares of it each, and no item starves behind smaller
-    /// ones. Not bounded if not set.
+    /// Sets the most bytes that may wait, by the weight of [`Builder::weigh`]. A single heavier item is
+    /// accepted when nothing else waits, and items that the handler gives back always find room. Threads and
+    /// tasks that wait for room take turns and get about equal shares of it; no item starves behind smaller
+    /// ones. The default is no bound.
     #[must_use]
     pub const fn capacity_bytes(mut self, bytes: u64) -> Self {
         self.capacity_bytes = bytes;
         self
     }
 
-    /// What an item weighs: its bytes, or another amount that [`Bounds::bytes_max`] and
-    /// [`Builder::capacity_bytes`] bound. The sender of an item asks once, and the actor when the handler
-    /// gives the item back. An item of 2^32 or more is refused, also with [`Oversized::Alone`]
-    /// ([`SendError::Oversized`](super::SendError::Oversized)): weigh heavier items in a larger unit, such as
-    /// KiB. Items have no weight if not set.
+    /// Sets the function that weighs an item: in bytes, or in another unit that [`Bounds::bytes_max`] and
+    /// [`Builder::capacity_bytes`] bound. The sender of an item calls the function once, and the actor calls
+    /// it again when the handler gives the item back. An item of 2^32 or more is refused, also with
+    /// [`Oversized::Alone`] ([`SendError::Oversized`](super::SendError::Oversized)): weigh heavier items in
+    /// a larger unit, such as KiB. By default items have no weight.
     #[must_use]
     pub fn weigh(mut self, weigh: impl Fn(&T) -> u64 + Send + Sync + 'static) -> Self {
         self.weigh = Some(Box::new(weigh));
@@ -121,10 +121,10 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// Keeps the items of each key in order where several batches run at once: at most one batch in flight
-    /// holds items of a key. Items of a key that is busy wait, in order, while others pass them; at most as
-    /// many as [`Builder::capacity`] are set aside for that. Keys with equal hashes count as one. Messages
-    /// ([`Op::Info`](super::Op::Info)) have no key. A handler that runs one batch at a time keeps all items
-    /// in order, and no key is asked for.
+    /// holds items of a key. Items of a busy key wait, in order, while items of other keys pass them. The
+    /// actor sets at most [`Builder::capacity`] items aside for that. Keys with equal hashes count as one.
+    /// Messages ([`Op::Info`](super::Op::Info)) have no key. A handler that runs one batch at a time keeps
+    /// all items in order; its actor never calls `key`.
     #[must_use]
     pub fn key<K: Hash>(mut self, key: impl Fn(&T) -> K + Send + Sync + 'static) -> Self {
         self.key = Some(Box::new(move |item| {
@@ -135,55 +135,58 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// The most batches that run at once, where the handler's form allows several
-    /// ([`Dispatcher`](super::Dispatcher), `SharedHandler`). If not set, [`Bounds::in_flight_max`]; 64 where
-    /// that is not set either. The controller decides how many do.
+    /// Sets the most batches that run at once, where the handler's form allows several
+    /// ([`Dispatcher`](super::Dispatcher), `SharedHandler`). The controller decides how many of them run.
+    /// The default is [`Bounds::in_flight_max`], or 64 if the bounds set none.
     #[must_use]
     pub const fn in_flight_max(mut self, batches: u32) -> Self {
         self.in_flight_max = Some(batches);
         self
     }
 
-    /// What a plain send does without room. [`Full::Wait`] if not set.
+    /// Sets the response of a plain send to a lack of room. The default is [`Full::Wait`].
     #[must_use]
     pub const fn full(mut self, full: Full) -> Self {
         self.full = full;
         self
     }
 
-    /// How the actor's thread waits for items, and senders' threads for room. [`Wait::Progressive`] if not
-    /// set.
+    /// Sets how the actor's thread waits for items, and how senders' threads wait for room. The default is
+    /// [`Wait::Progressive`].
     #[must_use]
     pub const fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
         self
     }
 
-    /// What becomes of an item heavier than [`Bounds::bytes_max`]. [`Oversized::Alone`] if not set.
+    /// Sets the treatment of an item heavier than [`Bounds::bytes_max`]. The default is
+    /// [`Oversized::Alone`].
     #[must_use]
     pub const fn oversized(mut self, oversized: Oversized) -> Self {
         self.oversized = oversized;
         self
     }
 
-    /// What no batch may pass, whatever the controller thinks. [`Bounds::default`] if not set.
+    /// Sets the hard limits of every batch, which hold for any decision of the controller. The default is
+    /// [`Bounds::default`].
     #[must_use]
     pub const fn bounds(mut self, bounds: Bounds) -> Self {
         self.bounds = bounds;
         self
     }
 
-    /// What is wanted of the batches: the default controller, [`Knee`], finds their size by it.
-    /// [`Objective::Lean`] if not set.
+    /// Sets the objective by which the default controller, [`Knee`], finds the size of the batches. The
+    /// default is [`Objective::Lean`].
     #[must_use]
     pub fn objective(mut self, objective: Objective) -> Self {
         self.control = Control::Objective(objective);
         self
     }
 
-    /// Another controller than [`Knee`] decides how many items the next batch takes, and when; it takes the
-    /// place of an objective. It also decides how many batches run at once: a rule runs one, also where the
-    /// handler's form allows several, unless it is told otherwise (`Greedy.with_in_flight(64)`).
+    /// Sets a controller other than [`Knee`], in place of an objective. It decides how many items the next
+    /// batch takes, and when the batch starts. It also decides how many batches run at once. A rule runs one
+    /// batch at a time, even where the handler's form allows several, unless it is configured otherwise
+    /// (`Greedy.with_in_flight(64)`).
     #[must_use]
     pub fn controller(
         mut self,
@@ -211,8 +214,9 @@ impl<T: Send + 'static> Builder<T> {
         self.spawn_thread(once(handler))
     }
 
-    /// Like [`Builder::spawn`], for a handler made on the actor's own thread, which it never leaves: it need
-    /// not be `Send`. After a panic it is made anew, see [`Handler::recover`].
+    /// Like [`Builder::spawn`], with a factory that makes the handler on the actor's own thread. The handler
+    /// never leaves that thread, so it need not be `Send`. After a panic the factory makes a new handler:
+    /// see [`Handler::recover`].
     ///
     /// # Errors
     /// Impossible settings, no thread, or a handler that does not start.
@@ -238,12 +242,12 @@ impl<T: Send + 'static> Builder<T> {
             .name(name)
             .spawn(move || super::thread::run(actor, factory, started))
             .map_err(SpawnError::Thread)?;
-        // Another thread starts the handler, so the wait ends whatever this thread polls.
+        // Another thread starts the handler, so this wait ends even if this thread polls a task.
         ready.wait().map_err(not_started)?;
         Ok(handle)
     }
 
-    /// The thread's name, if a thread can bear it.
+    /// Returns the thread's name, or an error if no thread can have this name.
     pub(super) fn thread_name(&self) -> Result<String, SpawnError> {
         if self.name.contains('\0') {
             let error = "a name with a zero byte";
@@ -255,13 +259,13 @@ impl<T: Send + 'static> Builder<T> {
         Ok(self.name.clone())
     }
 
-    /// The two halves of an actor that runs one batch at a time, without a driver yet.
+    /// Builds the two halves of an actor that runs one batch at a time, without a driver yet.
     pub(super) fn build<R: Send, M: Send>(mut self) -> Result<Halves<T, R, M>, SpawnError> {
         self.bounds.in_flight_max = Some(self.bounds.in_flight().min(1));
         self.build_halves()
     }
 
-    /// The two halves of an actor that runs several batches at once, without a driver yet.
+    /// Builds the two halves of an actor that runs several batches at once, without a driver yet.
     pub(super) fn build_several<R: Send, M: Send>(mut self) -> Result<Halves<T, R, M>, SpawnError> {
         self.bounds.in_flight_max = Some(self.several());
         let (key, held_max) = (self.key.take(), self.capacity);
@@ -279,7 +283,7 @@ impl<T: Send + 'static> Builder<T> {
         let controller: Box<dyn Controller> = match self.control {
             Control::Controller(controller) => controller,
             Control::Objective(objective) => {
-                // Callers come back when they are answered: worth waiting for, where it pays.
+                // Callers return after their answers. The controller waits for them where that pays.
                 let knee = Knee::new(objective, self.bounds).map_err(SpawnError::Knee)?;
                 Box::new(knee.anticipating())
             }
@@ -320,7 +324,7 @@ impl<T: Send + 'static> Builder<T> {
     }
 }
 
-/// The most batches at once, where several run and the user gives no bound.
+/// The most batches at once, where several run and the user sets no bound.
 const IN_FLIGHT_MAX: u32 = 64;
 
 /// Both sides of an actor.

@@ -1,4 +1,4 @@
-//! Casting in bulk: a buffer of the caller's own in front of the queue, one claim a buffer.
+//! Buffered casts: a sender has a buffer of its own in front of the queue, and claims places once a buffer.
 
 use std::fmt;
 
@@ -9,26 +9,26 @@ use super::shared::{Entry, Shared, Weights};
 use crate::blocking;
 use crate::queue::{FlushError, Producer};
 
-/// Casts through a buffer of its own: several times faster than through a [`Handle`] where one thread or task
-/// sends much. Made by [`Handle::buffered`].
+/// Casts items through a buffer of its own. Where one thread or task sends many items, a caster is several
+/// times faster than a [`Handle`]. [`Handle::buffered`] makes one.
 ///
-/// An item in the buffer is accepted like any other: it is handled, in order with the others of this caster,
-/// or given back by [`Handle::blocking_stop`]. The buffer is flushed when it is full, when asked, and at
-/// once if the actor has nothing to do; a busy actor fetches the items of a quiet or dropped caster itself
-/// within about a millisecond, or after two batches where its batches take longer. Between a caster and other
-/// handles of the same thread there is no order, except that what was flushed comes before what is sent
-/// afterwards.
+/// An item in the buffer is accepted like any other: the actor handles it, in order with the other items of
+/// this caster, or [`Handle::blocking_stop`] gives it back. The caster flushes its buffer when the buffer is
+/// full, on request, and at once if the actor has nothing to do. A busy actor fetches the items of a quiet
+/// or dropped caster itself, within about a millisecond, or after two batches where its batches take longer.
+/// The items of a caster and those of other handles of the same thread have no common order, except that
+/// flushed items come before items sent afterwards.
 pub struct Caster<T: Send, R: Send = (), M: Send = std::convert::Infallible> {
-    // Dropped, and so flushed, before the handle.
+    // Dropped before the handle, so that the drop flushes the buffer first.
     producer: Producer<Entry<T, R, M>>,
     handle: Handle<T, R, M>,
 }
 
-/// An item, its weight and the credit for that.
+/// An item, its weight, and the credit for that weight.
 type Admitted<'a, T> = (T, u32, Option<Credit<'a>>);
 
 impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
-    /// Returns a caster whose buffer finds its own size: see
+    /// Returns a caster with a buffer that finds its own size: see
     /// [`Queue::buffered`](crate::queue::Queue::buffered). A caster without items takes about 800 bytes.
     #[must_use]
     pub fn buffered(&self) -> Caster<T, R, M> {
@@ -51,11 +51,11 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
 }
 
 impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
-    /// Accepts an item without an answer. If there is no room, waits for it or refuses, as the actor was
-    /// built. Dropping the future drops the item.
+    /// Sends an item without an answer. Without room the caster waits or refuses the item, as
+    /// [`Builder::full`](super::Builder::full) says. Dropping the future drops the item.
     ///
     /// # Errors
-    /// The item was not accepted and is given back.
+    /// The actor did not accept the item; the error gives it back.
     pub async fn cast(&mut self, item: T) -> Result<(), SendError<T>> {
         let shared = &*self.handle.shared;
         shared.stamp.touch(&shared.clock);
@@ -70,7 +70,7 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
     /// As [`cast`](Self::cast), and blocks the thread while there is no room.
     ///
     /// # Errors
-    /// The item was not accepted and is given back.
+    /// The actor did not accept the item; the error gives it back.
     #[inline]
     pub fn blocking_cast(&mut self, item: T) -> Result<(), SendError<T>> {
         let shared = &*self.handle.shared;
@@ -79,7 +79,7 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
             None => (item, 0, None),
             Some(weights) => Self::admit(&mut self.producer, weights, shared, item)?,
         };
-        // The one place where an entry is pushed, so that it is built where it goes.
+        // All cases push the entry here, so that the compiler builds it in place.
         let sent = self.producer.blocking_push(Entry::Cast(weight, item));
         shared.sent(sent, credit)
     }
@@ -87,7 +87,7 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
     /// As [`cast`](Self::cast), if there is room.
     ///
     /// # Errors
-    /// The item was not accepted and is given back.
+    /// The actor did not accept the item; the error gives it back.
     pub fn try_cast(&mut self, item: T) -> Result<(), SendError<T>> {
         let shared = &*self.handle.shared;
         shared.stamp.touch(&shared.clock);
@@ -100,7 +100,7 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
         shared.sent(sent, credit)
     }
 
-    /// Weighs an item and takes credit for it; waits for credit if the actor was built so.
+    /// Weighs an item and takes credit for it. Waits for credit if the actor's sends wait for room.
     #[cold]
     fn admit<'a>(
         producer: &mut Producer<Entry<T, R, M>>,
@@ -115,7 +115,7 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
         if let Err(why) = blocking::check(shared.queue.id()) {
             return Err(SendError::WouldBlock(item, why));
         }
-        // Its own buffer may hold the room that this waits for.
+        // The items in the caster's own buffer may occupy the room that this send waits for.
         if producer.blocking_flush().is_err() {
             return Err(SendError::Closed(item));
         }
@@ -126,7 +126,7 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
         }
     }
 
-    /// As [`admit`](Self::admit), as a task.
+    /// As [`admit`](Self::admit), for a task.
     async fn admit_async<'a>(
         producer: &mut Producer<Entry<T, R, M>>,
         weights: &'a Weights<T>,
@@ -150,7 +150,7 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
         }
     }
 
-    /// Weighs an item and takes credit for it, if there is some.
+    /// Weighs an item and takes credit for it, if credit is available.
     fn try_admit<'a>(
         weights: &'a Weights<T>,
         shared: &'a Shared<T, R, M>,
@@ -163,11 +163,12 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
         Err(SendError::Full(item))
     }
 
-    /// Hands what is buffered to the actor; waits for room if the actor was built so. Dropping the future
-    /// leaves in the buffer what was not handed on.
+    /// Hands the buffered items to the actor. Waits for room if the actor's sends wait for room. After a
+    /// drop of the future, the items not handed over stay in the buffer.
     ///
     /// # Errors
-    /// Says how many items stay in the buffer. They are accepted all the same: the actor fetches them.
+    /// The error says how many items stay in the buffer. They are accepted all the same: the actor fetches
+    /// them.
     pub async fn flush(&mut self) -> Result<(), FlushError> {
         self.producer.flush().await
     }
@@ -180,13 +181,13 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
         self.producer.blocking_flush()
     }
 
-    /// Items in the buffer.
+    /// Returns the number of items in the buffer.
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.producer.buffered()
     }
 
-    /// A handle to the same actor.
+    /// Returns a handle to the same actor.
     #[must_use]
     pub fn handle(&self) -> Handle<T, R, M> {
         self.handle.clone()

@@ -1,7 +1,7 @@
-//! Closures as handlers, for the many cases that need no more.
+//! Closures as handlers, for actors that need no handler type.
 //!
-//! A closure gets the items of a batch in one vector. A call is answered once its batch is handled, so a
-//! call is also a barrier for every cast before it.
+//! A closure gets the items of a batch in one vector. The actor answers a call once its batch is handled, so
+//! a call is also a barrier for every cast before it.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -12,9 +12,10 @@ use super::handler::{Failure, Flow, Handled, Handler};
 use super::outcome::Outcome;
 use super::reply::Cause;
 
-/// Makes a handler of a closure that gets the items of each batch and returns an [`Outcome`]: nothing or a
-/// [`Flow`](super::Flow), and callers are answered `()`; one result an item in a `Vec`; or a `Result` of any
-/// of these, and callers get the error. The actor drops items left in the vector and uses the vector again.
+/// Makes a handler of a closure that gets the items of each batch and returns an [`Outcome`]. With nothing
+/// or a [`Flow`](super::Flow), each caller gets `()`. With a `Vec`, each caller gets the result of its item,
+/// in order. With a `Result` of any of these, callers get its error. The actor drops items left in the
+/// vector and reuses the vector.
 ///
 /// ```
 /// # fn insert(rows: &[u64]) -> std::io::Result<()> { Ok(()) }
@@ -40,7 +41,7 @@ where
 }
 
 /// Makes a handler of a closure that gets the items of each batch and returns one result an item, in order:
-/// each caller gets its own. With any other number of results every caller gets
+/// each caller gets the result of its item. With any other number of results every caller gets
 /// [`ReplyError::ResultCount`](super::ReplyError::ResultCount).
 pub const fn map_batch<T, R, F>(f: F) -> EachBatch<T, F>
 where
@@ -62,7 +63,7 @@ where
     each_batch(f)
 }
 
-/// As [`map_batch`], where each item may fail by itself: its caller alone gets the error.
+/// As [`map_batch`], where each item may fail separately: only the caller of a failed item gets the error.
 pub const fn map_results<T, R, E, F>(f: F) -> MapResults<T, R, F>
 where
     T: Send + 'static,
@@ -88,7 +89,7 @@ pub struct MapResults<T, R, F> {
     types: PhantomData<fn(T) -> R>,
 }
 
-/// Gives the items of a batch to `f`, in a vector that is used again.
+/// Passes the items of a batch to `f`, in a vector that later batches reuse.
 fn with_items<T, R, V>(batch: &mut Batch<T, R>, f: impl FnOnce(&mut Vec<T>) -> V) -> V {
     let mut items = std::mem::take(&mut batch.spare);
     batch.take_items(&mut items);

@@ -1,7 +1,7 @@
 //! Async closures as handlers of task actors.
 //!
-//! A closure owns the vector of a batch's items, because its future may outlive the call. The closure must
-//! lend nothing to its future: a future that uses captured state gets a clone of it.
+//! A closure owns the vector of a batch's items, because its future may outlive the call. The future must
+//! not borrow from the closure: if it uses captured state, the closure clones that state for it.
 //!
 //! ```
 //! # use std::sync::{Arc, atomic::{AtomicUsize, Ordering::Relaxed}};

@@ -1,7 +1,7 @@
 //! Several batches at once on tokio: handlers of `&self`, each batch a task of its own, and dispatchers.
 //!
-//! The actor is a task that gathers batches and spawns one task for each; a batch returns when its task is
-//! finished, panics or is dropped with its runtime.
+//! The actor is a task that gathers batches and spawns one task for each of them. A batch returns when its
+//! task finishes, panics or is dropped with its runtime.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -27,18 +27,18 @@ use super::task::catch_async;
 use super::waits::Waits;
 use crate::blocking::ActorId;
 
-/// A handler that works on several batches at once: it shares its state between them.
+/// A handler that works on several batches at once and shares its state between them.
 ///
-/// How many run is the controller's decision
-/// ([`Decision::in_flight`](crate::controller::Decision::in_flight)) within [`Builder::in_flight_max`].
-/// Batches end in any order; [`Builder::key`] keeps the items of each key in order. A panic loses its own
-/// batch; the others and the handler go on.
+/// The controller decides how many batches run
+/// ([`Decision::in_flight`](crate::controller::Decision::in_flight)), at most [`Builder::in_flight_max`].
+/// Batches end in any order; [`Builder::key`] keeps the items of each key in order. A panic loses only its
+/// own batch; the other batches and the handler go on.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a handler of several batches at once",
     note = "give a closure to `Builder::spawn_shared`: `spawn_shared(async |items: Vec<_>| ..)`"
 )]
 pub trait SharedHandler: Send + Sync + 'static {
-    /// An item, as producers hand it in.
+    /// The item that producers send.
     type Item: Send + 'static;
     /// The answer to a call; `()` if callers learn only that the batch was handled.
     type Reply: Send + 'static;
@@ -50,8 +50,8 @@ pub trait SharedHandler: Send + Sync + 'static {
         async { Init::Ready }
     }
 
-    /// Handles one batch, never empty. The operations left in `batch` afterwards are dropped, and callers
-    /// without an answer learn that ([`ReplyError::NoReply`](super::ReplyError::NoReply)). An error, as `?`
+    /// Handles one batch, never empty. The actor drops the operations left in `batch` afterwards, and
+    /// callers without an answer get [`ReplyError::NoReply`](super::ReplyError::NoReply). An error, as `?`
     /// returns it, fails the callers without an answer, and the actor goes on.
     /// [`HandleContinue`](super::Flow::HandleContinue) means [`Continue`](super::Flow::Continue) here;
     /// [`Stop`](super::Flow::Stop) ends the actor when the other batches are finished.
@@ -60,7 +60,7 @@ pub trait SharedHandler: Send + Sync + 'static {
         batch: &mut Batch<Self::Item, Self::Reply, Self::Info>,
     ) -> impl Future<Output = Handled> + Send;
 
-    /// The backlog is empty and no batch runs: called once, before the actor waits.
+    /// Called once when the backlog is empty and no batch runs, before the actor waits.
     fn idle(&self) {}
 
     /// Called last, for any reason. Every batch is finished by then.
@@ -71,9 +71,9 @@ pub trait SharedHandler: Send + Sync + 'static {
 }
 
 impl<T: Send + 'static> Builder<T> {
-    /// Starts an actor as a task of the current tokio runtime, which needs no timer. The closure is called
-    /// with the items of each batch, and its futures run as tasks, several at once. They return an
-    /// [`Outcome`]: `()`, one reply an item in a `Vec`, or a `Result` of either.
+    /// Starts an actor as a task of the current tokio runtime, which needs no timer. The actor calls the
+    /// closure with the items of each batch and runs its futures as tasks, several at once. A future returns
+    /// an [`Outcome`]: `()`, one reply an item in a `Vec`, or a `Result` of either.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -200,7 +200,8 @@ impl<H: SharedHandler> Launch<H::Item, H::Reply, H::Info> for Tasks<H> {
             let mut batch = batch;
             let handled = catch_async(async { handler.handle_batch(&mut batch).await }).await;
             let flow = handled.map(|handled| batch.conclude(handled));
-            // The handler goes before its batch: an actor that ended holds the last of it.
+            // The task drops its handler before it finishes the batch, so that an actor that ended holds the
+            // last reference.
             drop(handler);
             batch.finish(flow.map_or(End::Panicked, End::Done));
         };

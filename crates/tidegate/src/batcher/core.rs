@@ -1,61 +1,62 @@
-//! The decisions of an actor: pure, told the time, knowing neither items nor queues nor threads.
+//! The decisions of an actor, as pure code: the driver passes the time, and the core sees no item, queue or
+//! thread.
 //!
-//! A driver asks [`Core::poll`] with the backlog, does the [`Step`] of the answer and reports back:
-//! `handle_batch` when it took a batch, `handle_done` when that is finished. The order of the answers: a
-//! stop before everything, a continue before any further batch, then batches, and with nothing left the
-//! idle call once, then rest. A drain never waits for company, and no actor ends while a batch runs. The
-//! [`Boundary`] holds the controller and the batches that run; this file adds the life of an actor.
+//! A driver calls [`Core::poll`] with the backlog, performs the [`Step`] that it returns, and reports back:
+//! `handle_batch` after it took a batch, `handle_done` after that batch is finished. A stop comes before
+//! every other step, and a continue before any further batch. With an empty backlog the core returns the
+//! idle step once, and then the rest. An actor that drains never waits for further items, and no actor ends
+//! while a batch runs. The [`Boundary`] holds the controller and the running batches; this file adds the
+//! life of an actor.
 //!
-//! Invariants: no batch is empty; no limit passes the bounds; after the end nothing but the end is
-//! answered; the handler is told of idleness once between two batches, while no batch runs.
+//! Invariants: no batch is empty; no limit exceeds the bounds; after the end the core returns only the end;
+//! between two batches the core returns the idle step at most once, and only while no batch runs.
 
 use crate::Time;
 use crate::boundary::{self, Boundary, BoundaryError, Cut};
 use crate::controller::{BatchId, Load, Reason, Snapshot};
 
-/// See the [module](self).
+/// The decisions of one actor: see the [module](self).
 pub(super) struct Core {
     boundary: Boundary,
     life: Life,
     /// The handler asked for a continue.
     continuing: bool,
-    /// The handler was told that nothing waits.
+    /// The core returned the idle step since the last batch.
     idle: bool,
-    /// The next batch is taken before its time, because there is no room for more.
+    /// The next batch starts before its wait ends, because senders find no room.
     pressed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     Running,
-    /// Nothing more is accepted; the items that wait or are still on their way from senders' buffers are
-    /// handled.
+    /// The actor accepts nothing more, and handles the items that wait and those still in senders' buffers.
     Draining,
-    /// All of them have come.
+    /// No further item can arrive.
     Drained,
     Stopped,
 }
 
-/// The next move of a driver.
+/// The next step of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Call the handler's continue.
     Continue,
     /// Take a batch within this and hand it over.
     Take(Load),
-    /// Wait until more than `items` wait, or until `until`, then ask again.
+    /// Wait until more than `items` items wait, or until `until`, then poll again.
     Hold { items: u64, until: Time },
-    /// Wait until a batch is done, or until `until`: no other may start before.
+    /// Wait until a batch is done, or until `until`: no other batch may start before.
     Busy { until: Time },
-    /// Tell the handler that nothing waits.
+    /// Call the handler's `idle`: nothing waits.
     Idle,
-    /// Wait for anything to happen.
+    /// Wait for the next event.
     Rest,
-    /// Terminate the handler: nothing waits, or the rest is to be given back.
+    /// Terminate the handler: nothing waits, or the actor gives the waiting items back.
     End,
 }
 
-/// Nothing but the end of a batch helps.
+/// The step while only the end of a batch allows another.
 pub(super) const BUSY: Step = Step::Busy { until: Time::NEVER };
 
 impl Core {
@@ -69,7 +70,7 @@ impl Core {
         }
     }
 
-    /// What to do at `now`, while `backlog` waits, the oldest of it since `oldest`.
+    /// Returns the next step at `now`, while `backlog` waits. Its oldest item arrived at `oldest`.
     pub(super) fn poll(&mut self, now: Time, backlog: Load, oldest: Time) -> Step {
         if self.life == Life::Stopped {
             return match self.boundary.running() {
@@ -97,13 +98,13 @@ impl Core {
         }
     }
 
-    /// Instead of the hold just answered: the items it waits for have no room to come.
+    /// Replaces the hold that `poll` just returned: the awaited items find no room.
     pub(super) fn take_now(&mut self) -> Step {
         self.pressed = true;
         Step::Take(self.boundary.limit())
     }
 
-    /// Instead of the hold just answered: the driver waits no longer.
+    /// Replaces the hold that `poll` just returned: the driver waits no longer.
     pub(super) const fn take_held(&self) -> Step {
         Step::Take(self.boundary.limit())
     }
@@ -124,8 +125,8 @@ impl Core {
         }
     }
 
-    /// A batch was taken, `left` stayed behind. Answers its id and why it was cut there; `None` if it is
-    /// empty after all, because all its callers had given up: then there is nothing to handle.
+    /// Reports that a batch was taken and `left` stayed behind. Returns the id of the batch and the reason
+    /// of its cut. Returns `None` if the batch is empty because all its callers gave up.
     pub(super) fn handle_batch(
         &mut self,
         now: Time,
@@ -148,22 +149,22 @@ impl Core {
         Some((id.unwrap_or_else(impossible), reason))
     }
 
-    /// `calls` calls arrived at `at`, told before anything that happened later.
+    /// Reports that `calls` calls arrived at `at`. The actor reports them before any later event.
     pub(super) fn handle_arrived(&mut self, at: Time, calls: u64) {
         let at = self.boundary.at(at);
         let told = self.boundary.arrived(at, Load::items(calls));
         told.unwrap_or_else(impossible);
     }
 
-    /// Callers of `calls` calls got their answers, while their batch counts as running.
+    /// Reports that the callers of `calls` calls got their answers while their batch counts as running.
     pub(super) fn handle_answered(&mut self, now: Time, calls: u64) {
         let now = self.boundary.at(now);
         let told = self.boundary.expect(now, calls);
         told.unwrap_or_else(impossible);
     }
 
-    /// The batch of `id` is finished, `ok` if it did its work, and the callers of its `calls` calls are told.
-    /// Answers how long it took, in nanoseconds.
+    /// Reports that the batch of `id` is finished, `ok` if it did its work, and that the callers of its
+    /// `calls` calls have their answers. Returns the duration of the batch in nanoseconds.
     pub(super) fn handle_done(&mut self, now: Time, id: BatchId, ok: bool, calls: u64) -> u64 {
         let now = self.boundary.at(now);
         let cost_ns = self.boundary.done(now, id, ok);
@@ -171,7 +172,7 @@ impl Core {
         told.and(cost_ns).unwrap_or_else(impossible)
     }
 
-    /// Like `handle_done`, for a batch that was finished before the actor looked: it took `cost_ns`.
+    /// Like `handle_done`, for a batch that finished before the actor noticed: the batch took `cost_ns`.
     pub(super) fn handle_done_with(
         &mut self,
         now: Time,
@@ -186,22 +187,23 @@ impl Core {
         told.unwrap_or_else(impossible);
     }
 
-    /// How many batches run.
+    /// Returns the number of running batches.
     pub(super) const fn running(&self) -> u32 {
         self.boundary.running()
     }
 
-    /// How many batches may run at once.
+    /// Returns the number of batches that may run at once.
     pub(super) const fn in_flight(&self) -> u32 {
         self.boundary.in_flight()
     }
 
-    /// Call the handler's continue before anything else.
+    /// Makes the next poll return the continue, unless the actor stops.
     pub(super) fn ask_continue(&mut self) {
         self.continuing = true;
     }
 
-    /// Nothing more is accepted: handle the items that wait, and end after them if that is all (`has_come`).
+    /// Starts a drain: the actor accepts nothing more and handles the waiting items. It ends after them once
+    /// no further item can arrive (`has_come`).
     pub(super) fn drain(&mut self, has_come: bool) {
         if self.life != Life::Stopped {
             self.life = if has_come {
@@ -212,7 +214,7 @@ impl Core {
         }
     }
 
-    /// End now.
+    /// Ends the actor as soon as no batch runs.
     pub(super) fn stop(&mut self) {
         self.life = Life::Stopped;
     }
@@ -222,7 +224,8 @@ impl Core {
     }
 }
 
-/// A boundary refuses only calls that contradict each other, and an actor makes none.
+/// Panics with `error`. A boundary refuses only calls that contradict each other, and an actor makes no such
+/// call.
 #[cold]
 fn impossible<V>(error: BoundaryError) -> V {
     unreachable!("the actor keeps to the order of calls: {error}")

@@ -1,4 +1,4 @@
-//! Handlers that take each batch out and finish it later: the actor on its thread, no runtime needed.
+//! Handlers that own each batch and finish it later. The actor runs on its own thread and needs no runtime.
 
 use std::any::Any;
 use std::future::poll_fn;
@@ -16,12 +16,12 @@ use super::reply::{Reply, pair};
 use super::several::{Launch, Several, Turn};
 use crate::blocking::Enter;
 
-/// Takes batches as its own and has them finished later, anywhere: by a thread pool, another runtime, a
-/// device.
+/// A handler that owns its batches and has them finished later, anywhere: by a thread pool, another runtime,
+/// a device.
 ///
 /// The actor calls [`dispatch`](Dispatcher::dispatch) with each batch and goes on at once. A batch runs
-/// until it is [finished](OwnedBatch::done) or dropped. How many run at once is the controller's decision
-/// ([`Decision::in_flight`](crate::controller::Decision::in_flight)) within [`Builder::in_flight_max`].
+/// until it is [finished](OwnedBatch::done) or dropped. The controller decides how many batches run at once
+/// ([`Decision::in_flight`](crate::controller::Decision::in_flight)), at most [`Builder::in_flight_max`].
 /// Every closure that takes an [`OwnedBatch`] is a dispatcher. A closure that calls a method of its batch
 /// names the type: `|batch: OwnedBatch<u64>| batch.done()`.
 ///
@@ -58,11 +58,11 @@ use crate::blocking::Enter;
     note = "a closure names the type of its argument: `|batch: OwnedBatch<Item, Reply>| ..`"
 )]
 pub trait Dispatcher<T, R = (), M = std::convert::Infallible>: 'static {
-    /// Takes a batch, never empty, its items in the order in which each producer sent them, or in the order
-    /// of each key ([`Builder::key`]). A panic loses this batch, and no other.
+    /// Takes a batch, never empty, with its items in the order in which each producer sent them, or in the
+    /// order of each key ([`Builder::key`]). A panic loses this batch, and no other.
     fn dispatch(&mut self, batch: OwnedBatch<T, R, M>);
 
-    /// The backlog is empty and no batch runs: called once, before the actor waits.
+    /// Called once when the backlog is empty and no batch runs, before the actor waits.
     fn idle(&mut self) {}
 
     /// Called last, for any reason. Every batch is finished by then.

@@ -1,5 +1,5 @@
-//! A task actor as its runtime sees it: marks the thread that polls it, and tells callers if the runtime
-//! drops it before its end.
+//! The future of a task actor: marks the thread that polls it, and answers callers with an error if the
+//! runtime drops it before its end.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use crate::blocking::{ActorId, Enter};
 /// The future of an actor's life.
 pub(super) struct Driven<F> {
     actor: ActorId,
-    /// `None` once it is over.
+    /// `None` after the life has ended.
     life: Option<Pin<Box<F>>>,
 }
 
@@ -39,7 +39,8 @@ impl<F: Future<Output = ()>> Future for Driven<F> {
 }
 
 impl<F> Drop for Driven<F> {
-    /// A runtime that shuts down drops its tasks, and with them what the handler holds.
+    /// Drops the rest of the actor's life if the runtime shuts down: the callers of its unanswered replies
+    /// learn the cause.
     fn drop(&mut self) {
         if let Some(life) = self.life.take() {
             abandoned(|| drop(life));
