@@ -1,4 +1,4 @@
-//! What can go wrong with an actor: one type an operation.
+//! The errors of an actor: one type an operation.
 
 use std::error::Error;
 use std::fmt;
@@ -8,26 +8,26 @@ use super::reply::ReplyError;
 use crate::WouldBlock;
 use crate::controller::Load;
 
-/// An item that was not accepted, given back.
+/// The error of a send: the actor did not accept the item, and the error gives it back.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendError<T> {
-    /// There is no room for it now.
+    /// There is no room for the item now.
     Full(T),
     /// The actor ended, or accepts nothing more.
     Closed(T),
-    /// It is heavier than the actor takes.
+    /// The item is heavier than the actor allows.
     Oversized {
         /// The item.
         item: T,
-        /// What it weighs.
+        /// The weight of the item.
         bytes: u64,
         /// The most an item may weigh.
         limit: u64,
     },
     /// The send, or the wait for the answer, would block a thread that must not wait.
     WouldBlock(T, WouldBlock),
-    /// There was no room for it in time.
+    /// There was no room for the item in time.
     TimedOut(T),
 }
 
@@ -62,7 +62,7 @@ impl<T> SendError<T> {
 }
 
 impl SendError<()> {
-    /// The same error for `item`.
+    /// Returns the same error with `item` in it.
     pub(super) fn with<T>(self, item: T) -> SendError<T> {
         match self {
             Self::Full(()) => SendError::Full(item),
@@ -114,19 +114,19 @@ impl<T> Error for SendError<T> {
     }
 }
 
-/// Some of many items were not accepted.
+/// The error of sending many items: the actor did not accept some of them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CastManyError<T> {
-    /// How many were sent before.
+    /// The number of items sent before the error.
     pub sent: usize,
-    /// Those that were not, in order.
+    /// The items that were not sent, in order.
     pub rest: Vec<T>,
-    /// Why the first of these was not accepted.
+    /// The reason why the first of these was not accepted.
     pub error: SendError<()>,
 }
 
 impl<T> CastManyError<T> {
-    /// `error` came after `sent` items, and `rest` after it.
+    /// Joins the item of `error`, which came after `sent` items, and the items of `rest` after it.
     pub(super) fn new(sent: usize, error: SendError<T>, rest: impl Iterator<Item = T>) -> Self {
         let (first, error) = error.split();
         let rest = std::iter::once(first).chain(rest).collect();
@@ -158,15 +158,15 @@ impl<T> Error for CastManyError<T> {
     }
 }
 
-/// A call without a reply.
+/// The error of a call that got no reply.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum CallError<T> {
     /// The item was not accepted.
     Send(SendError<T>),
-    /// Something other than a reply came back.
+    /// An error came back instead of a reply.
     Reply(ReplyError),
-    /// Nothing came in time. If the handler has not seen the item yet, it will not.
+    /// No reply came in time. If the handler has not seen the item yet, it will not.
     TimedOut,
 }
 
@@ -194,7 +194,7 @@ impl<T> Error for CallError<T> {
     /// The message is the inner error's own, so the source is that error's source.
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            // An item need not live for ever, so `SendError` itself cannot be a source.
+            // An item need not be `'static`, so `SendError` itself cannot be a source.
             Self::Send(error) => error.source(),
             Self::Reply(error) => error.source(),
             Self::TimedOut => None,
@@ -202,18 +202,18 @@ impl<T> Error for CallError<T> {
     }
 }
 
-/// A drain or stop that did not come to its end.
+/// The error of a drain or a stop that did not complete.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StopError {
     /// The actor has not ended in time: its handler has not returned, or there is more to drain.
     TimedOut {
-        /// What still waits, besides the batch in the handler's hands.
+        /// The waiting load, without the batch in the handler's hands.
         backlog: Load,
     },
-    /// The actor ended for another reason than this drain, so that not everything may have been handled.
+    /// The actor ended for another reason than this drain, so it may have left items unhandled.
     Ended(StopReason),
-    /// The actor was told, and the thread must not wait for its end.
+    /// The actor got the request, but the thread must not wait for the actor's end.
     WouldBlock(WouldBlock),
 }
 
@@ -241,19 +241,19 @@ impl Error for StopError {
     }
 }
 
-/// An actor that did not start.
+/// The reason why an actor did not start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SpawnError {
-    /// An objective outside its range, or bounds no batch can satisfy.
+    /// An objective outside its range, or bounds that no batch can satisfy.
     Knee(crate::controller::KneeError),
-    /// Bounds no batch can satisfy.
+    /// Bounds that no batch can satisfy.
     Bounds(crate::controller::BoundsError),
-    /// A capacity no queue can have.
+    /// A capacity that no queue can have.
     Queue(crate::queue::QueueError),
-    /// Room for no bytes.
+    /// A capacity of 0 bytes.
     ZeroBytes,
-    /// The operating system gave no thread.
+    /// The operating system started no thread.
     Thread(std::io::Error),
     /// The handler's `init` refused, for this cause.
     Refused(super::reply::Cause),
@@ -291,7 +291,7 @@ impl Error for SpawnError {
     }
 }
 
-/// An inspection that was not answered.
+/// The reason why an inspection has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InspectError {

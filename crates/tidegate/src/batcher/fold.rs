@@ -1,29 +1,30 @@
-//! Folding: each operation goes at once into a batch of the user's own kind, which the actor never looks
-//! into.
+//! Folding: the actor passes each operation at once into a batch of the user's own type, which the actor
+//! never inspects.
 //!
-//! For handlers whose batch is not a list: a buffer of encoded bytes, a map that keeps the last write of a
-//! key, an aggregate. The fold says itself when its batch is complete (gen_batch_server's `append_batch`).
+//! For handlers with a batch that is not a list: a buffer of encoded bytes, a map that keeps the last write
+//! of a key, an aggregate. The fold decides when its batch is complete (gen_batch_server's `append_batch`).
 //! A fold gives no items back for another try: it repeats the work of its own batch.
 
 use super::batch::Batch;
 use super::handler::{Append, Flow, Handled, Handler, Init, Op, Recover, StopReason};
 
-/// User code that folds operations into a batch of its own. [`Folded`] makes it a [`Handler`]; the calls it
-/// shares with one mean the same.
+/// User code that folds operations into a batch of its own type. [`Folded`] makes it a [`Handler`]. The
+/// methods that both traits share mean the same.
 pub trait Fold: 'static {
-    /// What producers hand in.
+    /// The item that producers send.
     type Item: Send + 'static;
-    /// What callers get back.
+    /// The reply that callers get.
     type Reply: Send + 'static;
     /// Messages of another kind.
     type Info: Send + 'static;
-    /// What operations are folded into. It keeps the [`Reply`](super::Reply)s it wants to answer.
+    /// The batch that operations are folded into. It keeps the [`Reply`](super::Reply)s that the fold
+    /// answers later.
     type Batch: 'static;
 
-    /// An empty batch. A fold that wants to use its buffers again keeps them and hands them out here.
+    /// Returns an empty batch. A fold that reuses its buffers keeps them and returns them here.
     fn start(&mut self) -> Self::Batch;
 
-    /// Folds `op` into `batch`, which may be complete with it.
+    /// Folds `op` into `batch`, and returns whether the batch is complete with it.
     fn append(
         &mut self,
         batch: &mut Self::Batch,
@@ -49,7 +50,7 @@ pub trait Fold: 'static {
     /// See [`Handler::idle`].
     fn idle(&mut self) {}
 
-    /// See [`Handler::recover`]. The batch that was open is dropped before.
+    /// See [`Handler::recover`]. The actor drops the open batch before the call.
     fn recover(&mut self) -> Recover {
         Recover::Rebuild
     }
@@ -60,7 +61,7 @@ pub trait Fold: 'static {
     }
 }
 
-/// A [`Fold`] as a [`Handler`].
+/// Makes a [`Fold`] a [`Handler`].
 #[derive(Debug)]
 pub struct Folded<F: Fold> {
     fold: F,
@@ -68,13 +69,13 @@ pub struct Folded<F: Fold> {
 }
 
 impl<F: Fold> Folded<F> {
-    /// The fold as a handler.
+    /// Wraps `fold` as a handler.
     #[must_use]
     pub const fn new(fold: F) -> Self {
         Self { fold, open: None }
     }
 
-    /// The fold itself: what an inspection wants to see.
+    /// Returns the fold itself, for inspections.
     pub const fn fold(&self) -> &F {
         &self.fold
     }

@@ -1,18 +1,20 @@
-//! The bound on bytes: a sender takes credit for an item, and the actor returns it with the batch.
+//! The bound on bytes: a sender takes credit for an item, and the actor returns the credit with the batch.
 //!
-//! One counter serves senders that find room. Threads and tasks that find none stand in one line, first come
-//! first served. Their turns come in *rounds*: each waiter has one turn in a round, and the next round starts
-//! when all of them came. A waiter in its turn gets credit for its item, and opens its share of the bound: as
-//! many bytes may be taken from outside the line, most of them by that very sender, which runs now. So one
-//! wake-up serves several items, and no sender gets far ahead of the others.
+//! Senders that find room use one counter. Threads and tasks that find none wait in one line, first come
+//! first served. They take turns in *rounds*: each waiter has one turn in a round, and the next round starts
+//! after the turns of all of them. A waiter in its turn gets credit for its item, and opens its share of the
+//! bound: senders outside the line may take as many bytes. Most of these bytes go to the waiter itself,
+//! which runs at that moment. So one wake-up serves several items, and no sender gets far ahead of the
+//! others.
 //!
-//! Room gathers for the first waiter of the line, however large its item is: nothing passes it then. An item
-//! larger than the whole bound has its turn when nothing else waits. A waiter that was granted credit and
-//! does not come, such as a future that is never polled again, is passed over after a tenth of a second at
-//! most, and holds up no other from then on.
+//! Room gathers for the first waiter of the line, even if its item is large: no other item passes it
+//! meanwhile. An item larger than the whole bound has its turn when nothing else waits. A waiter may get
+//! credit and not claim it, such as a future that is never polled again. The gate passes over such a waiter
+//! after a tenth of a second at most, and from then on it delays no other waiter.
 //!
-//! Invariants: while waiters stand, the counter bears a mark, and credit is taken under the lock only; the
-//! credit granted to a waiter counts as used until that waiter comes, gives up, or is passed over.
+//! Invariants: while waiters are in line, the counter bears a mark, and senders take credit only under the
+//! lock; the credit granted to a waiter counts as used until that waiter claims it, gives up, or is passed
+//! over.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -29,23 +31,25 @@ pub(super) struct Gate(Arc<Room>);
 
 struct Room {
     limit: u64,
-    /// Bytes taken, with [`LINE`] while waiters stand.
+    /// The bytes taken, with the mark [`LINE`] while waiters are in line.
     used: AtomicU64,
     /// A sender found no room since the actor last took a batch.
     pressed: AtomicBool,
     line: Mutex<Line>,
 }
 
-/// Waiters stand. A release that subtracts before a waiter sets the mark is seen by that waiter's look at the
-/// counter; a later one sees the mark.
+/// The mark of a line with waiters. A waiter sets the mark and then reads the counter: it sees each release
+/// that subtracted before the mark, and each later release sees the mark.
 const LINE: u64 = 1 << 63;
 
-/// A waiter that was granted credit is passed over when it does not come in one to two of these.
+/// The period of the alarm: the gate passes over a waiter that does not claim its credit within one to two
+/// periods.
 const LATE: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 struct Line {
-    /// Those that stand and those that were granted credit and have not come yet, by ticket, ascending.
+    /// The waiters without credit, and those that have not claimed their granted credit yet, ascending by
+    /// ticket.
     waiters: VecDeque<Waiter>,
     /// The number of waiters that were granted credit: the first ones.
     granted: usize,
@@ -54,13 +58,13 @@ struct Line {
     next: u64,
     /// The first ticket that does not belong to the round.
     round_end: u64,
-    /// Waiters to share the bound between.
+    /// The number of waiters that share the bound.
     sharers: u64,
-    /// Bytes that may be taken from outside the line.
+    /// The bytes that senders outside the line may take.
     open: u64,
     /// A waiter found no room since the actor last took a batch, and no sender woke the actor for it.
     untold: bool,
-    /// Set while waiters were granted credit.
+    /// Set while a waiter has not claimed its granted credit.
     alarm: Option<Arc<Alarm>>,
     closed: bool,
 }
@@ -70,7 +74,7 @@ struct Waiter {
     bytes: u64,
     waker: Waker,
     granted: bool,
-    /// It had its credit already when the alarm last rang.
+    /// The waiter had its credit already when the alarm last rang.
     late: bool,
 }
 
@@ -87,7 +91,7 @@ impl Gate {
         }))
     }
 
-    /// Bytes that wait.
+    /// Returns the bytes that wait.
     pub(super) fn used(&self) -> u64 {
         self.0.used.load(SeqCst) & !LINE
     }
@@ -138,7 +142,7 @@ impl Gate {
         }
     }
 
-    /// Takes some of the bytes that a waiter opened. `None`: the line is gone.
+    /// Takes some of the bytes that a waiter opened. Returns `None` if the line is gone.
     #[cold]
     fn try_open(&self, bytes: u64) -> Option<bool> {
         let mut line = lock(&self.0.line);
@@ -170,7 +174,7 @@ impl Gate {
         }
     }
 
-    /// No sender waits any longer.
+    /// Closes the gate and wakes every waiter.
     pub(super) fn close(&self) {
         let mut line = lock(&self.0.line);
         line.closed = true;
@@ -179,7 +183,7 @@ impl Gate {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// There was no room. Returns whether the actor does not know yet.
+    /// Records that a sender found no room. Returns whether the actor does not know that yet.
     pub(super) fn press(&self) -> bool {
         !self.0.pressed.swap(true, SeqCst) || self.take_untold()
     }
@@ -189,29 +193,29 @@ impl Gate {
         std::mem::take(&mut lock(&self.0.line).untold)
     }
 
-    /// Returns whether a sender found no room: then waiting for company is in vain.
+    /// Returns whether a sender found no room. Then the actor would wait for further items in vain.
     pub(super) fn is_pressed(&self) -> bool {
         self.0.pressed.load(SeqCst)
     }
 
-    /// The actor is about to take a batch.
+    /// Clears the record of a sender without room, because the actor is about to take a batch.
     pub(super) fn relieve(&self) {
         self.0.pressed.store(false, SeqCst);
     }
 
-    /// Grants credit to the waiters in their turn, and calls them.
+    /// Grants credit to the waiters in their turn, and wakes them.
     fn serve(&self, mut line: MutexGuard<'_, Line>) {
         let mut called = Vec::new();
         self.grant(&mut line, &mut called);
         self.unlock(line, called);
     }
 
-    /// Grants credit to the first waiters of the round while there is room, and a share of it for each of
-    /// them.
+    /// Grants credit to the first waiters of the round, while there is room for their items and for the
+    /// shares that they open.
     fn grant(&self, line: &mut Line, called: &mut Vec<Waker>) {
         while let Some(&Waiter { ticket, bytes, .. }) = line.waiters.get(line.granted) {
             if !self.has_room(bytes) {
-                // The room gathers for it, and the actor has no company to wait for.
+                // The room gathers for this waiter, so the actor waits for further items in vain.
                 line.open = 0;
                 line.untold |= !self.0.pressed.swap(true, SeqCst);
                 return;
@@ -219,7 +223,7 @@ impl Gate {
             let free = self.0.limit.saturating_sub(self.used());
             let round_is_open = ticket < line.round_end;
             let pledged = line.pledged;
-            // The next round starts when all of this one came.
+            // The next round starts when all waiters of this round have claimed their credit.
             if pledged > 0 && (pledged >= free || !round_is_open)
                 || line.granted > 0 && !round_is_open
             {
@@ -237,7 +241,8 @@ impl Gate {
         }
     }
 
-    /// Opens the gate where no waiter is left, sets the alarm where some were granted credit, and calls.
+    /// Releases the lock. Removes the mark if no waiter is left, sets the alarm if a waiter has unclaimed
+    /// credit, and wakes `called`.
     fn unlock(&self, mut line: MutexGuard<'_, Line>, called: Vec<Waker>) {
         let mut alarm = None;
         if line.waiters.is_empty() {
@@ -251,13 +256,13 @@ impl Gate {
         }
         drop(line);
         if let Some(alarm) = alarm {
-            // It may wake at once, and is set without the lock.
+            // The alarm may ring at once, so it is set without the lock.
             alarm.set(&Waker::from(Arc::new(PassOver(Arc::downgrade(&self.0)))));
         }
         called.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes credit back from waiters that do not come.
+    /// Takes credit back from waiters that did not claim it in time.
     fn pass_over(&self) {
         let mut line = lock(&self.0.line);
         line.alarm = None;
@@ -270,7 +275,8 @@ impl Gate {
             }
         }
         self.serve(line);
-        // A waker may own its task, and that a sender: it is dropped without the lock.
+        // A waker may own its task, and the task may own a sender, so the wakers are dropped without the
+        // lock.
         drop(gone);
     }
 }
@@ -295,17 +301,17 @@ impl Line {
     /// Starts the next round, when no waiter of the last one is left with credit.
     fn start_round(&mut self) {
         self.round_end = self.next + 1;
-        // Waiters of the last round that run at this moment are about to stand again.
+        // Waiters of the last round that run at this moment are about to join the line again.
         self.sharers = (self.waiters.len() as u64).max(self.sharers / 2);
     }
 
-    /// The bytes of `limit` for each waiter in its turn.
+    /// Returns the bytes of `limit` that each waiter gets in its turn.
     fn share(&self, limit: u64) -> u64 {
         limit / self.sharers.max(1)
     }
 }
 
-/// Wakes the line instead of a task.
+/// The waker of the alarm: it passes over late waiters, and wakes no task.
 struct PassOver(Weak<Room>);
 
 impl Wake for PassOver {
@@ -320,17 +326,17 @@ impl Wake for PassOver {
     }
 }
 
-/// Bytes taken for an item that is not sent yet: returned on drop unless kept.
+/// The bytes taken for an item that is not sent yet. A drop returns them unless they were kept.
 pub(super) struct Credit<'a> {
     gate: &'a Gate,
     bytes: u64,
-    /// Its sender stood in line.
+    /// The sender waited in line for the credit.
     waited: bool,
 }
 
 impl Credit<'_> {
-    /// The item is sent; the actor returns its bytes. Tells whether to wake the actor: the next waiter found
-    /// no room, so that the actor waits for company in vain.
+    /// Keeps the credit of a sent item, which the actor returns later. Returns whether to wake the actor:
+    /// the next waiter found no room, so the actor waits for further items in vain.
     #[must_use]
     pub(super) fn keep(mut self) -> bool {
         self.bytes = 0;
@@ -344,16 +350,16 @@ impl Drop for Credit<'_> {
     }
 }
 
-/// A place in the line; given up when dropped.
+/// A place in the line. A drop gives it up.
 struct Place<'a> {
     gate: &'a Gate,
     bytes: u64,
-    /// `None` before it stands in line, and after its turn.
+    /// `None` before the sender joins the line, and after its turn.
     ticket: Option<u64>,
 }
 
 impl Place<'_> {
-    /// Stands in line with `waker` until it is granted credit.
+    /// Waits in line with `waker` until the gate grants credit.
     fn poll(&mut self, waker: &Waker) -> Poll<Result<(), GateClosed>> {
         let Gate(room) = self.gate;
         let mut line = lock(&room.line);
@@ -363,7 +369,7 @@ impl Place<'_> {
             return Poll::Ready(Err(GateClosed));
         }
         if at.is_none() {
-            // It is new, or was passed over.
+            // The place is new, or the gate passed it over.
             line.next += 1;
             let ticket = line.next;
             self.ticket = Some(ticket);
@@ -431,14 +437,14 @@ mod tests {
 
     type Waiting<'a> = Pin<Box<dyn Future<Output = Result<Credit<'a>, GateClosed>> + 'a>>;
 
-    /// Stands in line, or is served at once.
+    /// Returns a waiter that has joined the line for `bytes` bytes.
     fn stand(gate: &Gate, bytes: u64) -> Waiting<'_> {
         let mut waiting: Waiting<'_> = Box::pin(gate.credit_async(bytes));
         assert!(!comes(&mut waiting));
         waiting
     }
 
-    /// Returns whether the waiter has its credit, which it keeps.
+    /// Returns whether the waiter has its credit, and keeps that credit.
     fn comes(waiting: &mut Waiting<'_>) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         match waiting.as_mut().poll(&mut cx) {
@@ -528,7 +534,7 @@ mod tests {
         let mut waiters = [1, 2, 3].map(|_| stand(&gate, 10));
         gate.release(90);
         assert!(comes(&mut waiters[0]));
-        // Its share is 30, and 20 of that are left.
+        // The waiter's share is 30, and 20 of it are left.
         assert!(gate.try_acquire(10) && gate.try_acquire(10));
         assert!(!gate.try_acquire(10));
         let mut again = stand(&gate, 10);
@@ -563,7 +569,7 @@ mod tests {
             while lock(&gate.0.line).waiters.len() < 2 {
                 std::thread::yield_now();
             }
-            // The first is granted the whole bound, and is polled no more.
+            // The gate grants the first waiter the whole bound, and no further poll claims it.
             gate.release(10);
             assert!(second.join().unwrap());
         });

@@ -1,4 +1,4 @@
-//! The batch being gathered: which entries it takes, and where it is cut.
+//! The batch being gathered: the entries that it takes, and the place of its cut.
 
 use super::batch::Batch;
 use super::handler::{Append, Op};
@@ -22,8 +22,8 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
-    /// Puts an entry into the batch, or sets it aside while its key is busy; gives it back if the batch is
-    /// complete.
+    /// Puts an entry into the batch, or sets it aside while its key is busy. Returns the entry if the batch
+    /// is complete.
     #[inline]
     pub(super) fn offer_by_key<T, R, M>(
         &mut self,
@@ -45,7 +45,7 @@ impl Gathered {
         back
     }
 
-    /// Puts an entry into the batch; gives it back if the batch is complete.
+    /// Puts an entry into the batch. Returns the entry if the batch is complete.
     #[inline]
     fn offer<T, R, M>(
         &mut self,
@@ -56,8 +56,8 @@ impl Gathered {
         if self.cut.is_some() {
             return Some(entry);
         }
-        // Casts that fit have a function of their own: among other operations the compiler would build them
-        // aside and move them, which costs more than all the rest.
+        // Casts that fit have a path of their own. In one path with the other operations, the compiler would
+        // build them aside and move them, which costs more than all the rest.
         match entry {
             Entry::Cast(weight, item) if !self.is_over(weight) => {
                 self.count(weight);
@@ -122,8 +122,8 @@ impl Gathered {
         }
     }
 
-    /// Puts an operation that was given back into the batch. Otherwise returns the entry, unless its caller
-    /// gave up.
+    /// Puts an operation that the handler gave back into the batch. If the batch is complete, the error
+    /// holds the entry; if its caller gave up, the error holds nothing.
     #[cold]
     fn offer_again<T, R, M>(
         &mut self,
@@ -153,14 +153,15 @@ impl Gathered {
         Ok(appended)
     }
 
-    /// Before foreign code runs: if that panics, the item is gone with the batch.
+    /// Counts an item before user code runs: if that code panics, the item is lost with the batch.
     #[inline]
     fn count(&mut self, weight: u32) {
         self.load.items += 1;
         self.load.bytes += u64::from(weight);
     }
 
-    /// Returns whether an item of this weight would pass the limit on bytes; alone it may.
+    /// Returns whether an item of this weight would exceed the limit on bytes. The first item of a batch
+    /// never does.
     #[inline]
     fn is_over(&self, weight: u32) -> bool {
         self.load.items > 0 && self.load.bytes + u64::from(weight) > self.limit.bytes

@@ -1,9 +1,9 @@
-//! The producers' side: sending items to an actor, and ending it.
+//! The producers' side: sending items to an actor, and ending the actor.
 //!
-//! Threads and tasks share a [`Handle`]. It keeps nothing back: an item accepted is in the queue. It is the
-//! counterpart of a pid. Each operation has an async form under the plain name and one that blocks the thread
-//! (`blocking_`); both follow the actor's [`Full`](super::Full) setting. A `try_` form never waits. A send
-//! that fails gives the item back.
+//! Threads and tasks share a [`Handle`]. A handle buffers nothing: an accepted item is in the queue. It is
+//! the counterpart of a pid. Each operation has an async form under the plain name and a form that blocks
+//! the thread (`blocking_`); both follow the actor's [`Full`](super::Full) setting. A `try_` form never
+//! waits. A send that fails gives the item back.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -27,34 +27,35 @@ use crate::controller::Load;
 /// # Threads and tasks
 ///
 /// A task awaits the plain forms: `handle.call(item).await`. A thread calls those that begin with
-/// `blocking_`. A blocking call that would have to wait returns an error where a wait could never end, and
-/// gives the item back: on a thread that polls a tokio task ([`WouldBlock::InTask`], with the feature
-/// `tokio`), and in the actor's own handler ([`WouldBlock::InHandler`]). `spawn_blocking`, `block_in_place`
-/// and plain threads may block. A future in `tokio::task::unconstrained` counts as such, because tokio tells
-/// no difference.
+/// `blocking_`. Where a wait could never end, a blocking call that would have to wait returns an error and
+/// gives the item back. There are two such places: a thread that polls a tokio task ([`WouldBlock::InTask`],
+/// with the feature `tokio`), and the actor's own handler ([`WouldBlock::InHandler`]). `spawn_blocking`,
+/// `block_in_place` and plain threads may block. A future in `tokio::task::unconstrained` counts as a plain
+/// thread, because tokio shows no difference.
 ///
-/// # When the actor ends
+/// # End of the actor
 ///
-/// An actor runs until it is told to end ([`drain`](Handle::drain), [`stop`](Handle::stop)), its handler says
-/// so, or **the last handle is dropped: then it handles everything it accepted and ends**, as after a drain.
-/// A drop does not wait for that; a program that must not lose the last batch drains before it returns from
-/// `main`. The actor handles each accepted item, or `stop` gives it back. A send to an actor that ends is
-/// accepted, or refused with the item.
+/// An actor runs until a caller ends it ([`drain`](Handle::drain), [`stop`](Handle::stop)), its handler
+/// stops it, or **the last handle is dropped: then the actor handles everything it accepted and ends**, as
+/// after a drain. A drop does not wait for that; a program that must not lose the last batch drains before
+/// it returns from `main`. The actor handles each accepted item, or `stop` gives the item back. An actor
+/// that is ending accepts a further item, or refuses it and gives it back.
 ///
 /// # In its own handler
 ///
-/// A handler may keep a handle to its own actor and send with it. It must not wait there for what only the
-/// actor can do: `call`, `inspect`, `controller`, `drain`, `stop`, and a cast that finds no room, return the
-/// error that says so, in both forms. [`close`](Handle::close) ends an actor from within, after the batch. A
-/// handle that the handler keeps is a handle: with it the actor does not end for want of others.
+/// A handler may keep a handle to its own actor and send with it. It must not wait for that actor: `call`,
+/// `inspect`, `controller`, `drain`, `stop`, and a cast that finds no room, return an error
+/// ([`WouldBlock::InHandler`]), in both forms. [`close`](Handle::close) ends the actor from within, after
+/// the batch. A handle that the handler keeps counts like any other: while it exists, the actor does not end
+/// because all other handles are dropped.
 pub struct Handle<T: Send, R: Send = (), M: Send = std::convert::Infallible> {
     pub(super) shared: Arc<Shared<T, R, M>>,
-    /// Shared by the handles only.
+    /// Shared by the handles only. The drop of the last one drains the actor.
     _alive: Arc<Alive<T, R, M>>,
 }
 
-/// A panic leaves the state behind a handle whole: it is changed in single steps, or under locks that no user
-/// code runs under.
+/// A panic leaves the state behind a handle consistent: the state changes in single steps, or under locks
+/// that no user code runs under.
 impl<T: Send, R: Send, M: Send> UnwindSafe for Handle<T, R, M> {}
 impl<T: Send, R: Send, M: Send> RefUnwindSafe for Handle<T, R, M> {}
 
@@ -72,8 +73,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         Self { shared, _alive }
     }
 
-    /// Sends an item without an answer. If there is no room, waits for it or refuses, as the actor was built
-    /// ([`Builder::full`](super::Builder::full)). Dropping the future drops the item.
+    /// Sends an item without an answer. Without room the send waits or refuses the item, as
+    /// [`Builder::full`](super::Builder::full) says. Dropping the future drops the item.
     ///
     /// # Errors
     /// The item was not accepted and is given back.
@@ -134,12 +135,12 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.shared.try_send(item, Entry::Cast)
     }
 
-    /// Sends many items, in order, each on its own: no batch grows past its limit for them. Returns how many
-    /// were sent. The items must come to an end, because on an error the rest of them is collected. Dropping
-    /// the future drops the items not sent yet.
+    /// Sends many items, in order, each on its own: they do not raise the limit of a batch. Returns the
+    /// number of items sent. The iterator must end, because on an error the call collects the remaining
+    /// items. Dropping the future drops the items not sent yet.
     ///
     /// # Errors
-    /// Some were not accepted: those are given back in order.
+    /// The actor did not accept some items: the error gives them back in order.
     pub async fn cast_many<I>(&self, items: I) -> Result<usize, CastManyError<T>>
     where
         I: IntoIterator<Item = T>,
@@ -158,7 +159,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// As [`cast_many`](Self::cast_many), and blocks the thread while there is no room.
     ///
     /// # Errors
-    /// Some were not accepted: those are given back in order.
+    /// The actor did not accept some items: the error gives them back in order.
     pub fn blocking_cast_many<I>(&self, items: I) -> Result<usize, CastManyError<T>>
     where
         I: IntoIterator<Item = T>,
@@ -178,7 +179,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// the item already, the actor skips it.
     ///
     /// # Errors
-    /// It was not accepted, or something other than a reply came back.
+    /// The actor did not accept the item, or an error came back instead of a reply.
     pub async fn call(&self, item: T) -> Result<R, CallError<T>> {
         if let Err(why) = self.not_in_handler() {
             return Err(CallError::Send(SendError::WouldBlock(item, why)));
@@ -188,11 +189,11 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         request.await.map_err(CallError::Reply)
     }
 
-    /// As [`call`](Self::call), at most for `timeout`, waiting for room included, on any runtime. After that
-    /// the call is given up.
+    /// As [`call`](Self::call), and waits at most for `timeout`, waiting for room included, on any runtime.
+    /// After that the caller gives the call up.
     ///
     /// # Errors
-    /// It was not accepted, something other than a reply came back, or nothing came in time.
+    /// The actor did not accept the item, an error came back instead of a reply, or no answer came in time.
     pub async fn call_timeout(&self, item: T, timeout: Duration) -> Result<R, CallError<T>> {
         let deadline = Instant::now().checked_add(timeout);
         let answer = timer::before(deadline, self.call(item)).await;
@@ -202,8 +203,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// As [`call`](Self::call), and blocks the thread until the answer is there.
     ///
     /// # Errors
-    /// It was not accepted, or something other than a reply came back. Where the thread must not wait, the
-    /// item is not sent: [`SendError::WouldBlock`].
+    /// The actor did not accept the item, or an error came back instead of a reply. Where the thread must
+    /// not wait, the item is not sent: [`SendError::WouldBlock`].
     pub fn blocking_call(&self, item: T) -> Result<R, CallError<T>> {
         if let Err(why) = self.may_block() {
             return Err(CallError::Send(SendError::WouldBlock(item, why)));
@@ -216,7 +217,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// As [`call_timeout`](Self::call_timeout), and blocks the thread.
     ///
     /// # Errors
-    /// As for [`blocking_call`](Self::blocking_call), or nothing came in time.
+    /// As for [`blocking_call`](Self::blocking_call), or no answer came in time.
     pub fn blocking_call_timeout(&self, item: T, timeout: Duration) -> Result<R, CallError<T>> {
         if let Err(why) = self.may_block() {
             return Err(CallError::Send(SendError::WouldBlock(item, why)));
@@ -226,7 +227,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         answer.unwrap_or(Err(CallError::TimedOut))
     }
 
-    /// The two ends of an answer to a call that arrives now.
+    /// Creates the two ends of a call that arrives now.
     fn pair(&self) -> (Reply<R>, Request<R>) {
         if let Some(arrivals) = &self.shared.arrivals {
             // One reading of the clock serves both marks.
@@ -238,7 +239,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         (reply, request.by(self.shared.queue.id()))
     }
 
-    /// Sends an item; the answer can be awaited, polled, waited for, or collected with others.
+    /// Sends an item and returns the request for its answer, which can be awaited, polled, waited for, or
+    /// collected with others.
     ///
     /// # Errors
     /// The item was not accepted and is given back.
@@ -348,29 +350,29 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.shared.try_send_info(message)
     }
 
-    /// Waiting for the actor may block this thread.
+    /// Checks whether this thread may block until the actor acts.
     pub(super) fn may_block(&self) -> Result<(), WouldBlock> {
         blocking::check(self.shared.queue.id())
     }
 
-    /// Waiting for the actor makes sense: it is not its own handler that waits.
+    /// Checks that the actor's own handler does not make the call.
     pub(super) fn not_in_handler(&self) -> Result<(), WouldBlock> {
         blocking::check_handler(self.shared.queue.id())
     }
 
-    /// Returns what waits now, in items and bytes.
+    /// Returns the present backlog, in items and bytes.
     #[must_use]
     pub fn backlog(&self) -> Load {
         self.shared.backlog()
     }
 
-    /// Returns what the actor did so far.
+    /// Returns the statistics of the actor so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared.stats()
     }
 
-    /// Returns whether nothing more is accepted.
+    /// Returns whether the actor accepts nothing more.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.shared.queue.is_closed()
@@ -382,18 +384,20 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.shared.life.ended()
     }
 
-    /// Accepts nothing more, and has the actor end once everything accepted is handled. Returns at once; a
-    /// handler may use it to end its own actor. [`drain`](Self::drain) does the same and waits.
+    /// Closes the actor: it accepts nothing more, handles everything it accepted, and ends. The call returns
+    /// at once; a handler may use it to end its own actor. [`drain`](Self::drain) does the same and waits.
     pub fn close(&self) {
         self.shared.drain(StopReason::Drained);
     }
 
-    /// Accepts nothing more, has everything accepted handled, and waits for the end, at most for `within`
-    /// ([`Duration::MAX`]: for ever), on any runtime. Dropping the future leaves the actor draining.
+    /// Closes the actor and waits until it has handled everything it accepted and has ended, at most for
+    /// `within` ([`Duration::MAX`]: for ever), on any runtime. Dropping the future leaves the actor
+    /// draining.
     ///
     /// # Errors
-    /// It takes longer: the actor goes on draining, and the caller may wait again, or `stop`. Or the actor
-    /// ended otherwise, so that items may be left. Or its own handler waits.
+    /// The drain takes longer: the actor goes on draining, and the caller may wait again, or `stop`. Or the
+    /// actor ended for another reason, so that it may have left items. Or the actor's own handler makes the
+    /// call.
     pub async fn drain(&self, within: Duration) -> Result<(), StopError> {
         self.close();
         self.end(within).await.and_then(drained)
@@ -409,15 +413,15 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.wait_end(within).and_then(drained)
     }
 
-    /// Ends the actor after the batch in progress, waits for that at most for `within` ([`Duration::MAX`]:
-    /// for ever), on any runtime, and gives back the items it had accepted and not handled, in order. Their
-    /// callers get [`ReplyError::Stopped`](super::ReplyError::Stopped); infos are dropped. An actor that
-    /// ended before, for any reason, gives back the items it left. Dropping the future leaves the actor
-    /// stopping.
+    /// Ends the actor after the batch in progress, and gives back the items that it accepted and did not
+    /// handle, in order. Waits for the end at most for `within` ([`Duration::MAX`]: for ever), on any
+    /// runtime. The callers of these items get [`ReplyError::Stopped`](super::ReplyError::Stopped); infos
+    /// are dropped. An actor that ended before, for any reason, gives back the items it left. Dropping the
+    /// future leaves the actor stopping.
     ///
     /// # Errors
-    /// The handler did not return in time. A thread cannot be killed: it stays until the handler returns, and
-    /// another call gives back the items then. Or the actor's own handler waits.
+    /// The handler did not return in time. A thread cannot be killed: it stays until the handler returns,
+    /// and another call gives back the items then. Or the actor's own handler makes the call.
     pub async fn stop(
         &self,
         cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -442,7 +446,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         Ok(self.shared.life.take_leftover())
     }
 
-    /// Waits for the end.
+    /// Waits for the end of the actor, as a task.
     async fn end(&self, within: Duration) -> Result<StopReason, StopError> {
         let life = &self.shared.life;
         if let Some(reason) = life.ended() {

@@ -1,57 +1,57 @@
-//! What a user writes: a [`Handler`], given one batch at a time and exclusive use of its own state.
+//! The user's side of an actor: a [`Handler`] gets one batch at a time and has exclusive use of its own
+//! state.
 //!
-//! Only `handle_batch` must be written. The order of the calls an actor makes is fixed: `init`,
-//! `handle_continue` if that was asked for, then for each batch `append` for every item and `handle_batch`
-//! once; `idle` when nothing is left, once until the next batch; `recover` after a panic; `terminate` last.
-//! Nothing here knows about threads, queues or controllers.
+//! Only `handle_batch` is required. The actor makes its calls in a fixed order: `init`; `handle_continue` if
+//! it was requested; then for each batch `append` for every item and `handle_batch` once; `idle` when
+//! nothing is left, once until the next batch; `recover` after a panic; `terminate` last. This file knows
+//! nothing of threads, queues or controllers.
 //!
-//! # What the trait leaves room for
+//! # Room for extensions
 //!
-//! `handle_batch` gets the batch and returns a `Result`. The batch carries all else, so that these need no
-//! change of the trait:
+//! `handle_batch` gets the batch and returns a `Result`. The batch carries all else, so that these features
+//! need no change of the trait:
 //!
-//! - Results of single items are here: [`Batch::answer_each`], or [`map_results`](super::map_results).
-//! - Weights in bytes are here: [`Builder::weigh`](super::Builder::weigh).
-//! - A call with a deadline ([`Handle::call_timeout`](super::Handle::call_timeout)) whose time is over is
-//!   dropped by its caller, and the actor skips its item. A deadline that the actor itself looks at is not
-//!   here yet.
-//! - Keys belong to the builder: a batch of a keyed actor is a batch like any other.
-//! - Items given back for another try are here: [`Batch::retry`], [`Drain::retry`](super::Drain::retry). The
-//!   batch knows how often it had each of them ([`Batch::attempt`]).
+//! - Results of single items: [`Batch::answer_each`], or [`map_results`](super::map_results).
+//! - Weights in bytes: [`Builder::weigh`](super::Builder::weigh).
+//! - Calls with a deadline ([`Handle::call_timeout`](super::Handle::call_timeout)): after the deadline the
+//!   caller drops the call, and the actor skips its item. The actor itself does not look at deadlines yet.
+//! - Keys: the builder sets them, and a batch of a keyed actor is a batch like any other.
+//! - Items given back for another try: [`Batch::retry`], [`Drain::retry`](super::Drain::retry). The batch
+//!   counts the tries of each item ([`Batch::attempt`]).
 
 use super::batch::Batch;
 use super::reply::{Cause, Reply, failing};
 
-/// User code given batches, with the state it keeps between them.
+/// User code that handles batches, with the state that it keeps between them.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a handler",
     note = "wrap a closure: `each_batch(|items: &mut Vec<_>| ..)`, or `map_batch` for one reply an item",
     note = "an async closure: `each_batch_async(async |items: Vec<_>| ..)`, for `spawn_task`"
 )]
 pub trait Handler: 'static {
-    /// What producers hand in.
+    /// The item that producers send.
     type Item: Send + 'static;
-    /// What callers get back; `()` if nothing but the fact that the batch was handled.
+    /// The reply that callers get; `()` if callers learn only that the batch was handled.
     type Reply: Send + 'static;
     /// Messages of another kind, in order with the items; [`Infallible`](std::convert::Infallible) if there
     /// are none.
     type Info: Send + 'static;
 
-    /// Called once before anything else, and again after the handler was rebuilt. Whoever starts the actor
-    /// waits for it.
+    /// Called once before every other method, and again after the handler was rebuilt. The call that starts
+    /// the actor waits for it.
     fn init(&mut self) -> Init {
         Init::Ready
     }
 
-    /// Called when [`Init::Continue`] or [`Flow::HandleContinue`] asked for it, before any further batch: the
-    /// place for long work nobody should wait for at the start.
+    /// Called after [`Init::Continue`] or [`Flow::HandleContinue`], before any further batch. The place for
+    /// long work that the start of the actor should not wait for.
     fn handle_continue(&mut self) -> Flow {
         Flow::Continue
     }
 
     /// Takes one operation into the batch that is being gathered, and may finish that batch early: by its
-    /// bytes in the user's own encoding, by memory, by a key. The operation given last is always in. The
-    /// default puts it into `batch`.
+    /// bytes in the user's own encoding, by memory, by a key. The last operation is always part of the
+    /// batch. The default puts the operation into `batch`.
     ///
     /// An early finish does not count as a full batch, so it never moves a controller's limit.
     #[inline]
@@ -64,30 +64,30 @@ pub trait Handler: 'static {
         Append::Continue
     }
 
-    /// Handles one batch, never empty, its items in the order in which each producer sent them. The actor
-    /// drops what is left in `batch` afterwards; callers without an answer get
+    /// Handles one batch, never empty, with its items in the order in which each producer sent them. The
+    /// actor drops the operations left in `batch` afterwards; callers without an answer get
     /// [`ReplyError::NoReply`](super::ReplyError::NoReply).
     ///
     /// # Errors
     /// The batch failed: each caller without an answer gets
-    /// [`ReplyError::Failed`](super::ReplyError::Failed) with the cause, those included whose [`Reply`] the
-    /// handler drops on its way out with `?`. A reply that the handler keeps stays unanswered. The batch
-    /// counts as failed, its cost teaches the controller nothing, and **the actor goes on** with the next
-    /// batch; `Ok(Flow::stop(cause))` ends it.
+    /// [`ReplyError::Failed`](super::ReplyError::Failed) with the cause, also where the handler drops the
+    /// [`Reply`] on its way out with `?`. A reply that the handler keeps stays unanswered. The batch counts
+    /// as failed, the controller ignores its cost, and **the actor goes on** with the next batch;
+    /// `Ok(Flow::stop(cause))` ends the actor.
     fn handle_batch(&mut self, batch: &mut Batch<Self::Item, Self::Reply, Self::Info>) -> Handled;
 
-    /// The backlog became empty: called once, before the actor waits. The place to shrink, collect or
+    /// Called once when the backlog becomes empty, before the actor waits. The place to shrink, collect or
     /// publish.
     fn idle(&mut self) {}
 
-    /// A call of this handler panicked, its batch is lost and its callers were told. Says how to go on. The
-    /// default asks for a fresh handler, and where there is no factory carries on with this one, as the panic
-    /// left it.
+    /// Called after a call of this handler panicked. The batch is lost, and its callers got an error.
+    /// Returns how the actor goes on. The default asks for a fresh handler; without a factory the actor goes
+    /// on with this handler, as the panic left it.
     fn recover(&mut self) -> Recover {
         Recover::Rebuild
     }
 
-    /// Called last, whatever the reason, unless the handler was given up after a panic.
+    /// Called last, for any reason, unless the actor gave the handler up after a panic.
     fn terminate(&mut self, reason: &StopReason) {
         let _ = reason;
     }
@@ -97,9 +97,9 @@ pub trait Handler: 'static {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Op<T, R, M> {
-    /// An item nobody waits for.
+    /// An item without a waiting caller.
     Cast(T),
-    /// An item whose caller waits.
+    /// An item with a waiting caller.
     Call(T, Reply<R>),
     /// A message of another kind.
     Info(M),
@@ -113,43 +113,43 @@ pub enum Init {
     Ready,
     /// Ready, but call [`Handler::handle_continue`] before the first batch.
     Continue,
-    /// It cannot start: spawning the actor fails with this cause.
+    /// The handler cannot start: spawning the actor fails with this cause.
     Stop(Cause),
 }
 
 impl Init {
-    /// It cannot start, because of `cause`: an error or a text.
+    /// Returns [`Init::Stop`] with `cause`: an error or a text.
     pub fn stop(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Stop(Cause::from(cause.into()))
     }
 }
 
-/// What happens next.
+/// The next move of the actor, as its handler wants it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Flow {
-    /// The next batch.
+    /// Handle the next batch.
     Continue,
-    /// [`Handler::handle_continue`], then the next batch.
+    /// Call [`Handler::handle_continue`], then handle the next batch.
     HandleContinue,
-    /// Stop. Nothing further is handled; what waited is given back, see
+    /// Stop. The actor handles nothing further and gives the waiting items back: see
     /// [`Handle::blocking_stop`](super::Handle::blocking_stop).
     Stop(Cause),
 }
 
 impl Flow {
-    /// Stop, because of `cause`: an error or a text.
+    /// Returns [`Flow::Stop`] with `cause`: an error or a text.
     pub fn stop(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Stop(Cause::from(cause.into()))
     }
 }
 
-/// What a handler returns for a batch.
+/// The result of a handler for a batch.
 pub type Handled = Result<Flow, Failure>;
 
-/// Why a batch failed. `?` makes it of any error, and of a text.
+/// The cause of a failed batch. `?` makes it of any error, and of a text.
 ///
-/// It is no error itself, so that every error can become one.
+/// `Failure` does not implement `Error`, so that every error can become one.
 pub struct Failure(Cause);
 
 impl Failure {
@@ -184,10 +184,10 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// Whether a batch may take more.
+/// The decision whether a batch may take more operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Append {
-    /// More may come.
+    /// The batch may take more operations.
     Continue,
     /// The batch is complete with this operation.
     Finish,
@@ -197,29 +197,29 @@ pub enum Append {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Recover {
-    /// With this handler: its state was repaired, or cannot be harmed.
+    /// Goes on with this handler: its state was repaired, or a panic cannot harm it.
     Continue,
-    /// With a fresh one, if the actor was started with a factory; otherwise with this one.
+    /// Goes on with a fresh handler if the actor was started with a factory; otherwise with this one.
     Rebuild,
-    /// Not at all: stop with [`StopReason::Panicked`].
+    /// Does not go on: the actor stops with [`StopReason::Panicked`].
     Stop,
 }
 
-/// Why an actor stopped. Two causes are equal if they print the same text.
+/// The reason why an actor stopped. Two causes are equal if they print the same text.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StopReason {
-    /// It was asked to drain: everything accepted was handled.
+    /// A caller drained the actor, which handled everything it accepted.
     Drained,
-    /// The last handle was dropped: everything accepted was handled.
+    /// The last handle was dropped, and the actor handled everything it accepted.
     Released,
-    /// It was asked to stop, for this cause.
+    /// A caller stopped the actor, for this cause.
     Asked(Cause),
-    /// Its handler said so, for this cause.
+    /// The handler stopped the actor, for this cause.
     Handler(Cause),
-    /// Its handler panicked and could not or would not go on.
+    /// The handler panicked and could not or would not go on.
     Panicked,
-    /// The runtime it ran on shut down.
+    /// The runtime that the actor ran on shut down.
     Abandoned,
 }
 

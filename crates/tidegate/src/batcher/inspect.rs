@@ -1,6 +1,7 @@
-//! Looking at a handler's state from outside, between two batches.
+//! Inspections of a handler's state from outside, between two batches.
 //!
-//! Visits do not queue with the items: a visitor is let in as soon as the handler is free, whatever waits.
+//! Visits do not queue with the items: the actor runs a visit as soon as the handler is free, even if items
+//! wait.
 
 use std::any::{Any, type_name};
 use std::sync::Mutex;
@@ -15,12 +16,12 @@ use super::shared::Entry;
 use crate::controller::Snapshot;
 
 impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
-    /// Runs `look` on the handler between two batches and returns its result. The handler's type is the
-    /// closure's: `handle.inspect(|wal: &Wal| wal.len())`.
+    /// Runs `look` on the handler between two batches and returns its result. The closure names the
+    /// handler's type: `handle.inspect(|wal: &Wal| wal.len())`.
     ///
     /// # Errors
     /// The actor ended, its handler is of another type, `look` panicked (which the actor survives), or the
-    /// handler itself asks.
+    /// actor's own handler makes the call.
     pub async fn inspect<H: 'static, V: Send + 'static>(
         &self,
         look: impl FnOnce(&H) -> V + Send + 'static,
@@ -41,10 +42,10 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.visit(look).wait().map_err(lost)?
     }
 
-    /// Returns what the controller knows and did, seen between two batches.
+    /// Returns a snapshot of the controller's knowledge and counts, taken between two batches.
     ///
     /// # Errors
-    /// The actor ended, or its own handler asks.
+    /// The actor ended, or its own handler makes the call.
     pub async fn controller(&self) -> Result<Snapshot, InspectError> {
         self.not_in_handler().map_err(InspectError::WouldBlock)?;
         self.ask(|_, snapshot| *snapshot).await.map_err(lost)
@@ -80,7 +81,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
             reply.send(look(handler, snapshot));
         }));
         if put {
-            // If there is no room for it the actor is awake anyway.
+            // If the queue has no room for the wake, the actor is awake anyway.
             let _ = self.shared.queue.push_past_line(Entry::Wake);
         }
         request
@@ -101,7 +102,7 @@ pub(super) struct Inbox {
     any: AtomicBool,
     /// `None` once the actor ended.
     visits: Mutex<Option<Vec<Visit>>>,
-    /// An actor that sleeps without looking at its queue.
+    /// The waker of an actor that sleeps without looking at its queue.
     actor: Mutex<Option<Waker>>,
 }
 
@@ -129,11 +130,11 @@ impl Inbox {
         true
     }
 
-    /// Returns whether a visitor waits; the task is woken when one comes.
+    /// Returns whether a visit waits. If none waits, the next one wakes the task.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         let old = lock(&self.actor).replace(cx.waker().clone());
         drop(old);
-        // The visitor's mark comes before its look at the waker.
+        // A visitor sets its mark before it looks for the waker.
         match self.any.load(Ordering::Acquire) {
             true => Poll::Ready(()),
             false => Poll::Pending,
@@ -144,19 +145,19 @@ impl Inbox {
         !self.any.load(Ordering::Relaxed)
     }
 
-    /// Lets the visitors in.
+    /// Runs the waiting visits.
     pub(super) fn serve(&self, handler: &dyn Any, snapshot: &Snapshot) {
         if !self.any.swap(false, Ordering::Acquire) {
             return;
         }
         let visits = lock(&self.visits).as_mut().map(std::mem::take);
         for visit in visits.into_iter().flatten() {
-            // A visitor that panics learns of it by its reply.
+            // If a visit panics, its reply reports the panic.
             let _ = catch(|| visit(handler, snapshot));
         }
     }
 
-    /// Nobody is let in any more.
+    /// Refuses every later visit, and drops the waiting ones.
     pub(super) fn close(&self) {
         let visits = lock(&self.visits).take();
         drop(visits);

@@ -1,9 +1,9 @@
 //! Order per key: at most one batch in flight holds items of a key.
 //!
-//! While a batch runs, its keys are busy. An entry of a busy key is set aside, in order, and comes first once
-//! that batch is done; entries of other keys pass it. The number set aside is bounded: when that many entries
-//! wait for busy keys, the actor takes nothing more out of the queue. Entries that a batch gave back come
-//! before those set aside for its keys.
+//! While a batch runs, its keys are busy. The actor sets an entry of a busy key aside, in order, and takes
+//! it first once that batch is done; entries of other keys pass it. The number set aside is bounded: when
+//! that many entries wait for busy keys, the actor takes nothing more out of the queue. Entries that a batch
+//! gave back come before those set aside for its keys.
 //!
 //! Invariants: a key is busy from the gathering of its batch until that batch is done; an entry is set
 //! aside only while its key is busy; the entries of a key never pass each other.
@@ -21,13 +21,13 @@ pub(super) struct Keys<T, R, M> {
     busy: HashMap<u64, Busy<T, R, M>>,
     /// Keys of the batch being gathered.
     gathering: Vec<u64>,
-    /// Counts the batches gathered: the present one.
+    /// The number of the batch being gathered.
     turn: u64,
-    /// The key that the latest entry made busy.
+    /// The latest entry made its key busy.
     fresh: bool,
     held: usize,
     held_max: usize,
-    /// Empty lists, kept for their memory.
+    /// Empty lists, kept to reuse their memory.
     spare: Vec<Vec<u64>>,
 }
 
@@ -38,7 +38,7 @@ struct Busy<T, R, M> {
 }
 
 impl<T, R, M> Keys<T, R, M> {
-    /// Items with equal `of` keep their order; at most `held_max` of them are set aside.
+    /// Keeps the order of items with equal `of`, and sets at most `held_max` of them aside.
     pub(super) fn new(of: KeyOf<T>, held_max: usize) -> Self {
         Self {
             of,
@@ -52,17 +52,17 @@ impl<T, R, M> Keys<T, R, M> {
         }
     }
 
-    /// Entries set aside.
+    /// Returns the number of entries set aside.
     pub(super) const fn held(&self) -> usize {
         self.held
     }
 
-    /// How many more entries the actor may take out of the queue.
+    /// Returns how many more entries the actor may take out of the queue.
     pub(super) const fn room(&self) -> usize {
         self.held_max.saturating_sub(self.held)
     }
 
-    /// Answers the entry if the batch being gathered may take it, and sets it aside otherwise.
+    /// Returns the entry if the batch being gathered may take it, and sets it aside otherwise.
     pub(super) fn admit(&mut self, entry: Entry<T, R, M>) -> Option<Entry<T, R, M>> {
         self.fresh = false;
         let key = match &entry {
@@ -91,7 +91,7 @@ impl<T, R, M> Keys<T, R, M> {
         Some(entry)
     }
 
-    /// The batch does not take the entry admitted last after all.
+    /// Undoes the last admission, because the batch does not take the entry after all.
     pub(super) fn refuse(&mut self) {
         if std::mem::take(&mut self.fresh)
             && let Some(key) = self.gathering.pop()
@@ -100,7 +100,7 @@ impl<T, R, M> Keys<T, R, M> {
         }
     }
 
-    /// The batch is gathered: its keys, to be released when it is done.
+    /// Ends the gathering of a batch. Returns its keys, to be released when the batch is done.
     pub(super) fn seal(&mut self) -> Vec<u64> {
         self.turn += 1;
         self.fresh = false;
@@ -108,7 +108,8 @@ impl<T, R, M> Keys<T, R, M> {
         std::mem::replace(&mut self.gathering, spare)
     }
 
-    /// The batch of these keys is done: the entries set aside for them come next, before those in `stash`.
+    /// Releases the keys of a batch that is done. The entries set aside for them come next, before those in
+    /// `stash`.
     pub(super) fn release(&mut self, mut keys: Vec<u64>, stash: &mut VecDeque<Entry<T, R, M>>) {
         let mut next = VecDeque::new();
         for key in keys.drain(..) {
@@ -125,19 +126,19 @@ impl<T, R, M> Keys<T, R, M> {
         }
     }
 
-    /// The end: every entry set aside.
+    /// Returns every entry set aside, at the end of the actor.
     pub(super) fn end(&mut self) -> impl Iterator<Item = Entry<T, R, M>> {
         self.held = 0;
         let busy = std::mem::take(&mut self.busy);
         busy.into_values().flat_map(|busy| busy.held)
     }
 
-    /// Gives memory back.
+    /// Frees memory.
     pub(super) fn shrink(&mut self) {
         self.spare.clear();
         self.busy.shrink_to(SPARES);
     }
 }
 
-/// Lists kept for their memory.
+/// The most empty lists kept, and the least capacity kept for busy keys.
 const SPARES: usize = 64;

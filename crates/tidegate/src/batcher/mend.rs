@@ -1,4 +1,4 @@
-//! What happens after a panic: the handler repairs itself, is built anew, or is given up.
+//! Recovery from a panic: the handler repairs itself, the factory makes a new one, or the actor gives it up.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -6,23 +6,23 @@ use super::actor::Panicked;
 use super::handler::Recover;
 use super::reply::after_panic;
 
-/// Makes the handler; `None` when it cannot make another.
+/// Makes the handler. Returns `None` when it cannot make another.
 pub(super) type Factory<H> = Box<dyn FnMut() -> Option<H> + Send>;
 
-/// How a handler came out of it.
+/// The outcome of a recovery.
 pub(super) enum Mended {
-    /// The same goes on.
+    /// The same handler goes on.
     Same,
-    /// Another took its place and is to be initialized.
+    /// A new handler took its place, and its `init` is due.
     Fresh,
-    /// There is none any more.
+    /// No handler is left.
     Lost,
 }
 
-/// Runs foreign code. Whatever it panics with has been reported by the panic hook already.
+/// Runs user code and catches its panic, which the panic hook has reported already.
 pub(super) fn catch<V>(call: impl FnOnce() -> V) -> Result<V, Panicked> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|payload| {
-        // It may be of the kind that panics when dropped. The second one is let be.
+        // The drop of the payload may panic, too. The payload of that second panic is leaked.
         if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
             std::mem::forget(second);
         }

@@ -1,4 +1,4 @@
-//! What the closures return: one trait for closures, async closures and shared ones.
+//! The output of closures: one trait for closures, async closures and shared closures.
 
 use super::batch::Batch;
 use super::handler::{Failure, Flow, Handled};
@@ -20,8 +20,8 @@ pub trait Outcome {
     /// The answer to each call: `()` where callers learn only that their batch was handled.
     type Reply: Send + 'static;
 
-    /// Answers the callers of the items that were taken out of `batch`, and returns the same as a handler
-    /// does.
+    /// Answers the callers of the items that were taken out of `batch`, and returns the result that a
+    /// handler returns.
     ///
     /// # Errors
     /// The batch failed.

@@ -1,8 +1,8 @@
-//! A batch in the hands of the code that finishes it later, and the way back to its actor.
+//! A batch owned by the code that finishes it later, and its return to the actor.
 //!
-//! The actor hands out an [`OwnedBatch`] and goes on. The batch returns through the [`Landing`], finished
-//! or dropped, on any thread and in any order; the actor is woken, and tells its core of the end. Each
-//! batch returns exactly once, so that the landing never holds more than the batches in flight.
+//! The actor hands out an [`OwnedBatch`] and goes on. The batch returns through the [`Landing`], finished or
+//! dropped, on any thread and in any order. The landing wakes the actor, which reports the end to its core.
+//! Each batch returns exactly once, so that the landing never holds more than the batches in flight.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -16,14 +16,13 @@ use super::reply::{abandoned, after_panic, lock};
 use crate::controller::BatchId;
 use crate::{Clock, Time};
 
-/// A batch that a [`Dispatcher`](super::Dispatcher) owns: it may go to another thread or task and is
-/// finished by [`OwnedBatch::done`], in any order with the other batches in flight. It reads like a
-/// [`Batch`].
+/// A batch that a [`Dispatcher`](super::Dispatcher) owns. It may go to another thread or task, and ends with
+/// [`OwnedBatch::done`], in any order with the other batches in flight. It dereferences to a [`Batch`].
 ///
-/// A batch that is dropped without `done` counts as failed: callers without an answer learn of it, and its
-/// cost teaches the controller nothing. Items that were [given back](Batch::retry) before come again all the
-/// same. A batch that is never dropped (`std::mem::forget`) keeps its place
-/// among the batches in flight, and its actor never ends.
+/// A batch that is dropped without `done` counts as failed: callers without an answer get an error, and the
+/// controller ignores its cost. Items that it [gave back](Batch::retry) before still get another try. A
+/// batch that is never dropped (`std::mem::forget`) keeps its place among the batches in flight, and its
+/// actor never ends.
 pub struct OwnedBatch<T, R = (), M = std::convert::Infallible> {
     batch: Batch<T, R, M>,
     ticket: Ticket,
@@ -37,17 +36,17 @@ pub(super) struct Ticket {
     /// The start of the batch.
     pub(super) since: Time,
     pub(super) calls: u64,
-    /// Keys that are free when the batch is done.
+    /// The keys to release when the batch is done.
     pub(super) keys: Vec<u64>,
 }
 
-/// How a batch ended.
+/// The way a batch ended.
 pub(super) enum End {
-    /// By its word: whether it did its work, and how the actor goes on.
+    /// Its code finished it, and says how the actor goes on.
     Done(Flow),
     /// Its code panicked.
     Panicked,
-    /// It was dropped.
+    /// Its code dropped it.
     Dropped,
 }
 
@@ -58,7 +57,7 @@ pub(super) struct Landed<T, R, M> {
     pub(super) at: Time,
     pub(super) ok: bool,
     pub(super) end: End,
-    /// Empty but for the operations given back, kept for its memory.
+    /// Empty except for the operations given back, and kept to reuse its memory.
     pub(super) batch: Batch<T, R, M>,
 }
 
@@ -75,9 +74,9 @@ impl<T, R, M> OwnedBatch<T, R, M> {
         }
     }
 
-    /// Finishes the batch. Callers without an answer learn that there is none
-    /// ([`ReplyError::NoReply`](super::ReplyError::NoReply)), and the place of the batch is free for another.
-    /// After [`Batch::fail`] it counts as failed.
+    /// Finishes the batch. Callers without an answer get
+    /// [`ReplyError::NoReply`](super::ReplyError::NoReply), and another batch may take its place in flight.
+    /// After [`Batch::fail`] the batch counts as failed.
     pub fn done(self) {
         self.finish(End::Done(Flow::Continue));
     }
@@ -91,7 +90,7 @@ impl<T, R, M> OwnedBatch<T, R, M> {
             return;
         };
         let at = landing.clock.now();
-        // The operations left are the user's, and may panic when dropped.
+        // The remaining operations are the user's values, so their drop may panic.
         let cleared = match end {
             End::Done(_) | End::Dropped => catch(|| self.batch.clear()),
             End::Panicked => catch(|| {
@@ -153,7 +152,7 @@ impl<T, R, M> fmt::Debug for OwnedBatch<T, R, M> {
     }
 }
 
-/// Where batches return to.
+/// The place to which batches return.
 pub(super) struct Landing<T, R, M> {
     clock: Clock,
     state: Mutex<State<T, R, M>>,
@@ -161,9 +160,9 @@ pub(super) struct Landing<T, R, M> {
 
 struct State<T, R, M> {
     landed: Vec<Landed<T, R, M>>,
-    /// The actor is gone, and with it the next try of the operations given back.
+    /// The actor is gone, so operations given back get no further try.
     closed: bool,
-    /// The actor, where it sleeps.
+    /// The waker of the actor while it sleeps.
     actor: Option<Waker>,
 }
 
@@ -194,7 +193,7 @@ impl<T, R, M> Landing<T, R, M> {
         }
     }
 
-    /// Takes nothing more: the actor is gone.
+    /// Closes the landing and abandons the batches in it, because the actor is gone.
     pub(super) fn close(&self) {
         let mut state = lock(&self.state);
         state.closed = true;
@@ -208,21 +207,22 @@ impl<T, R, M> Landing<T, R, M> {
         std::mem::swap(&mut lock(&self.state).landed, into);
     }
 
-    /// Returns whether a batch returned; the task is woken when one does.
+    /// Returns whether a batch returned. If none has, the next one wakes the task.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = lock(&self.state);
         if !state.landed.is_empty() {
             return Poll::Ready(());
         }
         let old = state.actor.replace(cx.waker().clone());
-        // A waker may own its task, and that another end of this landing.
+        // A waker may own its task, and the task may own another end of this landing, so the old waker is
+        // dropped without the lock.
         drop(state);
         drop(old);
         Poll::Pending
     }
 }
 
-/// Tells the callers of operations given back that no other try comes.
+/// Answers the callers of operations given back with an error, because no other try comes.
 fn abandon<T, R, M>(landed: Landed<T, R, M>) {
     let _ = catch(|| abandoned(|| drop(landed)));
 }
