@@ -1,17 +1,19 @@
-//! How a driver passes the time until a batch may start, and the CPU that this may cost.
+//! The waits of a driver until a batch may start, and the CPU that they may cost.
 //!
-//! Pure: drivers tell the time and the number of items that wait, and do as the answer says. CPU is counted
-//! by prices, not measured: a clock cannot tell the driver's own turns from those of the tasks it let run.
+//! Pure code: a driver passes the time and the number of waiting items, and acts on the result. CPU is
+//! counted by prices, not measured: a clock cannot separate the driver's own turns from those of the tasks
+//! that it let run.
 //!
-//! A driver on a runtime first lets the ready tasks run: callers that were just answered come back in that
+//! A driver on a runtime first lets the ready tasks run: callers that were just answered call again in that
 //! turn. It yields again only after a turn that brought items, and a few times a batch, because a loop of
-//! yields is a spin. The rest of a wait it sleeps by an [`Alarm`](super::timer::Alarm), which has a price
-//! unless the wait is long. A driver on a thread of its own looks at the queue for a moment before it sleeps.
-//! Where the [`Budget`] is spent, the one takes the batch at once and the other sleeps at once.
+//! yields is a spin. It sleeps through the rest of a wait with an [`Alarm`](super::timer::Alarm), which has
+//! a price unless the wait is long. A driver on a thread of its own looks at the queue for a moment before
+//! it sleeps. Once its [`Budget`] is spent, a driver on a runtime takes the batch at once, and a driver on a
+//! thread sleeps at once.
 
 use crate::Time;
 
-/// The CPU that waiting may cost: at most 5 % of a core over any second.
+/// The CPU time that waiting may cost: at most 5 % of a core over any second.
 #[derive(Debug)]
 pub(super) struct Budget {
     left_ns: u64,
@@ -19,8 +21,8 @@ pub(super) struct Budget {
     at: Time,
 }
 
-/// The most that is saved up, and the time in which each nanosecond of the budget grows: 10 ms and 4 % of a
-/// second are 5 %.
+/// The most CPU time that a budget saves up, and the nanoseconds in which it grows by one: 10 ms and 4 % of
+/// a second are 5 %.
 const SAVED_NS: u64 = 10_000_000;
 const NS_EACH: u64 = 25;
 
@@ -32,7 +34,7 @@ impl Budget {
         }
     }
 
-    /// Takes `ns` nanoseconds out; false, and takes nothing, if there is less.
+    /// Takes `ns` nanoseconds out. Returns false, and takes nothing, if there is less.
     pub(super) fn spend(&mut self, now: Time, ns: u64) -> bool {
         let has = self.has(now, ns);
         if has {
@@ -44,7 +46,7 @@ impl Budget {
     /// Returns whether `ns` nanoseconds are left.
     fn has(&mut self, now: Time, ns: u64) -> bool {
         let grown = now.since(self.at) / NS_EACH;
-        // The part of a nanosecond that is left over counts the next time.
+        // The rest below one nanosecond counts the next time.
         self.at = self.at.after(grown * NS_EACH);
         self.left_ns = self.left_ns.saturating_add(grown).min(SAVED_NS);
         self.left_ns >= ns
@@ -55,22 +57,22 @@ impl Budget {
 #[derive(Debug)]
 pub(super) struct Patience {
     budget: Budget,
-    /// Yields since the last batch.
+    /// The number of yields since the last batch.
     yields: u32,
-    /// Items that waited before the last of them.
+    /// The number of items that waited before the last yield.
     seen: u64,
     /// The alarm that is set.
     alarm: Option<Time>,
 }
 
-/// How to pass a wait, before asking again.
+/// The way to pass a wait before the next poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pass {
     /// Let each ready task run once.
     Yield,
     /// Sleep until an arrival or this moment, by an alarm.
     Alarm(Time),
-    /// Sleep until an arrival or the end of the wait, which is long: what that costs does not count.
+    /// Sleep until an arrival or the end of the wait. The wait is long, so its cost does not count.
     Timer,
     /// Wait no longer: the batch starts.
     Take,
@@ -78,11 +80,11 @@ pub(super) enum Pass {
 
 /// The most yields for one batch.
 const YIELDS: u32 = 4;
-/// The CPU of a yield: a turn of the scheduler, which asks the system for events.
+/// The CPU time of a yield: a turn of the scheduler, which asks the system for events.
 const YIELD_NS: u64 = 2_000;
-/// The CPU of an alarm: two switches of its thread and a wake-up of the runtime.
+/// The CPU time of an alarm: two switches of its thread and a wake-up of the runtime.
 const ALARM_NS: u64 = 20_000;
-/// An alarm takes about as long to go off as this: a shorter wait is over.
+/// The time that an alarm takes to go off, about. A shorter wait counts as over.
 const ALARM_MIN_NS: u64 = 30_000;
 /// The runtime's timer is up to a millisecond late, which is too late for waits below this.
 const TIMER_MIN_NS: u64 = 2_000_000;
@@ -97,21 +99,21 @@ impl Patience {
         }
     }
 
-    /// A batch is finished, while `waiting` items wait already: another starts. Returns whether to yield
-    /// before that because callers may come back, where their `answered` calls were answered.
+    /// Reports that a batch is finished and another starts, because `waiting` items wait already. Returns
+    /// whether the driver yields before that, so that the callers of the `answered` calls may call again.
     pub(super) fn finished(&mut self, now: Time, answered: u64, waiting: u64) -> bool {
         self.started();
         answered > 0 && waiting > 0 && self.may_yield(now, waiting)
     }
 
-    /// A batch started: the next one has its own waits.
+    /// Resets the waits after a batch started: the next batch has its own.
     pub(super) const fn started(&mut self) {
         self.yields = 0;
         self.seen = 0;
         self.alarm = None;
     }
 
-    /// The batch is held back until `until`, while `waiting` items wait.
+    /// Returns how to pass the wait of a batch that is held back until `until`, while `waiting` items wait.
     pub(super) fn hold(&mut self, now: Time, until: Time, waiting: u64) -> Pass {
         if self.may_yield(now, waiting) {
             return Pass::Yield;
@@ -130,8 +132,8 @@ impl Patience {
         Pass::Alarm(until)
     }
 
-    /// The first yield of a batch is free to bring nothing, each further one follows a turn that brought
-    /// items.
+    /// Returns whether the driver may yield. The first yield of a batch may bring nothing; each further one
+    /// must follow a turn that brought items.
     fn may_yield(&mut self, now: Time, waiting: u64) -> bool {
         let hopes = self.yields == 0 || (waiting > self.seen && self.yields < YIELDS);
         if !hopes || !self.budget.spend(now, YIELD_NS) {
@@ -149,11 +151,12 @@ pub(super) struct Looks {
     budget: Budget,
 }
 
-/// The CPU of a look at the queue, with the pauses around it.
+/// The CPU time of a look at the queue, with the pauses around it.
 const LOOK_NS: u64 = 2_000;
-/// Looks that end with an item cost less than the sleep and the wake-up that they save.
+/// The number of looks that are free when they end with an item: they cost less than the sleep and the
+/// wake-up that they save.
 const LOOKS_SAVED: u32 = 2;
-/// More looks than a wait has.
+/// An upper bound of the looks of one wait.
 const LOOKS_MOST: u32 = 64;
 
 impl Looks {
@@ -163,12 +166,12 @@ impl Looks {
         }
     }
 
-    /// Returns whether to look before the thread sleeps.
+    /// Returns whether the thread may look at the queue before it sleeps.
     pub(super) fn may_look(&mut self, now: Time) -> bool {
         self.budget.has(now, LOOK_NS * u64::from(LOOKS_MOST))
     }
 
-    /// The thread looked `looks` times, and `slept` after them or found an item.
+    /// Pays for `looks` looks, after which the thread `slept` or found an item.
     pub(super) fn looked(&mut self, now: Time, looks: u32, slept: bool) {
         let saved = if slept { 0 } else { LOOKS_SAVED };
         let looks = looks.min(LOOKS_MOST).saturating_sub(saved);
@@ -187,7 +190,7 @@ mod tests {
         Time::from_nanos(ns)
     }
 
-    /// The most that `spent` has within any second.
+    /// Returns the most nanoseconds that `spent` has within any second.
     fn most_in_a_second(spent: &[(u64, u64)]) -> u64 {
         let within = |from: u64| {
             let window = spent
@@ -199,7 +202,8 @@ mod tests {
     }
 
     proptest! {
-        /// Steps of time and prices; any second has at most 5 % of itself, and time is never lost.
+        /// Takes any steps of time and any prices: each second spends at most 5 % of itself, and a refusal
+        /// costs nothing.
         #[test]
         fn any_second_has_at_most_a_twentieth(
             steps in prop::collection::vec((0..20_000_000_u64, 1..3_000_000_u64), 1..400)

@@ -1,9 +1,9 @@
-//! The way back: a [`Reply`] in the handler's hands, a [`Request`] in the caller's.
+//! The return path of a call: the handler holds a [`Reply`], and the caller holds a [`Request`].
 //!
-//! Both ends share one slot, one allocation a call. Either end may be given up: a dropped [`Reply`] tells its
-//! caller ([`ReplyError::NoReply`]), a dropped [`Request`] lets the actor skip the item. Answered at most
-//! once, read at most once. A waiting thread, a waiting task and a collection of requests are served by the
-//! same slot.
+//! Both ends share one slot, one allocation a call. Either side may give its end up: a dropped [`Reply`]
+//! gives its caller an error ([`ReplyError::NoReply`]), and a dropped [`Request`] lets the actor skip the
+//! item. A slot is answered at most once, and read at most once. The same slot serves a waiting thread, a
+//! waiting task and a collection of requests.
 
 use std::cell::{Cell, RefCell};
 use std::error::Error;
@@ -19,25 +19,25 @@ use super::timer;
 use crate::WouldBlock;
 use crate::blocking::{self, ActorId};
 
-/// Why something failed or stopped, shared by everybody it concerns.
+/// The cause of a failure or a stop, shared by all callers that it affects.
 pub type Cause = Arc<dyn Error + Send + Sync>;
 
-/// The handler's end of a call. Answer it now, keep it and answer later, or drop it: its caller learns of
-/// each.
+/// The handler's end of a call. The handler answers it now, keeps it and answers later, or drops it: then
+/// its caller gets an error.
 pub struct Reply<R> {
     /// `None` once answered.
     slot: Option<Arc<Slot<R>>>,
 }
 
 impl<R> Reply<R> {
-    /// Answers. Nothing happens if nobody waits any more; [`Reply::is_wanted`] tells.
+    /// Answers the caller. Does nothing if the caller no longer waits: see [`Reply::is_wanted`].
     #[inline]
     pub fn send(mut self, value: R) {
         self.answer(Ok(value));
     }
 
-    /// Answers that this item failed: its caller gets [`ReplyError::Failed`]. One cause may be shared by
-    /// many.
+    /// Answers that this item failed: the caller gets [`ReplyError::Failed`]. Many replies may share one
+    /// cause.
     pub fn fail(mut self, cause: Cause) {
         self.answer(Err(ReplyError::Failed(cause)));
     }
@@ -50,7 +50,7 @@ impl<R> Reply<R> {
             .is_some_and(|slot| Arc::strong_count(slot) > 1)
     }
 
-    /// A reply without a caller.
+    /// Returns a reply without a caller.
     pub(super) const fn answered() -> Self {
         Self { slot: None }
     }
@@ -84,12 +84,12 @@ impl<R> fmt::Debug for Reply<R> {
 }
 
 thread_local! {
-    /// Why replies are dropped without an answer at present, so that their callers learn the cause and not
-    /// merely that there is no reply. `None`: for no known reason.
+    /// The reason for which this thread drops replies without an answer at present, so that their callers
+    /// get the cause and not merely `NoReply`. `None` if there is no known reason.
     static LOST: RefCell<Option<ReplyError>> = const { RefCell::new(None) };
 }
 
-/// What the caller of a reply that is dropped now learns.
+/// Returns the error for the caller of a reply that is dropped now.
 fn lost() -> ReplyError {
     let known = LOST.try_with(|lost| lost.borrow().clone());
     match known.ok().flatten() {
@@ -99,22 +99,24 @@ fn lost() -> ReplyError {
     }
 }
 
-/// Runs `clear`, which drops the remains of a panic.
+/// Runs `clear`, which drops the remains of a panic. Callers get [`ReplyError::Panicked`].
 pub(super) fn after_panic<V>(clear: impl FnOnce() -> V) -> V {
     lose(Some(ReplyError::Panicked), clear)
 }
 
-/// Runs `clear`, which drops the remains of an actor whose runtime shut down.
+/// Runs `clear`, which drops the remains of an actor after its runtime shut down. Callers get
+/// [`ReplyError::Abandoned`].
 pub(super) fn abandoned<V>(clear: impl FnOnce() -> V) -> V {
     lose(Some(ReplyError::Abandoned), clear)
 }
 
-/// Runs a handler, which may fail: from then on until it returns, the replies that it drops have failed.
+/// Runs a handler, which may fail: between its call of [`failing`] and its return, each reply that it drops
+/// answers its caller with the failure.
 pub(super) fn may_fail<V>(handle: impl FnOnce() -> V) -> V {
     lose(None, handle)
 }
 
-/// The handler that runs on this thread, if one does, is about to return `cause`.
+/// Records that the handler on this thread, if one runs, is about to return `cause`.
 pub(super) fn failing(cause: &Cause) {
     let _ = LOST.try_with(|lost| {
         let mut lost = lost.borrow_mut();
@@ -126,15 +128,15 @@ pub(super) fn failing(cause: &Cause) {
 }
 
 thread_local! {
-    /// Within [`lose`].
+    /// Set while [`lose`] runs.
     static HANDLING: Cell<bool> = const { Cell::new(false) };
-    /// [`LOST`] may have a cause: looking there costs more than a look here.
+    /// Set while [`LOST`] may have a cause. A read of this flag costs less than a read of `LOST`.
     static KNOWN: Cell<bool> = const { Cell::new(false) };
 }
 
 fn lose<V>(why: Option<ReplyError>, clear: impl FnOnce() -> V) -> V {
     struct Reset {
-        /// The cause before, if there was one.
+        /// The previous cause, if there was one.
         lost: Option<ReplyError>,
         handling: bool,
     }
@@ -162,15 +164,15 @@ fn set_lost(why: Option<ReplyError>) -> Option<ReplyError> {
     LOST.replace(why)
 }
 
-/// The caller's end of a call, in flight. It can be awaited, polled, waited for with or without a deadline,
-/// or put into a collection ([`Requests`](super::Requests)). Dropping it gives the call up: if the handler
-/// has not seen the item yet, it never will.
+/// The caller's end of a call in flight. The caller can await it, poll it, wait for it with or without a
+/// deadline, or put it into a collection ([`Requests`](super::Requests)). Dropping it gives the call up: if
+/// the handler has not seen the item yet, the actor skips the item.
 ///
-/// Its answer is handed out once; asked again, it says [`ReplyError::NoReply`].
+/// A request returns its answer once; any further read returns [`ReplyError::NoReply`].
 #[must_use = "dropping a request gives its call up"]
 pub struct Request<R> {
     slot: Arc<Slot<R>>,
-    /// Who answers.
+    /// The actor that answers.
     actor: ActorId,
 }
 
@@ -178,21 +180,22 @@ impl<R> Request<R> {
     /// Blocks the thread until the answer is there.
     ///
     /// # Errors
-    /// What came instead of a reply. [`ReplyError::WouldBlock`]: the thread must not wait, and the call is
-    /// given up.
+    /// The error that came instead of a reply. After [`ReplyError::WouldBlock`] the thread must not wait,
+    /// and the call is given up.
     pub fn blocking_wait(mut self) -> Result<R, ReplyError> {
         self.block(None).unwrap_or(Err(ReplyError::NoReply))
     }
 
-    /// Blocks the thread until the answer is there, at most for `timeout`. `None`: not yet; the request stays
-    /// in flight and can be waited for again. So it does after [`ReplyError::WouldBlock`].
+    /// Blocks the thread until the answer is there, at most for `timeout`. Returns `None` if there is no
+    /// answer yet. The request then stays in flight and can be waited for again, as it does after
+    /// [`ReplyError::WouldBlock`].
     pub fn blocking_wait_timeout(&mut self, timeout: Duration) -> Option<Result<R, ReplyError>> {
-        // A deadline beyond what the clock can say is none.
+        // A deadline that the clock cannot express counts as none.
         self.block(Instant::now().checked_add(timeout))
     }
 
-    /// Waits for the answer, at most for `timeout`, on any runtime. `None`: not yet; the request stays in
-    /// flight and can be waited for again.
+    /// Waits for the answer, at most for `timeout`, on any runtime. Returns `None` if there is no answer
+    /// yet. The request then stays in flight and can be waited for again.
     pub async fn wait_timeout(&mut self, timeout: Duration) -> Option<Result<R, ReplyError>> {
         timer::before(Instant::now().checked_add(timeout), self).await
     }
@@ -222,7 +225,7 @@ impl<R> Request<R> {
         }
     }
 
-    /// As [`blocking_wait`](Self::blocking_wait), where the thread may block.
+    /// As [`blocking_wait`](Self::blocking_wait), for a thread that may block.
     pub(super) fn wait(self) -> Result<R, ReplyError> {
         let mut state = self.slot.lock();
         loop {
@@ -234,22 +237,22 @@ impl<R> Request<R> {
         }
     }
 
-    /// Waiting for the answer makes sense: it is not the handler of the actor asked that waits.
+    /// Checks that the handler of the actor that answers does not wait for its own answer.
     pub(super) fn not_in_handler(&self) -> Result<(), WouldBlock> {
         blocking::check_handler(self.actor)
     }
 
-    /// The same call, answered by `actor`.
+    /// Sets the actor that answers.
     pub(super) fn by(self, actor: ActorId) -> Self {
         Self { actor, ..self }
     }
 
-    /// The answer if it is there.
+    /// Returns the answer if it is there.
     pub fn try_take(&mut self) -> Option<Result<R, ReplyError>> {
         self.slot.lock().take_answer()
     }
 
-    /// From now on the answer is announced to `group` under `key`; at once if it is there.
+    /// Announces the answer to `group` under `key` when it comes, or at once if it is there.
     pub(super) fn join(&self, group: &Arc<Group>, key: usize) {
         let mut state = self.slot.lock();
         if matches!(*state, State::Waiting(_)) {
@@ -276,7 +279,8 @@ impl<R> Future for Request<R> {
         }
         let waiter = Waiter::Task(cx.waker().clone());
         let old = std::mem::replace(&mut *state, State::Waiting(waiter));
-        // A waker may own its task, and that the other end of this slot.
+        // A waker may own its task, and the task may own the other end of this slot, so the old waker is
+        // dropped without the lock.
         drop(state);
         drop(old);
         Poll::Pending
@@ -292,7 +296,7 @@ impl<R> fmt::Debug for Request<R> {
     }
 }
 
-/// A new call: the two ends of one slot.
+/// Creates a call: the two ends of one slot.
 pub(super) fn pair<R>() -> (Reply<R>, Request<R>) {
     let slot = Arc::new(Slot {
         state: Mutex::new(State::Waiting(Waiter::Nobody)),
@@ -315,7 +319,7 @@ enum State<R> {
     Taken,
 }
 
-/// Whom to tell of the answer.
+/// The party that an answer wakes.
 enum Waiter {
     Nobody,
     Thread,
@@ -356,7 +360,7 @@ impl<R> State<R> {
     }
 }
 
-/// What came instead of a reply.
+/// The error that came instead of a reply.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ReplyError {
@@ -364,15 +368,15 @@ pub enum ReplyError {
     NoReply,
     /// The handler panicked while it had the item.
     Panicked,
-    /// The handler answered a batch with another number of results than it has items, so nobody can tell
-    /// whose is whose.
+    /// The handler answered a batch with another number of results than it has items, so that no result can
+    /// be matched to its item.
     ResultCount {
         /// Items in the batch.
         items: usize,
-        /// Results that came.
+        /// Results that the handler gave.
         results: usize,
     },
-    /// The handler says that this item, or its whole batch, failed. A batch's callers share the cause.
+    /// The handler failed this item, or its whole batch. The callers of a batch share the cause.
     Failed(Cause),
     /// The actor stopped before the handler saw the item.
     Stopped,
@@ -413,7 +417,8 @@ impl Error for ReplyError {
     }
 }
 
-/// Locks; what a panic elsewhere left is whole, because no foreign code runs under these locks.
+/// Locks `mutex`, also after a panic elsewhere: no user code runs under these locks, so that a panic leaves
+/// their state consistent.
 pub(super) fn lock<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

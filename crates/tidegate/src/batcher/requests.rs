@@ -1,7 +1,7 @@
-//! Collections of calls in flight: whichever is answered first comes first.
+//! Collections of calls in flight, received in the order of their answers.
 //!
-//! gen_batch_server's `reqids`: requests to any number of actors, each under a label of the caller's choice,
-//! received in the order of their answers. A collection costs one queue of keys; each answer wakes its owner
+//! The counterpart of gen_batch_server's `reqids`: requests to any number of actors, each under a label of
+//! the caller's choice. A collection costs one queue of keys; each answer wakes the owner of the collection
 //! at most once.
 
 use std::collections::VecDeque;
@@ -16,19 +16,19 @@ use super::timer;
 use crate::WouldBlock;
 use crate::blocking;
 
-/// Calls in flight, each with a label. Dropping it gives up those that are left.
+/// Calls in flight, each with a label. Dropping the collection gives up the calls that are left.
 pub struct Requests<L, R> {
     group: Arc<Group>,
-    /// By key; `None` where a key is free.
+    /// The requests by key; `None` where a key is free.
     slots: Vec<Option<(L, Request<R>)>>,
     free: Vec<usize>,
 }
 
-/// An answered request: its label and what came back.
+/// An answered request: its label, and the reply or error that came back.
 pub type Answered<L, R> = (L, Result<R, ReplyError>);
 
 impl<L, R> Requests<L, R> {
-    /// None in flight.
+    /// Creates an empty collection.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -50,13 +50,13 @@ impl<L, R> Requests<L, R> {
         }
     }
 
-    /// How many were added and not received.
+    /// Returns the number of requests added and not received.
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Returns whether none is left to receive.
+    /// Returns whether no request is left to receive.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -80,7 +80,7 @@ impl<L, R> Requests<L, R> {
     /// As [`receive`](Self::receive), at most for `timeout`, on any runtime.
     ///
     /// # Errors
-    /// Nothing is left to receive, or nothing came in time.
+    /// No request is left, or no answer came in time.
     pub async fn receive_timeout(
         &mut self,
         timeout: Duration,
@@ -92,8 +92,8 @@ impl<L, R> Requests<L, R> {
         }
     }
 
-    /// Waits until every request is answered, at most for `timeout`, and returns the answers in the order
-    /// they came. Requests without an answer stay in the collection.
+    /// Waits until every request is answered, at most for `timeout`, and returns the answers in the order of
+    /// their arrival. Requests without an answer stay in the collection.
     pub async fn wait_all(&mut self, timeout: Duration) -> Vec<Answered<L, R>> {
         let deadline = Instant::now().checked_add(timeout);
         let mut all = Vec::with_capacity(self.len());
@@ -106,7 +106,7 @@ impl<L, R> Requests<L, R> {
     /// As [`receive`](Self::receive), and blocks the thread.
     ///
     /// # Errors
-    /// Nothing is left to receive, or the thread must not wait.
+    /// No request is left, or the thread must not wait.
     pub fn blocking_receive(&mut self) -> Result<Answered<L, R>, ReceiveError> {
         self.block(None)
     }
@@ -114,7 +114,7 @@ impl<L, R> Requests<L, R> {
     /// As [`blocking_receive`](Self::blocking_receive), at most for `timeout`.
     ///
     /// # Errors
-    /// Nothing is left to receive, nothing came in time, or the thread must not wait.
+    /// No request is left, no answer came in time, or the thread must not wait.
     pub fn blocking_receive_timeout(
         &mut self,
         timeout: Duration,
@@ -157,7 +157,8 @@ impl<L, R> Requests<L, R> {
         self.take(key).ok_or(ReceiveError::Empty)
     }
 
-    /// Any of the actors asked may be the one whose handler this is.
+    /// Checks whether this thread may wait for the answers. The thread may run the handler of any actor that
+    /// owes one, so the check covers each request.
     fn may_block(&self) -> Result<(), ReceiveError> {
         for (_, request) in self.slots.iter().flatten() {
             request.not_in_handler().map_err(ReceiveError::WouldBlock)?;
@@ -186,7 +187,7 @@ impl<L, R> fmt::Debug for Requests<L, R> {
     }
 }
 
-/// Why no answer was received.
+/// The reason why no answer was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReceiveError {
@@ -217,8 +218,8 @@ impl std::error::Error for ReceiveError {
     }
 }
 
-/// Where the slots of a collection announce their answers. Each key is announced once for each time it is
-/// joined.
+/// The queue in which the slots of a collection announce their answers. Each key is announced once for each
+/// time it is joined.
 #[derive(Default)]
 pub(super) struct Group {
     state: Mutex<Announced>,

@@ -1,8 +1,8 @@
-//! Another try: operations that a handler gives back, and the count of their tries.
+//! Retries: the operations that a handler gives back, and the count of their tries.
 //!
-//! A batch collects the operations given back. When the batch is done, the actor puts them in front of
-//! everything that waits, in the order of the batch, past the queue: they need no room there, so that a
-//! handler never waits for room that only the handler can make. A panic loses them with the batch.
+//! A batch collects the operations given back. After the batch, the actor puts them in front of all waiting
+//! entries, in the order of the batch, past the queue. They need no room there, so that a handler never
+//! waits for room that only the handler can make. A panic loses them with the batch.
 //!
 //! Invariants: an operation without a count is in its first try; the places given back ascend.
 
@@ -13,13 +13,13 @@ use super::handler::Op;
 /// An operation on its way to its next batch.
 pub(super) struct Retried<T, R, M> {
     pub(super) weight: u32,
-    /// The try to come.
+    /// The number of the next try.
     pub(super) attempt: u32,
     pub(super) op: Op<T, R, M>,
 }
 
 impl<T, R, M> Retried<T, R, M> {
-    /// Returns whether its caller gave up.
+    /// Returns whether the caller of the operation gave up.
     pub(super) fn is_void(&self) -> bool {
         matches!(&self.op, Op::Call(_, reply) if !reply.is_wanted())
     }
@@ -29,7 +29,7 @@ impl<T, R, M> Retried<T, R, M> {
 #[derive(Debug)]
 pub(super) struct Back<T, R, M> {
     place: usize,
-    /// The try to come.
+    /// The number of the next try.
     pub(super) attempt: u32,
     pub(super) op: Op<T, R, M>,
 }
@@ -37,9 +37,9 @@ pub(super) struct Back<T, R, M> {
 /// The tries of a batch. Most batches have none.
 #[derive(Debug)]
 pub(super) struct Tries<T, R, M> {
-    /// Which try this is of each operation, by its place.
+    /// The number of the current try of each operation, by its place.
     ops: Vec<u32>,
-    /// The same of the items taken.
+    /// The same for the items taken.
     items: Vec<u32>,
     /// The places given back among the items taken, ascending.
     given: Vec<usize>,
@@ -61,7 +61,7 @@ impl<T, R, M> Tries<T, R, M> {
         self.items.get(place).copied().unwrap_or(1)
     }
 
-    /// The operation at `at` becomes the item at `place`.
+    /// Copies the try of the operation at `at` to the item at `place`, which it becomes.
     pub(super) fn take_item(&mut self, at: usize, place: usize) {
         if at < self.ops.len() {
             self.items.resize(place, 1);
@@ -69,12 +69,12 @@ impl<T, R, M> Tries<T, R, M> {
         }
     }
 
-    /// The operations at the places `left`, and no others, stay in the batch.
+    /// Keeps only the tries of the operations at the places `left`, which stay in the batch.
     pub(super) fn leave(&mut self, left: &[usize]) {
         self.ops = left.iter().map(|at| self.of_op(*at)).collect();
     }
 
-    /// Gives an operation back that was at `place`, in its try `attempt`.
+    /// Gives back an operation that was at `place`, in its try `attempt`.
     pub(super) fn put(&mut self, place: usize, attempt: u32, op: Op<T, R, M>) {
         self.back.push(Back {
             place,
@@ -83,7 +83,7 @@ impl<T, R, M> Tries<T, R, M> {
         });
     }
 
-    /// Notes that the item at `place` is given back; false if it was before.
+    /// Records that the item at `place` is given back. Returns false if it already was.
     pub(super) fn give(&mut self, place: usize) -> bool {
         match self.given.last() {
             Some(last) if *last >= place => match self.given.binary_search(&place) {
@@ -95,13 +95,14 @@ impl<T, R, M> Tries<T, R, M> {
         true
     }
 
-    /// The items taken have their answers, and the next ones count from 0. Returns the places given back.
+    /// Resets the counts after the items taken got their answers: the next items count from 0. Returns the
+    /// places given back.
     pub(super) fn answered(&mut self) -> Vec<usize> {
         self.items.clear();
         std::mem::take(&mut self.given)
     }
 
-    /// The operations given back, in the order of the batch.
+    /// Takes out the operations given back, in the order of the batch.
     pub(super) fn take_back(&mut self) -> Vec<Back<T, R, M>> {
         let mut back = std::mem::take(&mut self.back);
         back.sort_by_key(|back| back.place);
@@ -113,7 +114,7 @@ impl<T, R, M> Tries<T, R, M> {
         self.back.len()
     }
 
-    /// Forgets the counts, and keeps the operations given back.
+    /// Resets the counts, and keeps the operations given back.
     pub(super) fn clear(&mut self) {
         self.ops.clear();
         self.items.clear();
@@ -137,8 +138,8 @@ impl<T, R, M> Default for Tries<T, R, M> {
     }
 }
 
-/// The operations of a batch, taken out in order: see [`Batch::drain`](super::Batch::drain). Operations that
-/// are not taken are dropped with it.
+/// The operations of a batch, taken out in order: see [`Batch::drain`](super::Batch::drain). Dropping the
+/// drain drops the operations that were not taken.
 pub struct Drain<'a, T, R, M> {
     pub(super) ops: std::vec::Drain<'a, Op<T, R, M>>,
     pub(super) tries: &'a mut Option<Box<Tries<T, R, M>>>,
@@ -147,7 +148,7 @@ pub struct Drain<'a, T, R, M> {
 }
 
 impl<T, R, M> Drain<'_, T, R, M> {
-    /// Returns which try this is of the operation that came out last: 1 for the first.
+    /// Returns the number of the current try of the operation that came out last. The first try is 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         let place = self.passed.saturating_sub(1);

@@ -1,6 +1,7 @@
-//! Sending: weigh, take credit, stamp, push. What fails on the way gives everything back.
+//! Sending: weigh the item, take credit, stamp, push. A send that fails gives the item and the credit back.
 //!
-//! The queue waits for room or refuses as it was built to; only the bound on bytes is seen to here.
+//! The queue itself waits for the room of an entry, or refuses the entry, as it was built; this file handles
+//! only the bound on bytes.
 
 use std::time::Instant;
 
@@ -14,7 +15,7 @@ use crate::blocking::{self, ActorId};
 use crate::queue::PushError;
 
 impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
-    /// Waits for room or refuses, as the actor was built.
+    /// Sends an item. Waits for room or refuses the item, as the actor was built.
     #[inline]
     pub(super) fn send(
         &self,
@@ -26,12 +27,12 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
             Some(weights) => self.admit(weights, item, self.waits)?,
         };
         self.stamp.touch(&self.clock);
-        // The one place where it is pushed, so that an entry is built where it goes.
+        // All cases push the entry here, so that the compiler builds it in place.
         let sent = self.queue.blocking_push(entry(weight, item));
         self.sent(sent, credit)
     }
 
-    /// Never waits.
+    /// Sends an item without a wait.
     pub(super) fn try_send(
         &self,
         item: T,
@@ -46,7 +47,7 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         self.sent(sent, credit)
     }
 
-    /// Waits for room as a task.
+    /// Sends an item, and waits for room as a task.
     #[inline]
     pub(super) async fn send_async(
         &self,
@@ -74,7 +75,8 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
             }
         };
         self.stamp.touch(&self.clock);
-        // An entry that finds room is built where it goes: a move into a future costs more than the rest.
+        // The compiler builds an entry that finds room in place: a move into a future costs more than the
+        // rest.
         let Err(error) = self.queue.push_now(entry(weight, item)) else {
             self.keep(credit);
             return Ok(());
@@ -86,7 +88,7 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         self.sent(sent, credit)
     }
 
-    /// Waits for room as a task, at most until `deadline`.
+    /// Sends an item, and waits for room as a task, at most until `deadline`.
     pub(super) async fn send_before(
         &self,
         item: T,
@@ -99,7 +101,7 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         self.ended(sent).map_err(|error| error.with(item_of(slot)))
     }
 
-    /// Blocks the thread until there is room, at most until `deadline`.
+    /// Sends an item, and blocks the thread until there is room, at most until `deadline`.
     pub(super) fn blocking_send_before(
         &self,
         item: T,
@@ -125,8 +127,8 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         Ok(entry(weight, item))
     }
 
-    /// Sends the entry in `slot`. On an error, and if the future is dropped, the entry stays there. Before a
-    /// wait `check` says whether the thread may.
+    /// Sends the entry in `slot`. On an error, and if the future is dropped, the entry stays in `slot`.
+    /// Before a wait, `check` decides whether the thread may wait.
     async fn send_slot(
         &self,
         slot: &mut Option<Entry<T, R, M>>,
@@ -159,7 +161,7 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         Ok(())
     }
 
-    /// The outcome of a send with a deadline, `None` if that was over.
+    /// Converts the outcome of a send with a deadline. `None` means that the deadline passed first.
     fn ended(&self, sent: Option<Result<(), SendError<()>>>) -> Result<(), SendError<()>> {
         sent.unwrap_or_else(|| {
             self.counters.rejected(1);
@@ -202,7 +204,8 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         }
     }
 
-    /// Credit if there is some. If not the actor is told: it may be waiting for company that cannot come.
+    /// Takes credit if it is available. Otherwise wakes the actor, which may be waiting for further items
+    /// that find no room.
     pub(super) fn try_credit<'a>(
         &self,
         weights: &'a Weights<T>,
@@ -210,7 +213,7 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
     ) -> Option<Credit<'a>> {
         let credit = weights.gate.try_credit(weight.into());
         if credit.is_none() && weights.gate.press() {
-            // If there is no room for it the actor is awake anyway.
+            // If the queue has no room for the wake, the actor is awake anyway.
             let _ = self.queue.push_past_line(Entry::Wake);
         }
         credit
@@ -236,24 +239,24 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         }
     }
 
-    /// Uses up the credit of an item that was sent. Apart, so that the senders of items without weight stay
-    /// short.
+    /// Uses up the credit of an item that was sent. A function of its own, so that the senders of items
+    /// without weight stay short.
     #[inline(never)]
     fn spend(&self, credit: Credit<'_>) {
         if credit.keep() {
-            // If there is no room for it the actor is awake anyway.
+            // If the queue has no room for the wake, the actor is awake anyway.
             let _ = self.queue.push_past_line(Entry::Wake);
         }
     }
 
-    /// As [`item_of`], with the reason.
+    /// Converts a refused push into the error of the send, with the item.
     #[cold]
     fn refused(&self, error: PushError<Entry<T, R, M>>) -> SendError<T> {
         let (entry, refused) = self.reason(error);
         refused.with(item_of(Some(entry)))
     }
 
-    /// Why the queue refused an entry, which is counted.
+    /// Splits a refusal of the queue into the entry and the reason, and counts a full queue.
     fn reason<E>(&self, error: PushError<E>) -> (E, SendError<()>) {
         match error {
             PushError::Closed(entry) => (entry, SendError::Closed(())),
@@ -324,7 +327,7 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
     }
 }
 
-/// The item out of an entry that was not taken; a caller's reply is dropped.
+/// Returns the item of an entry that the queue did not take, and drops its caller's reply.
 #[cold]
 fn item_of<T, R, M>(entry: Option<Entry<T, R, M>>) -> T {
     match entry {
@@ -333,16 +336,17 @@ fn item_of<T, R, M>(entry: Option<Entry<T, R, M>>) -> T {
     }
 }
 
-/// The most an item may weigh: its entry in the queue has room for no larger number.
+/// The most that an item may weigh: its entry in the queue has room for no larger number.
 const WEIGHT_MAX: u64 = u32::MAX as u64;
 
 impl<T> Weights<T> {
-    /// Weighs an item that comes back. One that has grown past [`WEIGHT_MAX`] counts as that.
+    /// Weighs an item that the handler gives back. An item that has grown past [`WEIGHT_MAX`] counts as that
+    /// much.
     pub(super) fn weigh_again(&self, item: &T) -> u32 {
         u32::try_from((self.of)(item)).unwrap_or(u32::MAX)
     }
 
-    /// The item with its weight, unless it is too heavy.
+    /// Returns the item with its weight, or an error if the item is too heavy.
     pub(super) fn weigh(&self, item: T) -> Result<(T, u32), SendError<T>> {
         let bytes = (self.of)(&item);
         match u32::try_from(bytes) {

@@ -1,8 +1,8 @@
-//! The half of a driver that runs several batches at once: everything but waiting.
+//! The part of a driver of several batches at once: everything except waiting.
 //!
-//! A driver takes [`turn`](Several::turn)s until one says to wait or to end. A turn first takes in the
-//! batches that returned, then does what the core says next. The core, not the driver, decides how many
-//! batches run.
+//! A driver takes [`turn`](Several::turn)s until a turn asks it to wait or to end. A turn first ends the
+//! batches that returned, and then performs the next step of the core. The core, not the driver, decides how
+//! many batches run.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -15,26 +15,26 @@ use super::mend::catch;
 use super::owned::{Landed, Landing, OwnedBatch};
 use crate::{Clock, Time};
 
-/// Takes the batches of an actor.
+/// The receiver of an actor's batches.
 pub(super) trait Launch<T, R, M> {
-    /// Takes a batch on its way.
+    /// Starts a batch.
     fn launch(&mut self, batch: OwnedBatch<T, R, M>);
 
-    /// Nothing waits, and no batch runs.
+    /// Called when nothing waits and no batch runs.
     fn idle(&mut self);
 
-    /// The handler as visitors see it.
+    /// Returns the handler for visits.
     fn handler(&self) -> &dyn Any;
 }
 
 /// The next move of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// Takes another turn.
+    /// The driver takes another turn.
     Again,
-    /// Waits first.
+    /// The driver waits in this step before the next turn.
     Wait(Step),
-    /// Ends the actor.
+    /// The driver ends the actor.
     End,
 }
 
@@ -60,7 +60,7 @@ impl<T: Send, R: Send, M: Send> Several<T, R, M> {
         self.actor.clock()
     }
 
-    /// Does one thing at `now`.
+    /// Performs one step at `now`.
     pub(super) fn turn(&mut self, now: Time, to: &mut impl Launch<T, R, M>) -> Turn {
         self.landing.take(&mut self.landed);
         for landed in self.landed.drain(..) {
@@ -99,27 +99,27 @@ impl<T: Send, R: Send, M: Send> Several<T, R, M> {
     fn launch(&mut self, to: &mut impl Launch<T, R, M>) {
         if let Some((batch, ticket)) = self.actor.hand_over() {
             let batch = OwnedBatch::new(batch, ticket, Arc::clone(&self.landing));
-            // The batch returns by itself also after a panic.
+            // If `launch` panics, its drop of the batch returns the batch.
             let _ = catch(|| to.launch(batch));
         }
     }
 
-    /// Waits in `step` until there is something to ask the core about.
+    /// Waits in `step` until it is time to poll the core again.
     pub(super) fn poll_wait(&mut self, step: Step, cx: &mut Context<'_>) -> Poll<()> {
         if self.landing.poll(cx).is_ready() || self.actor.poll_visits(cx).is_ready() {
             return Poll::Ready(());
         }
         match step {
-            // No item of the queue may start yet.
+            // No further batch may start yet, so items in the queue do not end the wait.
             Step::Busy { .. } => Poll::Pending,
-            // The end of the queue shows when the core is asked.
+            // The next poll of the core notices the end of the queue.
             _ => self.actor.consumer.poll_ready(cx).map(|_| ()),
         }
     }
 }
 
 impl<T: Send, R: Send, M: Send> Drop for Several<T, R, M> {
-    /// A runtime that shuts down drops the actor while batches are in other hands.
+    /// Closes the landing: a runtime that shuts down drops the actor while batches are in flight.
     fn drop(&mut self) {
         self.landing.close();
     }

@@ -1,8 +1,8 @@
-//! What an actor and its handles share: the queue of entries, the bound on bytes, the life cycle, the
-//! counters.
+//! The state that an actor and its handles share: the queue of entries, the bound on bytes, the life cycle,
+//! the counters.
 //!
-//! A queue that is closed accepts nothing more; that alone means "drain". A stop is a mark set before the
-//! queue is closed. The actor is the only one to end a life, once.
+//! A closed queue accepts nothing more; a close alone means "drain". A stop sets a mark before it closes the
+//! queue. Only the actor ends its life, once.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
@@ -20,18 +20,18 @@ use crate::controller::Load;
 use crate::queue::Queue;
 use crate::{Clock, Time};
 
-/// One thing in the queue, items with their weight.
+/// An entry of the queue. Items carry their weight.
 pub(super) enum Entry<T, R, M> {
     Cast(u32, T),
     Call(u32, T, Reply<R>),
     Info(M),
-    /// Given back by the handler: never in the queue.
+    /// An operation that the handler gave back; never in the queue.
     Retry(Box<Retried<T, R, M>>),
-    /// Nothing but a reason to look around.
+    /// Wakes the actor and carries nothing.
     Wake,
 }
 
-/// What an item weighs.
+/// The function that weighs an item.
 pub(super) type Weigh<T> = Box<dyn Fn(&T) -> u64 + Send + Sync>;
 
 pub(super) struct Shared<T: Send, R: Send, M: Send> {
@@ -42,7 +42,7 @@ pub(super) struct Shared<T: Send, R: Send, M: Send> {
     pub(super) arrivals: Option<Arrivals>,
     /// `None` where items have no weight.
     pub(super) weights: Option<Weights<T>>,
-    /// A send that does not say otherwise waits for room.
+    /// A plain send waits for room.
     pub(super) waits: bool,
     pub(super) life: Life<T>,
     pub(super) inbox: Inbox,
@@ -57,13 +57,13 @@ pub(super) struct Weights<T> {
 }
 
 impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
-    /// Accept nothing more, handle what was accepted, end.
+    /// Starts a drain: the actor accepts nothing more, handles everything it accepted, and ends.
     pub(super) fn drain(&self, reason: StopReason) {
         lock(&self.life.state).reason.get_or_insert(reason);
         self.close();
     }
 
-    /// End after the batch in progress.
+    /// Stops the actor after the batch in progress.
     pub(super) fn stop(&self, reason: StopReason) {
         let mut state = lock(&self.life.state);
         if !state.ended {
@@ -81,12 +81,12 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         }
     }
 
-    /// Bytes that wait, the stash included.
+    /// Returns the bytes that wait, those in the stash included.
     pub(super) fn backlog_bytes(&self) -> u64 {
         self.weights.as_ref().map_or(0, |w| w.gate.used())
     }
 
-    /// What waits.
+    /// Returns the load that waits: in the queue, in senders' buffers and in the stash.
     pub(super) fn backlog(&self) -> Load {
         let stashed = self.life.stashed.load(Ordering::Relaxed);
         let queue = self.queue.metrics();
@@ -99,8 +99,8 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
     }
 }
 
-/// When something arrived after the actor last looked, at the price of one clock reading a batch: the first
-/// producer to find the mark set takes it away and says what time it is.
+/// The time of the first arrival after the actor's last look, at the cost of one clock reading a batch: the
+/// first producer that finds the mark set clears the mark and stores the time.
 pub(super) struct Stamp {
     wanted: AtomicBool,
     /// Nanoseconds, 0 for none.
@@ -115,7 +115,7 @@ impl Stamp {
         }
     }
 
-    /// A producer is about to send.
+    /// Stores the time if the mark is set, for a producer that is about to send.
     pub(super) fn touch(&self, clock: &Clock) {
         if self.wanted.load(Ordering::Relaxed) {
             self.set(|| clock.now());
@@ -136,7 +136,7 @@ impl Stamp {
         }
     }
 
-    /// When the first send since the last call happened.
+    /// Returns the time of the first send since the last call, and sets the mark again.
     pub(super) fn take(&self) -> Option<Time> {
         match self.at.load(Ordering::Relaxed) {
             0 => None,
@@ -151,17 +151,17 @@ impl Stamp {
 
 pub(super) struct Life<T> {
     stop: AtomicBool,
-    /// Entries the actor has taken out of the queue but not into a batch.
+    /// The number of entries that the actor has taken out of the queue but not into a batch.
     pub(super) stashed: AtomicU64,
     state: Mutex<LifeState<T>>,
     changed: Condvar,
 }
 
 struct LifeState<T> {
-    /// Why it is to end, or ended.
+    /// The reason why the actor is to end, or ended.
     reason: Option<StopReason>,
     ended: bool,
-    /// Items that were accepted and never handled.
+    /// The items that the actor accepted and never handled.
     leftover: Vec<T>,
     tasks: Vec<Waker>,
 }
@@ -185,18 +185,19 @@ impl<T> Life<T> {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Why it is to end.
+    /// Returns why the actor is to end.
     pub(super) fn reason(&self) -> Option<StopReason> {
         lock(&self.state).reason.clone()
     }
 
-    /// Why it ended, once it has.
+    /// Returns why the actor ended, once it has.
     pub(super) fn ended(&self) -> Option<StopReason> {
         let state = lock(&self.state);
         state.reason.clone().filter(|_| state.ended)
     }
 
-    /// The actor's last word.
+    /// Records the end, keeps the items left over, and wakes all that wait for the end. The actor calls it
+    /// last.
     pub(super) fn end(&self, reason: StopReason, leftover: Vec<T>) {
         let mut state = lock(&self.state);
         state.reason = Some(reason);

@@ -1,7 +1,7 @@
-//! What an actor did, counted by the actor and read at any time.
+//! The statistics of an actor: the actor counts, and readers copy the counts at any time.
 //!
-//! The actor is the only writer of nearly everything here, once a batch, with plain stores; a reader copies,
-//! and the actor never waits for it. Each number is exact; two of them may be one batch apart.
+//! The actor is the only writer of nearly all counters, once a batch, with plain stores. It never waits for
+//! a reader. Each number is exact; two of them may be one batch apart.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -9,20 +9,20 @@ use std::time::Duration;
 
 use crate::controller::{ByReason, Load, Reason};
 
-/// What an actor did so far. See [`Handle::stats`](super::Handle::stats). It prints one line a subject, with
-/// names and units.
+/// The statistics of an actor so far. See [`Handle::stats`](super::Handle::stats). They print as one line a
+/// subject, with names and units.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stats {
     /// Items handled, or in the handler's hands. An item that was given back counts again in each try.
     pub items: u64,
-    /// Their bytes.
+    /// The bytes of these items.
     pub bytes: u64,
-    /// Batches that held them.
+    /// The batches that held these items.
     pub batches: u64,
-    /// The largest.
+    /// The number of items of the largest batch.
     pub items_max: u64,
-    /// Batches by why they were cut.
+    /// Batches by the reason of their cut.
     pub by_reason: ByReason,
     /// Batches that did not do their work, panics included.
     pub failed: u64,
@@ -30,26 +30,26 @@ pub struct Stats {
     pub panics: u64,
     /// Calls given up by their callers before the handler saw them, and skipped.
     pub cancelled: u64,
-    /// Items that the handler gave back for another try, each as often as it did.
+    /// Items that the handler gave back for another try. An item counts each time.
     pub retried: u64,
     /// Sends refused because there was no room.
     pub rejected: u64,
-    /// What waits now.
+    /// The load that waits now.
     pub backlog: Load,
-    /// How many batches run now.
+    /// The number of batches that run now.
     pub running: u32,
-    /// How many may run at once, by the latest decision: at least 1.
+    /// The number of batches that may run at once, by the latest decision: at least 1.
     pub in_flight: u32,
     /// Items a batch.
     pub sizes: Histogram,
     /// Nanoseconds from taking a batch to its end.
     pub service_ns: Histogram,
-    /// Nanoseconds the oldest item of a batch waited, to within one batch.
+    /// Nanoseconds that the oldest item of a batch waited, to within one batch.
     pub age_ns: Histogram,
 }
 
 impl Stats {
-    /// Batches cut for this reason.
+    /// Returns the number of batches cut for this reason.
     #[must_use]
     pub const fn batches_for(&self, reason: Reason) -> u64 {
         self.by_reason.get(reason)
@@ -109,14 +109,14 @@ impl fmt::Display for Stats {
 pub struct Histogram([u64; BUCKETS]);
 
 impl Histogram {
-    /// How many values were counted.
+    /// Returns the number of values counted.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// The least value that is at or above the share `q` (0 to 1) of all values, rounded up to its bucket's
-    /// end; 0 without values.
+    /// Returns the least value that is at or above the share `q` (0 to 1) of all values, rounded up to the
+    /// end of its bucket; 0 without values.
     #[must_use]
     pub fn quantile(&self, q: f64) -> u64 {
         let rank = (q.clamp(0.0, 1.0) * self.count() as f64).ceil() as u64;
@@ -132,7 +132,7 @@ impl Histogram {
 }
 
 impl Histogram {
-    /// The median, the 99th percentile and the maximum.
+    /// Returns the median, the 99th percentile and the maximum.
     fn points(&self) -> [u64; 3] {
         [0.5, 0.99, 1.0].map(|q| self.quantile(q))
     }
@@ -149,7 +149,8 @@ impl fmt::Debug for Histogram {
     }
 }
 
-/// Up to 2^44: nearly five hours in nanoseconds. Larger values count as that.
+/// The number of buckets. They reach up to 2^44, nearly five hours in nanoseconds. Larger values count as
+/// that.
 const BUCKETS: usize = 4 * 43;
 
 fn bucket(value: u64) -> usize {
@@ -161,7 +162,7 @@ fn bucket(value: u64) -> usize {
     (4 * (octave - 1) + quarter).min(BUCKETS - 1)
 }
 
-/// The largest value of a bucket.
+/// Returns the largest value of a bucket.
 fn bucket_end(bucket: usize) -> u64 {
     if bucket < 4 {
         return bucket as u64;
@@ -170,7 +171,7 @@ fn bucket_end(bucket: usize) -> u64 {
     ((4 + quarter + 1) << (octave - 2)) - 1
 }
 
-/// The actor's own side.
+/// The counters, as the actor writes them.
 pub(super) struct Counters {
     items: AtomicU64,
     bytes: AtomicU64,
@@ -185,7 +186,7 @@ pub(super) struct Counters {
     age_ns: [AtomicU64; BUCKETS],
     running: AtomicU32,
     in_flight: AtomicU32,
-    /// Written by producers that were refused.
+    /// Counts refused items. Written by the producers that were refused.
     rejected: AtomicU64,
 }
 
@@ -227,7 +228,7 @@ impl Counters {
         }
     }
 
-    /// A batch started or ended: `running` run, and `in_flight` may.
+    /// Records the batches that run and those that may, after a batch started or ended.
     pub(super) fn flight(&self, running: u32, in_flight: u32) {
         self.running.store(running, Relaxed);
         self.in_flight.store(in_flight, Relaxed);
@@ -245,7 +246,7 @@ impl Counters {
         add(&self.retried, items);
     }
 
-    /// The one counter with many writers.
+    /// Counts refused items, in the one counter with many writers.
     pub(super) fn rejected(&self, items: u64) {
         self.rejected.fetch_add(items, Relaxed);
     }
@@ -276,7 +277,7 @@ impl Counters {
     }
 }
 
-/// There is one writer, so that a load and a store do.
+/// Adds `n` to a counter of one writer: a load and a store suffice.
 fn add(counter: &AtomicU64, n: u64) {
     if n > 0 {
         counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);

@@ -1,10 +1,10 @@
 //! Batches of a stream: its ready items, as many as a controller allows.
 //!
-//! There is no task and no timer here. A poll makes a batch of the items that are ready then. A batch is
-//! never empty, and leaves only on demand. It never waits for company, so a controller's waits have no
-//! effect here, nor does it wait for a time: a deadline around `next()` loses no item, because the batch
-//! takes items only in the poll that returns them. The controller takes the time until the next poll for the
-//! cost of a batch.
+//! This file uses no task and no timer. Each poll makes a batch of the items that are ready then. A batch is
+//! never empty, and comes only on demand. The adapter never waits for further items, so a controller's waits
+//! have no effect here, nor does it wait for a time. A deadline around `next()` loses no item, because the
+//! batch takes items only in the poll that returns them. The controller counts the time until the next poll
+//! as the cost of a batch.
 
 use std::fmt;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use crate::Clock;
 use crate::boundary::{Boundary, BoundaryError, Cut};
 use crate::controller::{BatchId, Bounds, BoundsError, Controller, Load, Reason};
 
-/// Batching for every [`Stream`].
+/// Adds batching to every [`Stream`].
 pub trait BatchedExt: Stream + Sized {
     /// Returns the items that are ready, in batches within the limits of `controller` and the default
     /// [`Bounds`].
@@ -30,7 +30,7 @@ pub trait BatchedExt: Stream + Sized {
     /// As [`batched`](Self::batched), within bounds of the caller's own.
     ///
     /// # Errors
-    /// Bounds no batch can satisfy.
+    /// Bounds that no batch can satisfy.
     fn batched_within<C: Controller>(
         self,
         controller: C,
@@ -61,10 +61,10 @@ pub trait BatchedExt: Stream + Sized {
 
 impl<S: Stream> BatchedExt for S {}
 
-/// See [`BatchedExt::try_batched`].
+/// The batches of a stream of results: see [`BatchedExt::try_batched`].
 pub struct TryBatched<S, C, E> {
     batched: Batched<S, C>,
-    /// It ended the batch before.
+    /// The error that ended the previous batch.
     error: Option<E>,
 }
 
@@ -123,7 +123,7 @@ impl<S, C, E> fmt::Debug for TryBatched<S, C, E> {
     }
 }
 
-/// See [`BatchedExt::batched`].
+/// The batches of a stream: see [`BatchedExt::batched`].
 pub struct Batched<S, C> {
     stream: Pin<Box<S>>,
     boundary: Boundary<C>,
@@ -148,8 +148,8 @@ impl<S, C: Controller> Batched<S, C> {
 impl<S, C> Unpin for Batched<S, C> {}
 
 impl<S: Stream, C: Controller> Batched<S, C> {
-    /// Hands a batch to `put`, which says whether it takes more after the item. False at the end of the
-    /// stream.
+    /// Passes the items of a batch to `put`, which returns whether it takes more. Returns false at the end
+    /// of the stream.
     fn poll_batch(
         &mut self,
         cx: &mut Context<'_>,
@@ -169,7 +169,7 @@ impl<S: Stream, C: Controller> Batched<S, C> {
         let more = self.stream.size_hint().0 as u64;
         let now = self.boundary.at(self.clock.now());
         let backlog = Load::items(more.saturating_add(1));
-        // It never waits: where the answer is to hold the batch back, the limit holds all the same.
+        // The adapter never waits. Where the step is a hold, the limit applies all the same.
         let step = self.boundary.poll(now, backlog, now);
         step.map(drop).unwrap_or_else(impossible);
         let limit = self.boundary.limit().items;
@@ -202,7 +202,8 @@ impl<S: Stream, C: Controller> Batched<S, C> {
     }
 }
 
-/// A boundary refuses only calls that contradict each other, and a stream makes none.
+/// Panics with `error`. A boundary refuses only calls that contradict each other, and a stream makes no such
+/// call.
 #[cold]
 fn impossible<V>(error: BoundaryError) -> V {
     unreachable!("a stream keeps to the order of calls: {error}")

@@ -1,8 +1,8 @@
-//! The driver for tokio: a task that does what the [`Core`](super::core::Core) says next, and handlers that
-//! may await.
+//! The driver for tokio: a task that performs the steps of the [`Core`](super::core::Core), and handlers
+//! that may await.
 //!
-//! The same loop as the thread's, with three differences: it awaits, it lets other tasks run between two
-//! batches, and it waits as a task does (`waits`).
+//! The loop is that of the thread's driver, with three differences: it awaits, it lets other tasks run
+//! between two batches, and it waits as a task does (`waits`).
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -22,7 +22,8 @@ use super::waits::Waits;
 
 /// A [`Handler`] that may await. Every `Handler` that is `Send` is one.
 ///
-/// The calls and their order are a handler's. Between two awaits it should not block its thread for long.
+/// The calls and their order are those of a [`Handler`]. Between two awaits a handler should not block its
+/// thread for long.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an async handler",
     note = "wrap a closure: `each_batch_async(async |items: Vec<_>| ..)`, or `map_batch_async` for one reply an item"
@@ -130,7 +131,7 @@ impl<T: Send + 'static> Builder<T> {
         self.spawn_any(once(handler)).await
     }
 
-    /// Like [`Builder::spawn_task`], with a factory that makes the handler anew after a panic.
+    /// Like [`Builder::spawn_task`], with a factory that makes a new handler after a panic.
     ///
     /// # Errors
     /// Impossible settings, or a handler that does not start.
@@ -196,7 +197,7 @@ async fn run<H: AsyncHandler>(
             }
             Step::Continue => catch_async(async { handler.handle_continue().await }).await,
             Step::Idle => match catch(|| handler.idle()) {
-                // Nothing came meanwhile, so the core would say no more than that.
+                // Nothing arrived meanwhile, so the core would only return this rest.
                 Ok(()) if actor.is_empty() => {
                     now = waits.pass(&mut actor, &Step::Rest, now).await;
                     continue;
@@ -231,13 +232,13 @@ async fn run<H: AsyncHandler>(
     if !lost {
         let _ = catch_async(async { handler.terminate(&reason).await }).await;
     }
-    // A handler that could not be mended is dropped, no more.
+    // A handler that could not recover is dropped without `terminate`.
     let _ = catch(|| drop(handler));
     actor.end(reason);
 }
 
-/// Runs foreign code that awaits: an `async` block, so that what a handler does before its first await is
-/// inside.
+/// Runs user code that awaits, and catches its panic. Callers pass an `async` block, so that the handler's
+/// code before its first await is inside.
 pub(super) async fn catch_async<V>(call: impl Future<Output = V>) -> Result<V, Panicked> {
     let mut call = pin!(call);
     poll_fn(|cx| match catch(|| may_fail(|| call.as_mut().poll(cx))) {

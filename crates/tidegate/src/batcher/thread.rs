@@ -1,4 +1,4 @@
-//! The driver for threads: one named thread that does what the [`Core`](super::core::Core) says next.
+//! The driver for threads: one named thread that performs the steps of the [`Core`](super::core::Core).
 
 use super::actor::{Actor, Panicked};
 use super::core::Step;
@@ -9,7 +9,7 @@ use super::reply::{Reply, after_panic, may_fail};
 use crate::Time;
 use crate::blocking::Enter;
 
-/// Runs an actor to its end. `started` is answered as soon as the handler's `init` is through.
+/// Runs an actor to its end. Answers `started` as soon as the handler's `init` returns.
 pub(super) fn run<H: Handler>(
     mut actor: Actor<H::Item, H::Reply, H::Info>,
     mut factory: Factory<H>,
@@ -47,7 +47,7 @@ pub(super) fn run<H: Handler>(
             }),
             Step::Continue => catch(|| handler.handle_continue()),
             Step::Idle => match catch(|| handler.idle()) {
-                // Nothing came meanwhile, so the core would say no more than that.
+                // Nothing arrived meanwhile, so the core would only return this rest.
                 Ok(()) if actor.is_empty() => {
                     now = wait(&mut actor, &mut looks, Step::Rest, now);
                     continue;
@@ -78,7 +78,7 @@ pub(super) fn run<H: Handler>(
         actor.stop(StopReason::Panicked);
     }
     let reason = actor.reason();
-    // A handler that could not be mended is dropped, no more.
+    // A handler that could not recover is dropped without `terminate`.
     let _ = catch(|| {
         if !lost {
             handler.terminate(&reason);
@@ -88,7 +88,7 @@ pub(super) fn run<H: Handler>(
     actor.end(reason);
 }
 
-/// Waits until there is something to ask the core about. Returns the time.
+/// Waits until it is time to poll the core again. Returns the time.
 fn wait<T: Send, R: Send, M: Send>(
     actor: &mut Actor<T, R, M>,
     looks: &mut Looks,
@@ -98,7 +98,7 @@ fn wait<T: Send, R: Send, M: Send>(
     let clock = actor.clock();
     let until = actor.prepare_wait(step, now);
     let may_look = looks.may_look(now);
-    // The end of the queue shows when the core is asked.
+    // The next poll of the core notices the end of the queue.
     let passed = actor.consumer.wait_counting(clock.instant(until), may_look);
     let now = clock.now();
     looks.looked(now, passed.looks, passed.slept);

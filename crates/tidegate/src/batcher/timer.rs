@@ -1,8 +1,8 @@
 //! Deadlines for futures on any runtime.
 //!
-//! One thread of the process wakes the futures whose deadline is over. The first deadline starts it; it ends
-//! after a second without any. A future that is ready at its first poll never gets here. The deadlines are as
-//! many as there are futures that wait with one.
+//! One thread of the process wakes each future at its deadline. The first deadline starts the thread, which
+//! ends after a second without any deadline. A future that is ready at its first poll sets none. There are
+//! as many deadlines as futures that wait with one.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use super::reply::{lock, wait_timeout};
 
-/// Returns the output of `future`; `None`, and drops the future, if it is not there at `deadline`. Without a
-/// deadline it waits for ever.
+/// Returns the output of `future`. Returns `None`, and drops the future, if it is not ready at `deadline`.
+/// Without a deadline it waits for ever.
 pub(super) async fn before<F: Future>(deadline: Option<Instant>, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let Some(at) = deadline else {
@@ -35,7 +35,7 @@ pub(super) async fn before<F: Future>(deadline: Option<Instant>, future: F) -> O
     .await
 }
 
-/// A deadline that is kept until it is dropped.
+/// A deadline of the thread. A drop cancels it.
 pub(super) struct Alarm {
     key: (Instant, u64),
 }
@@ -43,9 +43,9 @@ pub(super) struct Alarm {
 struct Alarms {
     next: u64,
     wakers: BTreeMap<(Instant, u64), Waker>,
-    /// A thread sees to them.
+    /// The thread runs.
     attended: bool,
-    /// The thread sleeps until then.
+    /// The moment until which the thread sleeps.
     sleeps_until: Option<Instant>,
 }
 
@@ -58,7 +58,7 @@ static ALARMS: Mutex<Alarms> = Mutex::new(Alarms {
 static CHANGED: Condvar = Condvar::new();
 
 impl Alarm {
-    /// An alarm for `at`. It wakes no task before [`set`](Self::set).
+    /// Creates an alarm for `at`. It wakes no task before [`set`](Self::set).
     pub(super) fn new(at: Instant) -> Self {
         let mut alarms = lock(&ALARMS);
         alarms.next += 1;
@@ -71,7 +71,8 @@ impl Alarm {
     pub(super) fn set(&self, waker: &Waker) {
         let mut alarms = lock(&ALARMS);
         let old = alarms.wakers.insert(self.key, waker.clone());
-        // An alarm that was dropped may have been the reason to wake up sooner.
+        // The thread may sleep until the deadline of an alarm that was dropped, so the wake-up counts and
+        // not the first alarm.
         let sooner = alarms.sleeps_until.is_some_and(|at| self.key.0 < at);
         if sooner {
             alarms.sleeps_until = Some(self.key.0);
@@ -84,7 +85,7 @@ impl Alarm {
                 .name("deadlines".into())
                 .spawn(attend);
             if started.is_err() {
-                // Without a thread each poll looks at the time itself.
+                // Without a thread, each poll of the future checks the time itself.
                 lock(&ALARMS).attended = false;
                 waker.wake_by_ref();
             }
@@ -101,7 +102,7 @@ impl Drop for Alarm {
     }
 }
 
-/// Wakes each future at its deadline, until a second passes without any.
+/// Wakes each future at its deadline, and ends after a second without any deadline.
 fn attend() {
     let mut alarms = lock(&ALARMS);
     let mut idle = false;

@@ -1,7 +1,7 @@
-//! The waits of the drivers on tokio: they do as the [`Patience`] says.
+//! The waits of the drivers on tokio, as the [`Patience`] decides them.
 //!
-//! Owns the yields and the alarms; decides nothing. Alarms belong to a thread of the process, so that a
-//! runtime needs no timer.
+//! This file owns the yields and the alarms, and decides nothing. A thread of the process serves the alarms,
+//! so that a runtime needs no timer.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
@@ -15,7 +15,7 @@ use super::several::Several;
 use super::timer::{self, Alarm};
 use crate::{Clock, Time};
 
-/// See the [module](self).
+/// The waits of one driver: see the [module](self).
 pub(super) struct Waits {
     patience: Patience,
     alarm: Option<Set>,
@@ -24,16 +24,16 @@ pub(super) struct Waits {
 /// An alarm that is set for the moment `at`, and the task it wakes.
 struct Set {
     at: Time,
-    /// A dropped alarm does not go off.
+    /// Kept because a dropped alarm does not go off.
     _alarm: Alarm,
     task: Waker,
 }
 
-/// A driver's half that waits.
+/// The part of a driver that waits.
 pub(super) trait Waiting<T: Send, R: Send, M: Send> {
     fn actor(&mut self) -> &mut Actor<T, R, M>;
 
-    /// Waits in `step` until there is something to ask the core about.
+    /// Waits in `step` until it is time to poll the core again.
     fn poll_wait(&mut self, step: Step, cx: &mut Context<'_>) -> Poll<()>;
 }
 
@@ -43,7 +43,7 @@ impl<T: Send, R: Send, M: Send> Waiting<T, R, M> for Actor<T, R, M> {
     }
 
     fn poll_wait(&mut self, _: Step, cx: &mut Context<'_>) -> Poll<()> {
-        // The end of the queue shows when the core is asked.
+        // The next poll of the core notices the end of the queue.
         self.consumer.poll_ready(cx).map(|_| ())
     }
 }
@@ -66,8 +66,8 @@ impl Waits {
         }
     }
 
-    /// A batch is finished: lets other tasks run where that is due, or where callers may come back. Returns
-    /// the time.
+    /// Lets other tasks run after a batch is finished, where that is due, or where callers may call again.
+    /// Returns the time.
     pub(super) async fn finished<T: Send, R: Send, M: Send>(
         &mut self,
         actor: &mut Actor<T, R, M>,
@@ -83,13 +83,13 @@ impl Waits {
         actor.clock().now()
     }
 
-    /// The driver did something: the next batch has its own waits.
+    /// Resets the waits after the driver did something: the next batch has its own.
     pub(super) fn started(&mut self) {
         self.alarm = None;
         self.patience.started();
     }
 
-    /// Waits in `step` until there is something to ask the core about. Returns the time.
+    /// Waits in `step` until it is time to poll the core again. Returns the time.
     pub(super) async fn pass<T: Send, R: Send, M: Send>(
         &mut self,
         driver: &mut impl Waiting<T, R, M>,
@@ -103,7 +103,7 @@ impl Waits {
                 let waiting = driver.actor().waiting();
                 self.patience.hold(now, until, waiting)
             }
-            // Enough came while the wait was prepared.
+            // Enough items arrived while the wait was prepared.
             Step::Hold { .. } => {
                 driver.actor().waited(*step, now, until);
                 return now;
@@ -121,7 +121,7 @@ impl Waits {
             }
             Pass::Timer => {
                 let wait = poll_fn(|cx| driver.poll_wait(*step, cx));
-                // Not the runtime's timer: a runtime may be without one, or hold its time still.
+                // This is not the runtime's timer: a runtime may be without one, or hold its time still.
                 let _ = timer::before(clock.instant(until), wait).await;
             }
             Pass::Take => driver.actor().end_hold(),
@@ -131,7 +131,7 @@ impl Waits {
         now
     }
 
-    /// Ready at `at`, when an alarm wakes the task.
+    /// Returns ready at `at`, the moment at which an alarm wakes the task.
     fn poll_alarm(&mut self, clock: Clock, at: Time, cx: &Context<'_>) -> Poll<()> {
         if clock.now() >= at {
             self.alarm = None;
