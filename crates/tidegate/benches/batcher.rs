@@ -1,8 +1,8 @@
-//! What the actor itself costs: casts a second with a handler that does nothing, the workload of
-//! gen_batch_server's pull request 29 beside the same batches without an actor, and a call there and back.
+//! The cost of the actor itself: casts a second with a handler that does nothing, the workload of
+//! gen_batch_server's pull request 29 beside the same batches without an actor, and a call with its reply.
 //!
-//! `cargo bench -p tidegate --bench batcher`. A program of its own rather than criterion's: it takes several
-//! threads, whose rounds are told by their median, least and most.
+//! `cargo bench -p tidegate --bench batcher`. The bench is a program of its own and does not use criterion,
+//! because it takes several threads. It reports the median, the least and the most of its rounds.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tidegate::controller::Exponential;
 const ROUNDS: usize = 7;
 const CASTS: u64 = 4_000_000;
 
-/// Counts what it is given and does nothing with it.
+/// Counts items and batches, and does nothing else.
 #[derive(Default)]
 struct Noop {
     items: u64,
@@ -39,7 +39,7 @@ impl Handler for Noop {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // What `cargo test --benches` and criterion's users pass.
+    // `cargo test --benches` and users of criterion pass this.
     if std::env::args().any(|arg| arg == "--test") {
         return Ok(());
     }
@@ -70,7 +70,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     round_trip()
 }
 
-/// Million casts a second, until the last is handled; and the batches they made.
+/// Returns the millions of casts a second until the last one is handled, and the number of batches.
 fn round(producers: u64, buffer: usize) -> Result<(f64, u64), Box<dyn Error>> {
     let actor = Builder::new().spawn(Noop::default())?;
     let each = CASTS / producers;
@@ -93,7 +93,7 @@ fn round(producers: u64, buffer: usize) -> Result<(f64, u64), Box<dyn Error>> {
             });
         }
     });
-    // A barrier: answered after every cast before it.
+    // The call is a barrier: the actor answers it after every cast before it.
     let handled = actor.blocking_call(0)?;
     let rate = handled as f64 / start.elapsed().as_secs_f64() / 1e6;
     assert_eq!(handled, each * producers + 1);
@@ -102,7 +102,7 @@ fn round(producers: u64, buffer: usize) -> Result<(f64, u64), Box<dyn Error>> {
 
 type Payload = Arc<[u8]>;
 
-/// 3 ms, and 3 ms/MiB.
+/// Spins for 3 ms, plus 3 ms for each MiB.
 fn work(items: &mut Vec<Payload>) {
     let start = Instant::now();
     let bytes: usize = items.iter().map(|item| item.len()).sum();
@@ -113,7 +113,7 @@ fn work(items: &mut Vec<Payload>) {
     items.clear();
 }
 
-/// 100,000 references to one 4 KiB payload; then the same batches, without an actor.
+/// Casts 100,000 references to one 4 KiB payload, then runs the same batches without an actor.
 fn backlog(name: &str, builder: Builder<Payload>) -> Result<(), Box<dyn Error>> {
     let payload: Payload = vec![0; 4096].into();
     let sizes = Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -148,7 +148,7 @@ fn backlog(name: &str, builder: Builder<Payload>) -> Result<(), Box<dyn Error>> 
     Ok(())
 }
 
-/// Calls one after the other.
+/// Measures calls one after the other.
 fn round_trip() -> Result<(), Box<dyn Error>> {
     let actor = Builder::new().spawn(Noop::default())?;
     let mut took: Vec<u128> = (0..50_000)

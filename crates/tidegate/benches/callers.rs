@@ -2,8 +2,8 @@
 //! write, and 16 or 64 callers before a handler that awaits a server.
 //!
 //! `cargo bench -p tidegate --features tokio --bench callers [-- PART OF A NAME]`. Each round runs all
-//! contestants of a cell, one after the other; a ratio compares two of them in the same round, and the median
-//! of the ratios is printed with the least and the most.
+//! contestants of a cell, one after the other. A ratio compares two contestants in the same round; the bench
+//! prints the median of the ratios, with the least and the most.
 
 use std::error::Error;
 use std::future::Future;
@@ -27,7 +27,7 @@ const WARM: u64 = 2_000;
 const LONE: u64 = 50_000;
 const RUN: Duration = Duration::from_millis(800);
 const LINGER: Duration = Duration::from_millis(1);
-/// As many items as wait in ours by default.
+/// The default capacity of an actor.
 const CAPACITY: usize = 16_384;
 
 fn main() -> Result<(), Failure> {
@@ -64,7 +64,7 @@ type Contestant = Box<dyn Fn() -> Result<Sample, Failure>>;
 /// A run of one contestant.
 #[derive(Clone, Copy)]
 struct Sample {
-    /// The ratios compare this.
+    /// The value that the ratios compare.
     figure: f64,
     cpu_ns: f64,
     wall_ns: f64,
@@ -100,7 +100,7 @@ impl Cell {
     }
 }
 
-/// The median, the least and the most.
+/// Returns the median, the least and the most.
 fn spread(values: impl Iterator<Item = f64>) -> (f64, f64, f64) {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -111,7 +111,7 @@ fn spread(values: impl Iterator<Item = f64>) -> (f64, f64, f64) {
     )
 }
 
-/// Calls one after the other through a task actor.
+/// Compares calls one after the other through a task actor.
 fn lone_task(workers: usize) -> Cell {
     Cell {
         name: format!("lone call of a task actor, workers: {workers}"),
@@ -142,7 +142,7 @@ fn lone_task(workers: usize) -> Cell {
     }
 }
 
-/// Calls one after the other through a thread actor, by a task.
+/// Compares calls one after the other through a thread actor, by a task.
 fn lone_thread(workers: usize) -> Cell {
     Cell {
         name: format!("lone call of a thread actor by a task, workers: {workers}"),
@@ -177,8 +177,8 @@ fn lone_thread(workers: usize) -> Cell {
     }
 }
 
-/// Callers in a closed loop before a handler that awaits a server, which takes `cost` and 10 us an item for a
-/// batch.
+/// Compares callers in a closed loop before a handler that awaits a server. The server takes `cost` and 10
+/// us an item for a batch.
 fn round_trips(workers: usize, callers: usize, cost: Duration) -> Cell {
     let closed = move |start: Start| -> Contestant {
         Box::new(move || {
@@ -205,7 +205,7 @@ fn round_trips(workers: usize, callers: usize, cost: Duration) -> Cell {
     }
 }
 
-/// Runs `future` as a task of a runtime of its own: all CPU that is spent meanwhile belongs to it.
+/// Runs `future` as a task of a runtime of its own, so that all CPU time spent meanwhile belongs to it.
 fn on<F>(workers: usize, future: F) -> Result<Sample, Failure>
 where
     F: Future<Output = Result<Sample, Failure>> + Send + 'static,
@@ -507,7 +507,7 @@ async fn ours(builder: Builder<u64>, callers: usize, server: Server) -> Result<S
 }
 
 async fn closed_calls<C: Callee>(callee: Arc<C>, callers: usize) -> Result<Sample, Failure> {
-    // Callers start one after the other, so that nothing but the actor merges them.
+    // Callers start one after the other, so that only the actor merges their calls.
     let mut tasks = Vec::new();
     let start = Instant::now() + RUN / 4;
     let end = start + RUN;

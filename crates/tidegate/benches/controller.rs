@@ -1,5 +1,5 @@
-//! What a decision costs: the whole cycle of a batch (ready, started, done) by every controller, and the same
-//! cycle through a boundary.
+//! The cost of a decision: the whole cycle of a batch (ready, started, done) by every controller, and the
+//! same cycle through a boundary.
 
 use std::hint::black_box;
 
@@ -10,7 +10,7 @@ use tidegate::controller::{
     BatchId, Bounds, Choice, Controller, Event, Knee, Load, Objective, Reason,
 };
 
-/// One batch out of a backlog that sometimes is and sometimes is not above the limit.
+/// Runs one batch out of a backlog that is sometimes above the limit and sometimes not.
 fn cycle(c: &mut dyn Controller, i: u64) -> u64 {
     let now = Time::from_nanos(i * 10_000);
     let backlog = 1 + (i * 7919) % 12_000;
@@ -49,7 +49,7 @@ fn cycle(c: &mut dyn Controller, i: u64) -> u64 {
     .limit_items
 }
 
-/// The cycle of [`cycle`], through a boundary. It bounds the controller itself.
+/// Runs the cycle of [`cycle`] through a boundary, which bounds the controller itself.
 fn boundary_cycle(b: &mut Boundary, i: u64) -> u64 {
     let now = Time::from_nanos(i * 10_000);
     let backlog = 1 + (i * 7919) % 12_000;
@@ -71,7 +71,7 @@ fn boundary_cycle(b: &mut Boundary, i: u64) -> u64 {
     b.limit().items
 }
 
-/// A lone caller of an actor: its call arrives, is a batch of its own, and is answered.
+/// Runs a lone caller of an actor: its call arrives, forms a batch of its own, and is answered.
 fn lone_cycle(b: &mut Boundary, i: u64) -> u64 {
     let at = |ns| Time::from_nanos(i * 400 + ns);
     let one = Load::items(1);
@@ -89,7 +89,7 @@ fn lone_cycle(b: &mut Boundary, i: u64) -> u64 {
     b.limit().items
 }
 
-/// The default controller, not bounded: its boundary does that.
+/// Returns the default controller without `Bounded` around it: its boundary does that.
 fn knee(bounds: Bounds) -> Box<dyn Controller> {
     let knee = Knee::new(Objective::Lean, bounds).expect("valid bounds");
     Box::new(knee.anticipating())

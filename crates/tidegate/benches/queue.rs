@@ -2,9 +2,10 @@
 //!
 //! `cargo bench -p tidegate --bench queue -- [FILTER] [--rounds N] [--items M]` prints the median of the
 //! rounds, with the lowest and the highest. The consumer adds the items up; it and every producer have a
-//! thread of their own. `paced` as filter instead measures latencies at a thousand items a second, unbatched
-//! and with a buffer for 100. `serve` reads cases from stdin (`PRODUCERS HOW LIMIT MILLIONS`, say
-//! `1 fixed 8 20`) and answers each by its M/s at once, so that a script can interleave them with a rival's.
+//! thread of their own. The filter `paced` instead measures latencies at a thousand items a second,
+//! unbatched and with a buffer for 100. The filter `serve` reads cases from stdin
+//! (`PRODUCERS HOW LIMIT MILLIONS`, say `1 fixed 8 20`) and answers each at once with its M/s, so that a
+//! script can interleave them with a rival's.
 
 use std::io::BufRead;
 use std::sync::Barrier;
@@ -16,20 +17,20 @@ use tidegate::queue::{Builder, Consumer, Producer, Queue};
 
 const CAPACITY: usize = 32_768;
 
-/// How the items of a producer get in.
+/// The way a producer pushes its items.
 #[derive(Clone, Copy, Debug)]
 enum How {
-    /// `Queue::push`: a claim each.
+    /// `Queue::push`: one claim for each item.
     Direct,
-    /// `Queue::push_many`: a vector, a claim.
+    /// `Queue::push_many`: one claim for each vector.
     Many(usize),
-    /// `Queue::push_slice`: a slice, a claim.
+    /// `Queue::push_slice`: one claim for each slice.
     Slice(usize),
-    /// Whole batches into a producer with a buffer of that limit.
+    /// A producer with a buffer of that limit, which gets whole batches.
     FixedSlice(usize),
     /// A producer with a buffer of that limit.
     Fixed(usize),
-    /// A producer whose rule grows the limit up to that.
+    /// A producer with a rule that grows the limit up to that.
     Controlled(usize),
     /// The same with the default controller.
     Knee(usize),
@@ -103,7 +104,7 @@ fn cases() -> Vec<(String, How)> {
     all
 }
 
-/// Answers cases line by line.
+/// Answers the cases on stdin, line by line.
 fn serve() {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -127,7 +128,7 @@ fn serve() {
     }
 }
 
-/// 1000 items a second for two seconds: from the push to the hand-out.
+/// Measures the time from the push to the hand-out, at 1000 items a second for two seconds.
 fn paced(how: How) {
     let (queue, mut consumer) = Builder::new(CAPACITY)
         .build::<Instant>()
@@ -176,7 +177,7 @@ fn paced(how: How) {
     );
 }
 
-/// Millions of items a second, and the mean batch drained.
+/// Returns the millions of items a second, and the mean batch drained.
 fn run(producers: u64, how: How, items: u64) -> (f64, f64) {
     let (queue, consumer) = Builder::new(CAPACITY).build::<u64>().expect("a capacity");
     let each = items / producers;
@@ -291,7 +292,7 @@ impl End {
     }
 }
 
-/// Adds one for a full batch, halves for another: Storm's rule.
+/// Adds one to the limit after a full batch, and halves it after another: Storm's rule.
 struct Growing {
     limit: u64,
     max: u64,

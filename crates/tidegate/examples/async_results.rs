@@ -16,7 +16,7 @@ struct Table {
 
 impl AsyncHandler for Table {
     type Item = String;
-    /// The number of the row.
+    /// The number of the inserted row.
     type Reply = u64;
     type Info = Infallible;
 

@@ -1,4 +1,4 @@
-//! Group commit: many callers, one sync a batch. Nobody says how many records go together.
+//! Group commit: many callers, one sync a batch. The actor finds by itself how many records go together.
 //!
 //! `cargo run --release --example batcher_wal [FILE]`
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tidegate::batcher::{Batch, Builder, Flow, Handled, Handler, Op, Reply};
 
-/// A log whose callers learn the number of their record once it is durable.
+/// A log that answers each caller with the number of its record, once the record is durable.
 struct Wal {
     file: File,
     records: u64,
@@ -44,7 +44,8 @@ impl Handler for Wal {
                 }
                 Ok(Flow::Continue)
             }
-            // After a failed sync nothing is certain: accept nothing more. Callers learn of it.
+            // After a failed sync the contents of the file are uncertain, so the log accepts nothing more.
+            // Callers get an error.
             Err(error) => Ok(Flow::stop(error)),
         }
     }

@@ -1,5 +1,4 @@
-//! A driver of its own: an event loop that takes items from a channel and asks a `Boundary` when to cut a
-//! batch.
+//! A custom driver: an event loop that takes items from a channel and asks a `Boundary` when to cut a batch.
 //!
 //! `cargo run -p tidegate --example own_driver`
 
@@ -13,15 +12,15 @@ use tidegate::boundary::{Boundary, Cut, Step};
 use tidegate::controller::{Bounds, Knee, Load, Objective};
 use tidegate::{Clock, Time};
 
-/// The most items that wait in the loop; more of them wait in the channel.
+/// The most items that wait in the loop; further items wait in the channel.
 const BACKLOG_MAX: usize = 1024;
 
-/// An item, and when it arrived.
+/// The arrival time of an item, and the item.
 type Waiting = (Time, u64);
 
 /// Serves the channel until its senders are gone.
 fn serve(items: &Receiver<u64>, mut handle: impl FnMut(&[u64])) -> Result<(), Box<dyn Error>> {
-    // No batch is held back that has reached the bounds, so a full backlog goes immediately.
+    // The boundary holds no batch back that has reached the bounds, so a full backlog goes immediately.
     let bounds = Bounds::items(1, BACKLOG_MAX as u64);
     let mut boundary = Boundary::new(Knee::new(Objective::Lean, bounds)?, bounds)?;
     let clock = Clock::start();
@@ -51,7 +50,7 @@ fn serve(items: &Receiver<u64>, mut handle: impl FnMut(&[u64])) -> Result<(), Bo
                 handle(&batch);
                 boundary.done(clock.now(), id, true)?;
             }
-            // More items may come, but no later than this.
+            // The loop waits for more items, at most until this moment.
             Step::Hold { until, .. } => {
                 let wait = Duration::from_nanos(until.since(clock.now()));
                 first = items.recv_timeout(wait).ok();
@@ -60,7 +59,7 @@ fn serve(items: &Receiver<u64>, mut handle: impl FnMut(&[u64])) -> Result<(), Bo
                 Ok(item) => first = Some(item),
                 Err(_) => break,
             },
-            // A loop that runs one batch at a time never asks while one runs.
+            // A loop that runs one batch at a time never polls while one runs.
             Step::Busy { .. } => return Err("a batch runs already".into()),
         }
     }

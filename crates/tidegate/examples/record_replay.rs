@@ -12,7 +12,7 @@ use tidegate::batcher::{Builder, each_batch};
 use tidegate::controller::{Bounds, Fixed, Knee, KneeError, Objective, Recorder, Shadow};
 use tidegate::controller::{read_log, replay, write_log};
 
-/// The default controller of an actor, as new.
+/// Returns a new default controller of an actor.
 fn default_controller() -> Result<Knee, KneeError> {
     Ok(Knee::new(Objective::Lean, Bounds::default())?.anticipating())
 }
@@ -42,7 +42,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         recorder.log().len(),
         text.lines().nth(2)
     );
-    // A new controller decides the same, bit for bit. For another rule the first difference is named.
+    // A new controller makes the same decisions, bit for bit. For another rule, `replay` names the first
+    // difference.
     replay(&mut default_controller()?, &read_log(&text)?)?;
     if let Err(divergence) = replay(&mut Fixed::new(16).controller(), recorder.log()) {
         println!("{divergence}");

@@ -16,7 +16,7 @@ struct Payment {
     amount: i64,
 }
 
-/// A server that works at four requests; the others wait in it.
+/// A server that works on four requests at once; the others wait in it.
 struct Server {
     slots: Semaphore,
     balances: Mutex<HashMap<u32, i64>>,
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             slots: Semaphore::new(4),
             balances: Mutex::default(),
         });
-        // The number of batches in flight is not set. The controller measures how much they slow each other.
+        // The number of batches in flight is not set: the controller measures how much they slow each other.
         let payments = Builder::new()
             .key(|payment: &Payment| payment.account)
             .spawn_shared(move |payments| {

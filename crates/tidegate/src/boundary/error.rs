@@ -1,4 +1,4 @@
-//! The errors of a boundary: calls that contradict those before.
+//! The errors of a boundary: calls that contradict earlier calls.
 
 use std::error::Error;
 use std::fmt;
@@ -6,11 +6,11 @@ use std::fmt;
 use crate::Time;
 use crate::controller::BatchId;
 
-/// A call that contradicts those before it. The call changed nothing.
+/// A call that contradicts earlier calls. The call changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BoundaryError {
-    /// The moment given is before that of an earlier call.
+    /// The moment given is before the moment of an earlier call.
     TimeWentBack {
         /// The moment given.
         now: Time,
@@ -21,7 +21,7 @@ pub enum BoundaryError {
     EmptyBatch,
     /// As many batches run as the bounds allow.
     Full {
-        /// That many.
+        /// The number of batches that the bounds allow.
         in_flight_max: u32,
     },
     /// The batch of this id is done already.

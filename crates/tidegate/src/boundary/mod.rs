@@ -1,16 +1,16 @@
-//! A boundary: the place where batches are cut, as pure bookkeeping that every driver shares.
+//! A boundary: the pure bookkeeping of one place where batches are cut, shared by every driver.
 //!
 //! A [`Boundary`] holds a [controller](crate::controller) within hard [`Bounds`], the wait in progress, and
-//! the batches that run. A driver reports what happens, each time with the moment it happens at, and asks
-//! [`Boundary::poll`] what to do. The boundary reads no clock and does no I/O; it never sees an item.
+//! the running batches. A driver reports each event together with its moment, and calls [`Boundary::poll`]
+//! for the next step. The boundary reads no clock and does no I/O; it never sees an item.
 //!
 //! # The cycle
 //!
 //! 1. [`arrived`](Boundary::arrived) when items join the backlog, if the driver can tell.
-//! 2. [`poll`](Boundary::poll) when something waits: take a batch now, hold, or wait until a batch is done.
+//! 2. [`poll`](Boundary::poll) when an item waits: take a batch now, hold, or wait until a batch is done.
 //! 3. [`started`](Boundary::started) with the load taken; it returns the id of the batch.
 //! 4. [`done`](Boundary::done) with that id. Batches may end in any order.
-//! 5. [`expect`](Boundary::expect) if callers of that batch were answered and come again.
+//! 5. [`expect`](Boundary::expect) if callers of that batch were answered and call again.
 //!
 //! ```
 //! use tidegate::Time;
@@ -37,9 +37,10 @@
 //!
 //! # Errors
 //!
-//! A call that contradicts those before it is a [`BoundaryError`] and changes nothing: a clock that goes
-//! back, an empty batch, more batches than the bounds allow, a batch that is done twice or never started. A
-//! driver that joins the times of several clocks passes each through [`Boundary::at`] first.
+//! A call that contradicts earlier calls returns a [`BoundaryError`] and changes nothing. Such calls are a
+//! clock that goes back, an empty batch, more batches than the bounds allow, and a batch that is done twice
+//! or never started. A driver that joins the times of several clocks passes each time through
+//! [`Boundary::at`] first.
 
 mod error;
 mod table;
@@ -55,43 +56,44 @@ use crate::controller::{
 };
 use table::Table;
 
-/// The next move at a boundary: the answer of [`Boundary::poll`].
+/// The next step at a boundary, as [`Boundary::poll`] returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Take a batch within these limits now, at least one item of it. A single item above the limit on
-    /// bytes goes alone.
+    /// Take a batch of at least one item within these limits now. A single item above the limit on bytes
+    /// goes alone.
     Take(Load),
-    /// Hold the batch back until more than `items` items wait or until the moment `until`, then ask again.
-    /// To ask sooner is harmless.
+    /// Hold the batch back until more than `items` items wait or until the moment `until`, then poll again.
+    /// An earlier poll is harmless.
     Hold {
-        /// The backlog that is not enough.
+        /// The largest backlog that is not enough.
         items: u64,
-        /// The latest moment to ask again.
+        /// The latest moment to poll again.
         until: Time,
     },
-    /// As many batches run as may: ask again when one is done, or at the moment `until`, when those that run
-    /// count as stuck. To ask sooner is harmless.
+    /// As many batches run as are allowed. Poll again when one is done, or at the moment `until`, when the
+    /// running batches count as stuck. An earlier poll is harmless.
     Busy {
-        /// The latest moment to ask again; [`Time::NEVER`] where only the end of a batch can help.
+        /// The latest moment to poll again; [`Time::NEVER`] where only the end of a batch can help.
         until: Time,
     },
-    /// Nothing waits: ask again when something arrives.
+    /// Nothing waits: poll again when an item arrives.
     Rest,
 }
 
-/// Where the driver cut a batch. From it and the decision the boundary tells the [`Reason`] of the batch.
+/// The place where the driver cut a batch. The boundary derives the [`Reason`] of the batch from it and from
+/// the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cut {
-    /// Nothing was left behind.
+    /// The batch took all that waited.
     Drained,
-    /// The limit on items.
+    /// The batch reached the limit on items.
     Items,
     /// The next item would have passed the limit on bytes.
     Bytes,
     /// The batch is a single item above the limit on bytes.
     Oversized,
-    /// The stage that runs the batch wanted no more.
+    /// The stage that runs the batch asked for no further item.
     Finished,
     /// The driver cut the batch for a reason of its own, beside the decision.
     Forced(Reason),
@@ -101,7 +103,7 @@ pub enum Cut {
 #[derive(Clone)]
 pub struct Boundary<C = Box<dyn Controller>> {
     controller: Bounded<C>,
-    /// The latest moment a call named.
+    /// The latest moment that a call reported.
     now: Time,
     /// The limits in force, by the latest decision on any event.
     limit: Load,
@@ -109,7 +111,7 @@ pub struct Boundary<C = Box<dyn Controller>> {
     reason: Reason,
     /// The reason of the latest answer to a poll.
     decided: Reason,
-    /// How many batches may run at once, by the latest decision.
+    /// The number of batches that may run at once, by the latest decision.
     in_flight: u32,
     /// The end of the wait in progress.
     due: Option<Time>,
@@ -117,11 +119,11 @@ pub struct Boundary<C = Box<dyn Controller>> {
 }
 
 impl<C: Controller> Boundary<C> {
-    /// A boundary where `controller` decides within `bounds`. It allocates a table of
+    /// Creates a boundary where `controller` decides within `bounds`. It allocates a table of
     /// [`Bounds::in_flight`] batches, at most [`Boundary::IN_FLIGHT_MAX`], and nothing later.
     ///
     /// # Errors
-    /// Bounds no batch can satisfy.
+    /// Bounds that no batch can satisfy.
     pub fn new(controller: C, bounds: Bounds) -> Result<Self, BoundsError> {
         let table = Table::new(bounds.in_flight());
         Ok(Self {
@@ -138,7 +140,7 @@ impl<C: Controller> Boundary<C> {
 
     // ---- what happened
 
-    /// Reports items that joined the backlog at `now`. Nothing happens for 0 items.
+    /// Reports items that joined the backlog at `now`. Does nothing for 0 items.
     ///
     /// # Errors
     /// [`BoundaryError::TimeWentBack`].
@@ -150,8 +152,8 @@ impl<C: Controller> Boundary<C> {
         Ok(())
     }
 
-    /// Reports that the senders of `items` items were answered and are known to come again. Nothing happens
-    /// for 0 items.
+    /// Reports that the senders of `items` items were answered and are known to send again. Does nothing for
+    /// 0 items.
     ///
     /// # Errors
     /// [`BoundaryError::TimeWentBack`].
@@ -195,7 +197,7 @@ impl<C: Controller> Boundary<C> {
     }
 
     /// Reports that `batch` was taken and `left` stayed behind, cut at `cut`. Returns the id of the batch,
-    /// unique over the life of this boundary. A driver may start a batch without asking first, up to
+    /// unique over the life of this boundary. A driver may start a batch without a poll before it, up to
     /// [`Bounds::in_flight`] at once.
     ///
     /// # Errors
@@ -230,9 +232,9 @@ impl<C: Controller> Boundary<C> {
     /// since it started.
     ///
     /// # Errors
-    /// [`BoundaryError::AlreadyDone`], [`BoundaryError::NeverStarted`], [`BoundaryError::TimeWentBack`].
-    /// Two boundaries may hand out equal ids, so that the id of another boundary is refused only while no
-    /// batch of that id runs here.
+    /// [`BoundaryError::AlreadyDone`], [`BoundaryError::NeverStarted`], [`BoundaryError::TimeWentBack`]. Two
+    /// boundaries may hand out equal ids, so a boundary refuses the id of another one only while it runs no
+    /// batch of that id.
     pub fn done(&mut self, now: Time, id: BatchId, ok: bool) -> Result<u64, BoundaryError> {
         self.check(now)?;
         let since = self.table.remove(id)?;
@@ -279,8 +281,8 @@ impl<C: Controller> Boundary<C> {
 
     // ---- what to do
 
-    /// Answers what to do at `now` while `backlog` waits, the oldest item of it since `oldest` (`now` where
-    /// the driver cannot tell). To ask again is harmless.
+    /// Returns the next step at `now` while `backlog` waits. Its oldest item waits since `oldest` (`now`
+    /// where the driver does not know it). A repeated poll is harmless.
     ///
     /// # Errors
     /// [`BoundaryError::TimeWentBack`].
@@ -311,25 +313,26 @@ impl<C: Controller> Boundary<C> {
         Ok(Step::Hold { items, until })
     }
 
-    /// The end of the wait in progress: poll again then, at the latest. `None` while no batch is held back.
+    /// Returns the end of the wait in progress: the driver polls again then, at the latest. `None` while no
+    /// batch is held back.
     #[must_use]
     pub const fn due(&self) -> Option<Time> {
         self.due
     }
 
-    /// The limits in force, by the latest decision: the bounds themselves before the first.
+    /// Returns the limits in force, by the latest decision: the bounds themselves before the first.
     #[must_use]
     pub const fn limit(&self) -> Load {
         self.limit
     }
 
-    /// Why these limits are in force, or why the batch is held back.
+    /// Returns why these limits are in force, or why the batch is held back.
     #[must_use]
     pub const fn reason(&self) -> Reason {
         self.reason
     }
 
-    /// The reason that a batch bears which the driver cuts at `cut` after the latest poll.
+    /// Returns the reason of a batch that the driver cuts at `cut` after the latest poll.
     #[must_use]
     pub const fn reason_for(&self, cut: Cut) -> Reason {
         match cut {
@@ -351,13 +354,13 @@ impl<C: Controller> Boundary<C> {
         }
     }
 
-    /// How many batches run.
+    /// Returns the number of running batches.
     #[must_use]
     pub const fn running(&self) -> u32 {
         self.table.running()
     }
 
-    /// How many batches may run at once by the latest decision: at least 1, at most
+    /// Returns the number of batches that may run at once by the latest decision: at least 1, at most
     /// [`Bounds::in_flight`].
     #[must_use]
     pub const fn in_flight(&self) -> u32 {
@@ -365,8 +368,8 @@ impl<C: Controller> Boundary<C> {
         if allowed < most { allowed } else { most }
     }
 
-    /// The later of `now` and the latest moment this boundary has seen: for drivers that join the times of
-    /// several clocks.
+    /// Returns the later of `now` and the latest moment that this boundary has seen, for drivers that join
+    /// the times of several clocks.
     #[must_use]
     pub fn at(&self, now: Time) -> Time {
         self.now.max(now)
@@ -388,33 +391,33 @@ impl<C: Controller> Boundary<C> {
         self.controller.wants_arrivals()
     }
 
-    /// The bounds.
+    /// Returns the bounds.
     #[must_use]
     pub const fn bounds(&self) -> Bounds {
         self.controller.bounds()
     }
 
-    /// The controller, to read.
+    /// Returns the controller, to read it.
     #[must_use]
     pub const fn controller(&self) -> &C {
         self.controller.inner()
     }
 
-    /// The controller, to freeze or retune. Events told to it directly bypass the boundary.
+    /// Returns the controller, to freeze or retune it. Events told to it directly bypass the boundary.
     pub const fn controller_mut(&mut self) -> &mut C {
         self.controller.inner_mut()
     }
 
-    /// The controller. The batches that run are forgotten.
+    /// Returns the controller, and forgets the running batches.
     #[must_use]
     pub fn into_controller(self) -> C {
         self.controller.into_inner()
     }
 
-    /// Asserts what must always hold; for tests.
+    /// Asserts the invariants of the boundary; for tests.
     ///
     /// # Panics
-    /// If it does not.
+    /// If an invariant does not hold.
     pub fn check_invariants(&self) {
         self.table.check_invariants();
         assert!((1..=self.table.most()).contains(&self.in_flight()));
@@ -435,7 +438,8 @@ impl<C: Controller> Boundary<C> {
         self.table.running() >= self.in_flight()
     }
 
-    /// When the batches that run count as stuck; never if no other may run beside them.
+    /// Returns the moment at which the running batches count as stuck; [`Time::NEVER`] if no other may run
+    /// beside them.
     fn stuck_at(&self) -> Time {
         if self.table.running() < self.table.most() {
             self.controller.stuck_at()

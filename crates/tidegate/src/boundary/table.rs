@@ -1,20 +1,21 @@
-//! The batches that run: a table of fixed length, allocated once.
+//! The running batches: a table of fixed length, allocated once.
 //!
-//! An id names a slot of the table and how often that slot was used before. So the table finds an id in one
-//! step, hands none out twice, and tells an old id from an unknown one. Free slots go round in the order in
-//! which they became free: while batches end in the order they start in, ids count up by one.
+//! An id holds the number of a slot and the number of the slot's earlier uses. So the table finds an id in
+//! one step, hands no id out twice, and distinguishes an old id from an unknown one. The table reuses free
+//! slots in the order in which they became free: while batches end in the order they start in, ids count up
+//! by one.
 
 use super::BoundaryError;
 use crate::Time;
 use crate::controller::BatchId;
 
-/// The longest table: some 2 MiB.
+/// The most slots of a table, some 2 MiB.
 pub(super) const IN_FLIGHT_MAX: u32 = 1 << 16;
 
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     slots: Box<[Slot]>,
-    /// Free slots: a ring of as many places as there are slots, from `next` on.
+    /// The free slots: a ring of as many places as there are slots, from `next` on.
     free: Box<[u32]>,
     next: u32,
     running: u32,
@@ -25,14 +26,14 @@ pub(super) struct Table {
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// How often it was used.
+    /// The number of times the slot was used.
     uses: u64,
-    /// The start of the batch in it; `None` while it is free.
+    /// The start of the batch in the slot; `None` while the slot is free.
     since: Option<Time>,
 }
 
 impl Table {
-    /// A table for up to `most` batches at once, at least 1.
+    /// Creates a table for up to `most` batches at once, at least 1.
     pub(super) fn new(most: u32) -> Self {
         let most = most.clamp(1, IN_FLIGHT_MAX);
         let len = most.next_power_of_two();
@@ -62,7 +63,7 @@ impl Table {
         (1 << self.bits) - 1
     }
 
-    /// Gives a batch that starts `now` its slot.
+    /// Gives a batch that starts at `now` a slot, and returns its id.
     pub(super) fn insert(&mut self, now: Time) -> Result<BatchId, BoundaryError> {
         if self.running == self.most {
             return Err(BoundaryError::Full {
@@ -79,7 +80,7 @@ impl Table {
         Ok(BatchId::new(id))
     }
 
-    /// Takes a batch out, and answers when it started.
+    /// Takes a batch out, and returns its start.
     pub(super) fn remove(&mut self, id: BatchId) -> Result<Time, BoundaryError> {
         let at = (id.get() as u32) & self.mask();
         let use_of = id.get() >> self.bits;

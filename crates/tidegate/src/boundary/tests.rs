@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::controller::{Choice, Fixed, Freeze, Greedy, Objective, Recorder, Shadow, replay};
 
-/// The answer while nothing but the end of a batch helps.
+/// The step while only the end of a batch allows another.
 const BUSY: Step = Step::Busy { until: Time::NEVER };
 
 fn at(ns: u64) -> Time {
@@ -57,7 +57,7 @@ fn a_batch_is_done_once_and_only_where_it_started() {
     let twice = Err(BoundaryError::AlreadyDone { id });
     assert_eq!(b.done(at(3), id, true), twice);
     assert_eq!(b.done_with(at(3), id, 1, true), twice.map(|_: u64| ()));
-    // The slot is used again: the old id still means the old batch.
+    // Later batches reuse the slot: the old id still means the old batch.
     for n in 4..20 {
         let fresh = start(&mut b, n).unwrap();
         assert_eq!(b.done(at(n), id, true), twice);
@@ -243,7 +243,7 @@ fn a_controller_given_by_the_driver_is_read_back_through_its_wrappers() {
     replay(&mut Freeze::new(shadow), log.log()).unwrap();
 }
 
-/// Answers anything: limits of 0 and without end, waits in the past, no batch at once or all of them.
+/// Decides at random: limits of 0 and without end, waits in the past, no batch at once or all of them.
 struct Wild(u64);
 
 impl Controller for Wild {
@@ -328,7 +328,7 @@ fn op() -> impl Strategy<Value = Op> {
 struct Model {
     now: u64,
     backlog: u64,
-    /// Every id handed out, and when its batch started while it runs.
+    /// Every id handed out. `running` has the start of each running batch.
     ids: Vec<BatchId>,
     running: HashMap<u64, u64>,
     batches: u64,
@@ -499,7 +499,7 @@ fn controllers() -> impl Strategy<Value = (Option<Choice>, u64)> {
 }
 
 proptest! {
-    /// Any calls, wrong ones among them: every answer is the model's, no limit passes the bounds, the
+    /// Makes any calls, wrong ones among them: every result is the model's, no limit exceeds the bounds, the
     /// counts are right, and nothing panics.
     #[test]
     fn calls_in_any_order_answer_as_the_model_does(
