@@ -177,8 +177,8 @@ fn lone_thread(workers: usize) -> Cell {
     }
 }
 
-/// Compares callers in a closed loop before a handler that awaits a server. The server takes `cost` and 10
-/// us an item for a batch.
+/// Compares callers in a closed loop before a handler that awaits a server. The server takes
+/// `cost` and 10 us an item for a batch.
 fn round_trips(workers: usize, callers: usize, cost: Duration) -> Cell {
     let closed = move |start: Start| -> Contestant {
         Box::new(move || {

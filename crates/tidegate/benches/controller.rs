@@ -1,5 +1,5 @@
-//! The cost of a decision: the whole cycle of a batch (ready, started, done) by every controller, and the
-//! same cycle through a boundary.
+//! The cost of a decision: the whole cycle of a batch (ready, started, done) by every controller, and
+//! the same cycle through a boundary.
 
 use std::hint::black_box;
 

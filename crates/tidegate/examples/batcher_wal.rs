@@ -44,8 +44,8 @@ impl Handler for Wal {
                 }
                 Ok(Flow::Continue)
             }
-            // After a failed sync the contents of the file are uncertain, so the log accepts nothing more.
-            // Callers get an error.
+            // After a failed sync the contents of the file are uncertain, so the log accepts
+            // nothing more. Callers get an error.
             Err(error) => Ok(Flow::stop(error)),
         }
     }

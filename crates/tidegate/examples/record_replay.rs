@@ -42,8 +42,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         recorder.log().len(),
         text.lines().nth(2)
     );
-    // A new controller makes the same decisions, bit for bit. For another rule, `replay` names the first
-    // difference.
+    // A new controller makes the same decisions, bit for bit. For another rule,
+    // `replay` names the first difference.
     replay(&mut default_controller()?, &read_log(&text)?)?;
     if let Err(divergence) = replay(&mut Fixed::new(16).controller(), recorder.log()) {
         println!("{divergence}");

@@ -49,8 +49,8 @@ pub(crate) fn check(actor: ActorId) -> Result<(), WouldBlock> {
     check_task()
 }
 
-/// As [`check`], for a future that is about to wait. A future may wait anywhere except in the actor's own
-/// handler.
+/// As [`check`], for a future that is about to wait. A future may wait anywhere
+/// except in the actor's own handler.
 ///
 /// # Errors
 /// The handler of `actor` polls the future.
@@ -85,10 +85,10 @@ pub(crate) const fn check_task() -> Result<(), WouldBlock> {
 
 /// Returns whether this thread polls a tokio task, or the future of `block_on`.
 ///
-/// tokio gives each poll of a task a budget of steps. `spawn_blocking`, `block_in_place` and plain threads
-/// have no budget. No public function of tokio distinguishes the two cases. This function therefore spends
-/// steps until the budget ends, and then restores it. A budget has at most 255 steps, so a thread that
-/// spends 256 steps has no budget.
+/// tokio gives each poll of a task a budget of steps. `spawn_blocking`, `block_in_place` and plain
+/// threads have no budget. No public function of tokio distinguishes the two cases. This function
+/// therefore spends steps until the budget ends, and then restores it. A budget has at most 255 steps, so
+/// a thread that spends 256 steps has no budget.
 #[cfg(feature = "tokio")]
 fn polls_task() -> bool {
     use std::task::{Context, Poll, Waker};

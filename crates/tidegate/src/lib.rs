@@ -1,9 +1,9 @@
 //! Tidegate: a self-tuning batching engine.
 //!
-//! The engine takes many small operations and decides, without any setting, how many of them form a batch
-//! and when the batch starts. All modules form one path: **producer -> [`queue`] -> [`controller`] -> batch
-//! -> handler -> reply.** Items move only forward on this path. Only replies and counts return to the
-//! producer.
+//! The engine takes many small operations and decides, without any setting, how many of them form a
+//! batch and when the batch starts. All modules form one path: **producer -> [`queue`] ->
+//! [`controller`] -> batch -> handler -> reply.** Items move only forward on this path. Only replies
+//! and counts return to the producer.
 //!
 //! ```
 //! use std::time::Duration;
@@ -28,18 +28,18 @@
 //!   Start here if your program has an expensive call and many small items.
 //! - [`controller`], the pure rules that decide the size and the start of a batch. The default is
 //!   [`Knee`](controller::Knee). Look here to set an objective or a fixed limit, or to write a rule.
-//! - [`boundary`], the pure bookkeeping of one place where batches are cut. Look here to build batches in an
-//!   event loop of your own.
+//! - [`boundary`], the pure bookkeeping of one place where batches are cut. Look here to build
+//!   batches in an event loop of your own.
 //! - [`queue`], a bounded queue of many producers and one consumer. Look here for a queue without an actor,
 //!   or for producers that pay one claim for many items.
-//! - `sim` (feature `sim`), virtual time: arrivals, servers and callers. Look here to test a controller in
-//!   simulation.
+//! - `sim` (feature `sim`), virtual time: arrivals, servers and callers. Look here to
+//!   test a controller in simulation.
 //!
 //! # Features
 //!
-//! No feature is on by default. Without features the crate has no dependency. `tokio` adds actors that are
-//! tasks, and closures with several batches in flight; `futures` adds batches of a `Stream`; `sim` adds the
-//! simulator.
+//! No feature is on by default. Without features the crate has no dependency. `tokio` adds actors
+//! that are tasks, and closures with several batches in flight; `futures` adds batches of a
+//! `Stream`; `sim` adds the simulator.
 
 pub mod batcher;
 mod blocking;

@@ -8,8 +8,8 @@ use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::{Duration, Instant};
 
-/// A moment, in nanoseconds since the origin that the driver chose. Only differences between moments of one
-/// driver are meaningful.
+/// A moment, in nanoseconds since the origin that the driver chose. Only differences between
+/// moments of one driver are meaningful.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(u64);
 
@@ -87,8 +87,8 @@ impl Clock {
         Self(Instant::now())
     }
 
-    /// Returns the current moment. The call costs one reading of the platform's monotonic clock, some 20 to
-    /// 40 ns.
+    /// Returns the current moment. The call costs one reading of the platform's
+    /// monotonic clock, some 20 to 40 ns.
     #[must_use]
     pub fn now(&self) -> Time {
         Time::from_nanos(nanos(self.0.elapsed()))
@@ -98,8 +98,8 @@ impl Clock {
     /// [`Time::NEVER`], and for a moment that an `Instant` cannot express.
     #[must_use]
     pub fn instant(&self, at: Time) -> Option<Instant> {
-        // A timer that is set centuries ahead costs as much as any other, so the driver sets none for
-        // `NEVER`.
+        // A timer that is set centuries ahead costs as much as any other, so
+        // the driver sets none for `NEVER`.
         if at == Time::NEVER {
             return None;
         }

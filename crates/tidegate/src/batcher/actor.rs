@@ -1,10 +1,10 @@
 //! The part of an actor that all drivers share: everything except waiting and calling the handler.
 //!
-//! The actor owns the consumer, the batch that it gathers, and the [`Core`]. It moves entries from the queue
-//! directly into the batch. It may take out too many entries, because the limit on bytes or the handler ends
-//! the batch early. The actor keeps these entries in the *stash* and takes them first into the next batch.
-//! Entries leave in the order of the queue or, where the actor keeps order per key, in the order of each
-//! key.
+//! The actor owns the consumer, the batch that it gathers, and the [`Core`]. It moves entries from
+//! the queue directly into the batch. It may take out too many entries, because the limit on bytes or
+//! the handler ends the batch early. The actor keeps these entries in the *stash* and takes them
+//! first into the next batch. Entries leave in the order of the queue or, where the actor keeps order
+//! per key, in the order of each key.
 //!
 //! A driver of a handler with exclusive state runs one batch at a time and ends it with `finish`. A driver
 //! of several batches takes each of them out with `hand_over` and ends it with `land`, in any order.
@@ -51,8 +51,8 @@ pub(super) struct Actor<T: Send, R: Send, M: Send> {
     announced: u64,
     /// The number of callers that the batch finished last answered.
     answered: u64,
-    /// Counts the callers that batches taken out by `hand_over` answered. The controller knows of
-    /// `known_answers` of them.
+    /// Counts the callers that batches taken out by `hand_over` answered. The controller
+    /// knows of `known_answers` of them.
     answers: Arc<AtomicU64>,
     known_answers: u64,
     /// The driver has ended the hold of the next batch.
@@ -171,8 +171,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         (self.stash.len() + self.consumer.backlog()) as u64
     }
 
-    /// Returns how many callers the last batch answered, if the controller anticipates that callers return;
-    /// otherwise 0.
+    /// Returns how many callers the last batch answered, if the controller anticipates
+    /// that callers return; otherwise 0.
     #[cfg_attr(not(feature = "tokio"), allow(dead_code))]
     pub(super) fn expected(&self) -> u64 {
         match self.shared.arrivals {
@@ -205,8 +205,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         weights.is_some_and(|weights| weights.gate.is_pressed())
     }
 
-    /// Gathers a batch within `limit` and passes each operation to `append`. Returns false if no operation
-    /// is left to handle.
+    /// Gathers a batch within `limit` and passes each operation to `append`. Returns false if
+    /// no operation is left to handle.
     pub(super) fn gather(
         &mut self,
         now: Time,
@@ -275,8 +275,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
     }
 
-    /// Takes out the gathered batch for other code to finish. Returns its operations, and the ticket with
-    /// which it returns.
+    /// Takes out the gathered batch for other code to finish. Returns its operations, and
+    /// the ticket with which it returns.
     pub(super) fn hand_over(&mut self) -> Option<(Batch<T, R, M>, Ticket)> {
         let Taken { id, since, calls } = self.taken.take()?;
         let keys = self.keys.as_mut().map_or_else(Vec::new, Keys::seal);
@@ -434,8 +434,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         Ok(())
     }
 
-    /// Ends a batch after a panic: of the handler, perhaps while the batch was gathered, or of a dropped
-    /// operation.
+    /// Ends a batch after a panic: of the handler, perhaps while the batch was
+    /// gathered, or of a dropped operation.
     #[cold]
     fn finish_lost(&mut self, now: Time, panicked: Panicked) -> Result<(), Panicked> {
         self.settle();
@@ -445,8 +445,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         Err(panicked)
     }
 
-    /// Reports the end of the handler's batch, which gave `back` back. Returns false if the handler has no
-    /// batch.
+    /// Reports the end of the handler's batch, which gave `back` back. Returns
+    /// false if the handler has no batch.
     fn finish_batch(&mut self, now: Time, ok: bool, back: &[Back<T, R, M>]) -> bool {
         let Some(Taken { id, calls, .. }) = self.taken.take() else {
             return false;
@@ -458,8 +458,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         true
     }
 
-    /// Drops the batch after a panic, and repeats the drop after each further panic until the batch is
-    /// empty.
+    /// Drops the batch after a panic, and repeats the drop after each further
+    /// panic until the batch is empty.
     fn lose_batch(&mut self) {
         while catch(|| after_panic(|| self.batch.lose())).is_err() {}
     }
@@ -533,8 +533,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
     /// Completes a wait in `step` that [`prepare_wait`](Self::prepare_wait) began and that ended at `now`.
     pub(super) fn waited(&mut self, step: Step, now: Time, until: Time) {
         if let Step::Hold { items, .. } = step {
-            // The wake of a visitor ends a wait. It is no item, so the actor removes it before the next poll
-            // counts the items.
+            // The wake of a visitor ends a wait. It is no item, so the actor removes it before
+            // the next poll counts the items.
             self.set_aside(items);
         }
         if step == Step::Rest && now >= until && self.consumer.backlog() == 0 {

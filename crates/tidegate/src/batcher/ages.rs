@@ -21,8 +21,8 @@ pub(super) struct Ages {
 }
 
 impl Ages {
-    /// Records the mark that a producer set at `at`, and places the next mark behind the `backlog` waiting
-    /// entries.
+    /// Records the mark that a producer set at `at`, and places the next mark
+    /// behind the `backlog` waiting entries.
     pub(super) fn mark(&mut self, at: Option<Time>, backlog: u64) {
         if let Some(at) = at {
             if self.marks.len() < 64 {

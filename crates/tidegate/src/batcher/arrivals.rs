@@ -1,9 +1,9 @@
 //! The arrival times of calls, for a controller that waits for callers who are about to return.
 //!
-//! An actor sees single arrivals only while it rests, but anticipation depends on the arrivals during a
-//! batch. So each call stores its time in a small ring, and the actor reads the ring before each exchange
-//! with the controller. A cast stores no time: no caller waits for its answer, so no caller returns because
-//! of it.
+//! An actor sees single arrivals only while it rests, but anticipation depends on the arrivals
+//! during a batch. So each call stores its time in a small ring, and the actor reads the ring
+//! before each exchange with the controller. A cast stores no time: no caller waits for its answer,
+//! so no caller returns because of it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -44,8 +44,8 @@ impl Arrivals {
         self.next.load(Ordering::Acquire)
     }
 
-    /// Passes the calls that arrived since `read` and before `next` to `each`, as a time and a number of
-    /// calls, and advances `read`.
+    /// Passes the calls that arrived since `read` and before `next` to `each`, as a time and a
+    /// number of calls, and advances `read`.
     pub(super) fn take(&self, next: u64, read: &mut u64, mut each: impl FnMut(Time, u64)) {
         let missed = (next - *read).saturating_sub(LEN);
         *read += missed;

@@ -1,10 +1,10 @@
-//! A batch as its handler sees it: the operations in order, the reason of the cut, and the replies of the
-//! callers.
+//! A batch as its handler sees it: the operations in order, the reason of the
+//! cut, and the replies of the callers.
 //!
-//! A handler answers operation by operation ([`Batch::drain`]); or all items at once, with as many results
-//! in the same order ([`Batch::take_items`], then [`Batch::answer`]); or all callers with one shared error
-//! ([`Batch::fail`]). It may give items back for another try ([`Batch::retry`]). The buffers belong to the
-//! actor, which reuses them.
+//! A handler answers operation by operation ([`Batch::drain`]); or all items at once, with as many
+//! results in the same order ([`Batch::take_items`], then [`Batch::answer`]); or all callers with one
+//! shared error ([`Batch::fail`]). It may give items back for another try ([`Batch::retry`]). The buffers
+//! belong to the actor, which reuses them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,8 +29,8 @@ pub struct Batch<T, R = (), M = std::convert::Infallible> {
     load: Load,
     reason: Reason,
     age: Duration,
-    /// Counts the callers that the batches in flight answer early, where several batches run. `told` of them
-    /// belong to this batch.
+    /// Counts the callers that the batches in flight answer early, where several batches run.
+    /// `told` of them belong to this batch.
     answers: Option<Arc<AtomicU64>>,
     told: u64,
     /// `None` while every operation is in its first try and none is given back.
@@ -246,8 +246,8 @@ impl<T, R, M> Batch<T, R, M> {
         self.answer_each(results.into_iter().map(Ok::<_, Cause>));
     }
 
-    /// Like [`Batch::answer`], with a `Result` for each item. The caller of a failed item gets
-    /// [`ReplyError::Failed`].
+    /// Like [`Batch::answer`], with a `Result` for each item. The caller of a failed
+    /// item gets [`ReplyError::Failed`].
     pub fn answer_each<I>(&mut self, results: I)
     where
         I: IntoIterator<Item = Result<R, Cause>>,
@@ -293,8 +293,8 @@ impl<T, R, M> Batch<T, R, M> {
         tries.map_or_else(Vec::new, |tries| tries.answered())
     }
 
-    /// Counts the callers that are about to get their answers: the callers of the items taken, without those
-    /// of the items `given` back.
+    /// Counts the callers that are about to get their answers: the callers of the items taken, without
+    /// those of the items `given` back.
     fn tell(&mut self, given: &[usize]) {
         if let Some(answers) = &self.answers {
             let stays = |(place, _): &&(usize, _)| given.binary_search(place).is_err();

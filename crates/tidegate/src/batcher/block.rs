@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-/// Polls `future` on this thread and returns its output. Returns `None` and drops the future if it is not
-/// ready at `deadline`.
+/// Polls `future` on this thread and returns its output. Returns `None` and drops the future
+/// if it is not ready at `deadline`.
 pub(super) fn block_until<F: Future>(future: F, deadline: Option<Instant>) -> Option<F::Output> {
     let mut future = pin!(future);
     // Most futures are ready at once, and need no waker.

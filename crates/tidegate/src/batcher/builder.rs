@@ -100,9 +100,9 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// Sets the most bytes that may wait, by the weight of [`Builder::weigh`]. A single heavier item is
-    /// accepted when nothing else waits, and items that the handler gives back always find room. Threads and
-    /// tasks that wait for room take turns and get about equal shares of it; no item starves behind smaller
-    /// ones. The default is no bound.
+    /// accepted when nothing else waits, and items that the handler gives back always find room. Threads
+    /// and tasks that wait for room take turns and get about equal shares of it; no item starves behind
+    /// smaller ones. The default is no bound.
     #[must_use]
     pub const fn capacity_bytes(mut self, bytes: u64) -> Self {
         self.capacity_bytes = bytes;
@@ -151,24 +151,24 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Sets how the actor's thread waits for items, and how senders' threads wait for room. The default is
-    /// [`Wait::Progressive`].
+    /// Sets how the actor's thread waits for items, and how senders' threads wait for room. The
+    /// default is [`Wait::Progressive`].
     #[must_use]
     pub const fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
         self
     }
 
-    /// Sets the treatment of an item heavier than [`Bounds::bytes_max`]. The default is
-    /// [`Oversized::Alone`].
+    /// Sets the treatment of an item heavier than [`Bounds::bytes_max`]. The
+    /// default is [`Oversized::Alone`].
     #[must_use]
     pub const fn oversized(mut self, oversized: Oversized) -> Self {
         self.oversized = oversized;
         self
     }
 
-    /// Sets the hard limits of every batch, which hold for any decision of the controller. The default is
-    /// [`Bounds::default`].
+    /// Sets the hard limits of every batch, which hold for any decision of the controller. The
+    /// default is [`Bounds::default`].
     #[must_use]
     pub const fn bounds(mut self, bounds: Bounds) -> Self {
         self.bounds = bounds;
@@ -184,9 +184,9 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// Sets a controller other than [`Knee`], in place of an objective. It decides how many items the next
-    /// batch takes, and when the batch starts. It also decides how many batches run at once. A rule runs one
-    /// batch at a time, even where the handler's form allows several, unless it is configured otherwise
-    /// (`Greedy.with_in_flight(64)`).
+    /// batch takes, and when the batch starts. It also decides how many batches run at once. A rule runs
+    /// one batch at a time, even where the handler's form allows several, unless it is configured
+    /// otherwise (`Greedy.with_in_flight(64)`).
     #[must_use]
     pub fn controller(
         mut self,
@@ -214,9 +214,9 @@ impl<T: Send + 'static> Builder<T> {
         self.spawn_thread(once(handler))
     }
 
-    /// Like [`Builder::spawn`], with a factory that makes the handler on the actor's own thread. The handler
-    /// never leaves that thread, so it need not be `Send`. After a panic the factory makes a new handler:
-    /// see [`Handler::recover`].
+    /// Like [`Builder::spawn`], with a factory that makes the handler on the actor's own thread. The
+    /// handler never leaves that thread, so it need not be `Send`. After a panic the factory makes a new
+    /// handler: see [`Handler::recover`].
     ///
     /// # Errors
     /// Impossible settings, no thread, or a handler that does not start.

@@ -167,8 +167,8 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
     /// drop of the future, the items not handed over stay in the buffer.
     ///
     /// # Errors
-    /// The error says how many items stay in the buffer. They are accepted all the same: the actor fetches
-    /// them.
+    /// The error says how many items stay in the buffer. They are accepted all
+    /// the same: the actor fetches them.
     pub async fn flush(&mut self) -> Result<(), FlushError> {
         self.producer.flush().await
     }

@@ -1,12 +1,12 @@
-//! The decisions of an actor, as pure code: the driver passes the time, and the core sees no item, queue or
-//! thread.
+//! The decisions of an actor, as pure code: the driver passes the time, and the
+//! core sees no item, queue or thread.
 //!
-//! A driver calls [`Core::poll`] with the backlog, performs the [`Step`] that it returns, and reports back:
-//! `handle_batch` after it took a batch, `handle_done` after that batch is finished. A stop comes before
-//! every other step, and a continue before any further batch. With an empty backlog the core returns the
-//! idle step once, and then the rest. An actor that drains never waits for further items, and no actor ends
-//! while a batch runs. The [`Boundary`] holds the controller and the running batches; this file adds the
-//! life of an actor.
+//! A driver calls [`Core::poll`] with the backlog, performs the [`Step`] that it returns, and reports
+//! back: `handle_batch` after it took a batch, `handle_done` after that batch is finished. A stop comes
+//! before every other step, and a continue before any further batch. With an empty backlog the core
+//! returns the idle step once, and then the rest. An actor that drains never waits for further items,
+//! and no actor ends while a batch runs. The [`Boundary`] holds the controller and the running batches;
+//! this file adds the life of an actor.
 //!
 //! Invariants: no batch is empty; no limit exceeds the bounds; after the end the core returns only the end;
 //! between two batches the core returns the idle step at most once, and only while no batch runs.
@@ -224,8 +224,8 @@ impl Core {
     }
 }
 
-/// Panics with `error`. A boundary refuses only calls that contradict each other, and an actor makes no such
-/// call.
+/// Panics with `error`. A boundary refuses only calls that contradict each other,
+/// and an actor makes no such call.
 #[cold]
 fn impossible<V>(error: BoundaryError) -> V {
     unreachable!("the actor keeps to the order of calls: {error}")

@@ -16,8 +16,8 @@ use super::reply::{Reply, pair};
 use super::several::{Launch, Several, Turn};
 use crate::blocking::Enter;
 
-/// A handler that owns its batches and has them finished later, anywhere: by a thread pool, another runtime,
-/// a device.
+/// A handler that owns its batches and has them finished later, anywhere: by a thread
+/// pool, another runtime, a device.
 ///
 /// The actor calls [`dispatch`](Dispatcher::dispatch) with each batch and goes on at once. A batch runs
 /// until it is [finished](OwnedBatch::done) or dropped. The controller decides how many batches run at once

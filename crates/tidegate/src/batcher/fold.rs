@@ -1,5 +1,5 @@
-//! Folding: the actor passes each operation at once into a batch of the user's own type, which the actor
-//! never inspects.
+//! Folding: the actor passes each operation at once into a batch of the user's own
+//! type, which the actor never inspects.
 //!
 //! For handlers with a batch that is not a list: a buffer of encoded bytes, a map that keeps the last write
 //! of a key, an aggregate. The fold decides when its batch is complete (gen_batch_server's `append_batch`).
@@ -17,8 +17,8 @@ pub trait Fold: 'static {
     type Reply: Send + 'static;
     /// Messages of another kind.
     type Info: Send + 'static;
-    /// The batch that operations are folded into. It keeps the [`Reply`](super::Reply)s that the fold
-    /// answers later.
+    /// The batch that operations are folded into. It keeps the
+    /// [`Reply`](super::Reply)s that the fold answers later.
     type Batch: 'static;
 
     /// Returns an empty batch. A fold that reuses its buffers keeps them and returns them here.

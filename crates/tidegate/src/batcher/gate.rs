@@ -1,20 +1,20 @@
 //! The bound on bytes: a sender takes credit for an item, and the actor returns the credit with the batch.
 //!
-//! Senders that find room use one counter. Threads and tasks that find none wait in one line, first come
-//! first served. They take turns in *rounds*: each waiter has one turn in a round, and the next round starts
-//! after the turns of all of them. A waiter in its turn gets credit for its item, and opens its share of the
-//! bound: senders outside the line may take as many bytes. Most of these bytes go to the waiter itself,
-//! which runs at that moment. So one wake-up serves several items, and no sender gets far ahead of the
-//! others.
+//! Senders that find room use one counter. Threads and tasks that find none wait in one line, first
+//! come first served. They take turns in *rounds*: each waiter has one turn in a round, and the next
+//! round starts after the turns of all of them. A waiter in its turn gets credit for its item, and
+//! opens its share of the bound: senders outside the line may take as many bytes. Most of these bytes
+//! go to the waiter itself, which runs at that moment. So one wake-up serves several items, and no
+//! sender gets far ahead of the others.
 //!
 //! Room gathers for the first waiter of the line, even if its item is large: no other item passes it
 //! meanwhile. An item larger than the whole bound has its turn when nothing else waits. A waiter may get
 //! credit and not claim it, such as a future that is never polled again. The gate passes over such a waiter
 //! after a tenth of a second at most, and from then on it delays no other waiter.
 //!
-//! Invariants: while waiters are in line, the counter bears a mark, and senders take credit only under the
-//! lock; the credit granted to a waiter counts as used until that waiter claims it, gives up, or is passed
-//! over.
+//! Invariants: while waiters are in line, the counter bears a mark, and senders take credit
+//! only under the lock; the credit granted to a waiter counts as used until that waiter claims
+//! it, gives up, or is passed over.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -42,14 +42,14 @@ struct Room {
 /// that subtracted before the mark, and each later release sees the mark.
 const LINE: u64 = 1 << 63;
 
-/// The period of the alarm: the gate passes over a waiter that does not claim its credit within one to two
-/// periods.
+/// The period of the alarm: the gate passes over a waiter that does not claim its
+/// credit within one to two periods.
 const LATE: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 struct Line {
-    /// The waiters without credit, and those that have not claimed their granted credit yet, ascending by
-    /// ticket.
+    /// The waiters without credit, and those that have not claimed their granted
+    /// credit yet, ascending by ticket.
     waiters: VecDeque<Waiter>,
     /// The number of waiters that were granted credit: the first ones.
     granted: usize,
@@ -210,8 +210,8 @@ impl Gate {
         self.unlock(line, called);
     }
 
-    /// Grants credit to the first waiters of the round, while there is room for their items and for the
-    /// shares that they open.
+    /// Grants credit to the first waiters of the round, while there is room for their items
+    /// and for the shares that they open.
     fn grant(&self, line: &mut Line, called: &mut Vec<Waker>) {
         while let Some(&Waiter { ticket, bytes, .. }) = line.waiters.get(line.granted) {
             if !self.has_room(bytes) {
@@ -241,8 +241,8 @@ impl Gate {
         }
     }
 
-    /// Releases the lock. Removes the mark if no waiter is left, sets the alarm if a waiter has unclaimed
-    /// credit, and wakes `called`.
+    /// Releases the lock. Removes the mark if no waiter is left, sets the alarm if a waiter has
+    /// unclaimed credit, and wakes `called`.
     fn unlock(&self, mut line: MutexGuard<'_, Line>, called: Vec<Waker>) {
         let mut alarm = None;
         if line.waiters.is_empty() {
@@ -275,8 +275,8 @@ impl Gate {
             }
         }
         self.serve(line);
-        // A waker may own its task, and the task may own a sender, so the wakers are dropped without the
-        // lock.
+        // A waker may own its task, and the task may own a sender, so the
+        // wakers are dropped without the lock.
         drop(gone);
     }
 }

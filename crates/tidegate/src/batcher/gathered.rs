@@ -22,8 +22,8 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
-    /// Puts an entry into the batch, or sets it aside while its key is busy. Returns the entry if the batch
-    /// is complete.
+    /// Puts an entry into the batch, or sets it aside while its key is busy. Returns the
+    /// entry if the batch is complete.
     #[inline]
     pub(super) fn offer_by_key<T, R, M>(
         &mut self,
@@ -160,8 +160,8 @@ impl Gathered {
         self.load.bytes += u64::from(weight);
     }
 
-    /// Returns whether an item of this weight would exceed the limit on bytes. The first item of a batch
-    /// never does.
+    /// Returns whether an item of this weight would exceed the limit on bytes. The
+    /// first item of a batch never does.
     #[inline]
     fn is_over(&self, weight: u32) -> bool {
         self.load.items > 0 && self.load.bytes + u64::from(weight) > self.limit.bytes

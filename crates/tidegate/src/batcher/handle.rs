@@ -54,8 +54,8 @@ pub struct Handle<T: Send, R: Send = (), M: Send = std::convert::Infallible> {
     _alive: Arc<Alive<T, R, M>>,
 }
 
-/// A panic leaves the state behind a handle consistent: the state changes in single steps, or under locks
-/// that no user code runs under.
+/// A panic leaves the state behind a handle consistent: the state changes in single steps, or under
+/// locks that no user code runs under.
 impl<T: Send, R: Send, M: Send> UnwindSafe for Handle<T, R, M> {}
 impl<T: Send, R: Send, M: Send> RefUnwindSafe for Handle<T, R, M> {}
 
@@ -239,8 +239,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         (reply, request.by(self.shared.queue.id()))
     }
 
-    /// Sends an item and returns the request for its answer, which can be awaited, polled, waited for, or
-    /// collected with others.
+    /// Sends an item and returns the request for its answer, which can be awaited, polled,
+    /// waited for, or collected with others.
     ///
     /// # Errors
     /// The item was not accepted and is given back.
@@ -390,14 +390,14 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.shared.drain(StopReason::Drained);
     }
 
-    /// Closes the actor and waits until it has handled everything it accepted and has ended, at most for
-    /// `within` ([`Duration::MAX`]: for ever), on any runtime. Dropping the future leaves the actor
-    /// draining.
+    /// Closes the actor and waits until it has handled everything it accepted and has ended,
+    /// at most for `within` ([`Duration::MAX`]: for ever), on any runtime. Dropping the
+    /// future leaves the actor draining.
     ///
     /// # Errors
-    /// The drain takes longer: the actor goes on draining, and the caller may wait again, or `stop`. Or the
-    /// actor ended for another reason, so that it may have left items. Or the actor's own handler makes the
-    /// call.
+    /// The drain takes longer: the actor goes on draining, and the caller may wait again, or
+    /// `stop`. Or the actor ended for another reason, so that it may have left items. Or the
+    /// actor's own handler makes the call.
     pub async fn drain(&self, within: Duration) -> Result<(), StopError> {
         self.close();
         self.end(within).await.and_then(drained)

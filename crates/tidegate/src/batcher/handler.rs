@@ -1,5 +1,5 @@
-//! The user's side of an actor: a [`Handler`] gets one batch at a time and has exclusive use of its own
-//! state.
+//! The user's side of an actor: a [`Handler`] gets one batch at a time and
+//! has exclusive use of its own state.
 //!
 //! Only `handle_batch` is required. The actor makes its calls in a fixed order: `init`; `handle_continue` if
 //! it was requested; then for each batch `append` for every item and `handle_batch` once; `idle` when
@@ -8,8 +8,8 @@
 //!
 //! # Room for extensions
 //!
-//! `handle_batch` gets the batch and returns a `Result`. The batch carries all else, so that these features
-//! need no change of the trait:
+//! `handle_batch` gets the batch and returns a `Result`. The batch carries all else, so that these
+//! features need no change of the trait:
 //!
 //! - Results of single items: [`Batch::answer_each`], or [`map_results`](super::map_results).
 //! - Weights in bytes: [`Builder::weigh`](super::Builder::weigh).
@@ -37,8 +37,8 @@ pub trait Handler: 'static {
     /// are none.
     type Info: Send + 'static;
 
-    /// Called once before every other method, and again after the handler was rebuilt. The call that starts
-    /// the actor waits for it.
+    /// Called once before every other method, and again after the handler was rebuilt. The call
+    /// that starts the actor waits for it.
     fn init(&mut self) -> Init {
         Init::Ready
     }
@@ -76,8 +76,8 @@ pub trait Handler: 'static {
     /// `Ok(Flow::stop(cause))` ends the actor.
     fn handle_batch(&mut self, batch: &mut Batch<Self::Item, Self::Reply, Self::Info>) -> Handled;
 
-    /// Called once when the backlog becomes empty, before the actor waits. The place to shrink, collect or
-    /// publish.
+    /// Called once when the backlog becomes empty, before the actor waits. The
+    /// place to shrink, collect or publish.
     fn idle(&mut self) {}
 
     /// Called after a call of this handler panicked. The batch is lost, and its callers got an error.

@@ -1,7 +1,7 @@
 //! Inspections of a handler's state from outside, between two batches.
 //!
-//! Visits do not queue with the items: the actor runs a visit as soon as the handler is free, even if items
-//! wait.
+//! Visits do not queue with the items: the actor runs a visit as soon as the
+//! handler is free, even if items wait.
 
 use std::any::{Any, type_name};
 use std::sync::Mutex;

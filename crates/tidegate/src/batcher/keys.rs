@@ -108,8 +108,8 @@ impl<T, R, M> Keys<T, R, M> {
         std::mem::replace(&mut self.gathering, spare)
     }
 
-    /// Releases the keys of a batch that is done. The entries set aside for them come next, before those in
-    /// `stash`.
+    /// Releases the keys of a batch that is done. The entries set aside for them
+    /// come next, before those in `stash`.
     pub(super) fn release(&mut self, mut keys: Vec<u64>, stash: &mut VecDeque<Entry<T, R, M>>) {
         let mut next = VecDeque::new();
         for key in keys.drain(..) {

@@ -35,9 +35,9 @@
 //! A closure needs no handler type: `Builder::spawn_shared` takes an async closure, and every closure that
 //! takes an [`OwnedBatch`] is a dispatcher.
 //!
-//! The controller decides how many batches run, at most [`Builder::in_flight_max`]. [`Builder::key`] keeps
-//! the items of each key in order: at most one batch in flight holds items of that key. An actor ends when
-//! every batch is finished.
+//! The controller decides how many batches run, at most [`Builder::in_flight_max`]. [`Builder::key`]
+//! keeps the items of each key in order: at most one batch in flight holds items of that key. An actor
+//! ends when every batch is finished.
 //!
 //! # Guarantees for senders
 //!

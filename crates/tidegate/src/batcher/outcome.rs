@@ -20,8 +20,8 @@ pub trait Outcome {
     /// The answer to each call: `()` where callers learn only that their batch was handled.
     type Reply: Send + 'static;
 
-    /// Answers the callers of the items that were taken out of `batch`, and returns the result that a
-    /// handler returns.
+    /// Answers the callers of the items that were taken out of `batch`, and returns
+    /// the result that a handler returns.
     ///
     /// # Errors
     /// The batch failed.

@@ -19,10 +19,10 @@ use crate::{Clock, Time};
 /// A batch that a [`Dispatcher`](super::Dispatcher) owns. It may go to another thread or task, and ends with
 /// [`OwnedBatch::done`], in any order with the other batches in flight. It dereferences to a [`Batch`].
 ///
-/// A batch that is dropped without `done` counts as failed: callers without an answer get an error, and the
-/// controller ignores its cost. Items that it [gave back](Batch::retry) before still get another try. A
-/// batch that is never dropped (`std::mem::forget`) keeps its place among the batches in flight, and its
-/// actor never ends.
+/// A batch that is dropped without `done` counts as failed: callers without an answer get an error,
+/// and the controller ignores its cost. Items that it [gave back](Batch::retry) before still get
+/// another try. A batch that is never dropped (`std::mem::forget`) keeps its place among the batches
+/// in flight, and its actor never ends.
 pub struct OwnedBatch<T, R = (), M = std::convert::Infallible> {
     batch: Batch<T, R, M>,
     ticket: Ticket,
@@ -214,8 +214,8 @@ impl<T, R, M> Landing<T, R, M> {
             return Poll::Ready(());
         }
         let old = state.actor.replace(cx.waker().clone());
-        // A waker may own its task, and the task may own another end of this landing, so the old waker is
-        // dropped without the lock.
+        // A waker may own its task, and the task may own another end of this landing, so the old
+        // waker is dropped without the lock.
         drop(state);
         drop(old);
         Poll::Pending

@@ -1,15 +1,15 @@
 //! The waits of a driver until a batch may start, and the CPU that they may cost.
 //!
-//! Pure code: a driver passes the time and the number of waiting items, and acts on the result. CPU is
-//! counted by prices, not measured: a clock cannot separate the driver's own turns from those of the tasks
-//! that it let run.
+//! Pure code: a driver passes the time and the number of waiting items, and acts on the result.
+//! CPU is counted by prices, not measured: a clock cannot separate the driver's own turns from
+//! those of the tasks that it let run.
 //!
-//! A driver on a runtime first lets the ready tasks run: callers that were just answered call again in that
-//! turn. It yields again only after a turn that brought items, and a few times a batch, because a loop of
-//! yields is a spin. It sleeps through the rest of a wait with an [`Alarm`](super::timer::Alarm), which has
-//! a price unless the wait is long. A driver on a thread of its own looks at the queue for a moment before
-//! it sleeps. Once its [`Budget`] is spent, a driver on a runtime takes the batch at once, and a driver on a
-//! thread sleeps at once.
+//! A driver on a runtime first lets the ready tasks run: callers that were just answered call again in
+//! that turn. It yields again only after a turn that brought items, and a few times a batch, because a
+//! loop of yields is a spin. It sleeps through the rest of a wait with an [`Alarm`](super::timer::Alarm),
+//! which has a price unless the wait is long. A driver on a thread of its own looks at the queue for a
+//! moment before it sleeps. Once its [`Budget`] is spent, a driver on a runtime takes the batch at once,
+//! and a driver on a thread sleeps at once.
 
 use crate::Time;
 
@@ -21,8 +21,8 @@ pub(super) struct Budget {
     at: Time,
 }
 
-/// The most CPU time that a budget saves up, and the nanoseconds in which it grows by one: 10 ms and 4 % of
-/// a second are 5 %.
+/// The most CPU time that a budget saves up, and the nanoseconds in which it grows by one:
+/// 10 ms and 4 % of a second are 5 %.
 const SAVED_NS: u64 = 10_000_000;
 const NS_EACH: u64 = 25;
 
@@ -153,8 +153,8 @@ pub(super) struct Looks {
 
 /// The CPU time of a look at the queue, with the pauses around it.
 const LOOK_NS: u64 = 2_000;
-/// The number of looks that are free when they end with an item: they cost less than the sleep and the
-/// wake-up that they save.
+/// The number of looks that are free when they end with an item: they cost less than the
+/// sleep and the wake-up that they save.
 const LOOKS_SAVED: u32 = 2;
 /// An upper bound of the looks of one wait.
 const LOOKS_MOST: u32 = 64;
@@ -202,8 +202,8 @@ mod tests {
     }
 
     proptest! {
-        /// Takes any steps of time and any prices: each second spends at most 5 % of itself, and a refusal
-        /// costs nothing.
+        /// Takes any steps of time and any prices: each second spends at most 5 % of
+        /// itself, and a refusal costs nothing.
         #[test]
         fn any_second_has_at_most_a_twentieth(
             steps in prop::collection::vec((0..20_000_000_u64, 1..3_000_000_u64), 1..400)

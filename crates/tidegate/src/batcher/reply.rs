@@ -22,8 +22,8 @@ use crate::blocking::{self, ActorId};
 /// The cause of a failure or a stop, shared by all callers that it affects.
 pub type Cause = Arc<dyn Error + Send + Sync>;
 
-/// The handler's end of a call. The handler answers it now, keeps it and answers later, or drops it: then
-/// its caller gets an error.
+/// The handler's end of a call. The handler answers it now, keeps it and answers later, or drops
+/// it: then its caller gets an error.
 pub struct Reply<R> {
     /// `None` once answered.
     slot: Option<Arc<Slot<R>>>,
@@ -36,8 +36,8 @@ impl<R> Reply<R> {
         self.answer(Ok(value));
     }
 
-    /// Answers that this item failed: the caller gets [`ReplyError::Failed`]. Many replies may share one
-    /// cause.
+    /// Answers that this item failed: the caller gets [`ReplyError::Failed`].
+    /// Many replies may share one cause.
     pub fn fail(mut self, cause: Cause) {
         self.answer(Err(ReplyError::Failed(cause)));
     }
@@ -104,8 +104,8 @@ pub(super) fn after_panic<V>(clear: impl FnOnce() -> V) -> V {
     lose(Some(ReplyError::Panicked), clear)
 }
 
-/// Runs `clear`, which drops the remains of an actor after its runtime shut down. Callers get
-/// [`ReplyError::Abandoned`].
+/// Runs `clear`, which drops the remains of an actor after its runtime shut down.
+/// Callers get [`ReplyError::Abandoned`].
 pub(super) fn abandoned<V>(clear: impl FnOnce() -> V) -> V {
     lose(Some(ReplyError::Abandoned), clear)
 }
@@ -180,15 +180,15 @@ impl<R> Request<R> {
     /// Blocks the thread until the answer is there.
     ///
     /// # Errors
-    /// The error that came instead of a reply. After [`ReplyError::WouldBlock`] the thread must not wait,
-    /// and the call is given up.
+    /// The error that came instead of a reply. After [`ReplyError::WouldBlock`] the thread must not
+    /// wait, and the call is given up.
     pub fn blocking_wait(mut self) -> Result<R, ReplyError> {
         self.block(None).unwrap_or(Err(ReplyError::NoReply))
     }
 
-    /// Blocks the thread until the answer is there, at most for `timeout`. Returns `None` if there is no
-    /// answer yet. The request then stays in flight and can be waited for again, as it does after
-    /// [`ReplyError::WouldBlock`].
+    /// Blocks the thread until the answer is there, at most for `timeout`. Returns `None` if there
+    /// is no answer yet. The request then stays in flight and can be waited for again, as it does
+    /// after [`ReplyError::WouldBlock`].
     pub fn blocking_wait_timeout(&mut self, timeout: Duration) -> Option<Result<R, ReplyError>> {
         // A deadline that the clock cannot express counts as none.
         self.block(Instant::now().checked_add(timeout))
@@ -279,8 +279,8 @@ impl<R> Future for Request<R> {
         }
         let waiter = Waiter::Task(cx.waker().clone());
         let old = std::mem::replace(&mut *state, State::Waiting(waiter));
-        // A waker may own its task, and the task may own the other end of this slot, so the old waker is
-        // dropped without the lock.
+        // A waker may own its task, and the task may own the other end of this slot, so the old
+        // waker is dropped without the lock.
         drop(state);
         drop(old);
         Poll::Pending
@@ -368,8 +368,8 @@ pub enum ReplyError {
     NoReply,
     /// The handler panicked while it had the item.
     Panicked,
-    /// The handler answered a batch with another number of results than it has items, so that no result can
-    /// be matched to its item.
+    /// The handler answered a batch with another number of results than it has items, so that no
+    /// result can be matched to its item.
     ResultCount {
         /// Items in the batch.
         items: usize,
@@ -417,8 +417,8 @@ impl Error for ReplyError {
     }
 }
 
-/// Locks `mutex`, also after a panic elsewhere: no user code runs under these locks, so that a panic leaves
-/// their state consistent.
+/// Locks `mutex`, also after a panic elsewhere: no user code runs under these locks, so that a
+/// panic leaves their state consistent.
 pub(super) fn lock<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
 //! Collections of calls in flight, received in the order of their answers.
 //!
-//! The counterpart of gen_batch_server's `reqids`: requests to any number of actors, each under a label of
-//! the caller's choice. A collection costs one queue of keys; each answer wakes the owner of the collection
-//! at most once.
+//! The counterpart of gen_batch_server's `reqids`: requests to any number of actors, each under a
+//! label of the caller's choice. A collection costs one queue of keys; each answer wakes the
+//! owner of the collection at most once.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -218,8 +218,8 @@ impl std::error::Error for ReceiveError {
     }
 }
 
-/// The queue in which the slots of a collection announce their answers. Each key is announced once for each
-/// time it is joined.
+/// The queue in which the slots of a collection announce their answers. Each key is announced
+/// once for each time it is joined.
 #[derive(Default)]
 pub(super) struct Group {
     state: Mutex<Announced>,

@@ -95,8 +95,8 @@ impl<T, R, M> Tries<T, R, M> {
         true
     }
 
-    /// Resets the counts after the items taken got their answers: the next items count from 0. Returns the
-    /// places given back.
+    /// Resets the counts after the items taken got their answers: the next items count from
+    /// 0. Returns the places given back.
     pub(super) fn answered(&mut self) -> Vec<usize> {
         self.items.clear();
         std::mem::take(&mut self.given)

@@ -1,7 +1,7 @@
 //! Sending: weigh the item, take credit, stamp, push. A send that fails gives the item and the credit back.
 //!
-//! The queue itself waits for the room of an entry, or refuses the entry, as it was built; this file handles
-//! only the bound on bytes.
+//! The queue itself waits for the room of an entry, or refuses the entry, as it was built; this file
+//! handles only the bound on bytes.
 
 use std::time::Instant;
 
@@ -75,8 +75,8 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
             }
         };
         self.stamp.touch(&self.clock);
-        // The compiler builds an entry that finds room in place: a move into a future costs more than the
-        // rest.
+        // The compiler builds an entry that finds room in place: a move into a
+        // future costs more than the rest.
         let Err(error) = self.queue.push_now(entry(weight, item)) else {
             self.keep(credit);
             return Ok(());
@@ -204,8 +204,8 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         }
     }
 
-    /// Takes credit if it is available. Otherwise wakes the actor, which may be waiting for further items
-    /// that find no room.
+    /// Takes credit if it is available. Otherwise wakes the actor, which may be waiting for
+    /// further items that find no room.
     pub(super) fn try_credit<'a>(
         &self,
         weights: &'a Weights<T>,
@@ -239,8 +239,8 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         }
     }
 
-    /// Uses up the credit of an item that was sent. A function of its own, so that the senders of items
-    /// without weight stay short.
+    /// Uses up the credit of an item that was sent. A function of its own, so that the senders of
+    /// items without weight stay short.
     #[inline(never)]
     fn spend(&self, credit: Credit<'_>) {
         if credit.keep() {
@@ -340,8 +340,8 @@ fn item_of<T, R, M>(entry: Option<Entry<T, R, M>>) -> T {
 const WEIGHT_MAX: u64 = u32::MAX as u64;
 
 impl<T> Weights<T> {
-    /// Weighs an item that the handler gives back. An item that has grown past [`WEIGHT_MAX`] counts as that
-    /// much.
+    /// Weighs an item that the handler gives back. An item that has grown past
+    /// [`WEIGHT_MAX`] counts as that much.
     pub(super) fn weigh_again(&self, item: &T) -> u32 {
         u32::try_from((self.of)(item)).unwrap_or(u32::MAX)
     }

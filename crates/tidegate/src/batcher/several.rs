@@ -1,8 +1,8 @@
 //! The part of a driver of several batches at once: everything except waiting.
 //!
-//! A driver takes [`turn`](Several::turn)s until a turn asks it to wait or to end. A turn first ends the
-//! batches that returned, and then performs the next step of the core. The core, not the driver, decides how
-//! many batches run.
+//! A driver takes [`turn`](Several::turn)s until a turn asks it to wait or to end. A turn first
+//! ends the batches that returned, and then performs the next step of the core. The core, not the
+//! driver, decides how many batches run.
 
 use std::any::Any;
 use std::sync::Arc;

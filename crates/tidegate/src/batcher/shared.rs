@@ -1,5 +1,5 @@
-//! The state that an actor and its handles share: the queue of entries, the bound on bytes, the life cycle,
-//! the counters.
+//! The state that an actor and its handles share: the queue of entries, the bound on
+//! bytes, the life cycle, the counters.
 //!
 //! A closed queue accepts nothing more; a close alone means "drain". A stop sets a mark before it closes the
 //! queue. Only the actor ends its life, once.
@@ -196,8 +196,8 @@ impl<T> Life<T> {
         state.reason.clone().filter(|_| state.ended)
     }
 
-    /// Records the end, keeps the items left over, and wakes all that wait for the end. The actor calls it
-    /// last.
+    /// Records the end, keeps the items left over, and wakes all that wait for
+    /// the end. The actor calls it last.
     pub(super) fn end(&self, reason: StopReason, leftover: Vec<T>) {
         let mut state = lock(&self.state);
         state.reason = Some(reason);

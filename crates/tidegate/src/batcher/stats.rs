@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::controller::{ByReason, Load, Reason};
 
-/// The statistics of an actor so far. See [`Handle::stats`](super::Handle::stats). They print as one line a
-/// subject, with names and units.
+/// The statistics of an actor so far. See [`Handle::stats`](super::Handle::stats). They print as one line
+/// a subject, with names and units.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stats {
@@ -149,8 +149,8 @@ impl fmt::Debug for Histogram {
     }
 }
 
-/// The number of buckets. They reach up to 2^44, nearly five hours in nanoseconds. Larger values count as
-/// that.
+/// The number of buckets. They reach up to 2^44, nearly five hours in
+/// nanoseconds. Larger values count as that.
 const BUCKETS: usize = 4 * 43;
 
 fn bucket(value: u64) -> usize {

@@ -1,10 +1,10 @@
 //! Batches of a stream: its ready items, as many as a controller allows.
 //!
-//! This file uses no task and no timer. Each poll makes a batch of the items that are ready then. A batch is
-//! never empty, and comes only on demand. The adapter never waits for further items, so a controller's waits
-//! have no effect here, nor does it wait for a time. A deadline around `next()` loses no item, because the
-//! batch takes items only in the poll that returns them. The controller counts the time until the next poll
-//! as the cost of a batch.
+//! This file uses no task and no timer. Each poll makes a batch of the items that are ready then. A batch
+//! is never empty, and comes only on demand. The adapter never waits for further items, so a controller's
+//! waits have no effect here, nor does it wait for a time. A deadline around `next()` loses no item,
+//! because the batch takes items only in the poll that returns them. The controller counts the time until
+//! the next poll as the cost of a batch.
 
 use std::fmt;
 use std::pin::Pin;
@@ -148,8 +148,8 @@ impl<S, C: Controller> Batched<S, C> {
 impl<S, C> Unpin for Batched<S, C> {}
 
 impl<S: Stream, C: Controller> Batched<S, C> {
-    /// Passes the items of a batch to `put`, which returns whether it takes more. Returns false at the end
-    /// of the stream.
+    /// Passes the items of a batch to `put`, which returns whether it takes more. Returns
+    /// false at the end of the stream.
     fn poll_batch(
         &mut self,
         cx: &mut Context<'_>,
@@ -202,8 +202,8 @@ impl<S: Stream, C: Controller> Batched<S, C> {
     }
 }
 
-/// Panics with `error`. A boundary refuses only calls that contradict each other, and a stream makes no such
-/// call.
+/// Panics with `error`. A boundary refuses only calls that contradict each other,
+/// and a stream makes no such call.
 #[cold]
 fn impossible<V>(error: BoundaryError) -> V {
     unreachable!("a stream keeps to the order of calls: {error}")

@@ -1,5 +1,5 @@
-//! The driver for tokio: a task that performs the steps of the [`Core`](super::core::Core), and handlers
-//! that may await.
+//! The driver for tokio: a task that performs the steps of the
+//! [`Core`](super::core::Core), and handlers that may await.
 //!
 //! The loop is that of the thread's driver, with three differences: it awaits, it lets other tasks run
 //! between two batches, and it waits as a task does (`waits`).
@@ -22,8 +22,8 @@ use super::waits::Waits;
 
 /// A [`Handler`] that may await. Every `Handler` that is `Send` is one.
 ///
-/// The calls and their order are those of a [`Handler`]. Between two awaits a handler should not block its
-/// thread for long.
+/// The calls and their order are those of a [`Handler`]. Between two awaits a handler
+/// should not block its thread for long.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an async handler",
     note = "wrap a closure: `each_batch_async(async |items: Vec<_>| ..)`, or `map_batch_async` for one reply an item"

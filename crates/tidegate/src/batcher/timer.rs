@@ -71,8 +71,8 @@ impl Alarm {
     pub(super) fn set(&self, waker: &Waker) {
         let mut alarms = lock(&ALARMS);
         let old = alarms.wakers.insert(self.key, waker.clone());
-        // The thread may sleep until the deadline of an alarm that was dropped, so the wake-up counts and
-        // not the first alarm.
+        // The thread may sleep until the deadline of an alarm that was dropped, so the wake-up
+        // counts and not the first alarm.
         let sooner = alarms.sleeps_until.is_some_and(|at| self.key.0 < at);
         if sooner {
             alarms.sleeps_until = Some(self.key.0);

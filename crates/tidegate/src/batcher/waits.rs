@@ -66,8 +66,8 @@ impl Waits {
         }
     }
 
-    /// Lets other tasks run after a batch is finished, where that is due, or where callers may call again.
-    /// Returns the time.
+    /// Lets other tasks run after a batch is finished, where that is due, or where callers
+    /// may call again. Returns the time.
     pub(super) async fn finished<T: Send, R: Send, M: Send>(
         &mut self,
         actor: &mut Actor<T, R, M>,

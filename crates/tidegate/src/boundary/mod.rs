@@ -37,10 +37,10 @@
 //!
 //! # Errors
 //!
-//! A call that contradicts earlier calls returns a [`BoundaryError`] and changes nothing. Such calls are a
-//! clock that goes back, an empty batch, more batches than the bounds allow, and a batch that is done twice
-//! or never started. A driver that joins the times of several clocks passes each time through
-//! [`Boundary::at`] first.
+//! A call that contradicts earlier calls returns a [`BoundaryError`] and changes nothing. Such
+//! calls are a clock that goes back, an empty batch, more batches than the bounds allow, and a
+//! batch that is done twice or never started. A driver that joins the times of several clocks
+//! passes each time through [`Boundary::at`] first.
 
 mod error;
 mod table;
@@ -59,11 +59,11 @@ use table::Table;
 /// The next step at a boundary, as [`Boundary::poll`] returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Take a batch of at least one item within these limits now. A single item above the limit on bytes
-    /// goes alone.
+    /// Take a batch of at least one item within these limits now. A single item
+    /// above the limit on bytes goes alone.
     Take(Load),
-    /// Hold the batch back until more than `items` items wait or until the moment `until`, then poll again.
-    /// An earlier poll is harmless.
+    /// Hold the batch back until more than `items` items wait or until the moment `until`, then poll
+    /// again. An earlier poll is harmless.
     Hold {
         /// The largest backlog that is not enough.
         items: u64,
@@ -80,8 +80,8 @@ pub enum Step {
     Rest,
 }
 
-/// The place where the driver cut a batch. The boundary derives the [`Reason`] of the batch from it and from
-/// the decision.
+/// The place where the driver cut a batch. The boundary derives the [`Reason`] of the
+/// batch from it and from the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cut {
@@ -152,8 +152,8 @@ impl<C: Controller> Boundary<C> {
         Ok(())
     }
 
-    /// Reports that the senders of `items` items were answered and are known to send again. Does nothing for
-    /// 0 items.
+    /// Reports that the senders of `items` items were answered and are known to send
+    /// again. Does nothing for 0 items.
     ///
     /// # Errors
     /// [`BoundaryError::TimeWentBack`].
@@ -196,9 +196,9 @@ impl<C: Controller> Boundary<C> {
         Ok(())
     }
 
-    /// Reports that `batch` was taken and `left` stayed behind, cut at `cut`. Returns the id of the batch,
-    /// unique over the life of this boundary. A driver may start a batch without a poll before it, up to
-    /// [`Bounds::in_flight`] at once.
+    /// Reports that `batch` was taken and `left` stayed behind, cut at `cut`. Returns the id of the
+    /// batch, unique over the life of this boundary. A driver may start a batch without a poll before it,
+    /// up to [`Bounds::in_flight`] at once.
     ///
     /// # Errors
     /// [`BoundaryError::EmptyBatch`], [`BoundaryError::Full`], [`BoundaryError::TimeWentBack`].
@@ -232,9 +232,9 @@ impl<C: Controller> Boundary<C> {
     /// since it started.
     ///
     /// # Errors
-    /// [`BoundaryError::AlreadyDone`], [`BoundaryError::NeverStarted`], [`BoundaryError::TimeWentBack`]. Two
-    /// boundaries may hand out equal ids, so a boundary refuses the id of another one only while it runs no
-    /// batch of that id.
+    /// [`BoundaryError::AlreadyDone`], [`BoundaryError::NeverStarted`],
+    /// [`BoundaryError::TimeWentBack`]. Two boundaries may hand out equal ids, so a boundary refuses
+    /// the id of another one only while it runs no batch of that id.
     pub fn done(&mut self, now: Time, id: BatchId, ok: bool) -> Result<u64, BoundaryError> {
         self.check(now)?;
         let since = self.table.remove(id)?;
@@ -313,8 +313,8 @@ impl<C: Controller> Boundary<C> {
         Ok(Step::Hold { items, until })
     }
 
-    /// Returns the end of the wait in progress: the driver polls again then, at the latest. `None` while no
-    /// batch is held back.
+    /// Returns the end of the wait in progress: the driver polls again then, at the latest.
+    /// `None` while no batch is held back.
     #[must_use]
     pub const fn due(&self) -> Option<Time> {
         self.due
@@ -360,16 +360,16 @@ impl<C: Controller> Boundary<C> {
         self.table.running()
     }
 
-    /// Returns the number of batches that may run at once by the latest decision: at least 1, at most
-    /// [`Bounds::in_flight`].
+    /// Returns the number of batches that may run at once by the latest decision: at least
+    /// 1, at most [`Bounds::in_flight`].
     #[must_use]
     pub const fn in_flight(&self) -> u32 {
         let (allowed, most) = (self.in_flight, self.table.most());
         if allowed < most { allowed } else { most }
     }
 
-    /// Returns the later of `now` and the latest moment that this boundary has seen, for drivers that join
-    /// the times of several clocks.
+    /// Returns the later of `now` and the latest moment that this boundary has seen, for drivers that
+    /// join the times of several clocks.
     #[must_use]
     pub fn at(&self, now: Time) -> Time {
         self.now.max(now)
@@ -438,8 +438,8 @@ impl<C: Controller> Boundary<C> {
         self.table.running() >= self.in_flight()
     }
 
-    /// Returns the moment at which the running batches count as stuck; [`Time::NEVER`] if no other may run
-    /// beside them.
+    /// Returns the moment at which the running batches count as stuck; [`Time::NEVER`]
+    /// if no other may run beside them.
     fn stuck_at(&self) -> Time {
         if self.table.running() < self.table.most() {
             self.controller.stuck_at()

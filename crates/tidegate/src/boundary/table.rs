@@ -1,9 +1,9 @@
 //! The running batches: a table of fixed length, allocated once.
 //!
-//! An id holds the number of a slot and the number of the slot's earlier uses. So the table finds an id in
-//! one step, hands no id out twice, and distinguishes an old id from an unknown one. The table reuses free
-//! slots in the order in which they became free: while batches end in the order they start in, ids count up
-//! by one.
+//! An id holds the number of a slot and the number of the slot's earlier uses. So the table finds
+//! an id in one step, hands no id out twice, and distinguishes an old id from an unknown one. The
+//! table reuses free slots in the order in which they became free: while batches end in the order
+//! they start in, ids count up by one.
 
 use super::BoundaryError;
 use crate::Time;

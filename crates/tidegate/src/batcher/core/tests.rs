@@ -9,8 +9,8 @@ fn at(ns: u64) -> Time {
     Time::from_nanos(ns)
 }
 
-/// Doubles the limit after a full batch and halves it after a drained one: gen_batch_server's rule, with a
-/// linger to test waits.
+/// Doubles the limit after a full batch and halves it after a drained one: gen_batch_server's
+/// rule, with a linger to test waits.
 #[derive(Clone)]
 struct Doubling {
     limit: u64,
@@ -204,8 +204,8 @@ fn operations() -> impl Strategy<Value = Vec<Do>> {
 impl Copy for Do {}
 
 proptest! {
-    /// Applies any operations in any order: items are conserved, limits hold, no batch is empty, waits end,
-    /// and the end is final.
+    /// Applies any operations in any order: items are conserved, limits hold, no batch is empty,
+    /// waits end, and the end is final.
     #[test]
     fn operations_keep_the_invariants(
         ops in operations(),
