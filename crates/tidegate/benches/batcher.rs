@@ -2,7 +2,7 @@
 //! gen_batch_server's pull request 29 beside the same batches without an actor, and a call with its reply.
 //!
 //! `cargo bench -p tidegate --bench batcher`. The bench is a program of its own and does not use criterion,
-//! because it takes several threads. It reports the median, the least and the most of its rounds.
+//! because it runs several threads. It reports the median, the least and the most of its rounds.
 
 use std::error::Error;
 use std::sync::Arc;

@@ -49,7 +49,7 @@ pub(super) struct Actor<T: Send, R: Send, M: Send> {
     ages: Ages,
     /// The number of calls announced to the controller.
     announced: u64,
-    /// The number of callers that the batch finished last answered.
+    /// The number of callers that the latest finished batch answered.
     answered: u64,
     /// Counts the callers that batches taken out by `hand_over` answered. The controller
     /// knows of `known_answers` of them.
@@ -434,7 +434,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         Ok(())
     }
 
-    /// Ends a batch after a panic: of the handler, perhaps while the batch was
+    /// Ends a batch after a panic of the handler, perhaps while the batch was
     /// gathered, or of a dropped operation.
     #[cold]
     fn finish_lost(&mut self, now: Time, panicked: Panicked) -> Result<(), Panicked> {

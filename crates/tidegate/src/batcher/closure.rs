@@ -12,7 +12,7 @@ use super::handler::{Failure, Flow, Handled, Handler};
 use super::outcome::Outcome;
 use super::reply::Cause;
 
-/// Makes a handler of a closure that gets the items of each batch and returns an [`Outcome`]. With nothing
+/// Makes a handler of a closure that gets the items of each batch and returns an [`Outcome`]. With `()`
 /// or a [`Flow`](super::Flow), each caller gets `()`. With a `Vec`, each caller gets the result of its
 /// item, in order. With a `Result` of any of these, callers get its error. The actor drops items left in
 /// the vector and reuses the vector.

@@ -4,7 +4,7 @@
 //! A driver calls [`Core::poll`] with the backlog, performs the [`Step`] that it returns, and reports
 //! back: `handle_batch` after it took a batch, `handle_done` after that batch is finished. A stop comes
 //! before every other step, and a continue before any further batch. With an empty backlog the core
-//! returns the idle step once, and then the rest. An actor that drains never waits for further items,
+//! returns the idle step once, and then the rest step. An actor that drains never waits for further items,
 //! and no actor ends while a batch runs. The [`Boundary`] holds the controller and the running batches;
 //! this file adds the life of an actor.
 //!
@@ -42,7 +42,7 @@ enum Life {
 pub(super) enum Step {
     /// Call the handler's continue.
     Continue,
-    /// Take a batch within this and hand it over.
+    /// Take a batch within these limits and hand it over.
     Take(Load),
     /// Wait until more than `items` items wait, or until `until`, then poll again.
     Hold { items: u64, until: Time },
@@ -70,7 +70,7 @@ impl Core {
         }
     }
 
-    /// Returns the next step at `now`, while `backlog` waits. Its oldest item arrived at `oldest`.
+    /// Returns the next step at `now`, while `backlog` waits. The oldest waiting item arrived at `oldest`.
     pub(super) fn poll(&mut self, now: Time, backlog: Load, oldest: Time) -> Step {
         if self.life == Life::Stopped {
             return match self.boundary.running() {

@@ -39,8 +39,8 @@ impl<F: Future<Output = ()>> Future for Driven<F> {
 }
 
 impl<F> Drop for Driven<F> {
-    /// Drops the rest of the actor's life if the runtime shuts down: the callers of its
-    /// unanswered replies learn the cause.
+    /// Drops the rest of the actor's life if the runtime shuts down. The callers of its unanswered
+    /// replies get `ReplyError::Abandoned`.
     fn drop(&mut self) {
         if let Some(life) = self.life.take() {
             abandoned(|| drop(life));

@@ -162,7 +162,7 @@ impl<T> Error for CastManyError<T> {
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum CallError<T> {
-    /// The item was not accepted.
+    /// The actor did not accept the item.
     Send(SendError<T>),
     /// An error came back instead of a reply.
     Reply(ReplyError),

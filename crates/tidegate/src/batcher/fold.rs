@@ -50,7 +50,7 @@ pub trait Fold: 'static {
     /// See [`Handler::idle`].
     fn idle(&mut self) {}
 
-    /// See [`Handler::recover`]. The actor drops the open batch before the call.
+    /// See [`Handler::recover`]. [`Folded`] drops the open batch before the call.
     fn recover(&mut self) -> Recover {
         Recover::Rebuild
     }

@@ -160,8 +160,8 @@ impl Gathered {
         self.load.bytes += u64::from(weight);
     }
 
-    /// Returns whether an item of this weight would exceed the limit on bytes. The
-    /// first item of a batch never does.
+    /// Returns whether an item of this weight would take a batch with items over the limit on bytes. A
+    /// single item may exceed that limit.
     #[inline]
     fn is_over(&self, weight: u32) -> bool {
         self.load.items > 0 && self.load.bytes + u64::from(weight) > self.limit.bytes

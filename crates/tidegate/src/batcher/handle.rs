@@ -1,9 +1,9 @@
 //! The producers' side: sending items to an actor, and ending the actor.
 //!
-//! Threads and tasks share a [`Handle`]. A handle buffers nothing: an accepted item is in the queue. It is
-//! the counterpart of a pid. Each operation has an async form under the plain name and a form that blocks
-//! the thread (`blocking_`); both follow the actor's [`Full`](super::Full) setting. A `try_` form never
-//! waits. A send that fails gives the item back.
+//! Threads and tasks share a [`Handle`]. A handle buffers nothing: an accepted item is in the queue. A
+//! handle is the counterpart of a pid. Each operation has an async form under the plain name and a form that
+//! blocks the thread (`blocking_`); both follow the actor's [`Full`](super::Full) setting. A `try_` form
+//! never waits. A send that fails gives the item back.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -77,7 +77,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// [`Builder::full`](super::Builder::full) says. Dropping the future drops the item.
     ///
     /// # Errors
-    /// The item was not accepted and is given back.
+    /// The actor did not accept the item; the error gives it back.
     pub async fn cast(&self, item: T) -> Result<(), SendError<T>> {
         self.shared.send_async(item, Entry::Cast).await
     }
@@ -85,7 +85,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// As [`cast`](Self::cast), and blocks the thread while there is no room.
     ///
     /// # Errors
-    /// The item was not accepted and is given back; [`SendError::WouldBlock`] where the thread must not wait.
+    /// The actor did not accept the item; the error gives it back. It is [`SendError::WouldBlock`]
+    /// where the thread must not wait.
     #[inline]
     pub fn blocking_cast(&self, item: T) -> Result<(), SendError<T>> {
         self.shared.send(item, Entry::Cast)
@@ -111,7 +112,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// ```
     ///
     /// # Errors
-    /// The item was not accepted and is given back; [`SendError::TimedOut`] if there was no room in time.
+    /// The actor did not accept the item; the error gives it back. It is
+    /// [`SendError::TimedOut`] if there was no room in time.
     pub async fn cast_timeout(&self, item: T, timeout: Duration) -> Result<(), SendError<T>> {
         let deadline = Instant::now().checked_add(timeout);
         self.shared.send_before(item, deadline, Entry::Cast).await
@@ -130,7 +132,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// Sends an item without an answer, if there is room.
     ///
     /// # Errors
-    /// The item was not accepted and is given back.
+    /// The actor did not accept the item; the error gives it back.
     pub fn try_cast(&self, item: T) -> Result<(), SendError<T>> {
         self.shared.try_send(item, Entry::Cast)
     }
@@ -243,7 +245,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// waited for, or collected with others.
     ///
     /// # Errors
-    /// The item was not accepted and is given back.
+    /// The actor did not accept the item; the error gives it back.
     pub async fn send_request(&self, item: T) -> Result<Request<R>, SendError<T>> {
         let (reply, request) = self.pair();
         self.shared
@@ -256,7 +258,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// answer may take longer: [`Request::wait_timeout`] bounds that wait.
     ///
     /// # Errors
-    /// The item was not accepted and is given back; [`SendError::TimedOut`] if there was no room in time.
+    /// The actor did not accept the item; the error gives it back. It is
+    /// [`SendError::TimedOut`] if there was no room in time.
     pub async fn send_request_timeout(
         &self,
         item: T,
@@ -288,7 +291,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// As [`send_request`](Self::send_request), and blocks the thread while there is no room.
     ///
     /// # Errors
-    /// The item was not accepted and is given back.
+    /// The actor did not accept the item; the error gives it back.
     pub fn blocking_send_request(&self, item: T) -> Result<Request<R>, SendError<T>> {
         let (reply, request) = self.pair();
         self.shared
@@ -299,7 +302,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// As [`send_request`](Self::send_request), if there is room.
     ///
     /// # Errors
-    /// The item was not accepted and is given back.
+    /// The actor did not accept the item; the error gives it back.
     pub fn try_send_request(&self, item: T) -> Result<Request<R>, SendError<T>> {
         let (reply, request) = self.pair();
         self.shared
@@ -307,11 +310,11 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         Ok(request)
     }
 
-    /// Sends a message of another kind; the handler gets it as [`Op::Info`](super::Op::Info), in order with
-    /// the items. It takes room like an item and weighs nothing.
+    /// Sends a message of another kind. The handler gets it as [`Op::Info`](super::Op::Info), in order with
+    /// the items. The message takes room like an item and weighs nothing.
     ///
     /// # Errors
-    /// The message was not accepted and is given back.
+    /// The actor did not accept the message; the error gives it back.
     pub async fn info(&self, message: M) -> Result<(), SendError<M>> {
         self.shared.send_info_async(message).await
     }
@@ -319,7 +322,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// As [`info`](Self::info), and blocks the thread while there is no room.
     ///
     /// # Errors
-    /// The message was not accepted and is given back.
+    /// The actor did not accept the message; the error gives it back.
     pub fn blocking_info(&self, message: M) -> Result<(), SendError<M>> {
         self.shared.send_info(message)
     }
@@ -327,7 +330,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// As [`info`](Self::info), and waits for room at most for `timeout`, on any runtime.
     ///
     /// # Errors
-    /// The message was not accepted and is given back; [`SendError::TimedOut`] if there was no room in time.
+    /// The actor did not accept the message; the error gives it back. It is
+    /// [`SendError::TimedOut`] if there was no room in time.
     pub async fn info_timeout(&self, message: M, timeout: Duration) -> Result<(), SendError<M>> {
         let deadline = Instant::now().checked_add(timeout);
         self.shared.send_info_before(message, deadline).await
@@ -345,7 +349,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// As [`info`](Self::info), if there is room.
     ///
     /// # Errors
-    /// The message was not accepted and is given back.
+    /// The actor did not accept the message; the error gives it back.
     pub fn try_info(&self, message: M) -> Result<(), SendError<M>> {
         self.shared.try_send_info(message)
     }

@@ -134,7 +134,8 @@ impl Inbox {
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         let old = lock(&self.actor).replace(cx.waker().clone());
         drop(old);
-        // A visitor sets its mark before it looks for the waker.
+        // A visitor sets its mark before it looks for the waker, so that this read sees the mark of
+        // a visitor that found no waker.
         match self.any.load(Ordering::Acquire) {
             true => Poll::Ready(()),
             false => Poll::Pending,

@@ -84,7 +84,7 @@ const YIELDS: u32 = 4;
 const YIELD_NS: u64 = 2_000;
 /// The CPU time of an alarm: two switches of its thread and a wake-up of the runtime.
 const ALARM_NS: u64 = 20_000;
-/// The time that an alarm takes to go off, about. A shorter wait counts as over.
+/// The approximate time that an alarm takes to go off. A shorter wait counts as over.
 const ALARM_MIN_NS: u64 = 30_000;
 /// The runtime's timer is up to a millisecond late, which is too late for waits below this.
 const TIMER_MIN_NS: u64 = 2_000_000;

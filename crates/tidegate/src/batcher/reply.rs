@@ -180,8 +180,8 @@ impl<R> Request<R> {
     /// Blocks the thread until the answer is there.
     ///
     /// # Errors
-    /// The error that came instead of a reply. After [`ReplyError::WouldBlock`] the thread must not
-    /// wait, and the call is given up.
+    /// The error that came instead of a reply. [`ReplyError::WouldBlock`] means that the thread must
+    /// not wait; it gives the call up.
     pub fn blocking_wait(mut self) -> Result<R, ReplyError> {
         self.block(None).unwrap_or(Err(ReplyError::NoReply))
     }

@@ -47,7 +47,7 @@ pub(super) struct Tries<T, R, M> {
 }
 
 impl<T, R, M> Tries<T, R, M> {
-    /// Notes the try of the operation at `place`, the last one of its batch.
+    /// Records the try of the operation at `place`, the last one of its batch.
     pub(super) fn note(&mut self, place: usize, attempt: u32) {
         self.ops.resize(place, 1);
         self.ops.push(attempt);
@@ -61,7 +61,7 @@ impl<T, R, M> Tries<T, R, M> {
         self.items.get(place).copied().unwrap_or(1)
     }
 
-    /// Copies the try of the operation at `at` to the item at `place`, which it becomes.
+    /// Copies the try of the operation at `at` when that operation becomes the item at `place`.
     pub(super) fn take_item(&mut self, at: usize, place: usize) {
         if at < self.ops.len() {
             self.items.resize(place, 1);

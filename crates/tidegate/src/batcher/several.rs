@@ -99,7 +99,7 @@ impl<T: Send, R: Send, M: Send> Several<T, R, M> {
     fn launch(&mut self, to: &mut impl Launch<T, R, M>) {
         if let Some((batch, ticket)) = self.actor.hand_over() {
             let batch = OwnedBatch::new(batch, ticket, Arc::clone(&self.landing));
-            // If `launch` panics, its drop of the batch returns the batch.
+            // If `launch` panics, it drops the batch, and the drop returns the batch to the landing.
             let _ = catch(|| to.launch(batch));
         }
     }

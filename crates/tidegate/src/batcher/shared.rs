@@ -38,7 +38,7 @@ pub(super) struct Shared<T: Send, R: Send, M: Send> {
     pub(super) queue: Queue<Entry<T, R, M>>,
     pub(super) stamp: Stamp,
     pub(super) clock: Clock,
-    /// `None` where the controller does not ask when calls arrive.
+    /// `None` where the controller does not use the arrival times of calls.
     pub(super) arrivals: Option<Arrivals>,
     /// `None` where items have no weight.
     pub(super) weights: Option<Weights<T>>,
@@ -122,7 +122,7 @@ impl Stamp {
         }
     }
 
-    /// As [`touch`](Self::touch), by a producer that knows the time.
+    /// As [`touch`](Self::touch), for a producer that knows the time.
     pub(super) fn touch_at(&self, now: Time) {
         if self.wanted.load(Ordering::Relaxed) {
             self.set(|| now);
@@ -196,7 +196,7 @@ impl<T> Life<T> {
         state.reason.clone().filter(|_| state.ended)
     }
 
-    /// Records the end, keeps the items left over, and wakes all that wait for
+    /// Records the end, keeps the items left over, and wakes all threads and tasks that wait for
     /// the end. The actor calls it last.
     pub(super) fn end(&self, reason: StopReason, leftover: Vec<T>) {
         let mut state = lock(&self.state);

@@ -149,8 +149,8 @@ impl fmt::Debug for Histogram {
     }
 }
 
-/// The number of buckets. They reach up to 2^44, nearly five hours in
-/// nanoseconds. Larger values count as that.
+/// The number of buckets. The last one ends at 2^44, nearly five hours in nanoseconds,
+/// and also counts all larger values.
 const BUCKETS: usize = 4 * 43;
 
 fn bucket(value: u64) -> usize {

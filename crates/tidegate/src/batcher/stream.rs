@@ -128,7 +128,7 @@ pub struct Batched<S, C> {
     stream: Pin<Box<S>>,
     boundary: Boundary<C>,
     clock: Clock,
-    /// The batch that was emitted last, until the next poll.
+    /// The batch that the stream returned last, until the next poll.
     running: Option<BatchId>,
     ended: bool,
 }

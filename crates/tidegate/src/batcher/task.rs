@@ -197,7 +197,7 @@ async fn run<H: AsyncHandler>(
             }
             Step::Continue => catch_async(async { handler.handle_continue().await }).await,
             Step::Idle => match catch(|| handler.idle()) {
-                // Nothing arrived meanwhile, so the core would only return this rest.
+                // Nothing arrived meanwhile, so the next poll would only return this rest.
                 Ok(()) if actor.is_empty() => {
                     now = waits.pass(&mut actor, &Step::Rest, now).await;
                     continue;

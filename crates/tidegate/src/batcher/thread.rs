@@ -47,7 +47,7 @@ pub(super) fn run<H: Handler>(
             }),
             Step::Continue => catch(|| handler.handle_continue()),
             Step::Idle => match catch(|| handler.idle()) {
-                // Nothing arrived meanwhile, so the core would only return this rest.
+                // Nothing arrived meanwhile, so the next poll would only return this rest.
                 Ok(()) if actor.is_empty() => {
                     now = wait(&mut actor, &mut looks, Step::Rest, now);
                     continue;

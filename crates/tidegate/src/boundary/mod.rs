@@ -85,7 +85,7 @@ pub enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cut {
-    /// The batch took all that waited.
+    /// The batch took the whole backlog.
     Drained,
     /// The batch reached the limit on items.
     Items,
@@ -99,7 +99,7 @@ pub enum Cut {
     Forced(Reason),
 }
 
-/// A controller within hard bounds, the wait in progress, and the batches that run. See the [module](self).
+/// A controller within hard bounds, the wait in progress, and the running batches. See the [module](self).
 #[derive(Clone)]
 pub struct Boundary<C = Box<dyn Controller>> {
     controller: Bounded<C>,
@@ -243,8 +243,8 @@ impl<C: Controller> Boundary<C> {
         Ok(cost_ns)
     }
 
-    /// Like [`Boundary::done`], with a cost in nanoseconds that the driver measured itself. `ok` is false
-    /// also where the batch did its work and its cost was not measured.
+    /// Like [`Boundary::done`], with a cost in nanoseconds that the driver measured itself. The driver also
+    /// passes `ok` as false where the batch did its work and its cost was not measured.
     ///
     /// # Errors
     /// As for [`Boundary::done`].
@@ -281,8 +281,8 @@ impl<C: Controller> Boundary<C> {
 
     // ---- what to do
 
-    /// Returns the next step at `now` while `backlog` waits. Its oldest item waits since `oldest` (`now`
-    /// where the driver does not know it). A repeated poll is harmless.
+    /// Returns the next step at `now` while `backlog` waits. The oldest waiting item arrived at `oldest`
+    /// (`now` where the driver does not know it). A repeated poll is harmless.
     ///
     /// # Errors
     /// [`BoundaryError::TimeWentBack`].
