@@ -119,7 +119,7 @@ fn waits_for_an_answer_come_back_on_a_runtime_of_one_thread() {
         assert_eq!(all.blocking_wait_all(LONG).unwrap_err(), waited);
         let (label, answer) = all.receive_timeout(LONG).await.unwrap();
         assert_eq!((label, answer.unwrap()), ("nine", 9));
-        assert!(all.wait_all(LONG).await.is_empty());
+        assert!(all.wait_all(LONG).await.unwrap().is_empty());
 
         let refused = handle.blocking_drain(LONG).unwrap_err();
         assert!(
@@ -233,6 +233,13 @@ fn from_within(
     [thread, task]
 }
 
+fn received(error: ReceiveError) -> Option<WouldBlock> {
+    match error {
+        ReceiveError::WouldBlock(why) => Some(why),
+        error => panic!("{error}"),
+    }
+}
+
 fn sent<T: std::fmt::Debug>(error: SendError<T>) -> Option<WouldBlock> {
     match error {
         SendError::WouldBlock(_, why) => Some(why),
@@ -306,6 +313,44 @@ fn a_handler_does_not_wait_for_its_own_actor() {
                 ReplyError::WouldBlock(why) => Some(why),
                 error => panic!("{error}"),
             }
+        }),
+        own
+    );
+    assert_eq!(
+        from_within(|h| {
+            let request = now(h.send_request(1)).unwrap();
+            match now(request).unwrap_err() {
+                ReplyError::WouldBlock(why) => Some(why),
+                error => panic!("{error}"),
+            }
+        }),
+        own
+    );
+    assert_eq!(
+        from_within(|h| {
+            let mut request = now(h.send_request(1)).unwrap();
+            match now(request.wait_timeout(LONG)).unwrap().unwrap_err() {
+                ReplyError::WouldBlock(why) => Some(why),
+                error => panic!("{error}"),
+            }
+        }),
+        own
+    );
+    assert_eq!(
+        from_within(|h| {
+            let mut all = Requests::new();
+            all.add((), now(h.send_request(1)).unwrap());
+            received(now(all.receive()).unwrap_err())
+        }),
+        own
+    );
+    assert_eq!(
+        from_within(|h| {
+            let mut all = Requests::new();
+            all.add((), now(h.send_request(1)).unwrap());
+            let refused = now(all.wait_all(LONG)).unwrap_err();
+            assert_eq!(all.len(), 1);
+            received(refused)
         }),
         own
     );

@@ -277,6 +277,9 @@ impl<R> Future for Request<R> {
         {
             return Poll::Pending;
         }
+        if let Err(why) = blocking::check_handler(self.actor) {
+            return Poll::Ready(Err(ReplyError::WouldBlock(why)));
+        }
         let waiter = Waiter::Task(cx.waker().clone());
         let old = std::mem::replace(&mut *state, State::Waiting(waiter));
         // A waker may own its task, and the task may own the other end of this slot, so the old

@@ -68,39 +68,57 @@ impl<L, R> Requests<L, R> {
         self.take(key)
     }
 
-    /// Waits for the next answer; `None` if no request is left. Dropping the future loses nothing.
-    pub async fn receive(&mut self) -> Option<Answered<L, R>> {
+    /// Waits for the next answer. Dropping the future loses nothing.
+    ///
+    /// # Errors
+    /// No request is left, or the handler of an actor that was asked makes the call.
+    pub async fn receive(&mut self) -> Result<Answered<L, R>, ReceiveError> {
         if self.is_empty() {
-            return None;
+            return Err(ReceiveError::Empty);
         }
-        let key = poll_fn(|cx| self.group.poll(cx)).await;
-        self.take(key)
+        let key = poll_fn(|cx| match self.group.poll(cx) {
+            Poll::Ready(key) => Poll::Ready(Ok(key)),
+            Poll::Pending => match self.not_in_handler() {
+                Ok(()) => Poll::Pending,
+                Err(error) => Poll::Ready(Err(error)),
+            },
+        });
+        let key = key.await?;
+        self.take(key).ok_or(ReceiveError::Empty)
     }
 
     /// As [`receive`](Self::receive), at most for `timeout`, on any runtime.
     ///
     /// # Errors
-    /// No request is left, or no answer came in time.
+    /// As for `receive`, or no answer came in time.
     pub async fn receive_timeout(
         &mut self,
         timeout: Duration,
     ) -> Result<Answered<L, R>, ReceiveError> {
         let deadline = Instant::now().checked_add(timeout);
-        match timer::before(deadline, self.receive()).await {
-            Some(received) => received.ok_or(ReceiveError::Empty),
-            None => Err(ReceiveError::TimedOut),
-        }
+        let received = timer::before(deadline, self.receive()).await;
+        received.unwrap_or(Err(ReceiveError::TimedOut))
     }
 
     /// Waits until every request is answered, at most for `timeout`, and returns the answers in the order of
     /// their arrival. Requests without an answer stay in the collection.
-    pub async fn wait_all(&mut self, timeout: Duration) -> Vec<Answered<L, R>> {
+    ///
+    /// # Errors
+    /// The handler of an actor that was asked makes the call, and not every answer is there: all of them stay
+    /// in the collection.
+    pub async fn wait_all(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<Vec<Answered<L, R>>, ReceiveError> {
+        if self.is_incomplete() {
+            self.not_in_handler()?;
+        }
         let deadline = Instant::now().checked_add(timeout);
         let mut all = Vec::with_capacity(self.len());
-        while let Some(Some(answered)) = timer::before(deadline, self.receive()).await {
+        while let Some(Ok(answered)) = timer::before(deadline, self.receive()).await {
             all.push(answered);
         }
-        all
+        Ok(all)
     }
 
     /// As [`receive`](Self::receive), and blocks the thread.
@@ -131,7 +149,7 @@ impl<L, R> Requests<L, R> {
         &mut self,
         timeout: Duration,
     ) -> Result<Vec<Answered<L, R>>, ReceiveError> {
-        if lock(&self.group.state).answered.len() < self.len() {
+        if self.is_incomplete() {
             self.may_block()?;
         }
         let deadline = Instant::now().checked_add(timeout);
@@ -157,13 +175,21 @@ impl<L, R> Requests<L, R> {
         self.take(key).ok_or(ReceiveError::Empty)
     }
 
-    /// Checks whether this thread may wait for the answers. The thread may run the handler of any actor that
-    /// owes one, so the check covers each request.
+    fn is_incomplete(&self) -> bool {
+        lock(&self.group.state).answered.len() < self.len()
+    }
+
     fn may_block(&self) -> Result<(), ReceiveError> {
+        self.not_in_handler()?;
+        blocking::check_task().map_err(ReceiveError::WouldBlock)
+    }
+
+    /// Returns an error if the handler of an actor that was asked makes the call.
+    fn not_in_handler(&self) -> Result<(), ReceiveError> {
         for (_, request) in self.slots.iter().flatten() {
             request.not_in_handler().map_err(ReceiveError::WouldBlock)?;
         }
-        blocking::check_task().map_err(ReceiveError::WouldBlock)
+        Ok(())
     }
 
     fn take(&mut self, key: usize) -> Option<Answered<L, R>> {
