@@ -5,9 +5,10 @@
 use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate::batcher::{Batch, Builder, Flow, Handled, Handler, Op, Reply};
+use tidegate::batcher::{Batch, Builder, Cause, Flow, Handled, Handler, Op, Reply};
 
 /// A log that answers each caller with the number of its record, once the record is durable.
 struct Wal {
@@ -45,8 +46,14 @@ impl Handler for Wal {
                 Ok(Flow::Continue)
             }
             // After a failed sync the contents of the file are uncertain, so the log accepts
-            // nothing more. Callers get an error.
-            Err(error) => Ok(Flow::stop(error)),
+            // nothing more. The callers of the batch learn the cause.
+            Err(error) => {
+                let cause: Cause = Arc::new(error);
+                for (_, reply) in self.waiting.drain(..) {
+                    reply.fail(Arc::clone(&cause));
+                }
+                Ok(Flow::Stop(cause))
+            }
         }
     }
 }

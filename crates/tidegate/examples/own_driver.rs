@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::error::Error;
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -53,7 +53,15 @@ fn serve(items: &Receiver<u64>, mut handle: impl FnMut(&[u64])) -> Result<(), Bo
             // The loop waits for more items, at most until this moment.
             Step::Hold { until, .. } => {
                 let wait = Duration::from_nanos(until.since(clock.now()));
-                first = items.recv_timeout(wait).ok();
+                first = match items.recv_timeout(wait) {
+                    Ok(item) => Some(item),
+                    Err(RecvTimeoutError::Timeout) => None,
+                    Err(RecvTimeoutError::Disconnected) => {
+                        // No item can join the batch any more.
+                        thread::sleep(wait);
+                        None
+                    }
+                };
             }
             Step::Rest => match items.recv() {
                 Ok(item) => first = Some(item),
