@@ -13,6 +13,7 @@ mod link;
 mod machine;
 mod mailbox;
 mod peers;
+mod proxy;
 mod queue;
 mod redis;
 mod rounds;

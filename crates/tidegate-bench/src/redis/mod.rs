@@ -7,7 +7,6 @@ mod cell;
 mod compare;
 mod ours;
 mod plain;
-mod proxy;
 mod server;
 
 use std::cell::RefCell;
@@ -19,9 +18,9 @@ use super::peers::{self, Peers};
 use super::rounds::{Contestant, Failure, Sample};
 use super::session::Session;
 use crate::args::{BenchArgs, Effort};
+use crate::proxy::Proxy;
 use cell::{Cell, cells};
 pub(crate) use ours::serve_callers;
-use proxy::Proxy;
 use server::Server;
 
 /// Connections without a client, beside ours.

@@ -24,7 +24,7 @@ const READ_MAX: usize = 256 << 10;
 const EARLY: Duration = Duration::from_micros(10);
 
 /// The proxy: see the module.
-pub(super) struct Proxy {
+pub(crate) struct Proxy {
     addr: SocketAddr,
     thread: Option<JoinHandle<io::Result<()>>>,
     tid: Pid,
@@ -34,7 +34,7 @@ pub(super) struct Proxy {
 
 impl Proxy {
     /// Starts a proxy in front of `target` that adds `round_trip`.
-    pub(super) fn start(target: SocketAddr, round_trip: Duration) -> anyhow::Result<Self> {
+    pub(crate) fn start(target: SocketAddr, round_trip: Duration) -> anyhow::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
         let addr = listener.local_addr()?;
@@ -62,12 +62,12 @@ impl Proxy {
     }
 
     /// Returns the address that clients connect to.
-    pub(super) fn addr(&self) -> SocketAddr {
+    pub(crate) fn addr(&self) -> SocketAddr {
         self.addr
     }
 
     /// Returns the processor seconds of the proxy's thread so far, if the kernel counts them.
-    pub(super) fn cpu_s(&self) -> Option<f64> {
+    pub(crate) fn cpu_s(&self) -> Option<f64> {
         let path = format!("/proc/self/task/{}/schedstat", self.tid.as_raw_nonzero());
         let text = std::fs::read_to_string(path).ok()?;
         let ns: f64 = text.split(' ').next()?.parse().ok()?;
