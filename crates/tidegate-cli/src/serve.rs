@@ -26,7 +26,7 @@ use tidegate_server::config::{
     DATA_DIRECTORY, HandshakeFirst, Secret, Settings, StreamSettings, TlsSettings, User,
 };
 #[cfg(feature = "lab")]
-use tidegate_server::lab::RaftStep;
+use tidegate_server::lab::{FixedEntries, RaftStep};
 use tidegate_server::{Handle, Monitor, Server};
 use tracing::level_filters::LevelFilter;
 
@@ -353,6 +353,9 @@ struct LabArgs {
     /// Write replicated streams as at this step of `tidegate-bench raft`.
     #[arg(long, value_name = "STEP", value_parser = str::parse::<RaftStep>, requires = "cluster", hide = true)]
     raft_step: Option<RaftStep>,
+    /// Put at most this many commands into an entry, and have at most this many entries on their way.
+    #[arg(long, value_name = "COMMANDSxENTRIES", value_parser = str::parse::<FixedEntries>, hide = true)]
+    fixed_entries: Option<FixedEntries>,
 }
 
 #[cfg(feature = "lab")]
@@ -360,6 +363,7 @@ impl LabArgs {
     fn apply(self, streams: &mut StreamSettings) {
         streams.lab.sync_delay = self.slow_sync.unwrap_or_default();
         streams.lab.raft_step = self.raft_step.unwrap_or_default();
+        streams.lab.fixed_entries = self.fixed_entries;
         streams.anticipation &= !self.no_anticipation;
     }
 }

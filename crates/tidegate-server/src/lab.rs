@@ -10,11 +10,15 @@
 //! hardly more than one message can enter between two writes.
 
 #[cfg(feature = "lab")]
+mod fixed;
+#[cfg(feature = "lab")]
 mod step;
 
 #[cfg(feature = "lab")]
 use std::time::Duration;
 
+#[cfg(feature = "lab")]
+pub use fixed::{FixedEntries, FixedEntriesError};
 #[cfg(feature = "lab")]
 pub use step::{RaftStep, RaftStepError};
 
@@ -24,6 +28,9 @@ pub struct Lab {
     /// The way in which a cluster makes, writes and sends entries.
     #[cfg(feature = "lab")]
     pub raft_step: RaftStep,
+    /// The size and the number of entries, if the engine does not choose them.
+    #[cfg(feature = "lab")]
+    pub fixed_entries: Option<FixedEntries>,
     /// The time that each sync of the log takes in addition to the disk's.
     #[cfg(feature = "lab")]
     pub sync_delay: Duration,
@@ -35,6 +42,8 @@ impl Lab {
         #[cfg(feature = "lab")]
         raft_step: RaftStep::All,
         #[cfg(feature = "lab")]
+        fixed_entries: None,
+        #[cfg(feature = "lab")]
         sync_delay: Duration::ZERO,
     };
 }
@@ -42,6 +51,10 @@ impl Lab {
 #[cfg(not(feature = "lab"))]
 impl Lab {
     pub(crate) const fn entry_limit(self) -> Option<(u64, u64)> {
+        None
+    }
+
+    pub(crate) const fn in_flight_max(self) -> Option<usize> {
         None
     }
 
@@ -61,7 +74,17 @@ impl Lab {
 #[cfg(feature = "lab")]
 impl Lab {
     pub(crate) const fn entry_limit(self) -> Option<(u64, u64)> {
-        self.raft_step.entry_limit()
+        match self.fixed_entries {
+            Some(fixed) => Some((fixed.commands, u64::MAX)),
+            None => self.raft_step.entry_limit(),
+        }
+    }
+
+    pub(crate) const fn in_flight_max(self) -> Option<usize> {
+        match self.fixed_entries {
+            Some(fixed) => Some(fixed.in_flight),
+            None => None,
+        }
     }
 
     pub(crate) const fn carries_over(self) -> bool {
@@ -73,7 +96,7 @@ impl Lab {
     }
 
     pub(crate) const fn anticipates(self) -> bool {
-        self.raft_step.anticipates()
+        self.fixed_entries.is_none() && self.raft_step.anticipates()
     }
 
     pub(crate) const fn writes_twice(self) -> bool {

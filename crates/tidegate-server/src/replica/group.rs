@@ -321,6 +321,12 @@ impl Group {
         self.hard_state
     }
 
+    /// Returns the number of entries that this member proposed as leader and has not handed out as committed.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.proposed.len()
+    }
+
     /// Returns whether all batches are durable.
     #[must_use]
     pub fn is_durable(&self) -> bool {

@@ -173,12 +173,14 @@ impl Store {
         Ok(proposed)
     }
 
-    /// Returns whether the group takes a proposal now. It always does, unless the lab writes entries one at a
-    /// time.
+    /// Returns whether the group takes a proposal now. It always does, unless the lab bounds the entries on
+    /// their way.
     #[must_use]
     pub fn may_propose(&self, at: usize) -> bool {
-        !self.options.lab.one_at_a_time()
-            || (self.members[at].group.is_durable() && self.writing_twice(at).is_none())
+        let (group, lab) = (&self.members[at].group, self.options.lab);
+        let idle = || group.is_durable() && self.writing_twice(at).is_none();
+        let room = |max| group.in_flight() < max;
+        (!lab.one_at_a_time() || idle()) && lab.in_flight_max().is_none_or(room)
     }
 
     /// Returns whether this member leads and has applied every entry that was committed before it led. Only

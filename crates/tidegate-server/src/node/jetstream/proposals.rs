@@ -255,7 +255,7 @@ impl Gauge {
         let boundary = Boundary::new(knee, bounds);
         Self {
             boundary: boundary.unwrap_or_else(|e| unreachable!("these bounds are sound: {e}")),
-            fixed: fixed.map(|(commands, bytes)| Load::new(commands, bytes)),
+            fixed: fixed.map(|(commands, bytes)| Load::new(commands, bytes.min(ENTRY_BYTES_MAX))),
         }
     }
 

@@ -1,0 +1,59 @@
+//! A fixed number of commands in each entry and of entries on their way, in place of the engine's choice.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The most commands of an entry, and the most entries that a leader has proposed and not applied. It applies
+/// to each group, and leaves the bytes of an entry to its bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FixedEntries {
+    /// Commands of an entry, at least 1.
+    pub commands: u64,
+    /// Entries on their way, at least 1.
+    pub in_flight: usize,
+}
+
+impl fmt::Display for FixedEntries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x{}", self.commands, self.in_flight)
+    }
+}
+
+/// The text is no such pair.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no size and number of entries: give two numbers of at least 1, such as 64x4")]
+pub struct FixedEntriesError(String);
+
+impl FromStr for FixedEntries {
+    type Err = FixedEntriesError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parse = || {
+            let (commands, in_flight) = text.split_once('x')?;
+            let (commands, in_flight) = (commands.parse().ok()?, in_flight.parse().ok()?);
+            (commands > 0 && in_flight > 0).then_some(Self {
+                commands,
+                in_flight,
+            })
+        };
+        parse().ok_or_else(|| FixedEntriesError(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_read_as_they_are_written() {
+        let pair = FixedEntries {
+            commands: 64,
+            in_flight: 4,
+        };
+        assert_eq!(pair.to_string().parse(), Ok(pair));
+        for text in ["", "64", "64x", "x4", "0x4", "64x0", "64x4x2", "-1x4"] {
+            let error = text.parse::<FixedEntries>().unwrap_err();
+            assert!(error.to_string().contains("such as 64x4"), "{error}");
+        }
+    }
+}
