@@ -1,5 +1,7 @@
 //! The cells: the kind of work, the number of clients, and the sizes of messages.
 
+use std::time::Duration;
+
 /// The work of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
@@ -15,6 +17,9 @@ pub(super) enum Work {
     Slowed,
     /// `nats bench js pub async` up to a step of the replication, also with syncs that take 5 ms longer.
     Steps { slow: bool },
+    /// Our own load at the leader of nodes that are this round trip apart; each client has `window` messages
+    /// in flight.
+    Distant { round_trip: Duration, window: usize },
     /// `nats bench js consume`: a durable pull consumer with 500 messages in flight.
     Consume,
     /// `nats bench js fetch`: 500 messages at a time.
@@ -68,6 +73,14 @@ impl Cell {
             Work::Slowed => format!("R{replicas} sync, disk + 5 ms, {}, {size}", many(clients)),
             Work::Steps { slow: false } => format!("R{replicas} async by steps, this disk"),
             Work::Steps { slow: true } => format!("R{replicas} async by steps, disk + 5 ms"),
+            Work::Distant { round_trip, window } => {
+                let ms = round_trip.as_millis();
+                format!(
+                    "R{replicas} {}, {}, {ms} ms apart",
+                    of(window == 1),
+                    many(clients)
+                )
+            }
             Work::Consume => format!("consume, {size}"),
             Work::Fetch => format!("fetch, {size}"),
             Work::Core { subscribers } => format!("core 1:{subscribers}, {size}"),
@@ -93,6 +106,7 @@ impl Cell {
         let each = match self.work {
             Work::Sync | Work::Slowed | Work::Streams { sync: true, .. } | Work::Lone => 20,
             Work::Steps { .. } => 20,
+            Work::Distant { window, .. } => window.max(4) as u64,
             Work::Async | Work::Streams { .. } => 500,
             Work::Consume | Work::Fetch | Work::Core { .. } => 20_000,
         };
@@ -157,6 +171,20 @@ pub(super) fn cells_of_steps(replicas: usize) -> [Cell; 2] {
     [false, true].map(|slow| Cell::new(replicas, Work::Steps { slow }, 10, 1024))
 }
 
+/// Returns the cells of clusters whose nodes are apart: many clients that wait for each acknowledgement, and
+/// ten with 500 messages in flight, at each round trip.
+pub(super) fn cells_of_distances(replicas: usize) -> Vec<Cell> {
+    let cell = |ms, (window, clients)| {
+        let round_trip = Duration::from_millis(ms);
+        let work = Work::Distant { round_trip, window };
+        let mut cell = Cell::new(replicas, work, clients, 1024);
+        cell.at_leader = true;
+        cell
+    };
+    let at = |ms| [(1, 100), (500, 10)].map(|load| cell(ms, load));
+    [0, 1, 10, 50].into_iter().flat_map(at).collect()
+}
+
 fn most_wanted(replicas: usize) -> Vec<Cell> {
     let wanted = [(Work::Async, 10), (Work::Sync, 10), (Work::Sync, 100)];
     let cell = |(work, clients)| Cell::new(replicas, work, clients, 1024);
@@ -205,6 +233,9 @@ mod tests {
             .into_iter()
             .map(|cell| cell.name)
             .collect();
+        let apart = cells_of_distances(3);
+        assert_eq!(apart[0].name, "R3 sync, 100 clients, 0 ms apart");
+        assert_eq!(apart[7].name, "R3 async, 10 clients, 50 ms apart");
         assert_eq!(names.len(), 42);
         assert_eq!(names[..2], ["R3 async", "R3 sync"]);
         assert!(

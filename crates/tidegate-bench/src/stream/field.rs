@@ -103,7 +103,7 @@ impl Field {
 
     fn servers(&mut self, kind: Kind) -> Result<&Servers, Failure> {
         if matches!(kind, Kind::Step { .. }) {
-            self.rest_others(kind);
+            self.keep_only(&[kind]);
         }
         if !self.servers.contains_key(&kind) {
             let directory = self.directory.0.join(format!("{kind:?}"));
@@ -113,14 +113,16 @@ impl Field {
         self.servers.get(&kind).ok_or_else(|| "no server".into())
     }
 
-    /// Ends all systems but one: they are too many to run side by side.
-    fn rest_others(&mut self, kind: Kind) {
-        let mut servers = std::mem::take(&mut self.servers);
-        self.servers.extend(servers.remove_entry(&kind));
-        for (other, servers) in servers {
+    /// Ends all systems but these, where there are too many to run side by side.
+    pub(super) fn keep_only(&mut self, kinds: &[Kind]) {
+        for (kind, servers) in std::mem::take(&mut self.servers) {
+            if kinds.contains(&kind) {
+                self.servers.insert(kind, servers);
+                continue;
+            }
             drop(servers);
             // The system's next start empties the directory anyway.
-            let _ = std::fs::remove_dir_all(self.directory.0.join(format!("{other:?}")));
+            let _ = std::fs::remove_dir_all(self.directory.0.join(format!("{kind:?}")));
         }
     }
 
@@ -150,7 +152,7 @@ impl Field {
         let program = self.programs.nats.clone();
         let servers = self.servers(kind)?;
         let at = match cell.at_leader {
-            true => servers.leader(STREAM).map_err(text)?,
+            true => servers.leader(stream_of(cell)).map_err(text)?,
             false => None,
         };
         let at = at.map_or_else(|| servers.addrs(), |leader| vec![leader]);
@@ -178,14 +180,14 @@ impl Field {
             let leader = match cell.work {
                 // Each of many streams may have another leader.
                 Work::Streams { .. } => None,
-                _ => servers.leader(STREAM).map_err(text)?,
+                _ => servers.leader(stream_of(cell)).map_err(text)?,
             };
             for (key, value) in roles(&servers.addrs(), leader, &cpu) {
                 put(&key, value);
             }
             let leads = |addr: &SocketAddr| Some(*addr) == leader;
             if let Some(at) = servers.addrs().iter().position(leads)
-                && matches!(kind, Kind::Step { .. })
+                && matches!(kind, Kind::Step { .. } | Kind::Distant { .. })
             {
                 let after = servers.written().map_err(text)?;
                 let seconds = messages as f64 / sample.ops_per_s;
@@ -214,6 +216,14 @@ impl Field {
         Run::start(&program, &servers.addrs(), &args)?.report()?;
         self.filled.insert(kind, (cell.bytes, messages));
         Ok(())
+    }
+}
+
+/// Returns the stream that the load of a cell publishes to, the first of several.
+const fn stream_of(cell: &Cell) -> &'static str {
+    match cell.work {
+        Work::Streams { .. } | Work::Lone | Work::Distant { .. } => load::FIRST_STREAM,
+        _ => STREAM,
     }
 }
 
@@ -270,6 +280,7 @@ fn load(
         Work::Sync | Work::Slowed => nats(&publish("sync", cell, messages, STREAM)),
         Work::Streams { streams, sync } => raw(streams, if sync { 1 } else { 500 }),
         Work::Lone => raw(1, 1),
+        Work::Distant { window, .. } => raw(1, window),
         Work::Consume | Work::Fetch => {
             // The program leaves its consumer, which has nothing left to read.
             load::delete_consumer(at, "readers", CONSUMER).map_err(text)?;

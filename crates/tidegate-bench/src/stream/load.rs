@@ -15,6 +15,8 @@ use super::super::rounds::Sample;
 
 /// An answer that takes longer counts as lost.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The first stream of a load.
+pub(super) const FIRST_STREAM: &str = "bench0";
 /// A forming cluster may lose an answer; the load asks again after this time.
 const ATTEMPT: Duration = Duration::from_secs(2);
 

@@ -4,7 +4,8 @@
 //!   and nats-server with a sync before every acknowledgement. The `nats` program drives the servers if it
 //!   can.
 //! - `tidegate-bench cluster`: publishes to streams of three replicas, each system as three nodes on this
-//!   machine with clients that connect to any of them.
+//!   machine with clients that connect to any of them. With `--full` also ours on nodes that are up to 50 ms
+//!   apart, beside fixed sizes and numbers of entries.
 //! - `tidegate-bench raft`: measures the gain of each step of the replication on such a cluster.
 //!
 //! Every server is a process with a directory of its own and takes part in every round. Processor time is the
@@ -12,6 +13,7 @@
 
 mod bare;
 mod cell;
+mod distances;
 mod field;
 mod load;
 mod pair;
@@ -29,7 +31,7 @@ use super::peers::Peers;
 use super::rounds::Contestant;
 use super::session::Session;
 use crate::args::{BenchArgs, Effort};
-use cell::{Cell, Work, cells, cells_of_clusters, cells_of_steps};
+use cell::{Cell, Work, cells, cells_of_clusters, cells_of_distances, cells_of_steps};
 use field::Field;
 pub(crate) use pair::{Measured, Pair, Traffic};
 use server::{Kind, Programs};
@@ -53,7 +55,11 @@ pub(crate) fn run(session: &mut Session) -> anyhow::Result<()> {
 
 /// Runs the cells of clusters.
 pub(crate) fn run_clusters(session: &mut Session) -> anyhow::Result<()> {
-    run_cells(session, NODES, &cells_of_clusters(NODES, session.args.full))
+    run_cells(session, NODES, &cells_of_clusters(NODES, session.args.full))?;
+    if session.args.full {
+        distances::run(session, &cells_of_distances(NODES))?;
+    }
+    Ok(())
 }
 
 /// The defaults of the replication steps: there are many, and each measurement forms a cluster.
@@ -139,8 +145,9 @@ fn contestant<'a>(
 ) -> Contestant<'a, Peers> {
     let (system, controller) = match kind {
         Kind::Ours | Kind::OursSlow => (OURS, None),
-        Kind::Step { step, .. } => (OURS, Some(steps::name(step))),
-        Kind::OursSlowGreedy => (OURS, Some("without anticipation")),
+        Kind::Step { step, .. } => (OURS, Some(steps::name(step).to_owned())),
+        Kind::OursSlowGreedy => (OURS, Some("without anticipation".to_owned())),
+        Kind::Distant { fixed, .. } => (OURS, fixed.map(distances::name)),
         Kind::Nats => ("nats-server default", None),
         Kind::NatsAlways => ("nats-server always", None),
     };
@@ -152,8 +159,12 @@ fn contestant<'a>(
     Contestant {
         system: system.into(),
         version,
-        controller: controller.map(Into::into),
-        subject: matches!(kind, Kind::Ours | Kind::OursSlow),
+        controller,
+        subject: match kind {
+            Kind::Ours | Kind::OursSlow => true,
+            Kind::Distant { fixed, .. } => fixed.is_none(),
+            _ => false,
+        },
         run: Box::new(move |_: &mut Peers| {
             let mut field = field.borrow_mut();
             let messages = match messages {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
-use tidegate_server::lab::RaftStep;
+use tidegate_server::lab::{FixedEntries, RaftStep};
 
 use super::super::machine;
 use tidegate_cli::interrupt;
@@ -35,10 +35,25 @@ pub(super) enum Kind {
         step: RaftStep,
         slow: bool,
     },
+    /// Ours, with nodes that are this round trip apart; `fixed` sets the size and the number of entries.
+    Distant {
+        round_trip: Duration,
+        fixed: Option<FixedEntries>,
+    },
     /// nats-server that acknowledges before it syncs, which it does every two minutes.
     Nats,
     /// nats-server that syncs each message before it acknowledges it.
     NatsAlways,
+}
+
+impl Kind {
+    /// Returns the round trip between two nodes, in addition to the machine's own.
+    pub(super) const fn round_trip(self) -> Duration {
+        match self {
+            Self::Distant { round_trip, .. } => round_trip,
+            _ => Duration::ZERO,
+        }
+    }
 }
 
 /// A node's place in its cluster.
@@ -296,7 +311,11 @@ fn arguments(
 ) -> anyhow::Result<()> {
     let data = directory.join("data");
     match kind {
-        Kind::Ours | Kind::OursSlow | Kind::OursSlowGreedy | Kind::Step { .. } => {
+        Kind::Ours
+        | Kind::OursSlow
+        | Kind::OursSlowGreedy
+        | Kind::Step { .. }
+        | Kind::Distant { .. } => {
             let program = match kind {
                 Kind::Ours => product()?,
                 // The product has no such flags.
@@ -307,7 +326,18 @@ fn arguments(
             if let Kind::Step { step, .. } = kind {
                 command.args(["--raft-step", step.name()]);
             }
-            if !matches!(kind, Kind::Ours | Kind::Step { slow: false, .. }) {
+            if let Kind::Distant {
+                fixed: Some(fixed), ..
+            } = kind
+            {
+                command.args(["--fixed-entries", &fixed.to_string()]);
+            }
+            let slow = match kind {
+                Kind::OursSlow | Kind::OursSlowGreedy => true,
+                Kind::Step { slow, .. } => slow,
+                _ => false,
+            };
+            if slow {
                 command.args(["--slow-sync", "5ms"]);
             }
             if kind == Kind::OursSlowGreedy {

@@ -9,11 +9,14 @@ use anyhow::{Context as _, ensure};
 
 use super::load;
 use super::server::{Kind, Membership, PATIENCE, Server, Written};
+use crate::proxy::Proxy;
 use tidegate_cli::interrupt;
 
 /// The nodes of one system: see the module.
 pub(super) struct Servers {
     nodes: Vec<Server>,
+    /// The way from node to node, if it is longer than this machine's own; one to each node.
+    _proxies: Vec<Proxy>,
 }
 
 impl Servers {
@@ -34,7 +37,15 @@ impl Servers {
         let addrs = ports.iter().map(TcpListener::local_addr);
         let addrs: Vec<SocketAddr> = addrs.collect::<Result<_, _>>()?;
         drop(ports);
-        let routes: Vec<SocketAddr> = addrs.iter().skip(2).step_by(3).copied().collect();
+        let mut routes: Vec<SocketAddr> = addrs.iter().skip(2).step_by(3).copied().collect();
+        let mut proxies = Vec::new();
+        if !kind.round_trip().is_zero() {
+            for route in &mut routes {
+                let proxy = Proxy::start(*route, kind.round_trip())?;
+                *route = proxy.addr();
+                proxies.push(proxy);
+            }
+        }
         let start = |(n, of_it): (usize, &[SocketAddr])| {
             let membership = (nodes > 1).then(|| Membership {
                 name: name(n),
@@ -53,6 +64,7 @@ impl Servers {
         let nodes = addrs.chunks(3).enumerate().map(start);
         let mut servers = Self {
             nodes: nodes.collect::<anyhow::Result<_>>()?,
+            _proxies: proxies,
         };
         for server in &mut servers.nodes {
             server.wait_ready()?;
