@@ -5,8 +5,9 @@
 
 use super::{Exponential, Observed, Rule, Ruled};
 
-/// A limit that grows by `step` after a full batch and halves after any other, within
-/// `min..=max`, starting at `min`.
+/// A limit that grows by `step` after a full batch and halves after any other, within `min..=max`, starting
+/// at `min`. A batch that the handler finished early, or that the bound on bytes cut, is not full: it
+/// halves the limit although items were left ([`Observed::full`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aimd {
     limit: u64,

@@ -12,17 +12,24 @@ pub struct Bounds {
     pub items_min: u64,
     /// The largest limit in items.
     pub items_max: u64,
-    /// The largest limit in bytes. A single larger item goes alone.
+    /// The largest limit in bytes. A single larger item goes alone. It bounds nothing where items have no
+    /// weight: an actor weighs its items only with [`Builder::weigh`](crate::batcher::Builder::weigh).
     pub bytes_max: u64,
-    /// The longest time that an item waits for company.
+    /// The longest time that an item waits for company, counted from its arrival. It cuts every wait of the
+    /// controller, also the linger of a rule.
     pub age_max: Duration,
-    /// The most batches that run at once: at least 1. `None` leaves the choice to the driver: a boundary
-    /// takes [`Bounds::in_flight`], and an actor takes 64 if the form of its handler allows several.
+    /// The most batches that run at once: at least 1. `None` leaves the choice to
+    /// the driver: a boundary takes [`Bounds::in_flight`], and an actor takes 64
+    /// if the form of its handler allows several. A boundary runs at most 65,536
+    /// ([`Boundary::IN_FLIGHT_MAX`](crate::boundary::Boundary::IN_FLIGHT_MAX)),
+    /// and [`Knee`](super::Knee) at most 1024.
     pub in_flight_max: Option<u32>,
 }
 
 impl Bounds {
-    /// Bounds batches to between `items_min` and `items_max` items; bytes and age have no bound.
+    /// Bounds batches to between `items_min` and `items_max` items; bytes and age have no bound. In place
+    /// of the default bounds this also lifts their `age_max` of 1 s. To change only a number of items,
+    /// write `Bounds { items_max: 1000, ..Bounds::default() }`.
     #[must_use]
     pub const fn items(items_min: u64, items_max: u64) -> Self {
         Self {
@@ -141,7 +148,7 @@ struct Wait {
 }
 
 impl<C: Controller> Bounded<C> {
-    /// Keeps `inner` within `bounds`.
+    /// Keeps `inner` within `bounds`. A rule becomes a controller by its method `controller()`.
     ///
     /// # Errors
     /// Bounds that no batch can satisfy.

@@ -28,11 +28,11 @@ pub enum Choice {
         /// The most batches at once, within the bounds; 0 counts as 1.
         in_flight: u32,
     },
-    /// A constant limit, and the time that a smaller batch waits.
+    /// A constant limit, and the time that a smaller batch waits, one batch at a time.
     Fixed {
         /// The limit in items.
         limit: u64,
-        /// The time that a smaller batch waits; with 0 it never waits.
+        /// The time that a smaller batch waits, at most [`Bounds::age_max`]; with 0 it never waits.
         linger: Duration,
     },
     /// gen_batch_server's doubling.

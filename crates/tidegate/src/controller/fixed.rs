@@ -22,8 +22,9 @@ impl Fixed {
         }
     }
 
-    /// Makes a batch below the limit wait for company for `linger`, counted from the
-    /// arrival of its oldest item.
+    /// Makes a batch below the limit wait for company for `linger`, counted from the arrival of its oldest
+    /// item. No item waits longer than [`Bounds::age_max`](super::Bounds::age_max), 1 s by default: a
+    /// linger above that needs a larger `age_max`, too.
     #[must_use]
     pub fn with_linger(self, linger: std::time::Duration) -> Self {
         Self {

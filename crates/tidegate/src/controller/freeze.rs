@@ -39,7 +39,7 @@ enum Linger {
 const OPEN_MAX: usize = crate::boundary::Boundary::IN_FLIGHT_MAX as usize;
 
 impl<C: Controller> Freeze<C> {
-    /// Wraps `inner`, not frozen.
+    /// Wraps `inner`, not frozen. A rule becomes a controller by its method `controller()`.
     #[must_use]
     pub const fn new(inner: C) -> Self {
         Self {

@@ -1,9 +1,17 @@
-//! The argument of every function that takes a controller: a controller, or a rule that becomes one.
+//! The argument of the builder of an actor and of [`Queue::controlled`](crate::queue::Queue::controlled): a
+//! controller, or a rule that becomes one.
 
 use super::{Aimd, Controller, Exponential, Fixed, Greedy, Ruled, StormAimd};
 
 /// A [`Controller`], or a rule of this crate, which becomes a controller. [`Ruled::new`] turns a
 /// [`Rule`](super::Rule) of your own into one.
+///
+/// [`Builder::controller`](crate::batcher::Builder::controller) and
+/// [`Queue::controlled`](crate::queue::Queue::controlled) take it. All other functions take a
+/// [`Controller`], so a rule needs its method `controller()` there:
+/// [`Shadow::new`](super::Shadow::new), [`Recorder::new`](super::Recorder::new),
+/// [`Freeze::new`](super::Freeze::new), [`Bounded::new`](super::Bounded::new),
+/// [`Boundary::new`](crate::boundary::Boundary::new), and `batched` of a stream.
 ///
 /// ```
 /// use tidegate::batcher::{Builder, each_batch};

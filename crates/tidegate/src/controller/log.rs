@@ -34,7 +34,10 @@ pub struct Entry {
     pub decision: Decision,
 }
 
-/// Records the events and decisions of a controller from its creation on, up to a number of entries.
+/// Records the first events and decisions of a controller, from its creation on, up to a number of entries.
+///
+/// The log holds neither the objective nor the bounds: a replay needs a controller that is built with the
+/// same ones. An actor reports the arrivals of calls only, so casts leave no [`Event::Arrived`] in its log.
 #[derive(Clone, Debug)]
 pub struct Recorder<C> {
     inner: C,
@@ -44,8 +47,10 @@ pub struct Recorder<C> {
 }
 
 impl<C: Controller> Recorder<C> {
-    /// Records up to `capacity` entries. A replay needs the log from the start, so the recorder counts later
-    /// entries and leaves them out. An entry takes some 120 bytes.
+    /// Records the first `capacity` entries of `inner`, a controller; a rule becomes one by its
+    /// method `controller()`. A replay needs the log from the start, so the recorder leaves
+    /// later entries out and counts them ([`omitted`](Self::omitted)): the log of a long run
+    /// shows only its beginning. Each event is one entry of some 120 bytes.
     #[must_use]
     pub fn new(inner: C, capacity: usize) -> Self {
         Self {
@@ -61,7 +66,7 @@ impl<C: Controller> Recorder<C> {
         &self.log
     }
 
-    /// Returns the number of entries that found the log full.
+    /// Returns the number of entries left out because the log was full.
     pub const fn omitted(&self) -> u64 {
         self.omitted
     }

@@ -323,7 +323,7 @@ pub enum Reason {
     Linger,
     /// The producer was about to block.
     Blocking,
-    /// The user of the boundary asked for a flush.
+    /// The user of the boundary asked for a flush, or the handler finished the batch early.
     Asked,
     /// The boundary is closing.
     Closing,

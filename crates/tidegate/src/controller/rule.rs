@@ -1,4 +1,4 @@
-//! The adapter for simple rules, which look at finished batches only and answer a limit.
+//! The adapter for simple rules, which look at one batch after the other and answer a limit.
 //!
 //! Every historical rule has this form, and so has a user's first own controller as a rule.
 
@@ -10,11 +10,13 @@ pub trait Rule: Send {
     /// Returns the most items the next batch may take; 0 counts as 1.
     fn limit(&self) -> u64;
 
-    /// Takes in a finished batch (where costs are not measured: a batch that was taken).
+    /// Takes in one batch. With one batch at a time this is the batch that ended last. With several in
+    /// flight the batch may still run: see [`Ruled`].
     fn observe(&mut self, batch: Observed);
 
     /// Returns how long a batch below the limit waits for company, in nanoseconds from the arrival of its
-    /// oldest item. With the default, 0, no batch waits: the limit then bounds a greedy drain.
+    /// oldest item. [`Bounds::age_max`](super::Bounds::age_max) ends the wait earlier: by default after
+    /// 1 s. With the default, 0, no batch waits: the limit then bounds a greedy drain.
     fn linger_ns(&self) -> u64 {
         0
     }
@@ -32,21 +34,33 @@ pub struct Observed {
     pub batch: Load,
     /// The rest of the backlog.
     pub left: Load,
-    /// The limit under which the driver took it.
+    /// The rule's own limit at the start of the batch. Where the
+    /// [`Bounds`](super::Bounds) allow less, the driver used that smaller limit.
     pub limit: u64,
-    /// The batch reached that limit.
+    /// The batch has at least `limit` items. It is false for every batch that ended
+    /// below `limit`, also if items were left: because the handler finished the
+    /// batch early ([`Append::Finish`](crate::batcher::Append::Finish)), because of
+    /// the bound on bytes, or because `items_max` is below `limit`.
     pub full: bool,
     /// Why the driver cut it.
     pub reason: Reason,
-    /// The cost in nanoseconds, if the driver measured it and the batch did its work.
+    /// The cost in nanoseconds. `None` if the driver did not
+    /// measure it, if the batch failed, or if the batch still runs.
     pub cost_ns: Option<u64>,
 }
 
 /// A [`Rule`] as a [`Controller`]. The number of batches that run at once is that of
 /// [`Ruled::with_in_flight`], or else that of the rule ([`Rule::in_flight`]), which is one by default.
 ///
-/// The rule observes a batch with a measured cost when the batch is done, and a batch without one when the
-/// next batch starts. Either way the rule observes a batch before it answers the limit of the next.
+/// The rule observes each batch once, before it answers the limit of the next. With one batch at a time it
+/// observes a batch when the batch is done ([`Event::Done`]), with its cost. If the driver reports no end,
+/// the rule observes the batch without a cost at the next [`Event::Ready`] or [`Event::Started`].
+///
+/// With several batches in flight the adapter follows only the batch that started last. If the driver asks
+/// for the next batch while this one runs, the rule observes it at that moment, without a cost
+/// ([`Observed::cost_ns`] is `None`); its end changes nothing. The rule then sees a cost only of a batch
+/// that ends before the driver asks again. A rule that needs the cost of every batch runs one batch at a
+/// time, or implements [`Controller`] itself.
 #[derive(Clone, Debug)]
 pub struct Ruled<R> {
     rule: R,

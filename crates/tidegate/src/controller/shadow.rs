@@ -4,8 +4,10 @@ use super::{Controller, Decision, Event, Snapshot, When};
 use crate::Time;
 
 /// Obeys `active`, sends the same events to `shadow`, and compares their answers. The events describe the
-/// batches of the active controller. The shadow's answers therefore tell its next decision at each point, not
-/// the run it would have had: for that, replay the [event log](super::Recorder) in the simulator.
+/// batches of the active controller. The shadow's answers therefore tell its next decision at each point,
+/// not the run it would have had. Nor does a recorded [event log](super::Recorder) give that run:
+/// [`replay`](super::replay) names only the first decision that differs. The simulator (feature `sim`) runs
+/// a controller on generated arrivals, not on a recorded log.
 #[derive(Clone, Debug)]
 pub struct Shadow<A, S> {
     active: A,
@@ -31,7 +33,8 @@ pub struct Comparison {
 }
 
 impl<A: Controller, S: Controller> Shadow<A, S> {
-    /// Obeys `active` and compares `shadow` with it.
+    /// Obeys `active` and compares `shadow` with it. Both are controllers; a rule becomes one by its method
+    /// `controller()`: `Shadow::new(knee, Fixed::new(16).controller())`.
     #[must_use]
     pub const fn new(active: A, shadow: S) -> Self {
         let comparison = Comparison {

@@ -9,9 +9,14 @@ use super::Reason;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// The limit in force, in the controller's own unit (items, unless the controller counts bytes).
+    /// The limit that the controller asks for, in its own unit (items, unless the controller counts bytes).
+    /// [`Bounded`](super::Bounded) and a boundary do not know the unit, so they lower it only to the larger
+    /// of `items_max` and `bytes_max`. Without a bound on bytes it may exceed the limit in force: within
+    /// the default bounds [`Greedy`](super::Greedy) shows `u64::MAX` and `Fixed::new(20_000)` shows 20,000,
+    /// while batches take at most 8192 items.
     pub limit: u64,
-    /// The term that sets the limit.
+    /// The term that sets the limit. For a rule it is always [`Reason::Limit`],
+    /// also where the bounds are smaller than the rule's limit.
     pub binding: Option<Reason>,
     /// The cost model, once the controller has one.
     pub model: Option<Model>,

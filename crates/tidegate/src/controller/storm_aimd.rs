@@ -7,8 +7,10 @@
 
 use super::{Observed, Rule, Ruled};
 
-/// A limit that starts at 1, grows by 1 after a full batch, and halves when the tick finds a
-/// partial one; never above `ceiling`.
+/// A limit that starts at 1, grows by 1 after a full batch, and halves after any other;
+/// never above `ceiling`. The tick is a linger: a batch below the limit waits for it. A
+/// batch that the handler finished early, or that the bound on bytes cut, is not full: it
+/// halves the limit although items were left ([`Observed::full`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StormAimd {
     limit: u64,

@@ -178,6 +178,13 @@ struct Open {
 impl Knee {
     /// Creates a controller with this objective within these bounds. It knows no costs yet.
     ///
+    /// The controller runs at most [`Bounds::in_flight`] batches at once, and never more than 1024. **Where
+    /// [`Bounds::in_flight_max`] is `None`, as in [`Bounds::default`], that is one batch**, also where the
+    /// handler of an actor allows several:
+    /// [`Builder::in_flight_max`](crate::batcher::Builder::in_flight_max) and the bounds of the actor only
+    /// lower it. The default controller of such an actor has `in_flight_max: Some(64)` and is
+    /// [`anticipating`](Self::anticipating).
+    ///
     /// # Errors
     /// Bounds that no batch can satisfy, or an objective outside its range.
     pub fn new(objective: Objective, bounds: Bounds) -> Result<Self, KneeError> {
@@ -250,8 +257,11 @@ impl Knee {
     }
 
     /// Makes the controller wait for callers that return after a completion, where that pays. It suits
-    /// boundaries that run one batch at a time and have calls as items: the caller waits for the answer and
-    /// then sends the next call. Needs [`Event::Arrived`].
+    /// boundaries that have calls as items: the caller waits for the answer and then sends the next call.
+    /// It works with one batch at a time and with several in flight, where a batch waits for its share of
+    /// the callers while others run. The default controller of an actor has this setting; a `Knee` given to
+    /// an actor needs the call. It needs [`Event::Arrived`]. With [`Objective::LatencyP99`],
+    /// [`Objective::CostBudget`] and [`Objective::Inflation`] no batch waits for callers.
     #[must_use]
     pub fn anticipating(self) -> Self {
         Self {
@@ -651,7 +661,8 @@ impl Knee {
 }
 
 impl Default for Knee {
-    /// Objective [`Objective::Lean`], 1 to 8192 items.
+    /// Objective [`Objective::Lean`], 1 to 8192 items, one batch at a time, not
+    /// [anticipating](Self::anticipating).
     fn default() -> Self {
         Self::new(Objective::Lean, Bounds::default())
             .unwrap_or_else(|_| unreachable!("the defaults are valid"))
