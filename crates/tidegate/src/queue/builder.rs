@@ -9,8 +9,9 @@ use crate::nanos;
 /// The largest capacity and the largest buffer, in items.
 pub const CAPACITY_MAX: usize = 1 << 30;
 
-/// How a thread waits: the consumer waits for items, a producer waits for room. A
-/// task always waits by its waker.
+/// How a thread waits: the consumer waits for items, a producer waits for room. A task always waits by its
+/// waker. The builder of an actor takes this type, too
+/// ([`batcher::Builder::wait`](crate::batcher::Builder::wait)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wait {
@@ -27,17 +28,18 @@ pub enum Wait {
     Progressive,
 }
 
-/// How [`blocking_push`](Queue::blocking_push) acts when there is no room.
-/// [`Metrics`](super::Metrics) counts every case.
+/// How [`blocking_push`](Queue::blocking_push), [`push`](Queue::push) and their forms for many items act
+/// when there is no room. A `try_` form ignores it. [`Metrics`](super::Metrics) counts every case. An actor
+/// has a smaller setting of its own, [`batcher::Full`](crate::batcher::Full).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Full {
     /// Waits for room.
     #[default]
     Wait,
-    /// Gives the item back.
+    /// Gives the item back with [`PushError::Full`](super::PushError::Full).
     Reject,
-    /// Drops the item.
+    /// Drops the item; the push returns `Ok`.
     DropNewest,
     /// Drops the oldest items in the ring to make room. The consumer of such a
     /// queue takes items out under a lock.
@@ -83,7 +85,7 @@ impl Builder {
         self
     }
 
-    /// Sets how `blocking_push` acts without room. The default is [`Full::Wait`].
+    /// Sets how `blocking_push` and `push` act without room. The default is [`Full::Wait`].
     #[must_use]
     pub const fn full(mut self, full: Full) -> Self {
         self.full = full;

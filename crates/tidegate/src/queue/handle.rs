@@ -34,8 +34,8 @@ impl<T: Send> Queue<T> {
     }
 
     /// Makes a producer with a buffer that sets its own size, up to 256 items. The rule costs nothing: the
-    /// buffer doubles when it is full, and halves when it was not nearly full for a second. The buffer allocates its
-    /// memory at the first item.
+    /// buffer doubles when it is full, and halves when it was not nearly full for a second. The buffer
+    /// allocates its memory at the first item.
     #[must_use]
     pub fn buffered(&self) -> Producer<T> {
         Producer::growing(self.clone())
@@ -130,11 +130,13 @@ impl<T: Send> Queue<T> {
         assert!(self.shared.ring.push_stopped(item, between), "no room");
     }
 
-    /// Accepts all of `items`, in order, by as few claims as the room allows; other producers' items may come
-    /// in between. On an error the items not accepted stay in `items`, in order.
+    /// Accepts all of `items`, in order, by as few claims as the room allows; other producers' items may
+    /// come in between. Without room it acts as the queue's [`Full`] setting says. On an error the items
+    /// not accepted stay in `items`, in order.
     ///
     /// # Errors
-    /// As for [`blocking_push`](Self::blocking_push).
+    /// [`FlushError::Closed`]; [`FlushError::Full`], with [`Full::Reject`]; [`FlushError::WouldBlock`],
+    /// where the thread must not wait. The error says how many items stay.
     #[inline]
     pub fn blocking_push_many(&self, items: &mut Vec<T>) -> Result<(), FlushError> {
         if self.shove(items) == Ok(()) && items.is_empty() {
@@ -146,8 +148,8 @@ impl<T: Send> Queue<T> {
     /// Accepts copies of all `items`, in order, as by [`blocking_push_many`](Self::blocking_push_many).
     ///
     /// # Errors
-    /// As for [`blocking_push`](Self::blocking_push); the error says how many of the last
-    /// items the queue did not accept.
+    /// As for [`blocking_push_many`](Self::blocking_push_many); the
+    /// error says how many of the last items the queue did not accept.
     #[inline]
     pub fn blocking_push_slice(&self, items: &[T]) -> Result<(), FlushError>
     where
@@ -208,8 +210,8 @@ impl<T: Send> Queue<T> {
     /// future before it is done drops the item.
     ///
     /// # Errors
-    /// As for [`blocking_push`](Self::blocking_push). A task may wait; a handler
-    /// must not wait for its own actor.
+    /// As for [`blocking_push`](Self::blocking_push), but [`PushError::WouldBlock`]
+    /// only in the handler of the actor that reads this queue.
     pub async fn push(&self, item: T) -> Result<(), PushError<T>> {
         let item = match self.shared.attempt(item) {
             Err(PushError::Full(item)) if self.shared.full == Full::Wait => item,
@@ -275,11 +277,13 @@ impl<T: Send> Queue<T> {
         .await
     }
 
-    /// Accepts all of `items`, in order, as [`blocking_push_many`](Self::blocking_push_many) does; waits for
-    /// room as a task. Dropping the future leaves the items not accepted in `items`.
+    /// Accepts all of `items`, in order, as [`blocking_push_many`](Self::blocking_push_many)
+    /// does; waits for room as a task, if the queue's setting is [`Full::Wait`]. Dropping
+    /// the future leaves the items not accepted in `items`.
     ///
     /// # Errors
-    /// As for [`push`](Self::push). The items not accepted stay in `items`, in order.
+    /// As for [`blocking_push_many`](Self::blocking_push_many), but [`FlushError::WouldBlock`] only in the
+    /// handler of the actor that reads this queue. The items not accepted stay in `items`, in order.
     pub async fn push_many(&self, items: &mut Vec<T>) -> Result<(), FlushError> {
         let shared = &*self.shared;
         if shared.full != Full::Wait {
@@ -324,8 +328,10 @@ impl<T: Send> Queue<T> {
         self.shared.ring.is_closed()
     }
 
-    /// Returns the queue's counters so far. Takes the producers' locks one by one: call it for
-    /// dashboards, not for each item.
+    /// Returns the queue's counters so far. The call takes the lock of the list of buffers, and under it
+    /// the lock of each producer's buffer in turn. The consumer takes the same locks when it fetches
+    /// buffered items, and may wait for this call meanwhile: call it for dashboards, not for each item. The
+    /// queue has no `len`: [`Metrics::population`] counts the items that wait.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.shared.metrics()

@@ -112,7 +112,8 @@ impl<T: Send> Producer<T> {
     /// Without room it acts as the queue's [`Full`] setting says; by default it waits.
     ///
     /// # Errors
-    /// [`PushError::Closed`] gives the item back; so does [`PushError::Full`], with [`Full::Reject`].
+    /// [`PushError::Closed`] gives the item back; so do [`PushError::Full`], with [`Full::Reject`], and
+    /// [`PushError::WouldBlock`], where the thread must not wait.
     #[inline(always)]
     pub fn blocking_push(&mut self, item: T) -> Result<(), PushError<T>> {
         let item = match &mut self.own {
@@ -169,7 +170,8 @@ impl<T: Send> Producer<T> {
     /// not accepted stay in `items`, in order.
     ///
     /// # Errors
-    /// As for [`blocking_push`](Self::blocking_push).
+    /// [`FlushError::Closed`]; [`FlushError::Full`], with [`Full::Reject`]; [`FlushError::WouldBlock`],
+    /// where the thread must not wait. The error says how many items stay.
     pub fn blocking_push_many(&mut self, items: &mut Vec<T>) -> Result<(), FlushError> {
         let Some(own) = &mut self.own else {
             return self.queue.blocking_push_many(items);
@@ -183,11 +185,11 @@ impl<T: Send> Producer<T> {
         })
     }
 
-    /// Accepts copies of all `items`, in order, as by [`blocking_push`](Self::blocking_push).
+    /// Accepts copies of all `items`, in order, as by [`blocking_push_many`](Self::blocking_push_many).
     ///
     /// # Errors
-    /// As for [`blocking_push`](Self::blocking_push); the error says how many of the last
-    /// items the queue did not accept.
+    /// As for [`blocking_push_many`](Self::blocking_push_many); the
+    /// error says how many of the last items the queue did not accept.
     pub fn blocking_push_slice(&mut self, items: &[T]) -> Result<(), FlushError>
     where
         T: Copy,
@@ -222,10 +224,12 @@ impl<T: Send> Producer<T> {
         own.put(shared, item)
     }
 
-    /// Accepts `item`; waits for room as a task. Dropping the future before it is done drops the item.
+    /// Accepts `item`; waits for room as a task, if the queue's setting is [`Full::Wait`]. Dropping the
+    /// future before it is done drops the item.
     ///
     /// # Errors
-    /// As for [`blocking_push`](Self::blocking_push).
+    /// As for [`blocking_push`](Self::blocking_push), but [`PushError::WouldBlock`]
+    /// only in the handler of the actor that reads this queue.
     pub async fn push(&mut self, item: T) -> Result<(), PushError<T>> {
         if let Some(own) = &mut self.own {
             let shared = &*self.queue.shared;
@@ -256,8 +260,9 @@ impl<T: Send> Producer<T> {
     /// [`Full::DropNewest`] the buffer stays, because the queue has accepted its items).
     ///
     /// # Errors
-    /// Says how many items stay in the buffer and why. The consumer still hands these items
-    /// out, in order, unless it is gone.
+    /// Says how many items stay in the buffer and why: [`FlushError::Closed`]; [`FlushError::Full`], with
+    /// [`Full::Reject`] or [`Full::DropNewest`]; [`FlushError::WouldBlock`], where the thread must not
+    /// wait. The consumer still hands these items out, in order, unless it is gone.
     pub fn blocking_flush(&mut self) -> Result<(), FlushError> {
         self.flush_because(Reason::Asked)
     }
@@ -274,11 +279,13 @@ impl<T: Send> Producer<T> {
         own.report(outcome)
     }
 
-    /// Flushes all buffered items; waits for room as a task. Dropping the future at any moment keeps the
-    /// unflushed items in the buffer.
+    /// Flushes all buffered items; waits for room as a task. It waits under every
+    /// [`Full`] setting, unlike [`blocking_flush`](Self::blocking_flush). Dropping the
+    /// future at any moment keeps the unflushed items in the buffer.
     ///
     /// # Errors
-    /// [`FlushError::Closed`] says how many items stay.
+    /// [`FlushError::Closed`], or, in the handler of the actor that reads this queue,
+    /// [`FlushError::WouldBlock`]. The error says how many items stay.
     pub async fn flush(&mut self) -> Result<(), FlushError> {
         let Some(own) = &mut self.own else {
             return Ok(());
