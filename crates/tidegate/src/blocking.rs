@@ -13,9 +13,14 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WouldBlock {
-    /// The thread polls a tokio task, or the future of `block_on`. Only the feature `tokio` detects this.
+    /// The thread polls a tokio task, or the future of `block_on`. The crate detects this only with the
+    /// feature `tokio`; without it such a call blocks the worker thread. A call that need not wait
+    /// succeeds, so a test without load may not show the mistake.
     InTask,
-    /// The actor's own handler makes the call, and the call waits for that actor.
+    /// The actor's own handler makes the call, and the call waits for that actor. The crate detects this
+    /// only on the thread or in the future that runs the handler: not in a thread or task that the
+    /// handler starts and waits for, nor in one that finishes an
+    /// [`OwnedBatch`](crate::batcher::OwnedBatch). Such a wait may never end.
     InHandler,
 }
 

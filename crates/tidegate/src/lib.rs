@@ -2,8 +2,9 @@
 //!
 //! The engine takes many small operations and decides, without any setting, how many of them form a
 //! batch and when the batch starts. All modules form one path: **producer -> [`queue`] ->
-//! [`controller`] -> batch -> handler -> reply.** Items move only forward on this path. Only replies
-//! and counts return to the producer.
+//! [`controller`] -> batch -> handler -> reply.** An item goes through each stage once, unless a
+//! full or closed actor refuses it, the handler gives it back for another try
+//! ([`batcher::Batch::retry`]), or [`batcher::Handle::stop`] returns it.
 //!
 //! ```
 //! use std::time::Duration;
@@ -31,7 +32,7 @@
 //! - [`boundary`], the pure bookkeeping of one place where batches are cut. Look here to build
 //!   batches in an event loop of your own.
 //! - [`queue`], a bounded queue of many producers and one consumer. Look here for a queue without an actor,
-//!   or for producers that pay one claim for many items.
+//!   or for producers that put many items into the queue with one atomic step.
 //! - `sim` (feature `sim`), virtual time: arrivals, servers and callers. Look here to
 //!   test a controller in simulation.
 //!

@@ -119,8 +119,9 @@ pub struct Boundary<C = Box<dyn Controller>> {
 }
 
 impl<C: Controller> Boundary<C> {
-    /// Creates a boundary where `controller` decides within `bounds`. It allocates a table of
-    /// [`Bounds::in_flight`] batches, at most [`Boundary::IN_FLIGHT_MAX`], and nothing later.
+    /// Creates a boundary where `controller` decides within `bounds`. A rule becomes a controller by its
+    /// method `controller()`. The boundary allocates a table of [`Bounds::in_flight`] batches, at most
+    /// [`Boundary::IN_FLIGHT_MAX`], and nothing later.
     ///
     /// # Errors
     /// Bounds that no batch can satisfy.
