@@ -416,9 +416,7 @@ impl Drop for Place<'_> {
         let Some(ticket) = self.ticket else { return };
         let Gate(room) = self.gate;
         let mut line = lock(&room.line);
-        let left = line
-            .find(ticket)
-            .and_then(|at| line.remove(at, room.limit));
+        let left = line.find(ticket).and_then(|at| line.remove(at, room.limit));
         if left.as_ref().is_some_and(|waiter| waiter.granted) {
             room.used.fetch_sub(self.bytes, SeqCst);
         }
