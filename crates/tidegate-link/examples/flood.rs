@@ -1,7 +1,9 @@
 //! Measures how fast one connection on this machine carries messages of five bytes, each of
 //! them acknowledged:
 //!
-//!     cargo run --release -p tidegate-link --example flood -- [many|send|producer|lockstep|spin] [MESSAGES] [CLIENTS]
+//!     cargo run --release -p tidegate-link --example flood -- [MODE] [MESSAGES] [CLIENTS]
+//!
+//! `MODE` is many, send, producer, lockstep or spin.
 
 use std::convert::Infallible;
 use std::error::Error;

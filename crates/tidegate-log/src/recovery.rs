@@ -8,7 +8,7 @@
 //! | some header anywhere records that bytes beyond it were durable | [`Verdict::Damaged`] |
 //! | nothing: zeros, a marker, or bytes of an earlier life | [`Verdict::Clean`] |
 //! | zeros, but batches further on: their write never ended, and was never acked | [`Verdict::Torn`] |
-//! | bytes that are no whole batch: torn, or damaged after an ack; they look alike | [`Verdict::MaybeAcked`] |
+//! | bytes that are no whole batch: torn, or damaged after an ack | [`Verdict::MaybeAcked`] |
 //!
 //! A segment that another follows was durable up to the next one's beginning, regardless of
 //! its own headers. `open` and `repair` choose the files to read and act on the verdict.

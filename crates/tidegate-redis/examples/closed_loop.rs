@@ -1,7 +1,10 @@
 //! Measures a policy with closed-loop callers on one connection: microseconds per operation,
 //! CPU of both sides, commands per read.
 //!
-//! `cargo run --release -p tidegate-redis --example closed_loop -- redis://127.0.0.1:6379 publish auto 1,2,16,64,256,1024 [threads]`
+//! ```text
+//! cargo run --release -p tidegate-redis --example closed_loop -- \
+//!     redis://127.0.0.1:6379 publish auto 1,2,16,64,256,1024 [threads]
+//! ```
 //!
 //! Without a thread count the callers are tasks of one current-thread runtime; with `os` each
 //! caller is a thread.

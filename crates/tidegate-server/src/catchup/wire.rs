@@ -2,11 +2,14 @@
 //! before it.
 //!
 //! ```text
-//! 1 | index, 8 | offset, 8                                            a part of a checkpoint; index 0: of the newest
-//! 2 | index, 8 | offset, 8 | total, 8 | bytes ... | crc, 4            that part; no bytes and total 0: there is none
-//! 3 | index, 8 | stream, 4 | first, 8 | last, 8                       messages of a stream, by number, of who has applied that entry
+//! 1 | index, 8 | offset, 8
+//!     asks for a part of a checkpoint; index 0: of the newest
+//! 2 | index, 8 | offset, 8 | total, 8 | bytes ... | crc, 4
+//!     that part; no bytes and total 0: there is no such checkpoint
+//! 3 | index, 8 | stream, 4 | first, 8 | last, 8
+//!     asks a member that has applied this entry for messages of a stream, by number
 //! 4 | stream, 4 | first, 8 | next, 8 | (number, 8 | length, 4 | entry ...) ... | crc, 4
-//!                                     what there is of them from `first` up to, not including, `next`: each as an entry of its own
+//!     the existing ones from `first` up to, not including, `next`, each as an entry of its own
 //! ```
 
 use bytes::{BufMut, Bytes, BytesMut};

@@ -8,7 +8,8 @@
 //! ```text
 //! version u8 = 1
 //! delivered consumer_seq, stream_seq; ack floor consumer_seq, stream_seq
-//! runs: count, then of each: stream_seq - end of the last run, length, consumer_seq, due_us - the last run's (zigzag), deliveries
+//! runs: count, then of each: stream_seq - end of the last run, length, consumer_seq,
+//!       due_us - the last run's (zigzag), deliveries
 //! removed above the floor: count, then of each: stream_seq - the last one
 //! ```
 //!

@@ -1,8 +1,10 @@
 //! Encodes the fields of Raft's messages that members use, in a format of our own. Pure.
 //!
 //! ```text
-//! 0     4         5      6       7   8       12      16     24   32     40         48      56       64            72            80
-//! | crc | version | kind | flags | 0 | group | count | from | to | term | log term | index | commit | commit term | reject hint |
+//! 0     4         5      6       7   8       12      16     24   32     40
+//! | crc | version | kind | flags | 0 | group | count | from | to | term |
+//! 40         48      56       64            72            80
+//! | log term | index | commit | commit term | reject hint |
 //! | count times: term 8, length 4 | the entries' bytes, one after the other |
 //! ```
 //!

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! 0       4     8         12  16      24     32          40     48     56      64
-//! | magic | crc | version | 0 | index | term | hard term | vote | next | count | segments: base, live bytes ... | state ... | end |
+//! | magic | crc | version | 0 | index | term | hard term | vote | next | count |
+//! | segments: base, live bytes ... | state ... | end |
 //! end: | bytes of the state, 8 | magic, 4 | crc of everything before it, 4 |
 //! ```
 //!

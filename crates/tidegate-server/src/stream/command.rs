@@ -8,7 +8,8 @@
 //!
 //! ```text
 //! entry    version u8 = 1 | 7 zero bytes | time_us u64 | commands, one after the other
-//! command  kind u8 | flags u8 | subject_len u16 | stream u32 | headers_len u32 | payload_len u32 | subject | headers | payload
+//! command  kind u8 | flags u8 | subject_len u16 | stream u32 | headers_len u32 | payload_len u32
+//!          | subject | headers | payload
 //! ```
 //!
 //! An entry is a batch of commands, and its time is the time of each of them. A relocated message is an entry

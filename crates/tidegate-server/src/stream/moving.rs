@@ -14,7 +14,8 @@
 //! ```text
 //! import     from: stage u8, number u64 | to: stage u8, number u64 | what there is between
 //! messages   the first one's number u64 | how many there are, if frozen, else all bits u64
-//!            | of each message number u64, time u64, flags u32, due time u64; the messages follow as publishes
+//!            | of each message number u64, time u64, flags u32, due time u64
+//!            the messages follow as publishes
 //! gone       of each run of numbers without messages the first u64 and the last u64
 //! ids        of each id it u32 and bytes, number u64, time u64
 //! consumers  of each name u32 and bytes, made at u64, configuration u32 and JSON, state u32 and bytes

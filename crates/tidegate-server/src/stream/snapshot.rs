@@ -9,8 +9,10 @@
 //! their consumers at the beginning.
 //!
 //! ```text
-//! snapshot  version u8 = 3 | 7 zero bytes | time_us u64 | last stream's number u32 | streams u32 | streams, by number
-//! stream    number u32 | who keeps it u8, u32 | moves u32, to u32 | on its way u8, u64 | created_us u64 | configuration (JSON) | last id | last seq u64 | last time_us u64
+//! snapshot  version u8 = 3 | 7 zero bytes | time_us u64 | last stream's number u32 | streams u32
+//!           | streams, by number
+//! stream    number u32 | its keeper u8, u32 | moves u32, to u32 | transit u8, u64 | created_us u64
+//!           | configuration (JSON) | last id | last seq u64 | last time_us u64
 //!           | subjects: numbers given u32, free ones, names | blocks u32, blocks, the last | ids | consumers
 //! ```
 //!

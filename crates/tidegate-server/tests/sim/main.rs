@@ -2,9 +2,12 @@
 //! and networks. Each node has several groups in its one log, and each of them must keep the invariants.
 //!
 //! ```text
-//! cargo test -p tidegate-server --all-features --test sim               1,000 seeds, and the planted bugs
-//! SEED=7 cargo test ... --test sim seeds -- --nocapture                  that seed alone, and what happens in it
-//! SEEDS=1..=100000 SEEDS_DONE=target/sim-seeds cargo test --release ...  many, resumed where the last run stopped
+//! # 1,000 seeds, and the planted bugs
+//! cargo test -p tidegate-server --all-features --test sim
+//! # that seed alone, with all its events
+//! SEED=7 cargo test ... --test sim seeds -- --nocapture
+//! # many, resumed where the last run stopped
+//! SEEDS=1..=100000 SEEDS_DONE=target/sim-seeds cargo test --release ...
 //! ```
 
 // Clippy knows tests by their attribute; the helpers here are tests too.

@@ -46,8 +46,8 @@
 //!
 //! 1. Going to sleep for the first time in a while, the consumer puts the flag up, marks, sweeps, and sleeps
 //!    for at most a millisecond; then it sweeps once more. A push that looked at the flag too early has long
-//!    left its processor's store buffer by then (that takes nanoseconds, and an interrupt of the thread empties
-//!    it too), so this sweep finds it. This is the only step that rests on time.
+//!    left its processor's store buffer by then (that takes nanoseconds, and an interrupt of the thread
+//!    empties it too), so this sweep finds it. This is the only step that rests on time.
 //! 2. From then on every push sees the flag, takes the fence and looks at the mark: the consumer sleeps
 //!    without a timeout, as often as it likes.
 //! 3. After 16 lingers and 16 milliseconds awake, or after 65,536 items, the consumer takes the flag down,

@@ -270,8 +270,8 @@ impl Waiters {
     }
 
     /// Calls the first waiters of the round that were not called yet, while there is a share of the `free`
-    /// slots for each called one. Returns whether others wait uncalled. Costs O(log n) for each waiter that it
-    /// calls, among n in line.
+    /// slots for each called one. Returns whether others wait uncalled. Costs O(log n) for each waiter that
+    /// it calls, among n in line.
     pub(super) fn call(&self, free: u64, capacity: u64) -> bool {
         let mut line = lock(&self.0);
         let share = share(capacity, line.waiting.len() as u64);

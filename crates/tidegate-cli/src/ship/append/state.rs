@@ -12,7 +12,8 @@
 //!        8  version, u32       32  how many of its last bytes were checked, u32
 //!       12  sessions, u32      36  their CRC32C, u32
 //!       16  generation, u64    40  1 if the receiver ended in order, else 0, u32
-//!                              44  each session: id u128, epoch u64, position u64, generation of its last change u64
+//!                              44  each session: id u128, epoch u64, position u64,
+//!                                  generation of its last change u64
 //!                               .  CRC32C of everything before, u32
 //! ```
 //!

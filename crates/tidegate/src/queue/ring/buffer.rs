@@ -36,9 +36,9 @@ pub(in crate::queue) struct Taken {
     pub(in crate::queue) counts: Counts,
 }
 
-// SAFETY: slots at or after `tail` belong to the writer; slots in `head..tail` to the holder of the lock. `tail` is
-// published with Release and read with Acquire; the writer learns of a new `head` through the lock. Items
-// move: `Send`.
+// SAFETY: slots at or after `tail` belong to the writer; slots in `head..tail` to the holder of the lock.
+// `tail` is published with Release and read with Acquire; the writer learns of a new `head` through the
+// lock. Items move: `Send`.
 unsafe impl<T: Send> Sync for Buffer<T> {}
 // SAFETY: it owns its items.
 unsafe impl<T: Send> Send for Buffer<T> {}
@@ -64,7 +64,8 @@ impl<T> Buffer<T> {
     /// The caller is the writer, or holds the lock for as long as it uses them.
     #[inline(always)]
     const unsafe fn slots(&self) -> &Slots<T> {
-        // SAFETY: the writer alone replaces them, with the lock; the caller is that writer, or holds that lock.
+        // SAFETY: the writer alone replaces them, with the lock; the caller is that writer, or holds that
+        // lock.
         unsafe { &*self.slots.get() }
     }
 
@@ -127,8 +128,8 @@ impl<T> Taking<'_, T> {
             let (from, run) = self
                 .slots()
                 .run(self.taken.head + moved, (claim.items - moved) as usize);
-            // SAFETY: below `tail`, so written (Acquire), and ours under the lock; the claim makes the ring's slots ours. They
-            // are moved: `head` passes them before the lock is released.
+            // SAFETY: below `tail`, so written (Acquire), and ours under the lock; the claim makes the
+            // ring's slots ours. They are moved: `head` passes them before the lock is released.
             unsafe { ring.slots.fill_from(claim.at + moved, from, run) };
             moved += run as u64;
         }
@@ -240,8 +241,8 @@ impl<T> Writer<T> {
 
     #[inline(always)]
     fn put(&mut self, tail: u64, item: T) {
-        // SAFETY: the callers saw `tail < full_at`, which is at most the number of slots after `head`, so this slot holds no
-        // item; slots from `tail` on are ours, and there is no other writer.
+        // SAFETY: the callers saw `tail < full_at`, which is at most the number of slots after `head`, so
+        // this slot holds no item; slots from `tail` on are ours, and there is no other writer.
         unsafe { self.buffer.slots().write(tail, item) };
         self.buffer.tail.store(tail + 1, Release);
     }
@@ -291,8 +292,8 @@ impl<T> Writer<T> {
         let (head, tail) = (taking.taken.head, self.tail());
         let slots = Slots::new(len.max(tail - head).max(1).next_power_of_two() as usize);
         for at in head..tail {
-            // SAFETY: below `tail`, so written, and ours under the lock; the new slots hold nothing yet, and there are as
-            // many as items. The old ones are dropped without theirs: slots do not drop items.
+            // SAFETY: below `tail`, so written, and ours under the lock; the new slots hold nothing yet, and
+            // there are as many as items. The old ones are dropped without theirs: slots do not drop items.
             unsafe { slots.write(at, taking.slots().read(at)) };
         }
         // SAFETY: `self` is the writer, and no other thread reaches the slots without the lock.

@@ -62,8 +62,8 @@ impl<T> Ring<T> {
         // There may be more zero-sized items than positions.
         let claim = self.claim((len as u64).min(self.capacity))?;
         let moved = claim.items as usize;
-        // SAFETY: the claim makes these slots ours. The items are moved: the length is set before anything could see
-        // them twice, and what stays is moved to the front.
+        // SAFETY: the claim makes these slots ours. The items are moved: the length is set before anything
+        // could see them twice, and what stays is moved to the front.
         unsafe {
             items.set_len(0);
             let from = items.as_mut_ptr();

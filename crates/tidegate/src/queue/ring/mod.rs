@@ -94,9 +94,9 @@ struct Tail {
     head_seen: AtomicU64,
 }
 
-// SAFETY: a slot is written only under the claim that covers it and read only by the reader after that claim's stamp
-// (Release/Acquire); it is claimed again only after `head` passed it (Release/Acquire). Items move between
-// threads: `Send`.
+// SAFETY: a slot is written only under the claim that covers it and read only by the reader after that
+// claim's stamp (Release/Acquire); it is claimed again only after `head` passed it (Release/Acquire). Items
+// move between threads: `Send`.
 unsafe impl<T: Send> Sync for Ring<T> {}
 // SAFETY: it owns its items.
 unsafe impl<T: Send> Send for Ring<T> {}

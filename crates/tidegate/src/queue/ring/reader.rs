@@ -94,7 +94,8 @@ impl Reader {
             while at.head < end {
                 let (run, _) = ring.slots.run(at.head, (end - at.head) as usize);
                 for slot in run {
-                    // SAFETY: below `known`, so published (Acquire) and not read yet; counted as read before it is handed out.
+                    // SAFETY: below `known`, so published (Acquire) and not read yet; counted as read before
+                    // it is handed out.
                     let item = unsafe { taken_from(slot) };
                     at.head += 1;
                     each(item);
@@ -123,8 +124,8 @@ impl Reader {
             }
             let n = (end - self.head) as usize;
             out.reserve(n);
-            // SAFETY: below `known`, so published (Acquire) and not read yet; there is room for `n` behind `out`'s items,
-            // and its length grows only when they are there.
+            // SAFETY: below `known`, so published (Acquire) and not read yet; there is room for `n` behind
+            // `out`'s items, and its length grows only when they are there.
             unsafe {
                 ring.slots
                     .take(self.head, out.as_mut_ptr().add(out.len()), n);

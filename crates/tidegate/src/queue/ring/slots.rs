@@ -90,7 +90,8 @@ impl<T> Slots<T> {
     #[inline]
     pub(super) unsafe fn fill(&self, at: u64, from: *const T, n: usize) {
         let (slots, run) = self.run(at, n);
-        // SAFETY: the caller's; a cell of a `MaybeUninit<T>` is laid out like a `T`, and `run` of them are in bounds.
+        // SAFETY: the caller's; a cell of a `MaybeUninit<T>` is laid out like a `T`, and `run` of them are
+        // in bounds.
         unsafe {
             ptr::copy_nonoverlapping(from, items(slots), run);
             if run < n {
