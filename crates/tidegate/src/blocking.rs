@@ -18,8 +18,8 @@ pub enum WouldBlock {
     /// succeeds, so a test without load may not show the mistake.
     InTask,
     /// The actor's own handler makes the call, and the call waits for that actor. The crate detects this
-    /// only on the thread or in the future that runs the handler: not in a thread or task that the
-    /// handler starts and waits for, nor in one that finishes an
+    /// only on the thread or in the future that runs the handler. It does not detect it in a thread or task
+    /// that the handler starts and waits for, nor in the code elsewhere that finishes an
     /// [`OwnedBatch`](crate::batcher::OwnedBatch). Such a wait may never end.
     InHandler,
 }

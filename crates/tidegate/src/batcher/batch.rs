@@ -154,7 +154,9 @@ impl<T, R, M> Batch<T, R, M> {
     }
 
     /// Returns the number of the current try of the item at `place` among the items taken, or of the
-    /// operation at `place` where no item is taken. The first try is 1.
+    /// operation at `place` where no item is taken. The first try is 1. With a
+    /// [`Handler::append`](super::Handler::append) that does not push exactly one operation for each it
+    /// gets, the number stays 1: such a handler counts tries itself.
     #[must_use]
     pub fn attempt(&self, place: usize) -> u32 {
         match &self.tries {

@@ -83,26 +83,29 @@ impl<T: Send + 'static> Builder<T> {
         }
     }
 
-    /// Sets the name of the actor's thread. The default is "batcher".
+    /// Sets the name of the actor's thread. An actor that is a
+    /// task has no name and ignores it. The default is "batcher".
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Sets the most items that may wait. The queue allocates their room once. Three kinds of items come on
-    /// top: those that the actor has set aside while it waits to fill its next batch, those in the buffers
-    /// of [`Caster`](super::Caster)s, and those that the handler gave back. The default is 16384.
+    /// Sets the most items that may wait. The queue allocates their room once. Four kinds of items come on
+    /// top: those that the actor has set aside while it waits to fill its next batch, those set aside for
+    /// busy keys ([`Builder::key`]), those in the buffers of [`Caster`](super::Caster)s, and those that the
+    /// handler gave back. The default is 16384.
     #[must_use]
     pub const fn capacity(mut self, items: usize) -> Self {
         self.capacity = items;
         self
     }
 
-    /// Sets the most bytes that may wait, by the weight of [`Builder::weigh`]. A single heavier item is
-    /// accepted when nothing else waits, and items that the handler gives back always find room. Threads
-    /// and tasks that wait for room take turns and get about equal shares of it; no item starves behind
-    /// smaller ones. The default is no bound.
+    /// Sets the most bytes that may wait, by the weight of [`Builder::weigh`]. Without
+    /// `weigh` items have no weight, and this bound has no effect. A single heavier item is
+    /// accepted when nothing else waits, and items that the handler gives back always find
+    /// room. Threads and tasks that wait for room take turns and get about equal shares of
+    /// it; no item starves behind smaller ones. The default is no bound.
     #[must_use]
     pub const fn capacity_bytes(mut self, bytes: u64) -> Self {
         self.capacity_bytes = bytes;
@@ -122,9 +125,10 @@ impl<T: Send + 'static> Builder<T> {
 
     /// Keeps the items of each key in order where several batches run at once: at most one batch in flight
     /// holds items of a key. Items of a busy key wait, in order, while items of other keys pass them. The
-    /// actor sets at most [`Builder::capacity`] items aside for that. Keys with equal hashes count as one.
-    /// Messages ([`Op::Info`](super::Op::Info)) have no key. A handler that runs one batch at a time keeps
-    /// all items in order; its actor never calls `key`.
+    /// actor sets at most [`Builder::capacity`] items aside for that. When that many wait for busy keys,
+    /// the actor takes nothing more out of the queue, and items of every key wait. Keys with equal hashes
+    /// count as one. Messages ([`Op::Info`](super::Op::Info)) have no key. A handler that runs one batch at
+    /// a time keeps all items in order; its actor never calls `key`.
     #[must_use]
     pub fn key<K: Hash>(mut self, key: impl Fn(&T) -> K + Send + Sync + 'static) -> Self {
         self.key = Some(Box::new(move |item| {
@@ -136,8 +140,11 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// Sets the most batches that run at once, where the handler's form allows several
-    /// ([`Dispatcher`](super::Dispatcher), `SharedHandler`). The controller decides how many of them run.
-    /// The default is [`Bounds::in_flight_max`], or 64 if the bounds set none.
+    /// ([`Dispatcher`](super::Dispatcher), `SharedHandler`). The controller decides how many of
+    /// them run. [`Knee`] runs at most 1024, and any controller at most 65,536
+    /// ([`Boundary::IN_FLIGHT_MAX`]). A `Knee` or a rule that is given to
+    /// [`Builder::controller`] has a number of its own, one by default, which this setting does
+    /// not raise. The default is [`Bounds::in_flight_max`], or 64 if the bounds set none.
     #[must_use]
     pub const fn in_flight_max(mut self, batches: u32) -> Self {
         self.in_flight_max = Some(batches);
@@ -183,10 +190,11 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Sets a controller other than [`Knee`], in place of an objective. It decides how many items the next
-    /// batch takes, and when the batch starts. It also decides how many batches run at once. A rule runs
-    /// one batch at a time, even where the handler's form allows several, unless it is configured
-    /// otherwise (`Greedy.with_in_flight(64)`).
+    /// Sets a controller in place of an objective. It decides how many items the next batch takes, and when
+    /// the batch starts. It also decides how many batches run at once. A rule runs one batch at a time,
+    /// even where the handler's form allows several, unless it is configured otherwise
+    /// (`Greedy.with_in_flight(64)`). So does a [`Knee`] unless the bounds given to [`Knee::new`] set
+    /// [`Bounds::in_flight_max`]; it waits for callers only after [`Knee::anticipating`].
     #[must_use]
     pub fn controller(
         mut self,
@@ -203,7 +211,8 @@ impl<T: Send + 'static> Builder<T> {
         }
     }
 
-    /// Starts the actor on a thread of its own, and waits for the handler's `init`.
+    /// Starts the actor on a thread of its own, and blocks the calling
+    /// thread until the handler's `init` returns, also in a task.
     ///
     /// # Errors
     /// Impossible settings, no thread, or a handler that does not start.

@@ -163,8 +163,9 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
         Err(SendError::Full(item))
     }
 
-    /// Hands the buffered items to the actor. Waits for room if the actor's sends wait for room. After a
-    /// drop of the future, the items not handed over stay in the buffer.
+    /// Hands the buffered items to the actor. Waits for room, also
+    /// with [`Full::Reject`](super::Full::Reject). After a drop of
+    /// the future, the items not handed over stay in the buffer.
     ///
     /// # Errors
     /// The error says how many items stay in the buffer. They are accepted all
@@ -173,7 +174,8 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
         self.producer.flush().await
     }
 
-    /// As [`flush`](Self::flush), and blocks the thread while there is no room.
+    /// As [`flush`](Self::flush), and blocks the thread while there is no room. With
+    /// [`Full::Reject`](super::Full::Reject) it returns [`FlushError::Full`] instead.
     ///
     /// # Errors
     /// As for `flush`.

@@ -63,7 +63,8 @@ pub trait SharedHandler: Send + Sync + 'static {
     /// Called once when the backlog is empty and no batch runs, before the actor waits.
     fn idle(&self) {}
 
-    /// Called last, for any reason. Every batch is finished by then.
+    /// Called last when the actor ends by itself, with the reason. Every batch is finished by then. It is
+    /// not called if a runtime that shuts down drops the actor ([`StopReason::Abandoned`]).
     fn terminate(&self, reason: &StopReason) -> impl Future<Output = ()> + Send {
         let _ = reason;
         async {}
@@ -95,7 +96,7 @@ impl<T: Send + 'static> Builder<T> {
     /// `move |items: Vec<T>| { let pool = pool.clone(); async move { .. } }`.
     ///
     /// # Errors
-    /// Impossible settings.
+    /// Impossible settings; [`SpawnError::Abandoned`] if the runtime shuts down.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -116,7 +117,8 @@ impl<T: Send + 'static> Builder<T> {
     /// is handled in a task of its own, several at once. The runtime needs no timer.
     ///
     /// # Errors
-    /// Impossible settings, or a handler that does not start.
+    /// Impossible settings, or a handler that does not start;
+    /// [`SpawnError::Abandoned`] if the runtime shuts down.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -137,8 +139,9 @@ impl<T: Send + 'static> Builder<T> {
 }
 
 impl<T: Send + 'static> Builder<T> {
-    /// Like [`Builder::spawn_dispatcher`], as a task of the current tokio runtime, which needs no timer: the
-    /// dispatcher may spawn tasks that own their batches.
+    /// Like [`Builder::spawn_dispatcher`], as a task of the current tokio runtime,
+    /// which needs no timer: the dispatcher may spawn tasks that own their
+    /// batches. The call waits for nothing, so it is no async function.
     ///
     /// # Errors
     /// Impossible settings.

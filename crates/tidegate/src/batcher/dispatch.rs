@@ -65,7 +65,8 @@ pub trait Dispatcher<T, R = (), M = std::convert::Infallible>: 'static {
     /// Called once when the backlog is empty and no batch runs, before the actor waits.
     fn idle(&mut self) {}
 
-    /// Called last, for any reason. Every batch is finished by then.
+    /// Called last when the actor ends by itself, with the reason. Every batch is finished by then. It is
+    /// not called if a runtime that shuts down drops the actor ([`StopReason::Abandoned`]).
     fn terminate(&mut self, reason: &StopReason) {
         let _ = reason;
     }
@@ -81,8 +82,9 @@ where
 }
 
 impl<T: Send + 'static> Builder<T> {
-    /// Starts an actor on a thread of its own that hands each batch to `dispatcher`, several at once. A
-    /// closure that calls a method of its batch names the type: `|batch: OwnedBatch<u64>| batch.done()`.
+    /// Starts an actor on a thread of its own that hands each batch to `dispatcher`, several at once. The
+    /// call blocks its thread until the actor's thread runs, also in a task. A closure that calls a method
+    /// of its batch names the type: `|batch: OwnedBatch<u64>| batch.done()`.
     ///
     /// # Errors
     /// Impossible settings, or no thread.

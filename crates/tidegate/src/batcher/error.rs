@@ -166,7 +166,8 @@ pub enum CallError<T> {
     Send(SendError<T>),
     /// An error came back instead of a reply.
     Reply(ReplyError),
-    /// No reply came in time. If the handler has not seen the item yet, it will not.
+    /// No reply came in time, or no room for the item. If the handler has
+    /// not seen the item yet, it will not. The item is not given back.
     TimedOut,
 }
 

@@ -31,7 +31,8 @@ use crate::controller::Load;
 /// gives the item back. There are two such places: a thread that polls a tokio task ([`WouldBlock::InTask`],
 /// with the feature `tokio`), and the actor's own handler ([`WouldBlock::InHandler`]). `spawn_blocking`,
 /// `block_in_place` and plain threads may block. A future in `tokio::task::unconstrained` counts as a plain
-/// thread, because tokio shows no difference.
+/// thread, because tokio shows no difference: a blocking call there is not refused, and may hang. A cast
+/// that finds room blocks nothing and succeeds in a task, too; it fails there only under load.
 ///
 /// # End of the actor
 ///
@@ -45,8 +46,10 @@ use crate::controller::Load;
 ///
 /// A handler may keep a handle to its own actor and send with it. It must not wait for that actor: `call`,
 /// `inspect`, `controller`, `drain`, `stop`, and a cast that finds no room, return an error
-/// ([`WouldBlock::InHandler`]), in both forms. [`close`](Handle::close) ends the actor from within, after
-/// the batch. A handle that the handler keeps counts like any other: while it exists, the actor does not end
+/// ([`WouldBlock::InHandler`]), in both forms. Three waits are **not** detected and may never end: awaiting
+/// a [`Request`], awaiting [`Requests::receive`](super::Requests::receive), and a wait in a thread or task
+/// that the handler starts and waits for. [`close`](Handle::close) ends the actor from within, after the
+/// batch. A handle that the handler keeps counts like any other: while it exists, the actor does not end
 /// because all other handles are dropped.
 pub struct Handle<T: Send, R: Send = (), M: Send = std::convert::Infallible> {
     pub(super) shared: Arc<Shared<T, R, M>>,
@@ -92,8 +95,9 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.shared.send(item, Entry::Cast)
     }
 
-    /// As [`cast`](Self::cast), and waits for room at most for `timeout` ([`Duration::MAX`]: for ever), on
-    /// any runtime. Dropping the future drops the item.
+    /// As [`cast`](Self::cast), and waits for room at most for `timeout` ([`Duration::MAX`]:
+    /// for ever), on any runtime. With [`Full::Reject`](super::Full::Reject) it does not
+    /// wait. Dropping the future drops the item.
     ///
     /// ```
     /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
@@ -177,8 +181,9 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         Ok(sent)
     }
 
-    /// Sends an item and waits for its answer. Dropping the future gives the call up: unless the handler has
-    /// the item already, the actor skips it.
+    /// Sends an item and waits for its answer, without a deadline:
+    /// [`call_timeout`](Self::call_timeout) has one. Dropping the future gives the call up:
+    /// unless the handler has the item already, the actor skips it.
     ///
     /// # Errors
     /// The actor did not accept the item, or an error came back instead of a reply.
@@ -196,6 +201,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     ///
     /// # Errors
     /// The actor did not accept the item, an error came back instead of a reply, or no answer came in time.
+    /// [`CallError::TimedOut`] does not give the item back, also if the call only waited for room.
     pub async fn call_timeout(&self, item: T, timeout: Duration) -> Result<R, CallError<T>> {
         let deadline = Instant::now().checked_add(timeout);
         let answer = timer::before(deadline, self.call(item)).await;
@@ -424,8 +430,9 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     /// future leaves the actor stopping.
     ///
     /// # Errors
-    /// The handler did not return in time. A thread cannot be killed: it stays until the handler returns,
-    /// and another call gives back the items then. Or the actor's own handler makes the call.
+    /// The handler did not return in time. The call neither kills a thread nor
+    /// aborts a task: the actor stays until the handler returns, and another call
+    /// gives back the items then. Or the actor's own handler makes the call.
     pub async fn stop(
         &self,
         cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,

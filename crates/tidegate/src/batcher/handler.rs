@@ -53,7 +53,11 @@ pub trait Handler: 'static {
     /// bytes in the user's own encoding, by memory, by a key. The last operation is always part of the
     /// batch. The default puts the operation into `batch`.
     ///
-    /// An early finish does not count as a full batch, so it never moves a controller's limit.
+    /// An early finish does not count as a full batch. [`Knee`](crate::controller::Knee) learns the cost of
+    /// such a batch as of any other. The rules [`Exponential`](crate::controller::Exponential),
+    /// [`Aimd`](crate::controller::Aimd) and [`StormAimd`](crate::controller::StormAimd) **halve** their
+    /// limit after each early finish below it.
+    /// after each early finish below the limit.
     #[inline]
     fn append(
         &mut self,
@@ -76,18 +80,22 @@ pub trait Handler: 'static {
     /// `Ok(Flow::stop(cause))` ends the actor.
     fn handle_batch(&mut self, batch: &mut Batch<Self::Item, Self::Reply, Self::Info>) -> Handled;
 
-    /// Called once when the backlog becomes empty, before the actor waits. The
-    /// place to shrink, collect or publish.
+    /// Called once when the backlog is empty, before the actor waits: after batches, and also before the
+    /// first item if none waits at the start. The place to shrink, collect or publish.
     fn idle(&mut self) {}
 
     /// Called after a call of this handler panicked. The batch is lost, and its callers got an error.
-    /// Returns how the actor goes on. The default asks for a fresh handler; without a factory the actor goes
-    /// on with this handler, as the panic left it.
+    /// Returns how the actor goes on. The default asks for a fresh handler:
+    /// [`Builder::spawn_with`](super::Builder::spawn_with) and `Builder::spawn_task_with` make one, and a
+    /// panic in the `init` of the new one ends the actor. The other forms have no factory: there the actor
+    /// goes on with this handler, as the panic left it. A closure has no `recover` and goes on, too.
     fn recover(&mut self) -> Recover {
         Recover::Rebuild
     }
 
-    /// Called last, for any reason, unless the actor gave the handler up after a panic.
+    /// Called last when the actor ends by itself, with the reason. It is not called if
+    /// the actor gave the handler up after a panic, nor for a task actor that its
+    /// runtime drops when it shuts down ([`StopReason::Abandoned`]).
     fn terminate(&mut self, reason: &StopReason) {
         let _ = reason;
     }
@@ -219,7 +227,8 @@ pub enum StopReason {
     Handler(Cause),
     /// The handler panicked and could not or would not go on.
     Panicked,
-    /// The runtime that the actor ran on shut down.
+    /// The runtime that the actor ran on shut down. The handler's
+    /// `terminate` was not called, and the batches in progress are lost.
     Abandoned,
 }
 

@@ -42,7 +42,9 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.visit(look).wait().map_err(lost)?
     }
 
-    /// Returns a snapshot of the controller's knowledge and counts, taken between two batches.
+    /// Returns a snapshot of the controller's knowledge and counts, taken
+    /// between two batches. Where one batch runs at a time, it waits for the
+    /// handler, without a deadline; [`stats`](Handle::stats) does not.
     ///
     /// # Errors
     /// The actor ended, or its own handler makes the call.

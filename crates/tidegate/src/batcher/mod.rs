@@ -41,25 +41,39 @@
 //!
 //! # Guarantees for senders
 //!
-//! - The actor handles each accepted item once, in the order of its sender (with several batches at once: in
-//!   the order of its key). There are two exceptions: [`Handle::stop`] gives unhandled items back, and a
-//!   panic of the handler loses the items of its batch. A send that fails gives its item back.
+//! - The actor handles each accepted item once, in the order of its sender (with several batches at once:
+//!   in the order of its key). There are these exceptions: [`Handle::stop`] gives unhandled items back, a
+//!   panic of the handler loses the items of its batch, and a runtime that shuts down loses the batches in
+//!   progress of its task actors, without [`Handler::terminate`]. A send that fails gives its item back;
+//!   only [`CallError::TimedOut`] does not.
 //! - A handler may give items back for another try ([`Batch::retry`]). The actor puts them first into the
 //!   next batch, and their callers keep waiting.
 //! - A caller gets a reply, or a [`ReplyError`] that names the cause. The actor skips the item of a caller
 //!   that gave up; the item occupies its place in the queue until the actor reaches it.
 //! - The backlog is bounded in items and in bytes ([`Builder::capacity`], [`Builder::capacity_bytes`]). A
 //!   full actor makes senders wait, or refuses their items ([`Full`]).
-//! - A call by which a thread or a handler would wait for itself returns an error: see [`Handle`]. The crate
-//!   does not detect a ring of actors: if the handler of actor A waits for actor B, and the handler of B
-//!   waits for A, both wait for ever.
+//! - A call by which a thread or a handler would wait for itself returns an error, in the cases that
+//!   [`Handle`] lists; awaiting a [`Request`] in the actor's own handler is not among them and may never
+//!   end. The crate does not detect a ring of actors: if the handler of actor A waits for actor B, and the
+//!   handler of B waits for A, both wait for ever.
 //! - A panic of the handler loses only the batch in which it happened: see [`Handler::recover`].
 //! - A handler that returns an error fails the callers of that batch: see [`Handler::handle_batch`].
 //! - Dropping the last handle drains the actor: see [`Handle`].
 //!
+//! # Not included
+//!
+//! - An actor keeps neither items nor measured costs over a restart of the program.
+//! - It never cancels or aborts a running batch, and items have no deadline, priority or delay in the
+//!   queue. The deadline of a call ends only the wait of its caller.
+//! - It does not form batches of one key, and does not merge equal items.
+//! - A closure, unless it is a dispatcher, and a [`Fold`] cannot give items back for another try. A pause
+//!   before a try is the handler's own wait, for the whole batch.
+//! - There are no weak handles, monitors, supervisors or timers for handlers, and no export of metrics.
+//!
 //! # Coming from gen_batch_server
 //!
-//! Each of these calls has a form that begins with `blocking_`.
+//! The methods of [`Handle`] and [`Requests`] that may wait have a second form that begins with
+//! `blocking_`. A call has no deadline by default: [`Handle::call_timeout`] sets one.
 //!
 //! | there | here |
 //! | --- | --- |
@@ -144,9 +158,9 @@ pub use stream::{Batched, BatchedExt, TryBatched};
 #[cfg(feature = "tokio")]
 pub use task::AsyncHandler;
 
-/// Starts an actor with default settings on a thread of its own. The closure `handle` receives the items of
-/// each batch, as with [`each_batch`], and returns an [`Outcome`]. For more control, see [`Builder`],
-/// [`Handler`], [`map_results`] and [`Fold`].
+/// Starts an actor with default settings on a thread of its own, and blocks the calling thread until it
+/// runs, also in a task. The closure `handle` receives the items of each batch, as with [`each_batch`], and
+/// returns an [`Outcome`]. For more control, see [`Builder`], [`Handler`], [`map_results`] and [`Fold`].
 ///
 /// # Errors
 /// The operating system started no thread.

@@ -19,10 +19,12 @@ use crate::{Clock, Time};
 /// A batch that a [`Dispatcher`](super::Dispatcher) owns. It may go to another thread or task, and ends with
 /// [`OwnedBatch::done`], in any order with the other batches in flight. It dereferences to a [`Batch`].
 ///
-/// A batch that is dropped without `done` counts as failed: callers without an answer get an error,
-/// and the controller ignores its cost. Items that it [gave back](Batch::retry) before still get
-/// another try. A batch that is never dropped (`std::mem::forget`) keeps its place among the batches
-/// in flight, and its actor never ends.
+/// A batch that is dropped without `done` counts as failed: callers without an answer get
+/// [`ReplyError::NoReply`](super::ReplyError::NoReply), or
+/// [`ReplyError::Panicked`](super::ReplyError::Panicked) if a panic drops it, and the
+/// controller ignores its cost. The items still in it are lost. Items that it [gave
+/// back](Batch::retry) before still get another try. A batch that is never dropped
+/// (`std::mem::forget`) keeps its place among the batches in flight, and its actor never ends.
 pub struct OwnedBatch<T, R = (), M = std::convert::Infallible> {
     batch: Batch<T, R, M>,
     ticket: Ticket,

@@ -168,7 +168,9 @@ fn set_lost(why: Option<ReplyError>) -> Option<ReplyError> {
 /// deadline, or put it into a collection ([`Requests`](super::Requests)). Dropping it gives the call up: if
 /// the handler has not seen the item yet, the actor skips the item.
 ///
-/// A request returns its answer once; any further read returns [`ReplyError::NoReply`].
+/// A request returns its answer once; any further read returns [`ReplyError::NoReply`]. Awaiting it, or
+/// `wait_timeout`, in the actor's own handler is not refused: where one batch runs at a time, no answer
+/// comes before the handler returns. The blocking forms return [`ReplyError::WouldBlock`] there.
 #[must_use = "dropping a request gives its call up"]
 pub struct Request<R> {
     slot: Arc<Slot<R>>,
@@ -381,7 +383,8 @@ pub enum ReplyError {
     },
     /// The handler failed this item, or its whole batch. The callers of a batch share the cause.
     Failed(Cause),
-    /// The actor stopped before the handler saw the item.
+    /// The actor stopped while the item waited. The handler did not see it, or gave it back for another
+    /// try, so that the item may have been handled in part.
     Stopped,
     /// The runtime that the actor ran on shut down before the answer.
     Abandoned,

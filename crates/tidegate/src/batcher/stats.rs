@@ -32,7 +32,9 @@ pub struct Stats {
     pub cancelled: u64,
     /// Items that the handler gave back for another try. An item counts each time.
     pub retried: u64,
-    /// Sends refused because there was no room.
+    /// Sends refused because there was no room, and sends with a deadline
+    /// (`cast_timeout`, `send_request_timeout`, `info_timeout`) that
+    /// found no room in time. A `call_timeout` that ends does not count.
     pub rejected: u64,
     /// The load that waits now.
     pub backlog: Load,

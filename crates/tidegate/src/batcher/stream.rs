@@ -19,7 +19,7 @@ use crate::controller::{BatchId, Bounds, BoundsError, Controller, Load, Reason};
 /// Adds batching to every [`Stream`].
 pub trait BatchedExt: Stream + Sized {
     /// Returns the items that are ready, in batches within the limits of `controller` and the default
-    /// [`Bounds`].
+    /// [`Bounds`]. A rule becomes a controller by its method `controller()`.
     fn batched<C: Controller>(self, controller: C) -> Batched<Self, C> {
         match self.batched_within(controller, Bounds::default()) {
             Ok(batched) => batched,

@@ -120,7 +120,8 @@ impl<T: Send + 'static> Builder<T> {
     /// runtime needs no timer.
     ///
     /// # Errors
-    /// Impossible settings, or a handler that does not start.
+    /// Impossible settings, or a handler that does not start;
+    /// [`SpawnError::Abandoned`] if the runtime shuts down.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -134,7 +135,8 @@ impl<T: Send + 'static> Builder<T> {
     /// Like [`Builder::spawn_task`], with a factory that makes a new handler after a panic.
     ///
     /// # Errors
-    /// Impossible settings, or a handler that does not start.
+    /// Impossible settings, or a handler that does not start;
+    /// [`SpawnError::Abandoned`] if the runtime shuts down.
     ///
     /// # Panics
     /// Outside a tokio runtime.
