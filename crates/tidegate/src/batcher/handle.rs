@@ -117,7 +117,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     ///
     /// # Errors
     /// The actor did not accept the item; the error gives it back. It is
-    /// [`SendError::TimedOut`] if there was no room in time.
+    /// [`SendError::TimedOut`] if there was no room in time. With [`Full::Reject`](super::Full::Reject)
+    /// the error is [`SendError::Full`], without a wait.
     pub async fn cast_timeout(&self, item: T, timeout: Duration) -> Result<(), SendError<T>> {
         let deadline = Instant::now().checked_add(timeout);
         self.shared.send_before(item, deadline, Entry::Cast).await
@@ -265,7 +266,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     ///
     /// # Errors
     /// The actor did not accept the item; the error gives it back. It is
-    /// [`SendError::TimedOut`] if there was no room in time.
+    /// [`SendError::TimedOut`] if there was no room in time. With [`Full::Reject`](super::Full::Reject)
+    /// the error is [`SendError::Full`], without a wait.
     pub async fn send_request_timeout(
         &self,
         item: T,
@@ -337,7 +339,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
     ///
     /// # Errors
     /// The actor did not accept the message; the error gives it back. It is
-    /// [`SendError::TimedOut`] if there was no room in time.
+    /// [`SendError::TimedOut`] if there was no room in time. With [`Full::Reject`](super::Full::Reject)
+    /// the error is [`SendError::Full`], without a wait.
     pub async fn info_timeout(&self, message: M, timeout: Duration) -> Result<(), SendError<M>> {
         let deadline = Instant::now().checked_add(timeout);
         self.shared.send_info_before(message, deadline).await
@@ -370,13 +373,16 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         blocking::check_handler(self.shared.queue.id())
     }
 
-    /// Returns the present backlog, in items and bytes.
+    /// Returns the present backlog, in items and bytes. The call takes the locks of the
+    /// [`Caster`](super::Caster)s' buffers in turn, as [`Queue::metrics`](crate::queue::Queue::metrics)
+    /// does: call it for dashboards, not for each item.
     #[must_use]
     pub fn backlog(&self) -> Load {
         self.shared.backlog()
     }
 
-    /// Returns the statistics of the actor so far.
+    /// Returns the statistics of the actor so far, without a wait for the handler. The call reads the
+    /// [`backlog`](Self::backlog) and takes the same locks.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared.stats()

@@ -1,7 +1,9 @@
 //! The statistics of an actor: the actor counts, and readers copy the counts at any time.
 //!
-//! The actor is the only writer of nearly all counters, once a batch, with plain stores. It never waits for
-//! a reader. Each number is exact; two of them may be one batch apart.
+//! The actor is the only writer of nearly all counters, once a batch, with plain stores. It
+//! never waits for a reader of these. The backlog comes from the queue, under the locks of the
+//! senders' buffers; the actor takes them to fetch buffered items, and may wait there for a
+//! reader. Each number is exact; two of them may be one batch apart.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
