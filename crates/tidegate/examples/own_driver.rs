@@ -50,8 +50,7 @@ fn serve(items: &Receiver<u64>, mut handle: impl FnMut(&[u64])) -> Result<(), Bo
                 handle(&batch);
                 boundary.done(clock.now(), id, true)?;
             }
-            // The loop waits for more items, at most until this moment. (If the senders go meanwhile, the
-            // receive returns at once and the loop polls until then. This `Knee` holds no batch back.)
+            // The loop waits for more items, at most until this moment.
             Step::Hold { until, .. } => {
                 let wait = Duration::from_nanos(until.since(clock.now()));
                 first = match items.recv_timeout(wait) {

@@ -45,12 +45,11 @@ use crate::controller::Load;
 /// # In its own handler
 ///
 /// A handler may keep a handle to its own actor and send with it. It must not wait for that actor: `call`,
-/// `inspect`, `controller`, `drain`, `stop`, and a cast that finds no room, return an error
-/// ([`WouldBlock::InHandler`]), in both forms. Three waits are **not** detected and may never end: awaiting
-/// a [`Request`], awaiting [`Requests::receive`](super::Requests::receive), and a wait in a thread or task
-/// that the handler starts and waits for. [`close`](Handle::close) ends the actor from within, after the
-/// batch. A handle that the handler keeps counts like any other: while it exists, the actor does not end
-/// because all other handles are dropped.
+/// `inspect`, `controller`, `drain`, `stop`, a cast that finds no room, and the wait for a [`Request`]
+/// return an error ([`WouldBlock::InHandler`]), in both forms. A wait in a thread or task that the handler
+/// starts and waits for is **not** detected and may never end. [`close`](Handle::close) ends the actor from
+/// within, after the batch. A handle that the handler keeps counts like any other: while it exists, the
+/// actor does not end because all other handles are dropped.
 pub struct Handle<T: Send, R: Send = (), M: Send = std::convert::Infallible> {
     pub(super) shared: Arc<Shared<T, R, M>>,
     /// Shared by the handles only. The drop of the last one drains the actor.

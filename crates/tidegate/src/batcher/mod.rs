@@ -53,9 +53,8 @@
 //! - The backlog is bounded in items and in bytes ([`Builder::capacity`], [`Builder::capacity_bytes`]). A
 //!   full actor makes senders wait, or refuses their items ([`Full`]).
 //! - A call by which a thread or a handler would wait for itself returns an error, in the cases that
-//!   [`Handle`] lists; awaiting a [`Request`] in the actor's own handler is not among them and may never
-//!   end. The crate does not detect a ring of actors: if the handler of actor A waits for actor B, and the
-//!   handler of B waits for A, both wait for ever.
+//!   [`Handle`] lists. The crate does not detect a ring of actors: if the handler of actor A waits for
+//!   actor B, and the handler of B waits for A, both wait for ever.
 //! - A panic of the handler loses only the batch in which it happened: see [`Handler::recover`].
 //! - A handler that returns an error fails the callers of that batch: see [`Handler::handle_batch`].
 //! - Dropping the last handle drains the actor: see [`Handle`].

@@ -168,9 +168,9 @@ fn set_lost(why: Option<ReplyError>) -> Option<ReplyError> {
 /// deadline, or put it into a collection ([`Requests`](super::Requests)). Dropping it gives the call up: if
 /// the handler has not seen the item yet, the actor skips the item.
 ///
-/// A request returns its answer once; any further read returns [`ReplyError::NoReply`]. Awaiting it, or
-/// `wait_timeout`, in the actor's own handler is not refused: where one batch runs at a time, no answer
-/// comes before the handler returns. The blocking forms return [`ReplyError::WouldBlock`] there.
+/// A request returns its answer once; any further read returns
+/// [`ReplyError::NoReply`]. A wait in the handler of the actor that owes the answer
+/// returns [`ReplyError::WouldBlock`], unless the answer is there.
 #[must_use = "dropping a request gives its call up"]
 pub struct Request<R> {
     slot: Arc<Slot<R>>,
