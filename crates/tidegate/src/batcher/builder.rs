@@ -125,7 +125,7 @@ impl<T: Send + 'static> Builder<T> {
 
     /// Keeps the items of each key in order where several batches run at once: at most one batch in flight
     /// holds items of a key. Items of a busy key wait, in order, while items of other keys pass them. The
-    /// actor sets at most [`Builder::capacity`] items aside for that. When that many wait for busy keys,
+    /// actor sets at most [`Builder::capacity`] items aside for that. Once that many wait for busy keys,
     /// the actor takes nothing more out of the queue, and items of every key wait. Keys with equal hashes
     /// count as one. Messages ([`Op::Info`](super::Op::Info)) have no key. A handler that runs one batch at
     /// a time keeps all items in order; its actor never calls `key`.
