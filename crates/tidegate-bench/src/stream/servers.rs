@@ -36,7 +36,6 @@ impl Servers {
         let ports: Vec<_> = ports.collect::<Result<_, _>>()?;
         let addrs = ports.iter().map(TcpListener::local_addr);
         let addrs: Vec<SocketAddr> = addrs.collect::<Result<_, _>>()?;
-        drop(ports);
         let mut routes: Vec<SocketAddr> = addrs.iter().skip(2).step_by(3).copied().collect();
         let mut proxies = Vec::new();
         if !kind.round_trip().is_zero() {
@@ -46,6 +45,8 @@ impl Servers {
                 proxies.push(proxy);
             }
         }
+        // The proxies have other ports, because the nodes' are bound until now.
+        drop(ports);
         let start = |(n, of_it): (usize, &[SocketAddr])| {
             let membership = (nodes > 1).then(|| Membership {
                 name: name(n),
