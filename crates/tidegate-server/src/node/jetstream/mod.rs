@@ -84,6 +84,8 @@ const BATCH_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// consumers, expiry of messages). The reason, a full disk, does not pass at once, and the
 /// store looks for space, and wakes its owner, whenever it refuses.
 const AGAIN: Duration = Duration::from_millis(500);
+/// The health of a node before the first [`JetStream::set_cluster`].
+const STARTING: &str = "it has just started, and has not heard from the others yet";
 
 /// The store that applied messages are read from.
 pub trait Messages {
@@ -184,7 +186,8 @@ pub struct JetStream {
     /// The number of nodes that keep the streams.
     nodes: usize,
     cluster: ClusterInfo,
-    /// The reason why this node is behind the others, if it is.
+    /// The reason why this node is behind the others, if it is. A health check may ask before this node has
+    /// heard from the others: it is not healthy yet.
     behind: Option<String>,
     /// The subjects that other nodes are to send here have changed.
     interest_changed: bool,
@@ -257,7 +260,7 @@ impl JetStream {
             serves: false,
             nodes: 1,
             cluster: ClusterInfo::default(),
-            behind: None,
+            behind: Some(STARTING.to_owned()),
             interest_changed: false,
             interest_changed_of: BTreeSet::new(),
             beside: Held::default(),

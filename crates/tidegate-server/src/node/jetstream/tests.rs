@@ -77,3 +77,11 @@ fn where_the_log_blocks_each_command_is_an_entry() {
         assert_eq!(taken.collect::<Vec<_>>(), entries, "{step}");
     }
 }
+
+#[test]
+fn a_node_that_has_not_heard_from_the_others_is_not_healthy() {
+    let mut streams = streams(RaftStep::All);
+    assert!(streams.behind().is_some());
+    streams.set_cluster(3, ClusterInfo::default(), None);
+    assert_eq!(streams.behind(), None);
+}
