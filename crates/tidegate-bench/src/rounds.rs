@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_fails_is_not_asked_again() {
+    fn a_system_that_fails_is_not_asked_again() {
         let mut seen = Vec::new();
         let mut both = [
             contestant("a", true, vec![1.0; 3], 0),

@@ -81,7 +81,7 @@ fn generated(words: usize) -> Vec<u8> {
 }
 
 #[test]
-fn as_a_plain_count_whatever_the_controller() {
+fn every_controller_gives_the_counts_of_a_plain_count() {
     let directory = tempfile::tempdir().unwrap();
     let text = generated(200_000);
     let path = file(directory.path(), "text", &text);

@@ -182,7 +182,7 @@ fn damage_is_told_and_a_repair_lists_what_is_gone_of_which_stream() {
 }
 
 #[test]
-fn of_what_no_checkpoint_has_the_entries_are_named() {
+fn entries_in_no_checkpoint_are_named() {
     let dir = tempfile::tempdir().unwrap();
     make(dir.path(), false);
     damage(dir.path());
@@ -200,7 +200,7 @@ fn of_what_no_checkpoint_has_the_entries_are_named() {
 }
 
 #[test]
-fn what_cannot_be_asked_for_is_refused() {
+fn impossible_requests_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().to_str().unwrap();
     for verb in ["inspect", "verify"] {

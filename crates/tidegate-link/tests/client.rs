@@ -290,7 +290,7 @@ async fn a_server_that_is_gone_is_given_up() {
 }
 
 #[tokio::test]
-async fn who_does_not_answer_and_who_is_not_there() {
+async fn a_silent_and_an_absent_server() {
     let nobody = {
         let (server, _) = remembering(Server::builder()).await;
         let address = server.local_addr();

@@ -80,7 +80,7 @@ async fn serves(server: &Server) {
 }
 
 #[tokio::test]
-async fn who_never_finishes_a_handshake_is_closed_and_in_nobodys_way() {
+async fn a_peer_that_never_finishes_a_handshake_is_closed_and_delays_no_other() {
     let builder = Server::builder().hello_within(Duration::from_millis(300));
     let (server, _) = remembering(builder).await;
     let whole = hello(1).encode();

@@ -86,7 +86,7 @@ async fn garbage_ends_its_own_connection_only() {
 }
 
 #[tokio::test]
-async fn who_says_nothing_is_closed() {
+async fn silent_clients_are_closed() {
     let builder = Server::builder()
         .idle(Duration::from_secs(1))
         .hello_within(Duration::from_secs(1));
@@ -265,7 +265,7 @@ async fn a_handler_that_fails_ends_its_session_only() {
 }
 
 #[tokio::test]
-async fn a_handler_that_panics_takes_nobody_with_it() {
+async fn a_handler_that_panics_ends_no_other_connection() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let server = Server::builder()
         .serve(listener, |_| {
@@ -367,7 +367,7 @@ async fn a_handler_that_waits_holds_its_client_back_in_bounds() {
 }
 
 #[tokio::test]
-async fn a_server_says_whose_connection_it_ended_and_why() {
+async fn a_server_reports_the_connections_it_ended_and_why() {
     let (tell, mut told) = tokio::sync::mpsc::channel(8);
     let builder = Server::builder().frame_max(100).on_error(move |peer, why| {
         let _ = tell.try_send((peer, why.clone()));

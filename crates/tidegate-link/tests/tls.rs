@@ -35,7 +35,7 @@ async fn messages_and_a_token_pass_through_tls() {
 }
 
 #[tokio::test]
-async fn who_cannot_prove_its_name_gets_nothing() {
+async fn a_server_that_cannot_prove_its_name_gets_nothing() {
     let (tls, certificate) = certificate();
     let (server, seen) = remembering(Server::builder().tls(tls)).await;
     let (_, other) = self::certificate();

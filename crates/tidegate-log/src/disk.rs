@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_in_parts_is_read_as_one() {
+    fn writes_in_parts_are_read_as_one() {
         let dir = tempfile::tempdir().unwrap();
         let disk = Disk::open(dir.path()).unwrap();
         let file = disk.create("a").unwrap();

@@ -523,7 +523,7 @@ fn a_file_that_is_gone_is_missed_and_can_be_given_up() {
 }
 
 #[test]
-fn what_a_killed_process_left_unsynced_is_synced_before_it_is_believed() {
+fn records_that_a_killed_process_left_unsynced_are_synced_before_they_count() {
     let disk = SimDisk::new();
     let (mut opened, _) = open(&disk, options());
     let written = interrupted(
@@ -543,7 +543,7 @@ fn what_a_killed_process_left_unsynced_is_synced_before_it_is_believed() {
 }
 
 #[test]
-fn what_a_failed_sync_lost_is_not_believed_though_it_is_still_cached() {
+fn records_that_a_failed_sync_lost_do_not_count_though_they_are_still_cached() {
     let disk = SimDisk::new();
     let (mut opened, _) = open(&disk, options());
     append_sync(&mut opened, batch(0, 1, 100));

@@ -76,7 +76,7 @@ fn child() {
 }
 
 #[test]
-fn what_was_reported_durable_survives_kills() {
+fn records_reported_durable_survive_kills() {
     println!("seed {SEED}");
     let dir = tempfile::tempdir().unwrap();
     let (mut next, mut state) = (0, SEED);

@@ -204,7 +204,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_durable_stays_and_what_is_cut_off_stays_off(ops in prop::collection::vec(op(), 1..60)) {
+    fn durable_records_stay_and_cut_off_records_stay_off(ops in prop::collection::vec(op(), 1..60)) {
         let mut world = World::new();
         for op in &ops {
             world.step(op);

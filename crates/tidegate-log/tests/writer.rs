@@ -19,7 +19,7 @@ use tidegate_log::{
 };
 
 #[test]
-fn what_is_appended_is_read_back_before_and_after_a_restart() {
+fn appended_records_are_read_back_before_and_after_a_restart() {
     let disk = SimDisk::new();
     let (mut opened, entries) = open(&disk, options());
     assert!(entries.is_empty());
@@ -148,7 +148,7 @@ fn callbacks_come_in_order_after_the_sync_and_the_waker_once_a_sync() {
 }
 
 #[test]
-fn what_waits_is_bounded_and_full_says_how_much_is_missing() {
+fn waiting_records_are_bounded_and_full_names_the_missing_bytes() {
     let disk = SimDisk::new();
     let options = options()
         .segment_bytes(1 << 20)

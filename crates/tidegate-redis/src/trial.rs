@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_slows_both_down_for_a_while_changes_nothing() {
+    fn a_slowdown_of_both_for_a_while_changes_nothing() {
         // In every second interval of 20 ms another process takes most of the machine, and each
         // cycle varies by a fifth.
         let noisy = |dear: bool, cycle: u64| {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_that_waits_for_nobody_is_left_out() {
+    fn an_open_loop_is_left_out() {
         let mut trial = Trial::new(0.05);
         let mut now = Time::ZERO;
         for _ in 0..100_000 {

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_refused_with_what_was_expected() {
+    fn malformed_urls_are_refused_with_the_expected_form() {
         for bad in [
             "",
             "localhost:6379",

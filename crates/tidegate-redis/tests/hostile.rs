@@ -100,7 +100,7 @@ async fn refusals_are_typed() {
 }
 
 #[tokio::test]
-async fn a_reply_nobody_asked_for_ends_the_connection() {
+async fn an_unsolicited_reply_ends_the_connection() {
     let server = Scripted::start(|mut socket, n| async move {
         greet(&mut socket).await;
         if n == 0 {
@@ -122,7 +122,7 @@ async fn a_reply_nobody_asked_for_ends_the_connection() {
 
 /// The server sends two replies to one command: the caller gets the first, the second ends the connection.
 #[tokio::test]
-async fn one_reply_too_many_reaches_nobody() {
+async fn a_surplus_reply_reaches_no_caller() {
     let server = Scripted::start(|mut socket, n| async move {
         greet(&mut socket).await;
         expect(&mut socket, b"GET").await;

@@ -695,7 +695,7 @@ fn a_handler_on_its_own_thread_need_not_be_send() {
 
 #[cfg(feature = "tokio")]
 #[test]
-fn a_runtime_that_goes_away_leaves_nobody_waiting() {
+fn a_runtime_that_goes_away_leaves_no_caller_waiting() {
     struct Never;
     impl AsyncHandler for Never {
         type Item = u64;

@@ -12,7 +12,7 @@ use tidegate::batcher::*;
 
 tests! {
     an_error_fails_the_callers_of_its_batch_and_the_actor_goes_on
-    an_error_reaches_callers_whose_reply_the_handler_took
+    an_error_reaches_callers_after_the_handler_took_their_replies
     an_error_leaves_answers_and_kept_replies_alone
     a_fold_fails_with_its_batch
     closures_return_nothing_a_flow_or_a_result
@@ -76,7 +76,7 @@ fn an_error_fails_the_callers_of_its_batch_and_the_actor_goes_on<D: Driver>() {
     handle.blocking_drain(LONG).unwrap();
 }
 
-fn an_error_reaches_callers_whose_reply_the_handler_took<D: Driver>() {
+fn an_error_reaches_callers_after_the_handler_took_their_replies<D: Driver>() {
     let handler = Handling(|batch: &mut Batch<u64, u64>| {
         for op in batch.drain() {
             if let Op::Call(item, reply) = op {

@@ -83,7 +83,7 @@ fn an_item_that_panics_when_dropped_loses_only_its_batch() {
 }
 
 #[test]
-fn a_message_that_panics_when_dropped_at_the_end_leaves_nobody_waiting() {
+fn a_message_that_panics_when_dropped_at_the_end_leaves_no_caller_waiting() {
     leaves(|handle| {
         let (in_sender, entered) = std::sync::mpsc::sync_channel(1);
         let (release, out) = std::sync::mpsc::sync_channel::<()>(1);

@@ -113,7 +113,7 @@ fn as_many_batches_run_as_the_controller_allows_and_no_more() {
 }
 
 #[test]
-fn the_bound_on_batches_holds_whatever_the_controller_decides() {
+fn the_bound_on_batches_holds_for_any_decision() {
     let (handle, batches) = dispatched(several(1, 1000).in_flight_max(2));
     (0..6).for_each(|n| cast(&handle, n));
     let mut running = VecDeque::from([next(&batches), next(&batches)]);

@@ -57,7 +57,7 @@ fn next<C: Controller>(batches: &mut Batched<Source, C>) -> Poll<Option<Vec<u32>
 }
 
 #[test]
-fn what_is_ready_comes_in_batches_within_the_limit() {
+fn ready_items_come_in_batches_within_the_limit() {
     let source = Source::default();
     let mut batches = source.clone().batched(Gbs::new(2, 8).controller());
     assert_eq!(next(&mut batches), Poll::Pending);

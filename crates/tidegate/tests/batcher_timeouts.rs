@@ -87,7 +87,7 @@ fn a_send_is_served_as_soon_as_there_is_room() {
 }
 
 #[test]
-fn a_send_whose_time_is_over_holds_no_other_up() {
+fn an_expired_send_delays_no_other() {
     for bounded in bounds() {
         let (handle, hold) = full(bounded);
         std::thread::scope(|s| {

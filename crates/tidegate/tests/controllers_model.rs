@@ -669,7 +669,7 @@ fn a_known_cost_that_is_no_number_is_clamped() {
 
 /// A latency objective never makes a batch wait, not even for callers that always return.
 #[test]
-fn a_latency_objective_waits_for_nobody() {
+fn a_latency_objective_never_waits() {
     use tidegate::sim::{Callers, commit};
     let callers = Callers::Closed {
         callers: 8,

@@ -123,7 +123,7 @@ fn a_flush_and_a_sweep_keep_order() {
 }
 
 #[test]
-fn what_was_taken_before_closing_is_handed_out() {
+fn items_taken_before_closing_are_handed_out() {
     model(2, || {
         let (queue, mut consumer) = queue(2);
         let closer = queue.clone();

@@ -195,7 +195,7 @@ fn r15_leftovers_keep_order_and_count() {
 
 /// No. 19: Low rates took whole cores. Here the consumer sleeps, and after one linger only an item wakes it.
 #[test]
-fn r19_an_idle_queue_wakes_nobody() {
+fn r19_an_idle_queue_causes_no_wake_ups() {
     let (queue, mut consumer) = Builder::new(64)
         .linger(Duration::from_millis(1))
         .build()

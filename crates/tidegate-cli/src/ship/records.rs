@@ -309,7 +309,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_what_was_read(
+        fn records_are_written_as_they_were_read(
             input in prop::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..200),
             step in 1usize..50,
         ) {

@@ -6,7 +6,7 @@ use super::nodes::Nodes;
 use super::race;
 
 #[test]
-fn of_members_at_three_nodes_that_make_one_durable_at_once_none_is_deaf() {
+fn members_at_three_nodes_that_create_one_durable_at_once_all_receive() {
     let nodes = Nodes::start(3);
     nodes.add_stream("ALL", "all");
     nodes.until("a stream of one replica", || {

@@ -80,7 +80,7 @@ fn start(disk: &Disk, stream: &str) -> Nodes {
 }
 
 #[test]
-fn a_leader_whose_disk_hangs_stops_nobody() {
+fn a_leader_with_a_hanging_disk_stops_no_other_node() {
     if other().is_some() {
         println!("what becomes of a hanging disk is asked of ours alone");
         return;
@@ -109,7 +109,7 @@ fn a_leader_whose_disk_hangs_stops_nobody() {
 }
 
 #[test]
-fn a_follower_whose_disk_is_full_stops_nobody() {
+fn a_follower_with_a_full_disk_stops_no_other_node() {
     if other().is_some() {
         println!("nats-server stops JetStream when its disk is full, so this is not asked of it");
         return;
@@ -201,7 +201,7 @@ fn a_full_disk_stops_what_its_node_keeps_alone_and_nothing_else() {
 }
 
 #[test]
-fn what_most_nodes_have_no_room_for_is_refused_and_can_be_emptied() {
+fn messages_without_room_on_most_nodes_are_refused_and_streams_can_be_emptied() {
     if other().is_some() {
         println!("nats-server stops JetStream when its disk is full, so this is not asked of it");
         return;

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_have_happened() {
+    fn possible_histories_are_accepted() {
         let clock = Clock(Instant::now());
         let attempts = [
             clock.attempt("a", 0, 0, Some((10, Outcome::Stored(1)))),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_have_happened() {
+    fn impossible_histories_are_refused() {
         let clock = Clock(Instant::now());
         let a = clock.attempt("a", 0, 0, Some((10, Outcome::Stored(1))));
         let wrong = |attempts: &[Attempt], content: &[(u64, &str)], part: &str| {

@@ -311,7 +311,7 @@ fn its_node_dies_and_comes_back_with_all_that_was_acknowledged() {
 }
 
 #[test]
-fn what_was_deleted_while_its_node_was_away_does_not_come_back_with_it() {
+fn streams_deleted_while_their_node_was_away_do_not_come_back_with_it() {
     let mut nodes = Nodes::start(3);
     nodes.add_stream("ALL", "ALL.>");
     for round in 0..3 {
@@ -698,7 +698,7 @@ fn a_move_is_called_off_under_load() {
 }
 
 #[test]
-fn a_stream_whose_target_is_gone_for_good_is_served_again_and_goes_elsewhere() {
+fn a_stream_with_a_lost_target_is_served_again_and_goes_elsewhere() {
     if other().is_some() {
         return println!("how soon it moves is ours: not asked of another server");
     }

@@ -146,7 +146,7 @@ fn each_member_of_a_queue_group_gets_its_share() {
 }
 
 #[test]
-fn what_is_on_its_way_to_a_member_that_goes_is_not_lost() {
+fn messages_on_their_way_to_a_leaving_member_are_not_lost() {
     let nodes = Nodes::start(3);
     let mut group = Group::start(&nodes, &[0, 1]);
     for round in 0..5 {

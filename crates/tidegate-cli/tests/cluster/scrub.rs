@@ -10,7 +10,7 @@ use super::nodes::{Nodes, Place, other};
 const PUBLISHERS: usize = 4;
 
 #[test]
-fn what_goes_bad_on_a_disk_is_had_again_without_being_read() {
+fn messages_that_go_bad_on_a_disk_come_back_without_being_read() {
     if other().is_some() {
         println!("nats-server does not read again what it has, so this is not asked of it");
         return;

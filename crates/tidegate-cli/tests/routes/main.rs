@@ -285,7 +285,7 @@ impl Client {
 }
 
 #[test]
-fn messages_reach_who_listens_elsewhere() {
+fn messages_reach_subscribers_at_other_nodes() {
     let ([n1, n2, n3], _) = three(&[]);
     let (mut a, mut b, mut c) = (
         Client::connect(&n1),
@@ -490,7 +490,7 @@ fn a_node_is_killed_and_comes_back() {
 }
 
 #[test]
-fn who_does_not_belong_is_refused_with_the_reason() {
+fn strangers_are_refused_with_the_reason() {
     let ports: [u16; 4] = ports();
     let mut n1 = Node::start("n1", &ports[..2], &["--cluster_secret", "tide-and-time"]);
     let at = |first: usize| [ports[first], ports[0]];
@@ -526,7 +526,7 @@ fn who_does_not_belong_is_refused_with_the_reason() {
 }
 
 #[test]
-fn what_a_node_needs_is_said_before_it_starts() {
+fn a_node_names_missing_settings_before_it_starts() {
     let run = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command.args(["serve", "-t"]).args(args);

@@ -70,7 +70,7 @@ fn certificates_of_another_authority_are_refused_until_they_are_replaced() {
 }
 
 #[test]
-fn who_speaks_no_tls_is_told_so_and_so_is_who_alone_speaks_it() {
+fn nodes_with_and_without_tls_say_so_to_each_other() {
     let authority = Authority::new("ours");
     let ports: [u16; 2] = ports();
     let mut n1 = start("n1", &ports, &authority.certify("n1", HERE));

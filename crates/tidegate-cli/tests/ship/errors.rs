@@ -12,7 +12,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
-fn nobody_listens() {
+fn no_receiver_listens() {
     let line = Program::send(NOBODY, &["/dev/null"]).fail();
     assert!(
         line.contains("127.0.0.77:1") && line.contains("refused"),
@@ -190,7 +190,7 @@ fn a_spool_that_does_not_fit() {
 }
 
 #[test]
-fn somebody_else_answers() {
+fn another_program_answers() {
     // The proxy has no target, so it closes each connection at once.
     let proxy = Proxy::new(NOBODY);
     Program::send(proxy.address, &["/dev/null"]).fail();

@@ -17,7 +17,7 @@ fn server() -> (Server, Raw) {
 }
 
 #[test]
-fn of_members_that_make_one_durable_at_once_none_is_deaf() {
+fn members_that_create_one_durable_at_once_all_receive() {
     let (server, _raw) = server();
     let urls = [(); 3].map(|()| server.url.clone());
     race::no_member_is_deaf(&urls, "S", "s", 100);

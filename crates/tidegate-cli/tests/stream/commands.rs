@@ -197,7 +197,7 @@ fn lines_come_back_byte_for_byte() {
 }
 
 #[test]
-fn what_is_refused_is_counted() {
+fn refused_commands_are_counted() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start_in(&directory.path().join("data"), "max_payload: 1000");
     server.good(&[

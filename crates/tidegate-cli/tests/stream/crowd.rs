@@ -22,7 +22,7 @@ fn wake_ups(pid: u32) -> u64 {
 
 /// The server sleeps except for the timers of its PINGs and the PONGs that answer them.
 #[test]
-fn idle_connections_wake_nobody() {
+fn idle_connections_cause_no_wake_ups() {
     if other().is_some() {
         println!("a Go program's threads sleep by rules of their own, so this is not asked of it");
         return;

@@ -49,7 +49,7 @@ fn answer(raw: &mut Raw, message: &Received, payload: &[u8]) -> Received {
 }
 
 #[test]
-fn who_watches_is_told_what_is_made_paused_and_deleted() {
+fn watchers_hear_of_creations_pauses_and_deletions() {
     let server = Server::start();
     let mut watch = Raw::connect(&server.url).unwrap();
     watch
@@ -250,7 +250,7 @@ fn clients_are_told_of_the_api_before_they_use_it() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_answered() {
+fn meaningless_requests_are_answered() {
     let server = Server::start();
     let mut raw = Raw::connect(&server.url).unwrap();
     stream(&mut raw, json!({}));

@@ -121,7 +121,7 @@ fn a_gap_is_told_and_ends_the_batch_that_wants_none() {
 }
 
 #[test]
-fn what_is_no_batch_is_refused() {
+fn malformed_batches_are_refused() {
     let server = Server::start();
     let mut raw = Raw::connect(&server.url).unwrap();
     stream(&mut raw);

@@ -185,7 +185,7 @@ fn no_reset_goes_before_what_a_consumer_was_to_begin_with() {
 }
 
 #[test]
-fn what_is_pushed_is_pushed_again() {
+fn pushed_messages_are_pushed_again() {
     let server = Server::start();
     let mut raw = Raw::connect(&server.url).unwrap();
     stream(&mut raw, 3);
@@ -228,7 +228,7 @@ fn what_is_pushed_is_pushed_again() {
 }
 
 #[test]
-fn what_was_acknowledged_just_before_is_no_part_of_what_begins() {
+fn acknowledgements_before_a_reset_do_not_count_after_it() {
     if other().is_some() {
         println!(
             "nats-server may have begun again before it looks at them, and answers none of them then"

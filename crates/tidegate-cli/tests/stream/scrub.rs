@@ -13,7 +13,7 @@ use super::server::{Server, other};
 const MESSAGES: u64 = 1000;
 
 #[test]
-fn what_goes_bad_on_the_disk_is_found_without_being_read_and_the_rest_is_served() {
+fn messages_that_go_bad_on_the_disk_are_found_by_the_scrub_and_others_are_served() {
     if other().is_some() {
         println!("nats-server does not read again what it has, so this is not asked of it");
         return;

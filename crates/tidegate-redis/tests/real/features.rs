@@ -236,7 +236,7 @@ async fn transactions_and_watch() {
 }
 
 #[tokio::test]
-async fn blocking_commands_hold_up_nobody() {
+async fn blocking_commands_delay_no_other_command() {
     let redis = Redis::start();
     let c = redis.client().await;
     let popped = tokio::spawn(c.send::<(String, String)>(cmd("BLPOP").arg("queue").arg(0)));
@@ -376,7 +376,7 @@ async fn a_refused_subscription_does_not_shift_replies() {
 }
 
 #[tokio::test]
-async fn what_finds_no_room_waits_or_fails() {
+async fn commands_without_room_wait_or_fail() {
     let redis = Redis::start();
     let c = Client::open(redis.config().commands_max(8)).await.unwrap();
     let many: Vec<_> = (0..200i64)

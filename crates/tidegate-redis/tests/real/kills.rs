@@ -75,7 +75,7 @@ async fn killed_and_restarted_under_load() {
 }
 
 #[tokio::test]
-async fn what_was_in_flight_may_have_been_executed_and_what_was_not_sent_was_not() {
+async fn commands_in_flight_may_have_been_executed_and_unsent_ones_were_not() {
     let mut redis = Redis::start();
     let c = redis.client().await;
     let mut own = c.dedicated().await.unwrap();
@@ -156,7 +156,7 @@ async fn subscriptions_outlive_a_connection() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_ends_leaves_nobody_waiting() {
+async fn a_runtime_that_ends_leaves_no_caller_waiting() {
     let redis = Redis::start();
     let url = redis.url();
     let client = std::thread::spawn(move || {

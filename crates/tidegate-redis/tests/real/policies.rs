@@ -104,7 +104,7 @@ async fn callers_of_one_thread_share_flushes() {
 }
 
 #[tokio::test]
-async fn an_urgent_command_waits_for_nobody() {
+async fn an_urgent_command_waits_for_no_other() {
     let redis = Redis::start();
     let c = Client::open(
         redis

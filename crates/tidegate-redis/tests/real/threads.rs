@@ -72,7 +72,7 @@ async fn threads_of_a_runtime_may_call_beside_others() {
 /// The client finishes commands without a waiting caller after the callers have gone, and the
 /// connection ends with the last handle.
 #[tokio::test]
-async fn nobody_has_to_wait() {
+async fn no_thread_has_to_wait() {
     let redis = Redis::start();
     let watcher = redis.client().await;
     let c = BlockingClient::open(redis.config()).unwrap();

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_answers_add_is_not_stored() {
+    fn fields_that_answers_add_are_not_stored() {
         let mut config = StreamConfig::default();
         config.metadata.insert("a".into(), "b".into());
         mark_stream(&mut config);

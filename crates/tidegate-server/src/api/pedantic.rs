@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_be_corrected_is_named() {
+    fn corrected_fields_are_named() {
         let asked = |fields: serde_json::Value| {
             let config: StreamConfig = serde_json::from_value(fields).unwrap();
             stream(&config).map_err(|e| (e.err_code, e.description.into_owned()))
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn of_consumers_too() {
+    fn consumers_in_pedantic_mode() {
         let limited: StreamConfig =
             serde_json::from_value(json!({"name": "S", "consumer_limits": {"max_ack_pending": 5}}))
                 .unwrap();

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn one_after_the_other_is_asked_until_it_comes_or_nobody_has_it() {
+    fn nodes_are_asked_in_turn_until_one_has_the_message_or_none_has() {
         let mut mender = Mender::new(vec![2, 3]);
         let asked = |m: &mut Mender, s| {
             m.poll(Time::ZERO + Duration::from_secs(s), 9)

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_answer_no_bit_may_differ_and_no_byte_be_missing() {
+    fn damaged_and_cut_off_answers_are_refused() {
         for (bytes, frame) in frames() {
             for cut in 0..bytes.len() {
                 assert!(decode(&bytes.slice(..cut)).is_err());

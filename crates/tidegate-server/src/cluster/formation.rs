@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_a_cluster_alone() {
+    fn a_lone_node_is_no_cluster() {
         let mut seed = Formation::new(member(0), 1, None);
         seed.handle_met(0, member(0));
         assert_eq!(seed.due(), None);

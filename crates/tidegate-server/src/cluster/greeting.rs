@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_refuses_says_why_and_both_say_the_same() {
+    fn both_sides_of_a_refusal_give_the_same_reason() {
         let theirs = |refusal: &Refusal| Refusal::Theirs {
             code: refusal.code(),
             text: refusal.to_string(),

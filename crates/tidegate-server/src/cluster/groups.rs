@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn of_five_each_is_in_three_sets_of_three_and_shards_are_of_all() {
+    fn each_of_five_nodes_is_in_three_sets_of_three_and_shards_have_all() {
         let five = groups((1..=5).collect(), 3);
         assert_eq!(five.iter().filter(|g| g.members.len() == 5).count(), 3);
         for id in 1..=5 {

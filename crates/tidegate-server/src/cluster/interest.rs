@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn of_changes_of_a_number_the_last_is_told() {
+    fn the_last_change_of_a_number_is_announced() {
         let mut wanted = Wanted::default();
         for _ in 0..5 {
             wanted.add(b"a", Some(b"q"));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_is_known_for_a_while() {
+    fn ended_subscriptions_are_known_for_a_while() {
         let mut wanted = Wanted::default();
         wanted.add(b"a", None);
         wanted.remove(b"a", None);

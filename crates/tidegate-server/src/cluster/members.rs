@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_and_the_digest() {
+    fn announcements_and_the_digest_agree() {
         let mut bytes = Vec::new();
         three().encode(&mut bytes);
         assert_eq!(Members::decode(&bytes), Some(three()));

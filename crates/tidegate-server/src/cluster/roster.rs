@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn who_suits() {
+    fn suitable_peers_are_let_in() {
         let roster = roster(false, None);
         let why = |theirs: &Introduction| roster.suits(theirs).unwrap_err().to_string();
         roster.suits(&other("n2", 2, 1)).unwrap();
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn without_members_a_name_is_whose_it_is_while_connected() {
+    fn without_members_a_name_belongs_to_its_connected_node() {
         let mut roster = roster(false, None);
         let first = other("n2", 2, 5);
         roster.admits(Side::Dialled, &first).unwrap();
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_who_they_were() {
+    fn members_keep_their_identities() {
         let mut roster = roster(true, Some(members()));
         let with = |name, id, digest| Introduction {
             streams: true,

@@ -605,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_is_refused_by_name_and_line() {
+    fn unknown_settings_are_refused_by_name_and_line() {
         for (text, part) in [
             (
                 "port: 1\nleafnodes: {}",
@@ -697,7 +697,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_variable_refers_to_may_stand_anywhere() {
+    fn the_value_of_a_variable_may_stand_anywhere() {
         let s = read(
             "listen: \"127.0.0.1:-1\"\nauthorization { mine = { publish: { deny: a } }\n \
              users: [ { user: u, password: p, permissions: $mine } ] }",

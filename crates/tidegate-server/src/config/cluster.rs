@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cluster_needs() {
+    fn required_settings_of_a_cluster() {
         let mut c = ClusterSettings::default();
         assert_eq!(c.check(None), Err(ClusterSettingsError::ServerName));
         assert_eq!(c.check(Some("n1")), Err(ClusterSettingsError::ClusterName));

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_unknown_is_said() {
+    fn missing_and_unknown_settings_are_named() {
         for (block, expected) in [
             (r#"cert_file: "c", key_file: "k""#, "ca_file"),
             (&format!("{FILES}, verify: false"), "always verified"),

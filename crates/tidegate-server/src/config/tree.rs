@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_variable_refers_to_is_marked() {
+    fn values_of_variables_are_marked() {
         let map = read("a { b: 1, c: { d: $b } }, e: 2").unwrap();
         let Value::Map(inner) = &map[0].1.value else {
             panic!("{map:?}")

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_refused() {
+    fn contradictory_states_are_refused() {
         let case = |bytes: &[u8]| Delta::decode(bytes).unwrap_err();
         assert_eq!(case(&[]), DeltaError::Short);
         assert_eq!(case(&[2]), DeltaError::Version(2));
@@ -282,7 +282,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(
+        fn written_values_are_read_back(
             raw in proptest::collection::btree_map(1_u64..5000, (1_u64..9000, any::<u64>(), 1_u32..9), 0..50),
             removed in proptest::collection::btree_set(any::<u64>(), 0..50),
         ) {

@@ -189,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(n in any::<[u64; 5]>(), shift in 0_u32..64) {
+        fn written_values_are_read_back(n in any::<[u64; 5]>(), shift in 0_u32..64) {
             let numbers = AckNumbers {
                 deliveries: n[0] >> shift,
                 stream_seq: n[1] >> shift,

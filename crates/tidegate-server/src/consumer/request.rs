@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn wrong_fields_are_named() {
         let wrong = |body: &str| PullRequest::parse(body.as_bytes()).unwrap_err();
         assert!(wrong("{").starts_with("invalid JSON: "));
         assert!(wrong(r#"{"batch":"x"}"#).starts_with("invalid JSON: "));

@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn refused_configurations() {
         let long = format!(r#"{{"description":"{}"}}"#, "x".repeat(4097));
         let big = format!(r#"{{"metadata":{{"k":"{}"}}}}"#, "x".repeat(128 << 10));
         let cases = [

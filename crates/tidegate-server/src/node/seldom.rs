@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_happens_all_the_time_is_said_every_ten_seconds() {
+    fn a_frequent_event_is_logged_every_ten_seconds() {
         let mut line = Seldom::default();
         let at = |ms: u64| Time::from_nanos(ms * 1_000_000);
         let said: Vec<_> = (0..300).filter_map(|n| line.due(at(100 * n))).collect();

@@ -315,7 +315,7 @@ mod tests {
     /// A reader that reads until the socket is drained gets all plain text, with any size of
     /// buffer, and reads from the socket no more often than necessary.
     #[test]
-    fn what_tls_has_is_read_to_the_end() {
+    fn buffered_tls_data_is_read_to_the_end() {
         for room in [1, 100, 4095, 4096, 5000, 16_384, 16_400, 20_000, 65_536] {
             let (mut from, mut to, mut wire) = session();
             let (mut sent, mut got) = (Vec::new(), Vec::new());

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_leaves_the_term_before_the_first() {
+    fn forgotten_entries_leave_the_term_before_the_first() {
         let mut history = history();
         history.trim(Lsn::new(at(9).get() + 1));
         let first = history.first();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_have_been_written_over_is_forgotten() {
+    fn entries_that_may_be_overwritten_are_forgotten() {
         // Entries of term 2 overwrote entries 4 to 9 of term 1, and the log has lost those of term 2 before
         // index 8.
         let mut history = History::default();

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_applied_stays_and_a_later_write_of_an_index_wins() {
+    fn unapplied_entries_stay_and_a_later_write_of_an_index_wins() {
         let mut tail = tail();
         tail.applied(6, 2, 0);
         assert_eq!(

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_whole_and_means_nothing_is_refused() {
+    fn well_formed_nonsense_is_refused() {
         let mut message = Message::default();
         message.set_msg_type(MessageType::MsgPropose);
         assert_eq!(encode(1, &message), Err(EncodeError::Kind));

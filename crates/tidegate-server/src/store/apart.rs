@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_found_whatever_order_they_came_in_and_the_last_place_counts() {
+    fn messages_are_found_in_any_order_of_arrival_and_the_last_place_counts() {
         let mut apart = Apart::default();
         for (stream, seq, lsn) in [(1, 5, 50), (1, 7, 70), (2, 5, 90), (1, 6, 60), (1, 5, 55)] {
             let place = Place { lsn, offset: 0 };

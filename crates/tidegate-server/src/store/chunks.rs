@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_on_reads_more_each_time_and_ahead() {
+    fn sequential_readers_read_ahead_more_each_time() {
         let mut chunks = Chunks::new(1 << 20);
         let first = wanted(Lsn::new(0), 0);
         assert_eq!(chunks.find(Lsn::new(0)), Found::Unread(first));

@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_entry() {
+    fn malformed_entries_are_refused() {
         assert_eq!(
             Entry::decode(b"").unwrap_err(),
             EntryError::Cut { offset: 0 }

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked() {
+    fn headers_of_requests() {
         let block = b"NATS/1.0\r\nNats-Msg-Id: a b \r\nfoo:bar\r\nNats-Rollup:sub\r\nNats-Msg-Id: c\r\nnats-ttl: 5\r\nNats-TTL:\r\n\r\n";
         let asked = Asked::read(block);
         let expected = Asked {

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_says_who_keeps_it() {
+    fn a_command_names_the_keeping_group() {
         let read = |subject: &[u8]| Kept::of(&Command::new(Kind::CreateStream, 0, subject, b"{}"));
         for kept in [
             Kept::Here,

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_said_is_filled_in() {
+    fn missing_settings_are_filled_in() {
         let kept = check(&config("S")).unwrap();
         assert_eq!(kept.subjects, ["S"]);
         assert_eq!(
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_change() {
+    fn unchangeable_settings() {
         let old = check(&config("S")).unwrap();
         let refusal = |old: &StreamConfig, change: &dyn Fn(&mut StreamConfig)| {
             let mut new = old.clone();

@@ -516,7 +516,7 @@ fn streams_in_memory_keep_their_messages() {
 
 /// Messages in memory may be gone by the time the log's entries are read again.
 #[test]
-fn a_consumer_whose_beginning_is_not_there_begins_as_it_was_asked_to() {
+fn a_consumer_without_its_first_message_begins_as_configured() {
     for (start, before) in [
         (r#"{"at":3}"#, 2),
         (r#"{"at":4}"#, 3),
@@ -886,7 +886,7 @@ fn an_entry_for_what_another_group_keeps_holds_nothing() {
 }
 
 #[test]
-fn of_one_name_there_is_one_stream_of_the_directory_at_a_time() {
+fn a_name_belongs_to_one_stream_of_the_directory_at_a_time() {
     let mut scene = Scene::new();
     let json = r#"{"name":"E","subjects":["e.>"]}"#;
     let made = scene.create_kept(Kept::Of(5), json);

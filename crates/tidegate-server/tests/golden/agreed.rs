@@ -12,7 +12,7 @@ use super::commands::{self, kinds, name_of};
 use super::{catch_up, consensus, fixture, frames, hex};
 
 #[test]
-fn what_nodes_agree_on_has_the_protocol_s_number() {
+fn the_protocol_number_covers_everything_nodes_agree_on() {
     let mut text = String::new();
     let _ = writeln!(text, "protocol between nodes, version {VERSION}\n");
     let _ = writeln!(text, "frames: {:?}", frames::kinds());

@@ -65,7 +65,7 @@ fn publish_subscribe_and_headers() {
 }
 
 #[test]
-fn requests_are_answered_or_told_that_nobody_is_there() {
+fn requests_are_answered_or_hear_that_there_is_no_responder() {
     let server = start("");
     block_on(async {
         let (a, b) = (connect(&server).await, connect(&server).await);

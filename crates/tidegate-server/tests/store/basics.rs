@@ -9,7 +9,7 @@ use crate::common::{Disks, Node, options};
 use crate::toy::store;
 
 #[test]
-fn what_was_applied_is_replayed_and_read_by_place() {
+fn applied_entries_are_replayed_and_read_by_place() {
     let dir = tempfile::tempdir().unwrap();
     let mut node = Node::at(dir.path());
     let mut last = 0;

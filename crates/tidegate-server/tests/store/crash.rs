@@ -44,7 +44,7 @@ fn live(node: &mut Node, dice: &mut Dice, steps: u64) {
 }
 
 #[test]
-fn what_was_applied_survives_crashes() {
+fn applied_entries_survive_crashes() {
     for seed in 1..=40u64 {
         println!("seed {seed}");
         let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));

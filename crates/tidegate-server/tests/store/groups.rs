@@ -69,7 +69,7 @@ fn the_log_takes_no_more_than_the_busy_group_needs() {
 }
 
 #[test]
-fn a_node_cut_off_with_entries_that_nobody_commits_keeps_no_log_for_them() {
+fn a_node_cut_off_with_uncommitted_entries_keeps_no_log_for_them() {
     for leads in [true, false] {
         let mut cluster = Cluster::new(short(), 2);
         for group in [ALL, SHARD] {
@@ -118,7 +118,7 @@ fn a_node_cut_off_with_entries_that_nobody_commits_keeps_no_log_for_them() {
 }
 
 #[test]
-fn what_a_full_node_follows_leaves_room_to_empty_what_it_keeps_alone() {
+fn followed_entries_leave_a_full_node_room_to_empty_its_own_streams() {
     let mut cluster = Cluster::new(options(), 1);
     let leader = cluster.until("somebody leads", |c| c.leader(ALL));
     let at = (leader + 1) % 3;
@@ -196,7 +196,7 @@ fn a_full_node_that_is_to_take_over_a_state_can_be_emptied_first() {
 }
 
 #[test]
-fn what_was_applied_in_any_group_survives_crashes_of_any_node() {
+fn entries_applied_in_any_group_survive_crashes_of_any_node() {
     let groups = [ALL, SHARD, ALONE, ALONE + 1, ALONE + 2];
     for seed in 1..=150u64 {
         println!("seed {seed}");
@@ -335,7 +335,7 @@ fn groups_catch_up_while_others_are_busy_and_what_was_fetched_is_not_fetched_aga
 }
 
 #[test]
-fn what_was_fetched_stays_though_another_group_fills_the_log_and_the_process_ends() {
+fn fetched_messages_stay_though_another_group_fills_the_log_and_the_process_ends() {
     let mut cluster = Cluster::new(short(), 1);
     cluster.fill(ALL, 5, 300);
     cluster.fill(ALONE, 1, 300);
@@ -371,7 +371,7 @@ fn what_was_fetched_stays_though_another_group_fills_the_log_and_the_process_end
 
 /// The log that a catch-up holds is bounded, whether the process goes on or ends meanwhile.
 #[test]
-fn a_state_that_does_not_come_lets_go_of_the_log_in_the_end_and_is_fetched_anew() {
+fn a_state_that_does_not_come_releases_the_log_in_the_end_and_is_fetched_again() {
     for restarts in [false, true] {
         let mut cluster = Cluster::new(short(), 1);
         cluster.fill(ALL, 5, 300);
@@ -568,7 +568,7 @@ fn a_full_log_is_freed_though_groups_at_rest_have_old_checkpoints() {
 }
 
 #[test]
-fn what_a_repair_gave_up_may_have_been_any_groups() {
+fn entries_that_a_repair_gave_up_may_be_of_any_group() {
     let mut cluster = Cluster::new(options(), 2);
     for group in [ALL, SHARD, ALONE] {
         cluster.fill(group, 3, 333);

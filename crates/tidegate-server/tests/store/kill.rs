@@ -45,7 +45,7 @@ fn child() {
 }
 
 #[test]
-fn what_was_applied_survives_kills() {
+fn applied_entries_survive_kills() {
     println!("seed {SEED}");
     let dir = tempfile::tempdir().unwrap();
     let mut dice = Dice(SEED);

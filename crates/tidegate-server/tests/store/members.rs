@@ -10,7 +10,7 @@ use crate::crash::Dice;
 use crate::toy::store;
 
 #[test]
-fn what_one_leads_all_apply_and_it_is_there_after_all_restart() {
+fn all_members_apply_a_leaders_entries_and_have_them_after_a_restart() {
     let mut cluster = Cluster::new(options(), 0);
     cluster.fill(ALL, 50, 300);
     cluster.agree();
@@ -74,7 +74,7 @@ fn leadership_is_handed_over() {
 }
 
 #[test]
-fn who_is_behind_everybodys_log_takes_over_the_state_and_goes_on() {
+fn a_member_behind_all_logs_takes_over_the_state_and_goes_on() {
     let mut cluster = Cluster::new(short(), 0);
     cluster.fill(ALL, 10, 300);
     let away = (cluster.leader(ALL).unwrap() + 1) % 3;

@@ -64,7 +64,7 @@ fn a_segment_without_messages_goes_once_two_checkpoints_have_passed_it() {
 }
 
 #[test]
-fn what_little_is_needed_of_a_segment_is_copied_forward_and_the_segment_goes() {
+fn the_last_needed_messages_of_a_segment_are_copied_and_the_segment_goes() {
     let disks = Disks::default();
     let mut node = Node::on(&disks).unwrap();
     fill(&mut node, 400);

@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_gets_through_or_learns_of_the_end() {
+    fn a_waiter_gets_through_or_learns_of_the_end() {
         let gate = Gate::new(1);
         assert!(gate.try_acquire(1));
         let stands = || !lock(&gate.0.line).waiters.is_empty();

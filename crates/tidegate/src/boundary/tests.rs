@@ -196,7 +196,7 @@ fn the_reason_of_a_batch_follows_from_its_cut_and_the_decision() {
 }
 
 #[test]
-fn what_stays_behind_keeps_its_wait() {
+fn items_left_behind_keep_their_wait() {
     let linger = Duration::from_nanos(100);
     let fixed = Fixed::new(4).with_linger(linger).controller();
     let mut b = Boundary::new(fixed, Bounds::items(1, 8)).unwrap();

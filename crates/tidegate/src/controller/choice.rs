@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_says_what_can() {
+    fn an_unavailable_choice_names_the_available_ones() {
         let says = |text: &str, part: &str| {
             let e = text.parse::<Choice>().unwrap_err().to_string();
             assert!(e.contains(part), "{text}: {e}");

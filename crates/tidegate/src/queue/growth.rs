@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_buffer_doubles_and_one_that_is_not_halves_after_a_second() {
+    fn a_full_buffer_doubles_and_a_partly_filled_one_halves_after_a_second() {
         let mut growth = Growth::new(1 << 20);
         let mut limit = growth.least();
         for _ in 0..10 {

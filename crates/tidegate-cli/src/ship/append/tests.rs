@@ -157,7 +157,7 @@ fn every_crash_leaves_whole_batches_and_every_acked_one() {
 
 /// Kills a process, opens its file in another one, which reports the contents, and then cuts the power.
 #[test]
-fn what_an_opened_file_tells_is_durable() {
+fn an_opened_file_reports_only_durable_records() {
     let script = script();
     let whole = Image::default();
     run(&whole, &script);
@@ -227,7 +227,7 @@ fn a_changed_file_is_not_appended_to() {
 }
 
 #[test]
-fn somebody_else_writing_or_removing_is_noticed() {
+fn another_programs_write_or_removal_is_noticed() {
     for bytes in [Some(&b"longer than it was, by somebody"[..]), None] {
         let disk = Image::default();
         let (mut file, _) = open(&disk).unwrap();
@@ -242,7 +242,7 @@ fn somebody_else_writing_or_removing_is_noticed() {
 }
 
 #[test]
-fn what_was_there_before_stays() {
+fn earlier_contents_stay() {
     let disk = Image::default();
     disk.overwrite(FILE, b"older\n");
     let (mut file, opened) = open(&disk).unwrap();

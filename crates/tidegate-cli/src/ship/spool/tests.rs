@@ -117,7 +117,7 @@ fn every_crash_leaves_what_was_durable_and_not_acked() {
 
 /// Kills a sender, sends the records of its spool in the next one, and then cuts the power.
 #[test]
-fn what_is_read_is_durable() {
+fn records_read_are_durable() {
     let whole = Image::default();
     run(&whole);
     for change in 0..whole.changes() {

@@ -23,7 +23,7 @@ fn durable(names: Names) -> (Volume, u64) {
 }
 
 #[test]
-fn what_was_synced_stays_and_the_rest_goes() {
+fn synced_writes_stay_and_the_others_go() {
     let (mut volume, file) = durable(Names::OfDirectory);
     volume.write(file, 5000, &[2; 10]).unwrap();
     volume.write(file, 5 * PAGE as u64, &[2; PAGE]).unwrap();
@@ -152,7 +152,7 @@ fn a_disk_that_lies_loses_what_was_synced() {
 }
 
 #[test]
-fn what_nobody_can_reach_takes_no_space() {
+fn unreachable_files_take_no_space() {
     let (mut volume, file) = durable(Names::OfDirectory);
     volume.opened(file);
     volume.remove(ROOT, OsStr::new("a"), false).unwrap();

@@ -53,7 +53,7 @@ fn a_connection_shows_what_it_is_as_early_as_it_can() {
 }
 
 #[test]
-fn who_is_let_in() {
+fn peers_with_the_secret_are_let_in() {
     let terms = Terms {
         window: 1000,
         frame_max: 100,

@@ -65,7 +65,7 @@ fn last_words(r: &mut Receiver, layout: Layout) -> Vec<Reply> {
 }
 
 #[test]
-fn what_a_receiver_is_sent() {
+fn hostile_frames_to_a_receiver() {
     use ReceiverError as E;
     let good = |layout| messages(layout, 3, 10);
     let with = |layout: Layout, tail: &[u8]| [&good(layout)[..], tail].concat();

@@ -79,7 +79,7 @@ fn ack(latest: u64, omitted: u32) -> Vec<u8> {
 }
 
 #[test]
-fn what_a_sender_is_answered() {
+fn hostile_answers_to_a_sender() {
     use SenderError as E;
     let seq = Seq::new;
     let unknown = [[0; 8].as_slice(), &0xFFFF_FFF7u32.to_le_bytes()].concat();

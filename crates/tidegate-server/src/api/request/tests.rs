@@ -54,7 +54,7 @@ fn subjects_of_the_api() {
 }
 
 #[test]
-fn nobody_serves() {
+fn requests_without_a_server() {
     for subject in [
         "FOO",
         "INFO.X",

@@ -185,7 +185,7 @@ fn nodes() -> (Node, Node) {
 }
 
 #[test]
-fn what_is_there_is_not_fetched_and_everything_comes_whatever_gets_lost() {
+fn present_messages_are_not_fetched_and_lost_answers_come_again() {
     for (lossy, slow) in [(false, false), (true, false), (false, true), (true, true)] {
         let (mut giver, mut own) = nodes();
         giver.slow = slow;
@@ -209,7 +209,7 @@ fn what_is_there_is_not_fetched_and_everything_comes_whatever_gets_lost() {
 }
 
 #[test]
-fn what_was_fetched_before_is_not_fetched_again() {
+fn messages_fetched_before_are_not_fetched_again() {
     let (mut giver, mut own) = nodes();
     giver.checkpoint();
     catch_up(&mut Taker::new(3), &mut own, &mut giver, false);
@@ -227,7 +227,7 @@ fn what_was_fetched_before_is_not_fetched_again() {
 }
 
 #[test]
-fn what_was_removed_since_lies_nowhere() {
+fn messages_removed_since_have_no_place() {
     let (mut giver, mut own) = nodes();
     giver.checkpoint();
     giver.apply(&[Command::new(Kind::Purge, 1, b"", br#"{"keep":10}"#)]);

@@ -193,7 +193,7 @@ fn the_text_of_an_unsupported_header() {
 }
 
 #[test]
-fn what_was_required_is_not_stored() {
+fn requirements_are_not_stored() {
     let mut client = Client::new();
     let batch = client.send_block(&block("a", "1", "1", "Nats-Required-Api-Level: 2\r\n"));
     let batch = committed(batch);

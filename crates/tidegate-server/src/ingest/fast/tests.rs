@@ -287,7 +287,7 @@ fn a_refused_first_message_is_answered_like_a_publish() {
 }
 
 #[test]
-fn what_may_be_refused_holds_up_what_comes_behind_it() {
+fn a_message_that_may_be_refused_holds_up_those_behind_it() {
     let checked = b"NATS/1.0\r\nNats-Expected-Last-Sequence: 1\r\n\r\n";
     for fails in [false, true] {
         let mut server = Server::new();
@@ -322,7 +322,7 @@ fn what_may_be_refused_holds_up_what_comes_behind_it() {
 }
 
 #[test]
-fn what_is_held_is_bounded() {
+fn held_messages_are_bounded() {
     let checked = b"NATS/1.0\r\nNats-Rollup: sub\r\n\r\n";
     let mut server = Server::new();
     server.fast.limits.held_bytes_max = 4;

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_there_is_asked_for_until_nothing_does() {
+    fn damaged_messages_are_fetched_until_none_is_left() {
         let (mut streams, mut damage) = (streams(), Damage::default());
         damage.handle_found(at(0), &range(450, 700));
         damage.handle_found(at(0), &range(450, 700));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_is_not_asked_for_again_until_it_is_found_again() {
+    fn messages_that_no_node_has_are_not_fetched_again_until_found_again() {
         let (streams, mut damage) = (streams(), Damage::default());
         damage.handle_found(at(0), &range(1000, 1001));
         assert_eq!(turn(&mut damage, at(0), &streams, false), [10]);

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_concerns_who_changed_its_filters_once() {
+    fn a_removed_message_concerns_a_consumer_with_changed_filters_once() {
         let mut interest = Interest::default();
         interest.add(1, &config(&["a"]));
         interest.add(2, &config(&["b"]));
@@ -215,7 +215,7 @@ mod tests {
     proptest! {
         /// Compares the index with a search through all consumers.
         #[test]
-        fn finds_whoever_wants_it(acts in prop::collection::vec(act(), 1..100)) {
+        fn interested_consumers_are_found(acts in prop::collection::vec(act(), 1..100)) {
             let mut interest = Interest::default();
             let mut model: BTreeMap<Key, Vec<&str>> = BTreeMap::new();
             let mut next = 0;

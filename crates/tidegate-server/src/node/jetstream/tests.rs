@@ -38,7 +38,7 @@ fn take(streams: &mut JetStream) {
 }
 
 #[test]
-fn what_is_left_of_full_entries_goes_with_what_comes_until_they_are_taken() {
+fn the_rest_of_full_entries_goes_with_later_commands_until_they_are_taken() {
     for (step, full, entries) in [
         (RaftStep::All, 5, &[5, 2][..]),
         (RaftStep::Combined, 2, &[2, 2]),

@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_comes_back() {
+    fn announcements_come_back() {
         let told = Told::Changed {
             change: Change::Updated,
             stream: 7,

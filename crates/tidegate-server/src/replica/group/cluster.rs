@@ -632,7 +632,7 @@ impl Cluster {
 }
 
 #[test]
-fn what_is_committed_is_the_same_everywhere_and_stays() {
+fn committed_entries_are_the_same_everywhere_and_stay() {
     let (mut committed, mut installed, mut reads, mut terms) = (0, 0, 0, 0);
     for seed in 1..=200 {
         println!("seed {seed}");
@@ -671,7 +671,7 @@ fn leader(cluster: &mut Cluster) -> usize {
 }
 
 #[test]
-fn a_leader_whose_disk_hangs_hands_over_and_stands_no_more_until_it_works() {
+fn a_leader_with_a_hanging_disk_hands_over_and_stands_again_once_it_works() {
     let mut cluster = Cluster::new(5);
     cluster.trouble = 0;
     let first = leader(&mut cluster);

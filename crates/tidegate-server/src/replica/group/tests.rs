@@ -132,7 +132,7 @@ fn a_restart_goes_on_behind_what_was_there_in_a_later_term() {
 }
 
 #[test]
-fn who_is_not_alone_does_not_lead_by_itself() {
+fn a_member_with_others_does_not_lead_by_itself() {
     let options = GroupOptions {
         voters: vec![1, 2, 3],
         ..options()
@@ -213,7 +213,7 @@ fn a_leader_sends_before_it_syncs_unless_it_is_to_send_after_that() {
 }
 
 #[test]
-fn what_nobody_commits_is_written_again_and_counts_there_once_that_is_durable() {
+fn uncommitted_entries_are_written_again_and_count_once_durable() {
     for durable in [false, true] {
         let voters = vec![1, 2, 3];
         let (mut group, mut log) = leader(GroupOptions {
@@ -372,7 +372,7 @@ proptest! {
 
 proptest! {
     #[test]
-    fn what_comes_out_is_what_went_in_in_order_and_durable(ops in prop::collection::vec(op(), 1..200)) {
+    fn proposals_come_out_in_order_and_durable(ops in prop::collection::vec(op(), 1..200)) {
         let mut group = Group::open(options(), Restored::default());
         let mut log = Paper::default();
         let (mut durable, mut proposed, mut taken) = (0, Vec::new(), 0);
@@ -418,7 +418,7 @@ proptest! {
 }
 
 #[test]
-fn who_has_forgotten_what_it_acknowledged_is_told_by_whoever_counts_on_it() {
+fn a_member_that_lost_acknowledged_entries_hears_it_from_those_that_count_on_it() {
     let options = GroupOptions {
         voters: vec![1, 2, 3],
         ..options()

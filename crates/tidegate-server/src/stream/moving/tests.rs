@@ -714,7 +714,7 @@ fn a_move_that_is_called_off_leaves_nothing_and_is_not_done_after_all() {
 }
 
 #[test]
-fn a_group_whose_clock_is_behind_goes_on() {
+fn a_group_with_a_slow_clock_goes_on() {
     let mut keeper = directory(Kept::Of(7));
     let publish = |group: &mut Group, now: u64, id: u64| {
         let headers = format!("NATS/1.0\r\nNats-Msg-Id: {id}\r\n\r\n");

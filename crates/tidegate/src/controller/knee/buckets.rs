@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_nobody_visits_fades() {
+    fn an_unvisited_bucket_fades() {
         let mut b = Buckets::new();
         for _ in 0..8 {
             b.add(1000, 5.0, 0.05);

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_waits_for_those_who_always_come_and_not_for_those_who_are_back() {
+    fn it_waits_for_regular_callers_and_not_for_those_that_are_back() {
         let mut p = Profile::default();
         for _ in 0..8 {
             p.arrived(0.1, 1.0, 7);

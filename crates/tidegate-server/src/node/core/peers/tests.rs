@@ -214,7 +214,7 @@ fn a_receiver_that_is_behind_makes_the_peer_wait() {
 }
 
 #[test]
-fn what_is_announced_comes_here() {
+fn announced_subjects_come_here() {
     let mut c = Cluster::of(2, 1 << 20);
     let a = c.client(0);
     let patterns = [&b"orders.>"[..], b"$JS.>"];
@@ -324,7 +324,7 @@ fn changes_of_a_number_are_told_once() {
 }
 
 #[test]
-fn what_comes_for_members_that_have_gone_is_passed_on_or_its_publisher_told() {
+fn messages_for_members_that_left_are_passed_on_or_their_publishers_hear_of_it() {
     let mut c = Cluster::of(3, 1 << 20);
     let (a, b, d) = (c.client(0), c.client(1), c.client(2));
     c.say(0, a, "SUB reply 9\r\n");
@@ -383,7 +383,7 @@ fn what_comes_for_members_that_have_gone_is_passed_on_or_its_publisher_told() {
 }
 
 #[test]
-fn what_a_peer_says_of_how_it_came_is_taken_as_it_is() {
+fn a_peers_account_of_a_message_is_taken_over() {
     let mut c = Cluster::of(2, 1 << 20);
     let b = c.client(1);
     c.say(1, b, "SUB work 1\r\nSUB reply 2\r\n");

@@ -198,7 +198,7 @@ fn a_client_that_hangs_up_while_it_waits_costs_nothing() {
 }
 
 #[test]
-fn a_handshake_whose_time_is_over_costs_nothing() {
+fn an_expired_handshake_costs_nothing() {
     let mut world = World::new(BUDGET);
     world.say_hello(10);
     while world.waiting() < 9 {

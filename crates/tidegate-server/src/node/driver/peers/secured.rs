@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_with_a_certificate_is_said_with_what_to_do() {
+    fn a_faulty_certificate_is_reported_with_a_remedy() {
         for error in [
             CertificateError::UnknownIssuer,
             CertificateError::BadSignature,

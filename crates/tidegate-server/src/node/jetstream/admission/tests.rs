@@ -252,7 +252,7 @@ fn with_stream(limits: Limits) -> World {
 }
 
 #[test]
-fn of_two_durables_with_other_deliver_subjects_one_is_refused() {
+fn one_of_two_durables_with_different_deliver_subjects_is_refused() {
     for (first, second) in [(0, 0), (0, 1), (1, 0)] {
         let mut w = with_stream(Limits::default());
         let push = |to: &str| {
@@ -357,7 +357,7 @@ fn limits_count_what_is_in_flight() {
 }
 
 #[test]
-fn many_who_make_the_same_do_not_wait_for_each_other_in_turn() {
+fn many_creators_of_one_consumer_do_not_wait_for_each_other_in_turn() {
     let mut w = World::new(Limits::default());
     let streams: Vec<usize> = (0..100).map(|i| w.send(i % 3, &stream("S"))).collect();
     w.settle();

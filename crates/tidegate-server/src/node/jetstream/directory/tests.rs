@@ -100,7 +100,7 @@ fn made_many_at_once_they_are_spread() {
 }
 
 #[test]
-fn what_is_changed_or_deleted_is_answered_once_it_is_so_where_it_is_kept() {
+fn changes_and_deletions_are_answered_once_the_keeping_group_has_them() {
     let mut w = World::of(3);
     w.create(0, "A", 1);
     w.create(0, "B", 1);
@@ -167,7 +167,7 @@ fn consumers_are_served_where_the_stream_is() {
 }
 
 #[test]
-fn a_group_whose_directory_is_behind_deletes_nothing() {
+fn a_group_with_a_directory_that_is_behind_deletes_nothing() {
     let mut w = World::of(3);
     for name in ["A", "B", "C"] {
         w.create(0, name, 1);
@@ -196,7 +196,7 @@ fn a_group_whose_directory_is_behind_deletes_nothing() {
 }
 
 #[test]
-fn what_a_node_kept_before_it_began_is_not_open_before_it_knows_what_it_missed() {
+fn streams_kept_by_a_restarted_node_open_once_it_has_heard_of_all_changes() {
     let mut w = World::of(3);
     w.create(0, "A", 1);
     w.create(0, "B", 1);
@@ -244,7 +244,7 @@ fn what_a_node_kept_before_it_began_is_not_open_before_it_knows_what_it_missed()
 }
 
 #[test]
-fn who_is_going_to_end_is_sent_nothing_more_and_finishes_what_was() {
+fn a_node_about_to_end_is_sent_nothing_more_and_finishes_its_work() {
     let mut w = World::of(3);
     w.create(0, "A", 1);
     w.create(0, "B", 1);
@@ -269,7 +269,7 @@ fn who_is_going_to_end_is_sent_nothing_more_and_finishes_what_was() {
 }
 
 #[test]
-fn who_asks_a_node_that_is_behind_waits_for_it() {
+fn requests_to_a_node_that_is_behind_wait_for_it() {
     let mut w = World::of(3);
     for name in ["A", "B"] {
         w.create(0, name, 1);
@@ -291,7 +291,7 @@ fn who_asks_a_node_that_is_behind_waits_for_it() {
 }
 
 #[test]
-fn what_is_lost_with_its_disk_is_not_made_anew() {
+fn a_stream_lost_with_its_disk_is_not_created_again() {
     let mut w = World::of(3);
     w.create(0, "A", 1);
     w.create(0, "B", 1);
@@ -356,7 +356,7 @@ fn without_an_owner_there_is_one_answer() {
 }
 
 #[test]
-fn what_is_asked_before_it_is_known_who_serves_is_passed_on() {
+fn requests_before_the_serving_node_is_known_are_passed_on() {
     let mut w = World::of(3);
     for name in ["A", "B", "C"] {
         w.create(0, name, 1);
@@ -394,7 +394,7 @@ fn infos(heard: &str) -> (usize, Value) {
 }
 
 #[test]
-fn what_is_asked_where_a_stream_is_not_known_yet_is_answered() {
+fn requests_for_a_stream_not_known_yet_are_answered() {
     // The asked node's directory has the stream before the node learns which node serves it, or after.
     for behind in [false, true] {
         let mut w = World::of(3);
@@ -415,7 +415,7 @@ fn what_is_asked_where_a_stream_is_not_known_yet_is_answered() {
 }
 
 #[test]
-fn what_is_asked_of_one_that_serves_no_more_is_passed_on() {
+fn requests_to_a_node_that_serves_no_more_are_passed_on() {
     for again in [Some(1), None] {
         let mut w = World::of(3);
         w.create(0, "A", 1);
@@ -490,7 +490,7 @@ fn a_node_without_streams_yet_passes_on_what_is_asked() {
 }
 
 #[test]
-fn only_who_wants_to_know_is_told_that_nobody_took_what_was_handed_on() {
+fn only_publishers_that_ask_hear_that_a_handed_on_message_found_no_taker() {
     // The client's `headers` and `no_responders`.
     for (headers, wants) in [(true, true), (true, false), (false, false)] {
         let mut w = World::of(3);
@@ -517,7 +517,7 @@ fn only_who_wants_to_know_is_told_that_nobody_took_what_was_handed_on() {
 }
 
 #[test]
-fn what_is_asked_of_one_that_leads_no_more_is_passed_on() {
+fn requests_to_a_former_leader_are_passed_on() {
     for other in [Some(1), None] {
         let mut w = World::of(3);
         w.create(0, "A", 3);
@@ -614,7 +614,7 @@ fn members_of_a_queue_group_that_listened_to_the_api_are_not_missed() {
 }
 
 #[test]
-fn where_nobody_could_keep_it_no_stream_is_made() {
+fn no_stream_is_created_without_a_group_to_keep_it() {
     let mut w = World::of(3);
     for group in w.groups.clone() {
         if group.members.len() == 1 {
@@ -627,7 +627,7 @@ fn where_nobody_could_keep_it_no_stream_is_made() {
 }
 
 #[test]
-fn whoever_changes_a_stream_whose_group_has_no_leader_waits_for_one() {
+fn changes_of_a_stream_without_a_leader_wait_for_one() {
     let mut w = World::sharded(3, 2);
     w.create(0, "A", 3);
     w.follow(2);
@@ -734,7 +734,7 @@ fn no_client_speaks_or_hears_as_a_leader() {
 }
 
 #[test]
-fn what_one_group_says_another_one_collects() {
+fn messages_of_one_group_are_collected_by_another() {
     let mut w = World::of(3);
     let mut advisories = config("A", 1);
     advisories["subjects"] = json!(["$JS.EVENT.ADVISORY.CONSUMER.>"]);

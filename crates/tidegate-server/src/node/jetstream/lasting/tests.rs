@@ -69,7 +69,7 @@ fn consumers(w: &mut World) -> usize {
 }
 
 #[test]
-fn who_had_messages_is_given_others_than_it_expects() {
+fn a_consumer_that_had_messages_gets_others_than_it_expects() {
     let mut w = lasting(&json!({}));
     publish(&mut w, "two");
     drop(w.heard(2));
@@ -82,7 +82,7 @@ fn who_had_messages_is_given_others_than_it_expects() {
 }
 
 #[test]
-fn who_had_nothing_goes_on_and_misses_nothing() {
+fn a_consumer_that_had_no_messages_goes_on_and_misses_none() {
     let mut w = lasting(&json!({"deliver_policy": "new"}));
     assert_eq!(pushed(&mut w), []);
     // The stream stores the message, and the leader goes before the consumer delivers it.
@@ -141,7 +141,7 @@ fn deleted_it_is_gone_however_far_the_log_is_with_it() {
 }
 
 #[test]
-fn whoever_watches_is_told_once_that_it_was_made() {
+fn watchers_hear_once_of_a_creation() {
     let mut w = world();
     w.say(1, "SUB $JS.EVENT.ADVISORY.CONSUMER.> 7\r\n");
     w.settle();
@@ -152,7 +152,7 @@ fn whoever_watches_is_told_once_that_it_was_made() {
 }
 
 #[test]
-fn one_whose_numbers_nobody_looks_at_ends_with_the_lead() {
+fn a_consumer_without_visible_numbers_ends_with_the_lead() {
     for other in [json!({"flow_control": false}), json!({"max_deliver": -1})] {
         let mut w = lasting(&other);
         let before = consumers(&mut w);

@@ -344,7 +344,7 @@ fn a_move_is_called_off_at_any_step() {
 }
 
 #[test]
-fn a_move_whose_target_goes_is_given_up_and_done_when_it_is_back() {
+fn a_move_with_a_lost_target_is_given_up_and_done_when_it_is_back() {
     let (mut frozen, mut came) = (0, 0);
     for (nodes, from, to, _) in COURSES {
         for turns in 0..24 {
@@ -394,7 +394,7 @@ fn a_move_whose_target_goes_is_given_up_and_done_when_it_is_back() {
 }
 
 #[test]
-fn a_move_whose_target_stays_away_goes_elsewhere() {
+fn a_move_with_an_absent_target_goes_elsewhere() {
     let (mut waited, mut frozen) = (0, 0);
     for (nodes, from, to) in [(3, 3, 1), (5, 5, 1), (5, 5, 3), (5, 3, 1), (5, 1, 3)] {
         for turns in (0..24).step_by(2) {
@@ -582,7 +582,7 @@ fn a_copy_that_comes_nearer_has_its_time() {
 }
 
 #[test]
-fn what_was_on_its_way_when_a_stream_was_frozen_is_answered() {
+fn messages_on_their_way_to_a_frozen_stream_are_answered() {
     let (mut refused, mut silent) = (0, 0);
     for turns in 0..24 {
         for (from, to, wants) in [(1, 3, true), (3, 1, true), (1, 3, false), (3, 1, false)] {
@@ -627,7 +627,7 @@ fn what_was_on_its_way_when_a_stream_was_frozen_is_answered() {
 }
 
 #[test]
-fn who_pulls_from_a_frozen_stream_of_all_nodes_is_told_when_it_can_be_found() {
+fn pulls_from_a_frozen_stream_are_answered_when_it_can_be_found() {
     let mut waited = 0;
     for turns in 0..24 {
         let mut w = under_way(3, 3, 1, turns);
@@ -662,7 +662,7 @@ fn who_pulls_from_a_frozen_stream_of_all_nodes_is_told_when_it_can_be_found() {
 /// Leaders change and messages are lost in many orders. In each, every acknowledged message is there once,
 /// with the sequence it was acknowledged with.
 #[test]
-fn nothing_is_lost_whoever_leads_and_whatever_is_not_heard() {
+fn nothing_is_lost_under_any_leaders_and_lost_messages() {
     let mut moves = 0;
     for seed in 1..=100_u64 {
         let nodes = if seed % 3 == 0 { 5 } else { 3 };

@@ -43,7 +43,7 @@ fn node() -> Node {
 }
 
 #[test]
-fn who_stops_leading_has_nothing_to_do() {
+fn a_former_leader_has_nothing_to_do() {
     let mut node = node();
     assert_eq!(node.streams_deadline(), None);
     node.handle_leading(0, NOW);
@@ -87,7 +87,7 @@ fn another_leads(node: &mut Node) {
 }
 
 #[test]
-fn who_listens_to_a_lost_consumer_is_told_where_another_can_be_had() {
+fn listeners_of_a_lost_consumer_hear_where_to_get_another() {
     let mut node = node();
     node.join_cluster(Vec::new());
     node.handle_leading(0, NOW);
@@ -120,7 +120,7 @@ fn who_listens_to_a_lost_consumer_is_told_where_another_can_be_had() {
 }
 
 #[test]
-fn without_a_leader_nobody_is_answered_as_if_by_a_message() {
+fn without_a_leader_no_client_gets_an_answer_that_looks_like_a_message() {
     let mut node = node();
     node.join_cluster(Vec::new());
     let connect = r#"CONNECT {"headers":true,"no_responders":true}"#;

@@ -88,7 +88,7 @@ fn samples() -> Vec<Told> {
 }
 
 #[test]
-fn what_leaders_say_is_said_as_its_version_says_it() {
+fn announcements_have_the_form_of_their_version() {
     assert_eq!(
         VERSION, 3,
         "a new version of the protocol has fixtures of its own"
@@ -104,7 +104,7 @@ fn what_leaders_say_is_said_as_its_version_says_it() {
 }
 
 #[test]
-fn what_leaders_said_is_read() {
+fn announcements_of_earlier_versions_are_read() {
     let mut lines = KEPT.lines();
     while let (Some(name), Some(payload)) = (lines.next(), lines.next()) {
         let payload = payload.trim().as_bytes();
