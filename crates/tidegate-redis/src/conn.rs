@@ -18,7 +18,7 @@ use crate::config::{Shared, WhenFull};
 use crate::connect::{Ready, establish};
 use crate::driver::{End, Session};
 use crate::error::{CommandError, ConnectError, Executed};
-use crate::pipeline::{Failure, Full, Outcome, Pipeline, Room, SlotId, Submission};
+use crate::pipeline::{Failure, Full, Outcome, Pipeline, Room, SlotId, Submission, Ticket};
 use crate::policy::{Manner, Plan};
 use crate::pubsub::Registry;
 use crate::pulse::Pulse;
@@ -101,6 +101,16 @@ impl Conn {
         what: Submission,
         encode: impl FnOnce(&mut Wire),
     ) -> Result<Option<SlotId>, Refusal> {
+        self.submit_or(what, encode, |_| ())
+    }
+
+    /// Submits, and calls `full` with the pipeline if there is no room: no room appears in between.
+    fn submit_or(
+        &self,
+        what: Submission,
+        encode: impl FnOnce(&mut Wire),
+        full: impl FnOnce(&mut Pipeline),
+    ) -> Result<Option<SlotId>, Refusal> {
         let mut pipeline = self.lock();
         if let Some(failure) = pipeline.closed() {
             return Err(Refusal::Closed(failure.clone()));
@@ -110,10 +120,23 @@ impl Conn {
         } else {
             pipeline.last_seen()
         };
-        let (slot, waker) = pipeline.submit(now, what, encode).map_err(Refusal::Full)?;
-        drop(pipeline);
-        wake(waker);
-        Ok(slot)
+        match pipeline.submit(now, what, encode) {
+            Ok((slot, waker)) => {
+                drop(pipeline);
+                wake(waker);
+                Ok(slot)
+            }
+            Err(refusal) => {
+                full(&mut pipeline);
+                Err(Refusal::Full(refusal))
+            }
+        }
+    }
+
+    fn leave_line(&self, ticket: Option<Ticket>) {
+        if let Some(ticket) = ticket {
+            self.lock().leave_line(ticket);
+        }
     }
 
     pub(crate) fn drain(&self) {
@@ -223,6 +246,8 @@ enum State {
 struct Outside {
     what: Submission,
     bytes: Wire,
+    /// The place in the line for room.
+    ticket: Option<Ticket>,
 }
 
 impl Pending {
@@ -232,7 +257,11 @@ impl Pending {
             Err(Refusal::Full(_)) if conn.shared.limits.when_full == WhenFull::Wait => {
                 let mut bytes = Wire::default();
                 encode(&mut bytes);
-                State::Outside(Box::new(Outside { what, bytes }))
+                State::Outside(Box::new(Outside {
+                    what,
+                    bytes,
+                    ticket: None,
+                }))
             }
             Err(refusal) => State::Refused(Box::new(refusal.into())),
         };
@@ -257,13 +286,18 @@ impl Pending {
                     });
                 }
                 State::Outside(outside) => {
-                    // This registers the waker before it tries again, so room that appears in
-                    // between wakes the task.
-                    self.conn.lock().wait_for_room(cx.waker());
-                    let encode = |out: &mut Wire| out.append(&outside.bytes);
-                    self.state = match self.conn.submit(outside.what, encode) {
+                    let Outside { what, bytes, ticket } = &mut **outside;
+                    let encode = |out: &mut Wire| out.append(bytes);
+                    let full = |pipeline: &mut Pipeline| {
+                        pipeline.wait_for_room(ticket, what.commands, cx.waker());
+                    };
+                    let submitted = self.conn.submit_or(*what, encode, full);
+                    if let Err(Refusal::Full(_)) = submitted {
+                        return Poll::Pending;
+                    }
+                    self.conn.leave_line(ticket.take());
+                    self.state = match submitted {
                         Ok(slot) => State::of(slot),
-                        Err(Refusal::Full(_)) => return Poll::Pending,
                         Err(refusal) => State::Refused(Box::new(refusal.into())),
                     };
                 }
@@ -294,8 +328,10 @@ impl Future for Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if let State::Inside(slot) = self.state {
-            self.conn.lock().abandon(slot);
+        match &self.state {
+            State::Inside(slot) => self.conn.lock().abandon(*slot),
+            State::Outside(outside) => self.conn.leave_line(outside.ticket),
+            State::Done | State::Refused(_) => {}
         }
     }
 }

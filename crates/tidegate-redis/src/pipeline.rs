@@ -13,6 +13,7 @@
 //! submission. An abandoned slot stays occupied until its reply arrives, so no reply reaches
 //! another caller. Commands and bytes never exceed the bounds.
 
+mod line;
 mod slots;
 
 use std::collections::VecDeque;
@@ -28,8 +29,10 @@ use crate::pulse::Pulse;
 use crate::reply::Value;
 use crate::stats::Depths;
 use crate::wire::{Mark, Wire};
+use line::Line;
 use slots::{NO_SLOT, Slots};
 
+pub(crate) use line::Ticket;
 pub(crate) use slots::{Failure, Outcome, SlotId};
 
 /// The limits of one pipeline.
@@ -103,7 +106,7 @@ pub(crate) struct Pipeline {
     flushes: VecDeque<Flush>,
     slots: Slots,
     /// The callers that wait for room.
-    waiters: Vec<Waker>,
+    line: Line,
     now: Time,
     /// The waker of the driver while it sleeps.
     driver: Option<Waker>,
@@ -128,7 +131,7 @@ impl Pipeline {
             flight_load: Load::default(),
             flushes: VecDeque::new(),
             slots: Slots::default(),
-            waiters: Vec::new(),
+            line: Line::default(),
             now: Time::ZERO,
             driver: None,
             closed: None,
@@ -237,11 +240,20 @@ impl Pipeline {
         self.slots.abandon(slot);
     }
 
-    /// Registers `waker` to be woken as soon as there is room.
-    pub(crate) fn wait_for_room(&mut self, waker: &Waker) {
-        if !self.waiters.iter().any(|w| w.will_wake(waker)) {
-            self.waiters.push(waker.clone());
-        }
+    /// Stands in the line for room with a submission of so many commands. The pipeline wakes `waker` once
+    /// there is room, or once it is closed; the caller then submits again.
+    pub(crate) fn wait_for_room(
+        &mut self,
+        ticket: &mut Option<Ticket>,
+        commands: u32,
+        waker: &Waker,
+    ) {
+        self.line.stand(ticket, commands, waker);
+    }
+
+    /// Leaves the line for room.
+    pub(crate) fn leave_line(&mut self, ticket: Ticket) {
+        self.line.leave(ticket);
     }
 
     /// Refuses new submissions and finishes the accepted ones. The caller wakes the driver with
@@ -359,7 +371,6 @@ impl Pipeline {
         self.finish_writing(self.now, 0, false);
         self.forget_flushes();
         self.refuse(failure, wakers);
-        wakers.append(&mut self.waiters);
         self.driver.take()
     }
 
@@ -538,18 +549,21 @@ impl Pipeline {
         }
     }
 
-    /// Wakes all callers that wait for room, once a quarter of it is free.
+    /// Calls the oldest callers that wait for room, as many as it is enough for, once a quarter of it is
+    /// free.
+    ///
+    /// A called caller may not come, and an idle pipeline has no later event at which to call others. So it
+    /// calls all of them, as does a closed pipeline.
     fn make_room(&mut self, wakers: &mut Vec<Waker>) {
         let Room {
             commands_max,
             bytes_max,
         } = self.room;
         let low = |n: u64, max: u64| n <= max - max.div_ceil(4);
-        if !self.waiters.is_empty()
-            && low(self.commands(), commands_max)
-            && low(self.bytes(), bytes_max)
-        {
-            wakers.append(&mut self.waiters);
+        if self.is_idle() || self.closed.is_some() {
+            self.line.call_all(wakers);
+        } else if low(self.commands(), commands_max) && low(self.bytes(), bytes_max) {
+            self.line.call(commands_max - self.commands(), wakers);
         }
     }
 

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::Wake;
 
 use proptest::prelude::*;
@@ -64,6 +65,135 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Lose),
         2 => (0..100_000u64).prop_map(Op::Wait),
     ]
+}
+
+/// Counts the wakes of one caller.
+#[derive(Default)]
+struct Calls(AtomicUsize);
+
+impl Wake for Calls {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+/// A caller outside a full pipeline.
+#[derive(Default)]
+struct Outside {
+    calls: Arc<Calls>,
+    seen: usize,
+    ticket: Option<Ticket>,
+}
+
+impl Outside {
+    /// Returns whether the pipeline called since the last question.
+    fn is_called(&mut self) -> bool {
+        let calls = self.calls.0.load(Relaxed);
+        calls > std::mem::replace(&mut self.seen, calls)
+    }
+
+    /// Submits one command. A refused caller stands in the line.
+    fn submit(&mut self, p: &mut Pipeline) -> bool {
+        let submitted = p.submit(p.last_seen(), what(1), |out| out.block().push(b'x'));
+        match submitted {
+            Ok(_) => {
+                self.ticket.take().into_iter().for_each(|t| p.leave_line(t));
+                true
+            }
+            Err(_) => {
+                let waker = Waker::from(Arc::clone(&self.calls));
+                p.wait_for_room(&mut self.ticket, 1, &waker);
+                false
+            }
+        }
+    }
+}
+
+/// Writes all queued commands and answers the first `replies` of those in flight.
+fn turn(p: &mut Pipeline, replies: u64) {
+    let (now, mut wakers) = (p.last_seen(), Vec::new());
+    if let Next::Write(entries, reason) = p.poll_flush(now) {
+        p.take(now, entries, reason, &mut Wire::default());
+        p.written(now, 1, true);
+    }
+    let values = (0..replies.min(p.in_flight())).map(|_| Value::Int(1));
+    assert!(p.deliver(now, values, &mut wakers, &mut Vec::new()));
+    wakers.into_iter().for_each(Waker::wake);
+}
+
+/// Returns a full pipeline and so many callers that wait for room.
+fn full_pipeline(waiting: usize) -> (Pipeline, Vec<Outside>) {
+    let mut p = pipeline(Policy::Off);
+    while p.commands() < ROOM.commands_max {
+        assert!(Outside::default().submit(&mut p));
+    }
+    let mut callers: Vec<_> = (0..waiting).map(|_| Outside::default()).collect();
+    for caller in &mut callers {
+        assert!(!caller.submit(&mut p));
+    }
+    (p, callers)
+}
+
+#[test]
+fn as_many_callers_as_there_is_room_for_are_called_in_the_order_of_the_line() {
+    let (mut p, mut callers) = full_pipeline(200);
+    turn(&mut p, ROOM.commands_max / 5);
+    assert!(!callers.iter_mut().any(Outside::is_called), "a quarter is not free");
+    turn(&mut p, ROOM.commands_max / 5);
+    let called: Vec<_> = callers.iter_mut().map(Outside::is_called).collect();
+    assert!(called[..20].iter().all(|called| *called) && !called[20..].contains(&true));
+    // Ten newcomers are faster than the called callers, of which the last ten keep their places.
+    for _ in 0..10 {
+        assert!(Outside::default().submit(&mut p));
+    }
+    let served: Vec<_> = callers[..20].iter_mut().map(|c| c.submit(&mut p)).collect();
+    assert!(served[..10].iter().all(|served| *served) && !served[10..].contains(&true));
+    turn(&mut p, 20);
+    let called: Vec<_> = callers.iter_mut().map(Outside::is_called).collect();
+    let expected = |at: usize| (10..30).contains(&at);
+    assert!(called.iter().enumerate().all(|(at, called)| *called == expected(at)));
+}
+
+#[test]
+fn callers_that_gave_up_are_not_called() {
+    let (mut p, mut callers) = full_pipeline(40);
+    for caller in &mut callers[..30] {
+        p.leave_line(caller.ticket.take().unwrap());
+    }
+    turn(&mut p, 20);
+    let called: Vec<_> = callers.iter_mut().map(Outside::is_called).collect();
+    assert!(!called[..30].contains(&true) && called[30..].iter().all(|called| *called));
+}
+
+#[test]
+fn a_closed_pipeline_calls_all_callers() {
+    let (mut p, mut callers) = full_pipeline(200);
+    let mut wakers = Vec::new();
+    drop(p.close(&Failure::Closed, &mut wakers));
+    wakers.into_iter().for_each(Waker::wake);
+    assert!(callers.iter_mut().all(Outside::is_called));
+}
+
+proptest! {
+    /// A called caller that never comes delays no other: once the pipeline is idle, all are called.
+    #[test]
+    fn no_caller_waits_beside_an_idle_pipeline(
+        comes in prop::collection::vec(any::<bool>(), 1..300),
+        replies in 1..60_u64,
+    ) {
+        let (mut p, mut callers) = full_pipeline(comes.len());
+        let mut served = vec![false; comes.len()];
+        for _ in 0..1000 {
+            turn(&mut p, replies);
+            for ((caller, comes), served) in callers.iter_mut().zip(&comes).zip(&mut served) {
+                let called = !*served && *comes && caller.is_called();
+                *served |= called && caller.submit(&mut p);
+            }
+        }
+        prop_assert!(p.is_idle());
+        prop_assert_eq!(&served, &comes);
+        prop_assert!(callers.iter_mut().zip(&comes).all(|(c, comes)| *comes || c.is_called()));
+    }
 }
 
 /// A submission in the model, with a number that identifies its replies.
