@@ -369,6 +369,10 @@ fn init_may_continue_or_refuse<D: Driver>() {
             "room for 0 bytes: at least 1 is needed",
         ),
         (
+            builder().capacity_bytes(100),
+            "a capacity in bytes, but items have no weight: give `weigh`, too",
+        ),
+        (
             builder().bounds(Bounds::items(9, 3)),
             "the floor of 9 items is above the ceiling of 3: lower the one or raise the other",
         ),

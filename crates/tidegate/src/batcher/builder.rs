@@ -102,7 +102,7 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// Sets the most bytes that may wait, by the weight of [`Builder::weigh`]. Without
-    /// `weigh` items have no weight, and this bound has no effect. A single heavier item is
+    /// `weigh`, spawning fails with [`SpawnError::NoWeights`]. A single heavier item is
     /// accepted when nothing else waits, and items that the handler gives back always find
     /// room. Threads and tasks that wait for room take turns and get about equal shares of
     /// it; no item starves behind smaller ones. The default is no bound.
@@ -288,6 +288,9 @@ impl<T: Send + 'static> Builder<T> {
     fn build_halves<R: Send, M: Send>(self) -> Result<Halves<T, R, M>, SpawnError> {
         if self.capacity_bytes == 0 {
             return Err(SpawnError::ZeroBytes);
+        }
+        if self.capacity_bytes < u64::MAX && self.weigh.is_none() {
+            return Err(SpawnError::NoWeights);
         }
         let controller: Box<dyn Controller> = match self.control {
             Control::Controller(controller) => controller,

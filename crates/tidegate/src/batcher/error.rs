@@ -254,6 +254,8 @@ pub enum SpawnError {
     Queue(crate::queue::QueueError),
     /// A capacity of 0 bytes.
     ZeroBytes,
+    /// A capacity in bytes for items without weights.
+    NoWeights,
     /// The operating system started no thread.
     Thread(std::io::Error),
     /// The handler's `init` refused, for this cause.
@@ -271,6 +273,9 @@ impl fmt::Display for SpawnError {
             Self::Bounds(error) => error.fmt(f),
             Self::Queue(error) => error.fmt(f),
             Self::ZeroBytes => f.write_str("room for 0 bytes: at least 1 is needed"),
+            Self::NoWeights => {
+                f.write_str("a capacity in bytes, but items have no weight: give `weigh`, too")
+            }
             Self::Thread(error) => write!(f, "no thread for the actor: {error}"),
             Self::Refused(cause) => write!(f, "the handler refused to start: {cause}"),
             Self::Panicked => f.write_str("the handler panicked while starting"),
