@@ -190,7 +190,7 @@ fn what_cannot_be_is_refused() {
         (
             &["serve", "-a", "0.0.0.0"],
             2,
-            "can be reached from elsewhere",
+            "can be reached from other machines",
         ),
         (&["serve", "-p", "70000"], 2, "give a port"),
         (

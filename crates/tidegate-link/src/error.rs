@@ -142,7 +142,7 @@ pub enum LinkError {
         sent: Seq,
     },
     /// The server lost the session's state, and the client's decision was to fail.
-    #[error("the server lost the state of this session: nobody knows whether messages {} to {} were handled", .0.first, .0.last)]
+    #[error("the server lost the state of this session: messages {} to {} may or may not have been handled", .0.first, .0.last)]
     Doubt(Doubt),
 }
 

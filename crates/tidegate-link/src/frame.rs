@@ -454,7 +454,7 @@ impl std::fmt::Display for Code {
             Self::TooLarge => "a frame is larger than the server allows",
             Self::Checksum => "a frame's checksum is wrong",
             Self::Window => "more than the window was sent without an acknowledgement",
-            Self::Malformed => "the server did not understand what it was sent",
+            Self::Malformed => "the server received bytes that are no frame of the protocol",
             Self::Failed => "the server's handler failed",
             Self::Other(n) => return write!(f, "code {n}"),
         })

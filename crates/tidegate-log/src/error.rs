@@ -82,7 +82,7 @@ impl fmt::Display for OpenError {
             ),
             Self::Damaged(damage) => write!(
                 f,
-                "the log is damaged ({damage}): restore its files, or repair it, which lists what is lost"
+                "the log is damaged ({damage}): restore its files, or repair it, which lists the lost entries"
             ),
             Self::Gone => f.write_str("all files of the log are gone: restore them"),
             Self::Options(what) => f.write_str(what),
@@ -185,7 +185,7 @@ impl fmt::Display for ReadError {
                     "nothing durable is there: the log is durable up to {durable}"
                 )
             }
-            Self::Released => f.write_str("its segment was released: read only what is retained"),
+            Self::Released => f.write_str("its segment was released: read only retained entries"),
             Self::Damaged { at } => write!(
                 f,
                 "no readable record at {at}: verify the log, or give a position that an append or an index gave"

@@ -154,7 +154,7 @@ mod tests {
         while now < 2_000_000_000 {
             let arrival = due.iter().copied().min();
             let next = [arrival, free_at, hold].into_iter().flatten().min();
-            now = next.expect("somebody is always on the way");
+            now = next.expect("an event is always on the way");
             due.retain(|&at| {
                 let came = at <= now;
                 if came {

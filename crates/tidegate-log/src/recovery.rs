@@ -66,7 +66,7 @@ impl fmt::Display for Verdict {
             }
             Self::Damaged { from, durable } => write!(
                 f,
-                "damaged: what is at {from} was durable and cannot be read; the log was durable up to {durable}"
+                "damaged: the entry at {from} was durable and cannot be read; the log was durable up to {durable}"
             ),
         }
     }

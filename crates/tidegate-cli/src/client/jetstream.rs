@@ -33,7 +33,7 @@ pub(super) fn ask(client: &mut Client, what: &str, body: &Value) -> anyhow::Resu
     };
     let answer = client.request(&format!("$JS.API.{what}"), &text)?;
     if matches!(answer.status(), Some((503, _))) {
-        bail!("the server has no JetStream: nobody answers $JS.API");
+        bail!("the server has no JetStream: there is no answer to $JS.API");
     }
     let mut value: Value = serde_json::from_slice(&answer.payload)
         .with_context(|| format!("the answer to {what} is no JSON"))?;

@@ -189,7 +189,7 @@ impl fmt::Display for Mended {
         }
         match &self.missing {
             Some(Ok(missing)) => missing_text(f, missing),
-            Some(Err(error)) => writeln!(f, "what is missing cannot be told: {error}"),
+            Some(Err(error)) => writeln!(f, "the missing entries cannot be listed: {error}"),
             None => Ok(()),
         }
     }
@@ -209,7 +209,7 @@ fn missing_text(f: &mut fmt::Formatter<'_>, missing: &Missing) -> fmt::Result {
     for entries in &missing.entries {
         writeln!(
             f,
-            "entries {} to {} are gone, and with them whatever they stored or changed: messages after them may have other numbers than were acknowledged",
+            "entries {} to {} are gone, with the messages and changes in them: later messages may have other numbers than their acknowledgements said",
             entries.start,
             entries.end - 1
         )?;

@@ -95,7 +95,7 @@ pub(super) enum OpenError {
     #[error("{}: another receiver appends to it: end that one, or append to another file", .0.display())]
     Locked(PathBuf),
     /// The file has fewer bytes than the receiver acknowledged.
-    #[error("{}: has {bytes} bytes, but {expected} were acknowledged: somebody cut it; bring it back, or remove {}",
+    #[error("{}: has {bytes} bytes, but {expected} were acknowledged: another program cut it; bring it back, or remove {}",
         path.display(), sidecar.display())]
     Shorter {
         /// The path of the file.
@@ -135,7 +135,7 @@ pub(super) enum OpenError {
         expected: u64,
     },
     /// The state of the file is not readable.
-    #[error("{}: damaged, so nobody knows which records are in the file: bring it back, or remove it", .0.display())]
+    #[error("{}: damaged, so the records in the file are unknown: bring it back, or remove it", .0.display())]
     Damaged(PathBuf),
     /// A later version of this program wrote the state.
     #[error("{}: written by a later version of tidegate (format {version}): use that one", path.display())]
@@ -160,7 +160,7 @@ pub(super) enum AppendError {
         error: io::Error,
     },
     /// Another program wrote to the file, cut it or removed it.
-    #[error("{}: {} while it was appended to: somebody else uses it", path.display(), match bytes {
+    #[error("{}: {} while it was appended to: another program uses it", path.display(), match bytes {
         Some(bytes) => format!("came to have {bytes} bytes instead of {expected}"),
         None => "was removed".to_owned(),
     })]

@@ -90,7 +90,7 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
         && acks.is_forgotten()
     {
         eprintln!(
-            "tidegate: the receiver forgot this session: what is left in the spool goes under a new one"
+            "tidegate: the receiver forgot this session: the records left in the spool go under a new one"
         );
         let session = identity::random()?;
         acks.restart(session).await?;

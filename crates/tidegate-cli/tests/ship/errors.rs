@@ -84,7 +84,7 @@ fn a_file_that_was_changed() {
         Program::start(&["receive", "--listen", "127.0.0.1:0", "--append", text]).fail()
     };
     for (changed, said) in [
-        ("one\ntwo\n", "somebody cut it"),
+        ("one\ntwo\n", "another program cut it"),
         ("one\ntwo\nTHREE\n", "somebody changed it"),
     ] {
         fs::write(&to, changed).unwrap();
@@ -101,7 +101,7 @@ fn a_file_that_was_changed() {
         &["--session", "log", "--wait", "100s", text(&from)],
     );
     let line = receiver.fail();
-    assert!(line.contains("somebody else uses it"), "{line}");
+    assert!(line.contains("another program uses it"), "{line}");
     sender.kill();
     assert_eq!(fs::read_to_string(&to).unwrap(), "other\n");
 }

@@ -208,7 +208,7 @@ impl fmt::Display for SenderError {
             ),
             Self::Missing { latest, expected } => write!(
                 f,
-                "an acknowledgement of {latest} whose count says {expected}: some are missing or repeated"
+                "an acknowledgement of {latest} with a count of {expected}: some are missing or repeated"
             ),
             Self::Impossible { latest, sent } => write!(
                 f,
@@ -228,7 +228,7 @@ impl fmt::Display for SenderError {
             ),
             Self::InDoubt(Doubt { first, last }) => write!(
                 f,
-                "nobody knows whether messages {first} to {last} were handled: the connection, or the server's state, is gone"
+                "messages {first} to {last} may or may not have been handled: the connection, or the server's state, is gone"
             ),
         }
     }

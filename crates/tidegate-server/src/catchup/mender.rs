@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(mender.handle_answer(Time::ZERO, 2, &answer(&[])), None);
         assert_eq!(asked(&mut mender, 0), Some(2));
         assert_eq!(mender.handle_answer(Time::ZERO, 3, &answer(&[])), None);
-        assert!(!mender.handle_damaged(Time::ZERO, 1, 5), "nobody has it");
+        assert!(!mender.handle_damaged(Time::ZERO, 1, 5), "no node has it");
         assert_eq!(asked(&mut mender, 9), None);
     }
 }

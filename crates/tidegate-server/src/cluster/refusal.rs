@@ -24,7 +24,7 @@ pub enum Refusal {
     },
     /// The peer belongs to another cluster.
     #[error(
-        "a node of cluster `{theirs}` and one of cluster `{ours}`: give both the same --cluster_name, or other --routes"
+        "a node of cluster `{theirs}` and one of cluster `{ours}`: give both the same --cluster-name, or other --routes"
     )]
     Cluster {
         /// The peer's cluster.
@@ -53,7 +53,7 @@ pub enum Refusal {
     NameTaken(String, String),
     /// Another process with the peer's data directory is connected.
     #[error(
-        "`{0}` is still connected from {1} by the process it was before: it is let in when that has ended; if that goes on, two servers run as `{0}` with copies of one data directory, and the one that came later is to be stopped"
+        "`{0}` is still connected from {1} by an earlier process: it is let in once that process has ended; if this line comes again and again, two servers run as `{0}` with copies of one data directory: stop the later server"
     )]
     Running(String, String),
     /// The peer has the name of a member, but another data directory.
@@ -109,12 +109,12 @@ pub enum Refusal {
     Twice(String),
     /// The dialer speaks no TLS, and the dialled node requires it.
     #[error(
-        "the node that dials speaks no TLS and the one it dials does: give all nodes of a cluster cluster.tls (--cluster_tlscert, --cluster_tlskey and --cluster_tlscacert)"
+        "the node that dials speaks no TLS and the one it dials does: give all nodes of a cluster cluster.tls (--cluster-tlscert, --cluster-tlskey and --cluster-tlscacert)"
     )]
     NoTls,
     /// The dialer speaks TLS, and the dialled node does not.
     #[error(
-        "the node that dials speaks TLS and the one it dials does not: give all nodes of a cluster cluster.tls (--cluster_tlscert, --cluster_tlskey and --cluster_tlscacert)"
+        "the node that dials speaks TLS and the one it dials does not: give all nodes of a cluster cluster.tls (--cluster-tlscert, --cluster-tlskey and --cluster-tlscacert)"
     )]
     OnlyTls,
     /// The peer refused, for this reason.

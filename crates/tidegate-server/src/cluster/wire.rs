@@ -582,7 +582,7 @@ mod tests {
                 if let Ok(Read::Frame(same, _)) = read(&again, FRAME_BYTES_MAX) {
                     prop_assert_eq!(same, frame);
                 } else {
-                    prop_assert!(false, "what was read cannot be written");
+                    prop_assert!(false, "a decoded frame cannot be encoded");
                 }
             }
         }

@@ -672,7 +672,7 @@ mod tests {
                 "authorization { users: [{user: a, password: b, permissions: {publish: \"a..b\"}}] }",
                 "not a subject",
             ),
-            ("no_auth_user: nobody", "is not among the users"),
+            ("no_auth_user: carol", "is not among the users"),
             ("controller: clever", "storm-aimd"),
             ("server_name: \"a b\"", "without blanks"),
             ("jetstream { strict: false }", "always read strictly"),

@@ -118,7 +118,7 @@ pub enum ClusterSettingsError {
     ServerName,
     /// The cluster has no name, so the nodes cannot tell it from another cluster.
     #[error(
-        "a cluster needs a name, the same for all its nodes: say --cluster_name (cluster.name)"
+        "a cluster needs a name, the same for all its nodes: say --cluster-name (cluster.name)"
     )]
     ClusterName,
     /// The name is not allowed.

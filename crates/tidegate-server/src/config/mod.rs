@@ -407,17 +407,17 @@ pub enum CredentialsError {
 pub enum ExposureError {
     /// Any client could publish and subscribe.
     #[error(
-        "`{0}` can be reached from elsewhere and anybody may connect: configure users or a token, listen on 127.0.0.1, or say --insecure"
+        "`{0}` can be reached from other machines, and any client may connect: configure users or a token, listen on 127.0.0.1, or say --insecure"
     )]
     Clients(String),
     /// Strangers could join the cluster or read its traffic.
     #[error(
-        "the nodes of the cluster could be reached on `{0}` from elsewhere, and what they say to each other is neither encrypted nor signed: give them TLS (cluster.tls, or --cluster_tlscert, --cluster_tlskey and --cluster_tlscacert), let them listen on 127.0.0.1, or say --insecure on a network you trust, with a secret (cluster.authorization or TIDEGATE_CLUSTER_SECRET)"
+        "other machines can reach the nodes of the cluster on `{0}`, and the messages between nodes are neither encrypted nor signed: give them TLS (cluster.tls, or --cluster-tlscert, --cluster-tlskey and --cluster-tlscacert), let them listen on 127.0.0.1, or say --insecure on a network you trust, with a secret (cluster.authorization or TIDEGATE_CLUSTER_SECRET)"
     )]
     Nodes(String),
     /// Any client could read the monitor.
     #[error(
-        "the monitor on `{0}` can be read from elsewhere by anybody: let it listen on 127.0.0.1, or say --insecure"
+        "any other machine can read the monitor on `{0}`: let it listen on 127.0.0.1, or say --insecure"
     )]
     Monitor(String),
 }

@@ -89,7 +89,7 @@ impl Collector for Figures {
             ),
             (
                 "write_batch_resets",
-                "Times the cost of socket writes was learned anew",
+                "Number of times that the controller learned the cost of socket writes again",
                 flow.resets,
             ),
         ];

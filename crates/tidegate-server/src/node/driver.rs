@@ -377,7 +377,7 @@ impl Server {
                     let _ = to.try_send(report);
                 }
                 Command::Drain if !self.stopping => {
-                    tracing::info!("Initiating shutdown: finishing what was received");
+                    tracing::info!("Initiating shutdown: finishing the received operations");
                     self.stop_accepting();
                     self.hand_over(now);
                     self.node.part_streams(now);

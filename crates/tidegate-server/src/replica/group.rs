@@ -576,7 +576,7 @@ impl Group {
         for entry in entries {
             let found = self.raft.store().get(entry.get_index());
             let placed = found.and_then(|(lsn, _, data)| Some((lsn?, data.clone())));
-            let (lsn, data) = placed.expect("what is committed was appended and is in the tail");
+            let (lsn, data) = placed.expect("a committed entry was appended and is in the tail");
             self.committed.push_back(Committed {
                 index: entry.get_index(),
                 term: entry.get_term(),

@@ -39,7 +39,7 @@ pub enum StepError {
     /// A leader counts on entries that this member does not have: it has lost acknowledged entries. This
     /// member must not go on, because it could help to elect another member that lacks them, too.
     #[error(
-        "this node's log ends at entry {last}, and it has acknowledged entries up to {acknowledged}: what it had written is lost"
+        "this node's log ends at entry {last}, and it has acknowledged entries up to {acknowledged}: entries that it had written are lost"
     )]
     Forgotten {
         /// The index up to which a leader counts on it.
@@ -110,7 +110,7 @@ pub(super) fn check(
                 && !message.reject
                 && message.index > log.last_index() =>
         {
-            impossible("an acknowledgement of entries nobody sent")
+            impossible("an acknowledgement of entries that were not sent")
         }
         MessageType::MsgSnapshot => {
             let of = message.get_snapshot().get_metadata();

@@ -155,7 +155,7 @@ impl Store {
                 Err(Fetch::Gone) => {}
                 // The message stays where it is, and so does its segment.
                 Err(_) => tracing::error!(
-                    "message {} of stream {} cannot be read to be copied",
+                    "compaction cannot read message {} of stream {}",
                     message.seq,
                     message.stream
                 ),

@@ -45,7 +45,7 @@ impl Store {
         }
         let member = &mut self.members[at];
         tracing::warn!(
-            "a state that is taken over from another node holds {held} bytes that others wrote: it is given up, and begins anew"
+            "the state being taken over from another node holds {held} bytes of other groups' entries: the takeover is given up, and starts again"
         );
         let heard = member.catching_up.begun.is_none();
         member.catching_up.forget();

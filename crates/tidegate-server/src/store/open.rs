@@ -477,7 +477,7 @@ impl Found {
         }
         if self.header.next > end {
             return Err(OpenError::Damaged(format!(
-                "the log ends at {end}, and the checkpoint has what was there up to {}",
+                "the log ends at {end}, and the checkpoint covers it up to {}",
                 self.header.next
             )));
         }

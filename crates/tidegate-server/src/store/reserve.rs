@@ -59,7 +59,7 @@ impl Reserve {
         if let Err(error) = self.try_make(storage, self.wanted(last))
             && !is_full(&error)
         {
-            tracing::warn!("no space was kept back for checkpoints: {error}");
+            tracing::warn!("disk space for checkpoints cannot be reserved: {error}");
         }
         self.asked.store(false, Ordering::Release);
     }

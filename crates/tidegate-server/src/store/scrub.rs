@@ -121,7 +121,7 @@ impl Scrub {
             // The log has released the segment; the next part comes from another one.
             Err(ReadError::Released) => {}
             Err(error) => {
-                tracing::warn!("a part of the log cannot be looked through: {error}");
+                tracing::warn!("the scrub cannot read a part of the log: {error}");
                 // Starts over at the beginning, so that the scrub does not retry this part forever.
                 self.plan.at = Lsn::ZERO;
             }

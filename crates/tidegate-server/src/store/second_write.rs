@@ -52,7 +52,7 @@ impl SecondWrite {
         let through = Arc::clone(&done);
         let worker = Worker::start(by, "second-write", 1, move |entry: Bytes| {
             if let Err(error) = pen.write(&entry) {
-                tracing::error!("the second write: {error}");
+                tracing::error!("the second write failed: {error}");
             }
             through.fetch_add(1, Ordering::Release);
             waker();

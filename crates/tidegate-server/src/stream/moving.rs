@@ -401,7 +401,7 @@ impl Import {
     pub(super) fn read(payload: &[u8]) -> Result<Self, RestoreError> {
         let from = &mut Reader(payload);
         let (at, to) = (Cursor::read(from)?, Cursor::read(from)?);
-        let wrong = RestoreError::Inconsistent("what is brought to a copy");
+        let wrong = RestoreError::Inconsistent("the state brought to a copy");
         let brought = match at.stage {
             Stage::Messages => {
                 let (first_seq, all) = (from.u64()?, from.u64()?);

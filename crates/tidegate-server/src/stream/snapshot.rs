@@ -388,6 +388,6 @@ pub enum RestoreError {
     #[error("a snapshot of streams contradicts itself: {0}")]
     Inconsistent(&'static str),
     /// A configuration cannot be read.
-    #[error("a snapshot of streams holds a configuration nobody can read: {0}")]
+    #[error("a snapshot of streams holds an unreadable configuration: {0}")]
     Config(#[from] serde_json::Error),
 }

@@ -116,7 +116,7 @@ impl Found {
             self.messages = self.coming + self.lost;
             match self.messages {
                 0 => tracing::info!(
-                    "the log is damaged from {start} to {end}, where nothing is needed any more"
+                    "the log is damaged from {start} to {end}, but no message in that range is needed any more"
                 ),
                 messages => tracing::error!(
                     "the log is damaged from {start} to {end}: {messages} messages lie there"
@@ -133,7 +133,7 @@ impl Found {
             let of = groups.get(group).and_then(|streams| streams.get(stream));
             let (lost, name) = (self.lost, of.map_or("", |s| s.name()));
             tracing::error!(
-                "{lost} messages of the log's damaged part from {start} to {end} are lost, such as {seq} of stream {name}: they are not served, everything else is"
+                "{lost} messages of the log's damaged part from {start} to {end} are lost, such as {seq} of stream {name}: the server serves all other messages"
             );
         }
     }

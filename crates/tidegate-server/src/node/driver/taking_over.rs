@@ -220,7 +220,7 @@ impl TakingOver {
             if store.append_repaired(self.at, &[message]).is_ok() {
                 if let Some(more) = self.mended.due(now) {
                     tracing::warn!(
-                        "message {seq} of stream {stream} was damaged: another node had it{more}"
+                        "message {seq} of stream {stream} was damaged, and came back from another node{more}"
                     );
                 }
                 self.mender.handle_mended(stream, seq);
@@ -235,7 +235,7 @@ impl TakingOver {
             Taken::State(bytes) => match read_given(&bytes, self.limits) {
                 Ok((index, term, streams)) => taker.handle_state(index, term, streams),
                 Err(error) => {
-                    tracing::error!("the state another node gave: {error}");
+                    tracing::error!("the state from another node cannot be used: {error}");
                     taker.handle_refused(now);
                 }
             },
@@ -252,7 +252,7 @@ impl TakingOver {
         match (store.poll_catch_up(self.at), &mut self.taking) {
             (Some(wanted), None) if store.begin_catch_up(self.at) => {
                 tracing::info!(
-                    "the others' logs begin after what is known here: taking over the state as of entry {} or later",
+                    "the others' logs begin after this node's last entry: taking over the state as of entry {} or later",
                     wanted.index
                 );
                 self.taking = Some(Taking::Coming {

@@ -236,7 +236,7 @@ impl JetStream {
         let (config, name) = (entry.config().clone(), entry.name().to_owned());
         let to = self.choose(node, &config).unwrap_or(moving.to);
         tracing::warn!(
-            "stream {name} is served where it was: the nodes it was to move to did not go on; it is tried again"
+            "stream {name} stays on its nodes for now: the nodes that it moves to made no progress; the move is tried again"
         );
         self.propose_renew(now, stream, moving, to);
     }
@@ -258,7 +258,7 @@ impl JetStream {
             return;
         }
         tracing::warn!(
-            "stream {} moves to other nodes than it was to: nobody is there",
+            "stream {} moves to other nodes than planned: the planned ones are away",
             entry.name()
         );
         self.propose_renew(now, stream, moving, to);

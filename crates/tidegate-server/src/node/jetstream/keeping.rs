@@ -236,7 +236,7 @@ impl JetStream {
                     if !self.keeping.lost.contains(&of) {
                         let name = directory.get(of).map_or("", Stream::name);
                         tracing::error!(
-                            "stream {name} is lost with the disk it was on: delete it, and make it again"
+                            "stream {name} is lost with its only disk: delete it and create it again"
                         );
                     }
                     lost.insert(of);

@@ -400,7 +400,7 @@ impl JetStream {
         let payload = match serde_json::to_vec(payload) {
             Ok(json) if json == b"null" => Vec::new(),
             Ok(json) => json,
-            Err(e) => unreachable!("what was read as JSON can be written as JSON: {e}"),
+            Err(e) => unreachable!("a value that was read as JSON can be written as JSON: {e}"),
         };
         // Messages of streams in memory bypass the log; the streams themselves do not.
         let volatile = matches!(kind, Kind::Purge | Kind::DeleteMessage)

@@ -167,7 +167,7 @@ impl Node {
                 });
             }
         }
-        assert_eq!(self.applied.0, committed, "what was committed is lost");
+        assert_eq!(self.applied.0, committed, "a committed entry is lost");
         let restored = Restored {
             hard_state,
             applied: self.applied,
@@ -220,7 +220,7 @@ impl Node {
                     next += 1;
                 }
             }
-            assert!(!read.is_empty(), "what is wanted is in the log");
+            assert!(!read.is_empty(), "the wanted entry is in the log");
             group.handle_read(lagging.index, read);
         }
     }
@@ -667,7 +667,7 @@ fn leader(cluster: &mut Cluster) -> usize {
             return at;
         }
     }
-    panic!("nobody leads: {}", cluster.describe());
+    panic!("no node leads: {}", cluster.describe());
 }
 
 #[test]
@@ -694,7 +694,7 @@ fn a_leader_with_a_hanging_disk_hands_over_and_stands_again_once_it_works() {
         cluster.turn();
     }
     let group = cluster.nodes[second].group.as_ref().unwrap();
-    assert!(group.leads() && group.term() == term, "nobody disturbs it");
+    assert!(group.leads() && group.term() == term, "no node disturbs it");
     assert!(cluster.committed.len() > before + 50);
     let hung = cluster.nodes[first].group.as_mut().unwrap();
     assert!(hung.is_stalled() && hung.role() == Role::Follower);

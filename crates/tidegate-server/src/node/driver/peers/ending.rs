@@ -25,7 +25,7 @@ pub(super) enum Why {
     Closed,
     #[error("too much waits for it")]
     Behind,
-    #[error("it was dialled anew")]
+    #[error("a newer connection replaced it")]
     Replaced,
     #[error("{0}")]
     Interest(TooMuchInterest),

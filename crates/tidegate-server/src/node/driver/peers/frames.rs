@@ -175,7 +175,7 @@ impl Peers {
         if let Err(e) = members::save(disk, file) {
             file.members = None;
             return tracing::error!(
-                "the members of the cluster cannot be written down: {e}; it is not formed"
+                "the file `members` cannot be written: {e}; the cluster is not formed"
             );
         }
         tracing::info!(

@@ -16,7 +16,7 @@ pub(super) fn begin(roster: &mut Roster, rejoins: bool) {
         return;
     }
     if roster.formation().formed().is_some() {
-        return tracing::info!("--rejoin: the data directory is a member's already, nothing to do");
+        return tracing::info!("--rejoin has nothing to do: the data directory belongs to a member already");
     }
     roster.formation_mut().begin_rejoin();
 }
@@ -91,7 +91,7 @@ impl Peers {
         }
         *file = fixed;
         tracing::info!(
-            "a member of the cluster `{}` again, from term {} on; fetches what it had",
+            "this node is a member of the cluster `{}` again, from term {} on; it fetches its messages from the others",
             file.cluster,
             rejoined.term
         );

@@ -99,10 +99,10 @@ impl InGroup {
         self.leads = leads.then(|| (term, Timestamp::from_micros(wall_clock_us())));
         let of = self.title(known);
         if leads {
-            tracing::info!("leads the streams {of}, in term {term}");
+            tracing::info!("this node leads the streams {of}, in term {term}");
             node.handle_leading(self.at, now);
         } else {
-            tracing::info!("does not lead the streams {of} any more");
+            tracing::info!("this node no longer leads the streams {of}");
             node.handle_following(self.at, now);
         }
         true
@@ -133,7 +133,7 @@ impl InGroup {
             p.lag <= CURRENT_ENTRIES && known.is_there(now, p.id) && !node.is_full(p.id)
         });
         if let Some(next) = able.max_by_key(|p| p.matched) {
-            tracing::warn!("no space here: {} is to lead", known.name(next.id));
+            tracing::warn!("this node has no space: it hands leadership over to {}", known.name(next.id));
             self.begin_hand_over(now, node, Some(next.id));
         }
     }
@@ -212,11 +212,11 @@ impl InGroup {
         let best = active.max_by_key(|p| (!node.is_full(p.id), p.matched));
         let next = to.or_else(|| best.map(|p| p.id));
         let Some(next) = next else {
-            return tracing::warn!("nobody is there to lead instead");
+            return tracing::warn!("no other node is there to lead instead");
         };
         match store.transfer_leadership(self.at, next) {
-            Ok(()) => tracing::info!("hands leadership over to {}", known.name(next)),
-            Err(error) => tracing::warn!("leadership stays: {error}"),
+            Ok(()) => tracing::info!("this node hands leadership over to {}", known.name(next)),
+            Err(error) => tracing::warn!("this node keeps leadership, because the handover failed: {error}"),
         }
     }
 
@@ -244,7 +244,7 @@ impl InGroup {
         }
         if now < self.told_at {
             return Some(format!(
-                "{} has not said yet what it has",
+                "{} leads, and has not said yet how many entries it has",
                 known.name(leader)
             ));
         }
@@ -269,7 +269,7 @@ impl InGroup {
         }
         for id in self.full.iter().filter(|id| !before.contains(id)) {
             tracing::warn!(
-                "{} has no space: what it lacks waits until there is some",
+                "{} has no space: its missing entries wait until there is some",
                 known.name(*id)
             );
         }
