@@ -35,7 +35,7 @@ cell() { # PLAIN|TLS ROUND KIND BYTES MESSAGES
 for round in $(seq "$rounds"); do
     for kind in plain tls; do
         flags=
-        test $kind = plain || flags="--cluster_tlscert $dir/node.pem --cluster_tlskey $dir/node.key --cluster_tlscacert $dir/ca.pem"
+        test $kind = plain || flags="--cluster-tlscert $dir/node.pem --cluster-tlskey $dir/node.key --cluster-tlscacert $dir/ca.pem"
         : >"$dir/out"
         # Flags are words.
         # shellcheck disable=SC2086

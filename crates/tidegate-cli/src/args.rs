@@ -34,14 +34,14 @@ pub(crate) enum Command {
     Serve(Box<serve::ServeArgs>),
     /// Serve NATS clients from several nodes on this machine, to try a cluster out.
     Cluster(cluster::ClusterArgs),
-    /// Look at, check or repair what a stopped server keeps on disk.
+    /// Inspect, verify or repair the data directory of a stopped server.
     #[command(subcommand)]
     Log(log::LogCommand),
     /// Publish a message, or the lines of a file.
     Pub(publish::PubArgs),
-    /// Print what is published.
+    /// Print published messages.
     Sub(subscribe::SubArgs),
-    /// Look at streams, make and remove them.
+    /// List, show, create and remove streams.
     #[command(subcommand)]
     Stream(stream::StreamCommand),
     /// Print the messages of a stream.
@@ -51,27 +51,28 @@ pub(crate) enum Command {
 /// The arguments of `tidegate receive`.
 #[derive(Args, Debug)]
 pub(crate) struct ReceiveArgs {
-    /// Where to listen: an address with a port, 0 for any free one. Beyond this machine only with --tls-cert
-    /// and --token-file.
+    /// Listen on this address and port; port 0 takes a free port. Addresses beyond this machine need
+    /// --tls-cert and --token-file.
     #[arg(long, value_name = "ADDR", default_value = ship::ADDRESS)]
     pub(crate) listen: String,
-    /// Append to this file instead of writing to standard output: what is acknowledged is written and synced,
-    /// and each session goes on where it stopped, whoever was killed. What that takes is kept in
+    /// Append to this file instead of writing to standard output. Acknowledged records are written and
+    /// synced, and each session goes on where it stopped, whichever side was killed. The state for that is in
     /// FILE.tidegate.
     #[arg(long, value_name = "FILE")]
     pub(crate) append: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) records: RecordArgs,
-    /// Listen beyond this machine without TLS or without a token: anybody can send, or read along.
+    /// Listen beyond this machine without TLS or without a token: any machine can send records, or read them
+    /// on the way.
     #[arg(long)]
     pub(crate) insecure: bool,
-    /// The certificate to show, PEM, with those that vouch for it; speaks TLS only then.
+    /// Require TLS, and show senders this certificate: PEM, followed by the intermediate certificates.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// Its private key, PEM.
+    /// Use this private key of the certificate, PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// A file with a secret: only senders that have the same are let in.
+    /// Let in only senders that have the same secret as this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 }
@@ -79,35 +80,35 @@ pub(crate) struct ReceiveArgs {
 /// The arguments of `tidegate send`.
 #[derive(Args, Debug)]
 pub(crate) struct SendArgs {
-    /// Where `tidegate receive` listens: a name or an address, with a port.
+    /// Send to `tidegate receive` at this name or address, with a port.
     #[arg(value_name = "ADDR")]
     pub(crate) address: String,
-    /// What to ship; `-` is standard input.
+    /// Ship this file; `-` is standard input.
     #[arg(value_name = "FILE", default_value = "-")]
     pub(crate) file: PathBuf,
-    /// Goes on where the session of this name stopped: a file at the record the receiver names. One sender a
-    /// name at a time; the newer one wins. Default: a session of its own, which nobody can come back to.
+    /// Continue the session of this name: a file from the record on that the receiver asks for. One sender at
+    /// a time has a name; the newer sender takes it over. Default: a new session, which cannot be continued.
     #[arg(long, value_name = "NAME")]
     pub(crate) session: Option<String>,
-    /// Keep what standard input brings in this directory until it is acknowledged, so that it survives this
-    /// program: started again, it sends what is left there first.
+    /// Keep unacknowledged records of standard input in this directory. After a restart, the program sends
+    /// these records first.
     #[arg(long, value_name = "DIR")]
     pub(crate) spool: Option<PathBuf>,
-    /// The most the spool may hold, in bytes, or with KiB, MiB or GiB; standard input is not read while it is
-    /// full.
+    /// Limit the spool to so many bytes; KiB, MiB and GiB are understood. The program does not read standard
+    /// input while the spool is full.
     #[arg(long, value_name = "BYTES", default_value = "1GiB", value_parser = bytes, requires = "spool")]
     pub(crate) spool_limit: u64,
     #[command(flatten)]
     pub(crate) records: RecordArgs,
-    /// How long to try to reach the receiver: 500ms, 30s, 5m, 2h. Default: the first time not at all, after a
-    /// cut 60s.
+    /// Try to reach the receiver for this long: 500ms, 30s, 5m, 2h. Default: one attempt at the start, 60s
+    /// after a lost connection.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
-    /// Speak TLS, and trust the certificates in this PEM file alone; the receiver must prove the name in
-    /// ADDR.
+    /// Use TLS, and trust only the certificates in this PEM file. The receiver's certificate must have the
+    /// name in ADDR.
     #[arg(long, value_name = "FILE")]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// A file with the secret the receiver wants; it is only sent inside TLS, or within this machine.
+    /// Authenticate with the secret in this file. The program sends it only over TLS or within this machine.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 }
@@ -115,11 +116,11 @@ pub(crate) struct SendArgs {
 /// The form of a record, which both ends must set alike.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct RecordArgs {
-    /// What a record is.
+    /// Choose the format of records.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
-    /// The largest record, in bytes, or with KiB or MiB. At the receiver, each connection may need a few
-    /// times as much memory.
+    /// Limit a record to so many bytes; KiB and MiB are understood. At the receiver, each connection may need
+    /// a few times as much memory.
     #[arg(long, value_name = "BYTES", default_value = "16MiB", value_parser = record_bytes)]
     pub(crate) max_record: u32,
 }
@@ -167,21 +168,21 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 /// The arguments of `tidegate count`.
 #[derive(Args, Debug)]
 pub(crate) struct CountArgs {
-    /// Files to count; `-` is standard input.
+    /// Count the words of these files; `-` is standard input.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Who decides the batches of both edges, none of more than 1024 items: knee, knee:OBJECTIVE, greedy,
-    /// fixed:LIMIT, fixed:LIMIT,LINGER, exponential, aimd:STEP, storm-aimd:CEILING or
+    /// Choose the controller of the batches on both edges, of at most 1024 items: knee, knee:OBJECTIVE,
+    /// greedy, fixed:LIMIT, fixed:LIMIT,LINGER, exponential, aimd:STEP, storm-aimd:CEILING or
     /// rueidis-stats:MAX_DELAY.
     #[arg(long, value_name = "NAME", default_value_t = Choice::KNEE, value_parser = str::parse::<Choice>)]
     pub(crate) controller: Choice,
-    /// Read this many lines a second, however late the counting is. Default: as fast as it goes.
+    /// Read this many lines a second, even if the counting is late. Default: as fast as possible.
     #[arg(long, value_name = "LINES", value_parser = value_parser!(u64).range(1..=1_000_000_000))]
     pub(crate) rate: Option<u64>,
     /// Show this many of the most frequent words.
     #[arg(long, value_name = "K", default_value = "10")]
     pub(crate) top: NonZeroUsize,
-    /// Splitters, and as many counters.
+    /// Run so many splitters, and as many counters.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = value_parser!(u16).range(1..=64))]
     pub(crate) split: u16,
 }

@@ -21,18 +21,19 @@ use report::{Checkpoint, Looked, Mended};
 /// The subcommands of `tidegate log`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LogCommand {
-    /// Say what is there, by the log's own indices: quick, and blind to damage inside full segments.
+    /// Show the contents by the log's own indices. This is quick, and does not see damage inside full
+    /// segments.
     Inspect(LogArgs),
     /// Read every byte and check it.
     Verify(LogArgs),
-    /// Keep what can be read of a damaged log, so that the server starts again, and list what is gone.
+    /// Keep the readable part of a damaged log, so that the server starts again, and list the lost entries.
     Repair(RepairArgs),
 }
 
 /// The arguments of every subcommand.
 #[derive(Args, Debug)]
 pub(crate) struct LogArgs {
-    /// The server's data directory, as `tidegate serve --data` has it.
+    /// Read this data directory, the DIR of `tidegate serve --data`.
     #[arg(value_name = "DATA_DIR")]
     data: PathBuf,
     /// Print one JSON document instead of text.
@@ -45,7 +46,7 @@ pub(crate) struct LogArgs {
 pub(crate) struct RepairArgs {
     #[command(flatten)]
     log: LogArgs,
-    /// Copy each damaged file here, as it is, before it is changed. Outside the data directory.
+    /// Copy each damaged file to this directory before it is changed. It must lie outside the data directory.
     #[arg(long, value_name = "DIR")]
     quarantine: PathBuf,
 }

@@ -37,10 +37,10 @@ use crate::interrupt;
 /// The arguments of `tidegate serve`: nats-server's common flags, with their meaning.
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
-    /// Listen on this address; beyond this machine only with credentials or --insecure.
+    /// Listen for clients on this address. Addresses beyond this machine need credentials or --insecure.
     #[arg(short, long, alias = "net", value_name = "HOST", env = "TIDEGATE_ADDR")]
     addr: Option<String>,
-    /// Listen on this port; -1 takes a free one.
+    /// Listen for clients on this port; -1 takes a free port.
     #[arg(
         short,
         long,
@@ -49,7 +49,7 @@ pub struct ServeArgs {
         env = "TIDEGATE_PORT"
     )]
     port: Option<i32>,
-    /// The server's name.
+    /// Name the server; clients and other nodes see the name.
     #[arg(
         short = 'n',
         long = "name",
@@ -58,34 +58,35 @@ pub struct ServeArgs {
         env = "TIDEGATE_NAME"
     )]
     name: Option<String>,
-    /// Answer on this port with /healthz, /varz, /connz, /subsz and /metrics; -1 takes a free one.
+    /// Serve /healthz, /varz, /connz, /jsz, /routez, /subsz and /metrics on this port; -1 takes a free port.
     #[arg(
         short = 'm',
-        long = "http_port",
+        long, alias = "http_port",
         value_name = "PORT",
         allow_negative_numbers = true,
         env = "TIDEGATE_HTTP_PORT"
     )]
     http_port: Option<i32>,
-    /// Read this configuration: nats-server's syntax, or TOML if it ends in .toml. Read again on HUP.
+    /// Read this configuration file: nats-server's syntax, or TOML if its name ends in .toml. The signal HUP
+    /// makes the server read it again.
     #[arg(short, long, value_name = "FILE", env = "TIDEGATE_CONFIG")]
     config: Option<PathBuf>,
-    /// Check the configuration and end.
+    /// Check the configuration and exit.
     #[arg(short = 't')]
     test: bool,
-    /// Write the process id there.
+    /// Write the process id to this file.
     #[arg(short = 'P', long = "pid", value_name = "FILE")]
     pid: Option<PathBuf>,
-    /// Log there instead of stderr.
+    /// Write the log to this file instead of stderr.
     #[arg(short, long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Log what is of use when looking for an error.
+    /// Log more: each connection, and the steps of the cluster.
     #[arg(short = 'D', long)]
     debug: bool,
-    /// Admit this user.
+    /// Let clients in that authenticate as this user.
     #[arg(long, value_name = "NAME", requires = "pass")]
     user: Option<String>,
-    /// The user's password, or its bcrypt hash.
+    /// Set the user's password, in plain text or as a bcrypt hash.
     #[arg(
         long,
         value_name = "PASSWORD",
@@ -94,7 +95,7 @@ pub struct ServeArgs {
         hide_env_values = true
     )]
     pass: Option<String>,
-    /// Admit whoever has this token.
+    /// Let clients in that present this token.
     #[arg(
         long,
         value_name = "TOKEN",
@@ -103,26 +104,25 @@ pub struct ServeArgs {
         hide_env_values = true
     )]
     auth: Option<String>,
-    /// As nats-server's: TLS, without asking clients for a certificate. A certificate alone says as much.
+    /// Require TLS of clients, but no certificate, as in nats-server. --tlscert alone does the same.
     #[arg(long, requires = "tlscert")]
     tls: bool,
-    /// TLS with this certificate.
+    /// Require TLS of clients, and show them this certificate.
     #[arg(long, value_name = "FILE", requires = "tlskey")]
     tlscert: Option<PathBuf>,
-    /// The certificate's private key.
+    /// Use this private key of the certificate.
     #[arg(long, value_name = "FILE", requires = "tlscert")]
     tlskey: Option<PathBuf>,
-    /// Who signs clients' certificates.
+    /// Accept client certificates that this authority signed.
     #[arg(long, value_name = "FILE", requires = "tlscert")]
     tlscacert: Option<PathBuf>,
-    /// Clients need a certificate.
+    /// Refuse clients without a certificate.
     #[arg(long, requires = "tlscacert")]
     tlsverify: bool,
-    /// Told to clients as the address to connect to.
-    #[arg(long = "client_advertise", value_name = "HOST:PORT")]
+    /// Tell clients this address to connect to.
+    #[arg(long, alias = "client_advertise", value_name = "HOST:PORT")]
     client_advertise: Option<String>,
-    /// Keep streams in this directory, which belongs to one server at a time; `tidegate-data` here if nothing
-    /// is said.
+    /// Keep streams in this directory, which one server at a time owns [default: tidegate-data]
     #[arg(
         long,
         alias = "store_dir",
@@ -131,28 +131,28 @@ pub struct ServeArgs {
         env = "TIDEGATE_DATA"
     )]
     data: Option<PathBuf>,
-    /// No streams: what is published reaches who listens then, and nobody later.
+    /// Keep no streams: messages reach only the subscribers of the moment.
     #[arg(long, conflicts_with = "data")]
     no_streams: bool,
-    /// As nats-server's: streams are served anyway.
+    /// Do nothing: nats-server needs this flag to serve streams, this server always serves them.
     #[arg(long = "jetstream", alias = "js", hide = true)]
     jetstream: bool,
-    /// The length of the log's segments, at least 8 MiB: for tests, where little is written.
+    /// Set the length of the log's segments, at least 8 MiB. For tests.
     #[arg(long, value_name = "BYTES", value_parser = args::bytes, hide = true)]
     segment_bytes: Option<u64>,
-    /// The least growth of the log between two checkpoints: for tests.
+    /// Set the least growth of the log between two checkpoints. For tests.
     #[arg(long, value_name = "BYTES", value_parser = args::bytes, hide = true)]
     checkpoint_bytes: Option<u64>,
-    /// The time in which all of the log is read again: for tests.
+    /// Read the whole log again in this time, to find damage. For tests.
     #[arg(long, value_name = "DURATION", value_parser = args::duration, hide = true)]
     scrub_period: Option<Duration>,
     #[cfg(feature = "lab")]
     #[command(flatten)]
     lab: LabArgs,
-    /// End when the process of this number does, which started this one: for `tidegate cluster`.
+    /// End when the process with this id, the parent, ends. For `tidegate cluster`.
     #[arg(long, value_name = "PID", hide = true)]
     with_parent: Option<i32>,
-    /// Be a node of a cluster, and listen there for the other nodes.
+    /// Join a cluster as a node, and listen on this address for the other nodes.
     #[arg(
         long,
         alias = "cluster_listen",
@@ -160,14 +160,14 @@ pub struct ServeArgs {
         env = "TIDEGATE_CLUSTER"
     )]
     cluster: Option<String>,
-    /// The cluster's name, the same for all its nodes.
+    /// Name the cluster; all its nodes have the same.
     #[arg(
-        long = "cluster_name",
+        long, alias = "cluster_name",
         value_name = "NAME",
         env = "TIDEGATE_CLUSTER_NAME"
     )]
     cluster_name: Option<String>,
-    /// Where the nodes of the cluster are, this one among them or not.
+    /// Connect to the cluster's nodes at these addresses. This node's own address may be among them.
     #[arg(
         long,
         value_name = "nats-route://HOST:PORT,...",
@@ -175,44 +175,45 @@ pub struct ServeArgs {
         env = "TIDEGATE_ROUTES"
     )]
     routes: Vec<String>,
-    /// What all nodes of the cluster know: they prove it to each other without saying it.
+    /// Share this secret with the cluster's nodes. They prove that they know it, and never send it.
     #[arg(
-        long = "cluster_secret",
+        long, alias = "cluster_secret",
         value_name = "SECRET",
         env = "TIDEGATE_CLUSTER_SECRET",
         hide_env_values = true
     )]
     cluster_secret: Option<String>,
-    /// This node's disk was lost: with an empty data directory, ask the other nodes for the place and the
-    /// streams it had.
+    /// Take the place of this node's lost disk: with an empty data directory, fetch the identity and the
+    /// streams from the other nodes.
     #[arg(long)]
     rejoin: bool,
-    /// TLS between the nodes: show this certificate to whoever dials and to whoever is dialled.
+    /// Encrypt connections between nodes, and show this certificate on each of them.
     #[arg(
-        long = "cluster_tlscert",
+        long, alias = "cluster_tlscert",
         value_name = "FILE",
         requires = "cluster_tlskey",
         requires = "cluster_tlscacert"
     )]
     cluster_tlscert: Option<PathBuf>,
-    /// That certificate's private key.
+    /// Use this private key of the nodes' certificate.
     #[arg(
-        long = "cluster_tlskey",
+        long, alias = "cluster_tlskey",
         value_name = "FILE",
         requires = "cluster_tlscert"
     )]
     cluster_tlskey: Option<PathBuf>,
-    /// Who signs the nodes' certificates.
+    /// Accept node certificates that this authority signed.
     #[arg(
-        long = "cluster_tlscacert",
+        long, alias = "cluster_tlscacert",
         value_name = "FILE",
         requires = "cluster_tlscert"
     )]
     cluster_tlscacert: Option<PathBuf>,
-    /// Listen beyond this machine although anybody may connect, or read what nodes say to each other.
+    /// Listen beyond this machine without credentials, and connect nodes without encryption.
     #[arg(long)]
     insecure: bool,
-    /// Who decides how much is gathered before sockets are written; see `tidegate count --help`.
+    /// Choose the controller that decides how much the server gathers before it writes to sockets; `tidegate
+    /// count --help` lists them.
     #[arg(long, value_name = "NAME", value_parser = str::parse::<Choice>)]
     controller: Option<Choice>,
 }
@@ -344,16 +345,16 @@ impl ServeArgs {
 #[cfg(feature = "lab")]
 #[derive(Args, Clone, Copy, Debug)]
 struct LabArgs {
-    /// Make each sync take so much longer than the disk does.
+    /// Delay each sync by this time.
     #[arg(long, value_name = "DURATION", value_parser = args::duration, hide = true)]
     slow_sync: Option<Duration>,
-    /// Sync at once, without waiting for callers that are about to return.
+    /// Sync at once, without waiting for callers that are expected back.
     #[arg(long, hide = true)]
     no_anticipation: bool,
-    /// Write replicated streams as at this step of `tidegate-bench raft`.
+    /// Write replicated streams the way of this step of `tidegate-bench raft`.
     #[arg(long, value_name = "STEP", value_parser = str::parse::<RaftStep>, requires = "cluster", hide = true)]
     raft_step: Option<RaftStep>,
-    /// Put at most this many commands into an entry, and have at most this many entries on their way.
+    /// Limit the commands in an entry, and the entries on their way.
     #[arg(long, value_name = "COMMANDSxENTRIES", value_parser = str::parse::<FixedEntries>, hide = true)]
     fixed_entries: Option<FixedEntries>,
 }
@@ -489,7 +490,7 @@ fn allow_files() {
         ..limit
     };
     if let Err(e) = setrlimit(Resource::Nofile, all) {
-        tracing::warn!("no more files may be open at once than were allowed before: {e}");
+        tracing::warn!("cannot raise the limit of open files: {e}");
     }
 }
 

@@ -11,7 +11,8 @@ use crate::report::{Document, OURS, Row, case_table};
 /// The arguments of `tidegate sim`.
 #[derive(Args, Debug)]
 pub(crate) struct SimArgs {
-    /// Which scenario: backlog is PR 29's workload without noise. `all` runs every one.
+    /// Run this scenario. `backlog` is the workload of gen_batch_server's pull request 29 without noise;
+    /// `all` runs every scenario.
     #[arg(value_parser = scenarios)]
     pub(crate) scenario: Scenarios,
     /// Print one JSON document instead of tables.

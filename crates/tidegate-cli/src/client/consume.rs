@@ -34,23 +34,23 @@ const INACTIVE: Duration = Duration::from_secs(300);
 pub(crate) struct ConsumeArgs {
     #[command(flatten)]
     server: ServerArgs,
-    /// The stream. Each of its messages is printed followed by a line feed, its own bytes unchanged; what
-    /// `tidegate pub --lines` published comes back byte for byte, a last line without a line feed included.
+    /// Print the messages of this stream, each followed by a line feed, its own bytes unchanged. Messages of
+    /// `tidegate pub --lines` come back byte for byte, also a last line without a line feed.
     stream: String,
-    /// End with the last message the stream has now, instead of waiting for more.
+    /// Exit after the last message that the stream has now, instead of waiting for more.
     #[arg(long)]
     until_end: bool,
-    /// Go on where this durable consumer stopped; it is made if there is none. What is written is
-    /// acknowledged.
+    /// Continue where this durable consumer stopped, or create it. The command acknowledges the messages that
+    /// it has written.
     #[arg(long, value_name = "NAME")]
     durable: Option<String>,
-    /// Only subjects that match; may be given several times.
+    /// Print only messages with matching subjects. The flag may be given several times.
     #[arg(long, value_name = "PATTERN")]
     filter: Vec<String>,
-    /// Begin at this sequence instead of the first.
+    /// Begin at this stream sequence instead of the first.
     #[arg(long, value_name = "SEQ")]
     from: Option<u64>,
-    /// End after so many messages.
+    /// Exit after so many messages.
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     /// Print the subject before each message.

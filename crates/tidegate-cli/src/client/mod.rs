@@ -39,7 +39,7 @@ const LINE_BYTES_MAX: u64 = 1024 * 1024;
 /// Which server.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ServerArgs {
-    /// `[nats://][USER:PASSWORD@|TOKEN@]HOST[:PORT]`
+    /// Connect to this server: `[nats://][USER:PASSWORD@|TOKEN@]HOST[:PORT]`.
     #[arg(
         short,
         long,

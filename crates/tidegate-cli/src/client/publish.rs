@@ -32,23 +32,22 @@ pub(super) const OPEN_LINE: (&str, &str) = ("Tidegate-Line", "open");
 pub(crate) struct PubArgs {
     #[command(flatten)]
     server: ServerArgs,
-    /// Where to.
+    /// Publish to this subject.
     subject: String,
-    /// The message.
+    /// Publish this message.
     #[arg(required_unless_present = "lines")]
     message: Option<String>,
-    /// Publish each line of this file (`-` is standard input) as a message, empty ones too, without its line
-    /// feed; a carriage return before that is kept. Of a last line that no line feed closes, a header says
-    /// so, for `tidegate consume`.
+    /// Publish each line of this file (`-` is standard input) as a message, also empty lines, without the
+    /// line feed; a carriage return stays. A header marks a last line without a line feed, for `tidegate
+    /// consume`.
     #[arg(long, value_name = "FILE", conflicts_with = "message")]
     lines: Option<PathBuf>,
-    /// Fail unless this stream takes the messages. Otherwise a subject no stream takes is published to
-    /// whoever listens.
+    /// Fail unless this stream takes the messages. Without the flag, messages on a subject of no stream reach
+    /// only the subscribers of the moment.
     #[arg(long, value_name = "NAME")]
     stream: Option<String>,
-    /// Give each message the id PREFIX-1, PREFIX-2, ... (`Nats-Msg-Id`): run again within the stream's
-    /// duplicate window, the command stores only what is missing. Without it a second run stores everything a
-    /// second time.
+    /// Give the messages the ids PREFIX-1, PREFIX-2, ... (`Nats-Msg-Id`). A second run within the stream's
+    /// duplicate window then stores only the missing messages, instead of all of them a second time.
     #[arg(long, value_name = "PREFIX")]
     id: Option<String>,
 }
@@ -242,8 +241,8 @@ impl<'a> Acked<'a> {
             (Ok(()), None) => "interrupted".into(),
         };
         let again = match self.id {
-            Some(_) => "run again with the same --id, what is stored is not stored twice",
-            None => "a second run would store what is acked a second time (see --id)",
+            Some(_) => "run again with the same --id: the server stores no message twice",
+            None => "a second run would store acknowledged messages a second time (see --id)",
         };
         let (acked, not) = (self.acked, sent - self.acked);
         bail!("{lost}; {acked} are acked, {not} sent are not; {again}")
@@ -336,7 +335,7 @@ impl<'a> Acked<'a> {
             return Ok(());
         };
         let refusal = match message.status() {
-            Some((503, _)) => Some("no stream takes it any more".to_owned()),
+            Some((503, _)) => Some("no stream takes this subject now".to_owned()),
             Some((code, words)) => Some(format!("{code} {words}")),
             None => {
                 let ack: PubAck = serde_json::from_slice(&message.payload)

@@ -14,12 +14,12 @@ use crate::interrupt;
 pub(crate) struct SubArgs {
     #[command(flatten)]
     server: ServerArgs,
-    /// A subject or pattern.
+    /// Subscribe to this subject or pattern.
     subject: String,
-    /// Share the messages with the other members of this queue group.
+    /// Join this queue group: its members share the messages.
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
-    /// End after so many messages.
+    /// Exit after so many messages.
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     /// Print the subject before each message.

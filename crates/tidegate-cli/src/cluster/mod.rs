@@ -30,25 +30,25 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The arguments of `tidegate cluster`.
 #[derive(Args, Debug)]
 pub(crate) struct ClusterArgs {
-    /// Three nodes go on without one of them, five without two.
+    /// Run so many nodes. Three survive the loss of one node, five the loss of two.
     #[arg(long, value_name = "N", default_value = "3", value_parser = ["3", "5"])]
     nodes: String,
-    /// The nodes keep their streams in n1, n2, ... below this directory.
+    /// Keep the nodes' streams in n1, n2, ... below this directory.
     #[arg(long, value_name = "DIR", default_value = "tidegate-data")]
     data: PathBuf,
-    /// Where clients of the first node connect; the others listen on the ports after it. Port 0 is any free
-    /// ones.
+    /// Let the first node listen for clients on this address, and the others on the next ports. Port 0 takes
+    /// free ports.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:4222")]
     listen: String,
-    /// Where the first answers HTTP, on this machine only; the others on the ports after it. 0 is any free
-    /// ones.
+    /// Let the first node's monitor listen on this port, and the others on the next ports, for this machine
+    /// only. 0 takes free ports.
     #[arg(long, value_name = "PORT", default_value_t = 8222)]
     http_port: u16,
-    /// Where the first listens to the other nodes, on this machine only; they on the ports after it. 0 is any
-    /// free ones.
+    /// Let the first node listen for the other nodes on this port, and the others on the next ports, for this
+    /// machine only. 0 takes free ports.
     #[arg(long, value_name = "PORT", default_value_t = 6222)]
     cluster_port: u16,
-    /// What each `tidegate serve` is given besides.
+    /// Pass these further arguments to each `tidegate serve`.
     #[arg(last = true, value_name = "SERVE_FLAGS")]
     serve: Vec<OsString>,
 }

@@ -101,7 +101,7 @@ impl Place {
             "serve".into(),
             "--server_name".into(),
             self.name.clone(),
-            "--cluster_name".into(),
+            "--cluster-name".into(),
             "tidegate".into(),
             "--cluster".into(),
             format!("nats://{}", self.route),

@@ -17,10 +17,10 @@ use crate::interrupt;
 /// The form of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// A line, of any bytes but a line feed.
+    /// Lines: any bytes up to a line feed.
     #[default]
     Lines,
-    /// A length, u32 little-endian, and so many bytes.
+    /// Each record begins with its length, a u32 in little-endian order.
     Records,
 }
 

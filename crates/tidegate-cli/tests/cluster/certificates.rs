@@ -52,9 +52,9 @@ impl Authority {
         std::fs::write(&cert_file, certificate.pem()).unwrap();
         std::fs::write(&key_file, key.serialize_pem()).unwrap();
         let flags = [
-            ("--cluster_tlscert", cert_file),
-            ("--cluster_tlskey", key_file),
-            ("--cluster_tlscacert", self.path("ca.pem")),
+            ("--cluster-tlscert", cert_file),
+            ("--cluster-tlskey", key_file),
+            ("--cluster-tlscacert", self.path("ca.pem")),
         ];
         let words = |(flag, path): (&str, PathBuf)| [flag.into(), path.to_str().unwrap().into()];
         flags.into_iter().flat_map(words).collect()

@@ -76,8 +76,8 @@ impl Node {
             name,
         ]);
         command.args(["--cluster", &listen, "--routes", &routes.join(",")]);
-        if !more.contains(&"--cluster_name") {
-            command.args(["--cluster_name", "tide"]);
+        if !more.contains(&"--cluster-name") {
+            command.args(["--cluster-name", "tide"]);
         }
         if !more.contains(&"--data") {
             command.arg("--no-streams");
@@ -492,19 +492,19 @@ fn a_node_is_killed_and_comes_back() {
 #[test]
 fn strangers_are_refused_with_the_reason() {
     let ports: [u16; 4] = ports();
-    let mut n1 = Node::start("n1", &ports[..2], &["--cluster_secret", "tide-and-time"]);
+    let mut n1 = Node::start("n1", &ports[..2], &["--cluster-secret", "tide-and-time"]);
     let at = |first: usize| [ports[first], ports[0]];
-    let good = ["--cluster_secret", "tide-and-time"];
+    let good = ["--cluster-secret", "tide-and-time"];
     let refused = |n1: &mut Node, mut other: Node, why: &str| {
         for node in [n1, &mut other] {
             node.wait_for(why);
             node.forget_log();
         }
     };
-    let wrong = Node::start("n2", &at(1), &["--cluster_secret", "guess"]);
+    let wrong = Node::start("n2", &at(1), &["--cluster-secret", "guess"]);
     refused(&mut n1, wrong, "the secrets differ");
-    let ebb = Node::start("n2", &at(1), &["--cluster_name", "ebb", good[0], good[1]]);
-    refused(&mut n1, ebb, "--cluster_name");
+    let ebb = Node::start("n2", &at(1), &["--cluster-name", "ebb", good[0], good[1]]);
+    refused(&mut n1, ebb, "--cluster-name");
     let twin = Node::start("n1", &at(1), &good);
     refused(&mut n1, twin, "two servers are named `n1`");
     let mut n2 = Node::start("n2", &at(1), &good);
@@ -539,8 +539,8 @@ fn a_node_names_missing_settings_before_it_starts() {
     let said = run(&[&listen[..], &routes].concat());
     assert!(said.contains("--name"), "{said}");
     let said = run(&[&listen[..], &routes, &["-n", "n1"]].concat());
-    assert!(said.contains("--cluster_name"), "{said}");
-    let named = ["-n", "n1", "--cluster_name", "tide"];
+    assert!(said.contains("--cluster-name"), "{said}");
+    let named = ["-n", "n1", "--cluster-name", "tide"];
     let said = run(&[&listen[..], &named].concat());
     assert!(said.contains("--routes"), "{said}");
     let said = run(&[&["--cluster", "nats://0.0.0.0:6222"][..], &routes, &named].concat());
@@ -549,10 +549,10 @@ fn a_node_names_missing_settings_before_it_starts() {
         "{said}"
     );
     // The error proposes TLS first.
-    assert!(said.contains("--cluster_tlscert"), "{said}");
-    let half = ["--cluster_tlscert", "n1.pem", "--cluster_tlskey", "n1.key"];
+    assert!(said.contains("--cluster-tlscert"), "{said}");
+    let half = ["--cluster-tlscert", "n1.pem", "--cluster-tlskey", "n1.key"];
     let said = run(&[&listen[..], &routes, &named, &half].concat());
-    assert!(said.contains("--cluster_tlscacert"), "{said}");
+    assert!(said.contains("--cluster-tlscacert"), "{said}");
 }
 
 #[test]

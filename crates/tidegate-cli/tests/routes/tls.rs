@@ -131,7 +131,7 @@ fn a_cluster_secret_is_proved_inside_tls() {
     let authority = Authority::new("ours");
     let ports: [u16; 2] = ports();
     let flags = |node: &str, secret: &str| {
-        let secret = ["--cluster_secret", secret].map(String::from);
+        let secret = ["--cluster-secret", secret].map(String::from);
         [authority.certify(node, HERE), secret.into()].concat()
     };
     let turned = [ports[1], ports[0]];
@@ -154,7 +154,7 @@ fn files_that_cannot_be_used_are_named() {
     let run = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         command.args(["serve", "--no-streams", "-p", "-1", "-n", "n1"]);
-        command.args(["--cluster_name", "tide", "--cluster", "nats://127.0.0.1:-1"]);
+        command.args(["--cluster-name", "tide", "--cluster", "nats://127.0.0.1:-1"]);
         command.args(["--routes", "nats-route://127.0.0.1:1"]);
         let output = command.args(&flags).stdin(Stdio::null()).output().unwrap();
         assert_eq!(output.status.code(), Some(1));

@@ -15,71 +15,73 @@ use crate::args;
 pub(crate) struct AddArgs {
     #[command(flatten)]
     pub(super) common: Common,
-    /// The stream.
+    /// Create a stream of this name.
     pub(super) name: String,
-    /// The subjects it takes, with wildcards, separated by commas or given several times. Default: its name.
+    /// Store messages of these subjects, which may have wildcards; separated by commas, or one flag each.
+    /// Default: the stream's name.
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
     subjects: Vec<String>,
-    /// Where its messages are kept. In memory they are gone when the server ends, and are acknowledged
-    /// without a disk.
+    /// Choose where the messages are kept. Messages in memory are acknowledged without a disk, and lost when
+    /// the server ends.
     #[arg(long, value_enum)]
     storage: Option<Storage>,
-    /// What it is for.
+    /// Describe the purpose of the stream.
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
-    /// Servers that keep it.
+    /// Keep the stream on so many servers.
     #[arg(long, value_name = "N")]
     replicas: Option<u8>,
-    /// The rule by which messages go: at limits, or once consumers have acknowledged them. `tidegate serve`
-    /// takes limits alone.
+    /// Choose when messages are removed: at limits, or after consumers acknowledged them. `tidegate serve`
+    /// supports only limits.
     #[arg(long, value_enum)]
     retention: Option<Retention>,
-    /// What gives way at a limit: the oldest messages, or new ones, which are refused.
+    /// At a limit, remove the oldest messages (old) or refuse new messages (new).
     #[arg(long, value_enum)]
     discard: Option<Discard>,
-    /// With --discard new: refuse a message over its subject's limit, too.
+    /// With --discard new, also refuse messages beyond the limit of their subject.
     #[arg(long)]
     discard_per_subject: bool,
-    /// Messages go at this age: 500ms, 30s, 5m, 2h, 7d.
+    /// Remove messages at this age: 500ms, 30s, 5m, 2h, 7d.
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     max_age: Option<Duration>,
-    /// The most messages.
+    /// Keep at most so many messages.
     #[arg(long, value_name = "N")]
     max_msgs: Option<i64>,
-    /// The most bytes, or with KiB, MiB or GiB.
+    /// Keep at most so many bytes; KiB, MiB and GiB are understood.
     #[arg(long, value_name = "BYTES", value_parser = args::bytes)]
     max_bytes: Option<u64>,
-    /// The largest message, headers included.
+    /// Refuse messages of more bytes, headers included.
     #[arg(long, value_name = "BYTES", value_parser = args::bytes)]
     max_msg_size: Option<u64>,
-    /// The most messages of one subject.
+    /// Keep at most so many messages of one subject.
     #[arg(long, value_name = "N")]
     max_msgs_per_subject: Option<i64>,
-    /// The most consumers.
+    /// Allow at most so many consumers.
     #[arg(long, value_name = "N")]
     max_consumers: Option<i64>,
-    /// How long a Nats-Msg-Id is remembered.
+    /// Detect duplicates by Nats-Msg-Id within this time.
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     dupe_window: Option<Duration>,
-    /// Messages may replace those before them (Nats-Rollup).
+    /// Let messages replace earlier messages (Nats-Rollup).
     #[arg(long)]
     allow_rollup: bool,
-    /// Messages may say how long they live (Nats-TTL).
+    /// Let messages set their own age limit (Nats-TTL).
     #[arg(long)]
     allow_msg_ttl: bool,
-    /// Messages can be read without a consumer.
+    /// Let clients read messages without a consumer.
     #[arg(long)]
     allow_direct: bool,
-    /// Messages may come in batches that are stored as a whole or not at all.
+    /// Let publishers send batches that are stored as a whole or not at all.
     #[arg(long)]
     allow_batch: bool,
-    /// Single messages cannot be deleted.
+    /// Refuse to delete single messages.
     #[arg(long)]
     deny_delete: bool,
-    /// The stream cannot be purged.
+    /// Refuse to purge the stream.
     #[arg(long)]
     deny_purge: bool,
-    /// Begin with this configuration, JSON as `tidegate stream info --json` shows it; flags go over it.
+    /// Start from this configuration file, JSON as `tidegate stream info --json` prints it. Flags override
+    /// it.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }

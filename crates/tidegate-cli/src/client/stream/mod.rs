@@ -23,11 +23,11 @@ pub(crate) enum StreamCommand {
     Ls(LsArgs),
     /// Show a stream's configuration and state.
     Info(InfoArgs),
-    /// Make a stream.
+    /// Create a stream.
     Add(Box<add::AddArgs>),
     /// Remove a stream with all its messages and consumers.
     Rm(RmArgs),
-    /// Remove messages of a stream, which stays.
+    /// Remove messages of a stream, and keep the stream.
     Purge(PurgeArgs),
 }
 
@@ -45,10 +45,10 @@ struct Common {
 pub(crate) struct LsArgs {
     #[command(flatten)]
     common: Common,
-    /// Only streams that take subjects matching this.
+    /// List only streams with a subject that matches this pattern.
     #[arg(long, value_name = "PATTERN")]
     subject: Option<String>,
-    /// Only the names, a line each.
+    /// Print only the names, a line each.
     #[arg(short, long, conflicts_with = "json")]
     names: bool,
 }
@@ -57,7 +57,7 @@ pub(crate) struct LsArgs {
 pub(crate) struct InfoArgs {
     #[command(flatten)]
     common: Common,
-    /// The stream.
+    /// Name of the stream.
     name: String,
 }
 
@@ -65,9 +65,9 @@ pub(crate) struct InfoArgs {
 pub(crate) struct RmArgs {
     #[command(flatten)]
     common: Common,
-    /// The stream.
+    /// Name of the stream.
     name: String,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(short, long)]
     force: bool,
 }
@@ -76,18 +76,18 @@ pub(crate) struct RmArgs {
 pub(crate) struct PurgeArgs {
     #[command(flatten)]
     common: Common,
-    /// The stream.
+    /// Name of the stream.
     name: String,
-    /// Only messages whose subject matches this.
+    /// Remove only messages with a subject that matches this pattern.
     #[arg(long, value_name = "PATTERN")]
     subject: Option<String>,
-    /// Only messages before this sequence.
+    /// Remove only messages before this stream sequence.
     #[arg(long, value_name = "SEQ", conflicts_with = "keep")]
     before: Option<u64>,
-    /// All but the newest N.
+    /// Keep the newest N messages.
     #[arg(long, value_name = "N")]
     keep: Option<u64>,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(short, long)]
     force: bool,
 }
@@ -204,7 +204,7 @@ fn sure(force: bool, what: &str) -> anyhow::Result<()> {
     }
     let stdin = std::io::stdin();
     if !stdin.is_terminal() {
-        return Err(Usage::new(format!("give --force to {what}: nobody is there to ask")).into());
+        return Err(Usage::new(format!("give --force to {what}: standard input is no terminal, so the command cannot ask")).into());
     }
     eprint!("{what}? [y/N] ");
     std::io::stderr().flush()?;
