@@ -286,7 +286,11 @@ impl Pending {
                     });
                 }
                 State::Outside(outside) => {
-                    let Outside { what, bytes, ticket } = &mut **outside;
+                    let Outside {
+                        what,
+                        bytes,
+                        ticket,
+                    } = &mut **outside;
                     let encode = |out: &mut Wire| out.append(bytes);
                     let full = |pipeline: &mut Pipeline| {
                         pipeline.wait_for_room(ticket, what.commands, cx.waker());

@@ -138,7 +138,10 @@ fn full_pipeline(waiting: usize) -> (Pipeline, Vec<Outside>) {
 fn as_many_callers_as_there_is_room_for_are_called_in_the_order_of_the_line() {
     let (mut p, mut callers) = full_pipeline(200);
     turn(&mut p, ROOM.commands_max / 5);
-    assert!(!callers.iter_mut().any(Outside::is_called), "a quarter is not free");
+    assert!(
+        !callers.iter_mut().any(Outside::is_called),
+        "a quarter is not free"
+    );
     turn(&mut p, ROOM.commands_max / 5);
     let called: Vec<_> = callers.iter_mut().map(Outside::is_called).collect();
     assert!(called[..20].iter().all(|called| *called) && !called[20..].contains(&true));
@@ -151,7 +154,12 @@ fn as_many_callers_as_there_is_room_for_are_called_in_the_order_of_the_line() {
     turn(&mut p, 20);
     let called: Vec<_> = callers.iter_mut().map(Outside::is_called).collect();
     let expected = |at: usize| (10..30).contains(&at);
-    assert!(called.iter().enumerate().all(|(at, called)| *called == expected(at)));
+    assert!(
+        called
+            .iter()
+            .enumerate()
+            .all(|(at, called)| *called == expected(at))
+    );
 }
 
 #[test]
