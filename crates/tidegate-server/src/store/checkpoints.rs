@@ -358,7 +358,9 @@ pub(super) fn look(storage: &dyn Storage, naming: Naming) -> Result<Vec<Kept>, O
                     reads,
                 });
             }
-            Err(error) => tracing::warn!("the checkpoint {file} is unusable and passed over: {error}"),
+            Err(error) => {
+                tracing::warn!("the checkpoint {file} is unusable and passed over: {error}")
+            }
         }
     }
     found.sort_unstable_by_key(|k| (k.next, k.index));

@@ -195,7 +195,9 @@ fn tell_verdict(opening: &Opening) {
     match &opening.recovery().verdict {
         Verdict::Clean => {}
         Verdict::Torn { .. } => {
-            tracing::info!("the last process ended in the middle of a write: the unfinished end of the log is cut off");
+            tracing::info!(
+                "the last process ended in the middle of a write: the unfinished end of the log is cut off"
+            );
         }
         verdict => tracing::warn!("the log's end: {verdict}"),
     }

@@ -81,7 +81,10 @@ impl Group {
             raft.become_follower(raft.term, INVALID_ID);
         }
         let restored = raft.restore(tail::snapshot(index, term, &self.options.voters));
-        assert!(restored, "entries not committed at the start are not committed now");
+        assert!(
+            restored,
+            "entries not committed at the start are not committed now"
+        );
         let leader = raft.leader_id;
         if leader != INVALID_ID {
             let mut ack = Message::default();

@@ -81,7 +81,9 @@ impl Peers {
             .register(&mut listener, PEER_LISTENER, Interest::READABLE)
             .map_err(StartError::Loop)?;
         if !cluster.is_local() && cluster.secret.is_none() && tls.is_none() {
-            tracing::warn!("any program that reaches {address} can join as a node: give the cluster a secret");
+            tracing::warn!(
+                "any program that reaches {address} can join as a node: give the cluster a secret"
+            );
         }
         let me = Me {
             cluster: cluster.name.clone(),

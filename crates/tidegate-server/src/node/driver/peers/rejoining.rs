@@ -16,7 +16,9 @@ pub(super) fn begin(roster: &mut Roster, rejoins: bool) {
         return;
     }
     if roster.formation().formed().is_some() {
-        return tracing::info!("--rejoin has nothing to do: the data directory belongs to a member already");
+        return tracing::info!(
+            "--rejoin has nothing to do: the data directory belongs to a member already"
+        );
     }
     roster.formation_mut().begin_rejoin();
 }

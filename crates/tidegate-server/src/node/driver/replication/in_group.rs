@@ -133,7 +133,10 @@ impl InGroup {
             p.lag <= CURRENT_ENTRIES && known.is_there(now, p.id) && !node.is_full(p.id)
         });
         if let Some(next) = able.max_by_key(|p| p.matched) {
-            tracing::warn!("this node has no space: it hands leadership over to {}", known.name(next.id));
+            tracing::warn!(
+                "this node has no space: it hands leadership over to {}",
+                known.name(next.id)
+            );
             self.begin_hand_over(now, node, Some(next.id));
         }
     }
@@ -216,7 +219,9 @@ impl InGroup {
         };
         match store.transfer_leadership(self.at, next) {
             Ok(()) => tracing::info!("this node hands leadership over to {}", known.name(next)),
-            Err(error) => tracing::warn!("this node keeps leadership, because the handover failed: {error}"),
+            Err(error) => {
+                tracing::warn!("this node keeps leadership, because the handover failed: {error}")
+            }
         }
     }
 

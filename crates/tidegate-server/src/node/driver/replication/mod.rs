@@ -175,12 +175,18 @@ impl Replication {
         let (number, message) = match wire::decode(bytes) {
             Ok(decoded) => decoded,
             Err(error) => {
-                tracing::warn!("a message from {} was refused: {error}", self.known.name(from));
+                tracing::warn!(
+                    "a message from {} was refused: {error}",
+                    self.known.name(from)
+                );
                 return Ok(());
             }
         };
         if message.from != from {
-            tracing::warn!("{} sent a message in the name of another node: ignored", self.known.name(from));
+            tracing::warn!(
+                "{} sent a message in the name of another node: ignored",
+                self.known.name(from)
+            );
             return Ok(());
         }
         let of = |g: &&mut InGroup| g.of.number == number;
@@ -195,7 +201,10 @@ impl Replication {
             Ok(()) => Ok(()),
             Err(forgotten @ StepError::Forgotten { .. }) => Err(RunError::Forgotten(forgotten)),
             Err(error) => {
-                tracing::debug!("a message from {} was refused: {error}", self.known.name(from));
+                tracing::debug!(
+                    "a message from {} was refused: {error}",
+                    self.known.name(from)
+                );
                 Ok(())
             }
         }
@@ -271,7 +280,10 @@ impl Replication {
                 // A message that is not sent counts as lost on the way: Raft sends it again.
                 let _ = peers.send_raft(to, group, &parts);
             }
-            Err(error) => tracing::error!("a message to {} cannot be encoded: {error}", self.known.name(to)),
+            Err(error) => tracing::error!(
+                "a message to {} cannot be encoded: {error}",
+                self.known.name(to)
+            ),
         }
     }
 
