@@ -8,13 +8,22 @@ use clap::{Args, Parser, Subcommand, value_parser};
 use tidegate::controller::Choice;
 
 use crate::client::{consume, publish, stream, subscribe};
+use crate::face::Face;
 use crate::ship::{self, Format};
 use crate::{cluster, log, serve, sim};
 
+/// The version and the commit.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("TIDEGATE_COMMIT"));
+/// The end of the help of `tidegate`.
+const EXIT_CODES: &str =
+    "Exit codes: 0 done, 1 failed, 2 wrong arguments or configuration, 130 interrupted";
+
 /// Batch anything without choosing a size or a delay.
 #[derive(Debug, Parser)]
-#[command(name = "tidegate", version, max_term_width = 110)]
+#[command(name = "tidegate", version = VERSION, max_term_width = 110, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) face: Face,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -46,6 +55,18 @@ pub(crate) enum Command {
     Stream(stream::StreamCommand),
     /// Print the messages of a stream.
     Consume(consume::ConsumeArgs),
+    /// Print a script that completes commands and flags in this shell.
+    Completions {
+        /// Write for this shell.
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Write a manual page of each command into a directory.
+    Man {
+        /// Write into this directory, which must exist.
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+    },
 }
 
 /// The arguments of `tidegate receive`.

@@ -5,9 +5,11 @@ mod args;
 mod client;
 mod cluster;
 mod count;
+mod face;
 mod input;
 pub mod interrupt;
 mod log;
+mod manual;
 pub mod report;
 pub mod serve;
 mod ship;
@@ -16,7 +18,7 @@ pub mod topology;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, FromArgMatches as _};
 
 use args::{Cli, Command};
 
@@ -42,10 +44,16 @@ impl std::error::Error for Usage {}
 /// Parses the command line, runs the command and returns the exit code.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse_from(serve::with_two_dashes(std::env::args_os())) {
+    let args = serve::with_two_dashes(std::env::args_os());
+    let command = Cli::command().color(face::of_help(&args));
+    let parsed = command
+        .try_get_matches_from(args)
+        .and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(said) => return explained(&said),
     };
+    face::set(cli.face);
     exit_code("tidegate", || match &cli.command {
         Command::Count(args) => count::run(args),
         Command::Sim(args) => sim::run(args).map(|()| ExitCode::SUCCESS),
@@ -58,6 +66,8 @@ pub fn main() -> ExitCode {
         Command::Sub(args) => client::subscribe::run(args),
         Command::Stream(command) => client::stream::run(command),
         Command::Consume(args) => client::consume::run(args),
+        Command::Completions { shell } => manual::completions(*shell),
+        Command::Man { directory } => manual::pages(directory),
     })
 }
 

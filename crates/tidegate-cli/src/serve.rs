@@ -28,10 +28,10 @@ use tidegate_server::config::{
 #[cfg(feature = "lab")]
 use tidegate_server::lab::{FixedEntries, RaftStep};
 use tidegate_server::{Handle, Monitor, Server};
-use tracing::level_filters::LevelFilter;
 
 use crate::Usage;
 use crate::args;
+use crate::face;
 use crate::interrupt;
 
 /// The arguments of `tidegate serve`: nats-server's common flags, with their meaning.
@@ -61,7 +61,8 @@ pub struct ServeArgs {
     /// Serve /healthz, /varz, /connz, /jsz, /routez, /subsz and /metrics on this port; -1 takes a free port.
     #[arg(
         short = 'm',
-        long, alias = "http_port",
+        long,
+        alias = "http_port",
         value_name = "PORT",
         allow_negative_numbers = true,
         env = "TIDEGATE_HTTP_PORT"
@@ -162,7 +163,8 @@ pub struct ServeArgs {
     cluster: Option<String>,
     /// Name the cluster; all its nodes have the same.
     #[arg(
-        long, alias = "cluster_name",
+        long,
+        alias = "cluster_name",
         value_name = "NAME",
         env = "TIDEGATE_CLUSTER_NAME"
     )]
@@ -177,7 +179,8 @@ pub struct ServeArgs {
     routes: Vec<String>,
     /// Share this secret with the cluster's nodes. They prove that they know it, and never send it.
     #[arg(
-        long, alias = "cluster_secret",
+        long,
+        alias = "cluster_secret",
         value_name = "SECRET",
         env = "TIDEGATE_CLUSTER_SECRET",
         hide_env_values = true
@@ -189,7 +192,8 @@ pub struct ServeArgs {
     rejoin: bool,
     /// Encrypt connections between nodes, and show this certificate on each of them.
     #[arg(
-        long, alias = "cluster_tlscert",
+        long,
+        alias = "cluster_tlscert",
         value_name = "FILE",
         requires = "cluster_tlskey",
         requires = "cluster_tlscacert"
@@ -197,14 +201,16 @@ pub struct ServeArgs {
     cluster_tlscert: Option<PathBuf>,
     /// Use this private key of the nodes' certificate.
     #[arg(
-        long, alias = "cluster_tlskey",
+        long,
+        alias = "cluster_tlskey",
         value_name = "FILE",
         requires = "cluster_tlscert"
     )]
     cluster_tlskey: Option<PathBuf>,
     /// Accept node certificates that this authority signed.
     #[arg(
-        long, alias = "cluster_tlscacert",
+        long,
+        alias = "cluster_tlscacert",
         value_name = "FILE",
         requires = "cluster_tlscert"
     )]
@@ -531,13 +537,8 @@ fn obey(signal: i32, handle: &Handle, args: &ServeArgs) {
 }
 
 fn log_to(settings: &Settings) -> anyhow::Result<()> {
-    let level = if settings.debug {
-        LevelFilter::DEBUG
-    } else {
-        LevelFilter::INFO
-    };
     let log = tracing_subscriber::fmt()
-        .with_max_level(level)
+        .with_max_level(face::level(settings.debug))
         .with_target(false);
     let outcome = match &settings.log_file {
         Some(path) => {
@@ -549,10 +550,8 @@ fn log_to(settings: &Settings) -> anyhow::Result<()> {
             log.with_ansi(false).with_writer(Arc::new(file)).try_init()
         }
         None => {
-            let colours = std::io::IsTerminal::is_terminal(&std::io::stderr());
-            log.with_ansi(colours)
-                .with_writer(std::io::stderr)
-                .try_init()
+            let log = log.with_ansi(face::colors());
+            log.with_writer(std::io::stderr).try_init()
         }
     };
     if let Err(e) = outcome {

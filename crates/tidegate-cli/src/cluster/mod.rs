@@ -21,6 +21,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::Usage;
+use crate::face;
 use crate::interrupt;
 use places::{Place, Wanted, places};
 
@@ -164,7 +165,13 @@ impl Nodes {
             };
             match event {
                 Event::Said(node, line) => {
-                    eprintln!("{} | {line}", places[node].name);
+                    if face::chats()
+                        || [" WARN ", "ERROR "]
+                            .iter()
+                            .any(|level| line.contains(level))
+                    {
+                        eprintln!("{} | {line}", places[node].name);
+                    }
                     if line.contains("Server is ready") && !ready[node] {
                         ready[node] = true;
                         if ready.iter().all(|ready| *ready) {

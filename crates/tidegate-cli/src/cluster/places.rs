@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
+use crate::face;
+
 /// The addresses and the directory that the user asks for.
 #[derive(Debug)]
 pub(super) struct Wanted<'a> {
@@ -99,7 +101,7 @@ impl Place {
         let routes: Vec<_> = routes.collect();
         let words = [
             "serve".into(),
-            "--server_name".into(),
+            "--name".into(),
             self.name.clone(),
             "--cluster-name".into(),
             "tidegate".into(),
@@ -116,11 +118,9 @@ impl Place {
             "--data".into(),
         ];
         let data = self.data.clone().into_os_string();
-        words
-            .map(OsString::from)
-            .into_iter()
-            .chain([data])
-            .collect()
+        let verbose = face::is_verbose().then(|| "--verbose".into());
+        let words = words.map(OsString::from).into_iter();
+        words.chain([data]).chain(verbose).collect()
     }
 }
 

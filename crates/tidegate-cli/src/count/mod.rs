@@ -12,6 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tidegate::controller::Bounds;
 
 use crate::args::CountArgs;
+use crate::face;
 use crate::interrupt;
 use crate::topology::{self, Live, Pace, Plan};
 use files::Files;
@@ -86,7 +87,7 @@ fn progress(files: &[std::path::PathBuf]) -> ProgressBar {
         ),
     };
     // The template is a constant and well formed.
-    bar.with_style(
+    face::bar(bar).with_style(
         ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
     )
 }

@@ -21,6 +21,7 @@ use super::append::{Append, Cut};
 use super::disk::Folder;
 use super::{frame_max, identity};
 use crate::args::ReceiveArgs;
+use crate::face;
 use crate::interrupt;
 use session::{Receiving, Store};
 use sink::{Counters, Output, Sink};
@@ -87,7 +88,7 @@ async fn receive(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
     let server = server
         .serve(listener, make)
         .with_context(|| args.listen.clone())?;
-    eprintln!("tidegate: listening on {address}{note}");
+    face::note(format_args!("listening on {address}{note}"));
 
     let start = Instant::now();
     let mut drawn = tokio::time::interval(DRAWN);
@@ -121,12 +122,12 @@ async fn receive(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
     sink.drain(GRACE)
         .await
         .context("not everything received was written, and none of that acknowledged")?;
-    eprintln!(
-        "tidegate: received {} records, {} in {:.1} s",
+    face::note(format_args!(
+        "received {} records, {} in {:.1} s",
         counters.records(),
         HumanBytes(counters.bytes()),
         start.elapsed().as_secs_f64()
-    );
+    ));
     Ok(code)
 }
 
@@ -162,7 +163,7 @@ impl Complaints {
 
 /// Returns the progress bar; hidden without a terminal, or if the records go to the terminal.
 fn progress(appending: bool) -> ProgressBar {
-    if !appending && std::io::stdout().is_terminal() {
+    if !appending && std::io::stdout().is_terminal() || !face::chats() {
         return ProgressBar::hidden();
     }
     // The template is a constant and well formed.

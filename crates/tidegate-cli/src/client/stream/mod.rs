@@ -204,7 +204,10 @@ fn sure(force: bool, what: &str) -> anyhow::Result<()> {
     }
     let stdin = std::io::stdin();
     if !stdin.is_terminal() {
-        return Err(Usage::new(format!("give --force to {what}: standard input is no terminal, so the command cannot ask")).into());
+        return Err(Usage::new(format!(
+            "give --force to {what}: standard input is no terminal, so the command cannot ask"
+        ))
+        .into());
     }
     eprint!("{what}? [y/N] ");
     std::io::stderr().flush()?;

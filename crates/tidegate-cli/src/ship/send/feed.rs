@@ -14,6 +14,7 @@ use super::super::records::Records;
 use super::super::spool::{Read, Reader};
 use super::progress::Progress;
 use crate::args::SendArgs;
+use crate::face;
 use crate::input::Source;
 use crate::interrupt;
 
@@ -105,9 +106,9 @@ impl Direct {
         if records > 0 {
             let session = &self.session;
             let next = records + 1;
-            eprintln!(
-                "tidegate: the receiver has {records} records of session {session}: going on with record {next}"
-            );
+            face::note(format_args!(
+                "the receiver has {records} records of session {session}: going on with record {next}"
+            ));
         }
         self
     }

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 
+use crate::face;
+
 /// The most blocks timed at once, from sending to their ack; further blocks are not timed.
 const MARKS: usize = 4096;
 /// The longest ack lag that the histogram records.
@@ -45,7 +47,7 @@ impl Progress {
         };
         // The template is a constant and well formed.
         let style = ProgressStyle::with_template(template);
-        let bar = bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        let bar = face::bar(bar).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         let lags = Histogram::new_with_bounds(1, LAG_MAX_NS, 2);
         Self {
             start,
@@ -120,14 +122,14 @@ impl Progress {
         let seconds = self.start.elapsed().as_secs_f64().max(1e-3);
         let records = state.acked - self.resumed;
         let lag = |quantile| state.lags.value_at_quantile(quantile) as f64 / 1e6;
-        eprintln!(
-            "tidegate: sent and acknowledged {} records, {} in {seconds:.1} s: {}/s; ack lag p50 {:.1} ms, p99 {:.1} ms",
+        face::note(format_args!(
+            "sent and acknowledged {} records, {} in {seconds:.1} s: {}/s; ack lag p50 {:.1} ms, p99 {:.1} ms",
             HumanCount(records),
             HumanBytes(state.bytes),
             HumanCount((records as f64 / seconds) as u64),
             lag(0.5),
             lag(0.99),
-        );
+        ));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

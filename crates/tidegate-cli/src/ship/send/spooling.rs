@@ -17,6 +17,7 @@ use super::super::disk::{Disk as _, Folder};
 use super::super::records::Records;
 use super::super::spool::{self, Acks, Opened, Reader, SpoolError, Writer};
 use crate::args::SendArgs;
+use crate::face;
 use crate::input::Source;
 use crate::interrupt;
 
@@ -65,11 +66,13 @@ impl Spooling {
             }
             false => "",
         };
-        eprintln!(
-            "tidegate: spool {}: {} records from before{cut}{doubtful}; standard input goes on with record {next}",
-            path.display(),
-            next - first
-        );
+        if face::chats() || opened.is_doubtful {
+            eprintln!(
+                "tidegate: spool {}: {} records from before{cut}{doubtful}; standard input goes on with record {next}",
+                path.display(),
+                next - first
+            );
+        }
         let spool = Self {
             writer,
             reader,

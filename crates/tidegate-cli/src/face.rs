@@ -1,0 +1,135 @@
+//! The flags that every command has: colours, and how much the program says on standard error.
+
+use std::fmt::Display;
+use std::io::IsTerminal as _;
+use std::sync::OnceLock;
+
+use clap::{Args, ColorChoice, ValueEnum};
+use indicatif::ProgressBar;
+use tracing::level_filters::LevelFilter;
+
+/// The flags of this module, once `main` has parsed them. A bench that calls a command has the defaults.
+static FACE: OnceLock<Face> = OnceLock::new();
+
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub(crate) struct Face {
+    /// Say more on standard error: servers also log each connection and the steps of the cluster.
+    #[arg(short, long, global = true, conflicts_with = "quiet")]
+    verbose: bool,
+    /// Say only warnings and errors on standard error: no notes and no progress.
+    #[arg(short, long, global = true)]
+    quiet: bool,
+    /// Color help texts and log lines. `auto` does so on a terminal, unless NO_COLOR is set.
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t)]
+    color: Color,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Color {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+impl From<Color> for ColorChoice {
+    fn from(color: Color) -> Self {
+        match color {
+            Color::Auto => Self::Auto,
+            Color::Always => Self::Always,
+            Color::Never => Self::Never,
+        }
+    }
+}
+
+/// Applies the flags from now on.
+pub(crate) fn set(face: Face) {
+    // `main` parses once.
+    let _ = FACE.set(face);
+}
+
+fn face() -> Face {
+    FACE.get().copied().unwrap_or_default()
+}
+
+/// Returns the colours of help texts and of mistakes in the arguments, which clap prints before all
+/// arguments are known.
+pub(crate) fn of_help(args: &[std::ffi::OsString]) -> ColorChoice {
+    let given = args.iter().enumerate().filter_map(|(at, arg)| {
+        let arg = arg.to_str()?;
+        match arg.strip_prefix("--color") {
+            Some("") => args.get(at + 1)?.to_str(),
+            Some(value) => value.strip_prefix('='),
+            None => None,
+        }
+    });
+    let parsed = given.filter_map(|value| Color::from_str(value, true).ok());
+    parsed.last().unwrap_or_default().into()
+}
+
+/// Returns whether log lines on standard error have colours.
+pub(crate) fn colors() -> bool {
+    match face().color {
+        Color::Always => true,
+        Color::Never => false,
+        Color::Auto => {
+            let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+            wanted && std::io::stderr().is_terminal()
+        }
+    }
+}
+
+/// Returns the level of the log. `debug` is the setting of the server.
+pub(crate) fn level(debug: bool) -> LevelFilter {
+    match face() {
+        Face { quiet: true, .. } => LevelFilter::WARN,
+        Face { verbose: true, .. } => LevelFilter::DEBUG,
+        _ if debug => LevelFilter::DEBUG,
+        _ => LevelFilter::INFO,
+    }
+}
+
+/// Returns whether notes and progress are wanted.
+pub(crate) fn chats() -> bool {
+    !face().quiet
+}
+
+/// Returns whether the program says more than usual.
+pub(crate) fn is_verbose() -> bool {
+    face().verbose
+}
+
+/// Prints a note on standard error.
+pub(crate) fn note(text: impl Display) {
+    if chats() {
+        eprintln!("tidegate: {text}");
+    }
+}
+
+/// Returns the bar, hidden if no progress is wanted.
+pub(crate) fn bar(bar: ProgressBar) -> ProgressBar {
+    match chats() {
+        true => bar,
+        false => ProgressBar::hidden(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_color_flag_counts() {
+        let of = |args: &[&str]| of_help(&args.iter().map(Into::into).collect::<Vec<_>>());
+        assert_eq!(of(&["tidegate", "--help"]), ColorChoice::Auto);
+        assert_eq!(of(&["tidegate", "--color", "never"]), ColorChoice::Never);
+        assert_eq!(
+            of(&["tidegate", "--color=NEVER", "--color=always"]),
+            ColorChoice::Always
+        );
+        assert_eq!(
+            of(&["tidegate", "--color", "green", "--colors"]),
+            ColorChoice::Auto
+        );
+    }
+}
