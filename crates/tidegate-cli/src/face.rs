@@ -55,7 +55,7 @@ fn face() -> Face {
 /// Returns the colours of help texts and of mistakes in the arguments, which clap prints before all
 /// arguments are known.
 pub(crate) fn of_help(args: &[std::ffi::OsString]) -> ColorChoice {
-    let given = args.iter().enumerate().filter_map(|(at, arg)| {
+    let given = args.iter().enumerate().rev().filter_map(|(at, arg)| {
         let arg = arg.to_str()?;
         match arg.strip_prefix("--color") {
             Some("") => args.get(at + 1)?.to_str(),
@@ -63,8 +63,8 @@ pub(crate) fn of_help(args: &[std::ffi::OsString]) -> ColorChoice {
             None => None,
         }
     });
-    let parsed = given.filter_map(|value| Color::from_str(value, true).ok());
-    parsed.last().unwrap_or_default().into()
+    let mut parsed = given.filter_map(|value| Color::from_str(value, true).ok());
+    parsed.next().unwrap_or_default().into()
 }
 
 /// Returns whether log lines on standard error have colours.
