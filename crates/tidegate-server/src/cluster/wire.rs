@@ -17,6 +17,9 @@ use crate::nats::outbox::Outbox;
 use crate::nats::parse::Publish;
 use crate::nats::subject;
 
+/// The most nodes that pass a message on, each because its receivers there had just gone.
+pub const PASSED_MAX: u8 = 8;
+
 /// The most bytes of kind and body of a frame: room for the largest message, with its subjects.
 pub const FRAME_BYTES_MAX: usize = 72 * 1024 * 1024;
 /// The same bound before the greeting is over.

@@ -18,7 +18,7 @@ use super::status;
 pub enum Progress {
     /// It delivered every message that it can: call again after the next event, or at the deadline.
     Idle,
-    /// The budget is spent: call again in the next turn.
+    /// The budget is spent, or the sink is full: call again in the next turn.
     More,
     /// The source is reading a message: call again when it has read it.
     Reading,
@@ -62,6 +62,9 @@ impl Consumer {
             Receiver::Push(push) => push.ready(sink),
         };
         for _ in 0..budget {
+            if sink.is_full() {
+                return Progress::More;
+            }
             match self.step(now, &mut ready, source, sink) {
                 Step::On => {}
                 Step::Stop(progress) => return progress,

@@ -95,6 +95,11 @@ pub trait Sink {
     /// returned [`Ready::Yes`] in the same turn.
     fn message(&mut self, to: &[u8], delivery: &Delivery<'_>) -> Ready;
 
+    /// Returns whether the connections take no more in this turn.
+    fn is_full(&self) -> bool {
+        false
+    }
+
     /// Sends a message that has only headers, with `reply` as its reply subject unless that is empty.
     fn status(&mut self, to: &[u8], reply: &[u8], headers: &[u8]);
 

@@ -355,6 +355,20 @@ impl Sublist {
         &slot.matches
     }
 
+    /// Returns the same without a change to the cache or the counts; a result that is not cached goes into
+    /// `scratch`.
+    #[must_use]
+    pub fn find<'a>(&'a self, subject: &[u8], scratch: &'a mut Matches) -> &'a Matches {
+        if subject.len() <= CACHED_SUBJECT_BYTES_MAX {
+            let slot = &self.cache[self.slot(subject)];
+            if slot.generation == self.generation && slot.subject == subject {
+                return &slot.matches;
+            }
+        }
+        walk(&self.nodes, &mut Vec::new(), scratch, subject);
+        scratch
+    }
+
     /// Returns a subscription outside of queue groups that matches this subject.
     #[must_use]
     pub fn first_wanting(&self, subject: &[u8]) -> Option<SubKey> {

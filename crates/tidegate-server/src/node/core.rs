@@ -32,6 +32,7 @@ mod view;
 
 // An address is data: `core` has it, without any socket.
 use core::net::SocketAddr;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,13 +41,13 @@ use tidegate::Time;
 use tidegate::controller::Load;
 
 use self::announced::Announced;
-pub(in crate::node) use self::asking::Way;
 use self::fanout::{Entry, Fanout, Subscription};
 use self::passwords::Passwords;
 use self::peers::Peers;
-pub(in crate::node) use self::streams::INBOX;
+use self::streams::Inner;
 pub use self::view::SubscriptionView;
 use super::jetstream::JetStream;
+use super::jetstream::context::Outputs;
 use super::timers::Timers;
 use crate::cluster::wire::Routed;
 use crate::config::Settings;
@@ -132,8 +133,12 @@ pub struct Node {
     next_cid: u64,
     stats: NodeStats,
     lame: Option<Lame>,
-    /// By slot, see [`streams`]; `None` while [`Node::with_streams`] has them out of the node.
+    /// By slot, see [`streams`]; `None` while they handle an event.
     streams: Vec<Option<Box<JetStream>>>,
+    /// Scratch of one event of streams.
+    outputs: Outputs,
+    /// Events for streams that other streams have caused. Empty between two calls.
+    inner: VecDeque<Inner>,
     /// The number of the group in each slot.
     groups: Vec<u32>,
     /// The subjects of streams here that the node announced to its peers.
@@ -178,6 +183,8 @@ impl Node {
             stats: NodeStats::default(),
             lame: None,
             streams: Vec::new(),
+            outputs: Outputs::default(),
+            inner: VecDeque::new(),
             groups: Vec::new(),
             announced: Announced::default(),
             full: None,

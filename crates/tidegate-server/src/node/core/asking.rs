@@ -9,24 +9,15 @@
 
 use tidegate::Time;
 
-use super::queue_groups::PASSED_MAX;
 use super::streams::JETSTREAM;
 use super::{Node, peers};
 use crate::cluster::groups::ALL;
 use crate::cluster::wire::Routed;
 use crate::nats::parse::Publish;
+use crate::node::jetstream::context::Way;
 use crate::node::jetstream::subjects::{About, about, is_flow, is_pull};
 use crate::node::jetstream::{JetStream, Taken};
 use crate::stream::Kept;
-
-/// The path of a message at `$JS.>` so far.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::node) struct Way {
-    /// The number of nodes that have handed it on.
-    pub(in crate::node) passed: u8,
-    /// Its publisher wants to know if there are no responders.
-    pub(in crate::node) asks: bool,
-}
 
 impl Node {
     /// Handles a message of the connection `from` at `$JS.>`. Returns the slot that took it.
@@ -54,7 +45,7 @@ impl Node {
         // the directory keeps the message until the others have caught up.
         let to = match way.passed > 1 && self.leads_directory() {
             true => None,
-            false => self.server_of(name),
+            false => self.peer_that_serves(name),
         };
         if to.is_some_and(|to| self.hand(now, from, to, message, way)) {
             return (0, Taken::Yes);
@@ -68,8 +59,8 @@ impl Node {
             Kept::Elsewhere { group, .. } => match self.slot_of_group(group) {
                 Some(at) if pulls && !self.serves_at(at) => (at, self.ask_slot(at, now, message)),
                 _ => {
-                    let taken =
-                        self.with_streams(0, |streams, _| streams.handle_pull_away(name, message));
+                    let taken = self
+                        .with_streams(now, 0, |streams, _| streams.handle_pull_away(name, message));
                     (0, taken.unwrap_or(Taken::No))
                 }
             },
@@ -78,7 +69,8 @@ impl Node {
                 // here until the stream can be found again, as it does there.
                 let away = pulls && !self.leads_directory();
                 let parked = away
-                    && self.with_streams(0, |streams, _| streams.handle_pull_away(name, message))
+                    && self
+                        .with_streams(now, 0, |streams, _| streams.handle_pull_away(name, message))
                         == Some(Taken::Yes);
                 match parked {
                     true => (0, Taken::Yes),
@@ -130,7 +122,7 @@ impl Node {
         way: Way,
     ) -> bool {
         let (size, max) = (message.size(), self.settings.max_pending);
-        let Some(peers) = self.peers.as_mut().filter(|_| way.passed < PASSED_MAX) else {
+        let Some(peers) = self.peers.as_mut().filter(|_| way.goes_on()) else {
             return false;
         };
         let Some(pending) = peers.choose(now, slot, None, size, max) else {
@@ -165,7 +157,7 @@ impl Node {
         way: Way,
     ) -> Taken {
         if !self.leads_directory() {
-            let to = self.leader_of(ALL);
+            let to = self.peer_that_leads(ALL);
             if to.is_some_and(|to| self.hand(now, from, to, message, way)) {
                 return Taken::Yes;
             }
@@ -174,8 +166,8 @@ impl Node {
         let away = |name: &&str| matches!(self.follows_at(name), Kept::Elsewhere { .. });
         match stream.filter(away) {
             Some(name) => {
-                let taken = self.with_streams(0, |streams, node| {
-                    streams.handle_request_away(node, now, name, message, way)
+                let taken = self.with_streams(now, 0, |streams, cx| {
+                    streams.handle_request_away(cx, now, name, message, way)
                 });
                 taken.unwrap_or(Taken::No)
             }
@@ -184,8 +176,8 @@ impl Node {
     }
 
     fn ask_slot(&mut self, at: usize, now: Time, message: &Publish<'_>) -> Taken {
-        let taken = self.with_streams(at, |streams, node| {
-            streams.handle_request(node, now, message)
+        let taken = self.with_streams(now, at, |streams, cx| {
+            streams.handle_request(cx, now, message)
         });
         taken.unwrap_or(Taken::No)
     }

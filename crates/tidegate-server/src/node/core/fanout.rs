@@ -8,8 +8,7 @@ use slab::Slab;
 use tidegate::Time;
 
 use super::peers::{Peers, key_of, slot_of};
-use super::queue_groups::PASSED_MAX;
-use crate::cluster::wire::{InterestId, Routed};
+use crate::cluster::wire::{InterestId, PASSED_MAX, Routed};
 use crate::nats::op::Delivery;
 use crate::nats::outbox::Pool;
 use crate::nats::parse::Publish;

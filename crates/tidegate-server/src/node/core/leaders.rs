@@ -5,9 +5,11 @@
 
 use tidegate::Time;
 
+use super::streams::Inner;
 use super::{Node, peers};
 use crate::cluster::wire::Routed;
 use crate::nats::parse::Publish;
+use crate::nats::sublist::Matches;
 use crate::node::jetstream::JetStream;
 use crate::node::jetstream::told::{
     PREFIX, STREAM, Told, group_at, subject_of_full, subject_of_group,
@@ -19,24 +21,14 @@ impl Node {
         subject.starts_with(PREFIX) && self.peers.is_some()
     }
 
-    /// Returns whether the node knows a leader of the group, here or elsewhere.
-    pub(in crate::node) fn is_led(&mut self, group: u32) -> bool {
-        self.serving(group).is_some() || self.is_led_by_peer(group)
-    }
-
-    /// Returns whether the node knows a peer that leads the group.
-    pub(in crate::node) fn is_led_by_peer(&mut self, group: u32) -> bool {
-        self.leader_of(group).is_some()
-    }
-
     /// The slot of a peer known to lead the group.
-    pub(super) fn leader_of(&mut self, group: u32) -> Option<usize> {
+    pub(super) fn peer_that_leads(&mut self, group: u32) -> Option<usize> {
         let subject = subject_of_group(group);
         self.peers_at(subject.as_bytes()).last().copied()
     }
 
     /// The slot of a peer known to serve the stream of this name.
-    pub(in crate::node) fn server_of(&mut self, name: &str) -> Option<usize> {
+    pub(super) fn peer_that_serves(&mut self, name: &str) -> Option<usize> {
         self.name.clear();
         self.name.extend_from_slice(STREAM.as_bytes());
         self.name.extend_from_slice(name.as_bytes());
@@ -44,11 +36,6 @@ impl Node {
         let subs = plain.iter().map(|key| &self.subs[*key as usize]);
         let mut exact = subs.filter(|sub| *sub.pattern == *self.name);
         exact.find_map(|sub| peers::slot_of(sub.conn))
-    }
-
-    /// Returns whether a peer is known to serve the stream.
-    pub(in crate::node) fn is_served(&mut self, name: &str) -> bool {
-        self.server_of(name).is_some()
     }
 
     /// Announces that this node, with this id, has no room for messages, or withdraws that; only on a change.
@@ -70,23 +57,22 @@ impl Node {
     }
 
     /// Returns whether a node, perhaps this one, is known to have no room for messages.
-    pub(in crate::node) fn is_full(&mut self, id: u64) -> bool {
-        self.full == Some(id) || !self.peers_at(subject_of_full(id).as_bytes()).is_empty()
+    pub(in crate::node) fn is_full(&self, id: u64) -> bool {
+        self.full == Some(id) || self.peer_at(subject_of_full(id).as_bytes()).is_some()
     }
 
-    /// Sends a message to the leader of the group. Returns whether a leader is known.
-    pub(in crate::node) fn tell_group(
+    /// Sends a message of the streams in slot `from` to the leader of the group. A leader on this node gets it
+    /// as an event, unless `from` itself leads the group.
+    pub(super) fn tell_leader(
         &mut self,
         now: Time,
+        from: usize,
         group: u32,
-        reply: Option<&[u8]>,
+        reply: Option<Box<[u8]>>,
         told: Told,
-    ) -> bool {
-        if let Some(at) = self.serving(group) {
-            self.with_streams(at, |streams, node| {
-                streams.handle_told(node, now, reply, told);
-            });
-            return true;
+    ) {
+        if self.serving(group).is_some_and(|at| at != from) {
+            return self.inner.push_back(Inner::Told { group, reply, told });
         }
         let subject = subject_of_group(group);
         let mut to = self.peers_at(subject.as_bytes());
@@ -95,11 +81,11 @@ impl Node {
             to.drain(..to.len().saturating_sub(1));
         }
         let (Some(peers), Some(payload)) = (&mut self.peers, told.encode()) else {
-            return false;
+            return;
         };
         let message = Publish {
             subject: subject.as_bytes(),
-            reply,
+            reply: reply.as_deref(),
             headers: None,
             payload: &payload,
         };
@@ -116,7 +102,7 @@ impl Node {
             to: None,
             message,
         };
-        peers.send(routed, false) > 0
+        peers.send(routed, false);
     }
 
     /// Handles a message from the leader at another node.
@@ -125,14 +111,9 @@ impl Node {
         let (Some(at), Some(told)) = (at, Told::decode(message.payload)) else {
             return;
         };
-        self.with_streams(at, |streams, node| {
-            streams.handle_told(node, now, message.reply, told);
+        self.with_streams(now, at, |streams, cx| {
+            streams.handle_told(cx, now, message.reply, told);
         });
-    }
-
-    /// The slot that has the stream with this number in the directory open.
-    pub(in crate::node) fn slot_open(&self, stream: u32) -> Option<usize> {
-        (1..self.streams_len()).find(|at| self.streams(*at).is_some_and(|s| s.is_open(stream)))
     }
 
     /// The slot of the group, if this node leads it.
@@ -141,6 +122,22 @@ impl Node {
         self.streams(at)
             .is_some_and(JetStream::serves)
             .then_some(at)
+    }
+
+    /// The slot of a peer that subscribes to exactly this subject; of several, of one with a channel to it.
+    pub(super) fn peer_at(&self, subject: &[u8]) -> Option<usize> {
+        let mut scratch = Matches::default();
+        let plain = &self.sublist.find(subject, &mut scratch).plain;
+        let subs = plain.iter().map(|key| &self.subs[*key as usize]);
+        let exact = subs.filter(|sub| *sub.pattern == *subject);
+        let slots = exact.filter_map(|sub| peers::slot_of(sub.conn));
+        slots.max_by_key(|slot| self.has_channel_to(*slot))
+    }
+
+    /// Returns whether this node can send to the peer in this slot.
+    pub(super) fn has_channel_to(&self, slot: usize) -> bool {
+        let peers = self.peers.as_ref();
+        peers.is_some_and(|peers| peers.pending(slot).is_some())
     }
 
     /// The slots of the peers that subscribe to exactly this subject.

@@ -16,9 +16,6 @@ use crate::cluster::wire::ids;
 use crate::nats::parse::Publish;
 use crate::nats::sublist::{Matches, Members, SubKey};
 
-/// The most nodes that pass a message on, each because the members it was sent for had just gone.
-pub(super) const PASSED_MAX: u8 = 8;
-
 impl Fanout<'_, '_> {
     /// Delivers a copy to one member of each queue group; of a peer's message, only of the groups
     /// that it names.

@@ -3,18 +3,22 @@
 //! Owns only the connection of the node and its streams. A node has the streams of several groups,
 //! each in a slot of its own. The first slot is the group of all nodes, which also keeps the directory
 //! of all streams; without a cluster it is the only one. [`Node::with_streams`] takes the streams out
-//! of the node while they publish. The node keeps a message that they publish to a subject of a stream
-//! until they are back, and stores it then.
+//! of the node while they handle an event, and carries out the event's outputs before any streams handle the
+//! next event.
 
 use bytes::Bytes;
 use tidegate::Time;
 
 use super::announced::Changed;
-use super::asking::Way;
 use super::fanout::Subscription;
 use super::{NOBODY, Node, peers};
 use crate::api::error::ApiError;
 use crate::nats::parse::Publish;
+use crate::nats::sublist::Matches;
+use crate::node::jetstream::context::{
+    Context, INBOX, Leader, Listeners, Output, Outputs, Surroundings, Way,
+};
+use crate::node::jetstream::told::{Told, subject_of_group, subject_of_stream};
 use crate::node::jetstream::{JetStream, Messages, StreamStats, Taken};
 use crate::replica::{Committed, Proposed};
 use crate::store::Space;
@@ -93,7 +97,9 @@ impl Node {
 
     /// The group refused the entry for good: its callers get the error.
     pub fn handle_refused(&mut self, at: usize, now: Time, error: &ApiError) {
-        self.with_streams(at, |streams, node| streams.handle_refused(node, now, error));
+        self.with_streams(now, at, |streams, cx| {
+            streams.handle_refused(cx, now, error)
+        });
     }
 
     /// Applies a committed entry of the group in slot `at`, and answers its callers. Returns the
@@ -107,8 +113,8 @@ impl Node {
         now: Time,
         entry: &Committed,
     ) -> Result<&[Effect], EntryError> {
-        let done = self.with_streams(at, |streams, node| {
-            streams.handle_committed(node, now, entry)
+        let done = self.with_streams(now, at, |streams, cx| {
+            streams.handle_committed(cx, now, entry)
         });
         done.transpose()?;
         Ok(self.streams(at).map_or(&[], |s| s.effects()))
@@ -132,15 +138,23 @@ impl Node {
             self.all_streams_mut().for_each(|s| s.set_held(all));
         }
         if at > 0 {
-            self.with_streams(at, |streams, node| streams.reconcile(node, now));
+            self.with_streams(now, at, |streams, cx| streams.reconcile(cx, now));
             // Peers learn which node serves a stream before the creator of the stream gets its answer.
             self.announce_streams();
         }
         if self.streams.len() > 1 {
-            self.with_streams(at, |streams, node| streams.pull_moves(node, now));
+            self.with_streams(now, at, |streams, cx| streams.pull_moves(cx, now));
         }
-        let done = self.with_streams(at, |streams, node| streams.serve(node, now, messages));
-        done.transpose().map(drop)
+        let begun = self.with_streams(now, at, |streams, cx| streams.serve(cx, now, messages));
+        begun.transpose()?;
+        // Each consumer is an event of its own, so that what one says goes out before the next one speaks.
+        while let Some(key) = self.streams_mut(at).and_then(JetStream::next_consumer) {
+            self.with_streams(now, at, |streams, cx| {
+                streams.serve_consumer(cx, now, key, messages);
+            });
+        }
+        let ended = self.with_streams(now, at, |streams, cx| streams.end_turn(cx, now));
+        ended.transpose().map(drop)
     }
 
     /// This node leads the group in slot `at`, and has applied every entry in its log.
@@ -152,7 +166,7 @@ impl Node {
 
     /// Another node leads the group in slot `at`, or none does.
     pub fn handle_following(&mut self, at: usize, now: Time) {
-        self.with_streams(at, |streams, node| streams.handle_following(node, now));
+        self.with_streams(now, at, |streams, cx| streams.handle_following(cx, now));
     }
 
     /// The node is about to end: withdraws the subjects that only it keeps, so that peers send no
@@ -165,7 +179,7 @@ impl Node {
     /// The node is about to end: answers pulls, and proposes the state of consumers.
     pub fn stop_streams(&mut self, now: Time) {
         for at in 0..self.streams.len() {
-            self.with_streams(at, |streams, node| streams.handle_stopping(node, now));
+            self.with_streams(now, at, |streams, cx| streams.handle_stopping(cx, now));
         }
     }
 
@@ -268,8 +282,8 @@ impl Node {
         self.withdraw(changed.unwanted.iter().map(|p| &**p));
     }
 
-    /// Delivers a message that streams publish to the subscribers of `to`. Returns the backlog of
-    /// the fullest receiver in bytes; `None` without any receiver.
+    /// Delivers a message that streams publish to the subscribers of `to`. Returns the backlog of the fullest
+    /// receiver in bytes; `None` without any receiver.
     pub(in crate::node) fn say(
         &mut self,
         now: Time,
@@ -279,25 +293,7 @@ impl Node {
         if self.is_leaders_own(to) {
             return None;
         }
-        if self.streams.len() > 1 && !to.starts_with(INBOX) {
-            // The streams that publish are out of the node: they have seen the message already.
-            let others = self.all_streams_mut();
-            others.for_each(|streams| streams.handle_said(to, message));
-        }
         self.route(now, NOBODY, to, message, None)
-    }
-
-    /// Returns the largest backlog among the subscribers of `to` (in `group`, if given), in bytes;
-    /// `None` without any.
-    pub(in crate::node) fn pending_at(&mut self, to: &[u8], group: Option<&[u8]>) -> Option<usize> {
-        let all = self.sublist.matches(to).iter();
-        let subs = all.map(|key| &self.subs[key as usize]);
-        let wanted = subs.filter(|sub| group.is_none_or(|g| sub.queue.as_deref() == Some(g)));
-        let pending = |sub: &Subscription| match (peers::slot_of(sub.conn), &self.peers) {
-            (Some(slot), Some(peers)) => peers.pending(slot),
-            _ => Some(self.entries[sub.conn].session.out.len()),
-        };
-        wanted.filter_map(pending).max()
     }
 
     /// Stops reading from this connection until the streams have room.
@@ -314,26 +310,184 @@ impl Node {
         }
     }
 
-    /// Returns whether a stream in the node, not one taken out to publish, takes messages of this subject.
-    pub(in crate::node) fn collects(&self, subject: &[u8]) -> bool {
-        self.streams.len() > 1 && self.all_streams().any(|s| s.collects(subject))
-    }
-
-    /// Takes the streams in slot `at` out of the node, so that they can publish through it.
+    /// Has the streams in slot `at` handle an event, and then carries out its outputs in their order. An output
+    /// that is an event for streams on this node waits until the outputs before and after it are carried out.
     pub(in crate::node) fn with_streams<R>(
         &mut self,
+        now: Time,
         at: usize,
-        f: impl FnOnce(&mut JetStream, &mut Self) -> R,
+        f: impl FnOnce(&mut JetStream, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        let result = self.handle_in(now, at, f)?;
+        while let Some(event) = self.inner.pop_front() {
+            self.handle_inner(now, event);
+        }
+        Some(result)
+    }
+
+    fn handle_in<R>(
+        &mut self,
+        now: Time,
+        at: usize,
+        f: impl FnOnce(&mut JetStream, &mut Context<'_>) -> R,
     ) -> Option<R> {
         let mut streams = self.streams.get_mut(at)?.take()?;
-        let result = f(&mut streams, self);
+        let mut outputs = std::mem::take(&mut self.outputs);
+        let mut cx = Context {
+            around: &*self,
+            outputs: &mut outputs,
+        };
+        let result = f(&mut streams, &mut cx);
+        self.carry_out_all(now, at, &mut outputs);
         self.streams[at] = Some(streams);
+        self.outputs = outputs;
         Some(result)
+    }
+
+    /// Carries out the outputs of the streams of slot `from`, which are still out of the node: they have seen
+    /// their own messages already.
+    fn carry_out_all(&mut self, now: Time, from: usize, outputs: &mut Outputs) {
+        let (list, bytes) = outputs.parts();
+        for output in list {
+            match output {
+                Output::Say(spans) => {
+                    let (to, message) = spans.read(bytes);
+                    if self.streams.len() > 1 && !to.starts_with(INBOX) && !self.is_leaders_own(to)
+                    {
+                        let others = self.all_streams_mut();
+                        others.for_each(|streams| streams.handle_said(to, &message));
+                    }
+                    self.say(now, to, &message);
+                }
+                Output::Tell { group, reply, told } => {
+                    self.tell_leader(now, from, group, reply, told)
+                }
+                Output::Hand { peer, way, message } => {
+                    let (_, message) = message.read(bytes);
+                    self.hand(now, NOBODY, peer, &message, way);
+                }
+                Output::Ask { group, message } => {
+                    let (_, message) = message.read(bytes);
+                    self.inner
+                        .push_back(Inner::Asked(group, Asked::new(&message)));
+                }
+            }
+        }
+        outputs.clear();
+    }
+
+    fn handle_inner(&mut self, now: Time, event: Inner) {
+        match event {
+            Inner::Told { group, reply, told } => {
+                let Some(at) = self.slot_of_group(group) else {
+                    return;
+                };
+                self.handle_in(now, at, |streams, cx| {
+                    streams.handle_told(cx, now, reply.as_deref(), told);
+                });
+            }
+            Inner::Asked(group, asked) => {
+                let Some(at) = self.slot_of_group(group) else {
+                    return;
+                };
+                self.handle_in(now, at, |streams, cx| {
+                    streams.handle_request(cx, now, &asked.message())
+                });
+            }
+        }
     }
 }
 
-/// The prefix at which clients wait for answers: streams with such subjects do not collect answers.
-pub(in crate::node) const INBOX: &[u8] = b"_INBOX.";
+impl Surroundings for Node {
+    fn listeners(&self, to: &[u8], group: Option<&[u8]>) -> Option<Listeners> {
+        let mut scratch = Matches::default();
+        let all = self.sublist.find(to, &mut scratch).iter();
+        let subs = all.map(|key| &self.subs[key as usize]);
+        let wanted = subs.filter(|sub| group.is_none_or(|g| sub.queue.as_deref() == Some(g)));
+        let of = |sub: &Subscription| {
+            let pending = match (peers::slot_of(sub.conn), &self.peers) {
+                (Some(slot), Some(peers)) => peers.pending(slot)?,
+                _ => self.entries[sub.conn].session.out.len(),
+            };
+            let left = match sub.max {
+                0 => u64::MAX,
+                max => max.saturating_sub(sub.delivered),
+            };
+            Some(Listeners { pending, left })
+        };
+        wanted.filter_map(of).reduce(|a, b| Listeners {
+            pending: a.pending.max(b.pending),
+            left: a.left.max(b.left),
+        })
+    }
+
+    fn collects(&self, subject: &[u8]) -> bool {
+        self.streams.len() > 1 && self.all_streams().any(|s| s.collects(subject))
+    }
+
+    fn streams_of(&self, group: u32) -> Option<&JetStream> {
+        self.streams(self.slot_of_group(group)?)
+    }
+
+    fn leader_of(&self, group: u32) -> Option<Leader> {
+        if self.streams_of(group).is_some_and(JetStream::serves) {
+            return Some(Leader::Here);
+        }
+        let slot = self.peer_at(subject_of_group(group).as_bytes())?;
+        let connected = self.has_channel_to(slot);
+        Some(Leader::Peer { connected })
+    }
+
+    fn server_of(&self, stream: &str) -> Option<usize> {
+        self.peer_at(subject_of_stream(stream).as_bytes())
+    }
+
+    fn is_full(&self, id: u64) -> bool {
+        Self::is_full(self, id)
+    }
+}
+
+/// An event for streams on this node that other streams on it have caused.
+#[derive(Debug)]
+pub(super) enum Inner {
+    /// A message from the leader of another group.
+    Told {
+        group: u32,
+        reply: Option<Box<[u8]>>,
+        told: Told,
+    },
+    /// A request to a group.
+    Asked(u32, Asked),
+}
+
+/// A message at `$JS.>` that waits to be handled.
+#[derive(Debug)]
+pub(super) struct Asked {
+    subject: Box<[u8]>,
+    reply: Option<Box<[u8]>>,
+    headers: Option<Box<[u8]>>,
+    payload: Box<[u8]>,
+}
+
+impl Asked {
+    fn new(message: &Publish<'_>) -> Self {
+        Self {
+            subject: message.subject.into(),
+            reply: message.reply.map(Into::into),
+            headers: message.headers.map(Into::into),
+            payload: message.payload.into(),
+        }
+    }
+
+    fn message(&self) -> Publish<'_> {
+        Publish {
+            subject: &self.subject,
+            reply: self.reply.as_deref(),
+            headers: self.headers.as_deref(),
+            payload: &self.payload,
+        }
+    }
+}
 
 /// The longest pause of a held-back publisher before the node looks again.
 const HELD_BACK: std::time::Duration = std::time::Duration::from_millis(100);

@@ -2,17 +2,17 @@
 
 use tidegate::Time;
 
+use super::context::Context;
 use super::{JetStream, Taken};
 use crate::api::config::AckPolicy;
 use crate::consumer::AckSubject;
 use crate::nats::parse::Publish;
-use crate::node::core::Node;
 
 impl JetStream {
     /// Hands an acknowledgement to its consumer. A consumer with the policy `none` does not take it.
     pub(super) fn acknowledged(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         message: &Publish<'_>,
     ) -> Taken {
@@ -30,7 +30,7 @@ impl JetStream {
             return Taken::Yes;
         };
         let reply = message.reply.unwrap_or_default();
-        let taken = self.with_consumer(node, now, key, |live, voice| {
+        let taken = self.with_consumer(cx, now, key, |live, voice| {
             if live.config.ack_policy == AckPolicy::None {
                 return Taken::No;
             }
@@ -43,7 +43,7 @@ impl JetStream {
     }
 
     /// Hands a client's answer to flow control, `$JS.FC.<stream>.<consumer>.<token>`, to its consumer.
-    pub(super) fn flow_answered(&mut self, node: &mut Node, now: Time, subject: &[u8]) {
+    pub(super) fn flow_answered(&mut self, cx: &mut Context<'_>, now: Time, subject: &[u8]) {
         let mut tokens = subject.split(|b| *b == b'.').skip(2);
         let mut name = || std::str::from_utf8(tokens.next()?).ok();
         let (Some(stream), Some(consumer)) = (name(), name()) else {
@@ -51,7 +51,7 @@ impl JetStream {
         };
         let stream = self.streams.by_name(stream);
         if let Some(key) = stream.and_then(|s| self.consumers.find(s, consumer)) {
-            self.with_consumer(node, now, key, |live, _| live.consumer.handle_flow(subject));
+            self.with_consumer(cx, now, key, |live, _| live.consumer.handle_flow(subject));
         }
     }
 }

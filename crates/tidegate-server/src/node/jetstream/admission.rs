@@ -25,6 +25,7 @@ use tidegate::Time;
 
 use super::JetStream;
 use super::consumers::Live;
+use super::context::Context;
 use super::outcome::Then;
 use super::proposals::Waiters;
 use crate::api::Request;
@@ -32,7 +33,6 @@ use crate::api::answer::{self, Kind as Answer};
 use crate::api::config::{Storage, StreamConfig};
 use crate::api::error::ApiError;
 use crate::nats::parse::Publish;
-use crate::node::core::Node;
 
 /// Requests that wait at a time, at most.
 const WAITING_MAX: usize = 8192;
@@ -409,7 +409,7 @@ impl JetStream {
     }
 
     /// Judges the requests that need not wait any more.
-    pub(super) fn serve_waiting(&mut self, node: &mut Node, now: Time) {
+    pub(super) fn serve_waiting(&mut self, cx: &mut Context<'_>, now: Time) {
         self.admissions.concluded = false;
         if self.admissions.is_idle() {
             return;
@@ -418,7 +418,7 @@ impl JetStream {
             match self.must_wait(&waiting.change) {
                 true => self.admissions.push(waiting),
                 false => {
-                    self.handle_request(node, now, &waiting.message());
+                    self.handle_request(cx, now, &waiting.message());
                 }
             }
         }
@@ -426,12 +426,12 @@ impl JetStream {
 
     /// Refuses the requests that wait, and forgets the proposed changes, because this node
     /// does not lead any more.
-    pub(super) fn close_admissions(&mut self, node: &mut Node, now: Time) {
+    pub(super) fn close_admissions(&mut self, cx: &mut Context<'_>, now: Time) {
         for waiting in self.admissions.take_waiting() {
             self.stats.api_requests += 1;
             self.stats.api_errors += 1;
             let body = answer::refused(waiting.kind.as_str(), &ApiError::SYSTEM_UNAVAILABLE);
-            self.voice(node, now).answer_with(&waiting.reply, &body);
+            self.voice(cx, now).answer_with(&waiting.reply, &body);
         }
         self.admissions.proposed.clear();
         self.admissions.in_flight = Changes::default();

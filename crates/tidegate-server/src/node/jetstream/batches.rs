@@ -4,6 +4,7 @@
 
 use tidegate::Time;
 
+use super::context::Context;
 use super::outcome::Then;
 use super::{JetStream, Voice, speak};
 use crate::api::error::ApiError;
@@ -13,7 +14,6 @@ use crate::ingest::{
     Ticket, Verdict,
 };
 use crate::nats::parse::Publish;
-use crate::node::core::Node;
 use crate::stream::{Command, Kind, Outcome};
 
 /// Answers that wait until the streams have a voice again.
@@ -151,7 +151,7 @@ impl JetStream {
     }
 
     /// Answers publishers of batches, and drops batches without a message for too long.
-    pub(super) fn serve_batches(&mut self, node: &mut Node, now: Time) {
+    pub(super) fn serve_batches(&mut self, cx: &mut Context<'_>, now: Time) {
         self.atomic
             .handle_timeouts(now, &mut self.batches.abandoned);
         self.fast.handle_timeouts(now);
@@ -170,18 +170,18 @@ impl JetStream {
             let mut body = std::mem::take(&mut self.body);
             body.clear();
             answer.write(self.pub_ack(answer.stream), &mut body);
-            self.voice(node, now).answer_with(&answer.to, &body);
+            self.voice(cx, now).answer_with(&answer.to, &body);
             self.body = body;
         }
         for (to, body) in &batches.plain {
-            self.voice(node, now).answer_with(to, body);
+            self.voice(cx, now).answer_with(to, body);
         }
         for abandoned in &batches.abandoned {
             let Some(stream) = self.streams.get(abandoned.stream) else {
                 continue;
             };
             let (name, domain) = (stream.name().to_owned(), self.settings.domain.clone());
-            let mut voice: Voice<'_> = self.voice(node, now);
+            let mut voice: Voice<'_> = self.voice(cx, now);
             *voice.advisories += 1;
             let id = speak::unique(voice.wall_us, *voice.advisories, 22);
             let time = Timestamp::from_micros(voice.wall_us).to_string();

@@ -1,12 +1,13 @@
 //! The consumers this node serves: finds them by name, wakes them for messages, pulls and
 //! timers, and gives each its stream and a voice.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tidegate::Time;
 
+use super::context::Context;
 use super::events::Advised;
 use super::interest::{Interest, same_filters};
 use super::lasting::lasts_us;
@@ -20,14 +21,13 @@ use crate::consumer::{
     Consumer, Ending, Fetch, Identity, Position, Progress, Source, Start, State,
 };
 use crate::nats::subject::{contains, tokens};
-use crate::node::core::Node;
 use crate::store::Space;
 use crate::stream::{Command, Effect, Filter, Kind, Stream, Transit, consumer_filter};
 
 use super::outcome::Then;
 
 /// Names a consumer on this node; never used again.
-pub(super) type Key = u64;
+pub(in crate::node) type Key = u64;
 
 /// Messages that one consumer delivers before the others have their turn.
 const BUDGET: usize = 1024;
@@ -45,6 +45,8 @@ pub(super) struct Consumers {
     away: BTreeSet<(Box<[u8]>, Key)>,
     /// Consumers to serve in this turn.
     due: Vec<Key>,
+    /// Consumers still to serve in this turn.
+    serving: VecDeque<Key>,
     /// Consumers to serve in a later turn, after a message was read or bytes were written.
     waiting: Vec<Key>,
     /// The time at which each consumer's timers fire: at most one entry a consumer, as its `armed` says.
@@ -247,6 +249,7 @@ impl Consumers {
     /// going without a pause.
     pub(super) fn rest(&mut self) {
         self.due.clear();
+        self.serving.clear();
         self.waiting.clear();
     }
 
@@ -307,12 +310,12 @@ impl Live {
 
     /// Returns whether this configuration would take the messages away from a client that
     /// listens to the deliver subject now.
-    pub(super) fn is_taken_from(&self, node: &mut Node, config: &ConsumerConfig) -> bool {
+    pub(super) fn is_taken_from(&self, cx: &mut Context<'_>, config: &ConsumerConfig) -> bool {
         let (to, group) = (&self.config.deliver_subject, &self.config.deliver_group);
         let group = Some(group.as_bytes()).filter(|g| !g.is_empty());
         !to.is_empty()
             && *to != config.deliver_subject
-            && node.pending_at(to.as_bytes(), group).is_some()
+            && cx.pending_at(to.as_bytes(), group).is_some()
     }
 }
 
@@ -476,19 +479,19 @@ impl JetStream {
     }
 
     /// Removes a consumer from this node, and ends its pulls with the reason.
-    pub(super) fn let_go(&mut self, node: &mut Node, now: Time, key: Key, why: Ending) {
-        self.with_consumer(node, now, key, |live, voice| {
+    pub(super) fn let_go(&mut self, cx: &mut Context<'_>, now: Time, key: Key, why: Ending) {
+        self.with_consumer(cx, now, key, |live, voice| {
             live.consumer.handle_end(why, voice);
         });
         if let Some(live) = self.consumers.remove(key) {
-            self.refuse_resets(node, now, live.resets, why);
+            self.refuse_resets(cx, now, live.resets, why);
         }
     }
 
     /// Calls `f` with a consumer and a voice, and has the consumer served in this turn.
     pub(super) fn with_consumer<R>(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         key: Key,
         f: impl FnOnce(&mut Live, &mut Voice<'_>) -> R,
@@ -496,9 +499,8 @@ impl JetStream {
         let wall_us = self.wall.tell(now);
         let live = self.consumers.live.get_mut(&key)?;
         let mut voice = Voice {
-            node,
+            cx: cx.again(),
             streams: &self.streams,
-            now,
             wall_us,
             said: &mut self.said,
             advisories: &mut self.advisories,
@@ -511,8 +513,8 @@ impl JetStream {
     }
 
     /// Notes that a delta of this consumer is durable.
-    pub(super) fn delta_durable(&mut self, node: &mut Node, now: Time, key: Key) {
-        self.with_consumer(node, now, key, |live, voice| {
+    pub(super) fn delta_durable(&mut self, cx: &mut Context<'_>, now: Time, key: Key) {
+        self.with_consumer(cx, now, key, |live, voice| {
             live.consumer.handle_delta_durable(voice);
         });
     }
@@ -522,7 +524,7 @@ impl JetStream {
     /// All of the entry is applied by then. So consumers that count the messages of a stream do that last:
     /// the count already has the messages that later commands of the entry stored, after a consumer was made
     /// or after a purge, and the consumer must not add them again.
-    pub(super) fn tell_consumers(&mut self, node: &mut Node, now: Time, effects: &[Effect]) {
+    pub(super) fn tell_consumers(&mut self, cx: &mut Context<'_>, now: Time, effects: &[Effect]) {
         let mut counting = false;
         for effect in effects {
             match effect {
@@ -552,7 +554,7 @@ impl JetStream {
                     let mut concerned = std::mem::take(&mut self.consumers.concerned);
                     interest.concerned(subject, &mut concerned);
                     for key in &concerned {
-                        self.with_consumer(node, now, *key, |live, voice| {
+                        self.with_consumer(cx, now, *key, |live, voice| {
                             let wall_us = voice.wall_us;
                             live.consumer.handle_removed(wall_us, *seq, subject, voice);
                         });
@@ -564,7 +566,7 @@ impl JetStream {
                     self.atomic.handle_stream_gone(*stream);
                     self.fast.handle_stream_gone(*stream);
                     for key in self.consumers.keys_of(*stream) {
-                        self.let_go(node, now, key, Ending::Deleted);
+                        self.let_go(cx, now, key, Ending::Deleted);
                     }
                 }
                 Effect::StreamFrozen { stream } => self.end_frozen(*stream),
@@ -584,19 +586,19 @@ impl JetStream {
                 }
                 Effect::ConsumerDeleted { stream, name } => {
                     if let Some(key) = self.consumers.find(*stream, name) {
-                        self.let_go(node, now, key, Ending::Deleted);
+                        self.let_go(cx, now, key, Ending::Deleted);
                     }
                 }
                 _ => {}
             }
         }
         if counting {
-            self.count_anew(node, now, effects);
+            self.count_anew(cx, now, effects);
         }
     }
 
     /// Lets the consumers count again that an entry has made, changed or reset, and those of purged streams.
-    fn count_anew(&mut self, node: &mut Node, now: Time, effects: &[Effect]) {
+    fn count_anew(&mut self, cx: &mut Context<'_>, now: Time, effects: &[Effect]) {
         for effect in effects {
             match effect {
                 Effect::Purged { stream, .. } => self.tell_purged(now, *stream),
@@ -614,7 +616,7 @@ impl JetStream {
                     self.update_consumer(now, *stream, name);
                 }
                 Effect::ConsumerReset { stream, name } => {
-                    self.begin_again(node, now, *stream, name);
+                    self.begin_again(cx, now, *stream, name);
                 }
                 _ => {}
             }
@@ -715,9 +717,9 @@ impl JetStream {
     }
 
     /// Ends the pulls of all consumers with the reason, and proposes a last delta of each consumer.
-    pub(super) fn end_consumers(&mut self, node: &mut Node, now: Time, why: Ending) {
+    pub(super) fn end_consumers(&mut self, cx: &mut Context<'_>, now: Time, why: Ending) {
         for key in self.consumers.keys() {
-            self.with_consumer(node, now, key, |live, voice| {
+            self.with_consumer(cx, now, key, |live, voice| {
                 live.consumer.handle_end(why, voice);
             });
             self.propose_delta(now, key);
@@ -739,18 +741,13 @@ impl JetStream {
         }
     }
 
-    /// Serves every consumer that is due.
-    pub(super) fn serve_consumers(
-        &mut self,
-        node: &mut Node,
-        now: Time,
-        messages: &mut dyn Messages,
-    ) {
+    /// Fires the timers of consumers, and lists those to serve in this turn.
+    pub(super) fn begin_consumers(&mut self, cx: &mut Context<'_>, now: Time) {
         while let Some((at, key)) = self.consumers.timers.first().copied()
             && at <= now
         {
             self.consumers.arm(key, Time::NEVER);
-            self.with_consumer(node, now, key, |live, voice| {
+            self.with_consumer(cx, now, key, |live, voice| {
                 let wall_us = voice.wall_us;
                 live.consumer.handle_timeouts(wall_us, voice);
             });
@@ -758,14 +755,19 @@ impl JetStream {
         for key in std::mem::take(&mut self.consumers.waiting) {
             self.consumers.wake(key);
         }
-        for key in std::mem::take(&mut self.consumers.due) {
-            self.serve_one(node, now, key, messages);
-        }
+        debug_assert!(self.consumers.serving.is_empty(), "the last turn is over");
+        self.consumers.serving.extend(self.consumers.due.drain(..));
     }
 
-    fn serve_one(
+    /// Returns the next consumer to serve in this turn, each once.
+    pub(in crate::node) fn next_consumer(&mut self) -> Option<Key> {
+        self.consumers.serving.pop_front()
+    }
+
+    /// Serves a consumer: delivers its messages, and proposes its changes.
+    pub(in crate::node) fn serve_consumer(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         key: Key,
         messages: &mut dyn Messages,
@@ -781,9 +783,8 @@ impl JetStream {
             held: Held::default(),
         };
         let mut voice = Voice {
-            node,
+            cx: cx.again(),
             streams: &self.streams,
-            now,
             wall_us,
             said: &mut self.said,
             advisories: &mut self.advisories,
@@ -830,7 +831,7 @@ impl JetStream {
             self.propose_lasting(now, key);
         }
         if resets && !ends {
-            self.next_reset(node, now, key, room);
+            self.next_reset(cx, now, key, room);
         }
         if let Some(delta) = delta {
             let command = Command::new(Kind::ConsumerDelta, id, name.as_bytes(), &delta);
@@ -851,9 +852,9 @@ impl JetStream {
                     if let Some(stream) = self.streams.get(id).map(|s| s.name().to_owned()) {
                         let (stream, consumer) = (&*stream, &*name);
                         let advised = Advised::ConsumerDeleted { stream, consumer };
-                        self.voice(node, now).advise(&advised);
+                        self.voice(cx, now).advise(&advised);
                     }
-                    self.let_go(node, now, key, Ending::Deleted);
+                    self.let_go(cx, now, key, Ending::Deleted);
                 }
             }
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tidegate::Time;
 
+use super::context::{Context, Way};
 use super::gathering::Gathers;
 use super::outcome::Then;
 use super::told::{self, Told};
@@ -19,7 +20,6 @@ use crate::api::error::ApiError;
 use crate::api::strip;
 use crate::cluster::groups::{ALL, GroupOf};
 use crate::nats::parse::Publish;
-use crate::node::core::{NOBODY, Node, Way};
 use crate::stream::{Command, Kept, Kind, Moving, Outcome};
 
 use super::requests::PULLS;
@@ -142,13 +142,13 @@ impl JetStream {
     /// one here, or there would be no directory.
     pub(super) fn place(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         config: &StreamConfig,
     ) -> Result<Kept, ApiError> {
         if !self.is_split() {
             return Ok(Kept::Here);
         }
-        let chosen = self.choose(node, config)?;
+        let chosen = self.choose(cx, config)?;
         self.directory.making += 1;
         *self.directory.chosen.entry(chosen).or_default() += 1;
         Ok(match chosen {
@@ -166,7 +166,7 @@ impl JetStream {
 
     /// Chooses the group with the fewest streams among those of the right size that have a leader. It chooses
     /// a group without room only if there is no other.
-    fn choose(&self, node: &mut Node, config: &StreamConfig) -> Result<u32, ApiError> {
+    fn choose(&self, cx: &mut Context<'_>, config: &StreamConfig) -> Result<u32, ApiError> {
         let size = self.size_for(config);
         let all = self.directory.groups.first().map(|g| g.members.len());
         let kept = |group: u32| {
@@ -176,12 +176,12 @@ impl JetStream {
         let groups = self.directory.groups.iter();
         let fitting = groups.filter(|g| Some(g.members.len()) == size);
         let there: Vec<&GroupOf> = fitting
-            .filter(|g| size == all || node.is_led(g.number))
+            .filter(|g| size == all || cx.around.leader_of(g.number).is_some())
             .collect();
         let chosen = there
             .into_iter()
             .min_by_key(|g| {
-                let full = g.members.iter().any(|id| node.is_full(*id));
+                let full = g.members.iter().any(|id| cx.around.is_full(*id));
                 (full, kept(g.number), g.number)
             })
             .map(|g| g.number);
@@ -197,7 +197,7 @@ impl JetStream {
     /// move. Empty if the update does neither.
     pub(super) fn course(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         config: &StreamConfig,
     ) -> Result<Vec<u8>, ApiError> {
         let there = self.streams.by_name(&config.name);
@@ -214,7 +214,7 @@ impl JetStream {
             !self.is_split() || self.size_for(config) == Some(self.directory.members_len(at));
         let to = match stays {
             true => None,
-            false => Some(self.choose(node, config)?),
+            false => Some(self.choose(cx, config)?),
         };
         Ok(match (moving, to) {
             (Some(moving), to) => Moving::encode_instead(to, moving.number),
@@ -224,7 +224,13 @@ impl JetStream {
     }
 
     /// Starts a move again that made no progress, to a group with a leader if there is one.
-    pub(super) fn renew_move(&mut self, node: &mut Node, now: Time, stream: u32, moving: Moving) {
+    pub(super) fn renew_move(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        stream: u32,
+        moving: Moving,
+    ) {
         let entry = self.streams.get(stream);
         let Some(entry) = entry.filter(|e| e.moving() == Some(moving)) else {
             return;
@@ -234,7 +240,7 @@ impl JetStream {
             return;
         }
         let (config, name) = (entry.config().clone(), entry.name().to_owned());
-        let to = self.choose(node, &config).unwrap_or(moving.to);
+        let to = self.choose(cx, &config).unwrap_or(moving.to);
         tracing::warn!(
             "stream {name} stays on its nodes for now: the nodes that it moves to made no progress; the move is tried again"
         );
@@ -243,7 +249,13 @@ impl JetStream {
 
     /// Moves a stream to another group, if there is one with a leader, because the target
     /// of its move has had no leader for long.
-    pub(super) fn redirect(&mut self, node: &mut Node, now: Time, stream: u32, moving: Moving) {
+    pub(super) fn redirect(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        stream: u32,
+        moving: Moving,
+    ) {
         let Some(entry) = self.streams.get(stream).filter(|_| !self.is_full()) else {
             return;
         };
@@ -251,10 +263,10 @@ impl JetStream {
             Kept::Elsewhere { group, .. } => group,
             _ => ALL,
         };
-        let Ok(to) = self.choose(node, entry.config()) else {
+        let Ok(to) = self.choose(cx, entry.config()) else {
             return;
         };
-        if to == moving.to || to == keeper || !node.is_led(to) {
+        if to == moving.to || to == keeper || cx.around.leader_of(to).is_none() {
             return;
         }
         tracing::warn!(
@@ -274,7 +286,7 @@ impl JetStream {
     /// leader answers the client.
     pub(super) fn forward(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         reply: &[u8],
         kind: Answer,
@@ -287,32 +299,32 @@ impl JetStream {
             index: self.directory.applied,
             until: now + LEADERLESS,
         };
-        if tell(node, now, &untold) {
+        if tell(cx, &untold) {
             return;
         }
         if kind == Answer::StreamDelete {
             // The group deletes its copy as soon as it has a leader.
             let body = answer::success(kind);
-            self.voice(node, now).answer_with(reply, &body);
+            self.voice(cx, now).answer_with(reply, &body);
         } else if self.directory.untold.len() < UNTOLD_MAX {
             self.directory.untold.push_back(untold);
             self.directory.look_at.get_or_insert(now + LOOK);
         } else {
-            self.refuse_untold(node, now, &untold);
+            self.refuse_untold(cx, now, &untold);
         }
     }
 
     /// Forwards changes to the leaders that exist by now, and refuses those that have waited too long.
-    pub(super) fn serve_untold(&mut self, node: &mut Node, now: Time) {
+    pub(super) fn serve_untold(&mut self, cx: &mut Context<'_>, now: Time) {
         if self.directory.look_at.is_none_or(|at| at > now) {
             return;
         }
         for untold in std::mem::take(&mut self.directory.untold) {
-            if tell(node, now, &untold) {
+            if tell(cx, &untold) {
                 continue;
             }
             match untold.until <= now {
-                true => self.refuse_untold(node, now, &untold),
+                true => self.refuse_untold(cx, now, &untold),
                 false => self.directory.untold.push_back(untold),
             }
         }
@@ -320,10 +332,10 @@ impl JetStream {
         self.directory.look_at = (!none).then(|| now + LOOK);
     }
 
-    fn refuse_untold(&mut self, node: &mut Node, now: Time, untold: &Untold) {
+    fn refuse_untold(&mut self, cx: &mut Context<'_>, now: Time, untold: &Untold) {
         self.stats.api_errors += 1;
         let body = answer::refused(untold.kind.as_str(), &ApiError::SYSTEM_UNAVAILABLE);
-        self.voice(node, now).answer_with(&untold.reply, &body);
+        self.voice(cx, now).answer_with(&untold.reply, &body);
     }
 
     /// Returns the stream that a change is about and the group that keeps it, if that is another group.
@@ -357,7 +369,7 @@ impl JetStream {
     /// is. The leader of the directory gets such requests.
     pub(in crate::node) fn handle_request_away(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         stream: &str,
         message: &Publish<'_>,
@@ -368,7 +380,7 @@ impl JetStream {
         };
         let entry = self.streams.by_name(stream);
         let Some(entry) = entry.filter(|_| self.directory.doubts.len() < DOUBTS_MAX) else {
-            self.refuse_unserved(node, now, reply);
+            self.refuse_unserved(cx, now, reply);
             return Taken::Yes;
         };
         self.directory.doubts.push_back(Doubt {
@@ -406,7 +418,7 @@ impl JetStream {
 
     /// Hands on the requests for streams that a node serves by now, and refuses those that
     /// have waited too long.
-    pub(super) fn serve_doubts(&mut self, node: &mut Node, now: Time) {
+    pub(super) fn serve_doubts(&mut self, cx: &mut Context<'_>, now: Time) {
         if self.directory.doubts_at.is_none_or(|at| at > now) {
             return;
         }
@@ -419,53 +431,61 @@ impl JetStream {
             };
             let Some(entry) = self.streams.by_name(&doubt.stream) else {
                 // The stream is deleted.
-                self.handle_request(node, now, &message);
+                self.handle_request(cx, now, &message);
                 continue;
             };
             doubt.entry = entry;
-            if let Some(at) = node.slot_open(entry) {
-                node.with_streams(at, |streams, node| {
-                    streams.handle_request(node, now, &message)
-                });
+            if let Some(group) = self.opened_by(cx, entry) {
+                cx.outputs.ask(group, &message);
                 continue;
             }
-            let served = node.server_of(&doubt.stream);
-            if served.is_some_and(|to| node.hand(now, NOBODY, to, &message, doubt.way)) {
+            let served = cx.around.server_of(&doubt.stream);
+            if let Some(peer) = served.filter(|_| doubt.way.goes_on()) {
+                cx.outputs.hand(peer, doubt.way, &message);
                 continue;
             }
             match doubt.until > now {
                 true => self.directory.doubts.push_back(doubt),
-                false => self.refuse_unserved(node, now, &doubt.reply),
+                false => self.refuse_unserved(cx, now, &doubt.reply),
             }
         }
         let none = self.directory.doubts.is_empty();
         self.directory.doubts_at = (!none).then(|| now + LOOK);
     }
 
-    fn refuse_unserved(&mut self, node: &mut Node, now: Time, reply: &[u8]) {
+    /// Returns the group that has the stream of this number open on this node, if that is another group.
+    fn opened_by(&self, cx: &Context<'_>, stream: u32) -> Option<u32> {
+        let Kept::Elsewhere { group, .. } = self.streams.get(stream)?.kept() else {
+            return None;
+        };
+        let of = cx.around.streams_of(group);
+        of.is_some_and(|s| s.is_open(stream)).then_some(group)
+    }
+
+    fn refuse_unserved(&mut self, cx: &mut Context<'_>, now: Time, reply: &[u8]) {
         self.stats.api_errors += 1;
         let body = answer::refused(answer::SYSTEM, &ApiError::SYSTEM_UNAVAILABLE);
-        self.voice(node, now).answer_with(reply, &body);
+        self.voice(cx, now).answer_with(reply, &body);
     }
 
     /// Refuses the requests that wait, because this node does not lead the directory any more.
-    pub(super) fn close_directory(&mut self, node: &mut Node, now: Time) {
+    pub(super) fn close_directory(&mut self, cx: &mut Context<'_>, now: Time) {
         for doubt in std::mem::take(&mut self.directory.doubts) {
-            self.refuse_unserved(node, now, &doubt.reply);
+            self.refuse_unserved(cx, now, &doubt.reply);
         }
         self.directory.doubts_at = None;
         self.directory.look_at = None;
         for untold in std::mem::take(&mut self.directory.untold) {
-            self.refuse_untold(node, now, &untold);
+            self.refuse_untold(cx, now, &untold);
         }
         self.directory.making = 0;
         self.directory.chosen.clear();
-        self.end_gathers(node, now);
+        self.end_gathers(cx, now);
     }
 }
 
 /// Reports a change to the leader of a group. Returns whether there is one.
-fn tell(node: &mut Node, now: Time, untold: &Untold) -> bool {
+fn tell(cx: &mut Context<'_>, untold: &Untold) -> bool {
     let (stream, group) = untold.of;
     told::changed(untold.kind).is_some_and(|change| {
         let ask = Told::Changed {
@@ -473,7 +493,7 @@ fn tell(node: &mut Node, now: Time, untold: &Untold) -> bool {
             stream,
             index: untold.index,
         };
-        node.tell_group(now, group, Some(&untold.reply), ask)
+        cx.tell_group(group, Some(&untold.reply), ask)
     })
 }
 

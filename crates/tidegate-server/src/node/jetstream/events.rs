@@ -6,10 +6,10 @@
 use serde::Serialize;
 use tidegate::Time;
 
+use super::context::Context;
 use super::{JetStream, Voice, speak};
 use crate::api::timestamp::Timestamp;
 use crate::cluster::groups::ALL;
-use crate::node::core::Node;
 use crate::stream::Effect;
 
 /// A change of a stream or a consumer that advisories report.
@@ -124,7 +124,7 @@ impl Voice<'_> {
 
 impl JetStream {
     /// Sends advisories about the changes of an entry, before the consumers take those over.
-    pub(super) fn advise_changes(&mut self, node: &mut Node, now: Time, effects: &[Effect]) {
+    pub(super) fn advise_changes(&mut self, cx: &mut Context<'_>, now: Time, effects: &[Effect]) {
         for effect in effects {
             let name = |stream| self.streams.get(stream).map(|s| s.name().to_owned());
             // A stream that a later command of the same entry deleted has no name any more.
@@ -137,18 +137,18 @@ impl JetStream {
                 Effect::StreamCreated { stream } => {
                     if let Some(stream) = &name(*stream) {
                         let advised = Advised::StreamCreated { stream };
-                        self.voice(node, now).advise(&advised);
+                        self.voice(cx, now).advise(&advised);
                     }
                 }
                 Effect::StreamUpdated { stream } => {
                     if let Some(stream) = &name(*stream) {
                         let advised = Advised::StreamUpdated { stream };
-                        self.voice(node, now).advise(&advised);
+                        self.voice(cx, now).advise(&advised);
                     }
                 }
                 Effect::StreamDeleted { name: stream, .. } => {
                     let advised = Advised::StreamDeleted { stream };
-                    self.voice(node, now).advise(&advised);
+                    self.voice(cx, now).advise(&advised);
                 }
                 Effect::ConsumerCreated {
                     stream,
@@ -162,9 +162,9 @@ impl JetStream {
                     }
                     if let Some(stream) = &name(*stream) {
                         let advised = Advised::ConsumerCreated { stream, consumer };
-                        self.voice(node, now).advise(&advised);
+                        self.voice(cx, now).advise(&advised);
                     }
-                    self.advise_paused(node, now, *stream, consumer, None);
+                    self.advise_paused(cx, now, *stream, consumer, None);
                 }
                 Effect::ConsumerUpdated {
                     stream,
@@ -173,7 +173,7 @@ impl JetStream {
                     let live = self.consumers.find(*stream, consumer);
                     let live = live.and_then(|key| self.consumers.get(key));
                     let before = live.and_then(|live| live.config.pause_until);
-                    self.advise_paused(node, now, *stream, consumer, before);
+                    self.advise_paused(cx, now, *stream, consumer, before);
                 }
                 Effect::ConsumerDeleted {
                     stream,
@@ -181,7 +181,7 @@ impl JetStream {
                 } => {
                     if let Some(stream) = &name(*stream) {
                         let advised = Advised::ConsumerDeleted { stream, consumer };
-                        self.voice(node, now).advise(&advised);
+                        self.voice(cx, now).advise(&advised);
                     }
                 }
                 _ => {}
@@ -192,7 +192,7 @@ impl JetStream {
     /// Sends an advisory if the time until which a consumer is paused differs from `before`.
     fn advise_paused(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         stream: u32,
         consumer: &str,
@@ -202,7 +202,7 @@ impl JetStream {
         let until = of.consumer(consumer)?.config().pause_until;
         if until != before {
             let stream = of.name().to_owned();
-            self.voice(node, now).advise(&Advised::ConsumerPaused {
+            self.voice(cx, now).advise(&Advised::ConsumerPaused {
                 stream: &stream,
                 consumer,
                 until,

@@ -12,13 +12,13 @@ use serde_json::Value;
 use tidegate::Time;
 
 use super::JetStream;
+use super::context::Context;
 use super::told::Told;
 use crate::api::answer::{self, AccountInfo, Kind as Answer, Page};
 use crate::api::body::StreamPage;
 use crate::api::config::Storage;
 use crate::api::error::ApiError;
 use crate::api::view;
-use crate::node::core::Node;
 use crate::stream::{Kept, Stream};
 
 /// How long groups have to answer.
@@ -91,7 +91,7 @@ impl JetStream {
     /// Begins to answer a request for the usage of the account.
     pub(super) fn gather_account(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         reply: &[u8],
     ) -> Result<(), ApiError> {
@@ -101,13 +101,13 @@ impl JetStream {
                 groups.entry(group).or_default();
             }
         }
-        self.gather(node, now, reply, What::Account, groups)
+        self.gather(cx, now, reply, What::Account, groups)
     }
 
     /// Begins to answer a request for a page of streams.
     pub(super) fn gather_list(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         reply: &[u8],
         ask: &StreamPage,
@@ -123,12 +123,12 @@ impl JetStream {
                 groups.entry(group).or_default().push(stream.id());
             }
         }
-        self.gather(node, now, reply, What::List(page, names), groups)
+        self.gather(cx, now, reply, What::List(page, names), groups)
     }
 
     fn gather(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         reply: &[u8],
         what: What,
@@ -153,20 +153,19 @@ impl JetStream {
             consumers: 0,
         };
         for (group, streams) in groups {
-            let here = node.slot_of_group(group);
-            let here = here.and_then(|at| node.streams(at)).filter(|s| s.serves());
+            let here = cx.around.streams_of(group).filter(|s| s.serves());
             if let Some(here) = here {
                 gather.take(here.report(now, question, &streams));
             } else {
                 let report = Told::Report { question, streams };
-                if !node.tell_group(now, group, None, report) {
+                if !cx.tell_group(group, None, report) {
                     // The group has no leader: its streams are missing in the answer.
                     gather.awaited.remove(&group);
                 }
             }
         }
         self.directory.gathers.open.push_back(gather);
-        self.serve_gathers(node, now);
+        self.serve_gathers(cx, now);
         Ok(())
     }
 
@@ -193,16 +192,16 @@ impl JetStream {
     }
 
     /// Takes the report of a group.
-    pub(super) fn reported(&mut self, node: &mut Node, now: Time, reported: Reported) {
+    pub(super) fn reported(&mut self, cx: &mut Context<'_>, now: Time, reported: Reported) {
         let mut open = self.directory.gathers.open.iter_mut();
         if let Some(gather) = open.find(|g| g.question == reported.question) {
             gather.take(reported);
-            self.serve_gathers(node, now);
+            self.serve_gathers(cx, now);
         }
     }
 
     /// Answers the questions that all groups have reported to, and those that have waited long enough.
-    pub(super) fn serve_gathers(&mut self, node: &mut Node, now: Time) {
+    pub(super) fn serve_gathers(&mut self, cx: &mut Context<'_>, now: Time) {
         let open = std::mem::take(&mut self.directory.gathers.open);
         let (done, open) = open
             .into_iter()
@@ -210,7 +209,7 @@ impl JetStream {
         self.directory.gathers.open = open;
         for gather in done {
             let body = self.gathered(now, &gather);
-            self.voice(node, now).answer_with(&gather.reply, &body);
+            self.voice(cx, now).answer_with(&gather.reply, &body);
         }
     }
 
@@ -241,14 +240,14 @@ impl JetStream {
     }
 
     /// Refuses the questions that wait, because this node does not lead any more.
-    pub(super) fn end_gathers(&mut self, node: &mut Node, now: Time) {
+    pub(super) fn end_gathers(&mut self, cx: &mut Context<'_>, now: Time) {
         for gather in std::mem::take(&mut self.directory.gathers.open) {
             let kind = match gather.what {
                 What::Account => Answer::AccountInfo,
                 What::List(..) => Answer::StreamList,
             };
             let body = answer::refused(kind.as_str(), &ApiError::SYSTEM_UNAVAILABLE);
-            self.voice(node, now).answer_with(&gather.reply, &body);
+            self.voice(cx, now).answer_with(&gather.reply, &body);
         }
     }
 }

@@ -13,13 +13,13 @@ use std::time::Duration;
 use tidegate::Time;
 
 use super::JetStream;
+use super::context::Context;
 use super::outcome::Then;
 use super::told::{Change, Told};
 use crate::api::answer;
 use crate::api::error::ApiError;
 use crate::api::view;
 use crate::cluster::groups::ALL;
-use crate::node::core::Node;
 use crate::stream::{Command, Kept, Kind, Stream, Streams, Transit};
 
 /// How often the leader asks again for a change that is missing.
@@ -212,12 +212,12 @@ impl JetStream {
 
     /// Proposes the changes that the group needs to match the directory, if one of the two
     /// has changed or a retry is due.
-    pub(in crate::node) fn reconcile(&mut self, node: &mut Node, now: Time) {
+    pub(in crate::node) fn reconcile(&mut self, cx: &mut Context<'_>, now: Time) {
         if !self.serves || self.group == ALL {
             return;
         }
         // With an older directory the group might serve streams that are deleted or kept elsewhere by now.
-        let current = node.streams(0).filter(|s| s.is_current());
+        let current = cx.around.streams_of(ALL).filter(|s| s.is_current());
         let Some(directory) = current.map(Self::applied) else {
             return;
         };
@@ -266,7 +266,7 @@ impl JetStream {
         self.keeping.compared = changes;
         self.keeping.again = pending.then(|| now + AGAIN);
         if !made.is_empty() {
-            node.tell_group(now, ALL, None, Told::Made(made));
+            cx.tell_group(ALL, None, Told::Made(made));
         }
     }
 
@@ -308,7 +308,7 @@ impl JetStream {
     /// decided with the entry `index`.
     pub(super) fn await_change(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         reply: &[u8],
         change: Change,
@@ -324,22 +324,25 @@ impl JetStream {
         if self.serves && self.keeping.askers.len() < ASKERS_MAX {
             self.keeping.askers.push_back(asker);
         } else {
-            self.answer_asker(node, now, &asker, &Err(ApiError::SYSTEM_UNAVAILABLE));
+            self.answer_asker(cx, now, &asker, &Err(ApiError::SYSTEM_UNAVAILABLE));
         }
     }
 
     /// Answers the clients that have their change, and those that have waited too long.
-    pub(super) fn serve_askers(&mut self, node: &mut Node, now: Time) {
+    pub(super) fn serve_askers(&mut self, cx: &mut Context<'_>, now: Time) {
         for _ in 0..self.keeping.askers.len() {
             let Some(asker) = self.keeping.askers.pop_front() else {
                 return;
             };
-            let came = node.streams(0).and_then(|d| self.came_of(d, &asker));
+            let came = cx
+                .around
+                .streams_of(ALL)
+                .and_then(|d| self.came_of(d, &asker));
             match came {
-                Some(came) => self.answer_asker(node, now, &asker, &came),
+                Some(came) => self.answer_asker(cx, now, &asker, &came),
                 None if asker.until <= now => {
                     let late = Err(ApiError::SYSTEM_UNAVAILABLE);
-                    self.answer_asker(node, now, &asker, &late);
+                    self.answer_asker(cx, now, &asker, &late);
                 }
                 None => self.keeping.askers.push_back(asker),
             }
@@ -373,7 +376,7 @@ impl JetStream {
 
     fn answer_asker(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         asker: &Asker,
         came: &Result<u32, ApiError>,
@@ -390,14 +393,14 @@ impl JetStream {
                 None => answer::refused(kind.as_str(), &ApiError::STREAM_NOT_FOUND),
             },
         };
-        self.voice(node, now).answer_with(&asker.reply, &body);
+        self.voice(cx, now).answer_with(&asker.reply, &body);
     }
 
     /// Refuses all clients that wait, because this node no longer leads the group.
-    pub(super) fn close_keeping(&mut self, node: &mut Node, now: Time) {
+    pub(super) fn close_keeping(&mut self, cx: &mut Context<'_>, now: Time) {
         let keeping = std::mem::take(&mut self.keeping);
         for asker in &keeping.askers {
-            self.answer_asker(node, now, asker, &Err(ApiError::SYSTEM_UNAVAILABLE));
+            self.answer_asker(cx, now, asker, &Err(ApiError::SYSTEM_UNAVAILABLE));
         }
     }
 }

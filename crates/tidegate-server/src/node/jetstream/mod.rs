@@ -14,6 +14,7 @@ mod acks;
 mod admission;
 mod batches;
 mod consumers;
+pub(in crate::node) mod context;
 mod directory;
 mod events;
 mod gathering;
@@ -46,6 +47,7 @@ use tidegate::controller::Snapshot;
 
 use self::admission::Admissions;
 use self::consumers::{Consumers, Live};
+use self::context::Context;
 use self::directory::Directory;
 use self::keeping::Keeping;
 use self::moving::Moves;
@@ -58,7 +60,6 @@ use self::roles::StepDown;
 use self::speak::{Said, Voice};
 use self::unled::Unled;
 use self::wall::Wall;
-use super::core::Node;
 use crate::api::answer::ClusterInfo;
 use crate::api::config::Storage;
 use crate::api::error::ApiError;
@@ -405,7 +406,7 @@ impl JetStream {
         }
     }
 
-    pub(super) fn handle_refused(&mut self, node: &mut Node, now: Time, error: &ApiError) {
+    pub(super) fn handle_refused(&mut self, cx: &mut Context<'_>, now: Time, error: &ApiError) {
         let Some(mut sealed) = self.sealed.pop_front() else {
             return;
         };
@@ -427,10 +428,10 @@ impl JetStream {
                 stream: of.map_or(0, |c| c.stream),
                 error: error.clone(),
             };
-            self.tell(node, now, reply, then, &outcome);
+            self.tell(cx, now, reply, then, &outcome);
         }
         self.durable.recycle(sealed.waiters);
-        self.serve_waiting(node, now);
+        self.serve_waiting(cx, now);
     }
 
     /// Applies an entry of the log.
@@ -439,7 +440,7 @@ impl JetStream {
     /// The entry holds a command that this version does not know: the node must not go on.
     pub(super) fn handle_committed(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         committed: &Committed,
     ) -> Result<(), EntryError> {
@@ -451,44 +452,44 @@ impl JetStream {
             .apply(lsn, &committed.data, &mut self.outcomes, &mut self.effects)?;
         let lost = |waiters| self.admissions.forget(waiters);
         let waiters = self.in_flight.take(committed.index, committed.term, lost);
-        self.conclude(node, now, waiters);
+        self.conclude(cx, now, waiters);
         Ok(())
     }
 
     /// Applies the commands that have gathered for streams in memory.
-    fn apply_volatile(&mut self, node: &mut Node, now: Time) -> Result<(), EntryError> {
+    fn apply_volatile(&mut self, cx: &mut Context<'_>, now: Time) -> Result<(), EntryError> {
         let time_us = self.wall.tell(now);
         while let Some(sealed) = self.volatile.seal(time_us) {
             self.outcomes.clear();
             self.effects.clear();
             self.streams
                 .apply_memory(&sealed.entry, &mut self.outcomes, &mut self.effects)?;
-            self.conclude(node, now, Some(sealed.waiters));
+            self.conclude(cx, now, Some(sealed.waiters));
         }
         Ok(())
     }
 
     /// Tells consumers, and the clients that wait, the outcome of an entry.
-    fn conclude(&mut self, node: &mut Node, now: Time, waiters: Option<Waiters<Then>>) {
+    fn conclude(&mut self, cx: &mut Context<'_>, now: Time, waiters: Option<Waiters<Then>>) {
         let effects = std::mem::take(&mut self.effects);
         if self.serves {
-            self.advise_changes(node, now, &effects);
+            self.advise_changes(cx, now, &effects);
         }
         self.note_interest(&effects);
-        self.tell_consumers(node, now, &effects);
+        self.tell_consumers(cx, now, &effects);
         self.effects = effects;
         if let Some(waiters) = waiters {
-            self.tell_all(node, now, waiters);
+            self.tell_all(cx, now, waiters);
         }
-        self.serve_waiting(node, now);
+        self.serve_waiting(cx, now);
     }
 
     /// Tells each waiter of an entry the outcome of its command.
-    fn tell_all(&mut self, node: &mut Node, now: Time, mut waiters: Waiters<Then>) {
+    fn tell_all(&mut self, cx: &mut Context<'_>, now: Time, mut waiters: Waiters<Then>) {
         let outcomes = std::mem::take(&mut self.outcomes);
         for (command, reply, then) in waiters.drain() {
             match outcomes.get(command) {
-                Some(outcome) => self.tell(node, now, reply, then, outcome),
+                Some(outcome) => self.tell(cx, now, reply, then, outcome),
                 None => debug_assert!(false, "each command has an outcome"),
             }
         }
@@ -496,20 +497,21 @@ impl JetStream {
         self.durable.recycle(waiters);
     }
 
-    /// Does the work of a turn besides the entries of the log.
+    /// Begins the work of a turn besides the entries of the log. The caller then serves each consumer that
+    /// [`JetStream::next_consumer`] names, and ends the turn.
     pub(super) fn serve(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         messages: &mut dyn Messages,
     ) -> Result<(), EntryError> {
-        self.tell_orphans(node, now);
-        self.serve_doubts(node, now);
-        self.tell_moved(node, now);
+        self.tell_orphans(cx, now);
+        self.serve_doubts(cx, now);
+        self.tell_moved(cx, now);
         if !self.serves {
             // A follower only finishes the reads that clients asked for while it led. Messages said to
             // streams have gone to the leader.
-            self.serve_reads(node, now, messages);
+            self.serve_reads(cx, now, messages);
             self.said.clear();
             return Ok(());
         }
@@ -518,20 +520,28 @@ impl JetStream {
             self.propose_postponed(now);
         }
         self.propose_expiry(now);
-        self.apply_volatile(node, now)?;
-        self.serve_batches(node, now);
-        self.serve_askers(node, now);
-        self.serve_untold(node, now);
-        self.serve_gathers(node, now);
-        self.serve_exports(node, now, messages);
-        self.serve_reads(node, now, messages);
-        self.serve_consumers(node, now, messages);
+        self.apply_volatile(cx, now)?;
+        self.serve_batches(cx, now);
+        self.serve_askers(cx, now);
+        self.serve_untold(cx, now);
+        self.serve_gathers(cx, now);
+        self.serve_exports(cx, now, messages);
+        self.serve_reads(cx, now, messages);
+        self.begin_consumers(cx, now);
+        Ok(())
+    }
+
+    /// Ends the work of a turn, once [`JetStream::next_consumer`] has none left.
+    pub(super) fn end_turn(&mut self, cx: &mut Context<'_>, now: Time) -> Result<(), EntryError> {
+        if !self.serves {
+            return Ok(());
+        }
         if self.admissions.is_due() {
             // A reset of a consumer that the log does not know may have concluded a change.
-            self.serve_waiting(node, now);
+            self.serve_waiting(cx, now);
         }
         self.take_said(now);
-        self.apply_volatile(node, now)
+        self.apply_volatile(cx, now)
     }
 
     /// Publishes the messages that were said to subjects of streams into those streams.
@@ -615,8 +625,8 @@ impl JetStream {
     }
 
     /// Ends the pulls of consumers because the node stops, and proposes a last delta of each consumer.
-    pub(super) fn handle_stopping(&mut self, node: &mut Node, now: Time) {
-        self.end_consumers(node, now, Ending::Shutdown);
+    pub(super) fn handle_stopping(&mut self, cx: &mut Context<'_>, now: Time) {
+        self.end_consumers(cx, now, Ending::Shutdown);
     }
 
     /// Returns this server's part of an answer, as of `now`.
@@ -634,12 +644,11 @@ impl JetStream {
     }
 
     /// Returns a voice for the messages said now.
-    fn voice<'a>(&'a mut self, node: &'a mut Node, now: Time) -> Voice<'a> {
+    fn voice<'a>(&'a mut self, cx: &'a mut Context<'_>, now: Time) -> Voice<'a> {
         Voice {
             wall_us: self.wall.tell(now),
-            node,
+            cx: cx.again(),
             streams: &self.streams,
-            now,
             said: &mut self.said,
             advisories: &mut self.advisories,
         }

@@ -16,13 +16,13 @@ use std::time::Duration;
 use tidegate::Time;
 
 use super::consumers::Live;
+use super::context::Context;
 use super::outcome::Then;
 use super::reads::{Fetched, Held, fetch};
 use super::told::Told;
 use super::{Ending, JetStream, Messages};
 use crate::api::config::StreamConfig;
 use crate::cluster::groups::ALL;
-use crate::node::core::Node;
 use crate::store::Space;
 use crate::stream::{
     Command, Cursor, Entry, Export, Kept, Kind, Moving, Need, Outcome, Stream, Streams, Transit,
@@ -246,13 +246,13 @@ fn frozen(group: u32, directory: &Streams, own: &Streams, until: Time) -> BTreeM
 impl JetStream {
     /// Asks for the parts that copies here lack, and reports to the directory the copies that are whole and
     /// the frozen streams that no group asks for.
-    pub(in crate::node) fn pull_moves(&mut self, node: &mut Node, now: Time) {
+    pub(in crate::node) fn pull_moves(&mut self, cx: &mut Context<'_>, now: Time) {
         if !self.serves {
             return;
         }
         let directory = match self.group {
             ALL => &self.streams,
-            _ => match node.streams(0) {
+            _ => match cx.around.streams_of(ALL) {
                 Some(directory) => directory.applied(),
                 None => return,
             },
@@ -277,8 +277,8 @@ impl JetStream {
             }
             self.moves.frozen = all;
         }
-        self.give_up_stalled(node, now);
-        self.redirect_unled(node, now);
+        self.give_up_stalled(cx, now);
+        self.redirect_unled(cx, now);
         let waits = self.is_full() || self.space != Space::Free;
         let mut tell = Vec::new();
         for (of, arriving) in &mut self.moves.arriving {
@@ -311,12 +311,12 @@ impl JetStream {
         }
         for (group, told) in tell {
             // If no leader gets the message, it is sent again.
-            node.tell_group(now, group, None, told);
+            cx.tell_group(group, None, told);
         }
     }
 
     /// Gives up the moves of frozen streams that no group asks for.
-    fn give_up_stalled(&mut self, node: &mut Node, now: Time) {
+    fn give_up_stalled(&mut self, cx: &mut Context<'_>, now: Time) {
         let mut stalled = Vec::new();
         for frozen in self.moves.frozen.values_mut() {
             if frozen.until <= now {
@@ -329,8 +329,8 @@ impl JetStream {
             self.moves.calm.retain(|_, (_, until)| *until > now);
             self.moves.calm.insert(stream, (moving.to, now + CALM));
             match self.group {
-                ALL => self.renew_move(node, now, stream, moving),
-                _ => drop(node.tell_group(now, ALL, None, Told::Stalled { stream, moving })),
+                ALL => self.renew_move(cx, now, stream, moving),
+                _ => drop(cx.tell_group(ALL, None, Told::Stalled { stream, moving })),
             }
         }
     }
@@ -343,7 +343,14 @@ impl JetStream {
         }
     }
 
-    fn begin_export(&mut self, node: &Node, now: Time, stream: u32, moving: Moving, from: Cursor) {
+    fn begin_export(
+        &mut self,
+        cx: &Context<'_>,
+        now: Time,
+        stream: u32,
+        moving: Moving,
+        from: Cursor,
+    ) {
         let of_entry = |entry: &Stream, own: &Stream| {
             let whole = match own.transit() {
                 Transit::None => true,
@@ -362,7 +369,10 @@ impl JetStream {
         };
         let entry = match self.group {
             ALL => Some(own),
-            _ => node.streams(0).and_then(|d| d.applied().get(stream)),
+            _ => cx
+                .around
+                .streams_of(ALL)
+                .and_then(|d| d.applied().get(stream)),
         };
         // A directory that is behind does not show where the stream is to go.
         if !entry.is_some_and(|entry| of_entry(entry, own)) {
@@ -414,12 +424,12 @@ impl JetStream {
     /// Sends the exports that other groups asked for, as far as their messages can be read.
     pub(super) fn serve_exports(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         messages: &mut dyn Messages,
     ) {
         for (stream, (moving, from)) in std::mem::take(&mut self.moves.asked) {
-            self.begin_export(node, now, stream, moving, from);
+            self.begin_export(cx, now, stream, moving, from);
         }
         let mut freeze = Vec::new();
         for (stream, mut leaving) in std::mem::take(&mut self.moves.leaving) {
@@ -441,7 +451,7 @@ impl JetStream {
                         from: leaving.from,
                         entry,
                     };
-                    node.tell_group(now, leaving.moving.to, None, told);
+                    cx.tell_group(leaving.moving.to, None, told);
                 }
                 Gathered::NotYet if leaving.until > now => {
                     self.moves.leaving.insert(stream, leaving);
@@ -585,7 +595,7 @@ impl JetStream {
     }
 
     /// Ends the pulls and consumers of streams that are deleted, or served where they have moved to.
-    pub(super) fn tell_moved(&mut self, node: &mut Node, now: Time) {
+    pub(super) fn tell_moved(&mut self, cx: &mut Context<'_>, now: Time) {
         let moves = &self.moves;
         if moves.ended.is_empty() && moves.parked.is_empty() && moves.unsettled.is_empty() {
             self.moves.look_at = None;
@@ -600,7 +610,7 @@ impl JetStream {
         self.moves.served.retain(|of, _| all.contains(of));
         let mut ready = BTreeSet::new();
         for of in all {
-            if !self.is_found(node, of) {
+            if !self.is_found(cx, of) {
                 self.moves.served.remove(&of);
             } else if *self.moves.served.entry(of).or_insert(now) + SETTLING <= now {
                 ready.insert(of);
@@ -616,12 +626,12 @@ impl JetStream {
                 true => Ending::LeadershipChange,
                 false => Ending::Lost,
             };
-            let mut voice = self.voice(node, now);
+            let mut voice = self.voice(cx, now);
             live.consumer.handle_end(ending, &mut voice);
         }
         for (of, reply) in std::mem::take(&mut self.moves.parked) {
             match ready.contains(&of) {
-                true => self.voice(node, now).status_to(&reply, MOVED),
+                true => self.voice(cx, now).status_to(&reply, MOVED),
                 false => self.moves.parked.push((of, reply)),
             }
         }
@@ -629,27 +639,27 @@ impl JetStream {
     }
 
     /// Returns whether a stream of the directory is deleted, or served by the group that keeps it.
-    fn is_found(&self, node: &mut Node, stream: u32) -> bool {
+    fn is_found(&self, cx: &mut Context<'_>, stream: u32) -> bool {
         let entry = |directory: &Self| {
             let entry = directory.streams.get(stream);
             entry.map(|e| (e.kept(), e.is_frozen(), e.name().to_owned()))
         };
         let entry = match self.group {
             ALL => entry(self),
-            _ => node.streams(0).and_then(entry),
+            _ => cx.around.streams_of(ALL).and_then(entry),
         };
         match entry {
             None => true,
             Some((Kept::Elsewhere { group, .. }, _, name)) => {
-                let here = node.slot_of_group(group).and_then(|at| node.streams(at));
+                let here = cx.around.streams_of(group);
                 let here = match self.group == group {
                     true => self.is_open(stream),
                     false => here.is_some_and(|s| s.serves() && s.is_open(stream)),
                 };
-                here || node.is_served(&name)
+                here || cx.around.server_of(&name).is_some()
             }
             Some((_, frozen, _)) => {
-                !frozen && (self.group == ALL && self.serves || node.is_led(ALL))
+                !frozen && (self.group == ALL && self.serves || cx.around.leader_of(ALL).is_some())
             }
         }
     }

@@ -3,6 +3,7 @@
 use tidegate::Time;
 
 use super::admission::ChangeId;
+use super::context::Context;
 use super::{JetStream, consumers};
 use crate::api::answer::{self, Kind};
 use crate::api::error::ApiError;
@@ -10,7 +11,6 @@ use crate::api::puback::PubAck;
 use crate::api::timestamp::Timestamp;
 use crate::api::view;
 use crate::ingest::Ticket;
-use crate::node::core::Node;
 use crate::stream::Outcome;
 
 /// The action that follows the outcome of a command.
@@ -54,7 +54,7 @@ impl JetStream {
     /// Tells the client that waits at `reply` the outcome of a command.
     pub(super) fn tell(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         reply: &[u8],
         then: Then,
@@ -78,7 +78,7 @@ impl JetStream {
             Then::Api(kind) => match self.changed_elsewhere(outcome) {
                 Some(stream) => {
                     self.body = body;
-                    return self.forward(node, now, reply, kind, stream);
+                    return self.forward(cx, now, reply, kind, stream);
                 }
                 None => body = self.changed(now, kind, outcome),
             },
@@ -86,7 +86,7 @@ impl JetStream {
                 let kind = Kind::StreamDelete;
                 if let Outcome::Deleted { stream } = *outcome {
                     self.body = body;
-                    return self.forward(node, now, reply, kind, (stream, group));
+                    return self.forward(cx, now, reply, kind, (stream, group));
                 }
                 body = self.changed(now, kind, outcome);
             }
@@ -103,15 +103,15 @@ impl JetStream {
                 self.body = body;
                 return;
             }
-            Then::Consumer(name) => body = self.consumer_made(node, now, &name, outcome),
+            Then::Consumer(name) => body = self.consumer_made(cx, now, &name, outcome),
             Then::Paused(until) => body = self.paused(now, until, outcome),
             Then::Reset(key) => {
                 self.body = body;
-                return self.reset_done(node, now, key, outcome);
+                return self.reset_done(cx, now, key, outcome);
             }
             Then::Delta(key) => {
                 self.body = body;
-                return self.delta_durable(node, now, key);
+                return self.delta_durable(cx, now, key);
             }
             Then::Lasting(key) => {
                 self.body = body;
@@ -127,7 +127,7 @@ impl JetStream {
                 return;
             }
         }
-        self.voice(node, now).answer_with(reply, &body);
+        self.voice(cx, now).answer_with(reply, &body);
         self.body = body;
     }
 

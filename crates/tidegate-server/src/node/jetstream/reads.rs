@@ -6,12 +6,12 @@ use std::collections::VecDeque;
 
 use tidegate::Time;
 
+use super::context::Context;
 use super::{JetStream, Messages, Voice};
 use crate::api::answer::{self, Kind};
 use crate::api::direct::{Index, Reading, Step};
 use crate::api::error::ApiError;
 use crate::consumer::Message;
-use crate::node::core::Node;
 use crate::store::Fetch;
 use crate::stream::{COMMAND_HEADER_BYTES, Command, Filter, Stream};
 
@@ -78,7 +78,12 @@ enum Came {
 
 impl JetStream {
     /// Answers requests for messages as far as these can be read now.
-    pub(super) fn serve_reads(&mut self, node: &mut Node, now: Time, messages: &mut dyn Messages) {
+    pub(super) fn serve_reads(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        messages: &mut dyn Messages,
+    ) {
         for _ in 0..self.reads.0.len() {
             let Some(mut read) = self.reads.0.pop_front() else {
                 return;
@@ -86,18 +91,10 @@ impl JetStream {
             let came = match &mut read.what {
                 What::Json { seq, no_headers } => {
                     let (seq, no_headers) = (*seq, *no_headers);
-                    self.read_json(
-                        node,
-                        now,
-                        messages,
-                        &read.reply,
-                        read.stream,
-                        seq,
-                        no_headers,
-                    )
+                    self.read_json(cx, now, messages, &read.reply, read.stream, seq, no_headers)
                 }
                 What::Direct(reading) => {
-                    self.read_direct(node, now, messages, &read.reply, read.stream, reading)
+                    self.read_direct(cx, now, messages, &read.reply, read.stream, reading)
                 }
             };
             if matches!(came, Came::NotYet) {
@@ -109,7 +106,7 @@ impl JetStream {
     #[allow(clippy::too_many_arguments)] // The parts of one request.
     fn read_json(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         messages: &mut dyn Messages,
         reply: &[u8],
@@ -129,13 +126,13 @@ impl JetStream {
             }
             Fetched::Ready(message) => answer::message(seq, &message, no_headers),
         };
-        self.voice(node, now).answer_with(reply, &body);
+        self.voice(cx, now).answer_with(reply, &body);
         Came::ToItsEnd
     }
 
     fn read_direct(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         messages: &mut dyn Messages,
         reply: &[u8],
@@ -148,15 +145,17 @@ impl JetStream {
             let Some(stream) = self.streams.get(stream) else {
                 return Came::ToItsEnd;
             };
-            match node.pending_at(reply, None) {
+            match cx.pending_at(reply, None) {
                 None => return Came::ToItsEnd,
-                Some(pending) if pending > BEHIND_BYTES => return Came::NotYet,
+                Some(pending) if pending > BEHIND_BYTES || cx.outputs.are_many() => {
+                    return Came::NotYet;
+                }
                 Some(_) => {}
             }
             match reading.poll(&mut Indexed(stream)) {
                 Step::End => return Came::ToItsEnd,
                 Step::Status(block) => {
-                    self.voice(node, now).status_to(reply, &block);
+                    self.voice(cx, now).status_to(reply, &block);
                     return Came::ToItsEnd;
                 }
                 Step::Read(seq) => match fetch(stream, seq, messages, &mut held) {
@@ -167,9 +166,8 @@ impl JetStream {
                         reading.handle_message(stream.name(), seq, &message, &mut block);
                         let mut voice = Voice {
                             wall_us: 0,
-                            node: &mut *node,
+                            cx: cx.again(),
                             streams: &self.streams,
-                            now,
                             said: &mut self.said,
                             advisories: &mut self.advisories,
                         };

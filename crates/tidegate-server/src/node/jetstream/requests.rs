@@ -9,6 +9,7 @@ use tidegate::Time;
 
 use super::admission::Change;
 use super::consumers::{Key, Known, Live};
+use super::context::{Context, Leader};
 use super::lasting::is_logged;
 use super::outcome::Then;
 use super::roles::StepDown;
@@ -25,7 +26,6 @@ use crate::cluster::groups::ALL;
 use crate::consumer::rules::{self, Admission};
 use crate::consumer::{Ending, State};
 use crate::nats::parse::Publish;
-use crate::node::core::Node;
 use crate::store::Space;
 use crate::stream::{
     Command, ConsumerRequest, DeleteRequest, Kept, Kind, Outcome, PurgeRequest, Stream, StreamView,
@@ -61,18 +61,18 @@ impl JetStream {
     /// Handles a message at `$JS.>`. Returns whether the node takes it.
     pub(in crate::node) fn handle_request(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         message: &Publish<'_>,
     ) -> Taken {
         if !self.serves {
-            return self.not_served(node, now, message);
+            return self.not_served(cx, now, message);
         }
         if message.subject.starts_with(b"$JS.ACK.") {
-            return self.acknowledged(node, now, message);
+            return self.acknowledged(cx, now, message);
         }
         if message.subject.starts_with(b"$JS.FC.") {
-            self.flow_answered(node, now, message.subject);
+            self.flow_answered(cx, now, message.subject);
             return Taken::Yes;
         }
         let Some(asked) = strip(message.subject, self.settings.domain.as_deref()) else {
@@ -96,17 +96,15 @@ impl JetStream {
                         }
                         kept.map(|()| Reply::Later).into()
                     }
-                    Some(change) => self
-                        .change(node, now, reply, (kind, change), request)
-                        .into(),
-                    None => self.answer(node, now, message, reply, request),
+                    Some(change) => self.change(cx, now, reply, (kind, change), request).into(),
+                    None => self.answer(cx, now, message, reply, request),
                 };
                 (kind.as_str(), outcome)
             }
             Err(Refusal::Status(headers)) => {
                 self.stats.api_requests += 1;
                 self.stats.api_errors += 1;
-                self.voice(node, now).status_to(reply, headers);
+                self.voice(cx, now).status_to(reply, headers);
                 return Taken::Yes;
             }
             Err(Refusal::Error(kind, error)) => (kind, Reply::Error(error)),
@@ -122,14 +120,14 @@ impl JetStream {
                 answer::refused(kind, &error)
             }
         };
-        self.voice(node, now).answer_with(reply, &body);
+        self.voice(cx, now).answer_with(reply, &body);
         Taken::Yes
     }
 
     /// Handles a message at `$JS.>` that is for the leader, while no leader is known. The node answers an API
     /// request with an error. A client that asks for messages would take that error for a message, so the
     /// node ends its pull once there is a leader, and does not take direct reads.
-    fn not_served(&mut self, node: &mut Node, now: Time, message: &Publish<'_>) -> Taken {
+    fn not_served(&mut self, cx: &mut Context<'_>, now: Time, message: &Publish<'_>) -> Taken {
         let asked = strip(message.subject, self.settings.domain.as_deref());
         let (Some(asked), Some(reply)) = (asked, message.reply) else {
             return Taken::No;
@@ -138,7 +136,7 @@ impl JetStream {
             return Taken::No;
         }
         if asked.starts_with(PULLS) {
-            if self.is_split() && node.is_led_by_peer(ALL) {
+            if self.is_split() && matches!(cx.around.leader_of(ALL), Some(Leader::Peer { .. })) {
                 // The leader has no such stream, or it would have shown that it serves it.
                 return Taken::No;
             }
@@ -149,13 +147,13 @@ impl JetStream {
         }
         self.stats.api_errors += 1;
         let body = answer::refused(answer::SYSTEM, &ApiError::SYSTEM_UNAVAILABLE);
-        self.voice(node, now).answer_with(reply, &body);
+        self.voice(cx, now).answer_with(reply, &body);
         Taken::Yes
     }
 
     fn answer(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         message: &Publish<'_>,
         reply: &[u8],
@@ -164,7 +162,7 @@ impl JetStream {
         let kind = kind_of(&request);
         match request {
             Request::AccountInfo if self.is_split() => {
-                let gathered = self.gather_account(node, now, reply);
+                let gathered = self.gather_account(cx, now, reply);
                 gathered.map(|()| Reply::Later).into()
             }
             Request::AccountInfo => Reply::Now(view::account_info(&self.account())),
@@ -178,7 +176,7 @@ impl JetStream {
                 Reply::Now(view::stream_names(all.iter(), &ask))
             }
             Request::StreamList(ask) if self.is_split() => {
-                let gathered = self.gather_list(node, now, reply, &ask);
+                let gathered = self.gather_list(cx, now, reply, &ask);
                 gathered.map(|()| Reply::Later).into()
             }
             Request::StreamList(ask) => {
@@ -186,7 +184,7 @@ impl JetStream {
                 Reply::Now(view::stream_list(&self.server(now), all.iter(), &ask))
             }
             Request::ConsumerInfo { stream, consumer } => {
-                self.consumer_info(node, now, kind, stream, consumer).into()
+                self.consumer_info(cx, now, kind, stream, consumer).into()
             }
             Request::ConsumerNames { stream, offset } => {
                 let names = |s: &Stream| {
@@ -209,7 +207,7 @@ impl JetStream {
             Request::ConsumerNext { stream, consumer } => {
                 match self.find_consumer(stream, consumer) {
                     Ok(key) => {
-                        self.with_consumer(node, now, key, |live, voice| {
+                        self.with_consumer(cx, now, key, |live, voice| {
                             let wall_us = voice.wall_us;
                             live.consumer
                                 .handle_pull(wall_us, reply, message.payload, voice);
@@ -276,7 +274,7 @@ impl JetStream {
     /// once it is applied. `change` says which other requests wait until then.
     fn change(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         reply: &[u8],
         (kind, change): (Answer, Change),
@@ -294,10 +292,10 @@ impl JetStream {
                     // The stream exists with just this configuration, which `check_create`
                     // has compared: nothing changes.
                     let there = Outcome::Exists { stream };
-                    self.tell(node, now, reply, Then::Api(kind), &there);
+                    self.tell(cx, now, reply, Then::Api(kind), &there);
                     return Ok(Reply::Later);
                 }
-                let kept = self.place(node, &config)?.encode();
+                let kept = self.place(cx, &config)?.encode();
                 let then = self.admitted(Some(change), Then::Api(kind));
                 let proposed =
                     self.propose(now, Kind::CreateStream, 0, &kept, &config, (reply, then));
@@ -312,7 +310,7 @@ impl JetStream {
                 }
                 self.check_replicas(config.num_replicas)?;
                 let config = self.streams.check_update(&config)?;
-                let course = self.course(node, &config)?;
+                let course = self.course(cx, &config)?;
                 let of = self.entry(&config.name)?;
                 let (id, differs) = (of.id(), *of.config() != config);
                 // An update to the present configuration changes nothing, so no request waits for it.
@@ -338,15 +336,15 @@ impl JetStream {
                 if pedantic {
                     pedantic::consumer(&config, self.stream(stream)?.config())?;
                 }
-                return self.create_consumer(node, now, reply, (stream, change), *config, action);
+                return self.create_consumer(cx, now, reply, (stream, change), *config, action);
             }
             Request::ConsumerDelete { stream, consumer } => {
                 let id = self.stream(stream)?.id();
                 let key = self.find_consumer(stream, consumer)?;
                 if !self.consumers.get(key).is_some_and(Live::is_told) {
-                    let mut voice = self.voice(node, now);
+                    let mut voice = self.voice(cx, now);
                     voice.advise(&Advised::ConsumerDeleted { stream, consumer });
-                    self.let_go(node, now, key, Ending::Deleted);
+                    self.let_go(cx, now, key, Ending::Deleted);
                     return Ok(Reply::Now(answer::success(kind)));
                 }
                 let name = consumer.as_bytes();
@@ -509,14 +507,14 @@ impl JetStream {
 
     fn consumer_info(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         kind: Answer,
         stream: &str,
         consumer: &str,
     ) -> Result<Reply, ApiError> {
         let key = self.find_consumer(stream, consumer)?;
-        self.with_consumer(node, now, key, |live, voice| {
+        self.with_consumer(cx, now, key, |live, voice| {
             let wall_us = voice.wall_us;
             live.consumer.handle_interest(wall_us, voice);
         });
@@ -531,7 +529,7 @@ impl JetStream {
 
     fn create_consumer(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         reply: &[u8],
         (stream, change): (&str, Change),
@@ -556,9 +554,9 @@ impl JetStream {
         let admission = rules::admit(action_text(action), live.map(|l| &l.config), &config)?;
         let logged = live.map_or_else(|| is_logged(&config), Live::is_told);
         match admission {
-            Admission::Same => return self.consumer_info(node, now, kind, stream, &name),
+            Admission::Same => return self.consumer_info(cx, now, kind, stream, &name),
             Admission::Create => self.check_consumers_max(id)?,
-            Admission::Update if live.is_some_and(|l| l.is_taken_from(node, &config)) => {
+            Admission::Update if live.is_some_and(|l| l.is_taken_from(cx, &config)) => {
                 return Err(ApiError::CONSUMER_NAME_EXISTS);
             }
             Admission::Update => {}
@@ -578,12 +576,12 @@ impl JetStream {
                     logged: false,
                 };
                 self.take_up(now, id, &known);
-                self.voice(node, now).advise(&Advised::ConsumerCreated {
+                self.voice(cx, now).advise(&Advised::ConsumerCreated {
                     stream,
                     consumer: &name,
                 });
             }
-            return self.consumer_info(node, now, kind, stream, &name);
+            return self.consumer_info(cx, now, kind, stream, &name);
         }
         let request = ConsumerRequest {
             config,
@@ -606,7 +604,7 @@ impl JetStream {
     /// Returns the answer to the client that made a consumer, once the log has it.
     pub(super) fn consumer_made(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         name: &str,
         outcome: &Outcome,
@@ -620,7 +618,7 @@ impl JetStream {
             | Outcome::ConsumerUpdated { stream } => {
                 let stream = self.streams.get(*stream).map(|s| s.name().to_owned());
                 let stream = stream.ok_or(ApiError::STREAM_NOT_FOUND);
-                stream.and_then(|stream| self.consumer_info(node, now, kind, &stream, name))
+                stream.and_then(|stream| self.consumer_info(cx, now, kind, &stream, name))
             }
             Outcome::Refused { error, .. } => Err(error.clone()),
             _ => Err(ApiError::BAD_REQUEST),

@@ -12,6 +12,7 @@ use tidegate::Time;
 
 use super::admission::{Change, ChangeId};
 use super::consumers::{Key, Seen, Unread};
+use super::context::Context;
 use super::outcome::Then;
 use super::reads::Held;
 use super::{JetStream, Voice};
@@ -19,7 +20,6 @@ use crate::api::answer::{self, Kind as Answer};
 use crate::api::error::ApiError;
 use crate::api::view;
 use crate::consumer::{Ending, State, reset_to};
-use crate::node::core::Node;
 use crate::store::Space;
 use crate::stream::{Command, Kind, Outcome, StreamView};
 
@@ -81,7 +81,7 @@ impl JetStream {
     /// `room`: whether the log takes a command now.
     pub(super) fn next_reset(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         key: Key,
         room: bool,
@@ -94,7 +94,7 @@ impl JetStream {
         let logged = live.logged;
         if logged && self.space == Space::Scarce {
             self.stats.refused += 1;
-            return self.conclude_reset(node, now, key, Err(ApiError::STORAGE_EXCEEDED));
+            return self.conclude_reset(cx, now, key, Err(ApiError::STORAGE_EXCEEDED));
         }
         if logged && !room {
             return None;
@@ -107,7 +107,7 @@ impl JetStream {
         let mut view = StreamView::new(of, &live.config);
         let seq = match reset_to(&live.config, floor, asked, &mut view) {
             Ok(seq) => seq,
-            Err(error) => return self.conclude_reset(node, now, key, Err(error)),
+            Err(error) => return self.conclude_reset(cx, now, key, Err(error)),
         };
         if logged {
             live.resets.proposed = Some(seq);
@@ -119,14 +119,14 @@ impl JetStream {
         let mut state = State::beginning(live.start);
         state.reset(seq);
         live.start = state.start();
-        self.restart(node, now, key, &state);
-        self.conclude_reset(node, now, key, Ok(seq))
+        self.restart(cx, now, key, &state);
+        self.conclude_reset(cx, now, key, Ok(seq))
     }
 
     /// Resets a consumer as the log has it.
     pub(super) fn begin_again(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         stream: u32,
         name: &str,
@@ -134,10 +134,10 @@ impl JetStream {
         let key = self.consumers.find(stream, name)?;
         let known = self.streams.get(stream)?.consumer(name)?;
         let state = known.state().clone();
-        self.restart(node, now, key, &state)
+        self.restart(cx, now, key, &state)
     }
 
-    fn restart(&mut self, node: &mut Node, now: Time, key: Key, state: &State) -> Option<()> {
+    fn restart(&mut self, cx: &mut Context<'_>, now: Time, key: Key, state: &State) -> Option<()> {
         let wall_us = self.wall.tell(now);
         let live = self.consumers.get_mut(key)?;
         let mut source = Seen {
@@ -147,9 +147,8 @@ impl JetStream {
             held: Held::default(),
         };
         let mut voice = Voice {
-            node,
+            cx: cx.again(),
             streams: &self.streams,
-            now,
             wall_us,
             said: &mut self.said,
             advisories: &mut self.advisories,
@@ -160,7 +159,13 @@ impl JetStream {
     }
 
     /// Handles the outcome of a proposed reset.
-    pub(super) fn reset_done(&mut self, node: &mut Node, now: Time, key: Key, outcome: &Outcome) {
+    pub(super) fn reset_done(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        key: Key,
+        outcome: &Outcome,
+    ) {
         let live = self.consumers.get_mut(key);
         // If the consumer has ended here, the clients that waited were answered then.
         let Some(seq) = live.and_then(|live| live.resets.proposed.take()) else {
@@ -170,13 +175,13 @@ impl JetStream {
             Outcome::Refused { error, .. } => Err(error.clone()),
             _ => Ok(seq),
         };
-        self.conclude_reset(node, now, key, done);
+        self.conclude_reset(cx, now, key, done);
     }
 
     /// Refuses the resets of a consumer that ends here.
     pub(super) fn refuse_resets(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         resets: Resets,
         why: Ending,
@@ -189,14 +194,14 @@ impl JetStream {
         for asked in resets.asked {
             self.stats.api_errors += 1;
             self.admissions.conclude(asked.change);
-            self.voice(node, now).answer_with(&asked.reply, &body);
+            self.voice(cx, now).answer_with(&asked.reply, &body);
         }
     }
 
     /// Answers the first request.
     fn conclude_reset(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         key: Key,
         done: Result<u64, ApiError>,
@@ -216,7 +221,7 @@ impl JetStream {
                 answer::refused(Answer::ConsumerReset.as_str(), &error)
             }
         };
-        self.voice(node, now).answer_with(&asked.reply, &body);
+        self.voice(cx, now).answer_with(&asked.reply, &body);
         self.consumers.wake(key);
         Some(())
     }

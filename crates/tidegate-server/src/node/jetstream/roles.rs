@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tidegate::Time;
 
+use super::context::{Context, Leader};
 use super::told::{subject_of_group, subject_of_stream};
 use super::unled::Unled;
 use super::{Ending, JetStream};
@@ -17,7 +18,6 @@ use crate::api::answer::ClusterInfo;
 use crate::api::error::ApiError;
 use crate::cluster::groups::ALL;
 use crate::ingest::{Atomic, AtomicLimits, Fast, FastLimits};
-use crate::node::core::Node;
 use crate::stream::{Effect, Outcome, Streams};
 
 use super::outcome::Then;
@@ -110,8 +110,8 @@ impl JetStream {
     }
 
     /// Returns whether another node is known to lead the group.
-    fn is_led_elsewhere(&self, node: &mut Node) -> bool {
-        node.is_led_by_peer(self.group)
+    fn is_led_elsewhere(&self, cx: &mut Context<'_>) -> bool {
+        matches!(cx.around.leader_of(self.group), Some(Leader::Peer { .. }))
     }
 
     /// Takes the streams with subjects that may have changed since the last call.
@@ -175,14 +175,14 @@ impl JetStream {
     /// Makes this node stop serving, because another node leads or the group has no leader.
     /// It refuses the requests that it has not proposed. A proposal may still be committed:
     /// then this node answers its client.
-    pub(in crate::node) fn handle_following(&mut self, node: &mut Node, now: Time) {
+    pub(in crate::node) fn handle_following(&mut self, cx: &mut Context<'_>, now: Time) {
         if !std::mem::replace(&mut self.serves, false) {
             return;
         }
         self.interest_changed = true;
-        self.close_admissions(node, now);
-        self.close_keeping(node, now);
-        self.close_directory(node, now);
+        self.close_admissions(cx, now);
+        self.close_keeping(cx, now);
+        self.close_directory(cx, now);
         self.moves.close();
         self.unled = Unled::default();
         self.postponed.clear();
@@ -190,7 +190,7 @@ impl JetStream {
         while let Some(mut sealed) = self.sealed.pop_front() {
             self.sealed_bytes -= sealed.entry.len();
             self.refuse_all(
-                node,
+                cx,
                 now,
                 sealed.waiters.drain(),
                 &ApiError::SYSTEM_UNAVAILABLE,
@@ -212,9 +212,9 @@ impl JetStream {
     /// Answers the clients of this node's earlier lead, once the group has a leader that they can turn to:
     /// ends their pulls, and reports consumers that the log did not know as lost. An earlier answer would
     /// make a client ask in vain, and then ask again only when it misses heartbeats.
-    pub(super) fn tell_orphans(&mut self, node: &mut Node, now: Time) {
+    pub(super) fn tell_orphans(&mut self, cx: &mut Context<'_>, now: Time) {
         let nobody = self.orphans.is_empty() && self.parked.is_empty();
-        if nobody || !(self.serves || self.is_led_elsewhere(node)) {
+        if nobody || !(self.serves || self.is_led_elsewhere(cx)) {
             self.settles = None;
             return;
         }
@@ -226,11 +226,11 @@ impl JetStream {
                 true => Ending::LeadershipChange,
                 false => Ending::Lost,
             };
-            let mut voice = self.voice(node, now);
+            let mut voice = self.voice(cx, now);
             orphan.consumer.handle_end(ending, &mut voice);
         }
         for reply in std::mem::take(&mut self.parked) {
-            self.voice(node, now).status_to(&reply, LED_ELSEWHERE);
+            self.voice(cx, now).status_to(&reply, LED_ELSEWHERE);
         }
         self.orphans_told = Some(now);
     }
@@ -258,7 +258,7 @@ impl JetStream {
 
     fn refuse_all<'a>(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         waiters: impl Iterator<Item = (usize, &'a [u8], Then)>,
         error: &ApiError,
@@ -268,7 +268,7 @@ impl JetStream {
                 stream: 0,
                 error: error.clone(),
             };
-            self.tell(node, now, reply, then, &outcome);
+            self.tell(cx, now, reply, then, &outcome);
         }
     }
 

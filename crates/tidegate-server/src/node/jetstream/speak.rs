@@ -1,18 +1,16 @@
 //! The voice of streams: answers, statuses, deliveries and advisories, which all go through
-//! the node like the messages of clients.
+//! the node like the messages of clients, once the event that said them is over.
 //!
 //! A message to a subject that a stream takes goes into that stream, too: the voice keeps it in `said`, and
 //! the node publishes it once it has served the streams. Nearly all messages go to inboxes, and for those the
 //! voice does not even look for a stream.
 
-use tidegate::Time;
-
 use super::JetStream;
+use super::context::{Context, INBOX};
 use super::reads::BEHIND_BYTES;
 use crate::api::timestamp::Timestamp;
 use crate::consumer::{Advisory, Delivery, Ready, Sink};
 use crate::nats::parse::Publish;
-use crate::node::core::{INBOX, Node};
 use crate::stream::Streams;
 
 /// A message to a subject that a stream takes.
@@ -25,10 +23,9 @@ pub(super) struct Said {
 
 /// A voice for one turn.
 pub(super) struct Voice<'a> {
-    pub(super) node: &'a mut Node,
+    pub(super) cx: Context<'a>,
     /// The streams that may take a message.
     pub(super) streams: &'a Streams,
-    pub(super) now: Time,
     pub(super) wall_us: u64,
     /// The messages that a stream takes.
     pub(super) said: &'a mut Vec<Said>,
@@ -37,8 +34,7 @@ pub(super) struct Voice<'a> {
 }
 
 impl Voice<'_> {
-    /// Sends a message to the listeners at `to`, which read `subject` as its subject. Returns how many bytes
-    /// then wait for the fullest of them, or `None` if there is no listener.
+    /// Says a message to the listeners at `to`, which read `subject` as its subject.
     pub(super) fn say(
         &mut self,
         to: &[u8],
@@ -46,7 +42,7 @@ impl Voice<'_> {
         reply: Option<&[u8]>,
         headers: &[u8],
         payload: &[u8],
-    ) -> Option<usize> {
+    ) {
         let headers = Some(headers).filter(|h| !h.is_empty());
         if !to.starts_with(INBOX) && takes(self.streams, to) {
             self.said.push(Said {
@@ -61,14 +57,14 @@ impl Voice<'_> {
             headers,
             payload,
         };
-        self.node.say(self.now, to, &message)
+        self.cx.outputs.say(to, &message);
     }
 
     /// Returns whether a client or a stream listens at `to`.
     pub(super) fn is_heard(&mut self, to: &[u8]) -> bool {
         takes(self.streams, to)
-            || self.node.collects(to)
-            || self.node.pending_at(to, None).is_some()
+            || self.cx.around.collects(to)
+            || self.cx.pending_at(to, None).is_some()
     }
 
     /// Sends an answer without headers.
@@ -84,26 +80,24 @@ impl Voice<'_> {
 
 impl Sink for Voice<'_> {
     fn ready(&mut self, to: &[u8], group: Option<&[u8]>) -> Ready {
-        match self.node.pending_at(to, group) {
-            None => Ready::Nobody,
-            Some(pending) if pending > BEHIND_BYTES => Ready::Behind,
-            Some(_) => Ready::Yes,
-        }
+        readiness(self.cx.pending_at(to, group))
     }
 
     fn message(&mut self, to: &[u8], delivery: &Delivery<'_>) -> Ready {
-        let pending = self.say(
+        let before = self.cx.pending_at(to, None);
+        self.say(
             to,
             delivery.subject,
             Some(delivery.reply),
             delivery.headers,
             delivery.payload,
         );
-        match pending {
-            None => Ready::Nobody,
-            Some(pending) if pending > BEHIND_BYTES => Ready::Behind,
-            Some(_) => Ready::Yes,
-        }
+        let bytes = delivery.headers.len() + delivery.payload.len();
+        readiness(before.map(|pending| pending + bytes))
+    }
+
+    fn is_full(&self) -> bool {
+        self.cx.outputs.are_many()
     }
 
     fn status(&mut self, to: &[u8], reply: &[u8], headers: &[u8]) {
@@ -125,6 +119,15 @@ impl Sink for Voice<'_> {
         let time = Timestamp::from_micros(self.wall_us).to_string();
         let body = advisory.json(&id, &time);
         self.answer_with(subject.as_bytes(), &body);
+    }
+}
+
+/// Returns the readiness of a receiver with this backlog, `None` without a receiver.
+const fn readiness(pending: Option<usize>) -> Ready {
+    match pending {
+        None => Ready::Nobody,
+        Some(pending) if pending > BEHIND_BYTES => Ready::Behind,
+        Some(_) => Ready::Yes,
     }
 }
 

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use tidegate::Time;
 
 use super::JetStream;
+use super::context::Context;
 use super::gathering::Reported;
 use crate::api::answer::Kind as Answer;
-use crate::node::core::Node;
 use crate::stream::{Cursor, Moving};
 
 /// The prefix of these subjects.
@@ -146,7 +146,7 @@ impl JetStream {
     /// Handles a message from another group's leader. The client to answer, if any, waits at `reply`.
     pub(in crate::node) fn handle_told(
         &mut self,
-        node: &mut Node,
+        cx: &mut Context<'_>,
         now: Time,
         reply: Option<&[u8]>,
         told: Told,
@@ -158,16 +158,16 @@ impl JetStream {
                 index,
             } => {
                 if let Some(reply) = reply {
-                    self.await_change(node, now, reply, change, (stream, index));
+                    self.await_change(cx, now, reply, change, (stream, index));
                 }
             }
             Told::Made(streams) if self.serves => self.propose_made(now, &streams),
             Told::Report { question, streams } if self.serves => {
                 let reported = self.report(now, question, &streams);
                 let group = crate::cluster::groups::ALL;
-                node.tell_group(now, group, None, Told::Reported(reported));
+                cx.tell_group(group, None, Told::Reported(reported));
             }
-            Told::Reported(reported) if self.serves => self.reported(node, now, reported),
+            Told::Reported(reported) if self.serves => self.reported(cx, now, reported),
             Told::Export {
                 stream,
                 moving,
@@ -180,7 +180,7 @@ impl JetStream {
                 entry,
             } if self.serves => self.handle_exported(now, stream, moving, from, &entry),
             Told::Stalled { stream, moving } if self.serves => {
-                self.renew_move(node, now, stream, moving);
+                self.renew_move(cx, now, stream, moving);
             }
             Told::Moved { stream, moving } if self.serves => {
                 self.propose_moved(now, stream, moving);

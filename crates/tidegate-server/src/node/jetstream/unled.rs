@@ -11,8 +11,8 @@ use std::time::Duration;
 use tidegate::Time;
 
 use super::JetStream;
+use super::context::Context;
 use crate::cluster::groups::ALL;
-use crate::node::core::Node;
 use crate::stream::Moving;
 
 /// How long a group that a stream moves to may be without a leader: longer than the restart of a node takes.
@@ -37,7 +37,7 @@ impl Unled {
 
 impl JetStream {
     /// Gives moves another target if the group they go to has had no leader for [`AWAY`].
-    pub(super) fn redirect_unled(&mut self, node: &mut Node, now: Time) {
+    pub(super) fn redirect_unled(&mut self, cx: &mut Context<'_>, now: Time) {
         if self.group != ALL || self.unled.look_at.is_some_and(|at| at > now) {
             return;
         }
@@ -47,7 +47,8 @@ impl JetStream {
             .iter()
             .filter_map(|s| Some((s.id(), s.moving()?)));
         // Only the leader of the group of all nodes gets here, so that group has one.
-        let moves = moves.filter(|(_, moving)| moving.to != ALL && !node.is_led(moving.to));
+        let moves = moves
+            .filter(|(_, moving)| moving.to != ALL && cx.around.leader_of(moving.to).is_none());
         let before = std::mem::take(&mut self.unled.since);
         self.unled.since = moves
             .map(|(stream, moving)| {
@@ -61,7 +62,7 @@ impl JetStream {
             .map(|(stream, (moving, _))| (*stream, *moving))
             .collect();
         for (stream, moving) in long {
-            self.redirect(node, now, stream, moving);
+            self.redirect(cx, now, stream, moving);
         }
     }
 }

@@ -9,6 +9,7 @@ use super::*;
 use crate::config::Settings;
 use crate::nats::connect::Info;
 use crate::nats::subject::contains;
+use crate::node::jetstream::context::Surroundings as _;
 
 const NOW: Time = Time::from_nanos(1);
 
@@ -128,7 +129,7 @@ fn a_peer_that_is_behind_makes_publishers_pause_and_is_cut_off_in_the_end() {
     assert!(c.nodes[0].peer_view(1).pending_bytes <= 4096);
     c.nodes[0].handle_peer_down(1);
     assert_eq!(c.nodes[0].peer_view(1).pending_bytes, 0);
-    assert_eq!(c.nodes[0].pending_at(b"x", None), None);
+    assert_eq!(c.nodes[0].listeners(b"x", None), None);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::api::answer::ClusterInfo;
 use crate::cluster::groups::ALL;
 use crate::config::StreamSettings;
 use crate::node::jetstream::JetStream;
+use crate::node::jetstream::context::Surroundings as _;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
@@ -713,8 +714,8 @@ fn no_client_speaks_or_hears_as_a_leader() {
     );
     w.settle();
     w.heard(2);
-    assert!(!w.nodes[0].is_led(group));
-    assert!(!w.nodes[0].is_served(name));
+    assert!(w.nodes[0].leader_of(group).is_none());
+    assert!(w.nodes[0].server_of(name).is_none());
     w.say(2, "UNSUB 9\r\nUNSUB 10\r\nUNSUB 7\r\nUNSUB 8\r\n");
     // A message that a client publishes there reaches no leader.
     w.lead(group, 1);

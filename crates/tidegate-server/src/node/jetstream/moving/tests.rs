@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use tidegate::Time;
 
+use super::super::context::Surroundings as _;
 use super::super::directory::tests::{World, config};
 use super::super::unled::AWAY;
 use super::{FREEZE_BYTES, Moves};
@@ -632,7 +633,7 @@ fn pulls_from_a_frozen_stream_are_answered_when_it_can_be_found() {
     for turns in 0..24 {
         let mut w = under_way(3, 3, 1, turns);
         let frozen = w.is_frozen("A") && w.entry_of("A").moving().is_some();
-        if !frozen || (0..3).any(|node| w.nodes[node].is_served("A")) {
+        if !frozen || (0..3).any(|node| w.nodes[node].server_of("A").is_some()) {
             continue;
         }
         waited += 1;
