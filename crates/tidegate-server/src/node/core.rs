@@ -58,6 +58,7 @@ use crate::nats::outbox::{Outbox, Pool};
 use crate::nats::parse::Publish;
 use crate::nats::session::{CloseReason, Session, Step, Traffic};
 use crate::nats::sublist::{SubKey, Sublist};
+use crate::stream::Place;
 
 /// The backlog of a receiver, in bytes, at which its publishers pause, where `max_pending` is not smaller.
 pub const STALL_BYTES: usize = 8 * 1024 * 1024;
@@ -137,6 +138,8 @@ pub struct Node {
     streams: Vec<Option<Box<JetStream>>>,
     /// Scratch of one event of streams.
     outputs: Outputs,
+    /// Messages for the store to read, by slot.
+    wanted: VecDeque<(usize, Place)>,
     /// Events for streams that other streams have caused. Empty between two calls.
     inner: VecDeque<Inner>,
     /// The number of the group in each slot.
@@ -184,6 +187,7 @@ impl Node {
             lame: None,
             streams: Vec::new(),
             outputs: Outputs::default(),
+            wanted: VecDeque::new(),
             inner: VecDeque::new(),
             groups: Vec::new(),
             announced: Announced::default(),

@@ -3,6 +3,7 @@
 //! The cache also decides how much to read: little for scattered reads, and twice as much each time a reader
 //! continues at the end of a stretch, up to a bound.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -39,7 +40,7 @@ struct Stretch {
     asked: usize,
     bytes: usize,
     records: Vec<(Lsn, Bytes)>,
-    used: u64,
+    used: Cell<u64>,
 }
 
 /// See the [module](self).
@@ -48,7 +49,7 @@ pub(super) struct Chunks {
     bytes: usize,
     bytes_max: usize,
     /// Counts lookups and insertions, as the clock of the eviction.
-    now: u64,
+    now: Cell<u64>,
 }
 
 impl Chunks {
@@ -57,13 +58,14 @@ impl Chunks {
             stretches: BTreeMap::new(),
             bytes: 0,
             bytes_max,
-            now: 0,
+            now: Cell::new(0),
         }
     }
 
-    pub(super) fn find(&mut self, lsn: Lsn) -> Found {
-        self.now += 1;
-        let before = self.stretches.range_mut(..=lsn).next_back();
+    /// Looks a record up. A lookup changes only the order of the eviction.
+    pub(super) fn find(&self, lsn: Lsn) -> Found {
+        self.tick();
+        let before = self.stretches.range(..=lsn).next_back();
         let Some((_, stretch)) = before else {
             return unread(lsn, READ_BYTES_MIN);
         };
@@ -78,7 +80,7 @@ impl Chunks {
                 },
             );
         }
-        stretch.used = self.now;
+        stretch.used.set(self.now.get());
         let Ok(at) = stretch.records.binary_search_by_key(&lsn, |r| r.0) else {
             return Found::NotThere;
         };
@@ -89,6 +91,10 @@ impl Chunks {
         Found::Here(payload, ahead)
     }
 
+    fn tick(&self) {
+        self.now.set(self.now.get() + 1);
+    }
+
     fn covers(&self, lsn: Lsn) -> bool {
         let mut before = self.stretches.range(..=lsn);
         before.next_back().is_some_and(|(_, s)| lsn < s.next)
@@ -96,7 +102,7 @@ impl Chunks {
 
     /// Adds a stretch that was read, and evicts the least recently used ones beyond the bound.
     pub(super) fn insert(&mut self, wanted: Wanted, chunk: Chunk) {
-        self.now += 1;
+        self.tick();
         let records: Vec<_> = chunk
             .records
             .into_iter()
@@ -107,13 +113,13 @@ impl Chunks {
             asked: wanted.bytes,
             bytes: (chunk.next.since(wanted.from) as usize).max(READ_BYTES_MIN),
             records,
-            used: self.now,
+            used: self.now.clone(),
         };
         self.bytes += stretch.bytes;
         let old = self.stretches.insert(wanted.from, stretch);
         self.bytes -= old.map_or(0, |s| s.bytes);
         while self.bytes > self.bytes_max && self.stretches.len() > 1 {
-            let oldest = self.stretches.iter().min_by_key(|(_, s)| s.used);
+            let oldest = self.stretches.iter().min_by_key(|(_, s)| s.used.get());
             let gone = oldest
                 .map(|(&at, _)| at)
                 .and_then(|at| self.stretches.remove(&at));

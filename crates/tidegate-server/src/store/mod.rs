@@ -65,7 +65,7 @@ pub use giving::{Part, read_given};
 pub use live::Live;
 pub use missing::{Missing, MissingIn, missing};
 pub use open::{Opening, Options, REPAIRED_FILE, VERSION_FILE, claim};
-pub use reading::Fetch;
+pub use reading::{Fetch, Peeked};
 pub use scrub::Scrubbed;
 pub use upkeep::Space;
 
@@ -285,12 +285,23 @@ impl Store {
 
     /// Reads the message at this place of the group: its bytes, followed by the rest of its entry.
     pub fn read(&mut self, at: usize, place: Place) -> Fetch {
-        match self.read_entry(at, place.lsn) {
-            Fetch::Ready(entry) => match usize::try_from(place.offset) {
-                Ok(offset) if offset <= entry.len() => Fetch::Ready(entry.slice(offset..)),
-                _ => Fetch::Damaged,
+        within(self.read_entry(at, place.lsn), place)
+    }
+
+    /// Returns the same as far as it is in memory, and asks for nothing.
+    #[must_use]
+    pub fn peek(&self, at: usize, place: Place) -> Peeked {
+        let lsn = Lsn::new(place.lsn);
+        let peeked = match self.members[at].group.cached(lsn) {
+            Some(entry) => Peeked {
+                fetch: Fetch::Ready(entry.clone()),
+                ask: false,
             },
-            other => other,
+            None => self.reading.peek(lsn),
+        };
+        Peeked {
+            fetch: within(peeked.fetch, place),
+            ..peeked
         }
     }
 
@@ -429,4 +440,15 @@ impl std::fmt::Debug for Store {
 fn behind(entry: &Committed) -> Lsn {
     let record = records::entry(0, 0, 0, entry.data.clone());
     entry.lsn.after(record.stored_bytes())
+}
+
+/// Cuts an entry off before the message at this place.
+fn within(entry: Fetch, place: Place) -> Fetch {
+    match entry {
+        Fetch::Ready(entry) => match usize::try_from(place.offset) {
+            Ok(offset) if offset <= entry.len() => Fetch::Ready(entry.slice(offset..)),
+            _ => Fetch::Damaged,
+        },
+        other => other,
+    }
 }

@@ -41,6 +41,16 @@ pub enum Fetch {
     Damaged,
 }
 
+/// A look at a message's bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peeked {
+    /// The bytes as far as they are in memory, or the result of a failed read.
+    pub fetch: Fetch,
+    /// [`Store::read`](super::Store::read) has something to do: it reads the message, reads ahead, or forgets
+    /// a failure.
+    pub ask: bool,
+}
+
 /// A job for the reading thread.
 #[derive(Clone, Copy, Debug)]
 enum Asked {
@@ -138,7 +148,20 @@ impl Reading {
         self.failed.insert(at, why);
     }
 
-    /// Returns the payload of the record at `lsn`.
+    /// Returns the payload of the record at `lsn` as far as it is in memory. Asks for nothing.
+    pub(super) fn peek(&self, lsn: Lsn) -> Peeked {
+        let (fetch, ask) = match self.chunks.find(lsn) {
+            Found::Here(payload, ahead) => (Fetch::Ready(payload), ahead.is_some()),
+            Found::NotThere => (Fetch::Gone, false),
+            Found::Unread(_) => (
+                self.failed.get(&lsn).cloned().unwrap_or(Fetch::Pending),
+                true,
+            ),
+        };
+        Peeked { fetch, ask }
+    }
+
+    /// Returns the payload of the record at `lsn`, and asks the thread to read it or to read ahead.
     pub(super) fn read(&mut self, lsn: Lsn) -> Fetch {
         match self.chunks.find(lsn) {
             Found::Here(payload, ahead) => {

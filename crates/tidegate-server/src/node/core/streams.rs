@@ -22,7 +22,7 @@ use crate::node::jetstream::told::{Told, subject_of_group, subject_of_stream};
 use crate::node::jetstream::{JetStream, Messages, StreamStats, Taken};
 use crate::replica::{Committed, Proposed};
 use crate::store::Space;
-use crate::stream::{Effect, EntryError, Held};
+use crate::stream::{Effect, EntryError, Held, Place};
 
 /// The prefix of the subjects of the API, of acks and of flow control.
 pub(super) const JETSTREAM: &[u8] = b"$JS.";
@@ -129,7 +129,7 @@ impl Node {
         &mut self,
         at: usize,
         now: Time,
-        messages: &mut dyn Messages,
+        messages: &dyn Messages,
     ) -> Result<(), EntryError> {
         if at == 0 && self.streams.len() > 1 {
             // Once a turn: the operator's limits are no sharper than that.
@@ -155,6 +155,11 @@ impl Node {
         }
         let ended = self.with_streams(now, at, |streams, cx| streams.end_turn(cx, now));
         ended.transpose().map(drop)
+    }
+
+    /// Returns the next message for the store to read, and its slot.
+    pub fn poll_wanted(&mut self) -> Option<(usize, Place)> {
+        self.wanted.pop_front()
     }
 
     /// This node leads the group in slot `at`, and has applied every entry in its log.
@@ -366,6 +371,7 @@ impl Node {
                     let (_, message) = message.read(bytes);
                     self.hand(now, NOBODY, peer, &message, way);
                 }
+                Output::Read(place) => self.wanted.push_back((from, place)),
                 Output::Ask { group, message } => {
                     let (_, message) = message.read(bytes);
                     self.inner

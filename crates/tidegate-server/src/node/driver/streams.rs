@@ -20,34 +20,40 @@ use crate::node::core::Node;
 use crate::node::handle::Handle;
 use crate::node::jetstream::{JetStream, Messages};
 use crate::store::{
-    self, Due, Fetch, Opening, Options, Replaying, Space, Store, WriteError, account, relocate,
+    self, Due, Fetch, Opening, Options, Peeked, Replaying, Space, Store, WriteError, account,
+    relocate,
 };
 use crate::stream::{AccountLimits, Place, Streams};
 
 /// The interval between looks at a full disk.
 const LOOK_FOR_SPACE: Duration = Duration::from_millis(500);
 
-/// The store as streams read it. A damaged record reads as pending as long as another node may have it.
-struct Reading<'a> {
+/// The store as streams look into it.
+struct InStore<'a> {
     /// The group's place.
     at: usize,
-    store: &'a mut Store,
+    store: &'a Store,
     mends: bool,
     /// Records that no other node has.
     lost: &'a BTreeSet<u64>,
-    damaged: &'a mut Vec<(usize, u64)>,
 }
 
-impl Messages for Reading<'_> {
-    fn read(&mut self, place: Place) -> Fetch {
-        match self.store.read(self.at, place) {
-            Fetch::Damaged if self.mends && !self.lost.contains(&place.lsn) => {
-                self.damaged.push((self.at, place.lsn));
-                Fetch::Pending
-            }
-            fetch => fetch,
+impl Messages for InStore<'_> {
+    fn peek(&self, place: Place) -> Peeked {
+        let peeked = self.store.peek(self.at, place);
+        match peeked.fetch {
+            Fetch::Damaged if is_mended(self.mends, self.lost, place) => Peeked {
+                fetch: Fetch::Pending,
+                ask: true,
+            },
+            _ => peeked,
         }
     }
+}
+
+/// Returns whether another node may have a damaged record, so that its streams wait for it.
+fn is_mended(mends: bool, lost: &BTreeSet<u64>, place: Place) -> bool {
+    mends && !lost.contains(&place.lsn)
 }
 
 /// Streams that are not open yet. This process holds the claim to the data directory meanwhile.
@@ -265,16 +271,22 @@ impl Server {
             replication.take_over(now, node, store, peers);
             replication.look(now, node, store, peers);
         }
-        let mut damaged = Vec::new();
+        let mends = self.replication.is_some();
         for at in 0..store.groups_len() {
-            let mut reading = Reading {
+            let messages = InStore {
                 at,
-                store,
-                mends: self.replication.is_some(),
+                store: &*store,
+                mends,
                 lost: &self.lost,
-                damaged: &mut damaged,
             };
-            node.serve_streams(at, now, &mut reading)?;
+            node.serve_streams(at, now, &messages)?;
+        }
+        let mut damaged = Vec::new();
+        while let Some((at, place)) = node.poll_wanted() {
+            let fetched = store.read(at, place);
+            if fetched == Fetch::Damaged && is_mended(mends, &self.lost, place) {
+                damaged.push((at, place.lsn));
+            }
         }
         if let Some(replication) = &mut self.replication {
             for (at, lsn) in damaged {

@@ -21,8 +21,8 @@ use crate::consumer::{
     Consumer, Ending, Fetch, Identity, Position, Progress, Source, Start, State,
 };
 use crate::nats::subject::{contains, tokens};
-use crate::store::Space;
-use crate::stream::{Command, Effect, Filter, Kind, Stream, Transit, consumer_filter};
+use crate::store::{self, Peeked, Space};
+use crate::stream::{Command, Effect, Filter, Kind, Place, Stream, Transit, consumer_filter};
 
 use super::outcome::Then;
 
@@ -355,8 +355,10 @@ impl ConsumerView for (&Live, u64) {
 pub(super) struct Seen<'a> {
     pub(super) stream: &'a Stream,
     pub(super) filter: &'a mut Filter,
-    pub(super) messages: &'a mut dyn Messages,
+    pub(super) messages: &'a dyn Messages,
     pub(super) held: Held,
+    /// The places that the store is to read.
+    pub(super) wanted: Vec<Place>,
 }
 
 impl Source for Seen<'_> {
@@ -387,7 +389,13 @@ impl Source for Seen<'_> {
     }
 
     fn message(&mut self, seq: u64) -> Fetch<'_> {
-        match fetch(self.stream, seq, self.messages, &mut self.held) {
+        match fetch(
+            self.stream,
+            seq,
+            self.messages,
+            &mut self.wanted,
+            &mut self.held,
+        ) {
             Fetched::Ready(message) => Fetch::Ready(message),
             Fetched::Pending => Fetch::Pending,
             Fetched::Gone => Fetch::Gone,
@@ -409,8 +417,11 @@ pub(super) struct Known<'a> {
 pub(super) struct Unread;
 
 impl Messages for Unread {
-    fn read(&mut self, _: crate::stream::Place) -> crate::store::Fetch {
-        crate::store::Fetch::Pending
+    fn peek(&self, _: Place) -> Peeked {
+        Peeked {
+            fetch: store::Fetch::Pending,
+            ask: false,
+        }
     }
 }
 
@@ -435,8 +446,9 @@ impl JetStream {
         let mut source = Seen {
             stream: of,
             filter: &mut filter,
-            messages: &mut Unread,
+            messages: &Unread,
             held: Held::default(),
+            wanted: Vec::new(),
         };
         let consumer = Consumer::new(wall_us, identity, config, state, &mut source);
         let changed = consumer.awaits_unwanted(&mut source);
@@ -634,8 +646,9 @@ impl JetStream {
             let mut source = Seen {
                 stream: of,
                 filter: &mut live.filter,
-                messages: &mut Unread,
+                messages: &Unread,
                 held: Held::default(),
+                wanted: Vec::new(),
             };
             live.consumer.handle_purged(wall_us, &mut source);
             self.consumers.wake(key);
@@ -697,8 +710,9 @@ impl JetStream {
         let mut source = Seen {
             stream: of,
             filter: &mut live.filter,
-            messages: &mut Unread,
+            messages: &Unread,
             held: Held::default(),
+            wanted: Vec::new(),
         };
         live.consumer.handle_update(wall_us, config, &mut source);
         if !same_filters(&old, config)
@@ -770,7 +784,7 @@ impl JetStream {
         cx: &mut Context<'_>,
         now: Time,
         key: Key,
-        messages: &mut dyn Messages,
+        messages: &dyn Messages,
     ) -> Option<()> {
         let wall_us = self.wall.tell(now);
         let live = self.consumers.live.get_mut(&key)?;
@@ -781,6 +795,7 @@ impl JetStream {
             filter: &mut live.filter,
             messages,
             held: Held::default(),
+            wanted: Vec::new(),
         };
         let mut voice = Voice {
             cx: cx.again(),
@@ -797,6 +812,8 @@ impl JetStream {
                 .deliver(wall_us, BUDGET, &mut source, &mut voice),
         };
         let (id, ends) = (live.stream, live.consumer.is_abandoned(wall_us));
+        let wanted = source.wanted;
+        cx.outputs.read(wanted);
         self.consumers.note_away(key);
         // Deltas go in order: none goes before those that the log refused.
         let free = !self.is_full() && self.space != Space::Scarce;

@@ -1,6 +1,7 @@
 //! What streams may ask the node while they handle an event, and what they have it do afterwards.
 //!
-//! An event goes into [`JetStream`], and outputs come out: messages to send, and messages for other groups.
+//! An event goes into [`JetStream`], and outputs come out: messages to send, messages for other groups, and
+//! messages for the store to read. Proposals and timers are polled.
 //! The node carries out the outputs of one event, in their order, before it hands any streams the next event.
 //! Until then the questions of [`Surroundings`] have the answers they had when the event began.
 //! [`Context::pending_at`] alone counts what the event has already said.
@@ -9,6 +10,7 @@ use super::JetStream;
 use super::told::Told;
 use crate::cluster::wire::PASSED_MAX;
 use crate::nats::parse::Publish;
+use crate::stream::Place;
 
 /// The prefix at which clients wait for answers: streams with such subjects do not collect answers.
 pub(in crate::node) const INBOX: &[u8] = b"_INBOX.";
@@ -144,6 +146,8 @@ pub(in crate::node) enum Output {
         /// The message.
         message: Spans,
     },
+    /// Have the store read the message at this place, or read on behind it.
+    Read(Place),
     /// Handle a message at `$JS.>` as a request to this group, on this node.
     Ask {
         /// The group.
@@ -217,6 +221,11 @@ impl Outputs {
     pub(super) fn ask(&mut self, group: u32, message: &Publish<'_>) {
         let message = self.keep(message.subject, message);
         self.list.push(Output::Ask { group, message });
+    }
+
+    /// Has the store read the messages at these places, or read on behind them.
+    pub(super) fn read(&mut self, places: impl IntoIterator<Item = Place>) {
+        self.list.extend(places.into_iter().map(Output::Read));
     }
 
     /// Returns whether the event has said so much that it makes a pause.
@@ -350,7 +359,7 @@ mod tests {
                 Output::Say(spans) => ("say", 0, spans),
                 Output::Hand { peer, message, .. } => ("hand", peer, message),
                 Output::Ask { group, message } => ("ask", group as usize, message),
-                Output::Tell { .. } => unreachable!("nothing is told"),
+                Output::Tell { .. } | Output::Read(_) => unreachable!("none was added"),
             })
             .map(|(what, whom, spans)| (what, whom, spans.read(bytes)))
             .collect();

@@ -72,7 +72,7 @@ use crate::consumer::Ending;
 use crate::ingest::{Atomic, Fast, FastLimits};
 use crate::nats::parse::Publish;
 use crate::replica::{Committed, Proposed};
-use crate::store::{Fetch, Space};
+use crate::store::{Peeked, Space};
 use crate::stream::{Effect, Entry, EntryError, Held, Outcome, Place, Streams};
 
 /// Bytes of entries that may wait for the log before the node stops reading from publishers.
@@ -88,10 +88,10 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// The health of a node before the first [`JetStream::set_cluster`].
 const STARTING: &str = "it has just started, and has not heard from the others yet";
 
-/// The store that applied messages are read from.
+/// The messages of applied entries that are in memory.
 pub trait Messages {
-    /// Reads the message at this place. The bytes may have others behind them.
-    fn read(&mut self, place: Place) -> Fetch;
+    /// Returns the message at this place, if it is in memory. The bytes may have others behind them.
+    fn peek(&self, place: Place) -> Peeked;
 }
 
 /// Counts of the work of streams on this node since its start.
@@ -503,7 +503,7 @@ impl JetStream {
         &mut self,
         cx: &mut Context<'_>,
         now: Time,
-        messages: &mut dyn Messages,
+        messages: &dyn Messages,
     ) -> Result<(), EntryError> {
         self.tell_orphans(cx, now);
         self.serve_doubts(cx, now);

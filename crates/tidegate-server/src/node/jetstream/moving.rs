@@ -25,7 +25,8 @@ use crate::api::config::StreamConfig;
 use crate::cluster::groups::ALL;
 use crate::store::Space;
 use crate::stream::{
-    Command, Cursor, Entry, Export, Kept, Kind, Moving, Need, Outcome, Stream, Streams, Transit,
+    Command, Cursor, Entry, Export, Kept, Kind, Moving, Need, Outcome, Place, Stream, Streams,
+    Transit,
 };
 
 /// About how many bytes one export holds.
@@ -426,12 +427,13 @@ impl JetStream {
         &mut self,
         cx: &mut Context<'_>,
         now: Time,
-        messages: &mut dyn Messages,
+        messages: &dyn Messages,
     ) {
         for (stream, (moving, from)) in std::mem::take(&mut self.moves.asked) {
             self.begin_export(cx, now, stream, moving, from);
         }
         let mut freeze = Vec::new();
+        let mut wanted = Vec::new();
         for (stream, mut leaving) in std::mem::take(&mut self.moves.leaving) {
             let Some(own) = self.streams.get(leaving.own) else {
                 continue;
@@ -443,7 +445,7 @@ impl JetStream {
             {
                 freeze.push((leaving.own, leaving.moving));
             }
-            match gather(own, &mut leaving.export, messages) {
+            match gather(own, &mut leaving.export, messages, &mut wanted) {
                 Gathered::Ready(entry) => {
                     let told = Told::Exported {
                         stream,
@@ -463,6 +465,7 @@ impl JetStream {
                 ),
             }
         }
+        cx.outputs.read(wanted);
         for (own, moving) in freeze {
             self.propose_freeze(now, own, moving);
         }
@@ -680,7 +683,12 @@ enum Gathered {
 }
 
 /// Gathers the messages of an export, as far as they can be read now.
-fn gather(own: &Stream, export: &mut Export, messages: &mut dyn Messages) -> Gathered {
+fn gather(
+    own: &Stream,
+    export: &mut Export,
+    messages: &dyn Messages,
+    wanted: &mut Vec<Place>,
+) -> Gathered {
     loop {
         let seq = match export.poll(own) {
             Need::Nothing(entry) => return Gathered::Ready(entry),
@@ -688,7 +696,7 @@ fn gather(own: &Stream, export: &mut Export, messages: &mut dyn Messages) -> Gat
             Need::Message(seq) => seq,
         };
         let mut held = Held::default();
-        match fetch(own, seq, messages, &mut held) {
+        match fetch(own, seq, messages, wanted, &mut held) {
             Fetched::Pending => return Gathered::NotYet,
             Fetched::Gone => return Gathered::Damaged(seq),
             Fetched::Ready(message) => {

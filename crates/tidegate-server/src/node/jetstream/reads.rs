@@ -13,7 +13,7 @@ use crate::api::direct::{Index, Reading, Step};
 use crate::api::error::ApiError;
 use crate::consumer::Message;
 use crate::store::Fetch;
-use crate::stream::{COMMAND_HEADER_BYTES, Command, Filter, Stream};
+use crate::stream::{COMMAND_HEADER_BYTES, Command, Filter, Place, Stream};
 
 /// Requests that may wait for their messages.
 const READS_MAX: usize = 16 * 1024;
@@ -78,29 +78,35 @@ enum Came {
 
 impl JetStream {
     /// Answers requests for messages as far as these can be read now.
-    pub(super) fn serve_reads(
-        &mut self,
-        cx: &mut Context<'_>,
-        now: Time,
-        messages: &mut dyn Messages,
-    ) {
+    pub(super) fn serve_reads(&mut self, cx: &mut Context<'_>, now: Time, messages: &dyn Messages) {
+        let mut wanted = Vec::new();
         for _ in 0..self.reads.0.len() {
             let Some(mut read) = self.reads.0.pop_front() else {
-                return;
+                break;
             };
             let came = match &mut read.what {
                 What::Json { seq, no_headers } => {
                     let (seq, no_headers) = (*seq, *no_headers);
-                    self.read_json(cx, now, messages, &read.reply, read.stream, seq, no_headers)
+                    self.read_json(
+                        cx,
+                        now,
+                        (messages, &mut wanted),
+                        &read.reply,
+                        read.stream,
+                        seq,
+                        no_headers,
+                    )
                 }
                 What::Direct(reading) => {
-                    self.read_direct(cx, now, messages, &read.reply, read.stream, reading)
+                    let from = (messages, &mut wanted);
+                    self.read_direct(cx, now, from, &read.reply, read.stream, reading)
                 }
             };
             if matches!(came, Came::NotYet) {
                 self.reads.0.push_back(read);
             }
         }
+        cx.outputs.read(wanted);
     }
 
     #[allow(clippy::too_many_arguments)] // The parts of one request.
@@ -108,17 +114,16 @@ impl JetStream {
         &mut self,
         cx: &mut Context<'_>,
         now: Time,
-        messages: &mut dyn Messages,
+        (messages, wanted): (&dyn Messages, &mut Vec<Place>),
         reply: &[u8],
         stream: u32,
         seq: u64,
         no_headers: bool,
     ) -> Came {
         let mut held = Held::default();
-        let fetched = self
-            .streams
-            .get(stream)
-            .map_or(Fetched::Gone, |s| fetch(s, seq, messages, &mut held));
+        let fetched = self.streams.get(stream).map_or(Fetched::Gone, |s| {
+            fetch(s, seq, messages, wanted, &mut held)
+        });
         let body = match fetched {
             Fetched::Pending => return Came::NotYet,
             Fetched::Gone => {
@@ -134,7 +139,7 @@ impl JetStream {
         &mut self,
         cx: &mut Context<'_>,
         now: Time,
-        messages: &mut dyn Messages,
+        (messages, wanted): (&dyn Messages, &mut Vec<Place>),
         reply: &[u8],
         stream: u32,
         reading: &mut Reading,
@@ -158,7 +163,7 @@ impl JetStream {
                     self.voice(cx, now).status_to(reply, &block);
                     return Came::ToItsEnd;
                 }
-                Step::Read(seq) => match fetch(stream, seq, messages, &mut held) {
+                Step::Read(seq) => match fetch(stream, seq, messages, wanted, &mut held) {
                     Fetched::Pending => return Came::NotYet,
                     Fetched::Gone => reading.handle_gone(),
                     Fetched::Ready(message) => {
@@ -181,7 +186,7 @@ impl JetStream {
     }
 }
 
-/// The buffer that a message was read into, and is borrowed from.
+/// The bytes that a message is borrowed from.
 #[derive(Debug, Default)]
 pub(super) struct Held(bytes::Bytes);
 
@@ -192,11 +197,13 @@ pub(super) enum Fetched<'a> {
     Gone,
 }
 
-/// Reads a stream's message.
+/// Reads a stream's message, as far as it is in memory. Adds its place to `wanted` if the store is to read
+/// there.
 pub(super) fn fetch<'a>(
     stream: &Stream,
     seq: u64,
-    messages: &mut dyn Messages,
+    messages: &dyn Messages,
+    wanted: &mut Vec<Place>,
     held: &'a mut Held,
 ) -> Fetched<'a> {
     let Some(stored) = stream.message(seq) else {
@@ -207,7 +214,7 @@ pub(super) fn fetch<'a>(
             Some(body) => body.clone(),
             None => return Fetched::Gone,
         },
-        false => match messages.read(stored.place) {
+        false => match peek(messages, stored.place, wanted) {
             Fetch::Ready(bytes) => bytes,
             Fetch::Pending => return Fetched::Pending,
             Fetch::Gone => return Fetched::Gone,
@@ -236,6 +243,14 @@ pub(super) fn fetch<'a>(
             Fetched::Gone
         }
     }
+}
+
+fn peek(messages: &dyn Messages, place: Place, wanted: &mut Vec<Place>) -> Fetch {
+    let peeked = messages.peek(place);
+    if peeked.ask {
+        wanted.push(place);
+    }
+    peeked.fetch
 }
 
 /// A stream in the form that requests for messages search.

@@ -143,8 +143,9 @@ impl JetStream {
         let mut source = Seen {
             stream: self.streams.get(live.stream())?,
             filter: &mut live.filter,
-            messages: &mut Unread,
+            messages: &Unread,
             held: Held::default(),
+            wanted: Vec::new(),
         };
         let mut voice = Voice {
             cx: cx.again(),

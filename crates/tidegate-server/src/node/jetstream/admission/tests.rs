@@ -138,7 +138,7 @@ impl World {
     }
 
     fn turn(&mut self) {
-        self.node.serve_streams(0, self.now, &mut Unread).unwrap();
+        self.node.serve_streams(0, self.now, &Unread).unwrap();
         self.streams().admissions.check_invariants();
     }
 

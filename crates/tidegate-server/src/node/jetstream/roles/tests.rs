@@ -69,7 +69,7 @@ fn told(node: &mut Node, key: usize) -> String {
 }
 
 fn told_at(now: Time, node: &mut Node, key: usize) -> String {
-    node.serve_streams(0, now, &mut Unread).unwrap();
+    node.serve_streams(0, now, &Unread).unwrap();
     let text = node.outbox(key).to_vec();
     node.handle_written(NOW, key, text.len());
     String::from_utf8(text).unwrap()

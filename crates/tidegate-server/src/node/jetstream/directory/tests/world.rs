@@ -19,18 +19,19 @@ use crate::config::{Settings, StreamSettings};
 use crate::nats::connect::Info;
 use crate::node::core::{Node, joined};
 use crate::replica::{Committed, Proposed};
-use crate::store::{Fetch, Space};
+use crate::store::{Fetch, Peeked, Space};
 use crate::stream::{AccountLimits, Entry, Kept, Place, Streams};
 
 /// The entries of one group.
 struct Entries<'a>(u32, &'a BTreeMap<(u32, u64), bytes::Bytes>);
 
 impl Messages for Entries<'_> {
-    fn read(&mut self, place: Place) -> Fetch {
+    fn peek(&self, place: Place) -> Peeked {
         let entry = self.1.get(&(self.0, place.lsn));
-        entry.map_or(Fetch::Gone, |entry| {
+        let fetch = entry.map_or(Fetch::Gone, |entry| {
             Fetch::Ready(entry.slice(place.offset as usize..))
-        })
+        });
+        Peeked { fetch, ask: false }
     }
 }
 
@@ -232,8 +233,8 @@ impl World {
         for node in &mut self.nodes {
             for at in 0..node.streams_len() {
                 let group = node.streams(at).unwrap().group();
-                let mut entries = Entries(group, &self.entries);
-                node.serve_streams(at, now, &mut entries).unwrap();
+                let entries = Entries(group, &self.entries);
+                node.serve_streams(at, now, &entries).unwrap();
             }
             node.announce_streams();
         }
