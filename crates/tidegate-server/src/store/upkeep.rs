@@ -27,9 +27,10 @@ const LOOKS_PER_CHECKPOINT: u32 = 8;
 const QUOTA_STEP_BYTES: u64 = 1 << 20;
 
 /// The space for more messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Space {
     /// There is space for more messages.
+    #[default]
     Free,
     /// The disk is full, or the log is at its quota. The remaining space serves operations that free space:
     /// deleting, purging, acknowledging.

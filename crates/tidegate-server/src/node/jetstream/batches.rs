@@ -6,7 +6,7 @@ use tidegate::Time;
 
 use super::context::Context;
 use super::outcome::Then;
-use super::{JetStream, Voice, speak};
+use super::{JetStream, Voice};
 use crate::api::error::ApiError;
 use crate::api::timestamp::Timestamp;
 use crate::ingest::{
@@ -54,8 +54,8 @@ impl JetStream {
         let Some(of) = self.streams.get(stream) else {
             return;
         };
-        let answers = &mut self.batches.answers;
-        let verdict = self.fast.handle_message(
+        let answers = &mut self.publishing.batches.answers;
+        let verdict = self.publishing.fast.handle_message(
             now,
             stream,
             of.config(),
@@ -85,15 +85,20 @@ impl JetStream {
         let Some(of) = self.streams.get(stream) else {
             return;
         };
-        let staged = self
-            .atomic
-            .handle_message(now, stream, of.config(), id, &incoming(message));
+        let staged =
+            self.publishing
+                .atomic
+                .handle_message(now, stream, of.config(), id, &incoming(message));
         match (staged, message.reply) {
-            (Staged::Kept, Some(reply)) => self.batches.plain.push((reply.into(), Vec::new())),
+            (Staged::Kept, Some(reply)) => self
+                .publishing
+                .batches
+                .plain
+                .push((reply.into(), Vec::new())),
             (Staged::Kept, None) => {}
             (Staged::Commit(batch), reply) => self.propose_batch(now, volatile, &batch, reply),
             (Staged::Refused { error, abandoned }, reply) => {
-                self.batches.abandoned.extend(abandoned);
+                self.publishing.batches.abandoned.extend(abandoned);
                 self.refuse(stream, reply, &error);
             }
         }
@@ -105,7 +110,7 @@ impl JetStream {
         if let Some(reply) = reply {
             let mut body = Vec::new();
             self.pub_ack(stream).refused(&mut body, error);
-            self.batches.plain.push((reply.into(), body));
+            self.publishing.batches.plain.push((reply.into(), body));
         }
     }
 
@@ -146,26 +151,34 @@ impl JetStream {
             // A published message has no other outcome.
             _ => return,
         };
-        let answers = &mut self.batches.answers;
-        self.fast.handle_outcome(now, ticket, persisted, answers);
+        let answers = &mut self.publishing.batches.answers;
+        self.publishing
+            .fast
+            .handle_outcome(now, ticket, persisted, answers);
     }
 
     /// Answers publishers of batches, and drops batches without a message for too long.
     pub(super) fn serve_batches(&mut self, cx: &mut Context<'_>, now: Time) {
-        self.atomic
-            .handle_timeouts(now, &mut self.batches.abandoned);
-        self.fast.handle_timeouts(now);
-        while let Some(held) = self.fast.poll_released() {
+        self.publishing
+            .atomic
+            .handle_timeouts(now, &mut self.publishing.batches.abandoned);
+        self.publishing.fast.handle_timeouts(now);
+        while let Some(held) = self.publishing.fast.poll_released() {
             self.release(now, &held);
         }
-        let before = self.batches.answers.len();
-        if self.fast.poll_acks(now, &mut self.batches.answers) {
-            self.acked_fast += (self.batches.answers.len() - before).max(1) as u64;
+        let before = self.publishing.batches.answers.len();
+        if self
+            .publishing
+            .fast
+            .poll_acks(now, &mut self.publishing.batches.answers)
+        {
+            self.publishing.acked_fast +=
+                (self.publishing.batches.answers.len() - before).max(1) as u64;
         }
-        if self.batches.is_empty() {
+        if self.publishing.batches.is_empty() {
             return;
         }
-        let batches = std::mem::take(&mut self.batches);
+        let batches = std::mem::take(&mut self.publishing.batches);
         for answer in &batches.answers {
             let mut body = std::mem::take(&mut self.body);
             body.clear();
@@ -182,8 +195,7 @@ impl JetStream {
             };
             let (name, domain) = (stream.name().to_owned(), self.settings.domain.clone());
             let mut voice: Voice<'_> = self.voice(cx, now);
-            *voice.advisories += 1;
-            let id = speak::unique(voice.wall_us, *voice.advisories, 22);
+            let id = voice.speech.next_advisory(voice.wall_us);
             let time = Timestamp::from_micros(voice.wall_us).to_string();
             let body = abandoned.json(&name, domain.as_deref(), &id, &time);
             voice.answer_with(Abandoned::subject(&name).as_bytes(), &body);
@@ -203,12 +215,12 @@ impl JetStream {
     /// Notes that the node has written the messages of the last turn: so many copies in all, in so many
     /// nanoseconds. The acknowledgements of fast-ingest batches get their share of that cost.
     pub(in crate::node) fn handle_flushed(&mut self, now: Time, copies: u64, cost_ns: u64) {
-        let acks = std::mem::take(&mut self.acked_fast);
+        let acks = std::mem::take(&mut self.publishing.acked_fast);
         if acks > 0 {
             let copies = copies.max(acks);
             let share = u128::from(cost_ns) * u128::from(acks) / u128::from(copies);
             let share = u64::try_from(share).unwrap_or(cost_ns);
-            self.fast.handle_acks_sent(now, share);
+            self.publishing.fast.handle_acks_sent(now, share);
         }
     }
 }

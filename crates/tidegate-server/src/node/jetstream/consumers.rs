@@ -514,8 +514,7 @@ impl JetStream {
             cx: cx.again(),
             streams: &self.streams,
             wall_us,
-            said: &mut self.said,
-            advisories: &mut self.advisories,
+            speech: &mut self.speech,
         };
         let result = f(live, &mut voice);
         // At once, because a client may subscribe again before the consumer is served.
@@ -574,9 +573,7 @@ impl JetStream {
                     self.consumers.concerned = concerned;
                 }
                 Effect::StreamDeleted { stream, .. } => {
-                    self.pub_acks.remove(stream);
-                    self.atomic.handle_stream_gone(*stream);
-                    self.fast.handle_stream_gone(*stream);
+                    self.publishing.handle_stream_gone(*stream);
                     for key in self.consumers.keys_of(*stream) {
                         self.let_go(cx, now, key, Ending::Deleted);
                     }
@@ -584,16 +581,16 @@ impl JetStream {
                 Effect::StreamFrozen { stream } => self.end_frozen(*stream),
                 Effect::StreamStays { stream } => self.moves.handle_moved(*stream),
                 Effect::StreamMoved { stream } => {
-                    self.pub_acks.remove(stream);
+                    self.publishing.pub_acks.remove(stream);
                     self.moves.handle_moved(*stream);
                 }
                 Effect::StreamUpdated { stream } => {
                     let config = self.streams.get(*stream).map(|s| s.config());
                     if config.is_some_and(|c| !c.allow_atomic) {
-                        self.atomic.handle_stream_gone(*stream);
+                        self.publishing.atomic.handle_stream_gone(*stream);
                     }
                     if config.is_some_and(|c| !c.allow_batched) {
-                        self.fast.handle_stream_gone(*stream);
+                        self.publishing.fast.handle_stream_gone(*stream);
                     }
                 }
                 Effect::ConsumerDeleted { stream, name } => {
@@ -617,11 +614,11 @@ impl JetStream {
                 // A later command of the same entry may have deleted the stream or
                 // consumer, and then there is none to find.
                 Effect::StreamFilled { stream } | Effect::StreamThawed { stream }
-                    if self.serves =>
+                    if self.role.serves =>
                 {
                     self.take_up_all(now, *stream);
                 }
-                Effect::ConsumerCreated { stream, name } if self.serves => {
+                Effect::ConsumerCreated { stream, name } if self.role.serves => {
                     self.take_up_logged(now, *stream, name);
                 }
                 Effect::ConsumerUpdated { stream, name } => {
@@ -801,8 +798,7 @@ impl JetStream {
             cx: cx.again(),
             streams: &self.streams,
             wall_us,
-            said: &mut self.said,
-            advisories: &mut self.advisories,
+            speech: &mut self.speech,
         };
         let resets = !live.resets.is_empty();
         let progress = match resets {
@@ -816,8 +812,8 @@ impl JetStream {
         cx.outputs.read(wanted);
         self.consumers.note_away(key);
         // Deltas go in order: none goes before those that the log refused.
-        let free = !self.is_full() && self.space != Space::Scarce;
-        let room = free && self.postponed.is_empty();
+        let free = !self.is_full() && self.room.space != Space::Scarce;
+        let room = free && self.entries.postponed.is_empty();
         let live = self.consumers.live.get_mut(&key)?;
         let delta = match room && live.logged && !resets {
             true => live.consumer.poll_delta(wall_us),

@@ -107,7 +107,7 @@ impl Directory {
 impl JetStream {
     /// Sets the groups of the cluster, this one first.
     pub fn set_groups(&mut self, groups: Vec<GroupOf>) {
-        self.interest_changed = true;
+        self.role.interest_changed = true;
         self.directory.groups = groups;
     }
 

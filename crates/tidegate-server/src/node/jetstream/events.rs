@@ -7,7 +7,7 @@ use serde::Serialize;
 use tidegate::Time;
 
 use super::context::Context;
-use super::{JetStream, Voice, speak};
+use super::{JetStream, Voice};
 use crate::api::timestamp::Timestamp;
 use crate::cluster::groups::ALL;
 use crate::stream::Effect;
@@ -114,8 +114,7 @@ impl Voice<'_> {
     pub(super) fn advise(&mut self, advised: &Advised<'_>) {
         let subject = advised.subject();
         if self.is_heard(subject.as_bytes()) {
-            *self.advisories += 1;
-            let id = speak::unique(self.wall_us, *self.advisories, 22);
+            let id = self.speech.next_advisory(self.wall_us);
             let body = advised.json(&id, Timestamp::from_micros(self.wall_us));
             self.answer_with(subject.as_bytes(), &body);
         }

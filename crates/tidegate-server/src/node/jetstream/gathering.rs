@@ -140,7 +140,7 @@ impl JetStream {
         }
         gathers.asked += 1;
         // No other leader's question has this number.
-        let question = self.seed.wrapping_add(gathers.asked);
+        let question = self.speech.seed.wrapping_add(gathers.asked);
         let mut gather = Gather {
             question,
             reply: reply.into(),

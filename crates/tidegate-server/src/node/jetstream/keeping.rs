@@ -213,7 +213,7 @@ impl JetStream {
     /// Proposes the changes that the group needs to match the directory, if one of the two
     /// has changed or a retry is due.
     pub(in crate::node) fn reconcile(&mut self, cx: &mut Context<'_>, now: Time) {
-        if !self.serves || self.group == ALL {
+        if !self.role.serves || self.group == ALL {
             return;
         }
         // With an older directory the group might serve streams that are deleted or kept elsewhere by now.
@@ -256,7 +256,7 @@ impl JetStream {
         let before = std::mem::take(&mut self.keeping.open);
         let changing = compared.changing.intersection(&before).copied();
         let open: BTreeSet<u32> = compared.same.iter().copied().chain(changing).collect();
-        self.interest_changed |= open != before;
+        self.role.interest_changed |= open != before;
         self.keeping
             .told
             .retain(|of, _| !open.contains(of) && compared.own.contains_key(of));
@@ -321,7 +321,7 @@ impl JetStream {
             reply: reply.into(),
             until: now + PATIENCE,
         };
-        if self.serves && self.keeping.askers.len() < ASKERS_MAX {
+        if self.role.serves && self.keeping.askers.len() < ASKERS_MAX {
             self.keeping.askers.push_back(asker);
         } else {
             self.answer_asker(cx, now, &asker, &Err(ApiError::SYSTEM_UNAVAILABLE));

@@ -248,7 +248,7 @@ impl JetStream {
     /// Asks for the parts that copies here lack, and reports to the directory the copies that are whole and
     /// the frozen streams that no group asks for.
     pub(in crate::node) fn pull_moves(&mut self, cx: &mut Context<'_>, now: Time) {
-        if !self.serves {
+        if !self.role.serves {
             return;
         }
         let directory = match self.group {
@@ -280,7 +280,7 @@ impl JetStream {
         }
         self.give_up_stalled(cx, now);
         self.redirect_unled(cx, now);
-        let waits = self.is_full() || self.space != Space::Free;
+        let waits = self.is_full() || self.room.space != Space::Free;
         let mut tell = Vec::new();
         for (of, arriving) in &mut self.moves.arriving {
             if arriving.proposed || arriving.again.is_some_and(|at| at > now) {
@@ -411,7 +411,7 @@ impl JetStream {
     /// A stream that leaves for want of space may have the earlier number of replicas:
     /// there is no space to write down another.
     pub(super) fn is_as_in(&self, entry: &Stream, own: &Stream) -> bool {
-        let leaves = self.space == Space::Scarce && entry.moving().is_some();
+        let leaves = self.room.space == Space::Scarce && entry.moving().is_some();
         let (wanted, has) = (entry.config(), own.config());
         wanted == has
             || leaves
@@ -476,8 +476,8 @@ impl JetStream {
         let proposed = self.moves.freezing.get(&own).is_some_and(|at| *at > now);
         // If space is scarce, the deltas of its consumers are not written here or elsewhere, and the
         // consumers deliver some messages again. The move makes space.
-        let scarce = self.space == Space::Scarce;
-        if proposed || self.is_full() || !(scarce || self.postponed.is_empty()) {
+        let scarce = self.room.space == Space::Scarce;
+        if proposed || self.is_full() || !(scarce || self.entries.postponed.is_empty()) {
             return;
         }
         self.moves.freezing.retain(|_, at| *at > now);
@@ -562,8 +562,7 @@ impl JetStream {
     /// Ends the consumers of a frozen stream here. Their clients are answered once the
     /// target serves the stream.
     pub(super) fn end_frozen(&mut self, stream: u32) {
-        self.atomic.handle_stream_gone(stream);
-        self.fast.handle_stream_gone(stream);
+        self.publishing.end_batches(stream);
         self.moves.freezing.remove(&stream);
         let number = self.number_of(stream);
         self.moves.nearing.remove(&number);
@@ -662,7 +661,8 @@ impl JetStream {
                 here || cx.around.server_of(&name).is_some()
             }
             Some((_, frozen, _)) => {
-                !frozen && (self.group == ALL && self.serves || cx.around.leader_of(ALL).is_some())
+                !frozen
+                    && (self.group == ALL && self.role.serves || cx.around.leader_of(ALL).is_some())
             }
         }
     }

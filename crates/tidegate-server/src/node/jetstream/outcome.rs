@@ -123,7 +123,7 @@ impl JetStream {
             }
             Then::Expired => {
                 self.body = body;
-                self.expiring = false;
+                self.entries.expiring = false;
                 return;
             }
         }
@@ -156,10 +156,11 @@ impl JetStream {
     pub(super) fn pub_ack(&mut self, stream: u32) -> &PubAck {
         let Some(of) = self.streams.get(stream) else {
             // The stream was deleted while the message was on its way. Its number is never used again.
-            return &self.nameless;
+            return &self.publishing.nameless;
         };
         let domain = self.settings.domain.as_deref();
-        self.pub_acks
+        self.publishing
+            .pub_acks
             .entry(stream)
             .or_insert_with(|| PubAck::new(of.name(), domain))
     }

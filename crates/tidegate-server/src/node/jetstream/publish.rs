@@ -2,8 +2,8 @@
 
 use tidegate::Time;
 
+use super::JetStream;
 use super::outcome::Then;
-use super::{JetStream, WAITING_BYTES_MAX};
 use crate::api::error::ApiError;
 use crate::ingest;
 use crate::nats::parse::Publish;
@@ -24,7 +24,10 @@ pub(in crate::node) enum Taken {
 impl JetStream {
     /// Takes a message if a stream takes its subject.
     pub(in crate::node) fn publish(&mut self, now: Time, message: &Publish<'_>) -> Taken {
-        let captured = self.serves.then(|| self.streams.capture(message.subject));
+        let captured = self
+            .role
+            .serves
+            .then(|| self.streams.capture(message.subject));
         let Some(id) = captured.flatten() else {
             return Taken::No;
         };
@@ -61,15 +64,15 @@ impl JetStream {
     /// Returns whether the stream that takes messages of this subject is frozen: its group hands it over to
     /// another group, which does not have it yet.
     pub(in crate::node) fn has_frozen(&self, subject: &[u8]) -> bool {
-        self.serves && self.streams.taker(subject).is_some_and(Stream::is_frozen)
+        self.role.serves && self.streams.taker(subject).is_some_and(Stream::is_frozen)
     }
 
     /// Checks that the limits of the operator and of the disks have room for a message of so many bytes.
     fn admits(&self, stream: u32, volatile: bool, bytes: usize) -> Result<(), ApiError> {
-        if (self.space != Space::Free || self.crowded) && !volatile {
+        if (self.room.space != Space::Free || self.room.crowded) && !volatile {
             return Err(ApiError::STORAGE_EXCEEDED);
         }
-        self.streams.check_quota(stream, bytes, self.beside)
+        self.streams.check_quota(stream, bytes, self.room.beside)
     }
 
     fn taken(&self) -> Taken {
@@ -101,35 +104,22 @@ impl JetStream {
         command: &Command<'_>,
         waiter: Option<(&[u8], Then)>,
     ) {
-        let proposals = match volatile {
-            true => &mut self.volatile,
-            false => &mut self.durable,
-        };
-        self.stats.commands += 1;
-        // The protocol's limits bound subjects and payloads far below the capacity of an entry.
-        let added = proposals.add(command, waiter);
-        debug_assert!(added.is_ok(), "{added:?}");
+        self.entries.add(volatile, command, waiter);
     }
 
     /// Returns whether the entry that gathers should be closed before so many bytes are added.
     pub(super) fn has_no_room_for(&self, bytes: usize) -> bool {
-        let (commands, held) = (self.durable.len(), self.durable.bytes());
-        self.gauge.is_full_for(commands, held, bytes)
+        self.entries.has_no_room_for(bytes)
     }
 
     /// Closes the entry that gathers.
     pub(super) fn seal(&mut self, now: Time) {
         let time_us = self.wall.tell(now);
-        if let Some(sealed) = self.durable.seal(time_us) {
-            self.sealed_bytes += sealed.entry.len();
-            self.stats.entries += 1;
-            self.stats.bytes += sealed.entry.len() as u64;
-            self.sealed.push_back(sealed);
-        }
+        self.entries.seal(time_us);
     }
 
     /// Returns whether so much waits for the log that the node should stop reading from publishers.
     pub(super) fn is_full(&self) -> bool {
-        self.sealed_bytes + self.durable.bytes() > WAITING_BYTES_MAX
+        self.entries.is_full()
     }
 }

@@ -173,8 +173,7 @@ impl JetStream {
                             wall_us: 0,
                             cx: cx.again(),
                             streams: &self.streams,
-                            said: &mut self.said,
-                            advisories: &mut self.advisories,
+                            speech: &mut self.speech,
                         };
                         // Clients know the answer to a request by its subject. The
                         // message's own subject is in the headers.

@@ -65,7 +65,7 @@ impl JetStream {
         now: Time,
         message: &Publish<'_>,
     ) -> Taken {
-        if !self.serves {
+        if !self.role.serves {
             return self.not_served(cx, now, message);
         }
         if message.subject.starts_with(b"$JS.ACK.") {
@@ -388,7 +388,7 @@ impl JetStream {
         payload: &P,
         waiter: (&[u8], Then),
     ) -> Result<(), ApiError> {
-        if self.space == Space::Scarce && !kind.makes_space() {
+        if self.room.space == Space::Scarce && !kind.makes_space() {
             self.stats.refused += 1;
             if let Then::Admitted(id, _) = waiter.1 {
                 self.admissions.conclude(id);
@@ -612,7 +612,7 @@ impl JetStream {
         let kind = Answer::ConsumerCreate;
         let made = match outcome {
             // The leader that serves the consumer now knows it, this node does not.
-            _ if !self.serves => Err(ApiError::SYSTEM_UNAVAILABLE),
+            _ if !self.role.serves => Err(ApiError::SYSTEM_UNAVAILABLE),
             Outcome::ConsumerCreated { stream }
             | Outcome::ConsumerExists { stream }
             | Outcome::ConsumerUpdated { stream } => {
@@ -642,7 +642,7 @@ impl JetStream {
         consumer: &str,
         to: Placement,
     ) -> Result<Reply, ApiError> {
-        if self.nodes <= 1 && self.group == ALL {
+        if self.role.nodes <= 1 && self.group == ALL {
             return Err(ApiError::CLUSTER_REQUIRED);
         }
         if !consumer.is_empty() {
@@ -650,7 +650,7 @@ impl JetStream {
         } else if !stream.is_empty() {
             self.stream(stream)?;
         }
-        let cluster = &self.cluster;
+        let cluster = &self.role.cluster;
         let known = |name: &String| cluster.replicas.iter().any(|r| r.name == *name);
         if !to.cluster.is_empty() && to.cluster != cluster.name {
             return Err(ApiError::no_peers(format_args!(
@@ -661,13 +661,13 @@ impl JetStream {
         match Some(to.preferred).filter(|name| !name.is_empty()) {
             Some(name) if name == cluster.leader => return Ok(Reply::Now(answer::success(kind))),
             // One node alone keeps the group, and goes on leading it.
-            None if self.nodes <= 1 => {}
+            None if self.role.nodes <= 1 => {}
             Some(name) if !known(&name) => {
                 return Err(ApiError::no_peers(format_args!(
                     "no suitable peers for placement: there is no node `{name}`"
                 )));
             }
-            preferred => self.step_down = Some(StepDown { preferred }),
+            preferred => self.role.step_down = Some(StepDown { preferred }),
         }
         Ok(Reply::Now(answer::success(kind)))
     }

@@ -92,7 +92,7 @@ impl JetStream {
             return None;
         }
         let logged = live.logged;
-        if logged && self.space == Space::Scarce {
+        if logged && self.room.space == Space::Scarce {
             self.stats.refused += 1;
             return self.conclude_reset(cx, now, key, Err(ApiError::STORAGE_EXCEEDED));
         }
@@ -151,8 +151,7 @@ impl JetStream {
             cx: cx.again(),
             streams: &self.streams,
             wall_us,
-            said: &mut self.said,
-            advisories: &mut self.advisories,
+            speech: &mut self.speech,
         };
         live.consumer.handle_reset(state, &mut source, &mut voice);
         self.consumers.wake(key);

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tidegate::Time;
 
+use super::consumers::Live;
 use super::context::{Context, Leader};
 use super::told::{subject_of_group, subject_of_stream};
 use super::unled::Unled;
@@ -17,7 +18,6 @@ use super::{Ending, JetStream};
 use crate::api::answer::ClusterInfo;
 use crate::api::error::ApiError;
 use crate::cluster::groups::ALL;
-use crate::ingest::{Atomic, AtomicLimits, Fast, FastLimits};
 use crate::stream::{Effect, Outcome, Streams};
 
 use super::outcome::Then;
@@ -34,36 +34,89 @@ const LED_ELSEWHERE: &[u8] = b"NATS/1.0 409 Leadership Change\r\n\r\n";
 /// the node ends: a few round trips.
 const ASKING: Duration = Duration::from_millis(100);
 
+/// This node's part in the group.
+#[derive(Debug)]
+pub(super) struct Role {
+    /// This node leads: it answers requests and serves consumers.
+    pub(super) serves: bool,
+    /// The number of nodes that keep the streams.
+    pub(super) nodes: usize,
+    pub(super) cluster: ClusterInfo,
+    /// The reason why this node is behind the others, if it is. A health check may ask before this node has
+    /// heard from the others: it is not healthy yet.
+    pub(super) behind: Option<String>,
+    /// A client asked for another leader.
+    pub(super) step_down: Option<StepDown>,
+    /// The time since which other nodes are to send nothing more here, because this node is about to end.
+    pub(super) parting: Option<Time>,
+    /// The subjects that other nodes are to send here have changed.
+    pub(super) interest_changed: bool,
+    /// The streams with changed subjects, unless `interest_changed` says that any may have.
+    pub(super) interest_changed_of: BTreeSet<u32>,
+}
+
+/// The health of a node before the first [`JetStream::set_cluster`].
+const STARTING: &str = "it has just started, and has not heard from the others yet";
+
+impl Default for Role {
+    fn default() -> Self {
+        Self {
+            serves: false,
+            nodes: 1,
+            cluster: ClusterInfo::default(),
+            behind: Some(STARTING.to_owned()),
+            step_down: None,
+            parting: None,
+            interest_changed: false,
+            interest_changed_of: BTreeSet::new(),
+        }
+    }
+}
+
+/// Clients of this node's earlier lead, and of a time without a leader.
+#[derive(Default)]
+pub(super) struct Lost {
+    /// Consumers that this node served until its lead ended. They stay here until their clients, which pull
+    /// from them or listen to them, get the status that ends them.
+    orphans: Vec<Live>,
+    /// Reply subjects of pulls that arrived while the group had no leader.
+    parked: Vec<Box<[u8]>>,
+    /// The time at which these clients are answered, if the group has a leader.
+    settles: Option<Time>,
+    /// The time at which they were answered last.
+    orphans_told: Option<Time>,
+}
+
 impl JetStream {
     /// Returns whether this node serves.
     #[must_use]
     pub const fn serves(&self) -> bool {
-        self.serves
+        self.role.serves
     }
 
     /// Sets the nodes that keep the streams, their number, and the reason why this node is behind, if it is.
     pub fn set_cluster(&mut self, nodes: usize, cluster: ClusterInfo, behind: Option<String>) {
-        self.nodes = nodes;
-        self.cluster = cluster;
-        self.behind = behind;
+        self.role.nodes = nodes;
+        self.role.cluster = cluster;
+        self.role.behind = behind;
     }
 
     /// Returns the number of nodes that keep the streams.
     #[must_use]
     pub const fn nodes(&self) -> usize {
-        self.nodes
+        self.role.nodes
     }
 
     /// Returns the reason why this node is behind the others, if it is.
     #[must_use]
     pub fn behind(&self) -> Option<&str> {
-        self.behind.as_deref()
+        self.role.behind.as_deref()
     }
 
     /// Returns the nodes that keep the streams.
     #[must_use]
     pub const fn cluster(&self) -> &ClusterInfo {
-        &self.cluster
+        &self.role.cluster
     }
 
     /// Returns the subjects that other nodes are to send here: none unless this node serves.
@@ -80,7 +133,7 @@ impl JetStream {
     /// number, and 0 for the group itself. The second number of each changes whenever its
     /// subjects change. Returns none unless this node serves.
     pub(in crate::node) fn reasons(&self) -> Vec<(u32, u64)> {
-        if !self.serves || self.parting.is_some() {
+        if !self.role.serves || self.role.parting.is_some() {
             return Vec::new();
         }
         let mut all = vec![(0, 0)];
@@ -91,7 +144,7 @@ impl JetStream {
 
     /// Returns the second number that [`JetStream::reasons`] has for this stream.
     pub(in crate::node) fn reason_of(&self, stream: u32) -> Option<u64> {
-        let speaks = self.serves && self.parting.is_none();
+        let speaks = self.role.serves && self.role.parting.is_none();
         let stream = self.streams.get(stream).filter(|_| speaks)?;
         self.is_open_here(stream).then(|| stream.changed())
     }
@@ -116,8 +169,8 @@ impl JetStream {
 
     /// Takes the streams with subjects that may have changed since the last call.
     pub(in crate::node) fn take_interest_changed(&mut self) -> InterestChanged {
-        let streams = std::mem::take(&mut self.interest_changed_of);
-        match std::mem::take(&mut self.interest_changed) {
+        let streams = std::mem::take(&mut self.role.interest_changed_of);
+        match std::mem::take(&mut self.role.interest_changed) {
             true => InterestChanged::All,
             false => InterestChanged::Of(streams),
         }
@@ -125,12 +178,12 @@ impl JetStream {
 
     /// Takes a client's request for another leader, once.
     pub(in crate::node) const fn take_step_down(&mut self) -> Option<StepDown> {
-        self.step_down.take()
+        self.role.step_down.take()
     }
 
     /// Proposes the deltas of all consumers, so that the next leader has them.
     pub(in crate::node) fn flush_consumers(&mut self, now: Time) {
-        if self.is_full() || !self.postponed.is_empty() {
+        if self.is_full() || !self.entries.postponed.is_empty() {
             return;
         }
         for key in self.consumers.keys() {
@@ -141,30 +194,30 @@ impl JetStream {
     /// Replaces the streams by a snapshot of another node as of the entry of this index.
     /// The node must not serve meanwhile.
     pub fn replace(&mut self, now: Time, index: u64, streams: Streams) {
-        debug_assert!(!self.serves, "who leads has everything");
+        debug_assert!(!self.role.serves, "who leads has everything");
         self.directory.applied = index;
         let before = std::mem::replace(&mut self.streams, streams);
         self.streams.follow(&before);
-        self.pub_acks.clear();
+        self.publishing.pub_acks.clear();
         self.wall.not_before(now, self.streams.now_us());
     }
 
     /// Prepares this node's end. The streams that it alone keeps end with it: other nodes
     /// are to send nothing more here.
     pub(in crate::node) fn handle_parting(&mut self, now: Time) {
-        if self.group != ALL && self.nodes <= 1 {
-            self.parting.get_or_insert(now);
-            self.interest_changed = true;
+        if self.group != ALL && self.role.nodes <= 1 {
+            self.role.parting.get_or_insert(now);
+            self.role.interest_changed = true;
         }
     }
 
     /// Makes this node serve, now that it has applied all committed entries: it decides
     /// requests and serves consumers.
     pub(in crate::node) fn handle_leading(&mut self, now: Time) {
-        if std::mem::replace(&mut self.serves, true) {
+        if std::mem::replace(&mut self.role.serves, true) {
             return;
         }
-        self.interest_changed = true;
+        self.role.interest_changed = true;
         self.wall.not_before(now, self.streams.now_us());
         let known: Vec<u32> = self.streams.iter().map(|s| s.id()).collect();
         for stream in known {
@@ -176,52 +229,46 @@ impl JetStream {
     /// It refuses the requests that it has not proposed. A proposal may still be committed:
     /// then this node answers its client.
     pub(in crate::node) fn handle_following(&mut self, cx: &mut Context<'_>, now: Time) {
-        if !std::mem::replace(&mut self.serves, false) {
+        if !std::mem::replace(&mut self.role.serves, false) {
             return;
         }
-        self.interest_changed = true;
+        self.role.interest_changed = true;
         self.close_admissions(cx, now);
         self.close_keeping(cx, now);
         self.close_directory(cx, now);
         self.moves.close();
         self.unled = Unled::default();
-        self.postponed.clear();
         self.seal(now);
-        while let Some(mut sealed) = self.sealed.pop_front() {
-            self.sealed_bytes -= sealed.entry.len();
+        while let Some(mut sealed) = self.entries.take_refused() {
             self.refuse_all(
                 cx,
                 now,
                 sealed.waiters.drain(),
                 &ApiError::SYSTEM_UNAVAILABLE,
             );
-            self.durable.recycle(sealed.waiters);
+            self.entries.durable.recycle(sealed.waiters);
         }
         for key in self.consumers.keys() {
-            self.orphans.extend(self.consumers.remove(key));
+            self.lost.orphans.extend(self.consumers.remove(key));
         }
         self.consumers.rest();
-        self.atomic = new_atomic();
-        self.fast = Fast::new(FastLimits::default());
-        self.batches = super::batches::Pending::default();
-        self.expiring = false;
-        self.again = None;
-        self.next_expiry = None;
+        self.publishing.close_batches();
+        self.entries.rest();
     }
 
     /// Answers the clients of this node's earlier lead, once the group has a leader that they can turn to:
     /// ends their pulls, and reports consumers that the log did not know as lost. An earlier answer would
     /// make a client ask in vain, and then ask again only when it misses heartbeats.
     pub(super) fn tell_orphans(&mut self, cx: &mut Context<'_>, now: Time) {
-        let nobody = self.orphans.is_empty() && self.parked.is_empty();
-        if nobody || !(self.serves || self.is_led_elsewhere(cx)) {
-            self.settles = None;
+        let nobody = self.lost.orphans.is_empty() && self.lost.parked.is_empty();
+        if nobody || !(self.role.serves || self.is_led_elsewhere(cx)) {
+            self.lost.settles = None;
             return;
         }
-        if *self.settles.get_or_insert(now + SETTLING) > now {
+        if *self.lost.settles.get_or_insert(now + SETTLING) > now {
             return;
         }
-        for mut orphan in std::mem::take(&mut self.orphans) {
+        for mut orphan in std::mem::take(&mut self.lost.orphans) {
             let ending = match orphan.logged {
                 true => Ending::LeadershipChange,
                 false => Ending::Lost,
@@ -229,18 +276,18 @@ impl JetStream {
             let mut voice = self.voice(cx, now);
             orphan.consumer.handle_end(ending, &mut voice);
         }
-        for reply in std::mem::take(&mut self.parked) {
+        for reply in std::mem::take(&mut self.lost.parked) {
             self.voice(cx, now).status_to(&reply, LED_ELSEWHERE);
         }
-        self.orphans_told = Some(now);
+        self.lost.orphans_told = Some(now);
     }
 
     /// Keeps a pull that arrives while the group has no leader, to end it once there is
     /// one. Returns whether there was room.
     pub(super) fn park(&mut self, reply: &[u8]) -> bool {
-        let room = self.parked.len() < PARKED_MAX;
+        let room = self.lost.parked.len() < PARKED_MAX;
         if room {
-            self.parked.push(reply.into());
+            self.lost.parked.push(reply.into());
         }
         room
     }
@@ -249,11 +296,14 @@ impl JetStream {
     /// another consumer there have had the time.
     #[must_use]
     pub fn has_handed_over(&self, now: Time) -> bool {
-        let asked = self.orphans_told.is_none_or(|at| at + ASKING <= now);
-        let gone = !self.serves && self.orphans.is_empty() && self.parked.is_empty() && asked;
+        let asked = self.lost.orphans_told.is_none_or(|at| at + ASKING <= now);
+        let gone = !self.role.serves
+            && self.lost.orphans.is_empty()
+            && self.lost.parked.is_empty()
+            && asked;
         // The streams that one node keeps alone cannot go to another node. The other nodes know that this one
         // is about to end, and everything they sent by then has arrived.
-        gone || self.parting.is_some_and(|at| at + ASKING <= now)
+        gone || self.role.parting.is_some_and(|at| at + ASKING <= now)
     }
 
     fn refuse_all<'a>(
@@ -274,7 +324,7 @@ impl JetStream {
 
     /// Notes the streams of an entry with changes to the subjects that other nodes are to send here.
     pub(super) fn note_interest(&mut self, effects: &[Effect]) {
-        if !self.serves {
+        if !self.role.serves {
             return;
         }
         let changed = effects.iter().filter_map(|effect| match effect {
@@ -288,22 +338,22 @@ impl JetStream {
             | Effect::StreamMoved { stream } => Some(*stream),
             _ => None,
         });
-        self.interest_changed_of.extend(changed);
-        if self.interest_changed_of.len() > CHANGED_MAX {
+        self.role.interest_changed_of.extend(changed);
+        if self.role.interest_changed_of.len() > CHANGED_MAX {
             // No node has asked for long: comparing all streams costs no more.
-            self.interest_changed = true;
-            self.interest_changed_of.clear();
+            self.role.interest_changed = true;
+            self.role.interest_changed_of.clear();
         }
     }
 
     /// Checks that the nodes can keep so many copies.
     pub(super) fn check_replicas(&self, replicas: i64) -> Result<(), ApiError> {
         match usize::try_from(replicas) {
-            Ok(wanted) if wanted <= self.nodes.max(1) => Ok(()),
-            _ if self.nodes <= 1 => Err(ApiError::REPLICAS_NOT_SUPPORTED),
+            Ok(wanted) if wanted <= self.role.nodes.max(1) => Ok(()),
+            _ if self.role.nodes <= 1 => Err(ApiError::REPLICAS_NOT_SUPPORTED),
             _ => Err(ApiError::no_peers(format_args!(
                 "no suitable peers for placement, insufficient replicas: {replicas} asked for, {} nodes",
-                self.nodes
+                self.role.nodes
             ))),
         }
     }
@@ -323,14 +373,6 @@ pub(in crate::node) enum InterestChanged {
 pub(in crate::node) struct StepDown {
     /// The name of the node that is to lead; any if `None`.
     pub(in crate::node) preferred: Option<String>,
-}
-
-/// Returns atomic batches, none begun.
-pub(super) fn new_atomic() -> Atomic {
-    Atomic::new(AtomicLimits {
-        batch_bytes_max: super::BATCH_BYTES_MAX,
-        ..AtomicLimits::default()
-    })
 }
 
 #[cfg(test)]

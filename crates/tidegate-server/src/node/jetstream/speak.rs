@@ -27,10 +27,43 @@ pub(super) struct Voice<'a> {
     /// The streams that may take a message.
     pub(super) streams: &'a Streams,
     pub(super) wall_us: u64,
-    /// The messages that a stream takes.
-    pub(super) said: &'a mut Vec<Said>,
+    pub(super) speech: &'a mut Speech,
+}
+
+/// The messages that streams said to subjects of streams, and the names that they have given.
+#[derive(Debug)]
+pub(super) struct Speech {
+    /// Messages to subjects that streams of this group take.
+    pub(super) said: Vec<Said>,
+    /// Makes names unique.
+    pub(super) seed: u64,
+    /// The number of the last name of a consumer.
+    named: u64,
     /// The number of the last advisory.
-    pub(super) advisories: &'a mut u64,
+    advisories: u64,
+}
+
+impl Speech {
+    pub(super) const fn new(seed: u64) -> Self {
+        Self {
+            said: Vec::new(),
+            seed,
+            named: 0,
+            advisories: 0,
+        }
+    }
+
+    /// Returns a name that no other consumer has.
+    pub(super) fn unique_name(&mut self) -> String {
+        self.named += 1;
+        unique(self.seed, self.named, 8)
+    }
+
+    /// Returns the id of the next advisory, said at `wall_us`.
+    pub(super) fn next_advisory(&mut self, wall_us: u64) -> String {
+        self.advisories += 1;
+        unique(wall_us, self.advisories, 22)
+    }
 }
 
 impl Voice<'_> {
@@ -45,7 +78,7 @@ impl Voice<'_> {
     ) {
         let headers = Some(headers).filter(|h| !h.is_empty());
         if !to.starts_with(INBOX) && takes(self.streams, to) {
-            self.said.push(Said {
+            self.speech.said.push(Said {
                 to: to.into(),
                 headers: headers.map(Into::into),
                 payload: payload.into(),
@@ -114,8 +147,7 @@ impl Sink for Voice<'_> {
         if !self.is_heard(subject.as_bytes()) {
             return;
         }
-        *self.advisories += 1;
-        let id = unique(self.wall_us, *self.advisories, 22);
+        let id = self.speech.next_advisory(self.wall_us);
         let time = Timestamp::from_micros(self.wall_us).to_string();
         let body = advisory.json(&id, &time);
         self.answer_with(subject.as_bytes(), &body);
@@ -139,14 +171,18 @@ pub(super) fn takes(streams: &Streams, subject: &[u8]) -> bool {
 impl JetStream {
     /// Returns whether a stream of this group takes messages of this subject now.
     pub(in crate::node) fn collects(&self, subject: &[u8]) -> bool {
-        let taker = self.serves.then(|| self.streams.taker(subject)).flatten();
+        let taker = self
+            .role
+            .serves
+            .then(|| self.streams.taker(subject))
+            .flatten();
         taker.is_some_and(|stream| self.is_open_here(stream))
     }
 
     /// Keeps a message that another group's streams said, if a stream of this group takes it.
     pub(in crate::node) fn handle_said(&mut self, to: &[u8], message: &Publish<'_>) {
         if self.collects(to) {
-            self.said.push(Said {
+            self.speech.said.push(Said {
                 to: to.into(),
                 headers: message.headers.map(Into::into),
                 payload: message.payload.into(),

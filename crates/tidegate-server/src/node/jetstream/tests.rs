@@ -1,6 +1,7 @@
 //! Commands become entries, with the product's rules and with those of earlier steps of the lab.
 
 use super::*;
+use crate::api::answer::ClusterInfo;
 use crate::lab::{Lab, RaftStep};
 use crate::stream::{AccountLimits, Command, Kind};
 

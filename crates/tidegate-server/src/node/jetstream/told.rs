@@ -161,28 +161,28 @@ impl JetStream {
                     self.await_change(cx, now, reply, change, (stream, index));
                 }
             }
-            Told::Made(streams) if self.serves => self.propose_made(now, &streams),
-            Told::Report { question, streams } if self.serves => {
+            Told::Made(streams) if self.role.serves => self.propose_made(now, &streams),
+            Told::Report { question, streams } if self.role.serves => {
                 let reported = self.report(now, question, &streams);
                 let group = crate::cluster::groups::ALL;
                 cx.tell_group(group, None, Told::Reported(reported));
             }
-            Told::Reported(reported) if self.serves => self.reported(cx, now, reported),
+            Told::Reported(reported) if self.role.serves => self.reported(cx, now, reported),
             Told::Export {
                 stream,
                 moving,
                 from,
-            } if self.serves => self.handle_export(stream, moving, from),
+            } if self.role.serves => self.handle_export(stream, moving, from),
             Told::Exported {
                 stream,
                 moving,
                 from,
                 entry,
-            } if self.serves => self.handle_exported(now, stream, moving, from, &entry),
-            Told::Stalled { stream, moving } if self.serves => {
+            } if self.role.serves => self.handle_exported(now, stream, moving, from, &entry),
+            Told::Stalled { stream, moving } if self.role.serves => {
                 self.renew_move(cx, now, stream, moving);
             }
-            Told::Moved { stream, moving } if self.serves => {
+            Told::Moved { stream, moving } if self.role.serves => {
                 self.propose_moved(now, stream, moving);
             }
             // This node does not lead any more.

@@ -672,7 +672,7 @@ fn lists_name_what_is_missing() {
     }
     // The node checks the operator's limits against the bytes of all its groups.
     let keeper = w.owner_of("B");
-    let beside = w.nodes[keeper].streams(0).unwrap().beside;
+    let beside = w.nodes[keeper].streams(0).unwrap().room.beside;
     assert_eq!(beside.file_bytes, 38);
     let account = w.ask(2, "INFO", &Value::Null);
     assert_eq!(

@@ -1,0 +1,254 @@
+//! The entries of one group on their way: the commands that gather, the entries that wait for the group, and
+//! those that it has taken and not committed yet.
+//!
+//! Only entries. [`JetStream`](super::JetStream) makes the commands, and answers their callers.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use tidegate::Time;
+use tidegate::controller::Snapshot;
+
+use super::outcome::Then;
+use super::proposals::{Gauge, InFlight, Postponed, Proposals, Sealed, Waiters};
+use crate::replica::Proposed;
+use crate::stream::{Command, Effect, Outcome};
+
+/// Bytes of entries that may wait for the log before the node stops reading from publishers.
+const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// See the [module](self).
+pub(super) struct Entries {
+    /// Commands that go into the log.
+    pub(super) durable: Proposals<Then>,
+    /// Commands that concern streams in memory: applied at the turn's end, never written.
+    pub(super) volatile: Proposals<Then>,
+    /// Closed entries that the group has not taken yet.
+    sealed: VecDeque<Sealed<Then>>,
+    sealed_bytes: usize,
+    gauge: Gauge,
+    in_flight: InFlight<Then>,
+    /// Commands about consumers, such as deltas, that the log refused.
+    pub(super) postponed: Vec<Postponed>,
+    /// The time at which the leader proposes its own commands again, after the log has refused some.
+    pub(super) again: Option<Time>,
+    /// An expiry is proposed and not applied yet.
+    pub(super) expiring: bool,
+    /// The next time at which messages may expire, in microseconds since the Unix epoch.
+    pub(super) next_expiry: Option<u64>,
+    /// Scratch of one entry.
+    pub(super) outcomes: Vec<Outcome>,
+    pub(super) effects: Vec<Effect>,
+    counts: Counts,
+}
+
+/// Counts since the node's start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// Commands added.
+    pub(super) commands: u64,
+    /// Entries closed.
+    pub(super) entries: u64,
+    /// The bytes of those entries.
+    pub(super) bytes: u64,
+}
+
+impl Entries {
+    /// With `fixed`, commands and bytes, no controller chooses how large an entry grows.
+    pub(super) fn new(fixed: Option<(u64, u64)>) -> Self {
+        Self {
+            durable: Proposals::default(),
+            volatile: Proposals::default(),
+            sealed: VecDeque::new(),
+            sealed_bytes: 0,
+            gauge: Gauge::new(fixed),
+            in_flight: InFlight::default(),
+            postponed: Vec::new(),
+            again: None,
+            expiring: false,
+            next_expiry: None,
+            outcomes: Vec::new(),
+            effects: Vec::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Adds a command to the entry that gathers, however full that is. `waiter` is the reply subject of the
+    /// client that waits, and the answer it gets.
+    pub(super) fn add(
+        &mut self,
+        volatile: bool,
+        command: &Command<'_>,
+        waiter: Option<(&[u8], Then)>,
+    ) {
+        let proposals = match volatile {
+            true => &mut self.volatile,
+            false => &mut self.durable,
+        };
+        self.counts.commands += 1;
+        // The protocol's limits bound subjects and payloads far below the capacity of an entry.
+        let added = proposals.add(command, waiter);
+        debug_assert!(added.is_ok(), "{added:?}");
+    }
+
+    /// Returns whether the entry that gathers should be closed before so many bytes are added.
+    pub(super) fn has_no_room_for(&self, bytes: usize) -> bool {
+        let (commands, held) = (self.durable.len(), self.durable.bytes());
+        self.gauge.is_full_for(commands, held, bytes)
+    }
+
+    /// Closes the entry that gathers as of `time_us`, microseconds since the Unix epoch.
+    pub(super) fn seal(&mut self, time_us: u64) {
+        if let Some(sealed) = self.durable.seal(time_us) {
+            self.sealed_bytes += sealed.entry.len();
+            self.counts.entries += 1;
+            self.counts.bytes += sealed.entry.len() as u64;
+            self.sealed.push_back(sealed);
+        }
+    }
+
+    /// Returns whether no closed entry waits for the group.
+    pub(super) fn none_sealed(&self) -> bool {
+        self.sealed.is_empty()
+    }
+
+    /// Returns the first entry that waits for the group, and the number of its callers. It stays the first
+    /// until [`Entries::handle_proposed`] or [`Entries::take_refused`].
+    pub(super) fn first(&self) -> Option<(Bytes, u64)> {
+        let sealed = self.sealed.front()?;
+        Some((sealed.entry.clone(), sealed.waiters.len().max(1) as u64))
+    }
+
+    /// The group has taken the first entry, at the place `at`; that took `cost_ns`.
+    pub(super) fn handle_proposed(&mut self, now: Time, at: Proposed, cost_ns: u64) {
+        if let Some(sealed) = self.pop() {
+            self.gauge
+                .proposed(now, sealed.commands, sealed.entry.len(), cost_ns);
+            self.in_flight.push(at, sealed.waiters);
+        }
+    }
+
+    /// Takes out the first entry, because the group has refused it or the node leads no more.
+    pub(super) fn take_refused(&mut self) -> Option<Sealed<Then>> {
+        self.pop()
+    }
+
+    /// Returns the waiters of a committed entry, see [`InFlight::take`].
+    pub(super) fn committed(
+        &mut self,
+        (index, term): (u64, u64),
+        lost: impl FnMut(Waiters<Then>),
+    ) -> Option<Waiters<Then>> {
+        self.in_flight.take(index, term, lost)
+    }
+
+    /// Forgets the leader's own plans, because the node leads no more.
+    pub(super) fn rest(&mut self) {
+        self.postponed.clear();
+        self.expiring = false;
+        self.again = None;
+        self.next_expiry = None;
+    }
+
+    /// Returns the number of bytes that wait for the log.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.sealed_bytes + self.durable.bytes()
+    }
+
+    /// Returns whether so much waits for the log that the node should stop reading from publishers.
+    pub(super) fn is_full(&self) -> bool {
+        self.waiting_bytes() > WAITING_BYTES_MAX
+    }
+
+    /// Returns whether no command is on its way into a stream.
+    pub(super) fn is_idle(&self) -> bool {
+        self.durable.is_empty()
+            && self.volatile.is_empty()
+            && self.sealed.is_empty()
+            && self.in_flight.len() == 0
+    }
+
+    /// Returns the counts since the node's start.
+    pub(super) const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Returns the state of the controller of entries.
+    pub(super) fn snapshot(&self) -> Snapshot {
+        self.gauge.snapshot()
+    }
+
+    fn pop(&mut self) -> Option<Sealed<Then>> {
+        let sealed = self.sealed.pop_front()?;
+        self.sealed_bytes -= sealed.entry.len();
+        Some(sealed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::Kind;
+
+    const NOW: Time = Time::from_nanos(1);
+
+    fn publish(entries: &mut Entries, volatile: bool, payload: &[u8]) {
+        let command = Command::new(Kind::Publish, 1, b"a", payload);
+        entries.add(volatile, &command, Some((b"r", Then::Publish)));
+    }
+
+    #[test]
+    fn an_entry_is_on_its_way_until_it_is_committed() {
+        let mut entries = Entries::new(None);
+        assert!(entries.is_idle() && entries.first().is_none());
+        publish(&mut entries, false, b"x");
+        publish(&mut entries, false, b"y");
+        assert!(entries.first().is_none(), "the entry still gathers");
+        entries.seal(7);
+        let (entry, callers) = entries.first().unwrap();
+        assert_eq!((callers, entries.waiting_bytes()), (2, entry.len()));
+        let counts = Counts {
+            commands: 2,
+            entries: 1,
+            bytes: entry.len() as u64,
+        };
+        assert_eq!(entries.counts(), counts);
+        let place = Proposed { index: 3, term: 1 };
+        entries.handle_proposed(NOW, place, 1000);
+        assert!(entries.first().is_none() && !entries.is_idle());
+        assert_eq!(entries.waiting_bytes(), 0);
+        let lost = |_| unreachable!("nothing is lost");
+        let mut waiters = entries.committed((3, 1), lost).unwrap();
+        assert_eq!(waiters.drain().count(), 2);
+        assert!(entries.is_idle());
+    }
+
+    #[test]
+    fn a_refused_entry_comes_back_with_its_callers() {
+        let mut entries = Entries::new(None);
+        publish(&mut entries, false, b"x");
+        entries.seal(7);
+        let refused = entries.take_refused().unwrap();
+        assert_eq!((refused.commands, refused.waiters.len()), (1, 1));
+        assert!(entries.is_idle() && entries.take_refused().is_none());
+    }
+
+    #[test]
+    fn what_waits_for_the_log_is_bounded() {
+        let mut entries = Entries::new(Some((1, 1024)));
+        let payload = vec![0; 1 << 20];
+        let mut closed = 0;
+        while !entries.is_full() {
+            publish(&mut entries, false, &payload);
+            assert!(entries.has_no_room_for(1));
+            entries.seal(7);
+            closed += 1;
+        }
+        assert_eq!(closed, 8);
+        // Streams in memory do not wait for the log.
+        publish(&mut entries, true, &payload);
+        assert!(!entries.is_idle());
+        entries.take_refused().unwrap();
+        assert!(!entries.is_full());
+    }
+}
