@@ -7,6 +7,7 @@ use tidegate::Time;
 use tidegate::controller::Load;
 use tidegate_server::config::Settings;
 use tidegate_server::nats::connect::Info;
+use tidegate_server::nats::settings::SessionSettings;
 use tidegate_server::node::core::Node;
 
 const ANY: Load = Load::new(u64::MAX, u64::MAX);
@@ -14,8 +15,11 @@ const ANY: Load = Load::new(u64::MAX, u64::MAX);
 /// Returns the bytes sent to two clients if the first one sends `input`, cut after every `piece` bytes.
 fn talk(input: &[u8], piece: usize) -> [Vec<u8>; 2] {
     let settings = Settings {
-        max_payload: 1024,
-        max_control_line: 128,
+        sessions: SessionSettings {
+            max_payload: 1024,
+            max_control_line: 128,
+            ..SessionSettings::default()
+        },
         max_pending: 1 << 20,
         ..Settings::default()
     };

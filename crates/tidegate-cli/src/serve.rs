@@ -23,10 +23,11 @@ use tidegate_server::config::apply::{ConfigError, read_file};
 use tidegate_server::config::cluster::ClusterSecret;
 use tidegate_server::config::cluster_tls::{ClusterTls, HANDSHAKE_MAX};
 use tidegate_server::config::{
-    DATA_DIRECTORY, HandshakeFirst, Secret, Settings, StreamSettings, TlsSettings, User,
+    DATA_DIRECTORY, HandshakeFirst, Settings, StreamSettings, TlsSettings,
 };
 #[cfg(feature = "lab")]
 use tidegate_server::lab::{FixedEntries, RaftStep};
+use tidegate_server::nats::settings::{Secret, User};
 use tidegate_server::{Handle, Monitor, Server};
 
 use crate::Usage;
@@ -266,16 +267,16 @@ impl ServeArgs {
             s.http_port = Some(free_or(port)?);
         }
         if let (Some(name), Some(password)) = (&self.user, &self.pass) {
-            s.token = None;
-            s.users = vec![Arc::new(User {
+            s.sessions.token = None;
+            s.sessions.users = vec![Arc::new(User {
                 name: name.clone(),
                 secret: Secret::new(password),
                 permissions: None,
             })];
         }
         if let Some(token) = &self.auth {
-            s.users.clear();
-            s.token = Some(Secret::new(token));
+            s.sessions.users.clear();
+            s.sessions.token = Some(Secret::new(token));
         }
         if let (Some(cert), Some(key)) = (&self.tlscert, &self.tlskey) {
             let old = s.tls.take();
@@ -424,7 +425,7 @@ pub(crate) fn with_two_dashes(args: impl Iterator<Item = OsString>) -> Vec<OsStr
 /// The arguments or the configuration are invalid, the server cannot listen, or its log failed.
 pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let settings = args.settings()?;
-    settings.check_credentials().map_err(Usage::new)?;
+    settings.sessions.check_credentials().map_err(Usage::new)?;
     settings.check_exposure().map_err(Usage::new)?;
     settings.check_cluster().map_err(Usage::new)?;
     if args.test {
@@ -515,7 +516,7 @@ fn obey(signal: i32, handle: &Handle, args: &ServeArgs) {
         SIGHUP => {
             tracing::info!("Reloading server configuration");
             let settings = args.settings().and_then(|s| {
-                s.check_credentials().map_err(Usage::new)?;
+                s.sessions.check_credentials().map_err(Usage::new)?;
                 s.check_exposure().map_err(Usage::new)?;
                 s.check_cluster().map_err(Usage::new)?;
                 Ok(s)

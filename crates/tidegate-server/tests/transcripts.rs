@@ -42,7 +42,7 @@ impl World {
     fn new(settings: Settings) -> Self {
         let info = Info {
             server_id: "TEST".into(),
-            max_payload: settings.max_payload,
+            max_payload: settings.sessions.max_payload,
             ..Info::default()
         };
         Self {

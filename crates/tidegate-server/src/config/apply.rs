@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use super::cluster::cluster;
 use super::tree::{self, Item, Map, SyntaxError, System, Value};
-use super::{DATA_DIRECTORY, HandshakeFirst, Secret, Settings, StreamSettings, TlsSettings, User};
+use super::{DATA_DIRECTORY, HandshakeFirst, Settings, StreamSettings, TlsSettings};
 use crate::nats::permissions::{Pattern, Permissions, ResponseRule, Rules};
+use crate::nats::settings::{Secret, User};
 use crate::nats::subject;
 
 /// The reason why a configuration cannot be used.
@@ -69,13 +70,13 @@ pub fn apply(map: &Map, s: &mut Settings) -> Result<(), SyntaxError> {
             "server_name" => s.server_name = Some(name(key, item)?),
             "client_advertise" => s.client_advertise = Some(text(key, item)?),
             "max_connections" | "max_conn" => s.max_connections = count(key, item, 1)?,
-            "max_subscriptions" | "max_subs" => s.max_subscriptions = count(key, item, 0)?,
-            "max_payload" => s.max_payload = payload(key, item)?,
-            "max_control_line" => s.max_control_line = count(key, item, 64)?,
+            "max_subscriptions" | "max_subs" => s.sessions.max_subscriptions = count(key, item, 0)?,
+            "max_payload" => s.sessions.max_payload = payload(key, item)?,
+            "max_control_line" => s.sessions.max_control_line = count(key, item, 64)?,
             "max_pending" => s.max_pending = count(key, item, 1)?,
-            "ping_interval" => s.ping_interval = positive(key, item)?,
-            "ping_max" => s.ping_max = number(key, item, 1)?,
-            "write_deadline" => s.write_deadline = positive(key, item)?,
+            "ping_interval" => s.sessions.ping_interval = positive(key, item)?,
+            "ping_max" => s.sessions.ping_max = number(key, item, 1)?,
+            "write_deadline" => s.sessions.write_deadline = positive(key, item)?,
             "authorization" => authorization(key, item, s)?,
             "jetstream" => jetstream(key, item, s)?,
             "cluster" => cluster(key, item, s.cluster.get_or_insert_default())?,
@@ -85,7 +86,7 @@ pub fn apply(map: &Map, s: &mut Settings) -> Result<(), SyntaxError> {
                     .get_or_insert_with(|| StreamSettings::new(PathBuf::new()))
                     .directory = directory;
             }
-            "no_auth_user" => s.no_auth_user = Some(text(key, item)?),
+            "no_auth_user" => s.sessions.no_auth_user = Some(text(key, item)?),
             "tls" => s.tls = Some(tls(key, item)?),
             "allow_non_tls" => s.allow_non_tls = boolean(key, item)?,
             "http_port" | "monitor_port" => s.http_port = Some(port(key, item)?),
@@ -111,8 +112,8 @@ pub fn apply(map: &Map, s: &mut Settings) -> Result<(), SyntaxError> {
             _ => unknown(key, item)?,
         }
     }
-    if let Some(user) = &s.no_auth_user
-        && !s.users.iter().any(|u| u.name == *user)
+    if let Some(user) = &s.sessions.no_auth_user
+        && !s.sessions.users.iter().any(|u| u.name == *user)
     {
         let line = map
             .iter()
@@ -127,24 +128,26 @@ pub fn apply(map: &Map, s: &mut Settings) -> Result<(), SyntaxError> {
 fn authorization(key: &str, item: &Item, s: &mut Settings) -> Result<(), SyntaxError> {
     let (mut user, mut password) = (None, None);
     let mut default = None;
-    (s.token, s.users) = (None, Vec::new());
+    (s.sessions.token, s.sessions.users) = (None, Vec::new());
     for (key, item) in entries(key, item)? {
         match key.as_str() {
             "user" | "username" => user = Some(credential("authorization", key, item)?),
             "pass" | "password" => password = Some(credential("authorization", key, item)?),
-            "token" => s.token = Some(Secret::new(&credential("authorization", key, item)?)),
-            "timeout" => s.auth_timeout = positive(key, item)?,
+            "token" => {
+                s.sessions.token = Some(Secret::new(&credential("authorization", key, item)?))
+            }
+            "timeout" => s.sessions.auth_timeout = positive(key, item)?,
             "default_permissions" => default = Some(permissions(key, item)?),
             "users" => {
                 for item in list(key, item)? {
-                    s.users.push(Arc::new(one_user(key, item)?));
+                    s.sessions.users.push(Arc::new(one_user(key, item)?));
                 }
             }
             _ => unknown(&format!("authorization.{key}"), item)?,
         }
     }
     match (user, password) {
-        (Some(name), Some(password)) => s.users.push(Arc::new(User {
+        (Some(name), Some(password)) => s.sessions.users.push(Arc::new(User {
             name,
             secret: Secret::new(&password),
             permissions: None,
@@ -157,13 +160,14 @@ fn authorization(key: &str, item: &Item, s: &mut Settings) -> Result<(), SyntaxE
             ));
         }
     }
-    for user in &mut s.users {
+    for user in &mut s.sessions.users {
         if user.permissions.is_none() && default.is_some() {
             Arc::make_mut(user).permissions.clone_from(&default);
         }
     }
-    let twice = |(i, u): (usize, &Arc<User>)| s.users[..i].iter().any(|v| v.name == u.name);
-    if s.users.iter().enumerate().any(twice) {
+    let twice =
+        |(i, u): (usize, &Arc<User>)| s.sessions.users[..i].iter().any(|v| v.name == u.name);
+    if s.sessions.users.iter().enumerate().any(twice) {
         return Err(error(item, "a user is named twice"));
     }
     Ok(())
@@ -586,14 +590,14 @@ mod tests {
         )
         .unwrap();
         assert_eq!(
-            (s.host.as_str(), s.port, s.http_port, s.max_payload),
+            (s.host.as_str(), s.port, s.http_port, s.sessions.max_payload),
             ("0.0.0.0", 4333, Some(8222), 8 << 20)
         );
-        assert_eq!(s.ping_interval, Duration::from_secs(90));
-        let x = s.users[0].permissions.as_ref().unwrap();
+        assert_eq!(s.sessions.ping_interval, Duration::from_secs(90));
+        let x = s.sessions.users[0].permissions.as_ref().unwrap();
         assert!(x.may_publish(b"a.b") && !x.may_publish(b"b") && x.may_subscribe(b"b", Some(b"q")));
         assert!(!x.may_subscribe(b"b", None) && !x.may_subscribe(b"c", None));
-        let y = s.users[1].permissions.as_ref().unwrap();
+        let y = s.sessions.users[1].permissions.as_ref().unwrap();
         assert!(
             !y.may_publish(b"a.b")
                 && y.responses
@@ -703,7 +707,7 @@ mod tests {
              users: [ { user: u, password: p, permissions: $mine } ] }",
         );
         let s = s.unwrap();
-        assert!(s.port == 0 && s.users[0].permissions.is_some());
+        assert!(s.port == 0 && s.sessions.users[0].permissions.is_some());
         let e = read("authorization { mine = { publish: { deny: a } } }").unwrap_err();
         assert!(e.contains("authorization.mine"), "{e}");
     }

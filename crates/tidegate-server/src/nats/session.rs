@@ -22,9 +22,9 @@ use super::op::{self, text};
 use super::outbox::Outbox;
 use super::parse::{Op, ParseError, ParseLimits, Parser, Publish};
 use super::permissions::{Permissions, Responses};
+use super::settings::{Credentials, SessionSettings, User};
 use super::subject;
 use super::sublist::SubKey;
-use crate::config::{Credentials, Settings, User};
 
 /// The time that a closing connection has to read its last bytes.
 const CLOSING: Duration = Duration::from_secs(2);
@@ -132,15 +132,15 @@ pub struct Session {
 }
 
 impl Session {
-    /// Creates the session of a connection accepted at `now`. With `securing` the session parses no input
-    /// before [`Session::handle_secured`].
+    /// Creates the session of a connection accepted at `now`. With `handshake`, the time that the TLS handshake
+    /// may take, the session parses no input before [`Session::handle_secured`].
     #[must_use]
     pub fn new(
         now: Time,
         cid: u64,
         address: SocketAddr,
-        securing: bool,
-        settings: &Settings,
+        handshake: Option<Duration>,
+        settings: &SessionSettings,
     ) -> Self {
         let mut session = Self {
             cid,
@@ -159,18 +159,18 @@ impl Session {
             phase: Phase::Securing,
             greeted: false,
             pings_out: 0,
-            due: now + settings.tls_timeout(),
+            due: now + handshake.unwrap_or_default(),
             blocked: None,
             paused: None,
         };
-        if !securing {
+        if handshake.is_none() {
             session.open(now, settings);
         }
         session
     }
 
     /// Records that the TLS handshake is over, or that the client chose to do without.
-    pub fn handle_secured(&mut self, now: Time, tls: bool, settings: &Settings) {
+    pub fn handle_secured(&mut self, now: Time, tls: bool, settings: &SessionSettings) {
         if self.phase == Phase::Securing {
             self.secured = tls;
             self.open(now, settings);
@@ -183,7 +183,7 @@ impl Session {
         &mut self,
         now: Time,
         input: &'a [u8],
-        settings: &Settings,
+        settings: &SessionSettings,
     ) -> (Step<'a>, usize) {
         if self.phase != Phase::Open && self.phase != Phase::Connecting {
             return (Step::More, 0);
@@ -222,7 +222,12 @@ impl Session {
     }
 
     /// Handles the answer to a [`Step::Verify`].
-    pub fn handle_verified(&mut self, now: Time, good: bool, settings: &Settings) -> Step<'static> {
+    pub fn handle_verified(
+        &mut self,
+        now: Time,
+        good: bool,
+        settings: &SessionSettings,
+    ) -> Step<'static> {
         if self.phase != Phase::Verifying {
             return Step::Done;
         }
@@ -248,7 +253,7 @@ impl Session {
     }
 
     /// Handles a deadline that has passed.
-    pub fn handle_timeout(&mut self, now: Time, settings: &Settings) -> Step<'static> {
+    pub fn handle_timeout(&mut self, now: Time, settings: &SessionSettings) -> Step<'static> {
         if self.paused.is_some_and(|t| t <= now) {
             self.paused = None;
         }
@@ -271,7 +276,7 @@ impl Session {
 
     /// Returns the time at which the node must call [`Session::handle_timeout`].
     #[must_use]
-    pub fn deadline(&self, settings: &Settings) -> Time {
+    pub fn deadline(&self, settings: &SessionSettings) -> Time {
         let mut at = self.due;
         if let Some(blocked) = self.blocked {
             at = at.min(blocked + settings.write_deadline);
@@ -348,7 +353,7 @@ impl Session {
 
     /// Returns whether changed settings still admit this connection, and adopts changed permissions. The
     /// caller checks the connection's subscriptions.
-    pub fn readmit(&mut self, settings: &Settings) -> bool {
+    pub fn readmit(&mut self, settings: &SessionSettings) -> bool {
         let Some(old) = &self.user else {
             return !settings.needs_credentials();
         };
@@ -372,7 +377,7 @@ impl Session {
         }
     }
 
-    fn open(&mut self, now: Time, settings: &Settings) {
+    fn open(&mut self, now: Time, settings: &SessionSettings) {
         if settings.needs_credentials() {
             self.phase = Phase::Connecting;
             self.due = now + settings.auth_timeout;
@@ -382,7 +387,7 @@ impl Session {
         }
     }
 
-    fn operation<'a>(&mut self, now: Time, op: Op<'a>, settings: &Settings) -> Step<'a> {
+    fn operation<'a>(&mut self, now: Time, op: Op<'a>, settings: &SessionSettings) -> Step<'a> {
         match op {
             Op::Publish(message) => self.publish(now, message),
             Op::Ping => {
@@ -404,7 +409,7 @@ impl Session {
         }
     }
 
-    fn connect(&mut self, now: Time, json: &[u8], settings: &Settings) -> Step<'static> {
+    fn connect(&mut self, now: Time, json: &[u8], settings: &SessionSettings) -> Step<'static> {
         let Ok(options) = serde_json::from_slice::<Connect>(json) else {
             return Step::Close(CloseReason::ParseError);
         };
@@ -440,7 +445,12 @@ impl Session {
         }
     }
 
-    fn admit(&mut self, now: Time, user: Option<Arc<User>>, settings: &Settings) -> Step<'static> {
+    fn admit(
+        &mut self,
+        now: Time,
+        user: Option<Arc<User>>,
+        settings: &SessionSettings,
+    ) -> Step<'static> {
         self.user = user;
         self.phase = Phase::Open;
         self.due = settings.ping_due(now);
@@ -476,7 +486,7 @@ impl Session {
         subject: &'a [u8],
         queue: Option<&'a [u8]>,
         sid: &'a [u8],
-        settings: &Settings,
+        settings: &SessionSettings,
     ) -> Step<'a> {
         if !subject::is_pattern(subject) {
             op::err(&mut self.out, text::INVALID_SUBJECT);
@@ -501,7 +511,7 @@ impl Session {
         }
     }
 
-    fn ping(&mut self, now: Time, settings: &Settings) -> Step<'static> {
+    fn ping(&mut self, now: Time, settings: &SessionSettings) -> Step<'static> {
         let quiet_until = self.active + settings.ping_interval;
         if now < quiet_until {
             self.due = settings.ping_due(self.active).max(now);

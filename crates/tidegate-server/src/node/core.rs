@@ -212,7 +212,8 @@ impl Node {
         let cid = self.next_cid;
         self.next_cid += 1;
         self.stats.total_connections += 1;
-        let session = Session::new(now, cid, address, securing, &self.settings);
+        let handshake = securing.then(|| self.settings.tls_timeout());
+        let session = Session::new(now, cid, address, handshake, &self.settings.sessions);
         let key = self.entries.insert(Entry::new(session));
         if greet {
             self.handle_greet(key);
@@ -237,7 +238,7 @@ impl Node {
     pub fn handle_secured(&mut self, now: Time, key: usize, tls: bool) {
         self.entries[key]
             .session
-            .handle_secured(now, tls, &self.settings);
+            .handle_secured(now, tls, &self.settings.sessions);
         self.arm(key);
     }
 
@@ -256,7 +257,9 @@ impl Node {
             entry.session.handle_activity(now);
         }
         while let Some(entry) = self.entries.get_mut(key).filter(|e| e.session.reads()) {
-            let (step, n) = entry.session.next(now, &input[used..], &self.settings);
+            let (step, n) = entry
+                .session
+                .next(now, &input[used..], &self.settings.sessions);
             used += n;
             match step {
                 Step::Publish(message) => {
@@ -305,7 +308,9 @@ impl Node {
         let Some(entry) = self.entries.get_mut(key).filter(|e| e.session.cid == cid) else {
             return;
         };
-        let step = entry.session.handle_verified(now, good, &self.settings);
+        let step = entry
+            .session
+            .handle_verified(now, good, &self.settings.sessions);
         self.carry_out(now, key, step);
         self.touch(key);
         self.resumed.push(key);
@@ -345,7 +350,7 @@ impl Node {
             let paused = !self.entries[key].session.reads();
             let step = self.entries[key]
                 .session
-                .handle_timeout(now, &self.settings);
+                .handle_timeout(now, &self.settings.sessions);
             // The client did not take even the reason for its end: close for good.
             let last_words_over = self.entries[key].session.is_closing();
             if last_words_over && matches!(step, Step::Close(_)) {
@@ -745,7 +750,8 @@ impl Node {
 
     fn arm(&mut self, key: usize) {
         if let Some(entry) = self.entries.get(key) {
-            self.timers.arm(key, entry.session.deadline(&self.settings));
+            self.timers
+                .arm(key, entry.session.deadline(&self.settings.sessions));
         }
     }
 }

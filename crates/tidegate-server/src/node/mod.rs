@@ -142,10 +142,11 @@ fn server_info(settings: &Settings, address: SocketAddr, id: &str) -> Info {
         host: address.ip().to_string(),
         port: address.port(),
         headers: true,
-        max_payload: settings.max_payload,
+        max_payload: settings.sessions.max_payload,
         jetstream: settings.streams.is_some(),
         api_lvl: settings.streams.as_ref().map(|_| API_LEVEL),
-        auth_required: settings.needs_credentials() && settings.no_auth_user.is_none(),
+        auth_required: settings.sessions.needs_credentials()
+            && settings.sessions.no_auth_user.is_none(),
         tls_required: settings.tls.is_some() && !settings.allow_non_tls,
         tls_verify: settings.tls.as_ref().is_some_and(|t| t.verify),
         tls_available: settings.tls.is_some() && settings.allow_non_tls,

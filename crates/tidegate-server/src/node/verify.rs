@@ -102,9 +102,10 @@ mod tests {
     use tidegate::controller::Load;
 
     use super::*;
-    use crate::config::{Secret, Settings, User};
+    use crate::config::Settings;
     use crate::nats::connect::Info;
     use crate::nats::session::CloseReason;
+    use crate::nats::settings::{Secret, SessionSettings, User};
 
     const NOW: Time = Time::from_nanos(1);
 
@@ -115,7 +116,10 @@ mod tests {
             permissions: None,
         };
         let settings = Settings {
-            users: vec![Arc::new(user)],
+            sessions: SessionSettings {
+                users: vec![Arc::new(user)],
+                ..SessionSettings::default()
+            },
             ..Settings::default()
         };
         Node::new(settings, Info::default(), 1)

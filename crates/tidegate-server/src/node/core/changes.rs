@@ -51,7 +51,7 @@ impl Node {
         let keys: Vec<usize> = self.entries.iter().map(|(key, _)| key).collect();
         for key in keys {
             let session = &mut self.entries[key].session;
-            if session.is_open() && !session.readmit(&self.settings) {
+            if session.is_open() && !session.readmit(&self.settings.sessions) {
                 self.close(now, key, CloseReason::AuthenticationExpired);
             } else {
                 self.review_subscriptions(key);

@@ -8,15 +8,19 @@ use super::Node;
 use crate::config::Settings;
 use crate::nats::connect::Info;
 use crate::nats::session::CloseReason;
+use crate::nats::settings::SessionSettings;
 
 const ANY: Load = Load::new(u64::MAX, u64::MAX);
 
 fn node() -> Node {
     let settings = Settings {
-        max_payload: 64,
-        max_control_line: 64,
+        sessions: SessionSettings {
+            max_payload: 64,
+            max_control_line: 64,
+            max_subscriptions: 8,
+            ..SessionSettings::default()
+        },
         max_pending: 4096,
-        max_subscriptions: 8,
         ..Settings::default()
     };
     Node::new(settings, Info::default(), 1)

@@ -105,7 +105,7 @@ impl Node {
             assert!(
                 entry.session.out.is_empty()
                     || entry.dirty
-                    || entry.session.deadline(&self.settings) < Time::NEVER
+                    || entry.session.deadline(&self.settings.sessions) < Time::NEVER
             );
         }
     }

@@ -134,7 +134,7 @@ impl Peers {
             pings: 0,
             pool: Pool::default(),
             tls,
-            write_deadline: settings.write_deadline,
+            write_deadline: settings.sessions.write_deadline,
             random,
         }))
     }
