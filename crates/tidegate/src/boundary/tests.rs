@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::controller::{Choice, Fixed, Freeze, Greedy, Objective, Recorder, Shadow, replay};
+use crate::controller::{Choice, Fixed, Freeze, Greedy, Knee, Objective, Recorder, Shadow, replay};
 
 /// The step while only the end of a batch allows another.
 const BUSY: Step = Step::Busy { until: Time::NEVER };
@@ -527,5 +527,40 @@ proptest! {
             model.check(&b);
         }
         prop_assert!(replay(&mut make(), b.controller().log()).is_ok());
+    }
+}
+
+#[test]
+fn loads_beyond_all_memory_do_not_overflow() {
+    for (bounds, load) in [
+        (
+            Bounds {
+                items_max: u64::MAX,
+                in_flight_max: Some(4),
+                ..Bounds::default()
+            },
+            Load::items(1 << 63),
+        ),
+        (Bounds::items(1, u64::MAX - 1), Load::items(u64::MAX - 1)),
+    ] {
+        let knee = Knee::new(Objective::Lean, bounds).unwrap();
+        let mut boundary = Boundary::new(knee, bounds).unwrap();
+        let mut now = Time::ZERO;
+        for _ in 0..100 {
+            let mut start = |boundary: &mut Boundary<Knee>| {
+                now = now.after(1);
+                boundary.started(now, load, load, Cut::Items)
+            };
+            let ids: Vec<_> = std::iter::from_fn(|| start(&mut boundary).ok())
+                .take(2)
+                .collect();
+            assert!(!ids.is_empty());
+            for id in ids {
+                now = now.after(1 << 40);
+                boundary.done(now, id, true).unwrap();
+            }
+            boundary.poll(now, load, now).unwrap();
+        }
+        assert!(boundary.limit().items >= 1);
     }
 }

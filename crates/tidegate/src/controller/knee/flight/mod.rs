@@ -255,7 +255,7 @@ impl Flight {
     pub(super) fn started(&mut self, now: u64, items: u64, left: u64, waited: bool) -> Start {
         self.pass(now);
         self.running += 1;
-        self.items += items;
+        self.items = self.items.saturating_add(items);
         let waited = if waited { 1.0 } else { 0.0 };
         self.short += (waited - self.short) / 8.0;
         let present = self.items.saturating_add(left) as f64;
