@@ -11,7 +11,7 @@ use tidegate_server::cluster::members::{Members, MembersFile};
 use tidegate_server::cluster::proof::Secret;
 use tidegate_server::cluster::roster::{Me, Roster};
 use tidegate_server::cluster::wire::{FRAME_BYTES_MAX, Read, read};
-use tidegate_server::nats::outbox::Outbox;
+use tidegate_nats::outbox::Outbox;
 
 fn roster() -> Roster {
     let me = Me {

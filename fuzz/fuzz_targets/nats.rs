@@ -6,8 +6,8 @@ use libfuzzer_sys::fuzz_target;
 use tidegate::Time;
 use tidegate::controller::Load;
 use tidegate_server::config::Settings;
-use tidegate_server::nats::connect::Info;
-use tidegate_server::nats::settings::SessionSettings;
+use tidegate_nats::connect::Info;
+use tidegate_nats::settings::SessionSettings;
 use tidegate_server::node::core::Node;
 
 const ANY: Load = Load::new(u64::MAX, u64::MAX);

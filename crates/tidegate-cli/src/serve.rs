@@ -19,6 +19,7 @@ use rustix::process::{
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
 use tidegate::controller::Choice;
+use tidegate_nats::settings::{Secret, User};
 use tidegate_server::config::apply::{ConfigError, read_file};
 use tidegate_server::config::cluster::ClusterSecret;
 use tidegate_server::config::cluster_tls::{ClusterTls, HANDSHAKE_MAX};
@@ -27,7 +28,6 @@ use tidegate_server::config::{
 };
 #[cfg(feature = "lab")]
 use tidegate_server::lab::{FixedEntries, RaftStep};
-use tidegate_server::nats::settings::{Secret, User};
 use tidegate_server::{Handle, Monitor, Server};
 
 use crate::Usage;

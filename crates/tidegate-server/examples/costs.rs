@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use tidegate::Time;
 use tidegate::controller::Load;
+use tidegate_nats::connect::Info;
+use tidegate_nats::sublist::Sublist;
 use tidegate_server::config::Settings;
-use tidegate_server::nats::connect::Info;
-use tidegate_server::nats::sublist::Sublist;
 use tidegate_server::node::core::Node;
 
 /// The median of some rounds, in nanoseconds an operation.

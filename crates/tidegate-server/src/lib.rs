@@ -15,7 +15,6 @@ pub mod consumer;
 pub mod ingest;
 pub mod lab;
 mod monitor;
-pub mod nats;
 pub mod node;
 pub mod replica;
 pub mod store;

@@ -8,8 +8,8 @@ use std::alloc::System;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tidegate::Time;
 use tidegate::controller::Load;
+use tidegate_nats::connect::Info;
 use tidegate_server::config::Settings;
-use tidegate_server::nats::connect::Info;
 use tidegate_server::node::core::Node;
 
 #[global_allocator]

@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use tidegate::Time;
 use tidegate::controller::Load;
+use tidegate_nats::connect::Info;
+use tidegate_nats::session::CloseReason;
 use tidegate_server::config::Settings;
 use tidegate_server::config::apply::apply;
 use tidegate_server::config::tree::{System, read_nats};
-use tidegate_server::nats::connect::Info;
-use tidegate_server::nats::session::CloseReason;
 use tidegate_server::node::core::Node;
 
 struct World {

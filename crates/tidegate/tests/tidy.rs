@@ -136,7 +136,7 @@ fn pure_modules_do_no_io() {
         "crates/tidegate-server/src/cluster/",
         "crates/tidegate-server/src/consumer/",
         "crates/tidegate-server/src/ingest/",
-        "crates/tidegate-server/src/nats/",
+        "crates/tidegate-nats/src/",
         "crates/tidegate-server/src/stream/",
         "crates/tidegate-server/src/node/core",
         "crates/tidegate-server/src/node/jetstream",

@@ -23,7 +23,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use serde::Deserialize;
 use serde_json::json;
-use tidegate_server::nats::subject::is_literal;
+use tidegate_nats::subject::is_literal;
 
 use crate::interrupt;
 

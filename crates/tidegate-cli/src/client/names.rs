@@ -4,7 +4,7 @@
 //! Each check takes the user's term for the name, a flag or an argument, so that the error names the argument
 //! that is wrong.
 
-use tidegate_server::nats::subject;
+use tidegate_nats::subject;
 
 use crate::Usage;
 

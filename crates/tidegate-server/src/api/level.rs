@@ -6,8 +6,9 @@
 
 use std::collections::BTreeMap;
 
+use tidegate_nats::headers;
+
 use super::config::{ConsumerConfig, StreamConfig};
-use crate::nats::headers;
 
 /// The level of this server: that of fast-ingest batches. The server refuses missing features of lower levels
 /// by name.

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 use serde_json::Value;
+use tidegate_nats::subject;
 
 use super::answer::{
     self, ClusterInfo, ConsumerInfo, Kind, Page, Sequences, StreamInfo, StreamState, done,
@@ -16,7 +17,6 @@ use super::config::{ConsumerConfig, StreamConfig};
 use super::error::ApiError;
 use super::level;
 use super::timestamp::Timestamp;
-use crate::nats::subject;
 
 /// The most names of one answer.
 pub const NAMES_MAX: usize = 1024;

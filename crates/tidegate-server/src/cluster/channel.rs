@@ -7,13 +7,13 @@
 use std::time::Duration;
 
 use tidegate::Time;
+use tidegate_nats::outbox::Outbox;
 
 use super::Kind;
 use super::greeting::{Greeting, GreetingError, Introduction, Judge};
 use super::proof::{Binding, Side};
 use super::refusal::Refusal;
 use super::wire::{FRAME_BYTES_MAX, Frame, GREETING_BYTES_MAX, Read, WireError, read};
-use crate::nats::outbox::Outbox;
 
 /// The interval at which the dialer pings and the dialled node sends a pong. The dialled node does not wait
 /// for the ping, since it may have a lot to read before it comes to one.

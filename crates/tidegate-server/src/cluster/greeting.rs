@@ -5,12 +5,13 @@
 //! is welcome: first by facts that any stranger may learn ([`Judge::suits`]), then, after the peer has proved
 //! that it knows the secret, by its identity ([`Judge::admits`]).
 
+use tidegate_nats::outbox::Outbox;
+
 use super::members::is_name;
 use super::proof::{Binding, Secret, Side};
 use super::refusal::Refusal;
 use super::wire::{Cut, Fields, Frame};
 use super::{Kind, VERSION};
-use crate::nats::outbox::Outbox;
 
 const MAGIC: &[u8; 8] = b"tidepeer";
 const STREAMS: u8 = 1;
@@ -320,7 +321,7 @@ impl Greeting {
 mod tests {
     use super::super::wire::{GREETING_BYTES_MAX, Read, read};
     use super::*;
-    use crate::nats::outbox::Pool;
+    use tidegate_nats::outbox::Pool;
 
     struct Node {
         me: Introduction,

@@ -174,7 +174,7 @@ impl Refusal {
     }
 
     /// Appends the frame that tells the peer of the refusal.
-    pub(super) fn write(&self, out: &mut crate::nats::outbox::Outbox) {
+    pub(super) fn write(&self, out: &mut tidegate_nats::outbox::Outbox) {
         let (code, text) = (self.code(), self.to_string());
         let text = text.as_bytes();
         Frame::Refused { code, text }.write(out);

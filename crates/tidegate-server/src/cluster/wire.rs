@@ -11,11 +11,11 @@
 //! buffers any of it. These four bytes also expose a peer that speaks another protocol.
 
 use bytes::Bytes;
+use tidegate_nats::outbox::Outbox;
+use tidegate_nats::parse::Publish;
+use tidegate_nats::subject;
 
 use super::interest::Told;
-use crate::nats::outbox::Outbox;
-use crate::nats::parse::Publish;
-use crate::nats::subject;
 
 /// The most nodes that pass a message on, each because its receivers there had just gone.
 pub const PASSED_MAX: u8 = 8;

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_nats::permissions::{Pattern, Permissions, ResponseRule, Rules};
+use tidegate_nats::settings::{Secret, User};
+use tidegate_nats::subject;
+
 use super::cluster::cluster;
 use super::tree::{self, Item, Map, SyntaxError, System, Value};
 use super::{DATA_DIRECTORY, HandshakeFirst, Settings, StreamSettings, TlsSettings};
-use crate::nats::permissions::{Pattern, Permissions, ResponseRule, Rules};
-use crate::nats::settings::{Secret, User};
-use crate::nats::subject;
 
 /// The reason why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
+use tidegate_nats::settings::Secret;
 
 use super::apply::{boolean, credential, entries, error, list, name, port, text, unknown, wrong};
 use super::cluster_tls::{ClusterTls, cluster_tls};
@@ -16,7 +17,6 @@ use crate::cluster::PEERS_MAX;
 use crate::cluster::groups::SHARDS_MAX;
 use crate::cluster::members::is_name;
 use crate::cluster::proof::SECRET_BYTES_MAX;
-use crate::nats::settings::Secret;
 
 /// The port between nodes, if the configuration gives only a host.
 pub const CLUSTER_PORT: u16 = 6222;

@@ -12,10 +12,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tidegate::controller::Choice;
+use tidegate_nats::settings::SessionSettings;
 
 use self::cluster::{ClusterSettings, ClusterSettingsError};
 use crate::lab::Lab;
-use crate::nats::settings::SessionSettings;
 
 /// The default data directory, in the directory in which the server starts.
 pub const DATA_DIRECTORY: &str = "tidegate-data";

@@ -7,6 +7,8 @@
 //! Invariants, beside those of [`State`]: each pending message either is in the redelivery queue or has a due
 //! time; `ahead` is the count of matching messages at or after `cursor`.
 
+use tidegate_nats::subject;
+
 use super::changes::Changes;
 use super::delta::UNACKED_MAX;
 use super::pending::Pending;
@@ -21,7 +23,6 @@ use super::skip::Skip;
 use super::state::{Position, State};
 use super::status;
 use crate::api::config::{AckPolicy, ConsumerConfig};
-use crate::nats::subject;
 
 /// A consumer on the node that serves it.
 ///

@@ -13,10 +13,11 @@
 
 use std::collections::VecDeque;
 
+use tidegate_nats::subject;
+
 use super::request::PullRequest;
 use super::seam::{Ready, Sink};
 use super::{duration, status};
-use crate::nats::subject;
 
 /// The most pulls that wait at one consumer.
 pub(super) const WAITING_MAX: usize = 1 << 16;

@@ -4,10 +4,11 @@
 //! configuration it replaces. The texts are nats-server's. Leaves names and the request around a
 //! configuration to the API, and the number of consumers of a stream to the stream.
 
+use tidegate_nats::subject;
+
 use super::duration;
 use crate::api::config::{AckPolicy, ConsumerConfig, DeliverPolicy, StreamConfig};
 use crate::api::error::ApiError;
-use crate::nats::subject;
 
 /// The default of the most unacknowledged messages.
 pub(super) const MAX_ACK_PENDING_DEFAULT: i64 = 1000;

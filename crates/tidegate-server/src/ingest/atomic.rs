@@ -15,13 +15,13 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use tidegate::Time;
+use tidegate_nats::headers;
 
 use super::idle::Idle;
 use super::{ID_BYTES_MAX, Incoming};
 use crate::api::config::StreamConfig;
 use crate::api::error::ApiError;
 use crate::api::level;
-use crate::nats::headers;
 
 const BATCH_ID: &[u8] = b"Nats-Batch-Id";
 const BATCH_SEQUENCE: &[u8] = b"Nats-Batch-Sequence";

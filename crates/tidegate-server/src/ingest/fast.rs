@@ -29,6 +29,7 @@ use hashbrown::{Equivalent, HashMap};
 use slab::Slab;
 use tidegate::Time;
 use tidegate::controller::Snapshot;
+use tidegate_nats::headers;
 
 use self::batch::{Batch, HeldMessage};
 use super::answer::{Answer, What};
@@ -39,7 +40,6 @@ use super::{ID_BYTES_MAX, Incoming};
 use crate::api::config::{Discard, StreamConfig};
 use crate::api::error::ApiError;
 use crate::api::level;
-use crate::nats::headers;
 
 /// The limits of open batches and of held bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,15 +6,15 @@ use serde_json::Value;
 use tidegate::Time;
 use tidegate::controller::Snapshot;
 use tidegate_log::Stats as LogStats;
+use tidegate_nats::connect::Info;
+use tidegate_nats::session::Traffic;
+use tidegate_nats::sublist::SublistStats;
 
 use crate::api::answer::ClusterInfo;
 use crate::api::config::Storage;
 use crate::cluster::Kind;
 use crate::cluster::members::Members;
 use crate::config::StreamSettings;
-use crate::nats::connect::Info;
-use crate::nats::session::Traffic;
-use crate::nats::sublist::SublistStats;
 use crate::node::Peers;
 use crate::node::StreamStats;
 use crate::node::core::peers::PeerView;

@@ -39,6 +39,13 @@ use std::time::Duration;
 use slab::Slab;
 use tidegate::Time;
 use tidegate::controller::Load;
+use tidegate_nats::connect::Info;
+use tidegate_nats::headers::asks_only_for_trace;
+use tidegate_nats::op::{self, Delivery};
+use tidegate_nats::outbox::{Outbox, Pool};
+use tidegate_nats::parse::Publish;
+use tidegate_nats::session::{CloseReason, Session, Step, Traffic};
+use tidegate_nats::sublist::{SubKey, Sublist};
 
 use self::announced::Announced;
 use self::fanout::{Entry, Fanout, Subscription};
@@ -51,13 +58,6 @@ use super::jetstream::context::Outputs;
 use super::timers::Timers;
 use crate::cluster::wire::Routed;
 use crate::config::Settings;
-use crate::nats::connect::Info;
-use crate::nats::headers::asks_only_for_trace;
-use crate::nats::op::{self, Delivery};
-use crate::nats::outbox::{Outbox, Pool};
-use crate::nats::parse::Publish;
-use crate::nats::session::{CloseReason, Session, Step, Traffic};
-use crate::nats::sublist::{SubKey, Sublist};
 use crate::stream::Place;
 
 /// The backlog of a receiver, in bytes, at which its publishers pause, where `max_pending` is not smaller.

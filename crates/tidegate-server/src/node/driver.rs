@@ -17,6 +17,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use rustls::ServerConfig;
 use tidegate::controller::Reason;
 use tidegate::{Clock, Time};
+use tidegate_nats::session::CloseReason;
 
 mod damage;
 mod handshaking;
@@ -46,7 +47,6 @@ use super::{RunError, StartError};
 use super::{server_info, tls};
 use crate::config::Settings;
 use crate::monitor::snapshot::{Cluster, Report, Streams};
-use crate::nats::session::CloseReason;
 use crate::store::Store;
 
 const LISTENER: Token = Token(usize::MAX);

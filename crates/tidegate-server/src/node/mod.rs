@@ -21,6 +21,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use tidegate::controller::ChoiceError;
+use tidegate_nats::connect::Info;
 
 pub use driver::peers::{NotSent, PeerEvent, Peers, Received};
 pub use driver::{IdentityError, Server};
@@ -31,7 +32,6 @@ pub use tls::TlsError;
 use crate::api::level::API_LEVEL;
 use crate::config::cluster::ClusterSettingsError;
 use crate::config::{ExposureError, Settings};
-use crate::nats::connect::Info;
 
 /// The version of nats-server that this server's protocol follows: clients choose features by it.
 pub const PROTOCOL_VERSION: &str = "2.14.0";

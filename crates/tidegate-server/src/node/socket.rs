@@ -5,9 +5,9 @@ use std::io::{self, ErrorKind, IoSlice, Read, Write};
 
 use mio::net::TcpStream;
 use rustls::Connection;
+use tidegate_nats::outbox::Outbox;
 
 use crate::cluster::proof::{BINDING_LABEL, Binding};
-use crate::nats::outbox::Outbox;
 
 /// The most slices of one gathered write: with more, the work of the kernel dominates.
 const SLICES_MAX: usize = 64;

@@ -103,9 +103,9 @@ mod tests {
 
     use super::*;
     use crate::config::Settings;
-    use crate::nats::connect::Info;
-    use crate::nats::session::CloseReason;
-    use crate::nats::settings::{Secret, SessionSettings, User};
+    use tidegate_nats::connect::Info;
+    use tidegate_nats::session::CloseReason;
+    use tidegate_nats::settings::{Secret, SessionSettings, User};
 
     const NOW: Time = Time::from_nanos(1);
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tidegate_nats::subject;
+
 use super::command::Command;
 use super::consumers::{ConsumerRequest, StreamConsumer, StreamView};
 use super::one::Stream;
@@ -11,7 +13,6 @@ use super::streams::{DeleteRequest, PurgeRequest, parse};
 use crate::api::error::ApiError;
 use crate::consumer::rules::{Admission, admit};
 use crate::consumer::{RESET_RANGE, State};
-use crate::nats::subject;
 
 impl Stream {
     pub(super) fn apply_purge(

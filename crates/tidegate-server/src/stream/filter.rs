@@ -3,8 +3,9 @@
 //! Caches its verdict on each subject by the subject's number, so that it compares a subject with the
 //! patterns once rather than for each message.
 
+use tidegate_nats::subject;
+
 use super::subjects::Subjects;
-use crate::nats::subject;
 
 /// A filter of subjects. It belongs to one stream; a query on another stream needs a new filter.
 #[derive(Clone, Debug)]

@@ -362,7 +362,7 @@ impl Model {
 }
 
 fn matches(pattern: &str, subject: &str) -> bool {
-    crate::nats::subject::contains(pattern.as_bytes(), subject.as_bytes())
+    tidegate_nats::subject::contains(pattern.as_bytes(), subject.as_bytes())
 }
 
 /// Two nodes and the model.

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::nats::subject::tokens;
+use tidegate_nats::subject::tokens;
 
 /// The most tables of a shape; a stream rarely meets so many shapes of patterns.
 const TABLES_MAX: usize = 16;

@@ -6,12 +6,13 @@
 
 use std::collections::{HashMap, HashSet};
 
+use tidegate_nats::subject;
+
 use super::block::Flags;
 use super::command::Command;
 use super::headers::{Asked, Ttl, number};
 use super::one::{Stream, counted_bytes, lifetime};
 use crate::api::error::ApiError;
-use crate::nats::subject;
 
 /// The most bytes of a message's headers.
 const HEADERS_BYTES_MAX: usize = 65_535;

@@ -4,11 +4,12 @@
 //! against other streams are in [`super::Streams`]; the reader of requests refuses features that this server
 //! lacks. Texts are nats-server's.
 
+use tidegate_nats::subject;
+
 use super::Stream;
 use super::consumers::StreamConsumer;
 use crate::api::config::{Discard, Retention, Storage, StreamConfig};
 use crate::api::error::ApiError;
-use crate::nats::subject;
 
 const NAME_BYTES_MAX: usize = 255;
 const DESCRIPTION_BYTES_MAX: usize = 4 * 1024;

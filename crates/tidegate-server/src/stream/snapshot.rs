@@ -28,6 +28,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use thiserror::Error;
+use tidegate_nats::subject::is_pattern;
 
 use super::block::Block;
 use super::consumers::{StreamConsumer, StreamView};
@@ -43,7 +44,6 @@ use super::subjects::{Names, Subjects};
 use super::wire::{Reader, put_bytes, put_len, put_u32, put_u64};
 use crate::api::config::StreamConfig;
 use crate::consumer::State;
-use crate::nats::subject::is_pattern;
 
 const VERSION: u8 = 3;
 /// The first version, which can still be read.

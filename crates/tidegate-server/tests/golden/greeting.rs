@@ -2,12 +2,12 @@
 
 use std::fs;
 
+use tidegate_nats::outbox::{Outbox, Pool};
 use tidegate_server::cluster::greeting::{Greeting, GreetingError, Introduction, Judge};
 use tidegate_server::cluster::proof::{Secret, Side};
 use tidegate_server::cluster::refusal::Refusal;
 use tidegate_server::cluster::wire::{Frame, GREETING_BYTES_MAX, Read, read};
 use tidegate_server::cluster::{Kind, VERSION};
-use tidegate_server::nats::outbox::{Outbox, Pool};
 
 use super::hex::{self, Fields, Text};
 use super::{fixture, frames};

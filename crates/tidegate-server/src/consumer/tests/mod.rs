@@ -7,9 +7,10 @@ mod transcripts;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tidegate_nats::subject;
+
 use super::*;
 use crate::api::config::{ConsumerConfig, StreamConfig};
-use crate::nats::subject;
 
 /// A stream in memory, seen through a consumer's filters.
 #[derive(Clone, Debug, Default)]

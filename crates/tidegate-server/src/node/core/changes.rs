@@ -1,12 +1,12 @@
 //! Changes that an operator makes while the node runs: lame duck mode, the end, new settings.
 
 use tidegate::Time;
+use tidegate_nats::connect::Info;
+use tidegate_nats::op;
+use tidegate_nats::session::CloseReason;
 
 use super::{Lame, Node};
 use crate::config::Settings;
-use crate::nats::connect::Info;
-use crate::nats::op;
-use crate::nats::session::CloseReason;
 
 impl Node {
     /// Tells clients to go elsewhere, and closes them one after the other after a grace period.

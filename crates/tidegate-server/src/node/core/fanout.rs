@@ -6,14 +6,14 @@
 
 use slab::Slab;
 use tidegate::Time;
+use tidegate_nats::op::Delivery;
+use tidegate_nats::outbox::Pool;
+use tidegate_nats::parse::Publish;
+use tidegate_nats::session::{CloseReason, Session};
+use tidegate_nats::sublist::SubKey;
 
 use super::peers::{Peers, key_of, slot_of};
 use crate::cluster::wire::{InterestId, PASSED_MAX, Routed};
-use crate::nats::op::Delivery;
-use crate::nats::outbox::Pool;
-use crate::nats::parse::Publish;
-use crate::nats::session::{CloseReason, Session};
-use crate::nats::sublist::SubKey;
 
 /// A connection as the node sees it.
 #[derive(Debug)]

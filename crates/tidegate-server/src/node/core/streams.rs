@@ -8,13 +8,13 @@
 
 use bytes::Bytes;
 use tidegate::Time;
+use tidegate_nats::parse::Publish;
+use tidegate_nats::sublist::Matches;
 
 use super::announced::Changed;
 use super::fanout::Subscription;
 use super::{NOBODY, Node, peers};
 use crate::api::error::ApiError;
-use crate::nats::parse::Publish;
-use crate::nats::sublist::Matches;
 use crate::node::jetstream::context::{
     Context, INBOX, Leader, Listeners, Output, Outputs, Surroundings, Way,
 };

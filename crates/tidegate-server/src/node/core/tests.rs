@@ -3,12 +3,12 @@
 use proptest::prelude::*;
 use tidegate::Time;
 use tidegate::controller::Load;
+use tidegate_nats::connect::Info;
+use tidegate_nats::session::CloseReason;
+use tidegate_nats::settings::SessionSettings;
 
 use super::Node;
 use crate::config::Settings;
-use crate::nats::connect::Info;
-use crate::nats::session::CloseReason;
-use crate::nats::settings::SessionSettings;
 
 const ANY: Load = Load::new(u64::MAX, u64::MAX);
 

@@ -5,11 +5,11 @@
 //! delivered or stored the message, its receivers would take a diagnostic for an order.
 
 use tidegate::Time;
+use tidegate_nats::parse::Publish;
 
 use super::Node;
 use crate::api::error::ApiError;
 use crate::api::puback::PubAck;
-use crate::nats::parse::Publish;
 
 /// The headers of the refusal: they mark it as an error for a client that does not expect the ack
 /// of a stream.

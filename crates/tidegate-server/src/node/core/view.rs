@@ -1,12 +1,12 @@
 //! Reports on the node: counts, sessions, subscriptions, and its invariants.
 
 use tidegate::Time;
+use tidegate_nats::connect::Info;
+use tidegate_nats::session::Session;
+use tidegate_nats::sublist::SublistStats;
 
 use super::{Node, NodeStats};
 use crate::config::Settings;
-use crate::nats::connect::Info;
-use crate::nats::session::Session;
-use crate::nats::sublist::SublistStats;
 
 /// One subscription, for monitoring.
 #[derive(Clone, Copy, Debug)]

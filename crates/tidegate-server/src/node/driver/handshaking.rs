@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use rustls::ServerConnection;
 use tidegate::Time;
+use tidegate_nats::session::CloseReason;
 
 use super::Server;
 use super::opening::Opening;
-use crate::nats::session::CloseReason;
 use crate::node::handshakes::Class;
 
 impl Server {

@@ -8,11 +8,11 @@ use std::time::Duration;
 use mio::net::TcpStream;
 use mio::{Interest, Token};
 use tidegate::Time;
+use tidegate_nats::op::text;
+use tidegate_nats::session::CloseReason;
 
 use super::{Conn, Server};
 use crate::config::HandshakeFirst;
-use crate::nats::op::text;
-use crate::nats::session::CloseReason;
 use crate::node::socket::Socket;
 
 /// The pause in accepting after an error: usually the process has no file descriptors left.

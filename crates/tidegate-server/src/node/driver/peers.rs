@@ -29,6 +29,7 @@ use ring::rand::SystemRandom;
 use slab::Slab;
 use tidegate::Time;
 use tidegate_log::Disk;
+use tidegate_nats::outbox::{Outbox, Pool};
 
 use self::dial::Resolving;
 use self::inbox::Inbox;
@@ -44,7 +45,6 @@ use crate::cluster::redial::Redial;
 use crate::cluster::roster::Roster;
 use crate::cluster::wire::{self, Frame};
 use crate::config::cluster::RouteAddress;
-use crate::nats::outbox::{Outbox, Pool};
 use crate::node::handshakes::Place;
 use crate::node::socket::Socket;
 use crate::node::tls::PeerTls;

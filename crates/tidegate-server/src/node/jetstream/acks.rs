@@ -1,12 +1,12 @@
 //! Messages at `$JS.ACK.>` and `$JS.FC.>`: acknowledgements, and answers of clients to flow control.
 
 use tidegate::Time;
+use tidegate_nats::parse::Publish;
 
 use super::context::Context;
 use super::{JetStream, Taken};
 use crate::api::config::AckPolicy;
 use crate::consumer::AckSubject;
-use crate::nats::parse::Publish;
 
 impl JetStream {
     /// Hands an acknowledgement to its consumer. A consumer with the policy `none` does not take it.

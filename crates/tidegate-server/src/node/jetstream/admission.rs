@@ -22,6 +22,7 @@ use std::collections::VecDeque;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tidegate::Time;
+use tidegate_nats::parse::Publish;
 
 use super::JetStream;
 use super::consumers::Live;
@@ -32,7 +33,6 @@ use crate::api::Request;
 use crate::api::answer::{self, Kind as Answer};
 use crate::api::config::{Storage, StreamConfig};
 use crate::api::error::ApiError;
-use crate::nats::parse::Publish;
 
 /// Requests that wait at a time, at most.
 const WAITING_MAX: usize = 8192;

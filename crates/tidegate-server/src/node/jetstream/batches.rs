@@ -3,6 +3,7 @@
 //! [`crate::ingest`] has the rules of batches.
 
 use tidegate::Time;
+use tidegate_nats::parse::Publish;
 
 use super::context::Context;
 use super::outcome::Then;
@@ -13,7 +14,6 @@ use crate::ingest::{
     Abandoned, Answer, AtomicBatch, Control, Held, Incoming, PatternError, Persisted, Staged,
     Ticket, Verdict,
 };
-use crate::nats::parse::Publish;
 use crate::stream::{Command, Kind, Outcome};
 
 /// Answers that wait until the streams have a voice again.

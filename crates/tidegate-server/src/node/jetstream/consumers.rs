@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tidegate::Time;
+use tidegate_nats::subject::{contains, tokens};
 
 use super::context::Context;
 use super::events::Advised;
@@ -20,7 +21,6 @@ use crate::api::{answer, timestamp::Timestamp};
 use crate::consumer::{
     Consumer, Ending, Fetch, Identity, Position, Progress, Source, Start, State,
 };
-use crate::nats::subject::{contains, tokens};
 use crate::store::{self, Peeked, Space};
 use crate::stream::{Command, Effect, Filter, Kind, Place, Stream, Transit, consumer_filter};
 
@@ -155,7 +155,7 @@ impl Consumers {
         if self.pushed.is_empty() {
             return;
         }
-        let keys: Vec<Key> = match crate::nats::subject::has_wildcard(pattern) {
+        let keys: Vec<Key> = match tidegate_nats::subject::has_wildcard(pattern) {
             false => self.pushed.get(pattern).cloned().unwrap_or_default(),
             true => self
                 .pushed

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use tidegate::Time;
+use tidegate_nats::parse::Publish;
 
 use super::context::{Context, Way};
 use super::gathering::Gathers;
@@ -19,7 +20,6 @@ use crate::api::config::StreamConfig;
 use crate::api::error::ApiError;
 use crate::api::strip;
 use crate::cluster::groups::{ALL, GroupOf};
-use crate::nats::parse::Publish;
 use crate::stream::{Command, Kept, Kind, Moving, Outcome};
 
 use super::requests::PULLS;

@@ -7,10 +7,10 @@
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use slab::Slab;
+use tidegate_nats::sublist::{SubKey, Sublist};
 
 use super::consumers::Key;
 use crate::api::config::ConsumerConfig;
-use crate::nats::sublist::{SubKey, Sublist};
 
 /// Subjects cached for a stream with filtered consumers. Without the cache, a search costs a hash a token.
 const CACHE_LEN: usize = 64;
@@ -138,7 +138,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::nats::subject;
+    use tidegate_nats::subject;
 
     fn config(filters: &[&str]) -> ConsumerConfig {
         match filters {

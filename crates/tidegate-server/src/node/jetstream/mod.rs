@@ -43,6 +43,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tidegate::Time;
 use tidegate::controller::Snapshot;
+use tidegate_nats::parse::Publish;
 
 use self::admission::Admissions;
 use self::consumers::Consumers;
@@ -68,7 +69,6 @@ use crate::api::view::Server;
 use crate::cluster::groups::ALL;
 use crate::config::StreamSettings;
 use crate::consumer::Ending;
-use crate::nats::parse::Publish;
 use crate::replica::{Committed, Proposed};
 use crate::store::{Peeked, Space};
 use crate::stream::{Effect, Entry, EntryError, Held, Outcome, Place, Streams};

@@ -1,12 +1,12 @@
 //! The path of a published message into a stream: from the connection into the entry that gathers.
 
 use tidegate::Time;
+use tidegate_nats::parse::Publish;
 
 use super::JetStream;
 use super::outcome::Then;
 use crate::api::error::ApiError;
 use crate::ingest;
-use crate::nats::parse::Publish;
 use crate::store::Space;
 use crate::stream::{Command, Kind, Stream};
 

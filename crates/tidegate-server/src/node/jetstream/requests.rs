@@ -6,6 +6,7 @@
 
 use serde::Serialize;
 use tidegate::Time;
+use tidegate_nats::parse::Publish;
 
 use super::admission::Change;
 use super::consumers::{Key, Known, Live};
@@ -25,7 +26,6 @@ use crate::api::{Refusal, Request, level, pedantic, strip, view};
 use crate::cluster::groups::ALL;
 use crate::consumer::rules::{self, Admission};
 use crate::consumer::{Ending, State};
-use crate::nats::parse::Publish;
 use crate::store::Space;
 use crate::stream::{
     Command, ConsumerRequest, DeleteRequest, Kept, Kind, Outcome, PurgeRequest, Stream, StreamView,

@@ -5,12 +5,13 @@
 //! the node publishes it once it has served the streams. Nearly all messages go to inboxes, and for those the
 //! voice does not even look for a stream.
 
+use tidegate_nats::parse::Publish;
+
 use super::JetStream;
 use super::context::{Context, INBOX};
 use super::reads::BEHIND_BYTES;
 use crate::api::timestamp::Timestamp;
 use crate::consumer::{Advisory, Delivery, Ready, Sink};
-use crate::nats::parse::Publish;
 use crate::stream::Streams;
 
 /// A message to a subject that a stream takes.

@@ -1,8 +1,8 @@
 //! Compares the index with a direct reading of the rules, and counts the cost of a search.
 
 use proptest::prelude::*;
+use tidegate_nats::subject::{is_pattern, overlaps};
 
-use super::super::super::nats::subject::{is_pattern, overlaps};
 use super::*;
 
 fn pattern() -> impl Strategy<Value = String> {

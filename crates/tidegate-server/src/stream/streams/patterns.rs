@@ -3,9 +3,9 @@
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use slab::Slab;
+use tidegate_nats::sublist::{SubKey, Sublist};
 
 use super::super::overlaps::Overlaps;
-use crate::nats::sublist::{SubKey, Sublist};
 
 /// The patterns of streams, by stream.
 #[derive(Debug, Default)]

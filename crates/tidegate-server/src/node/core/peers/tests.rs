@@ -2,13 +2,13 @@
 //! receive them.
 
 use proptest::prelude::*;
+use tidegate_nats::connect::Info;
+use tidegate_nats::subject::contains;
 
 use super::super::STALL;
 use super::super::joined::{self, ANY};
 use super::*;
 use crate::config::Settings;
-use crate::nats::connect::Info;
-use crate::nats::subject::contains;
 use crate::node::jetstream::context::Surroundings as _;
 
 const NOW: Time = Time::from_nanos(1);
@@ -116,7 +116,7 @@ fn a_peer_that_is_behind_makes_publishers_pause_and_is_cut_off_in_the_end() {
     assert_eq!(c.nodes[0].poll_resumed(), Some(a));
     // The node's own answers go out without a check for room, and are bounded, too.
     let payload = [0; 1000];
-    let message = crate::nats::parse::Publish {
+    let message = tidegate_nats::parse::Publish {
         subject: b"x",
         reply: None,
         headers: None,
@@ -396,7 +396,7 @@ fn a_peers_account_of_a_message_is_taken_over() {
         handed,
         passed: u8::MAX,
         to: None,
-        message: crate::nats::parse::Publish {
+        message: tidegate_nats::parse::Publish {
             subject,
             reply: Some(b"reply"),
             headers: None,
@@ -489,7 +489,7 @@ proptest! {
             c.pump();
         }
         for (node, key) in clients {
-            c.nodes[node].handle_closed(NOW, key, crate::nats::session::CloseReason::ClientClosed);
+            c.nodes[node].handle_closed(NOW, key, tidegate_nats::session::CloseReason::ClientClosed);
         }
         c.pump();
         for node in &c.nodes {

@@ -11,6 +11,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use slab::Slab;
 use tidegate::Time;
 use tidegate_log::Disk;
+use tidegate_nats::outbox::Pool;
 
 use super::dial::Resolving;
 use super::inbox::Inbox;
@@ -22,7 +23,6 @@ use crate::cluster::redial::Redial;
 use crate::cluster::roster::{Me, Roster};
 use crate::cluster::{Kind, PEERS_MAX};
 use crate::config::Settings;
-use crate::nats::outbox::Pool;
 use crate::node::driver::members::{self, IdentityError};
 use crate::node::driver::{Handle, StartError};
 use crate::node::tls;

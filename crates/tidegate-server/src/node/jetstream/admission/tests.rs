@@ -8,12 +8,12 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tidegate::Time;
 use tidegate_log::Lsn;
+use tidegate_nats::connect::Info;
 
 use super::super::JetStream;
 use super::super::consumers::Unread;
 use super::WAITING_MAX;
 use crate::config::{Settings, StreamSettings};
-use crate::nats::connect::Info;
 use crate::node::core::{Node, joined};
 use crate::replica::{Committed, Proposed};
 use crate::stream::{AccountLimits, Streams};

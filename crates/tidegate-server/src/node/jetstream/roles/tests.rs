@@ -3,13 +3,13 @@
 use tidegate::Time;
 use tidegate::controller::Load;
 use tidegate_log::Lsn;
+use tidegate_nats::connect::Info;
 
 use super::super::JetStream;
 use super::super::consumers::Unread;
 use super::{ASKING, SETTLING};
 use crate::cluster::interest::Told;
 use crate::config::{Settings, StreamSettings};
-use crate::nats::connect::Info;
 use crate::node::core::Node;
 use crate::replica::Committed;
 use crate::stream::{AccountLimits, Command, Encoder, Kind, Streams};

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tidegate::Time;
 use tidegate_log::Lsn;
+use tidegate_nats::connect::Info;
 
 use super::super::super::JetStream;
 use super::super::super::Messages;
@@ -16,7 +17,6 @@ use crate::api::error::ApiError;
 use crate::cluster::groups::{ALL, GroupOf, groups};
 use crate::cluster::wire::Routed;
 use crate::config::{Settings, StreamSettings};
-use crate::nats::connect::Info;
 use crate::node::core::{Node, joined};
 use crate::replica::{Committed, Proposed};
 use crate::store::{Fetch, Peeked, Space};
