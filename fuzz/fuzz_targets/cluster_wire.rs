@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use tidegate::Time;
-use tidegate_server::cluster::channel::{Channel, Step};
-use tidegate_server::cluster::members::{Members, MembersFile};
-use tidegate_server::cluster::proof::Secret;
-use tidegate_server::cluster::roster::{Me, Roster};
-use tidegate_server::cluster::wire::{FRAME_BYTES_MAX, Read, read};
+use tidegate_cluster::channel::{Channel, Step};
+use tidegate_cluster::members::{Members, MembersFile};
+use tidegate_cluster::proof::Secret;
+use tidegate_cluster::roster::{Me, Roster};
+use tidegate_cluster::wire::{FRAME_BYTES_MAX, Read, read};
 use tidegate_nats::outbox::Outbox;
 
 fn roster() -> Roster {

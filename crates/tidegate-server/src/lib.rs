@@ -9,7 +9,6 @@
 
 pub mod api;
 pub mod catchup;
-pub mod cluster;
 pub mod config;
 pub mod consumer;
 pub mod ingest;

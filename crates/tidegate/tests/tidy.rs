@@ -133,7 +133,7 @@ fn pure_modules_do_no_io() {
         "crates/tidegate-link/src/client/front.rs",
         "crates/tidegate-link/src/server/patience.rs",
         "crates/tidegate-server/src/api/",
-        "crates/tidegate-server/src/cluster/",
+        "crates/tidegate-cluster/src/",
         "crates/tidegate-server/src/consumer/",
         "crates/tidegate-server/src/ingest/",
         "crates/tidegate-nats/src/",

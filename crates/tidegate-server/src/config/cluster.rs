@@ -7,16 +7,16 @@
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
+use tidegate_cluster::PEERS_MAX;
+use tidegate_cluster::groups::SHARDS_MAX;
+use tidegate_cluster::members::is_name;
+use tidegate_cluster::proof::SECRET_BYTES_MAX;
 use tidegate_nats::settings::Secret;
 
 use super::apply::{boolean, credential, entries, error, list, name, port, text, unknown, wrong};
 use super::cluster_tls::{ClusterTls, cluster_tls};
 use super::is_loopback;
 use super::tree::{Item, SyntaxError, Value};
-use crate::cluster::PEERS_MAX;
-use crate::cluster::groups::SHARDS_MAX;
-use crate::cluster::members::is_name;
-use crate::cluster::proof::SECRET_BYTES_MAX;
 
 /// The port between nodes, if the configuration gives only a host.
 pub const CLUSTER_PORT: u16 = 6222;

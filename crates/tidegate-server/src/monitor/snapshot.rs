@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use serde_json::Value;
 use tidegate::Time;
 use tidegate::controller::Snapshot;
+use tidegate_cluster::Kind;
+use tidegate_cluster::members::Members;
 use tidegate_log::Stats as LogStats;
 use tidegate_nats::connect::Info;
 use tidegate_nats::session::Traffic;
@@ -12,8 +14,6 @@ use tidegate_nats::sublist::SublistStats;
 
 use crate::api::answer::ClusterInfo;
 use crate::api::config::Storage;
-use crate::cluster::Kind;
-use crate::cluster::members::Members;
 use crate::config::StreamSettings;
 use crate::node::Peers;
 use crate::node::StreamStats;

@@ -39,6 +39,7 @@ use std::time::Duration;
 use slab::Slab;
 use tidegate::Time;
 use tidegate::controller::Load;
+use tidegate_cluster::wire::Routed;
 use tidegate_nats::connect::Info;
 use tidegate_nats::headers::asks_only_for_trace;
 use tidegate_nats::op::{self, Delivery};
@@ -56,7 +57,6 @@ pub use self::view::SubscriptionView;
 use super::jetstream::JetStream;
 use super::jetstream::context::Outputs;
 use super::timers::Timers;
-use crate::cluster::wire::Routed;
 use crate::config::Settings;
 use crate::stream::Place;
 

@@ -7,7 +7,7 @@ use mio::net::TcpStream;
 use rustls::Connection;
 use tidegate_nats::outbox::Outbox;
 
-use crate::cluster::proof::{BINDING_LABEL, Binding};
+use tidegate_cluster::proof::{BINDING_LABEL, Binding};
 
 /// The most slices of one gathered write: with more, the work of the kernel dominates.
 const SLICES_MAX: usize = 64;

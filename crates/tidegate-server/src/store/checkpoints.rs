@@ -9,6 +9,7 @@ use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use tidegate_cluster::groups::ALL;
 use tidegate_log::{Lsn, Storage, StorageFile, is_full};
 
 use super::Waker;
@@ -16,7 +17,6 @@ use super::checkpoint::{self, CheckpointError, Encoder, Header};
 use super::error::OpenError;
 use super::reserve::Reserve;
 use super::worker::{By, Worker};
-use crate::cluster::groups::ALL;
 
 const PREFIX: &str = "state-";
 const NEW: &str = "new";

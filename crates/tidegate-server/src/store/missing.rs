@@ -8,10 +8,10 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use tidegate_cluster::groups::GroupOf;
 use tidegate_log::Lsn;
 
 use super::{OpenError, Opening, Options, Replaying};
-use crate::cluster::groups::GroupOf;
 use crate::stream::{AccountLimits, Streams};
 
 /// The losses of a repaired directory: messages of known streams, and entries with unknown contents.

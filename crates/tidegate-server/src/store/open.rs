@@ -16,6 +16,7 @@ use bytes::Bytes;
 #[cfg(feature = "sim")]
 use tidegate::Time;
 use tidegate::controller::{Bounds, Fixed, Knee, Objective};
+use tidegate_cluster::groups::{ALL, GroupOf};
 #[cfg(feature = "sim")]
 use tidegate_log::Steps;
 use tidegate_log::{
@@ -40,7 +41,6 @@ use super::seen::Seen;
 use super::slow::Slow;
 use super::worker::By;
 use super::{Due, Relocated, Store, Waker};
-use crate::cluster::groups::{ALL, GroupOf};
 use crate::lab::Lab;
 use crate::replica::records::{KIND_ENTRY, KIND_FETCHED, KIND_LAST, KIND_RELOCATED};
 use crate::replica::{Committed, Group, GroupOptions, LoggedEntry, Restored};

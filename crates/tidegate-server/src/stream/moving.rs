@@ -25,6 +25,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tidegate_cluster::groups::ALL;
 
 use super::block::{Flags, MESSAGE_BYTES_MAX, Slot};
 use super::command::{Command, ENTRY_HEADER_BYTES, Encoder, Kind, Place};
@@ -35,7 +36,6 @@ use super::outcome::Effect;
 use super::snapshot::{RestoreError, SEQ_MAX};
 use super::wire::{Reader, put_bytes, put_u32, put_u64};
 use crate::api::error::ApiError;
-use crate::cluster::groups::ALL;
 use crate::consumer::State;
 
 /// The most runs exported at once, and the most numbers searched for them.

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use tidegate_server::cluster::VERSION;
+use tidegate_cluster::VERSION;
 use tidegate_server::stream::VERSION as ENTRY_VERSION;
 
 use super::commands::{self, kinds, name_of};

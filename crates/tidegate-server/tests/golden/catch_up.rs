@@ -3,8 +3,8 @@
 use std::fs;
 
 use bytes::Bytes;
+use tidegate_cluster::VERSION;
 use tidegate_server::catchup::wire::{Answer, Ask, Frame, MessagesEncoder, decode, encode_state};
-use tidegate_server::cluster::VERSION;
 use tidegate_server::stream::Encoder;
 
 use super::hex::{self, Fields, Text};

@@ -9,8 +9,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use tidegate_server::cluster::members::MembersFile;
-use tidegate_server::cluster::wire::{FRAME_BYTES_MAX, read};
+use tidegate_cluster::members::MembersFile;
+use tidegate_cluster::wire::{FRAME_BYTES_MAX, read};
 use tidegate_server::store::checkpoint;
 use tidegate_server::stream::{AccountLimits, Streams};
 use tidegate_server::{catchup, replica};

@@ -7,9 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tidegate_cluster::members::{Member, Members, MembersError, MembersFile};
 use tidegate_log::Lsn;
 use tidegate_log::{Append, Disk, Log, Record};
-use tidegate_server::cluster::members::{Member, Members, MembersError, MembersFile};
 use tidegate_server::replica::records::{self, HardState};
 use tidegate_server::store::checkpoint::{self, Encoder, Header};
 use tidegate_server::store::{OpenError, Opening, Options, Replaying};

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use tidegate_cluster::VERSION;
+use tidegate_cluster::interest::Told;
+use tidegate_cluster::members::{Member, Members};
+use tidegate_cluster::wire::{FRAME_BYTES_MAX, Frame, Read, Routed, WireError, read};
 use tidegate_nats::outbox::Outbox;
 use tidegate_nats::parse::Publish;
-use tidegate_server::cluster::VERSION;
-use tidegate_server::cluster::interest::Told;
-use tidegate_server::cluster::members::{Member, Members};
-use tidegate_server::cluster::wire::{FRAME_BYTES_MAX, Frame, Read, Routed, WireError, read};
 
 use super::fixture;
 use super::hex::{self, Fields, Text};

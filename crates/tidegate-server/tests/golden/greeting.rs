@@ -2,12 +2,12 @@
 
 use std::fs;
 
+use tidegate_cluster::greeting::{Greeting, GreetingError, Introduction, Judge};
+use tidegate_cluster::proof::{Secret, Side};
+use tidegate_cluster::refusal::Refusal;
+use tidegate_cluster::wire::{Frame, GREETING_BYTES_MAX, Read, read};
+use tidegate_cluster::{Kind, VERSION};
 use tidegate_nats::outbox::{Outbox, Pool};
-use tidegate_server::cluster::greeting::{Greeting, GreetingError, Introduction, Judge};
-use tidegate_server::cluster::proof::{Secret, Side};
-use tidegate_server::cluster::refusal::Refusal;
-use tidegate_server::cluster::wire::{Frame, GREETING_BYTES_MAX, Read, read};
-use tidegate_server::cluster::{Kind, VERSION};
 
 use super::hex::{self, Fields, Text};
 use super::{fixture, frames};

@@ -1,8 +1,8 @@
 //! Damage to a disk while its machine is off: on a copy of the disk, beside the run, a bit flips, or a file
 //! is cut or gone. Then the node refuses to start, or serves the stored messages; never anything else.
 
+use tidegate_cluster::groups::GroupOf;
 use tidegate_log::{SimDisk, Storage};
-use tidegate_server::cluster::groups::GroupOf;
 
 use crate::coverage::Coverage;
 use crate::dice::Dice;

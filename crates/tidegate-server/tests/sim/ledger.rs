@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use tidegate_cluster::groups::GroupOf;
 use tidegate_log::{Log, Lsn, Record};
-use tidegate_server::cluster::groups::GroupOf;
 use tidegate_server::replica::records::{HardState, KIND_ENTRY, KIND_HARD_STATE, KIND_INSTALLED};
 
 /// A durable entry.

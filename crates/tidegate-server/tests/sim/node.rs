@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use tidegate::Time;
+use tidegate_cluster::groups::GroupOf;
 use tidegate_log::{Doing, SimDisk, Steps, Storage as _};
-use tidegate_server::cluster::groups::GroupOf;
 use tidegate_server::replica::{Message, StepError};
 use tidegate_server::store::{Due, OpenError, Opening, Options, Replaying, Space, Store};
 use tidegate_server::stream::{AccountLimits, Streams};

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hasher;
 use std::ops::Range;
 
-use tidegate_server::cluster::groups::GroupOf;
+use tidegate_cluster::groups::GroupOf;
 use tidegate_server::replica::Committed;
 use tidegate_server::stream::{Outcome, Streams};
 

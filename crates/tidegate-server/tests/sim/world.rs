@@ -11,8 +11,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use raft::eraftpb::{Message, MessageType};
+use tidegate_cluster::groups::{ALL, GroupOf, groups};
 use tidegate_log::Doing;
-use tidegate_server::cluster::groups::{ALL, GroupOf, groups};
 use tidegate_server::store::Options;
 
 use crate::bugs::{Bug, Planted};

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tidegate::Time;
+use tidegate_cluster::groups::{ALL, GroupOf, groups};
 use tidegate_log::{Doing, Steps};
-use tidegate_server::cluster::groups::{ALL, GroupOf, groups};
 use tidegate_server::replica::{Message, wire};
 use tidegate_server::store::{Due, Fetch, Fetched, OpenError, Opening, Options, Store, WriteError};
 use tidegate_server::stream::{Command, Entry, Kind, Place};

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use tidegate_cluster::groups::ALL;
 use tidegate_log::{SimDisk, Storage as _};
-use tidegate_server::cluster::groups::ALL;
 use tidegate_server::store::{OpenError, Opening, Options, REPAIRED_FILE, Space, WriteError};
 
 use crate::cluster::{Cluster, IDS, Node, groups_of, old, short};

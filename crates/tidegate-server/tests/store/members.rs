@@ -1,7 +1,7 @@
 //! The members of one group: their leader, their applied entries, and the catching up of a member
 //! that is behind.
 
-use tidegate_server::cluster::groups::ALL;
+use tidegate_cluster::groups::ALL;
 use tidegate_server::store::WriteError;
 
 use crate::cluster::{Cluster, IDS, short};

@@ -1,6 +1,6 @@
 //! Ways of writing that only measurements use: one entry at a time, and messages written twice.
 
-use tidegate_server::cluster::groups::ALL;
+use tidegate_cluster::groups::ALL;
 use tidegate_server::lab::{Lab, RaftStep};
 use tidegate_server::store::{Options, WriteError};
 

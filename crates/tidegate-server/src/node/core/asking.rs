@@ -8,12 +8,12 @@
 //! spread. Clients that subscribe to `$JS.>` get a copy besides, as of any message.
 
 use tidegate::Time;
+use tidegate_cluster::groups::ALL;
+use tidegate_cluster::wire::Routed;
 use tidegate_nats::parse::Publish;
 
 use super::streams::JETSTREAM;
 use super::{Node, peers};
-use crate::cluster::groups::ALL;
-use crate::cluster::wire::Routed;
 use crate::node::jetstream::context::Way;
 use crate::node::jetstream::subjects::{About, about, is_flow, is_pull};
 use crate::node::jetstream::{JetStream, Taken};

@@ -6,6 +6,7 @@
 
 use slab::Slab;
 use tidegate::Time;
+use tidegate_cluster::wire::{InterestId, PASSED_MAX, Routed};
 use tidegate_nats::op::Delivery;
 use tidegate_nats::outbox::Pool;
 use tidegate_nats::parse::Publish;
@@ -13,7 +14,6 @@ use tidegate_nats::session::{CloseReason, Session};
 use tidegate_nats::sublist::SubKey;
 
 use super::peers::{Peers, key_of, slot_of};
-use crate::cluster::wire::{InterestId, PASSED_MAX, Routed};
 
 /// A connection as the node sees it.
 #[derive(Debug)]

@@ -4,9 +4,9 @@
 
 use tidegate::Time;
 use tidegate::controller::Load;
+use tidegate_cluster::wire::{FRAME_BYTES_MAX, Frame, Read, Routed, read};
 
 use super::Node;
-use crate::cluster::wire::{FRAME_BYTES_MAX, Frame, Read, Routed, read};
 
 pub(in crate::node) const ANY: Load = Load::new(u64::MAX, u64::MAX);
 

@@ -4,12 +4,12 @@
 //! receives one, and the node does not take a client subscribed there for a leader.
 
 use tidegate::Time;
+use tidegate_cluster::wire::Routed;
 use tidegate_nats::parse::Publish;
 use tidegate_nats::sublist::Matches;
 
 use super::streams::Inner;
 use super::{Node, peers};
-use crate::cluster::wire::Routed;
 use crate::node::jetstream::JetStream;
 use crate::node::jetstream::told::{
     PREFIX, STREAM, Told, group_at, subject_of_full, subject_of_group,

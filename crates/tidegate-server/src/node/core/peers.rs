@@ -18,15 +18,15 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tidegate::Time;
 use tidegate::controller::Load;
+use tidegate_cluster::PEERS_MAX;
+use tidegate_cluster::interest::{Told, Wanted};
+use tidegate_cluster::wire::{Envelope, Frame, InterestId, Routed};
 use tidegate_nats::outbox::Outbox;
 use tidegate_nats::session::Traffic;
 use tidegate_nats::sublist::SubKey;
 
 use super::fanout::Subscription;
 use super::{Node, stall_bytes};
-use crate::cluster::PEERS_MAX;
-use crate::cluster::interest::{Told, Wanted};
-use crate::cluster::wire::{Envelope, Frame, InterestId, Routed};
 
 /// The most subscriptions of one peer: a peer with more is faulty.
 const INTERESTS_MAX: usize = 1 << 22;

@@ -8,13 +8,13 @@
 //! the status `no responders` in place of the publisher's node.
 
 use tidegate::Time;
+use tidegate_cluster::wire::ids;
 use tidegate_nats::parse::Publish;
 use tidegate_nats::sublist::{Matches, Members, SubKey};
 
 use super::Node;
 use super::fanout::Fanout;
 use super::peers::slot_of;
-use crate::cluster::wire::ids;
 
 impl Fanout<'_, '_> {
     /// Delivers a copy to one member of each queue group; of a peer's message, only of the groups

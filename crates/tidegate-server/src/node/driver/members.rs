@@ -7,9 +7,9 @@
 use std::io::{self, ErrorKind, IoSlice};
 use std::path::Path;
 
+use tidegate_cluster::members::{Member, MembersError, MembersFile};
 use tidegate_log::{Disk, Storage};
 
-use crate::cluster::members::{Member, MembersError, MembersFile};
 use crate::store::VERSION_FILE;
 
 const FILE: &str = "members";

@@ -6,11 +6,11 @@
 //! Until then the questions of [`Surroundings`] have the answers they had when the event began.
 //! [`Context::pending_at`] alone counts what the event has already said.
 
+use tidegate_cluster::wire::PASSED_MAX;
 use tidegate_nats::parse::Publish;
 
 use super::JetStream;
 use super::told::Told;
-use crate::cluster::wire::PASSED_MAX;
 use crate::stream::Place;
 
 /// The prefix at which clients wait for answers: streams with such subjects do not collect answers.

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use tidegate::Time;
+use tidegate_cluster::groups::{ALL, GroupOf};
 use tidegate_nats::parse::Publish;
 
 use super::context::{Context, Way};
@@ -19,7 +20,6 @@ use crate::api::answer::{self, Kind as Answer};
 use crate::api::config::StreamConfig;
 use crate::api::error::ApiError;
 use crate::api::strip;
-use crate::cluster::groups::{ALL, GroupOf};
 use crate::stream::{Command, Kept, Kind, Moving, Outcome};
 
 use super::requests::PULLS;

@@ -5,11 +5,11 @@
 
 use serde::Serialize;
 use tidegate::Time;
+use tidegate_cluster::groups::ALL;
 
 use super::context::Context;
 use super::{JetStream, Voice};
 use crate::api::timestamp::Timestamp;
-use crate::cluster::groups::ALL;
 use crate::stream::Effect;
 
 /// A change of a stream or a consumer that advisories report.

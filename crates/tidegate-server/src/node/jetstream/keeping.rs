@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use tidegate::Time;
+use tidegate_cluster::groups::ALL;
 
 use super::JetStream;
 use super::context::Context;
@@ -19,7 +20,6 @@ use super::told::{Change, Told};
 use crate::api::answer;
 use crate::api::error::ApiError;
 use crate::api::view;
-use crate::cluster::groups::ALL;
 use crate::stream::{Command, Kept, Kind, Stream, Streams, Transit};
 
 /// How often the leader asks again for a change that is missing.

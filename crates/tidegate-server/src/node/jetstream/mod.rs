@@ -43,6 +43,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tidegate::Time;
 use tidegate::controller::Snapshot;
+use tidegate_cluster::groups::ALL;
 use tidegate_nats::parse::Publish;
 
 use self::admission::Admissions;
@@ -66,7 +67,6 @@ use crate::api::config::Storage;
 use crate::api::error::ApiError;
 use crate::api::timestamp::Timestamp;
 use crate::api::view::Server;
-use crate::cluster::groups::ALL;
 use crate::config::StreamSettings;
 use crate::consumer::Ending;
 use crate::replica::{Committed, Proposed};

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tidegate::Time;
+use tidegate_cluster::groups::ALL;
 
 use super::consumers::Live;
 use super::context::Context;
@@ -22,7 +23,6 @@ use super::reads::{Fetched, Held, fetch};
 use super::told::Told;
 use super::{Ending, JetStream, Messages};
 use crate::api::config::StreamConfig;
-use crate::cluster::groups::ALL;
 use crate::store::Space;
 use crate::stream::{
     Command, Cursor, Entry, Export, Kept, Kind, Moving, Need, Outcome, Place, Stream, Streams,

@@ -6,6 +6,7 @@
 
 use serde::Serialize;
 use tidegate::Time;
+use tidegate_cluster::groups::ALL;
 use tidegate_nats::parse::Publish;
 
 use super::admission::Change;
@@ -23,7 +24,6 @@ use crate::api::direct::DirectGet;
 use crate::api::error::ApiError;
 use crate::api::timestamp::Timestamp;
 use crate::api::{Refusal, Request, level, pedantic, strip, view};
-use crate::cluster::groups::ALL;
 use crate::consumer::rules::{self, Admission};
 use crate::consumer::{Ending, State};
 use crate::store::Space;

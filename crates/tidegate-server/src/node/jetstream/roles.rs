@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tidegate::Time;
+use tidegate_cluster::groups::ALL;
 
 use super::consumers::Live;
 use super::context::{Context, Leader};
@@ -17,7 +18,6 @@ use super::unled::Unled;
 use super::{Ending, JetStream};
 use crate::api::answer::ClusterInfo;
 use crate::api::error::ApiError;
-use crate::cluster::groups::ALL;
 use crate::stream::{Effect, Outcome, Streams};
 
 use super::outcome::Then;

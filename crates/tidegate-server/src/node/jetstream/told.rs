@@ -164,7 +164,7 @@ impl JetStream {
             Told::Made(streams) if self.role.serves => self.propose_made(now, &streams),
             Told::Report { question, streams } if self.role.serves => {
                 let reported = self.report(now, question, &streams);
-                let group = crate::cluster::groups::ALL;
+                let group = tidegate_cluster::groups::ALL;
                 cx.tell_group(group, None, Told::Reported(reported));
             }
             Told::Reported(reported) if self.role.serves => self.reported(cx, now, reported),

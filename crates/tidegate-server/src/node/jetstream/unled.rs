@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidegate::Time;
+use tidegate_cluster::groups::ALL;
 
 use super::JetStream;
 use super::context::Context;
-use crate::cluster::groups::ALL;
 use crate::stream::Moving;
 
 /// How long a group that a stream moves to may be without a leader: longer than the restart of a node takes.

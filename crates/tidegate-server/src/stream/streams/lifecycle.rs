@@ -1,5 +1,7 @@
 //! The commands that create, change, move and delete streams, and that change the group that keeps them.
 
+use tidegate_cluster::groups::ALL;
+
 use super::super::command::{Command, Commands, EntryError};
 use super::super::kept::Kept;
 use super::super::moving::{self, Course, Cursor, Import, Moving, Transit};
@@ -10,7 +12,6 @@ use super::super::rules;
 use super::{Context, Streams, check_here, entry_of, parse};
 use crate::api::config::StreamConfig;
 use crate::api::error::ApiError;
-use crate::cluster::groups::ALL;
 
 impl Streams {
     /// Applies an import with the messages that follow it.

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use tidegate_cluster::groups::ALL;
+
 use super::super::kept::Kept;
 use super::super::one::Stream;
 use super::super::rules;
 use crate::api::config::Storage;
-use crate::cluster::groups::ALL;
 
 /// The sums over all streams. The caller removes a stream before its configuration or its group changes, and
 /// adds it again afterwards.

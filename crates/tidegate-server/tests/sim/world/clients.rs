@@ -1,6 +1,6 @@
 //! Clients: the choice of their streams, their requests, and the replies.
 
-use tidegate_server::cluster::groups::ALL;
+use tidegate_cluster::groups::ALL;
 
 use super::{Event, Node, World};
 use crate::client::{Client, Reply};

@@ -1,7 +1,8 @@
 //! Starts of nodes: with their disks, or, after the loss of a disk, with the place that the others give them.
 
+use tidegate_cluster::groups::GroupOf;
+
 use super::{Event, World};
-use tidegate_server::cluster::groups::GroupOf;
 use tidegate_server::replica::records::HardState;
 
 use crate::bugs::{Bug, Crash, rewrite};

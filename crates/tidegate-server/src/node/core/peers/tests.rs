@@ -316,7 +316,7 @@ fn changes_of_a_number_are_told_once() {
     assert_eq!(c.nodes[1].peer_outbox(0).unwrap().len(), 0);
     assert_eq!(c.nodes[1].poll_dirty_peer(), Some(0));
     let told = c.nodes[1].peer_outbox(0).unwrap().len();
-    assert_eq!(told, crate::cluster::wire::ENVELOPE_BYTES + 8 + 4);
+    assert_eq!(told, tidegate_cluster::wire::ENVELOPE_BYTES + 8 + 4);
     c.hand_over(1, 0);
     let all: Vec<_> = c.nodes[0].sublist.matches(b"work").iter().collect();
     let members = all.iter().map(|key| c.nodes[0].subs[*key as usize].members);

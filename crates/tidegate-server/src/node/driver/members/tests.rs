@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
+use tidegate_cluster::groups::{GroupOf, groups};
+use tidegate_cluster::members::Members;
 use tidegate_log::{SimDisk, StorageFile};
 
 use super::*;
-use crate::cluster::groups::{GroupOf, groups};
-use crate::cluster::members::Members;
 use crate::store::{OpenError, Opening, Options};
 
 #[test]

@@ -7,13 +7,13 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use mio::net::TcpStream;
 use tidegate::Time;
+use tidegate_cluster::channel::Channel;
+use tidegate_cluster::proof::Side;
+use tidegate_cluster::{Kind, PEERS_MAX};
 
 use super::listen::nonce;
 use super::secured::{self, Securing};
 use super::{Conn, Handle, Peers};
-use crate::cluster::channel::Channel;
-use crate::cluster::proof::Side;
-use crate::cluster::{Kind, PEERS_MAX};
 use crate::config::cluster::RouteAddress;
 
 type Outcome = io::Result<SocketAddr>;

@@ -4,11 +4,11 @@
 use std::io;
 
 use tidegate::Time;
+use tidegate_cluster::Kind;
+use tidegate_cluster::channel::ChannelError;
+use tidegate_cluster::proof::Side;
 
 use super::{Conn, PeerEvent, Peers};
-use crate::cluster::Kind;
-use crate::cluster::channel::ChannelError;
-use crate::cluster::proof::Side;
 use crate::node::core::Node;
 use crate::node::core::peers::TooMuchInterest;
 

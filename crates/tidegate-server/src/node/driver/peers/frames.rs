@@ -3,16 +3,16 @@
 use bytes::Bytes;
 use tidegate::Time;
 use tidegate::controller::Load;
+use tidegate_cluster::Kind;
+use tidegate_cluster::greeting::Introduction;
+use tidegate_cluster::members::{Member, Members};
+use tidegate_cluster::proof::Side;
+use tidegate_cluster::refusal::Refusal;
+use tidegate_cluster::wire::Frame;
 
 use super::ending::Why;
 use super::inbox::Received;
 use super::{PeerEvent, Peers};
-use crate::cluster::Kind;
-use crate::cluster::greeting::Introduction;
-use crate::cluster::members::{Member, Members};
-use crate::cluster::proof::Side;
-use crate::cluster::refusal::Refusal;
-use crate::cluster::wire::Frame;
 use crate::node::core::Node;
 use crate::node::driver::members;
 

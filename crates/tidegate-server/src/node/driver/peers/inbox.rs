@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use tidegate_cluster::Kind;
 
 use super::Peers;
-use crate::cluster::Kind;
 
 /// The most bytes of such messages, beyond which the loop reads no more.
 const RECEIVED_BYTES_MAX: usize = 32 * 1024 * 1024;

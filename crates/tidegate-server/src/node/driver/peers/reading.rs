@@ -4,13 +4,13 @@ use std::io::ErrorKind;
 
 use tidegate::Time;
 use tidegate::controller::Load;
+use tidegate_cluster::Kind;
+use tidegate_cluster::channel::Step;
+use tidegate_cluster::proof::Side;
 
 use super::Peers;
 use super::ending::Why;
 use super::frames::After;
-use crate::cluster::Kind;
-use crate::cluster::channel::Step;
-use crate::cluster::proof::Side;
 use crate::node::core::Node;
 use crate::node::driver::READ_BYTES;
 

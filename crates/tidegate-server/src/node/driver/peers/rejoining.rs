@@ -1,12 +1,12 @@
 //! Rejoining: a node that lost its disk asks for its former place, and the others vouch for it.
 
 use tidegate::Time;
+use tidegate_cluster::Kind;
+use tidegate_cluster::roster::Roster;
+use tidegate_cluster::wire::Frame;
 
 use super::Peers;
 use super::ending::Why;
-use crate::cluster::Kind;
-use crate::cluster::roster::Roster;
-use crate::cluster::wire::Frame;
 use crate::node::core::Node;
 use crate::node::driver::members::{self, IdentityError};
 

@@ -10,13 +10,13 @@ use std::net::SocketAddr;
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, CertificateError, ClientConnection, Connection, Error};
 use tidegate::Time;
+use tidegate_cluster::channel::{ChannelError, begins_tls};
+use tidegate_cluster::greeting::GreetingError;
+use tidegate_cluster::proof::Side;
+use tidegate_cluster::refusal::Refusal;
 
 use super::ending::Why;
 use super::{Conn, Peers};
-use crate::cluster::channel::{ChannelError, begins_tls};
-use crate::cluster::greeting::GreetingError;
-use crate::cluster::proof::Side;
-use crate::cluster::refusal::Refusal;
 use crate::node::core::Node;
 use crate::node::handshakes::Place;
 use crate::node::tls::PeerTls;

@@ -4,10 +4,10 @@ use std::io::ErrorKind;
 
 use mio::{Interest, Token};
 use tidegate::Time;
+use tidegate_cluster::Kind;
 
 use super::ending::Why;
 use super::{Conn, PEER_TOKENS, Peers};
-use crate::cluster::Kind;
 use crate::node::core::Node;
 
 impl Peers {

@@ -1,13 +1,13 @@
 //! Timed work: dials that are due, pings, and the end of dead connections.
 
 use tidegate::Time;
+use tidegate_cluster::Kind;
+use tidegate_cluster::channel::PING_EVERY;
+use tidegate_cluster::proof::Side;
+use tidegate_cluster::wire::Frame;
 
 use super::ending::Why;
 use super::{Conn, Peers};
-use crate::cluster::Kind;
-use crate::cluster::channel::PING_EVERY;
-use crate::cluster::proof::Side;
-use crate::cluster::wire::Frame;
 use crate::node::core::Node;
 
 impl Peers {

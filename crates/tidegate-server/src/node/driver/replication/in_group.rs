@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use tidegate::Time;
+use tidegate_cluster::groups::{ALL, GroupOf};
 
 use super::super::streams::wall_clock_us;
 use super::super::taking_over::TakingOver;
 use super::{GONE, Known, TOLD};
 use crate::api::answer::{ClusterInfo, ReplicaInfo};
 use crate::api::timestamp::Timestamp;
-use crate::cluster::groups::{ALL, GroupOf};
 use crate::node::core::Node;
 use crate::replica::{Message, MessageType};
 use crate::store::Store;

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tidegate::Time;
+use tidegate_cluster::groups::{GroupOf, groups};
+use tidegate_cluster::members::Members;
 
 use self::in_group::InGroup;
 use super::peers::{PeerEvent, Peers};
-use crate::cluster::groups::{GroupOf, groups};
-use crate::cluster::members::Members;
 use crate::node::RunError;
 use crate::node::core::Node;
 use crate::replica::{Message, StepError, wire};

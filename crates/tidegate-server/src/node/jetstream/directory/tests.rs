@@ -5,8 +5,9 @@ mod world;
 
 use std::time::Duration;
 
+use tidegate_cluster::groups::ALL;
+
 use crate::api::answer::ClusterInfo;
-use crate::cluster::groups::ALL;
 use crate::config::StreamSettings;
 use crate::node::jetstream::JetStream;
 use crate::node::jetstream::context::Surroundings as _;

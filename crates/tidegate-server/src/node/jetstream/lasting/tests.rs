@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tidegate_cluster::groups::ALL;
 
 use super::super::directory::tests::World;
-use crate::cluster::groups::ALL;
 
 /// Returns a request for a consumer that pushes to the client at node 2, as clients of
 /// ordered consumers make it.

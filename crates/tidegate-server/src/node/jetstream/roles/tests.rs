@@ -2,13 +2,13 @@
 
 use tidegate::Time;
 use tidegate::controller::Load;
+use tidegate_cluster::interest::Told;
 use tidegate_log::Lsn;
 use tidegate_nats::connect::Info;
 
 use super::super::JetStream;
 use super::super::consumers::Unread;
 use super::{ASKING, SETTLING};
-use crate::cluster::interest::Told;
 use crate::config::{Settings, StreamSettings};
 use crate::node::core::Node;
 use crate::replica::Committed;

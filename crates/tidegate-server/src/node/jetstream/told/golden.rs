@@ -1,8 +1,9 @@
 //! The messages between leaders have the bytes of their version: `tests/golden/cluster`, a
 //! folder for each version of the protocol.
 
+use tidegate_cluster::VERSION;
+
 use super::{Change, Told};
-use crate::cluster::VERSION;
 use crate::stream::{Cursor, Moving, Stage};
 
 const KEPT: &str = include_str!("../../../../tests/golden/cluster/v3/told.txt");

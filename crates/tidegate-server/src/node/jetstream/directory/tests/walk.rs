@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use tidegate_cluster::groups::{ALL, GroupOf};
 
 use super::config;
 use super::world::World;
-use crate::cluster::groups::{ALL, GroupOf};
 use crate::stream::{Kept, Streams};
 
 #[derive(Clone, Debug)]

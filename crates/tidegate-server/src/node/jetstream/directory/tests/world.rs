@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tidegate::Time;
+use tidegate_cluster::groups::{ALL, GroupOf, groups};
+use tidegate_cluster::wire::Routed;
 use tidegate_log::Lsn;
 use tidegate_nats::connect::Info;
 
@@ -14,8 +16,6 @@ use super::super::super::Messages;
 use super::config;
 use crate::api::answer::ClusterInfo;
 use crate::api::error::ApiError;
-use crate::cluster::groups::{ALL, GroupOf, groups};
-use crate::cluster::wire::Routed;
 use crate::config::{Settings, StreamSettings};
 use crate::node::core::{Node, joined};
 use crate::replica::{Committed, Proposed};

@@ -289,7 +289,7 @@ mod tests {
     use super::super::members::Members;
     use super::super::roster::{Me, Roster};
     use super::*;
-    use crate::cluster::proof::Secret;
+    use crate::proof::Secret;
 
     const WRITE: Duration = Duration::from_secs(10);
 

@@ -1,6 +1,6 @@
 //! Gives a node that lost its disk its former place among the members, once its operator asks for that.
 //! Collects the reports that this takes from the other members.
-//! [`Group::is_whole`](crate::replica::Group::is_whole) decides how far the node may take part at first.
+//! `Group::is_whole` in tidegate-server decides how far the node may take part at first.
 //!
 //! The node starts with an empty directory and another id, says so, and enters as a guest. Each member then
 //! reports the members, and vouches for a term, the latest that it has been in. All members must do so: a
