@@ -319,7 +319,10 @@ impl Live {
     }
 }
 
-impl ConsumerView for (&Live, u64) {
+/// A consumer with its counts at a time, in microseconds since the Unix epoch.
+pub(super) struct LiveAt<'a>(pub(super) &'a Live, pub(super) u64);
+
+impl ConsumerView for LiveAt<'_> {
     fn name(&self) -> &str {
         &self.0.name
     }

@@ -10,7 +10,7 @@ use tidegate_cluster::groups::ALL;
 use tidegate_nats::parse::Publish;
 
 use super::admission::Change;
-use super::consumers::{Key, Known, Live};
+use super::consumers::{Key, Known, Live, LiveAt};
 use super::context::{Context, Leader};
 use super::lasting::is_logged;
 use super::outcome::Then;
@@ -197,7 +197,8 @@ impl JetStream {
             Request::ConsumerList { stream, offset } => {
                 let wall_us = self.wall.peek(now);
                 let list = |s: &Stream| {
-                    let all: Vec<_> = self.consumers.of(s.id()).map(|l| (l, wall_us)).collect();
+                    let seen = |live| LiveAt(live, wall_us);
+                    let all: Vec<_> = self.consumers.of(s.id()).map(seen).collect();
                     view::consumer_list(&self.server(now), s.name(), all.iter(), offset)
                 };
                 self.stream(stream).map(list).map(Reply::Now).into()
@@ -522,7 +523,7 @@ impl JetStream {
             .consumers
             .get(key)
             .ok_or(ApiError::CONSUMER_NOT_FOUND)?;
-        let seen = (live, self.wall.peek(now));
+        let seen = LiveAt(live, self.wall.peek(now));
         let body = view::consumer_info(kind, &self.server(now), stream, &seen);
         Ok(Reply::Now(body))
     }

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use tidegate::Time;
 
 use super::admission::{Change, ChangeId};
-use super::consumers::{Key, Seen, Unread};
+use super::consumers::{Key, LiveAt, Seen, Unread};
 use super::context::Context;
 use super::outcome::Then;
 use super::reads::Held;
@@ -213,7 +213,7 @@ impl JetStream {
             Ok(seq) => {
                 let live = self.consumers.get(key)?;
                 let stream = self.streams.get(live.stream())?.name();
-                let seen = (live, self.wall.peek(now));
+                let seen = LiveAt(live, self.wall.peek(now));
                 view::consumer_reset(&self.server(now), stream, &seen, seq)
             }
             Err(error) => {

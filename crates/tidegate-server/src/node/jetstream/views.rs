@@ -4,6 +4,7 @@ use serde_json::Value;
 use tidegate::Time;
 
 use super::JetStream;
+use super::consumers::LiveAt;
 use crate::api::answer::Kind;
 use crate::api::body::InfoDetails;
 use crate::api::config::StreamConfig;
@@ -78,7 +79,7 @@ impl JetStream {
                         kind,
                         &server,
                         stream.name(),
-                        &(live, wall_us),
+                        &LiveAt(live, wall_us),
                     ))
                 });
                 value["consumer_detail"] = of.collect();
