@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidegate_server::api::config::{ConsumerConfig, StreamConfig};
-use tidegate_server::api::{Refusal, Request, answer, strip};
+use tidegate_stream::api::config::{ConsumerConfig, StreamConfig};
+use tidegate_stream::api::{Refusal, Request, answer, strip};
 
 fuzz_target!(|data: &[u8]| {
     let mut parts = data.splitn(3, |b| *b == 0);

@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidegate_server::api::config::{AckPolicy, ConsumerConfig};
-use tidegate_server::consumer::{
+use tidegate_stream::api::config::{AckPolicy, ConsumerConfig};
+use tidegate_stream::consumer::{
     AckNumbers, AckSubject, Advisory, Consumer, Delivery, Fetch, Identity, Message, Ready, Sink, Source, State,
 };
 

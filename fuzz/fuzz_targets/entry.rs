@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidegate_server::stream::{Command, Encoder, Entry};
+use tidegate_stream::stream::{Command, Encoder, Entry};
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(entry) = Entry::decode(bytes) else {

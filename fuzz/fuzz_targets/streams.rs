@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidegate_server::stream::{AccountLimits, Encoder, Kept, Kind, Streams, VERSION};
+use tidegate_stream::stream::{AccountLimits, Encoder, Kept, Kind, Streams, VERSION};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut streams = Streams::new(AccountLimits::NONE);
@@ -12,7 +12,7 @@ fuzz_target!(|bytes: &[u8]| {
     let mut first = Vec::new();
     let mut encoder = Encoder::begin(&mut first, 1);
     let config = br#"{"name":"S","subjects":["s.>"],"allow_atomic":true,"allow_rollup_hdrs":true,"allow_msg_ttl":true,"max_age":9000000000,"max_msgs_per_subject":3}"#;
-    let create = tidegate_server::stream::Command::new(Kind::CreateStream, 0, b"", config);
+    let create = tidegate_stream::stream::Command::new(Kind::CreateStream, 0, b"", config);
     encoder.command(&create).expect("it fits");
     // The directory's entry for a stream that another group keeps, and a stream of another directory.
     for (kept, config) in [
@@ -20,7 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
         (Kept::Of(9), br#"{"name":"O","subjects":["o"]}"#),
     ] {
         let subject = kept.encode();
-        let create = tidegate_server::stream::Command::new(Kind::CreateStream, 0, &subject, config);
+        let create = tidegate_stream::stream::Command::new(Kind::CreateStream, 0, &subject, config);
         encoder.command(&create).expect("it fits");
     }
     streams

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tidegate_server::store::{Due, Opening, Options};
-use tidegate_server::stream::{self, AccountLimits, Encoder, Kind, Streams};
+use tidegate_stream::stream::{self, AccountLimits, Encoder, Kind, Streams};
 
 const MESSAGES: u64 = 50;
 

@@ -8,8 +8,8 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tidegate_server::api::config::StreamConfig;
-use tidegate_server::stream::{AccountLimits, Command, Encoder, Filter, Kind, Streams};
+use tidegate_stream::api::config::StreamConfig;
+use tidegate_stream::stream::{AccountLimits, Command, Encoder, Filter, Kind, Streams};
 
 const BATCH: usize = 256;
 const PAYLOAD: [u8; 128] = [b'x'; 128];

@@ -7,9 +7,9 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use tidegate::Time;
-use tidegate_server::api::config::StreamConfig;
-use tidegate_server::api::puback::PubAck;
-use tidegate_server::ingest::{
+use tidegate_stream::api::config::StreamConfig;
+use tidegate_stream::api::puback::PubAck;
+use tidegate_stream::ingest::{
     Atomic, AtomicLimits, Fast, FastLimits, Incoming, Persisted, Staged, Verdict, batch_id, control,
 };
 

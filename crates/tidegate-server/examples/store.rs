@@ -13,7 +13,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tidegate_log::{Append, Disk, Log, Lsn, Record, batch_bytes};
 use tidegate_server::replica::{Group, GroupOptions, Restored};
 use tidegate_server::store::{Due, Fetch, Opening, Options, Store, Waker};
-use tidegate_server::stream::Place;
+use tidegate_stream::stream::Place;
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;

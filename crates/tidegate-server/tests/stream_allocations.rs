@@ -6,7 +6,7 @@
 use std::alloc::System;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use tidegate_server::stream::{AccountLimits, Command, Encoder, Kind, Streams};
+use tidegate_stream::stream::{AccountLimits, Command, Encoder, Kind, Streams};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;

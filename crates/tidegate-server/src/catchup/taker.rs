@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tidegate::Time;
+use tidegate_stream::stream::{Filter, Place, Streams};
 
 use super::wire::{Answer, Ask};
-use crate::stream::{Filter, Place, Streams};
 
 /// The silence after which the taker repeats a question.
 const AGAIN: Duration = Duration::from_secs(1);

@@ -4,9 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use tidegate::controller::{Reason, Snapshot};
+use tidegate_stream::api::level::API_LEVEL;
 
 use super::snapshot::{Connection, Query, Report, Streams};
-use crate::api::level::API_LEVEL;
 
 /// The wall-clock times of the server's start and of this answer.
 pub(super) struct Wall {

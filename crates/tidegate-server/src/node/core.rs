@@ -47,6 +47,7 @@ use tidegate_nats::outbox::{Outbox, Pool};
 use tidegate_nats::parse::Publish;
 use tidegate_nats::session::{CloseReason, Session, Step, Traffic};
 use tidegate_nats::sublist::{SubKey, Sublist};
+use tidegate_stream::stream::Place;
 
 use self::announced::Announced;
 use self::fanout::{Entry, Fanout, Subscription};
@@ -58,7 +59,6 @@ use super::jetstream::JetStream;
 use super::jetstream::context::Outputs;
 use super::timers::Timers;
 use crate::config::Settings;
-use crate::stream::Place;
 
 /// The backlog of a receiver, in bytes, at which its publishers pause, where `max_pending` is not smaller.
 pub const STALL_BYTES: usize = 8 * 1024 * 1024;

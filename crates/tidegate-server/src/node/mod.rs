@@ -22,6 +22,7 @@ use std::path::PathBuf;
 
 use tidegate::controller::ChoiceError;
 use tidegate_nats::connect::Info;
+use tidegate_stream::api::level::API_LEVEL;
 
 pub use driver::peers::{NotSent, PeerEvent, Peers, Received};
 pub use driver::{IdentityError, Server};
@@ -29,7 +30,6 @@ pub use handle::{Busy, Handle};
 pub use jetstream::{Messages, StreamStats};
 pub use tls::TlsError;
 
-use crate::api::level::API_LEVEL;
 use crate::config::cluster::ClusterSettingsError;
 use crate::config::{ExposureError, Settings};
 
@@ -126,7 +126,7 @@ pub enum RunError {
     #[error(
         "an entry of the log cannot be applied: {0}; use the version that wrote it, or a later one"
     )]
-    Entry(#[from] crate::stream::EntryError),
+    Entry(#[from] tidegate_stream::stream::EntryError),
     /// The members of the cluster are fixed now, and the node cannot open the streams.
     #[error(transparent)]
     Start(#[from] StartError),

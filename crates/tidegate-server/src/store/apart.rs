@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 
 use tidegate_log::Lsn;
+use tidegate_stream::stream::{ENTRY_HEADER_BYTES, Place};
 
 use super::Relocated;
-use crate::stream::{ENTRY_HEADER_BYTES, Place};
 
 /// Fetched messages that are in no state yet, each with its place.
 #[derive(Debug, Default)]

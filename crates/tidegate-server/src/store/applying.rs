@@ -2,8 +2,9 @@
 //! came and went, and where a message lies now. Pure. The running node and the replay at a start share this
 //! code.
 
+use tidegate_stream::stream::{Effect, EntryError, Outcome, Place, Streams};
+
 use super::{Due, Live, Relocated};
-use crate::stream::{Effect, EntryError, Outcome, Place, Streams};
 
 /// Updates the live-byte counts by the effects of an entry.
 pub fn account(effects: &[Effect], live: &mut Live) {

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use tidegate_log::{AppendError, Appended, Lsn, Record, batch_bytes};
+use tidegate_stream::stream::{Command, ENTRY_HEADER_BYTES, Place};
 
 use super::apart::Apart;
 use super::checkpoint::Header;
@@ -21,7 +22,6 @@ use super::member::Member;
 use super::room::Room;
 use super::{Fetch, Live, Relocated, Store, WriteError};
 use crate::replica::{CatchUp, records};
-use crate::stream::{Command, ENTRY_HEADER_BYTES, Place};
 
 /// The most messages fetched and not yet durable.
 const UNDURABLE_MAX: usize = 1 << 16;

@@ -10,11 +10,11 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use tidegate_log::{AppendError, Lsn, Record, batch_bytes};
+use tidegate_stream::stream::{ENTRY_HEADER_BYTES, Lying, Place};
 
 use super::room::Room;
 use super::{Fetch, Relocated, Store};
 use crate::replica::records;
-use crate::stream::{ENTRY_HEADER_BYTES, Lying, Place};
 
 /// The most bytes read and appended in a turn.
 const TURN_BYTES: u64 = 256 << 10;

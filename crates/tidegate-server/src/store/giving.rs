@@ -1,8 +1,9 @@
 //! Gives a checkpoint to another member that takes over the state, in parts, as the bytes lie on the disk.
 //! [`Store::read_alone`] reads the messages.
 
+use tidegate_stream::stream::{AccountLimits, Streams};
+
 use super::{Store, checkpoint, checkpoints};
-use crate::stream::{AccountLimits, Streams};
 
 /// A part of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]

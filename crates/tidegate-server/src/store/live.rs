@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::stream::Place;
+use tidegate_stream::stream::Place;
 
 /// The bytes that a relocated message takes beside its own: the headers of a record, an entry and a command,
 /// and padding.

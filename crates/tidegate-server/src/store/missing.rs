@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use tidegate_cluster::groups::GroupOf;
 use tidegate_log::Lsn;
+use tidegate_stream::stream::{AccountLimits, Streams};
 
 use super::{OpenError, Opening, Options, Replaying};
-use crate::stream::{AccountLimits, Streams};
 
 /// The losses of a repaired directory: messages of known streams, and entries with unknown contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

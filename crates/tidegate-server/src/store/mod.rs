@@ -50,10 +50,10 @@ use bytes::Bytes;
 use tidegate_log::{
     Append, AppendError, Appended, Appender, Failure, Log, Lsn, Record, Storage, batch_bytes,
 };
+use tidegate_stream::stream::Place;
 
 use crate::replica::records;
 use crate::replica::{Committed, ENTRY_BYTES_MAX, Group, ProposeError, Proposed};
-use crate::stream::Place;
 
 pub use apart::Apart;
 pub use applying::{Replaying, account, relocate};

@@ -23,6 +23,7 @@ use tidegate_log::{
     Disk, KIND_LOST, Log, Lsn, Opened, ReadError, Record, RecordInfo, Recovery, SegmentInfo,
     Storage,
 };
+use tidegate_stream::stream::{ENTRY_HEADER_BYTES, Place};
 
 use super::apart::Apart;
 use super::catch_up::CatchingUp;
@@ -44,7 +45,6 @@ use super::{Due, Relocated, Store, Waker};
 use crate::lab::Lab;
 use crate::replica::records::{KIND_ENTRY, KIND_FETCHED, KIND_LAST, KIND_RELOCATED};
 use crate::replica::{Committed, Group, GroupOptions, LoggedEntry, Restored};
-use crate::stream::{ENTRY_HEADER_BYTES, Place};
 
 /// The only format of a data directory so far.
 pub(super) const VERSION: u32 = 1;

@@ -7,11 +7,11 @@
 
 use bytes::Bytes;
 use tidegate_log::{Record, batch_bytes};
+use tidegate_stream::stream::Entry;
 
 use super::Store;
 use crate::replica::records::{self, HardState, KIND_ENTRY};
 use crate::replica::{Message, MessageType};
-use crate::stream::Entry;
 
 /// One part in this many of a segment is reserved for entries that free space.
 const RESERVED_SHARE: u64 = 4;

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tidegate_log::{Storage, StorageFile};
+use tidegate_stream::stream::{Entry, Kind};
 
 use super::Waker;
 use super::slow::slowed;
 use super::worker::{By, Worker};
 use crate::replica::Committed;
-use crate::stream::{Entry, Kind};
 
 /// The file, in the data directory.
 const FILE: &str = "second-write";

@@ -5,13 +5,13 @@
 //! checkpoints, so that a start can use either of them. If there is no space, the newer checkpoint suffices.
 
 use tidegate_log::{Lsn, SegmentInfo, compaction_candidate};
+use tidegate_stream::stream::Lying;
 
 use super::apart::Apart;
 use super::checkpoint::Header;
 use super::checkpoints::Parts;
 use super::member::Member;
 use super::{LyingIn, Store};
-use crate::stream::Lying;
 
 /// The store copies a segment forward if less than this share of it is live.
 const LIVE_SHARE_MAX: f64 = 0.25;

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use tidegate_cluster::VERSION;
-use tidegate_server::stream::VERSION as ENTRY_VERSION;
+use tidegate_stream::stream::VERSION as ENTRY_VERSION;
 
 use super::commands::{self, kinds, name_of};
 use super::{catch_up, consensus, fixture, frames, hex};

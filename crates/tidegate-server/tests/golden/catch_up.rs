@@ -5,7 +5,7 @@ use std::fs;
 use bytes::Bytes;
 use tidegate_cluster::VERSION;
 use tidegate_server::catchup::wire::{Answer, Ask, Frame, MessagesEncoder, decode, encode_state};
-use tidegate_server::stream::Encoder;
+use tidegate_stream::stream::Encoder;
 
 use super::hex::{self, Fields, Text};
 use super::{entry, fixture};

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use tidegate_cluster::members::MembersFile;
 use tidegate_cluster::wire::{FRAME_BYTES_MAX, read};
 use tidegate_server::store::checkpoint;
-use tidegate_server::stream::{AccountLimits, Streams};
 use tidegate_server::{catchup, replica};
+use tidegate_stream::stream::{AccountLimits, Streams};
 
 use super::{fixture, hex};
 

@@ -13,7 +13,7 @@ use tidegate_log::{Append, Disk, Log, Record};
 use tidegate_server::replica::records::{self, HardState};
 use tidegate_server::store::checkpoint::{self, Encoder, Header};
 use tidegate_server::store::{OpenError, Opening, Options, Replaying};
-use tidegate_server::stream::{AccountLimits, Streams};
+use tidegate_stream::stream::{AccountLimits, Streams};
 
 use super::hex::{self, Text};
 use super::{commands, entry, fixture};

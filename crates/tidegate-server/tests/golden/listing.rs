@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use tidegate_server::stream::{Filter, Streams};
+use tidegate_stream::stream::{Filter, Streams};
 
 /// Lists every stream with its messages and consumers.
 pub(crate) fn listing(streams: &Streams) -> String {

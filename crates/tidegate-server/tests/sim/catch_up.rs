@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use tidegate_server::store::{Fetch, Fetched, InstallError, Store};
-use tidegate_server::stream::{AccountLimits, Place, Streams};
+use tidegate_stream::stream::{AccountLimits, Place, Streams};
 
 use crate::coverage::Coverage;
 use crate::member::Member;

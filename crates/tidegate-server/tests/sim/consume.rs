@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use tidegate_server::store::Store;
-use tidegate_server::stream::{Command, Encoder, Kind};
+use tidegate_stream::stream::{Command, Encoder, Kind};
 
 use crate::member::Member;
 use crate::oracle::{Oracle, ensure};

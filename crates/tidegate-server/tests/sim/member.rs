@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use tidegate_server::store::{Due, Fetch, Store, WriteError, account, relocate};
-use tidegate_server::stream::{Command, Effect, Encoder, Kind, Outcome, Place, Streams};
+use tidegate_stream::stream::{Command, Effect, Encoder, Kind, Outcome, Place, Streams};
 
 use crate::catch_up::CatchingUp;
 use crate::client::{Request, Told};

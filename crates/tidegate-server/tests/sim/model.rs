@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use tidegate_server::stream::{Asked, Entry, Kind, Outcome};
+use tidegate_stream::stream::{Asked, Entry, Kind, Outcome};
 
 /// One stream.
 #[derive(Debug, Default)]

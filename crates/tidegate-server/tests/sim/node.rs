@@ -8,7 +8,7 @@ use tidegate_cluster::groups::GroupOf;
 use tidegate_log::{Doing, SimDisk, Steps, Storage as _};
 use tidegate_server::replica::{Message, StepError};
 use tidegate_server::store::{Due, OpenError, Opening, Options, Replaying, Space, Store};
-use tidegate_server::stream::{AccountLimits, Streams};
+use tidegate_stream::stream::{AccountLimits, Streams};
 
 use crate::bugs::{Bug, without_ids};
 use crate::client::{Reply, Request};

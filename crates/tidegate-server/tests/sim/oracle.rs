@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use tidegate_cluster::groups::GroupOf;
 use tidegate_server::replica::Committed;
-use tidegate_server::stream::{Outcome, Streams};
+use tidegate_stream::stream::{Outcome, Streams};
 
 use crate::client::Acked;
 use crate::ledger::{Held, Ledger};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_server::store::{Fetch, OpenError, Opening, WriteError};
-use tidegate_server::stream::Place;
+use tidegate_stream::stream::Place;
 
 use crate::common::{Disks, Node, options};
 use crate::toy::store;

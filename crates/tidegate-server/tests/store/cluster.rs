@@ -11,7 +11,7 @@ use tidegate_cluster::groups::{ALL, GroupOf, groups};
 use tidegate_log::{Doing, Steps};
 use tidegate_server::replica::{Message, wire};
 use tidegate_server::store::{Due, Fetch, Fetched, OpenError, Opening, Options, Store, WriteError};
-use tidegate_server::stream::{Command, Entry, Kind, Place};
+use tidegate_stream::stream::{Command, Entry, Kind, Place};
 
 use crate::common::{Disks, options};
 use crate::crash::Dice;

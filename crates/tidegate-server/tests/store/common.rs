@@ -9,7 +9,7 @@ use tidegate_log::SimDisk;
 use tidegate_server::store::{
     Due, Fetch, OpenError, Opening, Options, Parts, Store, Waker, WriteError,
 };
-use tidegate_server::stream::{Command, Place};
+use tidegate_stream::stream::{Command, Place};
 
 use crate::toy::{self, Toy};
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tidegate_server::store::{Due, Fetch, Opening, Options, Store};
-use tidegate_server::stream::{AccountLimits, Command, Effect, Encoder, Kind, Place, Streams};
+use tidegate_stream::stream::{AccountLimits, Command, Effect, Encoder, Kind, Place, Streams};
 
 const DIR: &str = "tests/golden/v1";
 const MESSAGES: u64 = 60;

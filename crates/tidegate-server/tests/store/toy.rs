@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use tidegate_server::store::{Due, Live, LyingIn};
-use tidegate_server::stream::{Command, Encoder, Entry, Kind, Lying, Place};
+use tidegate_stream::stream::{Command, Encoder, Entry, Kind, Lying, Place};
 
 /// See the [module](self).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use tidegate_stream::stream::{AccountLimits, Command, Encoder, Kind, Outcome};
+
 use super::*;
 use crate::catchup::giver::{Giver, Read, Source};
 use crate::catchup::wire::{self, Frame};
-use crate::stream::{AccountLimits, Command, Encoder, Kind, Outcome};
 
 const CONFIG: &[u8] = br#"{"name":"S","subjects":["s.>"],"retention":"limits","max_consumers":-1,"max_msgs":-1,"max_bytes":-1,"max_age":0,"max_msgs_per_subject":-1,"max_msg_size":-1,"discard":"old","storage":"file","num_replicas":3,"duplicate_window":0}"#;
 const BEFORE: u64 = 1 << 32;

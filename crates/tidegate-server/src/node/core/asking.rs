@@ -11,13 +11,13 @@ use tidegate::Time;
 use tidegate_cluster::groups::ALL;
 use tidegate_cluster::wire::Routed;
 use tidegate_nats::parse::Publish;
+use tidegate_stream::stream::Kept;
 
 use super::streams::JETSTREAM;
 use super::{Node, peers};
 use crate::node::jetstream::context::Way;
 use crate::node::jetstream::subjects::{About, about, is_flow, is_pull};
 use crate::node::jetstream::{JetStream, Taken};
-use crate::stream::Kept;
 
 impl Node {
     /// Handles a message of the connection `from` at `$JS.>`. Returns the slot that took it.

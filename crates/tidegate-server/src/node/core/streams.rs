@@ -10,11 +10,12 @@ use bytes::Bytes;
 use tidegate::Time;
 use tidegate_nats::parse::Publish;
 use tidegate_nats::sublist::Matches;
+use tidegate_stream::api::error::ApiError;
+use tidegate_stream::stream::{Effect, EntryError, Held, Place};
 
 use super::announced::Changed;
 use super::fanout::Subscription;
 use super::{NOBODY, Node, peers};
-use crate::api::error::ApiError;
 use crate::node::jetstream::context::{
     Context, INBOX, Leader, Listeners, Output, Outputs, Surroundings, Way,
 };
@@ -22,7 +23,6 @@ use crate::node::jetstream::told::{Told, subject_of_group, subject_of_stream};
 use crate::node::jetstream::{JetStream, Messages, StreamStats, Taken};
 use crate::replica::{Committed, Proposed};
 use crate::store::Space;
-use crate::stream::{Effect, EntryError, Held, Place};
 
 /// The prefix of the subjects of the API, of acks and of flow control.
 pub(super) const JETSTREAM: &[u8] = b"$JS.";

@@ -6,10 +6,10 @@
 
 use tidegate::Time;
 use tidegate_nats::parse::Publish;
+use tidegate_stream::api::error::ApiError;
+use tidegate_stream::api::puback::PubAck;
 
 use super::Node;
-use crate::api::error::ApiError;
-use crate::api::puback::PubAck;
 
 /// The headers of the refusal: they mark it as an error for a client that does not expect the ack
 /// of a stream.

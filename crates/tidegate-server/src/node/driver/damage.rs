@@ -11,7 +11,7 @@ use std::time::Duration;
 use tidegate::Time;
 use tidegate_log::Lsn;
 
-use crate::stream::Streams;
+use tidegate_stream::stream::Streams;
 
 /// The most ranges kept. The scrub reads the log again, and finds the ranges that were not kept.
 const RANGES_MAX: usize = 256;
@@ -142,7 +142,7 @@ impl Found {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::{AccountLimits, Command, Encoder, Kind, Place};
+    use tidegate_stream::stream::{AccountLimits, Command, Encoder, Kind, Place};
 
     const CONFIG: &[u8] = br#"{"name":"S","subjects":["s"],"retention":"limits","max_consumers":-1,"max_msgs":-1,"max_bytes":-1,"max_age":0,"max_msgs_per_subject":-1,"max_msg_size":-1,"discard":"old","storage":"file","num_replicas":1,"duplicate_window":0}"#;
 

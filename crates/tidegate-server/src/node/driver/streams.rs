@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use tidegate::{Clock, Time};
 use tidegate_log::{Disk, Verdict};
+use tidegate_stream::api::answer::ClusterInfo;
+use tidegate_stream::api::error::ApiError;
+use tidegate_stream::stream::{AccountLimits, Place, Streams};
 
 use super::peers::Peers;
 use super::replication::Replication;
 use super::{RunError, Server, StartError};
-use crate::api::answer::ClusterInfo;
-use crate::api::error::ApiError;
 use crate::config::StreamSettings;
 use crate::node::core::Node;
 use crate::node::handle::Handle;
@@ -23,7 +24,6 @@ use crate::store::{
     self, Due, Fetch, Opening, Options, Peeked, Replaying, Space, Store, WriteError, account,
     relocate,
 };
-use crate::stream::{AccountLimits, Place, Streams};
 
 /// The interval between looks at a full disk.
 const LOOK_FOR_SPACE: Duration = Duration::from_millis(500);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tidegate::Time;
+use tidegate_stream::stream::{AccountLimits, Filter, Place, Streams};
 
 use super::peers::Peers;
 use crate::catchup::wire::{self, Answer, Frame};
@@ -13,7 +14,6 @@ use crate::catchup::{Giver, Mender, Own, Read, Source, Taken, Taker};
 use crate::node::core::Node;
 use crate::node::seldom::Seldom;
 use crate::store::{Fetch, Fetched, InstallError, Live, Store, read_given};
-use crate::stream::{AccountLimits, Filter, Place, Streams};
 
 /// The time after which a damaged record is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);

@@ -2,11 +2,11 @@
 
 use tidegate::Time;
 use tidegate_nats::parse::Publish;
+use tidegate_stream::api::config::AckPolicy;
+use tidegate_stream::consumer::AckSubject;
 
 use super::context::Context;
 use super::{JetStream, Taken};
-use crate::api::config::AckPolicy;
-use crate::consumer::AckSubject;
 
 impl JetStream {
     /// Hands an acknowledgement to its consumer. A consumer with the policy `none` does not take it.

@@ -12,7 +12,7 @@
 //!   some proposed change fails.
 //!
 //! Requests wait in the order they came, and one never overtakes another that concerns the same thing.
-//! Purges, deleted messages and published messages do not wait: [`crate::stream::Streams`] judges those when
+//! Purges, deleted messages and published messages do not wait: [`tidegate_stream::stream::Streams`] judges those when
 //! it applies them.
 //!
 //! Bounded by [`WAITING_MAX`] requests of [`WAITING_BYTES_MAX`] bytes together; more are refused.
@@ -23,16 +23,16 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tidegate::Time;
 use tidegate_nats::parse::Publish;
+use tidegate_stream::api::Request;
+use tidegate_stream::api::answer::{self, Kind as Answer};
+use tidegate_stream::api::config::{Storage, StreamConfig};
+use tidegate_stream::api::error::ApiError;
 
 use super::JetStream;
 use super::consumers::Live;
 use super::context::Context;
 use super::outcome::Then;
 use super::proposals::Waiters;
-use crate::api::Request;
-use crate::api::answer::{self, Kind as Answer};
-use crate::api::config::{Storage, StreamConfig};
-use crate::api::error::ApiError;
 
 /// Requests that wait at a time, at most.
 const WAITING_MAX: usize = 8192;

@@ -1,20 +1,20 @@
 //! Messages of a batch: turns them into commands, and answers their publishers.
 //!
-//! [`crate::ingest`] has the rules of batches.
+//! [`tidegate_stream::ingest`] has the rules of batches.
 
 use tidegate::Time;
 use tidegate_nats::parse::Publish;
+use tidegate_stream::api::error::ApiError;
+use tidegate_stream::api::timestamp::Timestamp;
+use tidegate_stream::ingest::{
+    Abandoned, Answer, AtomicBatch, Control, Held, Incoming, PatternError, Persisted, Staged,
+    Ticket, Verdict,
+};
+use tidegate_stream::stream::{Command, Kind, Outcome};
 
 use super::context::Context;
 use super::outcome::Then;
 use super::{JetStream, Voice};
-use crate::api::error::ApiError;
-use crate::api::timestamp::Timestamp;
-use crate::ingest::{
-    Abandoned, Answer, AtomicBatch, Control, Held, Incoming, PatternError, Persisted, Staged,
-    Ticket, Verdict,
-};
-use crate::stream::{Command, Kind, Outcome};
 
 /// Answers that wait until the streams have a voice again.
 #[derive(Debug, Default)]

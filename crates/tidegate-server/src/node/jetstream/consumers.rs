@@ -7,6 +7,15 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tidegate::Time;
 use tidegate_nats::subject::{contains, tokens};
+use tidegate_stream::api::config::{AckPolicy, ConsumerConfig};
+use tidegate_stream::api::view::{ConsumerCounts, ConsumerView};
+use tidegate_stream::api::{answer, timestamp::Timestamp};
+use tidegate_stream::consumer::{
+    Consumer, Ending, Fetch, Identity, Position, Progress, Source, Start, State,
+};
+use tidegate_stream::stream::{
+    Command, Effect, Filter, Kind, Place, Stream, Transit, consumer_filter,
+};
 
 use super::context::Context;
 use super::events::Advised;
@@ -15,14 +24,7 @@ use super::lasting::lasts_us;
 use super::reads::{Fetched, Held, fetch};
 use super::resets::Resets;
 use super::{JetStream, Messages, Voice};
-use crate::api::config::{AckPolicy, ConsumerConfig};
-use crate::api::view::{ConsumerCounts, ConsumerView};
-use crate::api::{answer, timestamp::Timestamp};
-use crate::consumer::{
-    Consumer, Ending, Fetch, Identity, Position, Progress, Source, Start, State,
-};
 use crate::store::{self, Peeked, Space};
-use crate::stream::{Command, Effect, Filter, Kind, Place, Stream, Transit, consumer_filter};
 
 use super::outcome::Then;
 

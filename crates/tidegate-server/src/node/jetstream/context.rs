@@ -8,10 +8,10 @@
 
 use tidegate_cluster::wire::PASSED_MAX;
 use tidegate_nats::parse::Publish;
+use tidegate_stream::stream::Place;
 
 use super::JetStream;
 use super::told::Told;
-use crate::stream::Place;
 
 /// The prefix at which clients wait for answers: streams with such subjects do not collect answers.
 pub(in crate::node) const INBOX: &[u8] = b"_INBOX.";

@@ -10,17 +10,17 @@ use std::time::Duration;
 use tidegate::Time;
 use tidegate_cluster::groups::{ALL, GroupOf};
 use tidegate_nats::parse::Publish;
+use tidegate_stream::api::answer::{self, Kind as Answer};
+use tidegate_stream::api::config::StreamConfig;
+use tidegate_stream::api::error::ApiError;
+use tidegate_stream::api::strip;
+use tidegate_stream::stream::{Command, Kept, Kind, Moving, Outcome};
 
 use super::context::{Context, Way};
 use super::gathering::Gathers;
 use super::outcome::Then;
 use super::told::{self, Told};
 use super::{JetStream, Taken};
-use crate::api::answer::{self, Kind as Answer};
-use crate::api::config::StreamConfig;
-use crate::api::error::ApiError;
-use crate::api::strip;
-use crate::stream::{Command, Kept, Kind, Moving, Outcome};
 
 use super::requests::PULLS;
 

@@ -8,11 +8,11 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use tidegate::Time;
 use tidegate::controller::Snapshot;
+use tidegate_stream::stream::{Command, Effect, Outcome};
 
 use super::outcome::Then;
 use super::proposals::{Gauge, InFlight, Postponed, Proposals, Sealed, Waiters};
 use crate::replica::Proposed;
-use crate::stream::{Command, Effect, Outcome};
 
 /// Bytes of entries that may wait for the log before the node stops reading from publishers.
 const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -188,7 +188,7 @@ impl Entries {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::Kind;
+    use tidegate_stream::stream::Kind;
 
     const NOW: Time = Time::from_nanos(1);
 

@@ -6,11 +6,11 @@
 use serde::Serialize;
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
+use tidegate_stream::api::timestamp::Timestamp;
+use tidegate_stream::stream::Effect;
 
 use super::context::Context;
 use super::{JetStream, Voice};
-use crate::api::timestamp::Timestamp;
-use crate::stream::Effect;
 
 /// A change of a stream or a consumer that advisories report.
 #[derive(Clone, Copy, Debug)]

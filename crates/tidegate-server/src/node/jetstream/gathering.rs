@@ -10,16 +10,16 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate::Time;
+use tidegate_stream::api::answer::{self, AccountInfo, Kind as Answer, Page};
+use tidegate_stream::api::body::StreamPage;
+use tidegate_stream::api::config::Storage;
+use tidegate_stream::api::error::ApiError;
+use tidegate_stream::api::view;
+use tidegate_stream::stream::{Kept, Stream};
 
 use super::JetStream;
 use super::context::Context;
 use super::told::Told;
-use crate::api::answer::{self, AccountInfo, Kind as Answer, Page};
-use crate::api::body::StreamPage;
-use crate::api::config::Storage;
-use crate::api::error::ApiError;
-use crate::api::view;
-use crate::stream::{Kept, Stream};
 
 /// How long groups have to answer.
 const PATIENCE: Duration = Duration::from_secs(2);

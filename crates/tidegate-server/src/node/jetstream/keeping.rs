@@ -12,15 +12,15 @@ use std::time::Duration;
 
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
+use tidegate_stream::api::answer;
+use tidegate_stream::api::error::ApiError;
+use tidegate_stream::api::view;
+use tidegate_stream::stream::{Command, Kept, Kind, Stream, Streams, Transit};
 
 use super::JetStream;
 use super::context::Context;
 use super::outcome::Then;
 use super::told::{Change, Told};
-use crate::api::answer;
-use crate::api::error::ApiError;
-use crate::api::view;
-use crate::stream::{Command, Kept, Kind, Stream, Streams, Transit};
 
 /// How often the leader asks again for a change that is missing.
 const AGAIN: Duration = Duration::from_millis(250);

@@ -11,12 +11,12 @@
 //! that it is not the expected one, and makes another consumer from its own position.
 
 use tidegate::Time;
+use tidegate_stream::api::config::{AckPolicy, ConsumerConfig};
+use tidegate_stream::stream::{Command, ConsumerRequest, Kind, Outcome};
 
 use super::JetStream;
 use super::consumers::{Key, Live};
 use super::outcome::Then;
-use crate::api::config::{AckPolicy, ConsumerConfig};
-use crate::stream::{Command, ConsumerRequest, Kind, Outcome};
 
 /// How long a consumer lasts before the leader proposes it, in microseconds: a consumer that is made to read
 /// the messages there are now costs the log nothing.

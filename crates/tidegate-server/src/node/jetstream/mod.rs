@@ -1,7 +1,7 @@
 //! Streams on the node: takes the messages that clients publish into streams, and answers their requests.
 //!
 //! Pure, like the node it speaks through. Owns the order of steps: a command gathers in an entry
-//! (`proposals`), the group commits the entry, the node applies it ([`crate::stream`]), and only then the
+//! (`proposals`), the group commits the entry, the node applies it ([`tidegate_stream::stream`]), and only then the
 //! node answers the client that waits (`outcome`). The node answers a request that changes nothing at once.
 //! If it has to read a message for the answer, it answers at the end of the turn (`reads`). It serves
 //! consumers then, too (`consumers`).
@@ -45,6 +45,12 @@ use tidegate::Time;
 use tidegate::controller::Snapshot;
 use tidegate_cluster::groups::ALL;
 use tidegate_nats::parse::Publish;
+use tidegate_stream::api::config::Storage;
+use tidegate_stream::api::error::ApiError;
+use tidegate_stream::api::timestamp::Timestamp;
+use tidegate_stream::api::view::Server;
+use tidegate_stream::consumer::Ending;
+use tidegate_stream::stream::{Effect, Entry, EntryError, Held, Outcome, Place, Streams};
 
 use self::admission::Admissions;
 use self::consumers::Consumers;
@@ -63,15 +69,9 @@ use self::roles::{Lost, Role};
 use self::speak::{Speech, Voice};
 use self::unled::Unled;
 use self::wall::Wall;
-use crate::api::config::Storage;
-use crate::api::error::ApiError;
-use crate::api::timestamp::Timestamp;
-use crate::api::view::Server;
 use crate::config::StreamSettings;
-use crate::consumer::Ending;
 use crate::replica::{Committed, Proposed};
 use crate::store::{Peeked, Space};
-use crate::stream::{Effect, Entry, EntryError, Held, Outcome, Place, Streams};
 
 /// How long after a refusal the leader proposes its own commands again (deltas of
 /// consumers, expiry of messages). The reason, a full disk, does not pass at once, and the

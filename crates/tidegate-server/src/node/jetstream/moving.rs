@@ -15,6 +15,11 @@ use std::time::Duration;
 
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
+use tidegate_stream::api::config::StreamConfig;
+use tidegate_stream::stream::{
+    Command, Cursor, Entry, Export, Kept, Kind, Moving, Need, Outcome, Place, Stream, Streams,
+    Transit,
+};
 
 use super::consumers::Live;
 use super::context::Context;
@@ -22,12 +27,7 @@ use super::outcome::Then;
 use super::reads::{Fetched, Held, fetch};
 use super::told::Told;
 use super::{Ending, JetStream, Messages};
-use crate::api::config::StreamConfig;
 use crate::store::Space;
-use crate::stream::{
-    Command, Cursor, Entry, Export, Kept, Kind, Moving, Need, Outcome, Place, Stream, Streams,
-    Transit,
-};
 
 /// About how many bytes one export holds.
 const EXPORT_BYTES: usize = 512 * 1024;

@@ -1,17 +1,17 @@
 //! Answers clients, and notes outcomes, once commands are applied.
 
 use tidegate::Time;
+use tidegate_stream::api::answer::{self, Kind};
+use tidegate_stream::api::error::ApiError;
+use tidegate_stream::api::puback::PubAck;
+use tidegate_stream::api::timestamp::Timestamp;
+use tidegate_stream::api::view;
+use tidegate_stream::ingest::Ticket;
+use tidegate_stream::stream::Outcome;
 
 use super::admission::ChangeId;
 use super::context::Context;
 use super::{JetStream, consumers};
-use crate::api::answer::{self, Kind};
-use crate::api::error::ApiError;
-use crate::api::puback::PubAck;
-use crate::api::timestamp::Timestamp;
-use crate::api::view;
-use crate::ingest::Ticket;
-use crate::stream::Outcome;
 
 /// The action that follows the outcome of a command.
 #[derive(Debug)]

@@ -3,10 +3,10 @@
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
+use tidegate_stream::api::puback::PubAck;
+use tidegate_stream::ingest::{Atomic, AtomicLimits, Fast, FastLimits};
 
 use super::batches;
-use crate::api::puback::PubAck;
-use crate::ingest::{Atomic, AtomicLimits, Fast, FastLimits};
 
 /// The bytes of an atomic batch, at most: half of what a segment of the log holds.
 const BATCH_BYTES_MAX: usize = 32 * 1024 * 1024;

@@ -5,15 +5,15 @@
 use std::collections::VecDeque;
 
 use tidegate::Time;
+use tidegate_stream::api::answer::{self, Kind};
+use tidegate_stream::api::direct::{Index, Reading, Step};
+use tidegate_stream::api::error::ApiError;
+use tidegate_stream::consumer::Message;
+use tidegate_stream::stream::{COMMAND_HEADER_BYTES, Command, Filter, Place, Stream};
 
 use super::context::Context;
 use super::{JetStream, Messages, Voice};
-use crate::api::answer::{self, Kind};
-use crate::api::direct::{Index, Reading, Step};
-use crate::api::error::ApiError;
-use crate::consumer::Message;
 use crate::store::Fetch;
-use crate::stream::{COMMAND_HEADER_BYTES, Command, Filter, Place, Stream};
 
 /// Requests that may wait for their messages.
 const READS_MAX: usize = 16 * 1024;

@@ -8,6 +8,19 @@ use serde::Serialize;
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
 use tidegate_nats::parse::Publish;
+use tidegate_stream::api::answer::{self, AccountInfo, AccountLimits, ApiCounts, Kind as Answer};
+use tidegate_stream::api::body::{Action, Placement};
+use tidegate_stream::api::config::{ConsumerConfig, Storage};
+use tidegate_stream::api::direct::DirectGet;
+use tidegate_stream::api::error::ApiError;
+use tidegate_stream::api::timestamp::Timestamp;
+use tidegate_stream::api::{Refusal, Request, level, pedantic, strip, view};
+use tidegate_stream::consumer::rules::{self, Admission};
+use tidegate_stream::consumer::{Ending, State};
+use tidegate_stream::stream::{
+    Command, ConsumerRequest, DeleteRequest, Kept, Kind, Outcome, PurgeRequest, Stream, StreamView,
+    Transit,
+};
 
 use super::admission::Change;
 use super::consumers::{Key, Known, Live, LiveAt};
@@ -17,20 +30,7 @@ use super::outcome::Then;
 use super::roles::StepDown;
 use super::views::Shown;
 use super::{JetStream, Taken};
-use crate::api::answer::{self, AccountInfo, AccountLimits, ApiCounts, Kind as Answer};
-use crate::api::body::{Action, Placement};
-use crate::api::config::{ConsumerConfig, Storage};
-use crate::api::direct::DirectGet;
-use crate::api::error::ApiError;
-use crate::api::timestamp::Timestamp;
-use crate::api::{Refusal, Request, level, pedantic, strip, view};
-use crate::consumer::rules::{self, Admission};
-use crate::consumer::{Ending, State};
 use crate::store::Space;
-use crate::stream::{
-    Command, ConsumerRequest, DeleteRequest, Kept, Kind, Outcome, PurgeRequest, Stream, StreamView,
-    Transit,
-};
 
 use super::events::Advised;
 use super::reads::Indexed;

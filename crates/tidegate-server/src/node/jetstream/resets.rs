@@ -3,12 +3,17 @@
 //! Owns the time of a reset. A consumer with a reset ahead delivers nothing until it is reset. The leader
 //! proposes the reset once every delta that the consumer made before is durable, and the consumer makes none
 //! until the reset is applied. So the log never applies a delta that belongs to another beginning. A consumer
-//! that the log does not know is reset at once. [`crate::consumer::Consumer::handle_reset`] and
+//! that the log does not know is reset at once. [`tidegate_stream::consumer::Consumer::handle_reset`] and
 //! [`State::reset`] define the effects of a reset.
 
 use std::collections::VecDeque;
 
 use tidegate::Time;
+use tidegate_stream::api::answer::{self, Kind as Answer};
+use tidegate_stream::api::error::ApiError;
+use tidegate_stream::api::view;
+use tidegate_stream::consumer::{Ending, State, reset_to};
+use tidegate_stream::stream::{Command, Kind, Outcome, StreamView};
 
 use super::admission::{Change, ChangeId};
 use super::consumers::{Key, LiveAt, Seen, Unread};
@@ -16,12 +21,7 @@ use super::context::Context;
 use super::outcome::Then;
 use super::reads::Held;
 use super::{JetStream, Voice};
-use crate::api::answer::{self, Kind as Answer};
-use crate::api::error::ApiError;
-use crate::api::view;
-use crate::consumer::{Ending, State, reset_to};
 use crate::store::Space;
-use crate::stream::{Command, Kind, Outcome, StreamView};
 
 /// Requests that may wait for one consumer.
 const WAITING_MAX: usize = 64;

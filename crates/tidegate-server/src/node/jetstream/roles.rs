@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
+use tidegate_stream::api::answer::ClusterInfo;
+use tidegate_stream::api::error::ApiError;
+use tidegate_stream::stream::{Effect, Outcome, Streams};
 
 use super::consumers::Live;
 use super::context::{Context, Leader};
 use super::told::{subject_of_group, subject_of_stream};
 use super::unled::Unled;
 use super::{Ending, JetStream};
-use crate::api::answer::ClusterInfo;
-use crate::api::error::ApiError;
-use crate::stream::{Effect, Outcome, Streams};
 
 use super::outcome::Then;
 

@@ -6,13 +6,13 @@
 //! voice does not even look for a stream.
 
 use tidegate_nats::parse::Publish;
+use tidegate_stream::api::timestamp::Timestamp;
+use tidegate_stream::consumer::{Advisory, Delivery, Ready, Sink};
+use tidegate_stream::stream::Streams;
 
 use super::JetStream;
 use super::context::{Context, INBOX};
 use super::reads::BEHIND_BYTES;
-use crate::api::timestamp::Timestamp;
-use crate::consumer::{Advisory, Delivery, Ready, Sink};
-use crate::stream::Streams;
 
 /// A message to a subject that a stream takes.
 #[derive(Debug)]

@@ -1,9 +1,10 @@
 //! Tells which node has to handle a message at `$JS.>`: a node for one stream, named in the subject, a node
 //! that knows all streams, or none.
 
+use tidegate_stream::api::strip;
+use tidegate_stream::consumer::AckSubject;
+
 use super::requests::{PULLS, READS};
-use crate::api::strip;
-use crate::consumer::AckSubject;
 
 /// The streams that a message concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

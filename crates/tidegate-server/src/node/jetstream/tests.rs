@@ -1,9 +1,10 @@
 //! Commands become entries, with the product's rules and with those of earlier steps of the lab.
 
+use tidegate_stream::api::answer::ClusterInfo;
+use tidegate_stream::stream::{AccountLimits, Command, Kind};
+
 use super::*;
-use crate::api::answer::ClusterInfo;
 use crate::lab::{Lab, RaftStep};
-use crate::stream::{AccountLimits, Command, Kind};
 
 const NOW: Time = Time::from_nanos(1_000_000);
 

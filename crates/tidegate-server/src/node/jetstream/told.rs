@@ -8,12 +8,12 @@
 
 use serde::{Deserialize, Serialize};
 use tidegate::Time;
+use tidegate_stream::api::answer::Kind as Answer;
+use tidegate_stream::stream::{Cursor, Moving};
 
 use super::JetStream;
 use super::context::Context;
 use super::gathering::Reported;
-use crate::api::answer::Kind as Answer;
-use crate::stream::{Cursor, Moving};
 
 /// The prefix of these subjects.
 pub(in crate::node) const PREFIX: &[u8] = b"$TG.";

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
+use tidegate_stream::stream::Moving;
 
 use super::JetStream;
 use super::context::Context;
-use crate::stream::Moving;
 
 /// How long a group that a stream moves to may be without a leader: longer than the restart of a node takes.
 pub(super) const AWAY: Duration = Duration::from_secs(30);

@@ -2,16 +2,16 @@
 
 use serde_json::Value;
 use tidegate::Time;
+use tidegate_stream::api::answer::Kind;
+use tidegate_stream::api::body::InfoDetails;
+use tidegate_stream::api::config::StreamConfig;
+use tidegate_stream::api::view;
+use tidegate_stream::api::view::{StreamCounts, StreamView};
+use tidegate_stream::stream::Stream;
 
 use super::JetStream;
 use super::consumers::LiveAt;
-use crate::api::answer::Kind;
-use crate::api::body::InfoDetails;
-use crate::api::config::StreamConfig;
-use crate::api::view;
-use crate::api::view::{StreamCounts, StreamView};
 use crate::config::StreamSettings;
-use crate::stream::Stream;
 
 /// A stream, and how many consumers it has on this node: the log does not know all of them.
 pub(super) struct Shown<'a> {

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use tidegate::Time;
 use tidegate_cluster::groups::{ALL, GroupOf};
+use tidegate_stream::api::answer::{ClusterInfo, ReplicaInfo};
+use tidegate_stream::api::timestamp::Timestamp;
+use tidegate_stream::stream::AccountLimits;
 
 use super::super::streams::wall_clock_us;
 use super::super::taking_over::TakingOver;
 use super::{GONE, Known, TOLD};
-use crate::api::answer::{ClusterInfo, ReplicaInfo};
-use crate::api::timestamp::Timestamp;
 use crate::node::core::Node;
 use crate::replica::{Message, MessageType};
 use crate::store::Store;
-use crate::stream::AccountLimits;
 
 /// A follower that lacks more entries than this is not current.
 const CURRENT_ENTRIES: u64 = 256;

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use tidegate::Time;
 use tidegate_cluster::groups::{GroupOf, groups};
 use tidegate_cluster::members::Members;
+use tidegate_stream::stream::AccountLimits;
 
 use self::in_group::InGroup;
 use super::peers::{PeerEvent, Peers};
@@ -20,7 +21,6 @@ use crate::node::RunError;
 use crate::node::core::Node;
 use crate::replica::{Message, StepError, wire};
 use crate::store::{Space, Store};
-use crate::stream::AccountLimits;
 
 /// The tick of the groups: an election begins after ten ticks without a leader.
 const TICK: Duration = Duration::from_millis(60);

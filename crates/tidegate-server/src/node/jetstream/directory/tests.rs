@@ -6,8 +6,9 @@ mod world;
 use std::time::Duration;
 
 use tidegate_cluster::groups::ALL;
+use tidegate_stream::api::answer::ClusterInfo;
+use tidegate_stream::stream::{AccountLimits, Kept, Streams};
 
-use crate::api::answer::ClusterInfo;
 use crate::config::StreamSettings;
 use crate::node::jetstream::JetStream;
 use crate::node::jetstream::context::Surroundings as _;
@@ -16,7 +17,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 pub(in crate::node::jetstream) use self::world::World;
-use crate::stream::{AccountLimits, Kept, Streams};
 
 pub(in crate::node::jetstream) fn config(name: &str, replicas: usize) -> Value {
     let subject = format!("{}.>", name.to_lowercase());

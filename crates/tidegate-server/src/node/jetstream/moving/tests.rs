@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
+use tidegate_stream::stream::{Command, Filter, Kept, Moving, Stream, Transit};
 
 use super::super::context::Surroundings as _;
 use super::super::directory::tests::{World, config};
 use super::super::unled::AWAY;
 use super::{FREEZE_BYTES, Moves};
-use crate::stream::{Command, Filter, Kept, Moving, Stream, Transit};
 
 impl World {
     /// Lets time pass until the stream has moved.

@@ -2,9 +2,9 @@
 //! folder for each version of the protocol.
 
 use tidegate_cluster::VERSION;
+use tidegate_stream::stream::{Cursor, Moving, Stage};
 
 use super::{Change, Told};
-use crate::stream::{Cursor, Moving, Stage};
 
 const KEPT: &str = include_str!("../../../../tests/golden/cluster/v3/told.txt");
 

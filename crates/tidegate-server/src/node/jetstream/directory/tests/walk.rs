@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tidegate_cluster::groups::{ALL, GroupOf};
+use tidegate_stream::stream::{Kept, Streams};
 
 use super::config;
 use super::world::World;
-use crate::stream::{Kept, Streams};
 
 #[derive(Clone, Debug)]
 enum Act {

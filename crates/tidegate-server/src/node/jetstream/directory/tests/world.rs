@@ -10,17 +10,17 @@ use tidegate_cluster::groups::{ALL, GroupOf, groups};
 use tidegate_cluster::wire::Routed;
 use tidegate_log::Lsn;
 use tidegate_nats::connect::Info;
+use tidegate_stream::api::answer::ClusterInfo;
+use tidegate_stream::api::error::ApiError;
+use tidegate_stream::stream::{AccountLimits, Entry, Kept, Place, Streams};
 
 use super::super::super::JetStream;
 use super::super::super::Messages;
 use super::config;
-use crate::api::answer::ClusterInfo;
-use crate::api::error::ApiError;
 use crate::config::{Settings, StreamSettings};
 use crate::node::core::{Node, joined};
 use crate::replica::{Committed, Proposed};
 use crate::store::{Fetch, Peeked, Space};
-use crate::stream::{AccountLimits, Entry, Kept, Place, Streams};
 
 /// The entries of one group.
 struct Entries<'a>(u32, &'a BTreeMap<(u32, u64), bytes::Bytes>);
