@@ -50,56 +50,78 @@ impl Lab {
 
 #[cfg(not(feature = "lab"))]
 impl Lab {
-    pub(crate) const fn entry_limit(self) -> Option<(u64, u64)> {
+    /// Returns the bounds of an entry, in commands and bytes, if the engine does not choose them.
+    #[must_use]
+    pub const fn entry_limit(self) -> Option<(u64, u64)> {
         None
     }
 
-    pub(crate) const fn in_flight_max(self) -> Option<usize> {
+    /// Returns the bound on the entries on their way, if there is one.
+    #[must_use]
+    pub const fn in_flight_max(self) -> Option<usize> {
         None
     }
 
-    pub(crate) const fn carries_over(self) -> bool {
+    /// Returns whether commands that a full entry leaves wait for company.
+    #[must_use]
+    pub const fn carries_over(self) -> bool {
         true
     }
 
-    pub(crate) const fn one_at_a_time(self) -> bool {
+    /// Returns whether the next entry waits until the one before it is durable.
+    #[must_use]
+    pub const fn one_at_a_time(self) -> bool {
         false
     }
 
-    pub(crate) const fn anticipates(self) -> bool {
+    /// Returns whether a sync waits for callers that are expected back.
+    #[must_use]
+    pub const fn anticipates(self) -> bool {
         true
     }
 }
 
 #[cfg(feature = "lab")]
 impl Lab {
-    pub(crate) const fn entry_limit(self) -> Option<(u64, u64)> {
+    /// Returns the bounds of an entry, in commands and bytes, if the engine does not choose them.
+    #[must_use]
+    pub const fn entry_limit(self) -> Option<(u64, u64)> {
         match self.fixed_entries {
             Some(fixed) => Some((fixed.commands, u64::MAX)),
             None => self.raft_step.entry_limit(),
         }
     }
 
-    pub(crate) const fn in_flight_max(self) -> Option<usize> {
+    /// Returns the bound on the entries on their way, if there is one.
+    #[must_use]
+    pub const fn in_flight_max(self) -> Option<usize> {
         match self.fixed_entries {
             Some(fixed) => Some(fixed.in_flight),
             None => None,
         }
     }
 
-    pub(crate) const fn carries_over(self) -> bool {
+    /// Returns whether commands that a full entry leaves wait for company.
+    #[must_use]
+    pub const fn carries_over(self) -> bool {
         self.raft_step.carries_over()
     }
 
-    pub(crate) const fn one_at_a_time(self) -> bool {
+    /// Returns whether the next entry waits until the one before it is durable.
+    #[must_use]
+    pub const fn one_at_a_time(self) -> bool {
         self.raft_step.one_at_a_time()
     }
 
-    pub(crate) const fn anticipates(self) -> bool {
+    /// Returns whether a sync waits for callers that are expected back.
+    #[must_use]
+    pub const fn anticipates(self) -> bool {
         self.fixed_entries.is_none() && self.raft_step.anticipates()
     }
 
-    pub(crate) const fn writes_twice(self) -> bool {
+    /// Returns whether each message is written and synced a second time.
+    #[must_use]
+    pub const fn writes_twice(self) -> bool {
         self.raft_step.writes_twice()
     }
 }

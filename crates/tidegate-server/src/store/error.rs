@@ -98,7 +98,6 @@ impl OpenError {
 
 /// The reason why an entry was not accepted. Nothing has changed.
 #[derive(Debug, Error)]
-#[non_exhaustive]
 pub enum WriteError {
     /// Too many bytes wait to be written or committed.
     #[error("too much waits to be written: try again at the next wake-up")]

@@ -83,7 +83,6 @@ pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
 /// The next step for the replicated state, in the order of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Due {
     /// The streams apply this entry.
     Entry(Committed),

@@ -29,7 +29,6 @@ const fn is_said(failure: u64) -> bool {
 
 /// The result of a request for a message's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Fetch {
     /// The bytes from the place on, to the end of its entry.
     Ready(Bytes),
