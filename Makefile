@@ -56,7 +56,7 @@ test: deps ## every test but those of test-all (installs what is missing when ru
 	@$(MAKE) --no-print-directory loom ignored
 
 test-all: test deps-peers ## test, then rivals, steps of the replication, the proofs and 10,000 seeds: hours
-	$(CARGO) test --locked -p tidegate-server --features sim,lab --lib --test store
+	$(CARGO) test --locked -p tidegate-raft -p tidegate-server --features sim,lab --lib --test store
 	$(CARGO) test --locked -p tidegate-cli --features lab --test cluster -- steps nats_server
 	$(CARGO) build --locked -p tidegate-cli
 	$(CARGO) test --locked -p tidegate-bench --features peers --test peers

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use tidegate_server::catchup::wire::{self, Answer, Frame, MessagesEncoder, encode_state};
+use tidegate_raft::catchup::wire::{self, Answer, Frame, MessagesEncoder, encode_state};
 
 fuzz_target!(|data: &[u8]| {
     let Ok(frame) = wire::decode(&Bytes::copy_from_slice(data)) else {

@@ -4,8 +4,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use tidegate_log::Lsn;
-use tidegate_server::replica::records::HardState;
-use tidegate_server::store::checkpoint::{Encoder, Header, decode};
+use tidegate_raft::replica::records::HardState;
+use tidegate_raft::store::checkpoint::{Encoder, Header, decode};
 
 fuzz_target!(|data: &[u8]| {
     if let Ok((header, state)) = decode(data) {

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use tidegate_log::Lsn;
-use tidegate_server::replica::{Group, GroupOptions, Restored, wire};
+use tidegate_raft::replica::{Group, GroupOptions, Restored, wire};
 
 fuzz_target!(|data: &[u8]| {
     let bytes = Bytes::copy_from_slice(data);
@@ -22,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
         tail_bytes_max: 1 << 10,
         batch_bytes_max: 1 << 10,
         rejoined: None,
-        lab: tidegate_server::lab::Lab::NONE,
+        lab: tidegate_raft::lab::Lab::NONE,
     };
     let mut member = Group::open(options, Restored::default());
     let (mut rest, mut end) = (data, 0);

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use tidegate_log::{Disk, Storage as _};
-use tidegate_server::store::{REPAIRED_FILE, checkpoint, missing};
+use tidegate_raft::store::{REPAIRED_FILE, checkpoint, missing};
 
 use crate::Usage;
 use report::{Checkpoint, Looked, Mended};

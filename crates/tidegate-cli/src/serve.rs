@@ -20,14 +20,14 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
 use tidegate::controller::Choice;
 use tidegate_nats::settings::{Secret, User};
+#[cfg(feature = "lab")]
+use tidegate_raft::lab::{FixedEntries, RaftStep};
 use tidegate_server::config::apply::{ConfigError, read_file};
 use tidegate_server::config::cluster::ClusterSecret;
 use tidegate_server::config::cluster_tls::{ClusterTls, HANDSHAKE_MAX};
 use tidegate_server::config::{
     DATA_DIRECTORY, HandshakeFirst, Settings, StreamSettings, TlsSettings,
 };
-#[cfg(feature = "lab")]
-use tidegate_server::lab::{FixedEntries, RaftStep};
 use tidegate_server::{Handle, Monitor, Server};
 
 use crate::Usage;

@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use serde_json::Value;
-use tidegate_server::store::{Due, Opening, Options};
+use tidegate_raft::store::{Due, Opening, Options};
 use tidegate_stream::stream::{self, AccountLimits, Encoder, Kind, Streams};
 
 const MESSAGES: u64 = 50;

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tidegate_log::{Append, Disk, Log, Lsn, Record, batch_bytes};
-use tidegate_server::replica::{Group, GroupOptions, Restored};
-use tidegate_server::store::{Due, Fetch, Opening, Options, Store, Waker};
+use tidegate_raft::replica::{Group, GroupOptions, Restored};
+use tidegate_raft::store::{Due, Fetch, Opening, Options, Store, Waker};
 use tidegate_stream::stream::Place;
 
 #[global_allocator]
@@ -59,7 +59,7 @@ fn group_alone() {
         tail_bytes_max: 1 << 20,
         batch_bytes_max: 1 << 20,
         rejoined: None,
-        lab: tidegate_server::lab::Lab::NONE,
+        lab: tidegate_raft::lab::Lab::NONE,
     };
     let mut group = Group::open(options, Restored::default());
     let data = Bytes::from(vec![7; 200]);

@@ -7,13 +7,9 @@
 //! the events that are ready, handles them together, then writes. A [`tidegate`] controller decides how much
 //! the loop gathers before it writes.
 
-pub mod catchup;
 pub mod config;
-pub mod lab;
 mod monitor;
 pub mod node;
-pub mod replica;
-pub mod store;
 
 pub use monitor::Monitor;
 pub use node::{Handle, Server, StartError};

@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 
 use tidegate_cli::interrupt;
-use tidegate_server::lab::FixedEntries;
+use tidegate_raft::lab::FixedEntries;
 
 use super::cell::{Cell, Work};
 use super::field::Field;

@@ -24,7 +24,7 @@ mod steps;
 
 use std::cell::RefCell;
 
-use tidegate_server::lab::RaftStep;
+use tidegate_raft::lab::RaftStep;
 
 use super::OURS;
 use super::peers::Peers;

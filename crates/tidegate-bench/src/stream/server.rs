@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
-use tidegate_server::lab::{FixedEntries, RaftStep};
+use tidegate_raft::lab::{FixedEntries, RaftStep};
 
 use super::super::machine;
 use tidegate_cli::interrupt;

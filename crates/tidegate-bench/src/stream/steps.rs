@@ -4,7 +4,7 @@
 //! the same cell: the absolute figures of one disk say nothing about another disk.
 
 use serde_json::json;
-use tidegate_server::lab::RaftStep;
+use tidegate_raft::lab::RaftStep;
 
 use tidegate_cli::report::Row;
 

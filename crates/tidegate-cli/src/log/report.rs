@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde_json::{Value, json};
 use tidegate_log::{Damage, DamageKind, Lsn, Repaired, Report, Verdict};
-use tidegate_server::store::checkpoint::CheckpointError;
-use tidegate_server::store::{Missing, OpenError};
+use tidegate_raft::store::checkpoint::CheckpointError;
+use tidegate_raft::store::{Missing, OpenError};
 
 /// A checkpoint and the entries that it covers.
 pub(super) struct Checkpoint {

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use tidegate::controller::Choice;
 use tidegate_nats::settings::SessionSettings;
+use tidegate_raft::lab::Lab;
 
 use self::cluster::{ClusterSettings, ClusterSettingsError};
-use crate::lab::Lab;
 
 /// The default data directory, in the directory in which the server starts.
 pub const DATA_DIRECTORY: &str = "tidegate-data";

@@ -11,6 +11,7 @@ use tidegate_log::Stats as LogStats;
 use tidegate_nats::connect::Info;
 use tidegate_nats::session::Traffic;
 use tidegate_nats::sublist::SublistStats;
+use tidegate_raft::store::{Scrubbed, Store};
 use tidegate_stream::api::answer::ClusterInfo;
 use tidegate_stream::api::config::Storage;
 use tidegate_stream::stream::{Stream, Usage};
@@ -20,7 +21,6 @@ use crate::node::Peers;
 use crate::node::StreamStats;
 use crate::node::core::peers::PeerView;
 use crate::node::core::{Node, NodeStats};
-use crate::store::{Scrubbed, Store};
 
 /// The most connections in one report.
 pub(crate) const CONNECTIONS_MAX: usize = 1024;

@@ -18,6 +18,7 @@ use rustls::ServerConfig;
 use tidegate::controller::Reason;
 use tidegate::{Clock, Time};
 use tidegate_nats::session::CloseReason;
+use tidegate_raft::store::Store;
 
 mod damage;
 mod handshaking;
@@ -47,7 +48,6 @@ use super::{RunError, StartError};
 use super::{server_info, tls};
 use crate::config::Settings;
 use crate::monitor::snapshot::{Cluster, Report, Streams};
-use crate::store::Store;
 
 const LISTENER: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);

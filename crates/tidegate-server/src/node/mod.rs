@@ -82,7 +82,7 @@ pub enum StartError {
         /// The data directory.
         directory: PathBuf,
         /// The cause.
-        source: crate::store::OpenError,
+        source: tidegate_raft::store::OpenError,
     },
     /// The data directory of a member of a cluster is damaged.
     #[error(
@@ -93,7 +93,7 @@ pub enum StartError {
         /// The data directory.
         directory: PathBuf,
         /// The cause.
-        source: crate::store::OpenError,
+        source: tidegate_raft::store::OpenError,
     },
     /// The data directory holds data that this version does not write.
     #[error("{}: the streams cannot be read: {what}", directory.display())]
@@ -121,7 +121,7 @@ pub enum RunError {
     #[error(
         "{0}: empty the data directory and start the node with --rejoin: the other nodes have everything"
     )]
-    Forgotten(crate::replica::StepError),
+    Forgotten(tidegate_raft::replica::StepError),
     /// A committed entry cannot be applied.
     #[error(
         "an entry of the log cannot be applied: {0}; use the version that wrote it, or a later one"

@@ -4,7 +4,7 @@ use std::fs;
 
 use bytes::Bytes;
 use tidegate_cluster::VERSION;
-use tidegate_server::catchup::wire::{Answer, Ask, Frame, MessagesEncoder, decode, encode_state};
+use tidegate_raft::catchup::wire::{Answer, Ask, Frame, MessagesEncoder, decode, encode_state};
 use tidegate_stream::stream::Encoder;
 
 use super::hex::{self, Fields, Text};

@@ -3,8 +3,8 @@
 use std::fs;
 
 use bytes::Bytes;
-use tidegate_server::replica::wire::{DecodeError, EncodeError, decode, encode};
-use tidegate_server::replica::{Message, MessageType};
+use tidegate_raft::replica::wire::{DecodeError, EncodeError, decode, encode};
+use tidegate_raft::replica::{Message, MessageType};
 
 use super::hex::{self, Fields, Text};
 use super::{commands, fixture};

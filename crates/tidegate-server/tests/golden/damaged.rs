@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use tidegate_cluster::members::MembersFile;
 use tidegate_cluster::wire::{FRAME_BYTES_MAX, read};
-use tidegate_server::store::checkpoint;
-use tidegate_server::{catchup, replica};
+use tidegate_raft::store::checkpoint;
+use tidegate_raft::{catchup, replica};
 use tidegate_stream::stream::{AccountLimits, Streams};
 
 use super::{fixture, hex};

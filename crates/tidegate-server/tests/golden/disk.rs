@@ -10,9 +10,9 @@ use std::sync::Arc;
 use tidegate_cluster::members::{Member, Members, MembersError, MembersFile};
 use tidegate_log::Lsn;
 use tidegate_log::{Append, Disk, Log, Record};
-use tidegate_server::replica::records::{self, HardState};
-use tidegate_server::store::checkpoint::{self, Encoder, Header};
-use tidegate_server::store::{OpenError, Opening, Options, Replaying};
+use tidegate_raft::replica::records::{self, HardState};
+use tidegate_raft::store::checkpoint::{self, Encoder, Header};
+use tidegate_raft::store::{OpenError, Opening, Options, Replaying};
 use tidegate_stream::stream::{AccountLimits, Streams};
 
 use super::hex::{self, Text};
@@ -210,7 +210,7 @@ fn samples() -> Vec<(&'static str, Record)> {
 
 #[test]
 fn every_kind_of_record_is_what_it_was() {
-    let source = include_str!("../../src/replica/records.rs");
+    let source = include_str!("../../../tidegate-raft/src/replica/records.rs");
     let declared: Vec<&str> = source
         .lines()
         .filter_map(|line| {

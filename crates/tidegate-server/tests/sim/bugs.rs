@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use raft::eraftpb::{Message, MessageType};
 use tidegate_log::{Append, Doing, Log, SimDisk};
-use tidegate_server::replica::records::{self, HardState};
+use tidegate_raft::replica::records::{self, HardState};
 
 use crate::ledger::Ledgers;
 use crate::node::time;

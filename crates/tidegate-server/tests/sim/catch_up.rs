@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_server::store::{Fetch, Fetched, InstallError, Store};
+use tidegate_raft::store::{Fetch, Fetched, InstallError, Store};
 use tidegate_stream::stream::{AccountLimits, Place, Streams};
 
 use crate::coverage::Coverage;

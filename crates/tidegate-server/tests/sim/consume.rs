@@ -2,7 +2,7 @@
 //! replicated. The next leader continues from there: no message is left out, and no position goes back.
 
 use bytes::Bytes;
-use tidegate_server::store::Store;
+use tidegate_raft::store::Store;
 use tidegate_stream::stream::{Command, Encoder, Kind};
 
 use crate::member::Member;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use tidegate_cluster::groups::GroupOf;
 use tidegate_log::{Log, Lsn, Record};
-use tidegate_server::replica::records::{HardState, KIND_ENTRY, KIND_HARD_STATE, KIND_INSTALLED};
+use tidegate_raft::replica::records::{HardState, KIND_ENTRY, KIND_HARD_STATE, KIND_INSTALLED};
 
 /// A durable entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use tidegate_server::store::{Due, Fetch, Store, WriteError, account, relocate};
+use tidegate_raft::store::{Due, Fetch, Store, WriteError, account, relocate};
 use tidegate_stream::stream::{Command, Effect, Encoder, Kind, Outcome, Place, Streams};
 
 use crate::catch_up::CatchingUp;
@@ -100,7 +100,6 @@ impl Member {
                 relocate(&mut self.streams, &moved, store.live_mut(self.at));
                 return Ok(());
             }
-            other => return Err(format!("nobody knows what to do with {other:?}")),
         };
         ensure!(
             entry.index > self.applied.0,

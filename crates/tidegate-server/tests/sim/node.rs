@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tidegate::Time;
 use tidegate_cluster::groups::GroupOf;
 use tidegate_log::{Doing, SimDisk, Steps, Storage as _};
-use tidegate_server::replica::{Message, StepError};
-use tidegate_server::store::{Due, OpenError, Opening, Options, Replaying, Space, Store};
+use tidegate_raft::replica::{Message, StepError};
+use tidegate_raft::store::{Due, OpenError, Opening, Options, Replaying, Space, Store};
 use tidegate_stream::stream::{AccountLimits, Streams};
 
 use crate::bugs::{Bug, without_ids};

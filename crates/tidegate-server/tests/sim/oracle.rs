@@ -10,7 +10,7 @@ use std::hash::Hasher;
 use std::ops::Range;
 
 use tidegate_cluster::groups::GroupOf;
-use tidegate_server::replica::Committed;
+use tidegate_raft::replica::Committed;
 use tidegate_stream::stream::{Outcome, Streams};
 
 use crate::client::Acked;

@@ -13,7 +13,7 @@ use std::collections::BinaryHeap;
 use raft::eraftpb::{Message, MessageType};
 use tidegate_cluster::groups::{ALL, GroupOf, groups};
 use tidegate_log::Doing;
-use tidegate_server::store::Options;
+use tidegate_raft::store::Options;
 
 use crate::bugs::{Bug, Planted};
 use crate::catch_up::CatchingUp;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_server::store::{Fetch, OpenError, Opening, WriteError};
+use tidegate_raft::store::{Fetch, OpenError, Opening, WriteError};
 use tidegate_stream::stream::Place;
 
 use crate::common::{Disks, Node, options};
@@ -91,7 +91,7 @@ fn an_entry_too_long_for_a_segment_is_refused_and_nothing_has_changed() {
 #[test]
 fn more_than_may_wait_is_refused_until_something_was_applied() {
     let disks = Disks::default();
-    let options = tidegate_server::store::Options {
+    let options = tidegate_raft::store::Options {
         uncommitted_bytes_max: 1000,
         ..options()
     };

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use tidegate::Time;
 use tidegate_cluster::groups::{ALL, GroupOf, groups};
 use tidegate_log::{Doing, Steps};
-use tidegate_server::replica::{Message, wire};
-use tidegate_server::store::{Due, Fetch, Fetched, OpenError, Opening, Options, Store, WriteError};
+use tidegate_raft::replica::{Message, wire};
+use tidegate_raft::store::{Due, Fetch, Fetched, OpenError, Opening, Options, Store, WriteError};
 use tidegate_stream::stream::{Command, Entry, Kind, Place};
 
 use crate::common::{Disks, options};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tidegate_log::SimDisk;
-use tidegate_server::store::{
+use tidegate_raft::store::{
     Due, Fetch, OpenError, Opening, Options, Parts, Store, Waker, WriteError,
 };
 use tidegate_stream::stream::{Command, Place};

@@ -2,7 +2,7 @@
 //! store has every applied entry, which the server may have acknowledged, in order and unchanged.
 //! The store reports failed syncs.
 
-use tidegate_server::store::WriteError;
+use tidegate_raft::store::WriteError;
 
 use crate::common::{Disks, Node};
 use crate::toy::{delete, store};

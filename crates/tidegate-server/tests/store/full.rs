@@ -2,7 +2,7 @@
 //! deletions, and goes on once it has space. The test `groups` covers several groups of a cluster.
 
 use tidegate_log::SimDisk;
-use tidegate_server::store::{Options, Space, WriteError};
+use tidegate_raft::store::{Options, Space, WriteError};
 
 use crate::common::{Disks, Node, options};
 use crate::toy::{delete, store};

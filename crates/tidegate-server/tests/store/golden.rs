@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tidegate_server::store::{Due, Fetch, Opening, Options, Store};
+use tidegate_raft::store::{Due, Fetch, Opening, Options, Store};
 use tidegate_stream::stream::{AccountLimits, Command, Effect, Encoder, Kind, Place, Streams};
 
 const DIR: &str = "tests/golden/v1";
@@ -48,7 +48,7 @@ fn open(dir: &Path) -> (Store, Streams) {
     (store.unwrap(), streams)
 }
 
-fn apply(streams: &mut Streams, due: &Due, live: &mut tidegate_server::store::Live) {
+fn apply(streams: &mut Streams, due: &Due, live: &mut tidegate_raft::store::Live) {
     let (mut outcomes, mut effects) = (Vec::new(), Vec::new());
     match due {
         Due::Entry(entry) => {
@@ -65,7 +65,6 @@ fn apply(streams: &mut Streams, due: &Due, live: &mut tidegate_server::store::Li
                 live.stored(moved.place, old.bytes);
             }
         }
-        _ => unreachable!(),
     }
     for effect in effects {
         match effect {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidegate_cluster::groups::ALL;
 use tidegate_log::{SimDisk, Storage as _};
-use tidegate_server::store::{OpenError, Opening, Options, REPAIRED_FILE, Space, WriteError};
+use tidegate_raft::store::{OpenError, Opening, Options, REPAIRED_FILE, Space, WriteError};
 
 use crate::cluster::{Cluster, IDS, Node, groups_of, old, short};
 use crate::common::{Disks, options};

@@ -2,7 +2,7 @@
 //! that is behind.
 
 use tidegate_cluster::groups::ALL;
-use tidegate_server::store::WriteError;
+use tidegate_raft::store::WriteError;
 
 use crate::cluster::{Cluster, IDS, short};
 use crate::common::options;

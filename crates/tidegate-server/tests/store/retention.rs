@@ -1,7 +1,7 @@
 //! Retention: released segments, messages copied forward, kept checkpoints, and a start after each of them.
 
 use tidegate_log::Storage as _;
-use tidegate_server::store::OpenError;
+use tidegate_raft::store::OpenError;
 
 use crate::common::{Disks, Node};
 use crate::toy::{delete, store};

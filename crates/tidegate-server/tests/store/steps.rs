@@ -1,8 +1,8 @@
 //! Ways of writing that only measurements use: one entry at a time, and messages written twice.
 
 use tidegate_cluster::groups::ALL;
-use tidegate_server::lab::{Lab, RaftStep};
-use tidegate_server::store::{Options, WriteError};
+use tidegate_raft::lab::{Lab, RaftStep};
+use tidegate_raft::store::{Options, WriteError};
 
 use crate::cluster::{Cluster, Node, short};
 use crate::common::options;

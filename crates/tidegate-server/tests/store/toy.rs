@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use tidegate_server::store::{Due, Live, LyingIn};
+use tidegate_raft::store::{Due, Live, LyingIn};
 use tidegate_stream::stream::{Command, Encoder, Entry, Kind, Lying, Place};
 
 /// See the [module](self).
@@ -35,7 +35,6 @@ impl Toy {
                 *place = moved.place;
                 self.relocated += 1;
             }
-            _ => unreachable!(),
         }
     }
 

@@ -10,6 +10,8 @@ use bytes::Bytes;
 use tidegate::Time;
 use tidegate_nats::parse::Publish;
 use tidegate_nats::sublist::Matches;
+use tidegate_raft::replica::{Committed, Proposed};
+use tidegate_raft::store::Space;
 use tidegate_stream::api::error::ApiError;
 use tidegate_stream::stream::{Effect, EntryError, Held, Place};
 
@@ -21,8 +23,6 @@ use crate::node::jetstream::context::{
 };
 use crate::node::jetstream::told::{Told, subject_of_group, subject_of_stream};
 use crate::node::jetstream::{JetStream, Messages, StreamStats, Taken};
-use crate::replica::{Committed, Proposed};
-use crate::store::Space;
 
 /// The prefix of the subjects of the API, of acks and of flow control.
 pub(super) const JETSTREAM: &[u8] = b"$JS.";

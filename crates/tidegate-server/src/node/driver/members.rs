@@ -10,7 +10,7 @@ use std::path::Path;
 use tidegate_cluster::members::{Member, MembersError, MembersFile};
 use tidegate_log::{Disk, Storage};
 
-use crate::store::VERSION_FILE;
+use tidegate_raft::store::VERSION_FILE;
 
 const FILE: &str = "members";
 const NEW: &str = "members-new";

@@ -9,6 +9,10 @@ use std::time::Duration;
 
 use tidegate::{Clock, Time};
 use tidegate_log::{Disk, Verdict};
+use tidegate_raft::store::{
+    self, Due, Fetch, Opening, Options, Peeked, Replaying, Space, Store, WriteError, account,
+    relocate,
+};
 use tidegate_stream::api::answer::ClusterInfo;
 use tidegate_stream::api::error::ApiError;
 use tidegate_stream::stream::{AccountLimits, Place, Streams};
@@ -20,10 +24,6 @@ use crate::config::StreamSettings;
 use crate::node::core::Node;
 use crate::node::handle::Handle;
 use crate::node::jetstream::{JetStream, Messages};
-use crate::store::{
-    self, Due, Fetch, Opening, Options, Peeked, Replaying, Space, Store, WriteError, account,
-    relocate,
-};
 
 /// The interval between looks at a full disk.
 const LOOK_FOR_SPACE: Duration = Duration::from_millis(500);

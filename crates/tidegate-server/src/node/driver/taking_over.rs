@@ -1,19 +1,19 @@
 //! The transfer of state from and to other nodes: carries requests and answers between
-//! [`crate::catchup`], the store and the peers.
+//! [`tidegate_raft::catchup`], the store and the peers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tidegate::Time;
+use tidegate_raft::catchup::wire::{self, Answer, Frame};
+use tidegate_raft::catchup::{Giver, Mender, Own, Read, Source, Taken, Taker};
+use tidegate_raft::store::{Fetch, Fetched, InstallError, Live, Store, read_given};
 use tidegate_stream::stream::{AccountLimits, Filter, Place, Streams};
 
 use super::peers::Peers;
-use crate::catchup::wire::{self, Answer, Frame};
-use crate::catchup::{Giver, Mender, Own, Read, Source, Taken, Taker};
 use crate::node::core::Node;
 use crate::node::seldom::Seldom;
-use crate::store::{Fetch, Fetched, InstallError, Live, Store, read_given};
 
 /// The time after which a damaged record is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);

@@ -7,6 +7,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tidegate::Time;
 use tidegate_nats::subject::{contains, tokens};
+use tidegate_raft::store::{self, Peeked, Space};
 use tidegate_stream::api::config::{AckPolicy, ConsumerConfig};
 use tidegate_stream::api::view::{ConsumerCounts, ConsumerView};
 use tidegate_stream::api::{answer, timestamp::Timestamp};
@@ -24,7 +25,6 @@ use super::lasting::lasts_us;
 use super::reads::{Fetched, Held, fetch};
 use super::resets::Resets;
 use super::{JetStream, Messages, Voice};
-use crate::store::{self, Peeked, Space};
 
 use super::outcome::Then;
 

@@ -8,11 +8,11 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use tidegate::Time;
 use tidegate::controller::Snapshot;
+use tidegate_raft::replica::Proposed;
 use tidegate_stream::stream::{Command, Effect, Outcome};
 
 use super::outcome::Then;
 use super::proposals::{Gauge, InFlight, Postponed, Proposals, Sealed, Waiters};
-use crate::replica::Proposed;
 
 /// Bytes of entries that may wait for the log before the node stops reading from publishers.
 const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;

@@ -45,6 +45,8 @@ use tidegate::Time;
 use tidegate::controller::Snapshot;
 use tidegate_cluster::groups::ALL;
 use tidegate_nats::parse::Publish;
+use tidegate_raft::replica::{Committed, Proposed};
+use tidegate_raft::store::{Peeked, Space};
 use tidegate_stream::api::config::Storage;
 use tidegate_stream::api::error::ApiError;
 use tidegate_stream::api::timestamp::Timestamp;
@@ -70,8 +72,6 @@ use self::speak::{Speech, Voice};
 use self::unled::Unled;
 use self::wall::Wall;
 use crate::config::StreamSettings;
-use crate::replica::{Committed, Proposed};
-use crate::store::{Peeked, Space};
 
 /// How long after a refusal the leader proposes its own commands again (deltas of
 /// consumers, expiry of messages). The reason, a full disk, does not pass at once, and the

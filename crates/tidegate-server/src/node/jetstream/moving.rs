@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
+use tidegate_raft::store::Space;
 use tidegate_stream::api::config::StreamConfig;
 use tidegate_stream::stream::{
     Command, Cursor, Entry, Export, Kept, Kind, Moving, Need, Outcome, Place, Stream, Streams,
@@ -27,7 +28,6 @@ use super::outcome::Then;
 use super::reads::{Fetched, Held, fetch};
 use super::told::Told;
 use super::{Ending, JetStream, Messages};
-use crate::store::Space;
 
 /// About how many bytes one export holds.
 const EXPORT_BYTES: usize = 512 * 1024;

@@ -2,13 +2,13 @@
 
 use tidegate::Time;
 use tidegate_nats::parse::Publish;
+use tidegate_raft::store::Space;
 use tidegate_stream::api::error::ApiError;
 use tidegate_stream::ingest;
 use tidegate_stream::stream::{Command, Kind, Stream};
 
 use super::JetStream;
 use super::outcome::Then;
-use crate::store::Space;
 
 /// The result of offering a message to the streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

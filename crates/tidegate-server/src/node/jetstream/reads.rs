@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use tidegate::Time;
+use tidegate_raft::store::Fetch;
 use tidegate_stream::api::answer::{self, Kind};
 use tidegate_stream::api::direct::{Index, Reading, Step};
 use tidegate_stream::api::error::ApiError;
@@ -13,7 +14,6 @@ use tidegate_stream::stream::{COMMAND_HEADER_BYTES, Command, Filter, Place, Stre
 
 use super::context::Context;
 use super::{JetStream, Messages, Voice};
-use crate::store::Fetch;
 
 /// Requests that may wait for their messages.
 const READS_MAX: usize = 16 * 1024;

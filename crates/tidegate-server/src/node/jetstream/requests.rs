@@ -8,6 +8,7 @@ use serde::Serialize;
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
 use tidegate_nats::parse::Publish;
+use tidegate_raft::store::Space;
 use tidegate_stream::api::answer::{self, AccountInfo, AccountLimits, ApiCounts, Kind as Answer};
 use tidegate_stream::api::body::{Action, Placement};
 use tidegate_stream::api::config::{ConsumerConfig, Storage};
@@ -30,7 +31,6 @@ use super::outcome::Then;
 use super::roles::StepDown;
 use super::views::Shown;
 use super::{JetStream, Taken};
-use crate::store::Space;
 
 use super::events::Advised;
 use super::reads::Indexed;

@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 
 use tidegate::Time;
+use tidegate_raft::store::Space;
 use tidegate_stream::api::answer::{self, Kind as Answer};
 use tidegate_stream::api::error::ApiError;
 use tidegate_stream::api::view;
@@ -21,7 +22,6 @@ use super::context::Context;
 use super::outcome::Then;
 use super::reads::Held;
 use super::{JetStream, Voice};
-use crate::store::Space;
 
 /// Requests that may wait for one consumer.
 const WAITING_MAX: usize = 64;

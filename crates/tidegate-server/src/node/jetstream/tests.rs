@@ -1,10 +1,10 @@
 //! Commands become entries, with the product's rules and with those of earlier steps of the lab.
 
+use tidegate_raft::lab::{Lab, RaftStep};
 use tidegate_stream::api::answer::ClusterInfo;
 use tidegate_stream::stream::{AccountLimits, Command, Kind};
 
 use super::*;
-use crate::lab::{Lab, RaftStep};
 
 const NOW: Time = Time::from_nanos(1_000_000);
 

@@ -1,9 +1,10 @@
 //! Disks without a free byte: of single nodes for a while, and of up to three nodes that restart one by one
 //! while the disks stay full.
 
+use tidegate_raft::store::Space;
+
 use super::{Event, World, wall};
 use crate::oracle::{Verdict, ensure};
-use tidegate_server::store::Space;
 
 /// The shortest and the longest time for which clients publish while disks stay full, in microseconds.
 const FILLS_US: (u64, u64) = (1_000_000, 6_000_000);

@@ -1,7 +1,7 @@
 //! Compares the nodes' actions with the contents of their disks and with the actions of others.
 
 use raft::eraftpb::MessageType;
-use tidegate_server::replica::Message;
+use tidegate_raft::replica::Message;
 
 use super::World;
 use crate::ledger::{Held, Ledger};

@@ -1,9 +1,9 @@
 //! Starts of nodes: with their disks, or, after the loss of a disk, with the place that the others give them.
 
 use tidegate_cluster::groups::GroupOf;
+use tidegate_raft::replica::records::HardState;
 
 use super::{Event, World};
-use tidegate_server::replica::records::HardState;
 
 use crate::bugs::{Bug, Crash, rewrite};
 use crate::ledger::Ledgers;

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use tidegate_cluster::groups::{GroupOf, groups};
 use tidegate_cluster::members::Members;
 use tidegate_log::{SimDisk, StorageFile};
+use tidegate_raft::store::{OpenError, Opening, Options};
 
 use super::*;
-use crate::store::{OpenError, Opening, Options};
 
 #[test]
 fn an_identity_is_drawn_once_and_stays() {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tidegate::Time;
 use tidegate_cluster::groups::{ALL, GroupOf};
+use tidegate_raft::replica::{Message, MessageType};
+use tidegate_raft::store::Store;
 use tidegate_stream::api::answer::{ClusterInfo, ReplicaInfo};
 use tidegate_stream::api::timestamp::Timestamp;
 use tidegate_stream::stream::AccountLimits;
@@ -13,8 +15,6 @@ use super::super::streams::wall_clock_us;
 use super::super::taking_over::TakingOver;
 use super::{GONE, Known, TOLD};
 use crate::node::core::Node;
-use crate::replica::{Message, MessageType};
-use crate::store::Store;
 
 /// A follower that lacks more entries than this is not current.
 const CURRENT_ENTRIES: u64 = 256;

@@ -1,8 +1,8 @@
 //! The groups' part in the loop: hands received messages to the store, sends the groups' messages
 //! to other nodes, ticks, and tells the streams whether this node leads.
 //!
-//! Decides only the moments: Raft decides which node leads ([`crate::replica`]), the streams what that
-//! means ([`crate::node::jetstream`]), and [`crate::catchup`] what a node that is too far behind fetches.
+//! Decides only the moments: Raft decides which node leads ([`tidegate_raft::replica`]), the streams what that
+//! means ([`crate::node::jetstream`]), and [`tidegate_raft::catchup`] what a node that is too far behind fetches.
 
 mod in_group;
 
@@ -13,14 +13,14 @@ use bytes::Bytes;
 use tidegate::Time;
 use tidegate_cluster::groups::{GroupOf, groups};
 use tidegate_cluster::members::Members;
+use tidegate_raft::replica::{Message, StepError, wire};
+use tidegate_raft::store::{Space, Store};
 use tidegate_stream::stream::AccountLimits;
 
 use self::in_group::InGroup;
 use super::peers::{PeerEvent, Peers};
 use crate::node::RunError;
 use crate::node::core::Node;
-use crate::replica::{Message, StepError, wire};
-use crate::store::{Space, Store};
 
 /// The tick of the groups: an election begins after ten ticks without a leader.
 const TICK: Duration = Duration::from_millis(60);

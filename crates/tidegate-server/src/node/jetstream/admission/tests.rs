@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tidegate::Time;
 use tidegate_log::Lsn;
 use tidegate_nats::connect::Info;
+use tidegate_raft::replica::{Committed, Proposed};
 use tidegate_stream::stream::{AccountLimits, Streams};
 
 use super::super::JetStream;
@@ -16,7 +17,6 @@ use super::super::consumers::Unread;
 use super::WAITING_MAX;
 use crate::config::{Settings, StreamSettings};
 use crate::node::core::{Node, joined};
-use crate::replica::{Committed, Proposed};
 
 /// A request: the part of its subject behind `$JS.API.`, and its body.
 type Asked = (String, Value);

@@ -5,6 +5,7 @@ use tidegate::controller::Load;
 use tidegate_cluster::interest::Told;
 use tidegate_log::Lsn;
 use tidegate_nats::connect::Info;
+use tidegate_raft::replica::Committed;
 use tidegate_stream::stream::{AccountLimits, Command, Encoder, Kind, Streams};
 
 use super::super::JetStream;
@@ -12,7 +13,6 @@ use super::super::consumers::Unread;
 use super::{ASKING, SETTLING};
 use crate::config::{Settings, StreamSettings};
 use crate::node::core::Node;
-use crate::replica::Committed;
 
 const NOW: Time = Time::from_nanos(1);
 

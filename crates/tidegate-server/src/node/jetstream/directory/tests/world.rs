@@ -10,6 +10,8 @@ use tidegate_cluster::groups::{ALL, GroupOf, groups};
 use tidegate_cluster::wire::Routed;
 use tidegate_log::Lsn;
 use tidegate_nats::connect::Info;
+use tidegate_raft::replica::{Committed, Proposed};
+use tidegate_raft::store::{Fetch, Peeked, Space};
 use tidegate_stream::api::answer::ClusterInfo;
 use tidegate_stream::api::error::ApiError;
 use tidegate_stream::stream::{AccountLimits, Entry, Kept, Place, Streams};
@@ -19,8 +21,6 @@ use super::super::super::Messages;
 use super::config;
 use crate::config::{Settings, StreamSettings};
 use crate::node::core::{Node, joined};
-use crate::replica::{Committed, Proposed};
-use crate::store::{Fetch, Peeked, Space};
 
 /// The entries of one group.
 struct Entries<'a>(u32, &'a BTreeMap<(u32, u64), bytes::Bytes>);
