@@ -6,9 +6,9 @@
 //! If it has to read a message for the answer, it answers at the end of the turn (`reads`). It serves
 //! consumers then, too (`consumers`).
 //!
-//! Polling order, once a turn: [`Node::poll_proposal`] until it answers `None` (each followed by
-//! [`Node::handle_proposed`] or [`Node::handle_refused`]), [`Node::handle_committed`] for each entry that the
-//! group hands out, [`Node::serve_streams`].
+//! Polling order, once a turn: `Node::poll_proposal` until it answers `None` (each followed by
+//! `Node::handle_proposed` or `Node::handle_refused`), `Node::handle_committed` for each entry that the
+//! group hands out, `Node::serve_streams`.
 
 mod acks;
 mod admission;
