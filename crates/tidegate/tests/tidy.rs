@@ -143,7 +143,9 @@ fn pure_modules_do_no_io() {
         "crates/tidegate-server/src/node/fair.rs",
         "crates/tidegate-server/src/node/handshakes.rs",
         "crates/tidegate-server/src/node/timers.rs",
+        "crates/tidegate-raft/src/catchup/",
         "crates/tidegate-raft/src/replica/",
+        "crates/tidegate-raft/src/store/apart.rs",
         "crates/tidegate-raft/src/store/checkpoint.rs",
         "crates/tidegate-raft/src/store/chunks.rs",
         "crates/tidegate-raft/src/store/live.rs",
@@ -183,6 +185,33 @@ fn pure_modules_do_no_io() {
         }
     }
     assert!(seen > 20, "the list of pure modules is out of date");
+}
+
+/// Crates that decide depend on no event loop, no runtime, no TLS and no random source.
+#[test]
+fn pure_crates_depend_on_no_io() {
+    for name in ["tidegate-cluster", "tidegate-nats", "tidegate-stream"] {
+        let path = root().join("crates").join(name).join("Cargo.toml");
+        let manifest = std::fs::read_to_string(path).unwrap();
+        let (_, rest) = manifest.split_once("[dependencies]").unwrap();
+        let dependencies = rest.split_once("\n[").map_or(rest, |(first, _)| first);
+        assert!(dependencies.contains("tidegate"), "{name}");
+        for banned in [
+            "mio",
+            "rustls",
+            "tokio",
+            "rand",
+            "getrandom",
+            "rustix",
+            "hyper",
+        ] {
+            let named = |line: &str| line.split(['=', '.', ' ']).next() == Some(banned);
+            assert!(
+                !dependencies.lines().any(named),
+                "{name} depends on {banned}"
+            );
+        }
+    }
 }
 
 #[test]
