@@ -132,8 +132,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Creates the session of a connection accepted at `now`. With `handshake`, the time that the TLS handshake
-    /// may take, the session parses no input before [`Session::handle_secured`].
+    /// Creates the session of a connection accepted at `now`. With `handshake`, the time that the TLS
+    /// handshake may take, the session parses no input before [`Session::handle_secured`].
     #[must_use]
     pub fn new(
         now: Time,

@@ -1,7 +1,8 @@
 //! The settings of a server: [`Settings`], plain data with nats-server's names and defaults.
 //!
 //! Owns the meaning of each setting, except for those of a session ([`SessionSettings`]). [`tree`] reads
-//! nats-server's configuration syntax and TOML. [`apply`] turns the tree into settings and refuses settings that do not exist here.
+//! nats-server's configuration syntax and TOML. [`apply`] turns the tree into settings and refuses settings
+//! that do not exist here.
 
 pub mod apply;
 pub mod cluster;

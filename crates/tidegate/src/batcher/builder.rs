@@ -101,12 +101,11 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Sets the most bytes that may wait, by the weight of [`Builder::weigh`]. Without
-    /// `weigh`, spawning fails with [`SpawnError::NoWeights`]. A single heavier item is
-    /// accepted when nothing else waits, and items that the handler gives back always find
-    /// room. Threads and tasks that wait for room take turns and get about equal shares of
-    /// it; no item starves behind smaller ones. A waiter that is called and does not come delays the others once,
-    /// for a tenth of a second. The default is no bound.
+    /// Sets the most bytes that may wait, by the weight of [`Builder::weigh`]. Without `weigh`, spawning
+    /// fails with [`SpawnError::NoWeights`]. A single heavier item is accepted when nothing else waits, and
+    /// items that the handler gives back always find room. Threads and tasks that wait for room take turns
+    /// and get about equal shares of it; no item starves behind smaller ones. A waiter that is called and
+    /// does not come delays the others once, for a tenth of a second. The default is no bound.
     #[must_use]
     pub const fn capacity_bytes(mut self, bytes: u64) -> Self {
         self.capacity_bytes = bytes;

@@ -61,8 +61,8 @@ impl Node {
         self.full == Some(id) || self.peer_at(subject_of_full(id).as_bytes()).is_some()
     }
 
-    /// Sends a message of the streams in slot `from` to the leader of the group. A leader on this node gets it
-    /// as an event, unless `from` itself leads the group.
+    /// Sends a message of the streams in slot `from` to the leader of the group. A leader on this node gets
+    /// it as an event, unless `from` itself leads the group.
     pub(super) fn tell_leader(
         &mut self,
         now: Time,

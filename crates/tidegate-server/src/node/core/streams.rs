@@ -315,8 +315,9 @@ impl Node {
         }
     }
 
-    /// Has the streams in slot `at` handle an event, and then carries out its outputs in their order. An output
-    /// that is an event for streams on this node waits until the outputs before and after it are carried out.
+    /// Has the streams in slot `at` handle an event, and then carries out its outputs in their order. An
+    /// output that is an event for streams on this node waits until the outputs before and after it are
+    /// carried out.
     pub(in crate::node) fn with_streams<R>(
         &mut self,
         now: Time,

@@ -12,8 +12,8 @@
 //!   some proposed change fails.
 //!
 //! Requests wait in the order they came, and one never overtakes another that concerns the same thing.
-//! Purges, deleted messages and published messages do not wait: [`tidegate_stream::stream::Streams`] judges those when
-//! it applies them.
+//! Purges, deleted messages and published messages do not wait: [`tidegate_stream::stream::Streams`] judges
+//! those when it applies them.
 //!
 //! Bounded by [`WAITING_MAX`] requests of [`WAITING_BYTES_MAX`] bytes together; more are refused.
 

@@ -95,8 +95,8 @@ impl Context<'_> {
         }
     }
 
-    /// Returns the backlog of the fullest listener at `to` (in `group`, if given), in bytes, with the messages
-    /// that this event has said to it; `None` without any listener.
+    /// Returns the backlog of the fullest listener at `to` (in `group`, if given), in bytes, with the
+    /// messages that this event has said to it; `None` without any listener.
     pub(super) fn pending_at(&mut self, to: &[u8], group: Option<&[u8]>) -> Option<usize> {
         let known = self.outputs.known_at(self.around, to, group);
         Some(known?.pending)

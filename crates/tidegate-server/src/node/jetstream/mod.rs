@@ -1,10 +1,10 @@
 //! Streams on the node: takes the messages that clients publish into streams, and answers their requests.
 //!
 //! Pure, like the node it speaks through. Owns the order of steps: a command gathers in an entry
-//! (`proposals`), the group commits the entry, the node applies it ([`tidegate_stream::stream`]), and only then the
-//! node answers the client that waits (`outcome`). The node answers a request that changes nothing at once.
-//! If it has to read a message for the answer, it answers at the end of the turn (`reads`). It serves
-//! consumers then, too (`consumers`).
+//! (`proposals`), the group commits the entry, the node applies it ([`tidegate_stream::stream`]), and only
+//! then the node answers the client that waits (`outcome`). The node answers a request that changes nothing
+//! at once. If it has to read a message for the answer, it answers at the end of the turn (`reads`). It
+//! serves consumers then, too (`consumers`).
 //!
 //! Polling order, once a turn: `Node::poll_proposal` until it answers `None` (each followed by
 //! `Node::handle_proposed` or `Node::handle_refused`), `Node::handle_committed` for each entry that the
@@ -119,8 +119,8 @@ impl StreamStats {
     }
 }
 
-/// The streams that one group keeps, on this node. Each part owns its fields; this type owns the order in which
-/// the parts act on an event.
+/// The streams that one group keeps, on this node. Each part owns its fields; this type owns the order in
+/// which the parts act on an event.
 pub struct JetStream {
     /// The group's number.
     group: u32,

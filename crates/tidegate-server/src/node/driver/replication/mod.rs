@@ -1,8 +1,9 @@
 //! The groups' part in the loop: hands received messages to the store, sends the groups' messages
 //! to other nodes, ticks, and tells the streams whether this node leads.
 //!
-//! Decides only the moments: Raft decides which node leads ([`tidegate_raft::replica`]), the streams what that
-//! means ([`crate::node::jetstream`]), and [`tidegate_raft::catchup`] what a node that is too far behind fetches.
+//! Decides only the moments: Raft decides which node leads ([`tidegate_raft::replica`]), the streams what
+//! that means ([`crate::node::jetstream`]), and [`tidegate_raft::catchup`] what a node that is too far behind
+//! fetches.
 
 mod in_group;
 
