@@ -8,7 +8,7 @@ use super::json::write_string;
 /// once.
 ///
 /// ```
-/// use tidegate_server::api::puback::PubAck;
+/// use tidegate_stream::api::puback::PubAck;
 ///
 /// let ack = PubAck::new("S", None);
 /// let mut out = Vec::new();

@@ -294,7 +294,7 @@ impl<'a> Iterator for Commands<'a> {
 /// Writes an entry into a buffer of the caller, command by command.
 ///
 /// ```
-/// use tidegate_server::stream::{Command, Encoder, Entry, Kind};
+/// use tidegate_stream::stream::{Command, Encoder, Entry, Kind};
 ///
 /// let mut buffer = Vec::new();
 /// let mut encoder = Encoder::begin(&mut buffer, 1_700_000_000_000_000);
