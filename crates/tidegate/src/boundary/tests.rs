@@ -564,3 +564,45 @@ fn loads_beyond_all_memory_do_not_overflow() {
         assert!(boundary.limit().items >= 1);
     }
 }
+
+/// Runs 64 callers that come back at once, one batch at a time, at a cost of `ns(items)`. Returns the limit
+/// in the end.
+fn limit_after(batches: u32, ns: impl Fn(u64) -> u64) -> u64 {
+    const CALLERS: u64 = 64;
+    let bounds = Bounds::default();
+    let knee = Knee::new(Objective::Lean, bounds).unwrap();
+    let mut boundary = Boundary::new(knee, bounds).unwrap();
+    let mut now = Time::from_nanos(1);
+    boundary.arrived(now, Load::items(CALLERS)).unwrap();
+    for _ in 0..batches {
+        let since = now;
+        let n = loop {
+            match boundary.poll(now, Load::items(CALLERS), since).unwrap() {
+                Step::Take(limit) => break limit.items.min(CALLERS),
+                Step::Hold { until, .. } => now = until,
+                step => panic!("{step:?} with a backlog"),
+            }
+        };
+        let left = Load::items(CALLERS - n);
+        let cut = if n < CALLERS {
+            Cut::Items
+        } else {
+            Cut::Drained
+        };
+        let id = boundary.started(now, Load::items(n), left, cut).unwrap();
+        now = now.after(ns(n));
+        boundary.done(now, id, true).unwrap();
+        boundary.arrived(now, Load::items(n)).unwrap();
+    }
+    boundary.limit().items
+}
+
+/// The first batches have 32 and 64 items, and no line fits their costs: the search went on only where one
+/// does, and the limit stayed at 32.
+#[test]
+fn square_costs_are_searched_downwards() {
+    let best = limit_after(300, |n| 1_000_000 + 20_000 * n * n);
+    assert!((4..=12).contains(&best), "{best}");
+    let best = limit_after(300, |n| 200_000 * n * n);
+    assert!(best <= 4, "{best}");
+}

@@ -136,13 +136,15 @@ impl Knee {
     }
 
     /// Returns whether the search may try larger sizes: an objective that sets a limit of its own
-    /// keeps that limit.
+    /// keeps that limit. It begins once a line fits the costs, or once a bend is known and none has fitted
+    /// for some time: sizes above the bend do not count for the line.
     pub(super) const fn looks_up(&self) -> bool {
         self.asked
             && !self.flight.climbs()
             && (self.reached || !self.targeted() || self.search.found().is_some())
             && matches!(self.objective, Objective::Lean)
-            && self.cost.fit.is_some()
+            && (self.cost.fit.is_some()
+                || self.cost.convex.is_some() && self.saturated >= PROBE_EVERY)
     }
 
     /// Returns a size other than the limit, to measure it.
