@@ -69,7 +69,7 @@ def main():
                         figures[name].append(of(new[key]) / of(old[key]))
             print(f"{bench}: pair {pair + 1} of {options.pairs}", file=sys.stderr)
     print("| bench | case | controller | new / old | p99 | CPU an operation | |\n| --- | --- | --- | --- | --- | --- | --- |")
-    for key in sorted(ratios):
+    for key in sorted(ratios, key=lambda key: [part or "" for part in key]):
         shown, verdict = [], ""
         for name in ("rate", "p99", "cpu"):
             if not ratios[key][name]:
