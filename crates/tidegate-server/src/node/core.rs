@@ -63,7 +63,7 @@ use crate::config::Settings;
 /// The backlog of a receiver, in bytes, at which its publishers pause, where `max_pending` is not smaller.
 pub const STALL_BYTES: usize = 8 * 1024 * 1024;
 /// The connection key of messages that the node itself publishes.
-pub(in crate::node) const NOBODY: usize = usize::MAX;
+pub(crate) const NOBODY: usize = usize::MAX;
 /// The longest pause of a publisher for a receiver that is behind.
 const STALL: Duration = Duration::from_millis(10);
 

@@ -113,7 +113,7 @@ impl Node {
 
     /// Hands a message at `$JS.>` to a peer. Returns false without a channel to it, or if too many
     /// nodes have handed the message on.
-    pub(in crate::node) fn hand(
+    pub(crate) fn hand(
         &mut self,
         now: Time,
         from: usize,

@@ -8,10 +8,10 @@ use tidegate_cluster::wire::{FRAME_BYTES_MAX, Frame, Read, Routed, read};
 
 use super::Node;
 
-pub(in crate::node) const ANY: Load = Load::new(u64::MAX, u64::MAX);
+pub(crate) const ANY: Load = Load::new(u64::MAX, u64::MAX);
 
 /// Opens the channels from every node to every other.
-pub(in crate::node) fn join(nodes: &mut [Node]) {
+pub(crate) fn join(nodes: &mut [Node]) {
     for i in 0..nodes.len() {
         let others = (0..nodes.len()).filter(|j| *j != i);
         others.for_each(|j| nodes[i].handle_peer_up(j));
@@ -20,7 +20,7 @@ pub(in crate::node) fn join(nodes: &mut [Node]) {
 
 /// Hands over all bytes that wait for peers until no outbox holds any, except between the pairs of
 /// nodes that are `slow`. Messages for which `arrives` returns false are lost.
-pub(in crate::node) fn pump(
+pub(crate) fn pump(
     nodes: &mut [Node],
     now: Time,
     slow: impl Fn(usize, usize) -> bool,
@@ -40,7 +40,7 @@ pub(in crate::node) fn pump(
 }
 
 /// Hands one node all bytes that wait for it at another.
-pub(in crate::node) fn hand_over(
+pub(crate) fn hand_over(
     nodes: &mut [Node],
     now: Time,
     (from, to): (usize, usize),
@@ -72,7 +72,7 @@ pub(in crate::node) fn hand_over(
 }
 
 /// Connects a client and returns its key.
-pub(in crate::node) fn client(node: &mut Node, now: Time) -> usize {
+pub(crate) fn client(node: &mut Node, now: Time) -> usize {
     let key = node.handle_accepted(now, ([127, 0, 0, 1], 1).into(), false, false);
     let connect = "CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\n";
     say(node, now, key, connect);
@@ -80,14 +80,14 @@ pub(in crate::node) fn client(node: &mut Node, now: Time) -> usize {
 }
 
 /// Handles text that a client sends.
-pub(in crate::node) fn say(node: &mut Node, now: Time, key: usize, text: &str) {
+pub(crate) fn say(node: &mut Node, now: Time, key: usize, text: &str) {
     let received = node.handle_received(now, key, text.as_bytes(), ANY);
     assert_eq!(received.used, text.len(), "{text}");
     node.check_invariants();
 }
 
 /// Returns the text that a client received since the last call.
-pub(in crate::node) fn heard(node: &mut Node, now: Time, key: usize) -> String {
+pub(crate) fn heard(node: &mut Node, now: Time, key: usize) -> String {
     while node.poll_dirty().is_some() {}
     let bytes = node.outbox(key).to_vec();
     node.handle_written(now, key, bytes.len());

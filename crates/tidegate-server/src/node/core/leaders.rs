@@ -39,7 +39,7 @@ impl Node {
     }
 
     /// Announces that this node, with this id, has no room for messages, or withdraws that; only on a change.
-    pub(in crate::node) fn announce_full(&mut self, id: u64, full: bool) {
+    pub(crate) fn announce_full(&mut self, id: u64, full: bool) {
         let full = full.then_some(id);
         if std::mem::replace(&mut self.full, full) == full {
             return;
@@ -52,12 +52,12 @@ impl Node {
     }
 
     /// Returns whether this node has no room for messages.
-    pub(in crate::node) const fn has_no_room(&self) -> bool {
+    pub(crate) const fn has_no_room(&self) -> bool {
         self.full.is_some()
     }
 
     /// Returns whether a node, perhaps this one, is known to have no room for messages.
-    pub(in crate::node) fn is_full(&self, id: u64) -> bool {
+    pub(crate) fn is_full(&self, id: u64) -> bool {
         self.full == Some(id) || self.peer_at(subject_of_full(id).as_bytes()).is_some()
     }
 

@@ -269,7 +269,7 @@ impl Node {
     }
 
     /// The slot of the group with this number, if this node is a member.
-    pub(in crate::node) fn slot_of_group(&self, group: u32) -> Option<usize> {
+    pub(crate) fn slot_of_group(&self, group: u32) -> Option<usize> {
         self.groups.iter().position(|g| *g == group)
     }
 
@@ -289,12 +289,7 @@ impl Node {
 
     /// Delivers a message that streams publish to the subscribers of `to`. Returns the backlog of the fullest
     /// receiver in bytes; `None` without any receiver.
-    pub(in crate::node) fn say(
-        &mut self,
-        now: Time,
-        to: &[u8],
-        message: &Publish<'_>,
-    ) -> Option<usize> {
+    pub(crate) fn say(&mut self, now: Time, to: &[u8], message: &Publish<'_>) -> Option<usize> {
         if self.is_leaders_own(to) {
             return None;
         }
@@ -318,7 +313,7 @@ impl Node {
     /// Has the streams in slot `at` handle an event, and then carries out its outputs in their order. An
     /// output that is an event for streams on this node waits until the outputs before and after it are
     /// carried out.
-    pub(in crate::node) fn with_streams<R>(
+    pub(crate) fn with_streams<R>(
         &mut self,
         now: Time,
         at: usize,

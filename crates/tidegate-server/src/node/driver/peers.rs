@@ -41,7 +41,7 @@ use tidegate_nats::outbox::{Outbox, Pool};
 use self::dial::Resolving;
 use self::inbox::Inbox;
 pub use self::inbox::Received;
-pub(in crate::node) use self::listen::client_url;
+pub(crate) use self::listen::client_url;
 use self::secured::Securing;
 use super::Handle;
 use crate::config::cluster::RouteAddress;

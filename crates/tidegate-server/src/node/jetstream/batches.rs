@@ -214,7 +214,7 @@ impl JetStream {
 
     /// Notes that the node has written the messages of the last turn: so many copies in all, in so many
     /// nanoseconds. The acknowledgements of fast-ingest batches get their share of that cost.
-    pub(in crate::node) fn handle_flushed(&mut self, now: Time, copies: u64, cost_ns: u64) {
+    pub(crate) fn handle_flushed(&mut self, now: Time, copies: u64, cost_ns: u64) {
         let acks = std::mem::take(&mut self.publishing.acked_fast);
         if acks > 0 {
             let copies = copies.max(acks);

@@ -29,7 +29,7 @@ use super::{JetStream, Messages, Voice};
 use super::outcome::Then;
 
 /// Names a consumer on this node; never used again.
-pub(in crate::node) type Key = u64;
+pub(crate) type Key = u64;
 
 /// Messages that one consumer delivers before the others have their turn.
 const BUDGET: usize = 1024;
@@ -776,12 +776,12 @@ impl JetStream {
     }
 
     /// Returns the next consumer to serve in this turn, each once.
-    pub(in crate::node) fn next_consumer(&mut self) -> Option<Key> {
+    pub(crate) fn next_consumer(&mut self) -> Option<Key> {
         self.consumers.serving.pop_front()
     }
 
     /// Serves a consumer: delivers its messages, and proposes its changes.
-    pub(in crate::node) fn serve_consumer(
+    pub(crate) fn serve_consumer(
         &mut self,
         cx: &mut Context<'_>,
         now: Time,

@@ -14,7 +14,7 @@ use super::JetStream;
 use super::told::Told;
 
 /// The prefix at which clients wait for answers: streams with such subjects do not collect answers.
-pub(in crate::node) const INBOX: &[u8] = b"_INBOX.";
+pub(crate) const INBOX: &[u8] = b"_INBOX.";
 
 /// The bytes that one event may say before it makes a pause: the node then carries them out first.
 const BYTES_MAX: usize = 1024 * 1024;
@@ -22,7 +22,7 @@ const BYTES_MAX: usize = 1024 * 1024;
 const KNOWN_MAX: usize = 8;
 
 /// The node around the streams of one group. It changes nothing.
-pub(in crate::node) trait Surroundings {
+pub(crate) trait Surroundings {
     /// Returns the listeners at this subject, on this node and on others; with `group`, only the members of
     /// that queue group. `None` without any.
     fn listeners(&self, to: &[u8], group: Option<&[u8]>) -> Option<Listeners>;
@@ -45,16 +45,16 @@ pub(in crate::node) trait Surroundings {
 
 /// The listeners at a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::node) struct Listeners {
+pub(crate) struct Listeners {
     /// The bytes that wait for the fullest of them.
-    pub(in crate::node) pending: usize,
+    pub(crate) pending: usize,
     /// The number of messages after which the last subscription ends.
-    pub(in crate::node) left: u64,
+    pub(crate) left: u64,
 }
 
 /// The place of a group's leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::node) enum Leader {
+pub(crate) enum Leader {
     /// This node.
     Here,
     /// Another node.
@@ -66,24 +66,24 @@ pub(in crate::node) enum Leader {
 
 /// The path of a message at `$JS.>` so far.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::node) struct Way {
+pub(crate) struct Way {
     /// The number of nodes that have handed it on.
-    pub(in crate::node) passed: u8,
+    pub(crate) passed: u8,
     /// Its publisher wants to know if there are no responders.
-    pub(in crate::node) asks: bool,
+    pub(crate) asks: bool,
 }
 
 impl Way {
     /// Returns whether another node may hand the message on.
-    pub(in crate::node) const fn goes_on(self) -> bool {
+    pub(crate) const fn goes_on(self) -> bool {
         self.passed < PASSED_MAX
     }
 }
 
 /// The surroundings of streams during one event, and the event's outputs.
-pub(in crate::node) struct Context<'a> {
-    pub(in crate::node) around: &'a dyn Surroundings,
-    pub(in crate::node) outputs: &'a mut Outputs,
+pub(crate) struct Context<'a> {
+    pub(crate) around: &'a dyn Surroundings,
+    pub(crate) outputs: &'a mut Outputs,
 }
 
 impl Context<'_> {
@@ -116,7 +116,7 @@ impl Context<'_> {
 
 /// What an event has the node do, in order.
 #[derive(Debug, Default)]
-pub(in crate::node) struct Outputs {
+pub(crate) struct Outputs {
     list: Vec<Output>,
     /// The bytes of the messages in `list`.
     bytes: Vec<u8>,
@@ -126,7 +126,7 @@ pub(in crate::node) struct Outputs {
 
 /// One output.
 #[derive(Debug)]
-pub(in crate::node) enum Output {
+pub(crate) enum Output {
     /// Deliver the message to the subscribers of its `to`.
     Say(Spans),
     /// Send a message to the leader of a group.
@@ -160,7 +160,7 @@ pub(in crate::node) enum Output {
 
 /// The place of a message in the bytes of [`Outputs`].
 #[derive(Clone, Copy, Debug)]
-pub(in crate::node) struct Spans {
+pub(crate) struct Spans {
     start: usize,
     to: usize,
     /// `None` if the subject is `to`.
@@ -172,7 +172,7 @@ pub(in crate::node) struct Spans {
 
 impl Spans {
     /// Returns the subject that the message goes to, and the message.
-    pub(in crate::node) fn read<'a>(&self, bytes: &'a [u8]) -> (&'a [u8], Publish<'a>) {
+    pub(crate) fn read<'a>(&self, bytes: &'a [u8]) -> (&'a [u8], Publish<'a>) {
         let mut rest = &bytes[self.start..];
         let mut take = |len: usize| {
             let (part, behind) = rest.split_at(len);
@@ -235,12 +235,12 @@ impl Outputs {
     }
 
     /// Takes the outputs in their order, and the bytes of their messages.
-    pub(in crate::node) fn parts(&mut self) -> (impl Iterator<Item = Output>, &[u8]) {
+    pub(crate) fn parts(&mut self) -> (impl Iterator<Item = Output>, &[u8]) {
         (self.list.drain(..), &self.bytes)
     }
 
     /// Forgets everything but the memory, and most of that after a large message.
-    pub(in crate::node) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.list.clear();
         self.known.clear();
         self.bytes.clear();

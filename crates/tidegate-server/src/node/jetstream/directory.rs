@@ -129,7 +129,7 @@ impl JetStream {
     }
 
     /// Returns the group that keeps the stream which takes messages of this subject, if it is another group.
-    pub(in crate::node) fn keeper_of(&mut self, subject: &[u8]) -> Option<u32> {
+    pub(crate) fn keeper_of(&mut self, subject: &[u8]) -> Option<u32> {
         let id = self.streams.capture(subject)?;
         match self.streams.get(id)?.kept() {
             Kept::Elsewhere { group, .. } => Some(group),
@@ -367,7 +367,7 @@ impl JetStream {
 
     /// Keeps a request at `$JS.>` about a stream of another group that no node is known to serve, until one
     /// is. The leader of the directory gets such requests.
-    pub(in crate::node) fn handle_request_away(
+    pub(crate) fn handle_request_away(
         &mut self,
         cx: &mut Context<'_>,
         now: Time,
@@ -399,11 +399,7 @@ impl JetStream {
 
     /// Keeps a pull from a stream of another group that no node is known to serve, if the stream moves: other
     /// nodes may still send pulls to the node that served it before. Any other frequent message is not taken.
-    pub(in crate::node) fn handle_pull_away(
-        &mut self,
-        stream: &str,
-        message: &Publish<'_>,
-    ) -> Taken {
+    pub(crate) fn handle_pull_away(&mut self, stream: &str, message: &Publish<'_>) -> Taken {
         let asked = strip(message.subject, self.settings.domain.as_deref());
         let (Some(asked), Some(reply)) = (asked, message.reply) else {
             return Taken::No;

@@ -28,7 +28,7 @@ const GATHERS_MAX: usize = 256;
 
 /// The report of a group about its streams.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(in crate::node) struct Reported {
+pub(crate) struct Reported {
     question: u64,
     group: u32,
     /// The streams in the form of a list's items, by number in the directory.

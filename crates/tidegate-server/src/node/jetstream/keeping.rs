@@ -197,7 +197,7 @@ impl Keeping {
 impl JetStream {
     /// Returns whether the stream with this number in the directory is open here.
     #[must_use]
-    pub(in crate::node) fn is_open(&self, stream: u32) -> bool {
+    pub(crate) fn is_open(&self, stream: u32) -> bool {
         self.keeping.open.contains(&stream)
     }
 
@@ -212,7 +212,7 @@ impl JetStream {
 
     /// Proposes the changes that the group needs to match the directory, if one of the two
     /// has changed or a retry is due.
-    pub(in crate::node) fn reconcile(&mut self, cx: &mut Context<'_>, now: Time) {
+    pub(crate) fn reconcile(&mut self, cx: &mut Context<'_>, now: Time) {
         if !self.role.serves || self.group == ALL {
             return;
         }

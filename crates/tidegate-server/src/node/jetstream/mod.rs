@@ -14,7 +14,7 @@ mod acks;
 mod admission;
 mod batches;
 mod consumers;
-pub(in crate::node) mod context;
+pub(crate) mod context;
 mod directory;
 mod entries;
 mod events;
@@ -30,10 +30,10 @@ mod publishing;
 mod reads;
 mod requests;
 mod resets;
-pub(in crate::node) mod roles;
+pub(crate) mod roles;
 mod speak;
-pub(in crate::node) mod subjects;
-pub(in crate::node) mod told;
+pub(crate) mod subjects;
+pub(crate) mod told;
 mod unled;
 mod views;
 mod wall;
@@ -63,10 +63,10 @@ use self::keeping::Keeping;
 use self::moving::Moves;
 use self::outcome::Then;
 use self::proposals::{Postponed, Proposals, Waiters};
-pub(in crate::node) use self::publish::Taken;
+pub(crate) use self::publish::Taken;
 use self::publishing::Publishing;
 use self::reads::Reads;
-pub(in crate::node) use self::roles::InterestChanged;
+pub(crate) use self::roles::InterestChanged;
 use self::roles::{Lost, Role};
 use self::speak::{Speech, Voice};
 use self::unled::Unled;
@@ -258,7 +258,7 @@ impl JetStream {
 
     /// Notes whether fewer than a majority of the group's nodes have space. A message taken then could not be
     /// acknowledged, and the commands that make space would have to wait behind it.
-    pub(in crate::node) fn set_crowded(&mut self, crowded: bool) {
+    pub(crate) fn set_crowded(&mut self, crowded: bool) {
         if std::mem::replace(&mut self.room.crowded, crowded) != crowded && crowded {
             tracing::error!("a majority of the nodes has no space: publishing is refused");
         }

@@ -247,7 +247,7 @@ fn frozen(group: u32, directory: &Streams, own: &Streams, until: Time) -> BTreeM
 impl JetStream {
     /// Asks for the parts that copies here lack, and reports to the directory the copies that are whole and
     /// the frozen streams that no group asks for.
-    pub(in crate::node) fn pull_moves(&mut self, cx: &mut Context<'_>, now: Time) {
+    pub(crate) fn pull_moves(&mut self, cx: &mut Context<'_>, now: Time) {
         if !self.role.serves {
             return;
         }

@@ -12,7 +12,7 @@ use super::outcome::Then;
 
 /// The result of offering a message to the streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::node) enum Taken {
+pub(crate) enum Taken {
     /// No stream takes it.
     No,
     /// A stream or the API took it.
@@ -23,7 +23,7 @@ pub(in crate::node) enum Taken {
 
 impl JetStream {
     /// Takes a message if a stream takes its subject.
-    pub(in crate::node) fn publish(&mut self, now: Time, message: &Publish<'_>) -> Taken {
+    pub(crate) fn publish(&mut self, now: Time, message: &Publish<'_>) -> Taken {
         let captured = self
             .role
             .serves
@@ -63,7 +63,7 @@ impl JetStream {
 
     /// Returns whether the stream that takes messages of this subject is frozen: its group hands it over to
     /// another group, which does not have it yet.
-    pub(in crate::node) fn has_frozen(&self, subject: &[u8]) -> bool {
+    pub(crate) fn has_frozen(&self, subject: &[u8]) -> bool {
         self.role.serves && self.streams.taker(subject).is_some_and(Stream::is_frozen)
     }
 

@@ -59,7 +59,7 @@ impl From<Result<Self, ApiError>> for Reply {
 
 impl JetStream {
     /// Handles a message at `$JS.>`. Returns whether the node takes it.
-    pub(in crate::node) fn handle_request(
+    pub(crate) fn handle_request(
         &mut self,
         cx: &mut Context<'_>,
         now: Time,

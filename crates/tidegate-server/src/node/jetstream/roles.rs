@@ -132,7 +132,7 @@ impl JetStream {
     /// Returns the reasons for which other nodes are to send messages here: streams by
     /// number, and 0 for the group itself. The second number of each changes whenever its
     /// subjects change. Returns none unless this node serves.
-    pub(in crate::node) fn reasons(&self) -> Vec<(u32, u64)> {
+    pub(crate) fn reasons(&self) -> Vec<(u32, u64)> {
         if !self.role.serves || self.role.parting.is_some() {
             return Vec::new();
         }
@@ -143,14 +143,14 @@ impl JetStream {
     }
 
     /// Returns the second number that [`JetStream::reasons`] has for this stream.
-    pub(in crate::node) fn reason_of(&self, stream: u32) -> Option<u64> {
+    pub(crate) fn reason_of(&self, stream: u32) -> Option<u64> {
         let speaks = self.role.serves && self.role.parting.is_none();
         let stream = self.streams.get(stream).filter(|_| speaks)?;
         self.is_open_here(stream).then(|| stream.changed())
     }
 
     /// Returns the subjects that other nodes are to send here for one of these reasons.
-    pub(in crate::node) fn interest_for(&self, stream: u32) -> Vec<Box<[u8]>> {
+    pub(crate) fn interest_for(&self, stream: u32) -> Vec<Box<[u8]>> {
         let mut all = Vec::new();
         match self.streams.get(stream) {
             None => all.push(subject_of_group(self.group)),
@@ -168,7 +168,7 @@ impl JetStream {
     }
 
     /// Takes the streams with subjects that may have changed since the last call.
-    pub(in crate::node) fn take_interest_changed(&mut self) -> InterestChanged {
+    pub(crate) fn take_interest_changed(&mut self) -> InterestChanged {
         let streams = std::mem::take(&mut self.role.interest_changed_of);
         match std::mem::take(&mut self.role.interest_changed) {
             true => InterestChanged::All,
@@ -177,12 +177,12 @@ impl JetStream {
     }
 
     /// Takes a client's request for another leader, once.
-    pub(in crate::node) const fn take_step_down(&mut self) -> Option<StepDown> {
+    pub(crate) const fn take_step_down(&mut self) -> Option<StepDown> {
         self.role.step_down.take()
     }
 
     /// Proposes the deltas of all consumers, so that the next leader has them.
-    pub(in crate::node) fn flush_consumers(&mut self, now: Time) {
+    pub(crate) fn flush_consumers(&mut self, now: Time) {
         if self.is_full() || !self.entries.postponed.is_empty() {
             return;
         }
@@ -204,7 +204,7 @@ impl JetStream {
 
     /// Prepares this node's end. The streams that it alone keeps end with it: other nodes
     /// are to send nothing more here.
-    pub(in crate::node) fn handle_parting(&mut self, now: Time) {
+    pub(crate) fn handle_parting(&mut self, now: Time) {
         if self.group != ALL && self.role.nodes <= 1 {
             self.role.parting.get_or_insert(now);
             self.role.interest_changed = true;
@@ -213,7 +213,7 @@ impl JetStream {
 
     /// Makes this node serve, now that it has applied all committed entries: it decides
     /// requests and serves consumers.
-    pub(in crate::node) fn handle_leading(&mut self, now: Time) {
+    pub(crate) fn handle_leading(&mut self, now: Time) {
         if std::mem::replace(&mut self.role.serves, true) {
             return;
         }
@@ -228,7 +228,7 @@ impl JetStream {
     /// Makes this node stop serving, because another node leads or the group has no leader.
     /// It refuses the requests that it has not proposed. A proposal may still be committed:
     /// then this node answers its client.
-    pub(in crate::node) fn handle_following(&mut self, cx: &mut Context<'_>, now: Time) {
+    pub(crate) fn handle_following(&mut self, cx: &mut Context<'_>, now: Time) {
         if !std::mem::replace(&mut self.role.serves, false) {
             return;
         }
@@ -361,7 +361,7 @@ impl JetStream {
 
 /// The streams with subjects that may have changed for other nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::node) enum InterestChanged {
+pub(crate) enum InterestChanged {
     /// Any stream, or the group itself.
     All,
     /// The streams with these numbers.
@@ -370,9 +370,9 @@ pub(in crate::node) enum InterestChanged {
 
 /// A request for another leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::node) struct StepDown {
+pub(crate) struct StepDown {
     /// The name of the node that is to lead; any if `None`.
-    pub(in crate::node) preferred: Option<String>,
+    pub(crate) preferred: Option<String>,
 }
 
 #[cfg(test)]

@@ -171,7 +171,7 @@ pub(super) fn takes(streams: &Streams, subject: &[u8]) -> bool {
 
 impl JetStream {
     /// Returns whether a stream of this group takes messages of this subject now.
-    pub(in crate::node) fn collects(&self, subject: &[u8]) -> bool {
+    pub(crate) fn collects(&self, subject: &[u8]) -> bool {
         let taker = self
             .role
             .serves
@@ -181,7 +181,7 @@ impl JetStream {
     }
 
     /// Keeps a message that another group's streams said, if a stream of this group takes it.
-    pub(in crate::node) fn handle_said(&mut self, to: &[u8], message: &Publish<'_>) {
+    pub(crate) fn handle_said(&mut self, to: &[u8], message: &Publish<'_>) {
         if self.collects(to) {
             self.speech.said.push(Said {
                 to: to.into(),

@@ -8,7 +8,7 @@ use super::requests::{PULLS, READS};
 
 /// The streams that a message concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::node) enum About<'a> {
+pub(crate) enum About<'a> {
     /// The stream of this name: the node that keeps it handles the message.
     Stream(&'a str),
     /// All streams: a node that knows them all handles the message.
@@ -18,7 +18,7 @@ pub(in crate::node) enum About<'a> {
 }
 
 /// Returns the streams that a message of this subject, which begins with `$JS.`, concerns.
-pub(in crate::node) fn about<'a>(subject: &'a [u8], domain: Option<&str>) -> About<'a> {
+pub(crate) fn about<'a>(subject: &'a [u8], domain: Option<&str>) -> About<'a> {
     let stream = |name: Option<&'a [u8]>| {
         let name = name.and_then(|name| std::str::from_utf8(name).ok());
         name.map_or(About::All, About::Stream)
@@ -49,13 +49,13 @@ pub(in crate::node) fn about<'a>(subject: &'a [u8], domain: Option<&str>) -> Abo
 
 /// Returns whether messages of this subject are frequent, so that only the node that serves the stream gets
 /// them: reads, pulls, acknowledgements, flow control.
-pub(in crate::node) fn is_flow(subject: &[u8], domain: Option<&str>) -> bool {
+pub(crate) fn is_flow(subject: &[u8], domain: Option<&str>) -> bool {
     let asked = strip(subject, domain);
     asked.is_none_or(|asked| asked.starts_with(PULLS) || asked.starts_with(READS))
 }
 
 /// Returns whether the message asks for messages of a consumer.
-pub(in crate::node) fn is_pull(subject: &[u8], domain: Option<&str>) -> bool {
+pub(crate) fn is_pull(subject: &[u8], domain: Option<&str>) -> bool {
     strip(subject, domain).is_some_and(|asked| asked.starts_with(PULLS))
 }
 

@@ -16,15 +16,15 @@ use super::context::Context;
 use super::gathering::Reported;
 
 /// The prefix of these subjects.
-pub(in crate::node) const PREFIX: &[u8] = b"$TG.";
+pub(crate) const PREFIX: &[u8] = b"$TG.";
 const GROUP: &str = "$TG.GROUP.";
 /// The prefix of the subject by which a node shows that it serves a stream.
-pub(in crate::node) const STREAM: &str = "$TG.STREAM.";
+pub(crate) const STREAM: &str = "$TG.STREAM.";
 
 /// A message from one leader to another.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(in crate::node) enum Told {
+pub(crate) enum Told {
     /// To the leader of a stream's group: the directory has changed the stream with the entry `index`. The
     /// client that asked for the change waits at the message's reply.
     Changed {
@@ -71,7 +71,7 @@ pub(in crate::node) enum Told {
 
 impl Told {
     /// Encodes the message as a payload: JSON, and behind it the bytes that are no JSON.
-    pub(in crate::node) fn encode(&self) -> Option<Vec<u8>> {
+    pub(crate) fn encode(&self) -> Option<Vec<u8>> {
         let mut payload = serde_json::to_vec(self).ok()?;
         if let Self::Exported { entry, .. } = self {
             payload.extend_from_slice(entry);
@@ -79,7 +79,7 @@ impl Told {
         Some(payload)
     }
 
-    pub(in crate::node) fn decode(payload: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(payload: &[u8]) -> Option<Self> {
         let mut values = serde_json::Deserializer::from_slice(payload).into_iter::<Self>();
         let mut told = values.next()?.ok()?;
         let rest = &payload[values.byte_offset()..];
@@ -95,7 +95,7 @@ impl Told {
 /// The kind of a change of the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(in crate::node) enum Change {
+pub(crate) enum Change {
     Created,
     Updated,
     Deleted,
@@ -122,29 +122,29 @@ impl Change {
 }
 
 /// Returns the subject at which a group's leader listens.
-pub(in crate::node) fn subject_of_group(group: u32) -> String {
+pub(crate) fn subject_of_group(group: u32) -> String {
     format!("{GROUP}{group}")
 }
 
 /// Returns the subject by which a node shows that it serves the stream of this name.
-pub(in crate::node) fn subject_of_stream(name: &str) -> String {
+pub(crate) fn subject_of_stream(name: &str) -> String {
     format!("{STREAM}{name}")
 }
 
 /// Returns the subject by which a node shows that it has no room for messages.
-pub(in crate::node) fn subject_of_full(id: u64) -> String {
+pub(crate) fn subject_of_full(id: u64) -> String {
     format!("$TG.FULL.{id:016x}")
 }
 
 /// Returns the number of the group that this subject belongs to.
-pub(in crate::node) fn group_at(subject: &[u8]) -> Option<u32> {
+pub(crate) fn group_at(subject: &[u8]) -> Option<u32> {
     let number = subject.strip_prefix(GROUP.as_bytes())?;
     std::str::from_utf8(number).ok()?.parse().ok()
 }
 
 impl JetStream {
     /// Handles a message from another group's leader. The client to answer, if any, waits at `reply`.
-    pub(in crate::node) fn handle_told(
+    pub(crate) fn handle_told(
         &mut self,
         cx: &mut Context<'_>,
         now: Time,

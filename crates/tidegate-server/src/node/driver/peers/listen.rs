@@ -36,7 +36,7 @@ impl Peers {
     ///
     /// # Errors
     /// The node cannot listen on the address, or the data directory belongs to another node.
-    pub(in crate::node::driver) fn start(
+    pub(crate) fn start(
         settings: &Settings,
         now: Time,
         clients: SocketAddr,
@@ -140,7 +140,7 @@ impl Peers {
     }
 
     /// Accepts all waiting connections.
-    pub(in crate::node::driver) fn accept(&mut self, now: Time) {
+    pub(crate) fn accept(&mut self, now: Time) {
         loop {
             match self.listener.accept() {
                 Ok((stream, _)) if self.conns.len() >= CONNS_MAX => drop(stream),
@@ -178,7 +178,7 @@ impl Peers {
 }
 
 /// The URL at which clients connect, if the settings or the address name one.
-pub(in crate::node) fn client_url(settings: &Settings, clients: SocketAddr) -> Option<String> {
+pub(crate) fn client_url(settings: &Settings, clients: SocketAddr) -> Option<String> {
     let specific = (!clients.ip().is_unspecified()).then(|| clients.to_string());
     settings.client_advertise.clone().or(specific)
 }

@@ -19,7 +19,7 @@ const GATHERS_MAX: usize = 16;
 
 impl Peers {
     /// Takes the connections to read in this turn.
-    pub(in crate::node::driver) fn take_ready(&mut self) -> Vec<usize> {
+    pub(crate) fn take_ready(&mut self) -> Vec<usize> {
         let ready = std::mem::take(&mut self.ready);
         for key in &ready {
             self.conns[*key].listed = false;
@@ -28,7 +28,7 @@ impl Peers {
     }
 
     /// Reads a connection once. Returns whether enough is gathered: the loop writes, then calls it again.
-    pub(in crate::node::driver) fn read(
+    pub(crate) fn read(
         &mut self,
         now: Time,
         key: usize,

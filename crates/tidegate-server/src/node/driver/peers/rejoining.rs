@@ -32,14 +32,14 @@ impl Peers {
     }
 
     /// Returns whether the data directory had a log in an earlier run.
-    pub(in crate::node::driver) fn log_begun(&self) -> bool {
+    pub(crate) fn log_begun(&self) -> bool {
         self.identity
             .as_ref()
             .is_some_and(|(_, file)| file.log_begun)
     }
 
     /// Notes durably that the log must exist, before the node promises anything in it to others.
-    pub(in crate::node::driver) fn handle_log_begun(&mut self) -> Result<(), IdentityError> {
+    pub(crate) fn handle_log_begun(&mut self) -> Result<(), IdentityError> {
         match &mut self.identity {
             Some((disk, file)) => Ok(members::begin_log(disk, file)?),
             None => Ok(()),
@@ -47,12 +47,12 @@ impl Peers {
     }
 
     /// Sets the term that this node can vouch for to a node that lost its disk.
-    pub(in crate::node::driver) const fn set_vouched_term(&mut self, term: Option<u64>) {
+    pub(crate) const fn set_vouched_term(&mut self, term: Option<u64>) {
         self.vouched_term = term;
     }
 
     /// Forgets that this node lost its disk, since it has every entry again.
-    pub(in crate::node::driver) fn handle_whole(&mut self) {
+    pub(crate) fn handle_whole(&mut self) {
         let Some((disk, file)) = &mut self.identity else {
             return;
         };

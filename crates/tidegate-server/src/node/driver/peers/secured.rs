@@ -44,7 +44,7 @@ pub(super) fn dial(tls: &PeerTls, host: &str) -> io::Result<Box<Connection>> {
 
 impl Peers {
     /// Uses these certificates from now on; open connections stay as they are.
-    pub(in crate::node::driver) fn set_tls(&mut self, tls: Option<PeerTls>) {
+    pub(crate) fn set_tls(&mut self, tls: Option<PeerTls>) {
         self.tls = tls;
     }
 
@@ -56,7 +56,7 @@ impl Peers {
 
     /// Returns whether the loop must not read the connection now: its first bytes are missing, or
     /// it has ended, or its handshake waits at the place that `wait` gives to this address.
-    pub(in crate::node::driver) fn postpone(
+    pub(crate) fn postpone(
         &mut self,
         now: Time,
         key: usize,
@@ -83,7 +83,7 @@ impl Peers {
     }
 
     /// Takes the places of handshakes on connections that have ended.
-    pub(in crate::node::driver) fn take_withdrawn(&mut self) -> Vec<Place> {
+    pub(crate) fn take_withdrawn(&mut self) -> Vec<Place> {
         std::mem::take(&mut self.withdrawn)
     }
 
@@ -116,12 +116,7 @@ impl Peers {
 
     /// Advances a handshake in its turn, and begins TLS first if necessary. Returns whether the
     /// connection can be read.
-    pub(in crate::node::driver) fn begin_tls(
-        &mut self,
-        now: Time,
-        key: usize,
-        node: &mut Node,
-    ) -> bool {
+    pub(crate) fn begin_tls(&mut self, now: Time, key: usize, node: &mut Node) -> bool {
         let Some(conn) = self.conns.get_mut(key) else {
             return false;
         };

@@ -31,7 +31,7 @@ impl Peers {
     }
 
     /// Handles an event of a connection.
-    pub(in crate::node::driver) fn take_event(
+    pub(crate) fn take_event(
         &mut self,
         now: Time,
         key: usize,
@@ -81,7 +81,7 @@ impl Peers {
     }
 
     /// Reads again from peers after a pause.
-    pub(in crate::node::driver) fn resume(&mut self, slot: usize) {
+    pub(crate) fn resume(&mut self, slot: usize) {
         if let Some(key) = self.heard[slot][Kind::Route.index()] {
             self.conns[key].readable = true;
             self.list(key);
@@ -107,14 +107,14 @@ impl Peers {
     }
 
     /// Writes the node's outbox for a peer.
-    pub(in crate::node::driver) fn write_route(&mut self, now: Time, slot: usize, node: &mut Node) {
+    pub(crate) fn write_route(&mut self, now: Time, slot: usize, node: &mut Node) {
         if let Some(key) = self.told[slot][Kind::Route.index()] {
             self.write(now, key, node);
         }
     }
 
     /// Returns whether the sockets have taken all of the node's messages for peers.
-    pub(in crate::node::driver) fn is_written(&self, node: &Node) -> bool {
+    pub(crate) fn is_written(&self, node: &Node) -> bool {
         let told = self.told.iter().enumerate();
         let mut routes = told.filter_map(|(slot, conns)| Some((slot, conns[Kind::Route.index()]?)));
         routes.all(|(slot, key)| {
@@ -124,7 +124,7 @@ impl Peers {
     }
 
     /// Closes the channel to a peer with too large a backlog.
-    pub(in crate::node::driver) fn cut_off(&mut self, now: Time, slot: usize, node: &mut Node) {
+    pub(crate) fn cut_off(&mut self, now: Time, slot: usize, node: &mut Node) {
         if let Some(key) = self.told[slot][Kind::Route.index()] {
             self.end(now, key, node, &Why::Behind);
         }

@@ -12,7 +12,7 @@ use crate::node::core::Node;
 
 impl Peers {
     /// The time at which the loop calls [`Peers::handle_timeouts`].
-    pub(in crate::node::driver) fn deadline(&self) -> Option<Time> {
+    pub(crate) fn deadline(&self) -> Option<Time> {
         let pings = (!self.conns.is_empty()).then_some(self.next_ping);
         let channels = self.conns.iter().map(|(_, c)| c.channel.deadline());
         let all = [pings, self.redial.deadline()];
@@ -20,7 +20,7 @@ impl Peers {
     }
 
     /// Dials due routes, sends pings, and ends dead connections.
-    pub(in crate::node::driver) fn handle_timeouts(&mut self, now: Time, node: &mut Node) {
+    pub(crate) fn handle_timeouts(&mut self, now: Time, node: &mut Node) {
         for (_, conn) in &mut self.conns {
             // Bytes that wait to be read prove that the peer is not silent.
             if conn.readable && conn.side == Side::Dialled {

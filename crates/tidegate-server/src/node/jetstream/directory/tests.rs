@@ -16,9 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-pub(in crate::node::jetstream) use self::world::World;
+pub(crate) use self::world::World;
 
-pub(in crate::node::jetstream) fn config(name: &str, replicas: usize) -> Value {
+pub(crate) fn config(name: &str, replicas: usize) -> Value {
     let subject = format!("{}.>", name.to_lowercase());
     json!({"name": name, "subjects": [subject], "num_replicas": replicas})
 }

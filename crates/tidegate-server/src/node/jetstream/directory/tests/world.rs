@@ -46,36 +46,36 @@ fn arrives(chance: &mut u64, lost: u64) -> impl FnMut(&Routed<'_>) -> bool {
     }
 }
 
-pub(in crate::node::jetstream) struct World {
+pub(crate) struct World {
     /// All entries, by group and place.
     entries: BTreeMap<(u32, u64), bytes::Bytes>,
     /// How many in a hundred of the messages between leaders are lost, by chance.
-    pub(in crate::node::jetstream) lost: u64,
+    pub(crate) lost: u64,
     chance: u64,
-    pub(in crate::node::jetstream) nodes: Vec<Node>,
-    pub(in crate::node::jetstream) groups: Vec<GroupOf>,
-    pub(in crate::node::jetstream) now: Time,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) groups: Vec<GroupOf>,
+    pub(crate) now: Time,
     /// The index of the last entry of each group.
     last: BTreeMap<u32, u64>,
-    pub(in crate::node::jetstream) leaders: BTreeMap<u32, usize>,
+    pub(crate) leaders: BTreeMap<u32, usize>,
     /// For each node that is held back, the entries of the directory that it has not received.
-    pub(in crate::node::jetstream) held: BTreeMap<usize, Vec<Committed>>,
+    pub(crate) held: BTreeMap<usize, Vec<Committed>>,
     /// Entries on their way: the node, the group and the entry.
     pending: Vec<(usize, u32, Committed)>,
     clients: Vec<(usize, usize)>,
     /// Pairs of nodes: messages from the first to the second wait until `hurry`.
-    pub(in crate::node::jetstream) slow: BTreeSet<(usize, usize)>,
+    pub(crate) slow: BTreeSet<(usize, usize)>,
     /// The node with a disk that has no space left but the reserve for making some.
     scarce: Option<usize>,
 }
 
 impl World {
     /// Returns so many nodes. The first leads all groups it is in, the others lead those it is not in.
-    pub(in crate::node::jetstream) fn of(count: usize) -> Self {
+    pub(crate) fn of(count: usize) -> Self {
         Self::sharded(count, 1)
     }
 
-    pub(in crate::node::jetstream) fn sharded(count: usize, shards: u32) -> Self {
+    pub(crate) fn sharded(count: usize, shards: u32) -> Self {
         let groups = groups((1..=count as u64).collect(), shards);
         let mut world = Self {
             entries: BTreeMap::new(),
@@ -134,7 +134,7 @@ impl World {
     }
 
     /// Starts this node again without streams of its own: it waits until the others admit it.
-    pub(in crate::node::jetstream) fn begin_as_guest(&mut self, node: usize, domain: &str) {
+    pub(crate) fn begin_as_guest(&mut self, node: usize, domain: &str) {
         let mut streams = StreamSettings::new("not used".into());
         streams.domain = Some(domain.into());
         let settings = Settings {
@@ -154,7 +154,7 @@ impl World {
         self.settle();
     }
 
-    pub(in crate::node::jetstream) fn slot(&self, node: usize, group: u32) -> usize {
+    pub(crate) fn slot(&self, node: usize, group: u32) -> usize {
         let slots = 0..self.nodes[node].streams_len();
         let mut slots = slots.filter(|at| {
             self.nodes[node]
@@ -164,14 +164,14 @@ impl World {
         slots.next().expect("a member")
     }
 
-    pub(in crate::node::jetstream) fn lead(&mut self, group: u32, node: usize) {
+    pub(crate) fn lead(&mut self, group: u32, node: usize) {
         let at = self.slot(node, group);
         self.leaders.insert(group, node);
         self.nodes[node].handle_leading(at, self.now);
         self.nodes[node].announce_streams();
     }
 
-    pub(in crate::node::jetstream) fn follow(&mut self, group: u32) {
+    pub(crate) fn follow(&mut self, group: u32) {
         let node = self.leaders.remove(&group).expect("a leader");
         let at = self.slot(node, group);
         self.nodes[node].handle_following(at, self.now);
@@ -179,11 +179,7 @@ impl World {
         self.pump();
     }
 
-    pub(in crate::node::jetstream) fn commit(
-        &mut self,
-        group: u32,
-        data: bytes::Bytes,
-    ) -> Proposed {
+    pub(crate) fn commit(&mut self, group: u32, data: bytes::Bytes) -> Proposed {
         let index = self.last.entry(group).or_default();
         *index += 1;
         let entry = Committed {
@@ -207,7 +203,7 @@ impl World {
     }
 
     /// Runs one turn of each slot, and commits and applies the entries.
-    pub(in crate::node::jetstream) fn turn(&mut self) {
+    pub(crate) fn turn(&mut self) {
         self.now = self.now + Duration::from_millis(1);
         let now = self.now;
         for node in 0..self.nodes.len() {
@@ -241,17 +237,17 @@ impl World {
         self.pump();
     }
 
-    pub(in crate::node::jetstream) fn apply(&mut self, node: usize, group: u32, entry: &Committed) {
+    pub(crate) fn apply(&mut self, node: usize, group: u32, entry: &Committed) {
         let (at, now) = (self.slot(node, group), self.now);
         self.nodes[node].handle_committed(at, now, entry).unwrap();
     }
 
     /// Holds the directory's entries back from this node.
-    pub(in crate::node::jetstream) fn hold(&mut self, node: usize) {
+    pub(crate) fn hold(&mut self, node: usize) {
         self.held.insert(node, Vec::new());
     }
 
-    pub(in crate::node::jetstream) fn release(&mut self, node: usize) {
+    pub(crate) fn release(&mut self, node: usize) {
         for entry in self.held.remove(&node).unwrap() {
             self.apply(node, ALL, &entry);
         }
@@ -260,7 +256,7 @@ impl World {
 
     /// Leaves so little space on this node's disk that it writes only commands that make
     /// space. `None` gives all nodes space again.
-    pub(in crate::node::jetstream) fn crowd(&mut self, node: Option<usize>) {
+    pub(crate) fn crowd(&mut self, node: Option<usize>) {
         self.scarce = node;
         for (at, of) in self.nodes.iter_mut().enumerate() {
             of.set_space(match node == Some(at) {
@@ -271,7 +267,7 @@ impl World {
     }
 
     /// Lets a second pass.
-    pub(in crate::node::jetstream) fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         for _ in 0..20 {
             self.now = self.now + Duration::from_millis(50);
             self.turn();
@@ -279,14 +275,14 @@ impl World {
     }
 
     /// Delivers the messages that wait for peers, until none waits.
-    pub(in crate::node::jetstream) fn pump(&mut self) {
+    pub(crate) fn pump(&mut self) {
         let slow = |from, to| self.slow.contains(&(from, to));
         let arrives = arrives(&mut self.chance, self.lost);
         joined::pump(&mut self.nodes, self.now, slow, arrives);
     }
 
     /// Delivers the messages that wait between these two, and lets none wait there any more.
-    pub(in crate::node::jetstream) fn hurry(&mut self, from: usize, to: usize) {
+    pub(crate) fn hurry(&mut self, from: usize, to: usize) {
         self.slow.remove(&(from, to));
         let arrives = arrives(&mut self.chance, self.lost);
         joined::hand_over(&mut self.nodes, self.now, (from, to), arrives);
@@ -294,25 +290,19 @@ impl World {
     }
 
     /// Lets the client at this node send this text.
-    pub(in crate::node::jetstream) fn say(&mut self, node: usize, text: &str) {
+    pub(crate) fn say(&mut self, node: usize, text: &str) {
         let key = self.clients[node].1;
         joined::say(&mut self.nodes[node], self.now, key, text);
         self.pump();
     }
 
     /// Takes the text that the client at this node received since the last call.
-    pub(in crate::node::jetstream) fn heard(&mut self, node: usize) -> String {
+    pub(crate) fn heard(&mut self, node: usize) -> String {
         let key = self.clients[node].1;
         joined::heard(&mut self.nodes[node], self.now, key)
     }
 
-    pub(in crate::node::jetstream) fn publish(
-        &mut self,
-        node: usize,
-        subject: &str,
-        reply: &str,
-        payload: &str,
-    ) {
+    pub(crate) fn publish(&mut self, node: usize, subject: &str, reply: &str, payload: &str) {
         // Each client has a subject of its own for answers.
         let reply = reply.replacen("r.", &format!("r.{node}."), 1);
         let text = format!("PUB {subject} {reply} {}\r\n{payload}\r\n", payload.len());
@@ -320,12 +310,7 @@ impl World {
     }
 
     /// Returns the answers to a request from the client at this node.
-    pub(in crate::node::jetstream) fn answers(
-        &mut self,
-        node: usize,
-        what: &str,
-        body: &Value,
-    ) -> Vec<Value> {
+    pub(crate) fn answers(&mut self, node: usize, what: &str, body: &Value) -> Vec<Value> {
         let body = if body.is_null() {
             String::new()
         } else {
@@ -339,35 +324,25 @@ impl World {
     }
 
     /// Returns the only answer to a request from the client at this node.
-    pub(in crate::node::jetstream) fn ask(
-        &mut self,
-        node: usize,
-        what: &str,
-        body: &Value,
-    ) -> Value {
+    pub(crate) fn ask(&mut self, node: usize, what: &str, body: &Value) -> Value {
         let mut answers = self.answers(node, what, body);
         assert_eq!(answers.len(), 1, "{what}: {answers:?}");
         answers.remove(0)
     }
 
-    pub(in crate::node::jetstream) fn create(
-        &mut self,
-        node: usize,
-        name: &str,
-        replicas: usize,
-    ) -> Value {
+    pub(crate) fn create(&mut self, node: usize, name: &str, replicas: usize) -> Value {
         let config = config(name, replicas);
         self.ask(node, &format!("STREAM.CREATE.{name}"), &config)
     }
 
     /// Returns the group that keeps a stream, and whether it is made, as this node's directory has it.
-    pub(in crate::node::jetstream) fn kept(&self, node: usize, name: &str) -> Option<Kept> {
+    pub(crate) fn kept(&self, node: usize, name: &str) -> Option<Kept> {
         let directory = self.nodes[node].streams(0).unwrap().applied();
         let id = directory.by_name(name)?;
         directory.get(id).map(|s| s.kept())
     }
 
-    pub(in crate::node::jetstream) fn group_of(&self, name: &str) -> u32 {
+    pub(crate) fn group_of(&self, name: &str) -> u32 {
         match self.kept(0, name) {
             Some(Kept::Elsewhere { group, .. }) => group,
             other => panic!("{name}: {other:?}"),
@@ -375,19 +350,19 @@ impl World {
     }
 
     /// Returns the only node of the group that keeps a stream of one replica.
-    pub(in crate::node::jetstream) fn owner_of(&self, name: &str) -> usize {
+    pub(crate) fn owner_of(&self, name: &str) -> usize {
         let group = self.group_of(name);
         let of = self.groups.iter().find(|g| g.number == group).unwrap();
         assert_eq!(of.members.len(), 1);
         of.members[0] as usize - 1
     }
 
-    pub(in crate::node::jetstream) fn entry(&self, group: u32, lsn: u64) -> &bytes::Bytes {
+    pub(crate) fn entry(&self, group: u32, lsn: u64) -> &bytes::Bytes {
         &self.entries[&(group, lsn)]
     }
 
     /// Returns the number of messages of a stream at a node that keeps it.
-    pub(in crate::node::jetstream) fn messages(&self, node: usize, name: &str) -> Option<u64> {
+    pub(crate) fn messages(&self, node: usize, name: &str) -> Option<u64> {
         let slots = self.nodes[node].all_streams();
         let found = slots.filter_map(|s| {
             let streams = s.applied();
