@@ -22,7 +22,7 @@ def rows(binary, bench, only):
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")
-    return {(bench, row["case"], row["controller"]): row for row in json.loads(done.stdout)["rows"]}
+    return {(bench, row["case"], row["controller"] or ""): row for row in json.loads(done.stdout)["rows"]}
 
 
 def cpu(row):
@@ -69,7 +69,7 @@ def main():
                         figures[name].append(of(new[key]) / of(old[key]))
             print(f"{bench}: pair {pair + 1} of {options.pairs}", file=sys.stderr)
     print("| bench | case | controller | new / old | p99 | CPU an operation | |\n| --- | --- | --- | --- | --- | --- | --- |")
-    for key in sorted(ratios, key=lambda key: [part or "" for part in key]):
+    for key in sorted(ratios):
         shown, verdict = [], ""
         for name in ("rate", "p99", "cpu"):
             if not ratios[key][name]:

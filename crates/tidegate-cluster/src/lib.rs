@@ -1,6 +1,6 @@
 //! Several servers as one cluster: the members, the greeting between two nodes, the frames between nodes, and
-//! the subjects that each node wants from its peers. Pure: `node/driver` owns the sockets, and reads and
-//! writes the members' file; `node/core` routes the messages.
+//! the subjects that each node wants from its peers. Pure: `event_loop` owns the sockets, and reads and
+//! writes the members' file; `sessions` routes the messages.
 //!
 //! Every node dials every other node up to twice: a channel of kind [`Kind::Route`] for subscriptions and
 //! messages, and a channel of kind [`Kind::Raft`] for the messages of Raft groups. A channel carries the

@@ -1,5 +1,5 @@
 //! The members of the cluster as the data directory records them: this node's identity from its first start
-//! on, and the other nodes once the cluster was formed. Owns the file's text; `node/driver` reads and writes
+//! on, and the other nodes once the cluster was formed. Owns the file's text; `event_loop` reads and writes
 //! the file.
 //!
 //! ```text

@@ -10,7 +10,7 @@ use tidegate::controller::Load;
 use tidegate_nats::connect::Info;
 use tidegate_nats::sublist::Sublist;
 use tidegate_server::config::Settings;
-use tidegate_server::node::core::Node;
+use tidegate_server::sessions::Node;
 
 /// The median of some rounds, in nanoseconds an operation.
 fn measure(operations: u32, mut f: impl FnMut()) -> f64 {

@@ -8,8 +8,14 @@
 //! the loop gathers before it writes.
 
 pub mod config;
+pub mod errors;
+pub mod event_loop;
+mod fair;
 mod monitor;
-pub mod node;
+pub mod sessions;
+pub mod streams;
 
+pub use errors::{RunError, StartError};
+pub use event_loop::handle::Handle;
+pub use event_loop::{IdentityError, Server};
 pub use monitor::Monitor;
-pub use node::{Handle, Server, StartError};

@@ -10,7 +10,7 @@ use tidegate::Time;
 use tidegate::controller::Load;
 use tidegate_nats::connect::Info;
 use tidegate_server::config::Settings;
-use tidegate_server::node::core::Node;
+use tidegate_server::sessions::Node;
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;

@@ -20,7 +20,7 @@ use tidegate_nats::session::CloseReason;
 use tidegate_server::config::Settings;
 use tidegate_server::config::apply::apply;
 use tidegate_server::config::tree::{System, read_nats};
-use tidegate_server::node::core::Node;
+use tidegate_server::sessions::Node;
 
 struct World {
     node: Node,

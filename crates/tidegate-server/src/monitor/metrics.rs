@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 
 use super::json::Process;
 use super::snapshot::{Cluster, Report, Streams};
-use crate::node::core::peers::PeerView;
+use crate::sessions::peers::PeerView;
 
 /// Returns all figures as text.
 pub(super) fn text(report: Report) -> Vec<u8> {

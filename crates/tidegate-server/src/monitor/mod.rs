@@ -27,7 +27,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{Semaphore, oneshot};
 
 use self::snapshot::{CONNECTIONS_MAX, Query, Report};
-use crate::node::Handle;
+use crate::event_loop::handle::Handle;
 
 /// The most readers at a time; more readers wait in the listener's backlog.
 const READERS_MAX: usize = 32;

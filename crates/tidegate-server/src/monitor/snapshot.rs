@@ -17,10 +17,10 @@ use tidegate_stream::api::config::Storage;
 use tidegate_stream::stream::{Stream, Usage};
 
 use crate::config::StreamSettings;
-use crate::node::Peers;
-use crate::node::StreamStats;
-use crate::node::core::peers::PeerView;
-use crate::node::core::{Node, NodeStats};
+use crate::event_loop::peers::Peers;
+use crate::sessions::peers::PeerView;
+use crate::sessions::{Node, NodeStats};
+use crate::streams::StreamStats;
 
 /// The most connections in one report.
 pub(crate) const CONNECTIONS_MAX: usize = 1024;

@@ -1,0 +1,768 @@
+//! The loop's one thread: waits for sockets, hands bytes to the node, writes the outboxes, arms one timer.
+//!
+//! Owns the sockets and decides only the order of work: take the events, act once, then write. The
+//! loop reads each ready connection once a turn, so that none starves another; `Flow` decides
+//! when to write in between.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mio::event::Event;
+use mio::net::TcpListener;
+use mio::{Events, Interest, Poll, Token, Waker};
+use rustls::ServerConfig;
+use tidegate::controller::Reason;
+use tidegate::{Clock, Time};
+use tidegate_nats::session::CloseReason;
+use tidegate_raft::store::Store;
+
+mod damage;
+mod descriptors;
+mod flow;
+pub mod handle;
+mod handshakes;
+mod handshaking;
+mod members;
+mod opening;
+pub mod peers;
+mod replication;
+mod seldom;
+mod socket;
+mod streams;
+mod taking_over;
+pub mod tls;
+mod verify;
+
+use self::damage::Damage;
+use self::descriptors::bound_clients;
+use self::flow::Flow;
+use self::handle::{Command, Handle};
+use self::handshakes::{Handshakes, Place};
+pub use self::members::IdentityError;
+use self::opening::Opening;
+use self::peers::{PEER_LISTENER, PEER_TOKENS, Peers};
+use self::replication::Replication;
+use self::seldom::Seldom;
+use self::socket::Socket;
+use self::streams::Waiting;
+use self::tls::PeerTls;
+use self::verify::Verifier;
+use crate::config::Settings;
+use crate::errors::{RunError, StartError, server_info};
+use crate::monitor::snapshot::{Cluster, Report, Streams};
+use crate::sessions::Node;
+
+const LISTENER: Token = Token(usize::MAX);
+const WAKER: Token = Token(usize::MAX - 1);
+
+/// Bytes read at a time: about as many as a client library writes at a time, and a small part of a
+/// core's cache.
+const READ_BYTES: usize = 64 * 1024;
+/// The most events taken at a time.
+const EVENTS_LEN: usize = 1024;
+/// The longest that a drain reads the messages that clients have sent already.
+const DRAIN_READS: Duration = Duration::from_secs(1);
+/// The longest that a server without clients goes on writing to peers.
+const PARTING: Duration = Duration::from_secs(2);
+
+/// A listening server; [`Server::run`] serves.
+#[derive(Debug)]
+pub struct Server {
+    poll: Poll,
+    clock: Clock,
+    /// `None` once the server accepts no more clients.
+    listener: Option<TcpListener>,
+    address: SocketAddr,
+    node: Node,
+    conns: Vec<Option<Conn>>,
+    /// Connections to read in this turn.
+    ready: Vec<usize>,
+    flow: Flow,
+    tls: Option<Arc<ServerConfig>>,
+    handle: Handle,
+    verifier: Verifier,
+    scratch: Vec<u8>,
+    accept_again: Option<Time>,
+    /// Log line: the process ran out of descriptors.
+    not_accepted: Seldom,
+    /// Log line: the server has its maximum of connections.
+    not_admitted: Seldom,
+    /// Connections that get their INFO at that time unless they have begun with TLS, in order.
+    hellos: VecDeque<(Time, usize)>,
+    /// Waiting TLS handshakes.
+    handshakes: Handshakes,
+    /// The tests' cost of one step of a handshake, and the count of such steps.
+    #[cfg(test)]
+    handshake_cost: Option<Duration>,
+    #[cfg(test)]
+    handshakes_gone_on_with: usize,
+    /// The store of the streams.
+    store: Option<Store>,
+    /// The streams, until the members of the cluster are fixed.
+    waiting: Option<Waiting>,
+    /// The groups that this node shares with others.
+    replication: Option<Replication>,
+    /// Damaged records that no other node has.
+    lost: BTreeSet<u64>,
+    /// Damage that the scrub found.
+    damage: Damage,
+    /// The time of the next look at a full disk.
+    look_for_space: Option<Time>,
+    /// The other nodes of the cluster.
+    peers: Option<Box<Peers>>,
+    /// The end of the time for writing to peers after everything else is over.
+    parting: Option<Time>,
+    /// The end of a drain's reading; the server then closes everything.
+    draining: Option<Time>,
+    stopping: bool,
+    turns: u64,
+}
+
+#[derive(Debug)]
+struct Conn {
+    socket: Socket,
+    address: SocketAddr,
+    /// Bytes received and not used yet.
+    input: Vec<u8>,
+    /// The socket may have more to read.
+    readable: bool,
+    /// The socket takes more.
+    writable: bool,
+    /// The other side has closed its end.
+    ended: bool,
+    /// `ready` contains this connection.
+    listed: bool,
+    opening: Opening,
+    /// The place of its waiting handshake; the loop does not read the connection meanwhile.
+    place: Option<Place>,
+}
+
+impl Conn {
+    /// Keeps bytes that were received and not used. A connection without such bytes keeps no more
+    /// memory than an ordinary read takes.
+    fn keep(&mut self, bytes: &[u8]) {
+        self.input.extend_from_slice(bytes);
+        if self.input.is_empty() && self.input.capacity() > READ_BYTES {
+            self.input = Vec::new();
+        }
+    }
+}
+
+impl Server {
+    /// Listens at the address in the settings.
+    ///
+    /// # Errors
+    /// Settings that the server cannot put in force, such as an address in use or an unreadable certificate.
+    pub fn bind(mut settings: Settings) -> Result<Self, StartError> {
+        settings.check_exposure()?;
+        bound_clients(&mut settings);
+        let listen = |source| StartError::Listen {
+            host: settings.host.clone(),
+            port: settings.port,
+            source,
+        };
+        let std_listener =
+            std::net::TcpListener::bind((settings.host.as_str(), settings.port)).map_err(listen)?;
+        std_listener.set_nonblocking(true).map_err(listen)?;
+        let address = std_listener.local_addr().map_err(listen)?;
+        let mut listener = TcpListener::from_std(std_listener);
+        let poll = Poll::new().map_err(StartError::Loop)?;
+        poll.registry()
+            .register(&mut listener, LISTENER, Interest::READABLE)
+            .map_err(StartError::Loop)?;
+        let waker = Waker::new(poll.registry(), WAKER).map_err(StartError::Loop)?;
+        let handle = Handle::new(waker);
+        let tls = settings.tls.as_ref().map(tls::server_config).transpose()?;
+        let flow = Flow::new(settings.controller)?;
+        let id = crate::errors::server_id();
+        let info = server_info(&settings, address, &id);
+        let clock = Clock::start();
+        let kept = settings.streams.clone();
+        let mut node = Node::new(settings.clone(), info.clone(), crate::errors::seed());
+        let waiting = kept.map(Waiting::claim).transpose()?;
+        let peers = Peers::start(&settings, clock.now(), address, poll.registry(), &handle)?;
+        if peers.is_some() {
+            node.join_cluster(info.connect_urls);
+        }
+        let mut server = Self {
+            poll,
+            clock,
+            listener: Some(listener),
+            address,
+            node,
+            conns: Vec::new(),
+            ready: Vec::new(),
+            flow,
+            tls,
+            verifier: Verifier::start(handle.clone()).map_err(StartError::Loop)?,
+            handle,
+            scratch: vec![0; READ_BYTES],
+            accept_again: None,
+            not_accepted: Seldom::default(),
+            not_admitted: Seldom::default(),
+            hellos: VecDeque::new(),
+            handshakes: Handshakes::default(),
+            #[cfg(test)]
+            handshake_cost: None,
+            #[cfg(test)]
+            handshakes_gone_on_with: 0,
+            store: None,
+            waiting,
+            replication: None,
+            lost: BTreeSet::new(),
+            damage: Damage::default(),
+            look_for_space: None,
+            peers: peers.map(Box::new),
+            parting: None,
+            draining: None,
+            stopping: false,
+            turns: 0,
+        };
+        server.open_streams(server.clock.now())?;
+        Ok(server)
+    }
+
+    /// The address at which it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The address at which it listens for the other nodes of its cluster, if it is in one.
+    #[must_use]
+    pub fn cluster_address(&self) -> Option<SocketAddr> {
+        self.peers.as_ref().map(|p| p.address())
+    }
+
+    /// A handle for other threads.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Serves until a command stops it and all connections are closed.
+    ///
+    /// # Errors
+    /// See [`RunError`]: the server cannot go on.
+    pub fn run(mut self) -> Result<(), RunError> {
+        let mut events = Events::with_capacity(EVENTS_LEN);
+        // The first turn dials routes at once.
+        let mut wait = Some(Duration::ZERO);
+        while let ControlFlow::Continue(next) = self.turn(&mut events, wait)? {
+            wait = next;
+        }
+        self.close_streams()
+    }
+
+    /// Runs one turn, which waits up to `wait` for events. Returns how long the next turn may wait,
+    /// unless this was the last.
+    fn turn(
+        &mut self,
+        events: &mut Events,
+        wait: Option<Duration>,
+    ) -> Result<ControlFlow<(), Option<Duration>>, RunError> {
+        match self.poll.poll(events, wait) {
+            Err(e) if e.kind() != ErrorKind::Interrupted => return Err(RunError::Loop(e)),
+            _ => {}
+        }
+        self.turns += 1;
+        let now = self.clock.now();
+        for event in &*events {
+            self.take_event(now, event);
+        }
+        self.accept_later(now);
+        self.read_ready(now);
+        self.read_peers(now);
+        let now = self.clock.now();
+        self.node.handle_timeouts(now);
+        self.turn_peers(now);
+        // After the timeouts: a handshake past its time costs nothing more.
+        self.go_on_with_handshakes();
+        let now = self.clock.now();
+        self.open_streams(now)?;
+        self.turn_streams(now)?;
+        self.go_on(now);
+        let hold = self.flow.wait(now, self.node.gathered());
+        if hold.is_none() {
+            self.flush(now, Reason::Drained);
+        }
+        if let Some(peers) = &mut self.peers {
+            peers.flush(now, &mut self.node);
+        }
+        self.drop_closed();
+        Ok(match self.is_over(now) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(self.wait(now, hold)),
+        })
+    }
+
+    /// The time to wait for events.
+    fn wait(&self, now: Time, hold: Option<Time>) -> Option<Duration> {
+        let busy = self.peers.as_ref().is_some_and(|p| p.is_busy());
+        if !self.ready.is_empty() || !self.handshakes.is_empty() || busy {
+            return Some(Duration::ZERO);
+        }
+        let hello = self.hellos.front().map(|(at, _)| *at);
+        let times = [
+            self.node.deadline(),
+            self.node.streams_deadline(),
+            hold,
+            self.accept_again,
+            self.draining,
+            self.look_for_space,
+            self.peers.as_ref().and_then(|p| p.deadline()),
+            self.parting,
+            self.replication.as_ref().map(Replication::deadline),
+            self.store.as_ref().map(Store::scrub_deadline),
+            Some(self.damage.deadline()),
+            hello,
+        ];
+        let at = times.into_iter().flatten().min()?;
+        (at != Time::NEVER).then(|| at - now)
+    }
+
+    fn take_event(&mut self, now: Time, event: &Event) {
+        match event.token() {
+            LISTENER => self.accept(now),
+            WAKER => self.take_commands(now),
+            PEER_LISTENER => {
+                if let Some(peers) = &mut self.peers {
+                    peers.accept(now);
+                }
+            }
+            Token(token) if token >= PEER_TOKENS => {
+                if let Some(peers) = &mut self.peers {
+                    peers.take_event(now, token - PEER_TOKENS, event, &mut self.node);
+                }
+            }
+            Token(key) => {
+                let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut) else {
+                    return;
+                };
+                conn.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
+                conn.ended |= event.is_read_closed() || event.is_error();
+                if event.is_writable() && !std::mem::replace(&mut conn.writable, true) {
+                    self.write(now, key);
+                }
+                self.list(key);
+            }
+        }
+    }
+
+    /// Lists a connection for reading.
+    fn list(&mut self, key: usize) {
+        if let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut)
+            && conn.readable
+            && conn.place.is_none()
+            && !std::mem::replace(&mut conn.listed, true)
+        {
+            self.ready.push(key);
+        }
+    }
+
+    fn take_commands(&mut self, now: Time) {
+        for command in self.handle.take() {
+            match command {
+                Command::Report(query, to) => {
+                    let store = self.store.as_ref();
+                    let streams =
+                        store.and_then(|store| Streams::take(&self.node, store, query, now));
+                    let report = Report::take(
+                        &self.node,
+                        query,
+                        now.as_nanos(),
+                        self.turns,
+                        self.flow.snapshot(),
+                        streams,
+                        self.peers.as_ref().map(|p| Cluster::take(&self.node, p)),
+                    );
+                    // The requester may be gone.
+                    let _ = to.try_send(report);
+                }
+                Command::Drain if !self.stopping => {
+                    tracing::info!("Initiating shutdown: finishing the received operations");
+                    self.stop_accepting();
+                    self.hand_over(now);
+                    self.node.part_streams(now);
+                    self.draining = Some(now + DRAIN_READS);
+                    for key in 0..self.conns.len() {
+                        self.list(key);
+                    }
+                }
+                Command::LameDuck if !self.stopping => {
+                    tracing::info!("Entering lame duck mode, stop accepting new clients");
+                    self.stop_accepting();
+                    self.hand_over(now);
+                    self.node.lame_duck(now);
+                }
+                Command::Drain => self.draining = Some(now),
+                Command::LameDuck => {}
+                Command::Reload(settings) => self.reload(now, *settings),
+            }
+        }
+    }
+
+    fn stop_accepting(&mut self) {
+        self.stopping = true;
+        self.accept_again = None;
+        if let Some(mut listener) = self.listener.take() {
+            // The listener is dropped in any case.
+            let _ = self.poll.registry().deregister(&mut listener);
+        }
+    }
+
+    fn reload(&mut self, now: Time, mut settings: Settings) {
+        let old = self.node.settings();
+        if (&settings.host, settings.port) != (&old.host, old.port) {
+            tracing::error!("reload: host and port cannot change while running: they stay");
+            settings.host.clone_from(&old.host);
+            settings.port = old.port;
+        }
+        if !keep_cluster(&mut settings, old) {
+            tracing::error!(
+                "reload: of the cluster only certificates can change while running: it stays"
+            );
+        }
+        if self.peers.is_some() && settings.server_name != old.server_name {
+            tracing::error!("reload: the name of a cluster's node cannot change: it stays");
+            settings.server_name.clone_from(&old.server_name);
+        }
+        if settings.controller != old.controller {
+            tracing::error!("reload: the controller cannot change while running: it stays");
+            settings.controller = old.controller;
+        }
+        bound_clients(&mut settings);
+        let nothing = |e: StartError| tracing::error!("reload: {e}: nothing was changed");
+        let (of_clients, of_nodes) = match certificates(&settings) {
+            Ok(both) => both,
+            Err(e) => return nothing(e),
+        };
+        self.tls = of_clients;
+        if let Some(peers) = &mut self.peers {
+            peers.set_tls(of_nodes);
+        }
+        let id = self.node.info().server_id.clone();
+        let info = server_info(&settings, self.address, &id);
+        self.node.reload(now, settings, info);
+        tracing::info!("Reloaded server configuration");
+    }
+
+    /// Reads each listed connection once. A connection with more to read stays listed.
+    fn read_ready(&mut self, now: Time) {
+        let mut ready = std::mem::take(&mut self.ready);
+        let mut scratch = std::mem::take(&mut self.scratch);
+        for key in ready.drain(..) {
+            if let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut) {
+                conn.listed = false;
+                self.read(now, key, &mut scratch);
+                self.list_again(key);
+            }
+        }
+        self.scratch = scratch;
+        if self.ready.is_empty() {
+            self.ready = ready;
+        }
+    }
+
+    fn list_again(&mut self, key: usize) {
+        if self.node.contains(key) && self.node.reads(key) {
+            self.list(key);
+        }
+    }
+
+    fn read(&mut self, now: Time, key: usize, scratch: &mut [u8]) {
+        if self.node.contains(key) && self.node.reads(key) && self.open(now, key, scratch) {
+            self.read_open(now, key, scratch);
+        }
+    }
+
+    /// Reads a connection once, during its handshake or after it.
+    fn read_open(&mut self, now: Time, key: usize, scratch: &mut [u8]) {
+        let need = self.node.need(key);
+        let Some(conn) = self.conns[key].as_mut() else {
+            return;
+        };
+        // The rest of the last read goes to the front; a large message has a buffer of its own.
+        let gathers = need > scratch.len();
+        let kept = if gathers { 0 } else { conn.input.len() };
+        scratch[..kept].copy_from_slice(&conn.input[..kept]);
+        let room = scratch.len() - kept;
+        let outcome = if room > 0 {
+            conn.socket.read(&mut scratch[kept..])
+        } else {
+            Ok(0)
+        };
+        let handshaking = conn.socket.is_handshaking();
+        let got = match outcome {
+            Ok(0) if room > 0 => {
+                return self.node.handle_closed(now, key, CloseReason::ClientClosed);
+            }
+            Ok(n) => n,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                conn.readable = false;
+                0
+            }
+            Err(e) => {
+                let reason = if handshaking {
+                    CloseReason::Tls
+                } else {
+                    CloseReason::Io
+                };
+                tracing::debug!("read: {e}");
+                return self.node.handle_closed(now, key, reason);
+            }
+        };
+        if room > 0 && conn.socket.is_drained() && !conn.ended {
+            conn.readable = false;
+        }
+        self.secured(now, key);
+        if gathers {
+            self.gather(now, key, &scratch[..got]);
+        } else {
+            let used = self.consume(now, key, &scratch[..kept + got]);
+            if let Some(conn) = self.conns[key].as_mut() {
+                conn.input.clear();
+                conn.keep(&scratch[used..kept + got]);
+            }
+        }
+    }
+
+    /// Adds to a message larger than a read.
+    fn gather(&mut self, now: Time, key: usize, bytes: &[u8]) {
+        let need = self.node.need(key);
+        let Some(conn) = self.conns[key].as_mut() else {
+            return;
+        };
+        let mut input = std::mem::take(&mut conn.input);
+        if input.capacity() < need {
+            // Doubles up to the need: a client has to send as many bytes as it makes the server reserve.
+            input.reserve(
+                (2 * input.len())
+                    .max(READ_BYTES)
+                    .min(need + READ_BYTES - input.len()),
+            );
+        }
+        input.extend_from_slice(bytes);
+        if input.len() < need {
+            conn.input = input;
+            self.node.handle_activity(now, key);
+        } else {
+            let used = self.consume(now, key, &input);
+            // The rest is the beginning of the next message: the memory is reused.
+            input.drain(..used);
+            if let Some(conn) = self.conns[key].as_mut() {
+                conn.input = input;
+                conn.keep(b"");
+            }
+        }
+    }
+
+    /// Hands in bytes and writes whenever enough is gathered. Returns the number of bytes used.
+    fn consume(&mut self, now: Time, key: usize, bytes: &[u8]) -> usize {
+        let mut used = 0;
+        loop {
+            let received = self
+                .node
+                .handle_received(now, key, &bytes[used..], self.flow.limit());
+            used += received.used;
+            if !received.full {
+                break;
+            }
+            let now = self.clock.now();
+            self.flush(now, self.flow.reason());
+        }
+        used
+    }
+
+    /// Reads each listed channel of a peer once, and writes whenever enough is gathered.
+    fn read_peers(&mut self, now: Time) {
+        let Some(peers) = &mut self.peers else { return };
+        let ready = peers.take_ready();
+        if ready.is_empty() {
+            return;
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        for key in ready {
+            if !self.postpone_peer(now, key) {
+                self.read_peer(now, key, &mut scratch);
+            }
+        }
+        self.scratch = scratch;
+    }
+
+    /// Reads a channel of a peer once, and writes whenever enough is gathered.
+    fn read_peer(&mut self, now: Time, key: usize, scratch: &mut [u8]) {
+        while let Some(peers) = &mut self.peers
+            && peers.read(now, key, &mut self.node, scratch, self.flow.limit())
+        {
+            self.flush(self.clock.now(), self.flow.reason());
+        }
+    }
+
+    /// Does one turn's work for peers.
+    fn turn_peers(&mut self, now: Time) {
+        if let Some(peers) = &mut self.peers {
+            peers.handle_timeouts(now, &mut self.node);
+        }
+    }
+
+    /// Does the node's work besides writing.
+    fn go_on(&mut self, now: Time) {
+        self.greet_late(now);
+        self.verifier.turn(now, &mut self.node);
+        while let Some(peers) = &mut self.peers
+            && let Some(slot) = self.node.poll_resumed_peer()
+        {
+            peers.resume(slot);
+        }
+        while let Some(key) = self.node.poll_resumed() {
+            if let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut) {
+                // Bytes received earlier and not used come first: the connection has work even with
+                // an empty socket.
+                conn.readable = true;
+                self.list(key);
+            }
+        }
+    }
+
+    /// Runs one round of writes.
+    fn flush(&mut self, now: Time, reason: Reason) {
+        let batch = self.node.take_gathered();
+        if batch.items > 0 {
+            self.flow.started(now, batch, reason);
+        }
+        while let Some(key) = self.node.poll_dirty() {
+            self.write(now, key);
+        }
+        if let Some(peers) = &mut self.peers {
+            while let Some(slot) = self.node.poll_dirty_peer() {
+                peers.write_route(now, slot, &mut self.node);
+            }
+            while let Some(slot) = self.node.poll_cut_off() {
+                peers.cut_off(now, slot, &mut self.node);
+            }
+        }
+        if batch.items > 0 {
+            let end = self.clock.now();
+            self.flow.done(end, end.since(now));
+            self.node.handle_flushed(end, batch.items, end.since(now));
+        }
+    }
+
+    /// Writes the outbox of one connection, as far as its socket takes it.
+    fn write(&mut self, now: Time, key: usize) {
+        loop {
+            let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut) else {
+                return;
+            };
+            if !self.node.contains(key) {
+                return;
+            }
+            if !conn.writable {
+                return self.node.handle_written(now, key, 0);
+            }
+            match conn.socket.write(self.node.outbox(key)) {
+                Ok(written) => {
+                    conn.writable = !written.blocked;
+                    self.node.handle_written(now, key, written.len);
+                    if written.blocked
+                        || !self.node.contains(key)
+                        || self.node.outbox(key).is_empty()
+                    {
+                        return;
+                    }
+                }
+                Err(e) => {
+                    tracing::debug!("write: {e}");
+                    return self.node.handle_closed(now, key, CloseReason::Io);
+                }
+            }
+        }
+    }
+
+    fn drop_closed(&mut self) {
+        while let Some((key, reason)) = self.node.poll_closed() {
+            if let Some(mut conn) = self.conns.get_mut(key).and_then(Option::take) {
+                if let Some(place) = conn.place.take() {
+                    self.handshakes.withdraw(&place);
+                }
+                let _ = self.poll.registry().deregister(&mut conn.socket.stream);
+                conn.socket.close();
+                if reason.is_slow_consumer() {
+                    tracing::warn!("{}: {}", conn.address, reason.as_str());
+                } else {
+                    tracing::debug!(
+                        "{}: client connection closed: {}",
+                        conn.address,
+                        reason.as_str()
+                    );
+                }
+            }
+        }
+    }
+
+    /// Returns whether the server has finished.
+    fn is_over(&mut self, now: Time) -> bool {
+        if let Some(until) = self.draining
+            && ((self.has_read_all() && self.node.streams_idle() && self.has_handed_over(now))
+                || until <= now)
+        {
+            self.draining = None;
+            self.node.stop_streams(now);
+            self.node.close_all(now);
+            self.flush(now, Reason::Closing);
+            self.drop_closed();
+        }
+        self.stopping && self.draining.is_none() && self.node.is_empty() && self.has_parted(now)
+    }
+
+    /// Returns whether no connection waits to be read.
+    fn has_read_all(&self) -> bool {
+        self.ready.is_empty() && self.handshakes.is_empty()
+    }
+
+    /// Returns whether other nodes lead this node's groups, as far as others can, or know that this
+    /// node is about to leave.
+    fn has_handed_over(&self, now: Time) -> bool {
+        let mut all = self.node.all_streams();
+        self.replication.is_none() || all.all(|s| s.has_handed_over(now))
+    }
+
+    /// Returns whether the clients' last messages are on their way to the peers, or the time for
+    /// that is over.
+    fn has_parted(&mut self, now: Time) -> bool {
+        let written = |peers: &Peers| peers.is_written(&self.node);
+        if self.peers.as_deref().is_none_or(written) {
+            return true;
+        }
+        *self.parting.get_or_insert(now + PARTING) <= now
+    }
+}
+
+/// Reads the certificates of both ports again.
+fn certificates(
+    settings: &Settings,
+) -> Result<(Option<Arc<ServerConfig>>, Option<PeerTls>), StartError> {
+    let of_clients = settings.tls.as_ref().map(tls::server_config).transpose()?;
+    let cluster = settings.cluster.as_ref().and_then(|c| c.tls.as_ref());
+    let of_nodes = cluster.map(tls::peer_tls).transpose();
+    Ok((of_clients, of_nodes.map_err(StartError::ClusterTls)?))
+}
+
+/// Restores the settings of the cluster that cannot change in a running server. Returns whether none had
+/// changed.
+fn keep_cluster(settings: &mut Settings, old: &Settings) -> bool {
+    let tls = settings.cluster.as_mut().and_then(|c| c.tls.take());
+    let mut kept = old.cluster.clone();
+    let had = kept.as_mut().and_then(|c| c.tls.take());
+    let same = settings.cluster == kept && tls.is_some() == had.is_some();
+    settings.cluster = kept;
+    if let Some(cluster) = &mut settings.cluster {
+        cluster.tls = if same { tls } else { had };
+    }
+    same
+}

@@ -1,0 +1,148 @@
+//! The end of a peer's connection: removes its state, schedules the next dial of its route, and
+//! logs the reason.
+
+use std::io;
+
+use tidegate::Time;
+use tidegate_cluster::Kind;
+use tidegate_cluster::channel::ChannelError;
+use tidegate_cluster::proof::Side;
+
+use super::{Conn, PeerEvent, Peers};
+use crate::sessions::Node;
+use crate::sessions::peers::TooMuchInterest;
+
+/// The reasons for which a connection ends.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Why {
+    #[error(transparent)]
+    Channel(ChannelError),
+    #[error("{0}")]
+    Io(io::Error),
+    #[error("{0}")]
+    Tls(String),
+    #[error("the other side closed it")]
+    Closed,
+    #[error("too much waits for it")]
+    Behind,
+    #[error("a newer connection replaced it")]
+    Replaced,
+    #[error("{0}")]
+    Interest(TooMuchInterest),
+    #[error("it does not say who the members are")]
+    Members,
+    #[error("this node has its place among the members again")]
+    Rejoined,
+}
+
+impl Peers {
+    /// Drops a connection and its state.
+    pub(super) fn end(&mut self, now: Time, key: usize, node: &mut Node, why: &Why) {
+        let Some(mut conn) = self.conns.try_remove(key) else {
+            return;
+        };
+        // The other side has to read a refusal; a new socket surely takes so few bytes.
+        if matches!(why, Why::Channel(_)) && !conn.channel.out.is_empty() && !conn.connecting {
+            let _ = conn.socket.write(&conn.channel.out);
+        }
+        let _ = self.registry.deregister(&mut conn.socket.stream);
+        conn.socket.close();
+        self.ready.retain(|k| *k != key);
+        self.dirty.retain(|k| *k != key);
+        self.withdrawn.extend(conn.place.take());
+        let refusal = match why {
+            Why::Channel(e) => e.refusal(),
+            _ => None,
+        };
+        if let Some(slot) = conn.slot {
+            self.leave(slot, &conn, node);
+        }
+        if let Some(route) = conn.route {
+            // A failure with certificates needs the operator, too.
+            let stays = refusal.as_ref().is_some_and(|r| !r.is_passing());
+            let refused = stays || matches!(why, Why::Tls(_));
+            self.redial.handle_down(now, route, conn.kind, refused);
+            self.meet_again(route, refusal, node);
+        }
+        self.tell_why(now, &conn, why);
+    }
+
+    /// Removes the channel of the peer in this slot.
+    fn leave(&mut self, slot: usize, conn: &Conn, node: &mut Node) {
+        let kind = conn.kind.index();
+        match conn.side {
+            Side::Dialer => self.told[slot][kind] = None,
+            Side::Dialled => self.heard[slot][kind] = None,
+        }
+        let id = self.roster.peers()[slot].id;
+        self.roster.handle_over(slot, conn.side, conn.kind);
+        match (conn.side, conn.kind) {
+            (Side::Dialer, Kind::Route) => node.handle_peer_down(slot),
+            (Side::Dialled, Kind::Route) => node.handle_peer_lost(slot),
+            (Side::Dialer, Kind::Raft) => self.note(PeerEvent::Down(id)),
+            (Side::Dialled, Kind::Raft) => {}
+        }
+        node.set_peer_urls(self.roster.client_urls());
+    }
+
+    fn tell_why(&mut self, now: Time, conn: &Conn, why: &Why) {
+        let at = match conn.route {
+            Some(route) => self.routes[route].to_string(),
+            None => conn.address.to_string(),
+        };
+        let name = conn
+            .slot
+            .map(|slot| self.roster.peers()[slot].name.as_str());
+        match (name, conn.side, why) {
+            (_, _, Why::Channel(e)) if e.refusal().is_some_and(|r| r.is_harmless()) => {
+                tracing::debug!("{at}: {why}");
+            }
+            (Some(name), Side::Dialer, why) => {
+                tracing::info!(
+                    "the {} to `{name}` at {at} is down: {why}",
+                    conn.kind.as_str()
+                );
+            }
+            (Some(name), Side::Dialled, why) => {
+                tracing::debug!(
+                    "the {} from `{name}` at {at} ends: {why}",
+                    conn.kind.as_str()
+                );
+            }
+            (None, side, Why::Channel(e)) if e.refusal().is_some() => {
+                let line = match side {
+                    Side::Dialer => format!("no channel to the node at {at}: {why}"),
+                    // The port differs for each connection.
+                    Side::Dialled => {
+                        format!("refused a node from {}: {why}", conn.address.ip())
+                    }
+                };
+                if self.roster.is_news(now, &line) {
+                    tracing::warn!("{line}");
+                }
+            }
+            (None, side, Why::Tls(why)) => {
+                let line = match side {
+                    Side::Dialer => format!("no TLS with the node at {at}: {why}"),
+                    Side::Dialled => {
+                        format!("no TLS with a node from {}: {why}", conn.address.ip())
+                    }
+                };
+                if self.roster.is_news(now, &line) {
+                    tracing::warn!("{line}");
+                }
+            }
+            (None, side, why) => {
+                let line = match side {
+                    Side::Dialer => format!("cannot reach the node at {at}: {why}; trying again"),
+                    Side::Dialled => {
+                        format!("dropped a connection from {}: {why}", conn.address.ip())
+                    }
+                };
+                if self.roster.is_news(now, &line) {
+                    tracing::info!("{line}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Hands the frames of peers to the parts that they concern, and does the work at the opening of a channel.
+
+use bytes::Bytes;
+use tidegate::Time;
+use tidegate::controller::Load;
+use tidegate_cluster::Kind;
+use tidegate_cluster::greeting::Introduction;
+use tidegate_cluster::members::{Member, Members};
+use tidegate_cluster::proof::Side;
+use tidegate_cluster::refusal::Refusal;
+use tidegate_cluster::wire::Frame;
+
+use super::ending::Why;
+use super::inbox::Received;
+use super::{PeerEvent, Peers};
+use crate::event_loop::members;
+use crate::sessions::Node;
+
+/// The loop's next step after a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum After {
+    Next,
+    /// Enough is gathered, or the loop must not read on for now.
+    Stop,
+}
+
+impl Peers {
+    pub(super) fn take_frame(
+        &mut self,
+        now: Time,
+        key: usize,
+        frame: &Frame<'_>,
+        node: &mut Node,
+        limit: Load,
+    ) -> After {
+        let Some(slot) = self.conns[key].slot else {
+            return After::Next;
+        };
+        let id = self.roster.peers()[slot].id;
+        let received = |group: u32, payload: &[u8]| Received {
+            from: id,
+            group,
+            payload: Bytes::copy_from_slice(payload),
+        };
+        match frame {
+            Frame::Interest(told) => {
+                if let Err(e) = node.handle_interest(slot, told) {
+                    self.end(now, key, node, &Why::Interest(e));
+                }
+            }
+            Frame::InterestMembers { id, members } => {
+                node.handle_interest_members(slot, *id, *members);
+            }
+            Frame::InterestEnd { id } => node.handle_interest_end(slot, *id),
+            Frame::Message(message) => {
+                let full = node.handle_routed(now, slot, message, limit);
+                if full || !node.reads_peer(slot) {
+                    return After::Stop;
+                }
+            }
+            Frame::Members(bytes) => match Members::decode(bytes) {
+                Some(members) => {
+                    self.roster.formation_mut().handle_told(id, members);
+                    self.form(node);
+                    self.rejoin(now, node);
+                }
+                None => self.end(now, key, node, &Why::Members),
+            },
+            Frame::Vouch { term } => {
+                self.roster.formation_mut().handle_vouched(id, *term);
+                self.rejoin(now, node);
+            }
+            Frame::Raft { group, payload } => self.raft.push(received(*group, payload)),
+            Frame::Fetch { group, payload } => self.fetches.push(received(*group, payload)),
+            // The channel admits no other frames.
+            _ => {}
+        }
+        After::Next
+    }
+
+    /// Handles the opening of a channel.
+    pub(super) fn open(&mut self, now: Time, key: usize, theirs: &Introduction, node: &mut Node) {
+        let conn = &mut self.conns[key];
+        let (side, kind, address, route) = (conn.side, theirs.kind(), conn.address, conn.route);
+        conn.kind = kind;
+        let slot = self.roster.handle_open(side, theirs, address);
+        let table = match side {
+            Side::Dialer => &mut self.told[slot],
+            Side::Dialled => &mut self.heard[slot],
+        };
+        if let Some(old) = table[kind.index()].take() {
+            self.end(now, old, node, &Why::Replaced);
+        }
+        // The end of the old connection may have ended the peer's part in the roster.
+        self.roster.handle_open(side, theirs, address);
+        let table = match side {
+            Side::Dialer => &mut self.told[slot],
+            Side::Dialled => &mut self.heard[slot],
+        };
+        table[kind.index()] = Some(key);
+        self.conns[key].slot = Some(slot);
+        if let Some(route) = route {
+            self.redial.handle_up(route, kind);
+            let member = Member {
+                name: theirs.name.clone(),
+                id: theirs.id,
+            };
+            self.roster.formation_mut().handle_met(route, member);
+        }
+        match (side, kind) {
+            (Side::Dialer, Kind::Route) => {
+                node.handle_peer_up(slot);
+                tracing::info!("the route to `{}` at {address} is up", theirs.name);
+            }
+            (Side::Dialer, Kind::Raft) => self.note(PeerEvent::Up(theirs.id)),
+            // The dialler is reachable: dial it back without waiting.
+            (Side::Dialled, _) => {
+                (0..self.routes.len()).for_each(|route| self.redial.hurry(now, route));
+            }
+        }
+        node.set_peer_urls(self.roster.client_urls());
+        self.tell_members(node);
+        self.vouch(slot, node);
+        self.form(node);
+    }
+
+    /// A failed route may still have shown which node it leads to.
+    pub(super) fn meet_again(&mut self, route: usize, refusal: Option<&Refusal>, node: &mut Node) {
+        let me = self.roster.me();
+        let met = match refusal {
+            Some(r) if r.is_myself() => {
+                self.redial.give_up(route);
+                Some((me.name.clone(), me.id))
+            }
+            Some(Refusal::Twice(name)) => {
+                let peer = self.roster.peers().iter().find(|p| p.name == *name);
+                peer.map(|p| (p.name.clone(), p.id))
+            }
+            _ => None,
+        };
+        if let Some((name, id)) = met {
+            let member = Member { name, id };
+            self.roster.formation_mut().handle_met(route, member);
+            self.tell_members(node);
+            self.form(node);
+        }
+    }
+
+    /// Tells every peer the members, as far as they are known here.
+    fn tell_members(&self, node: &mut Node) {
+        if self.identity.is_none() {
+            return;
+        }
+        let Some(members) = self.roster.formation().telling() else {
+            return;
+        };
+        let mut body = Vec::new();
+        members.encode(&mut body);
+        for slot in 0..self.told.len() {
+            if self.told[slot][Kind::Route.index()].is_some() {
+                node.tell_peer(slot, &Frame::Members(&body));
+            }
+        }
+    }
+
+    /// Fixes the members, if the formation is due.
+    fn form(&mut self, node: &mut Node) {
+        let Some((disk, file)) = &mut self.identity else {
+            return;
+        };
+        let Some(members) = self.roster.formation().due() else {
+            return;
+        };
+        file.members = Some(members.clone());
+        if let Err(e) = members::save(disk, file) {
+            file.members = None;
+            return tracing::error!(
+                "the file `members` cannot be written: {e}; the cluster is not formed"
+            );
+        }
+        tracing::info!(
+            "the cluster `{}` is formed: {}",
+            file.cluster,
+            members.names()
+        );
+        self.roster.formation_mut().handle_formed(members);
+        self.tell_members(node);
+    }
+}

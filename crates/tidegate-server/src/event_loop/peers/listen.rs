@@ -1,0 +1,203 @@
+//! The start of listening for other nodes: the node's identity, its address and its routes; and the
+//! acceptance of connections.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Registry};
+use ring::rand::{SecureRandom, SystemRandom};
+use slab::Slab;
+use tidegate::Time;
+use tidegate_cluster::channel::{Channel, PING_EVERY};
+use tidegate_cluster::proof::{Secret, Side};
+use tidegate_cluster::redial::Redial;
+use tidegate_cluster::roster::{Me, Roster};
+use tidegate_cluster::{Kind, PEERS_MAX};
+use tidegate_log::Disk;
+use tidegate_nats::outbox::Pool;
+
+use super::dial::Resolving;
+use super::inbox::Inbox;
+use super::secured::Securing;
+use super::{Conn, PEER_LISTENER, Peers, rejoining};
+use crate::config::Settings;
+use crate::event_loop::members::{self, IdentityError};
+use crate::event_loop::tls;
+use crate::event_loop::{Handle, StartError};
+
+/// The most connections of peers, including those that have not proved anything yet.
+const CONNS_MAX: usize = 4 * (PEERS_MAX + 1) + 32;
+
+impl Peers {
+    /// Listens for peers and dials the routes in the settings; `None` for settings without a
+    /// cluster. This process has claimed the data directory, if there is one, already.
+    ///
+    /// # Errors
+    /// The node cannot listen on the address, or the data directory belongs to another node.
+    pub(crate) fn start(
+        settings: &Settings,
+        now: Time,
+        clients: SocketAddr,
+        registry: &Registry,
+        handle: &Handle,
+    ) -> Result<Option<Self>, StartError> {
+        let data = settings.streams.as_ref().map(|s| s.directory.as_path());
+        let identity_error = |source| StartError::Identity {
+            directory: data.map(Into::into).unwrap_or_default(),
+            source,
+        };
+        let disk = data.map(members::storage).transpose();
+        let disk = disk.map_err(identity_error)?;
+        let Some(cluster) = &settings.cluster else {
+            if let Some(disk) = &disk {
+                members::check_alone(disk).map_err(identity_error)?;
+            }
+            return Ok(None);
+        };
+        settings.check_cluster()?;
+        let random = SystemRandom::new();
+        let name = settings.server_name.clone().unwrap_or_default();
+        let fresh = id(&random).map_err(StartError::Loop)?;
+        let identify = |disk: Disk| {
+            let file = members::identify(&disk, &cluster.name, &name, fresh)?;
+            Ok::<_, IdentityError>((disk, file))
+        };
+        let identity = disk.map(identify).transpose().map_err(identity_error)?;
+        let tls = cluster.tls.as_ref().map(tls::peer_tls).transpose();
+        let tls = tls.map_err(StartError::ClusterTls)?;
+        let listen = |source| StartError::Listen {
+            host: cluster.host.clone(),
+            port: cluster.port,
+            source,
+        };
+        let std_listener =
+            std::net::TcpListener::bind((cluster.host.as_str(), cluster.port)).map_err(listen)?;
+        std_listener.set_nonblocking(true).map_err(listen)?;
+        let address = std_listener.local_addr().map_err(listen)?;
+        let mut listener = TcpListener::from_std(std_listener);
+        registry
+            .register(&mut listener, PEER_LISTENER, Interest::READABLE)
+            .map_err(StartError::Loop)?;
+        if !cluster.is_local() && cluster.secret.is_none() && tls.is_none() {
+            tracing::warn!(
+                "any program that reaches {address} can join as a node: give the cluster a secret"
+            );
+        }
+        let me = Me {
+            cluster: cluster.name.clone(),
+            name,
+            id: identity.as_ref().map_or(fresh, |(_, file)| file.me.id),
+            life: id(&random).map_err(StartError::Loop)?,
+            streams: settings.streams.is_some(),
+            // At most `SHARDS_MAX`.
+            shards: cluster.shards as u8,
+            client_url: match cluster.no_advertise {
+                true => String::new(),
+                false => client_url(settings, clients).unwrap_or_else(|| {
+                    // Peers complete it with the address at which they see this node.
+                    format!(":{}", clients.port())
+                }),
+            },
+            secret: Secret::new(cluster.secret.as_ref().map_or("", |s| s.reveal())),
+        };
+        let kinds: &[Kind] = match me.streams {
+            true => &Kind::ALL,
+            false => &[Kind::Route],
+        };
+        let formed = identity.as_ref().and_then(|(_, f)| f.members.clone());
+        let routes = cluster.routes.clone();
+        let life = me.life;
+        let mut roster = Roster::new(me, routes.len(), formed);
+        rejoining::begin(&mut roster, cluster.rejoins);
+        Ok(Some(Self {
+            registry: registry.try_clone().map_err(StartError::Loop)?,
+            listener,
+            address,
+            redial: Redial::new(now, routes.len(), kinds, cluster.longest_pause, life),
+            roster,
+            routes,
+            resolving: Resolving::new(handle.clone()),
+            identity,
+            vouched_term: None,
+            conns: Slab::new(),
+            told: vec![[None; 2]; PEERS_MAX],
+            heard: vec![[None; 2]; PEERS_MAX],
+            ready: Vec::new(),
+            dirty: Vec::new(),
+            withdrawn: Vec::new(),
+            raft: Inbox::default(),
+            fetches: Inbox::default(),
+            events: VecDeque::new(),
+            next_ping: now + PING_EVERY,
+            pings: 0,
+            pool: Pool::default(),
+            tls,
+            write_deadline: settings.sessions.write_deadline,
+            random,
+        }))
+    }
+
+    /// Accepts all waiting connections.
+    pub(crate) fn accept(&mut self, now: Time) {
+        loop {
+            match self.listener.accept() {
+                Ok((stream, _)) if self.conns.len() >= CONNS_MAX => drop(stream),
+                Ok((stream, address)) => self.admit(now, stream, address),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        ErrorKind::Interrupted | ErrorKind::ConnectionAborted
+                    ) => {}
+                Err(e) => {
+                    // The dialler tries again, and the node then accepts again.
+                    let line = format!("cannot accept connections of nodes: {e}");
+                    if self.roster.is_news(now, &line) {
+                        tracing::error!("{line}");
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn admit(&mut self, now: Time, stream: TcpStream, address: SocketAddr) {
+        let Ok(nonce) = nonce(&self.random) else {
+            return tracing::error!("the system has no random bytes: a node is not let in");
+        };
+        let handshake = self.tls.as_ref().map(|tls| tls.timeout);
+        let channel = Channel::answer(now, nonce, self.write_deadline, handshake);
+        let mut conn = Conn::new(stream, address, channel, Side::Dialled);
+        if handshake.is_some() {
+            conn.securing = Securing::FirstBytes;
+        }
+        self.register(conn);
+    }
+}
+
+/// The URL at which clients connect, if the settings or the address name one.
+pub(crate) fn client_url(settings: &Settings, clients: SocketAddr) -> Option<String> {
+    let specific = (!clients.ip().is_unspecified()).then(|| clients.to_string());
+    settings.client_advertise.clone().or(specific)
+}
+
+/// Draws a random id other than 0.
+fn id(random: &SystemRandom) -> io::Result<u64> {
+    loop {
+        let bytes = nonce(random)?;
+        let first = bytes.first_chunk().copied().unwrap_or_default();
+        match u64::from_le_bytes(first) {
+            0 => {}
+            id => return Ok(id),
+        }
+    }
+}
+
+pub(super) fn nonce(random: &SystemRandom) -> io::Result<[u8; 32]> {
+    let mut bytes = [0; 32];
+    let filled = random.fill(&mut bytes);
+    filled.map_err(|_| io::Error::other("no random bytes"))?;
+    Ok(bytes)
+}

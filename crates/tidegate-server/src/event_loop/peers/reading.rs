@@ -1,0 +1,191 @@
+//! Reads bytes from peers, as many as the turn allows, and gathers them into whole frames.
+
+use std::io::ErrorKind;
+
+use tidegate::Time;
+use tidegate::controller::Load;
+use tidegate_cluster::Kind;
+use tidegate_cluster::channel::Step;
+use tidegate_cluster::proof::Side;
+
+use super::Peers;
+use super::ending::Why;
+use super::frames::After;
+use crate::event_loop::READ_BYTES;
+use crate::sessions::Node;
+
+/// The most reads at a time for one large frame: a MiB.
+const GATHERS_MAX: usize = 16;
+
+impl Peers {
+    /// Takes the connections to read in this turn.
+    pub(crate) fn take_ready(&mut self) -> Vec<usize> {
+        let ready = std::mem::take(&mut self.ready);
+        for key in &ready {
+            self.conns[*key].listed = false;
+        }
+        ready
+    }
+
+    /// Reads a connection once. Returns whether enough is gathered: the loop writes, then calls it again.
+    pub(crate) fn read(
+        &mut self,
+        now: Time,
+        key: usize,
+        node: &mut Node,
+        scratch: &mut [u8],
+        limit: Load,
+    ) -> bool {
+        if self.waits(key, node) {
+            return false;
+        }
+        let Some(conn) = self.conns.get_mut(key) else {
+            return false;
+        };
+        let kept = std::mem::take(&mut conn.input);
+        // Bytes kept because enough was gathered come first.
+        if !kept.is_empty() && kept.len() >= conn.need {
+            return self.consume(now, key, &kept, node, limit);
+        }
+        if conn.need > scratch.len() {
+            return self.gather(now, key, kept, node, scratch, limit);
+        }
+        let start = kept.len();
+        scratch[..start].copy_from_slice(&kept);
+        match self.read_some(now, key, node, &mut scratch[start..]) {
+            Some(0) => {
+                self.conns[key].input = kept;
+                false
+            }
+            Some(got) => self.consume(now, key, &scratch[..start + got], node, limit),
+            None => false,
+        }
+    }
+
+    /// Adds to a frame larger than a read.
+    fn gather(
+        &mut self,
+        now: Time,
+        key: usize,
+        mut kept: Vec<u8>,
+        node: &mut Node,
+        scratch: &mut [u8],
+        limit: Load,
+    ) -> bool {
+        let need = self.conns[key].need;
+        // Several reads, since a part of a frame is of no use; not more, since other connections wait.
+        for _ in 0..GATHERS_MAX {
+            let Some(got) = self.read_some(now, key, node, scratch) else {
+                return false;
+            };
+            if kept.capacity() < need {
+                // Doubles up to the need: a peer has to send as many bytes as it makes the node reserve.
+                let more = (2 * kept.len()).max(READ_BYTES);
+                kept.reserve(more.min(need + READ_BYTES - kept.len()));
+            }
+            kept.extend_from_slice(&scratch[..got]);
+            if kept.len() >= need {
+                return self.consume(now, key, &kept, node, limit);
+            }
+            if !self.conns[key].readable {
+                break;
+            }
+        }
+        self.conns[key].input = kept;
+        self.list(key);
+        false
+    }
+
+    /// Reads once. Returns the number of bytes, 0 for an empty socket; `None` if the connection ended.
+    fn read_some(
+        &mut self,
+        now: Time,
+        key: usize,
+        node: &mut Node,
+        into: &mut [u8],
+    ) -> Option<usize> {
+        let conn = self.conns.get_mut(key)?;
+        let why = match conn.socket.read(into) {
+            Ok(0) => Why::Closed,
+            Ok(got) => {
+                conn.readable &= !conn.socket.is_drained() || conn.ended;
+                conn.channel.handle_activity(now);
+                return self.go_on_with_tls(now, key, node).then_some(got);
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                conn.readable = false;
+                return self.go_on_with_tls(now, key, node).then_some(0);
+            }
+            Err(e) => conn.failure(e),
+        };
+        self.end(now, key, node, &why);
+        None
+    }
+
+    /// Returns whether the loop must not read the connection now.
+    fn waits(&mut self, key: usize, node: &Node) -> bool {
+        let Some(conn) = self.conns.get(key).filter(|c| !c.connecting) else {
+            return true;
+        };
+        match (conn.slot, conn.side, conn.kind) {
+            (Some(slot), Side::Dialled, Kind::Route) => !node.reads_peer(slot),
+            (Some(_), Side::Dialled, Kind::Raft) => {
+                let full = self.raft.is_full() || self.fetches.is_full();
+                self.raft.held_back |= full;
+                full
+            }
+            _ => false,
+        }
+    }
+
+    fn consume(
+        &mut self,
+        now: Time,
+        key: usize,
+        bytes: &[u8],
+        node: &mut Node,
+        limit: Load,
+    ) -> bool {
+        let (mut used, mut full) = (0, false);
+        let mut need = 0;
+        while let Some(conn) = self.conns.get_mut(key) {
+            let (step, n) = match conn.channel.next(now, &bytes[used..], &self.roster) {
+                Ok(next) => next,
+                Err(e) => {
+                    self.end(now, key, node, &Why::Channel(e));
+                    return false;
+                }
+            };
+            used += n;
+            match step {
+                Step::Need(n) => {
+                    need = n;
+                    break;
+                }
+                Step::Done => {}
+                Step::Open(theirs) => self.open(now, key, &theirs, node),
+                Step::Frame(frame) => {
+                    if self.take_frame(now, key, &frame, node, limit) == After::Stop {
+                        let slot = self.conns.get(key).and_then(|c| c.slot);
+                        full = slot.is_some_and(|slot| node.reads_peer(slot));
+                        break;
+                    }
+                }
+            }
+        }
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.need = need;
+            conn.input.clear();
+            conn.input.extend_from_slice(&bytes[used..]);
+            if conn.input.is_empty() && conn.input.capacity() > READ_BYTES {
+                conn.input = Vec::new();
+            }
+            full &= !conn.input.is_empty();
+            self.touch(key);
+            if !full {
+                self.list(key);
+            }
+        }
+        full
+    }
+}

@@ -1,0 +1,108 @@
+//! Rejoining: a node that lost its disk asks for its former place, and the others vouch for it.
+
+use tidegate::Time;
+use tidegate_cluster::Kind;
+use tidegate_cluster::roster::Roster;
+use tidegate_cluster::wire::Frame;
+
+use super::Peers;
+use super::ending::Why;
+use crate::event_loop::members::{self, IdentityError};
+use crate::sessions::Node;
+
+/// Asks for the former place, if the operator wants that and the node has none.
+pub(super) fn begin(roster: &mut Roster, rejoins: bool) {
+    if !rejoins || !roster.me().streams {
+        return;
+    }
+    if roster.formation().formed().is_some() {
+        return tracing::info!(
+            "--rejoin has nothing to do: the data directory belongs to a member already"
+        );
+    }
+    roster.formation_mut().begin_rejoin();
+}
+
+impl Peers {
+    /// The term from which on this node takes part again after it lost its disk; `None` if it has every
+    /// entry.
+    #[must_use]
+    pub fn rejoined(&self) -> Option<u64> {
+        self.identity.as_ref().and_then(|(_, file)| file.rejoined)
+    }
+
+    /// Returns whether the data directory had a log in an earlier run.
+    pub(crate) fn log_begun(&self) -> bool {
+        self.identity
+            .as_ref()
+            .is_some_and(|(_, file)| file.log_begun)
+    }
+
+    /// Notes durably that the log must exist, before the node promises anything in it to others.
+    pub(crate) fn handle_log_begun(&mut self) -> Result<(), IdentityError> {
+        match &mut self.identity {
+            Some((disk, file)) => Ok(members::begin_log(disk, file)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets the term that this node can vouch for to a node that lost its disk.
+    pub(crate) const fn set_vouched_term(&mut self, term: Option<u64>) {
+        self.vouched_term = term;
+    }
+
+    /// Forgets that this node lost its disk, since it has every entry again.
+    pub(crate) fn handle_whole(&mut self) {
+        let Some((disk, file)) = &mut self.identity else {
+            return;
+        };
+        let rejoined = file.rejoined.take();
+        if let Err(e) = members::save(disk, file) {
+            // The loop asks again.
+            file.rejoined = rejoined;
+            return tracing::error!("the file `members` cannot be written: {e}");
+        }
+        tracing::info!("this node has everything again, and votes");
+    }
+
+    /// Vouches for this node's term, if the peer lost its disk.
+    pub(super) fn vouch(&self, slot: usize, node: &mut Node) {
+        let rejoins = self.roster.peers().get(slot).is_some_and(|p| p.rejoins);
+        if let Some(term) = self.vouched_term
+            && rejoins
+            && self.told[slot][Kind::Route.index()].is_some()
+        {
+            node.tell_peer(slot, &Frame::Vouch { term });
+        }
+    }
+
+    /// Takes this node's former place, if the formation allows it now.
+    pub(super) fn rejoin(&mut self, now: Time, node: &mut Node) {
+        let Some((disk, file)) = &mut self.identity else {
+            return;
+        };
+        let Some(rejoined) = self.roster.formation().rejoin_due() else {
+            return;
+        };
+        let mut fixed = file.clone();
+        fixed.me.id = rejoined.id;
+        fixed.rejoined = Some(rejoined.term);
+        fixed.members = Some(rejoined.members.clone());
+        if let Err(e) = members::save(disk, &fixed) {
+            return tracing::error!("the file `members` cannot be written: {e}");
+        }
+        *file = fixed;
+        tracing::info!(
+            "this node is a member of the cluster `{}` again, from term {} on; it fetches its messages from the others",
+            file.cluster,
+            rejoined.term
+        );
+        self.roster.handle_rejoined(rejoined);
+        // On these connections the node was a guest.
+        let all: Vec<usize> = self.conns.iter().map(|(key, _)| key).collect();
+        for key in all {
+            self.end(now, key, node, &Why::Rejoined);
+        }
+        (0..self.routes.len()).for_each(|route| self.redial.hurry(now, route));
+    }
+}

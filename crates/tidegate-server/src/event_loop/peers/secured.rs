@@ -1,0 +1,242 @@
+//! TLS between nodes: the dialler begins with it, and both sides show a certificate. The messages
+//! about failures name the remedy.
+//!
+//! The listening node looks at the first bytes of a connection: a dialler without TLS gets a
+//! refusal that it can read.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+
+use rustls::pki_types::ServerName;
+use rustls::{AlertDescription, CertificateError, ClientConnection, Connection, Error};
+use tidegate::Time;
+use tidegate_cluster::channel::{ChannelError, begins_tls};
+use tidegate_cluster::greeting::GreetingError;
+use tidegate_cluster::proof::Side;
+use tidegate_cluster::refusal::Refusal;
+
+use super::ending::Why;
+use super::{Conn, Peers};
+use crate::event_loop::handshakes::Place;
+use crate::event_loop::tls::PeerTls;
+use crate::sessions::Node;
+
+/// The stage of securing a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Securing {
+    /// The handshake is over, or the connection has none.
+    Done,
+    /// The dialler's first bytes will show whether it speaks TLS.
+    FirstBytes,
+    /// The dialler begins with TLS, and its handshake has not begun here.
+    Hello,
+    /// The handshake is going on.
+    Handshake,
+}
+
+/// Begins TLS with the node dialled as `host`: its certificate must be for that name.
+pub(super) fn dial(tls: &PeerTls, host: &str) -> io::Result<Box<Connection>> {
+    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+    let connection = ClientConnection::new(tls.dialer.clone(), name);
+    let connection = connection.map_err(io::Error::other)?;
+    Ok(Box::new(connection.into()))
+}
+
+impl Peers {
+    /// Uses these certificates from now on; open connections stay as they are.
+    pub(crate) fn set_tls(&mut self, tls: Option<PeerTls>) {
+        self.tls = tls;
+    }
+
+    /// Returns whether nodes speak TLS with each other.
+    #[must_use]
+    pub const fn is_secured(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Returns whether the loop must not read the connection now: its first bytes are missing, or
+    /// it has ended, or its handshake waits at the place that `wait` gives to this address.
+    pub(crate) fn postpone(
+        &mut self,
+        now: Time,
+        key: usize,
+        node: &mut Node,
+        wait: impl FnOnce(SocketAddr) -> Place,
+    ) -> bool {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return true;
+        };
+        if conn.connecting || !self.look_at_first_bytes(key) {
+            return true;
+        }
+        let conn = &mut self.conns[key];
+        // A dialler that sends nothing more cannot end its handshake.
+        if conn.securing == Securing::Hello && conn.ended {
+            self.end(now, key, node, &Why::Closed);
+            return true;
+        }
+        let waits = matches!(conn.securing, Securing::Hello | Securing::Handshake);
+        if waits && conn.place.is_none() {
+            conn.place = Some(wait(conn.address));
+        }
+        waits
+    }
+
+    /// Takes the places of handshakes on connections that have ended.
+    pub(crate) fn take_withdrawn(&mut self) -> Vec<Place> {
+        std::mem::take(&mut self.withdrawn)
+    }
+
+    /// Looks whether a dialler speaks TLS. Returns whether that is known.
+    fn look_at_first_bytes(&mut self, key: usize) -> bool {
+        let conn = &mut self.conns[key];
+        if conn.securing != Securing::FirstBytes {
+            return true;
+        }
+        let mut first = [0; 3];
+        let spoken = match conn.socket.peek(&mut first) {
+            Ok(3) => begins_tls(first),
+            Ok(1 | 2) if !conn.ended => {
+                conn.readable = false;
+                return false;
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                conn.readable = false;
+                return false;
+            }
+            _ => false,
+        };
+        // Without TLS here, the channel refuses the greeting, if it is one.
+        conn.securing = match spoken && self.tls.is_some() {
+            true => Securing::Hello,
+            false => Securing::Done,
+        };
+        true
+    }
+
+    /// Advances a handshake in its turn, and begins TLS first if necessary. Returns whether the
+    /// connection can be read.
+    pub(crate) fn begin_tls(&mut self, now: Time, key: usize, node: &mut Node) -> bool {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return false;
+        };
+        conn.place = None;
+        if conn.securing != Securing::Hello {
+            return true;
+        }
+        let why = match &self.tls {
+            _ if conn.ended => Why::Closed,
+            None => Why::Tls("this node has no certificate any more".into()),
+            Some(tls) => match rustls::ServerConnection::new(tls.dialled.clone()) {
+                Ok(connection) => {
+                    conn.socket.tls = Some(Box::new(connection.into()));
+                    conn.securing = Securing::Handshake;
+                    return true;
+                }
+                Err(e) => Why::Tls(e.to_string()),
+            },
+        };
+        self.end(now, key, node, &why);
+        false
+    }
+
+    /// Notices the end of a handshake, and has TLS's own bytes written. Returns whether the
+    /// connection goes on.
+    pub(super) fn go_on_with_tls(&mut self, now: Time, key: usize, node: &mut Node) -> bool {
+        let conn = &mut self.conns[key];
+        if conn.securing == Securing::Handshake && !conn.socket.is_handshaking() {
+            conn.securing = Securing::Done;
+            match conn.socket.binding() {
+                Ok(binding) => conn.channel.handle_secured(now, binding),
+                Err(e) => {
+                    self.end(now, key, node, &Why::Tls(e.to_string()));
+                    return false;
+                }
+            }
+        }
+        self.touch(key);
+        true
+    }
+}
+
+impl Conn {
+    /// Turns an error in reading or writing into the reason for the end.
+    pub(super) fn failure(&self, e: io::Error) -> Why {
+        let inner = e.get_ref().and_then(|e| e.downcast_ref::<Error>());
+        match inner {
+            // Bytes with which no TLS session can begin.
+            Some(Error::InvalidMessage(_))
+                if self.side == Side::Dialer && self.securing == Securing::Handshake =>
+            {
+                let refused = GreetingError::from(Refusal::OnlyTls);
+                Why::Channel(ChannelError::from(refused))
+            }
+            Some(e) => Why::Tls(reason(e)),
+            None => Why::Io(e),
+        }
+    }
+}
+
+/// Words an error for people.
+fn reason(e: &Error) -> String {
+    use AlertDescription as Alert;
+    match e {
+        // A new authority with the name of an old one has another key, so its signatures do not match.
+        Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
+            "its certificate is not signed by an authority in cluster.tls.ca_file: give all nodes certificates of one authority, and that".into()
+        }
+        Error::InvalidCertificate(
+            e @ (CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }),
+        ) => format!(
+            "{e}: routes must name a node as its certificate does (subjectAltName)"
+        ),
+        Error::InvalidCertificate(
+            e @ (CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. }),
+        ) => format!(
+            "{e}: a node dials and is dialled, so its certificate needs both serverAuth and clientAuth (extendedKeyUsage), or none"
+        ),
+        Error::InvalidCertificate(e) => format!("its certificate cannot be used: {e}"),
+        Error::NoCertificatesPresented => "it shows no certificate".into(),
+        Error::AlertReceived(Alert::UnknownCA) => {
+            "it does not know who signed this node's certificate: give all nodes certificates of one authority, and that as cluster.tls.ca_file".into()
+        }
+        Error::AlertReceived(
+            alert @ (Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::CertificateRequired
+            | Alert::DecryptError
+            | Alert::AccessDenied),
+        ) => format!("it does not take this node's certificate, and its log says why: {alert:?}"),
+        e => e.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_faulty_certificate_is_reported_with_a_remedy() {
+        for error in [
+            CertificateError::UnknownIssuer,
+            CertificateError::BadSignature,
+        ] {
+            let said = reason(&Error::InvalidCertificate(error));
+            assert!(said.contains("cluster.tls.ca_file"), "{said}");
+        }
+        let name = CertificateError::NotValidForNameContext {
+            expected: ServerName::try_from("n2").unwrap(),
+            presented: vec!["DnsName(\"n1\")".into()],
+        };
+        let said = reason(&Error::InvalidCertificate(name));
+        assert!(
+            said.contains("\"n2\"") && said.contains("n1") && said.contains("routes"),
+            "{said}"
+        );
+        let alert = reason(&Error::AlertReceived(AlertDescription::CertificateExpired));
+        assert!(alert.contains("CertificateExpired"), "{alert}");
+    }
+}

@@ -1,0 +1,168 @@
+//! The sockets of peers: registers them, lists them for reading, and writes as far as they take it.
+
+use std::io::ErrorKind;
+
+use mio::{Interest, Token};
+use tidegate::Time;
+use tidegate_cluster::Kind;
+
+use super::ending::Why;
+use super::{Conn, PEER_TOKENS, Peers};
+use crate::sessions::Node;
+
+impl Peers {
+    /// Takes a connection into the loop and returns its key.
+    pub(super) fn register(&mut self, mut conn: Conn) -> Option<usize> {
+        // TCP_NODELAY, an old socket option: without it small frames may wait for more.
+        let _ = conn.socket.stream.set_nodelay(true);
+        let entry = self.conns.vacant_entry();
+        let key = entry.key();
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let token = Token(PEER_TOKENS + key);
+        if let Err(e) = self
+            .registry
+            .register(&mut conn.socket.stream, token, interest)
+        {
+            tracing::error!("{}: a node cannot be served: {e}", conn.address);
+            return None;
+        }
+        entry.insert(conn);
+        Some(key)
+    }
+
+    /// Handles an event of a connection.
+    pub(crate) fn take_event(
+        &mut self,
+        now: Time,
+        key: usize,
+        event: &mio::event::Event,
+        node: &mut Node,
+    ) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        if conn.connecting {
+            let stream = &conn.socket.stream;
+            let outcome = match stream.take_error() {
+                Ok(None) => stream.peer_addr().and_then(|peer| {
+                    // Without a listener, the system may give a dialler the very port that it
+                    // dials, so that it reaches itself.
+                    match stream.local_addr()? == peer {
+                        true => Err(ErrorKind::ConnectionRefused.into()),
+                        false => Ok(()),
+                    }
+                }),
+                Ok(Some(e)) | Err(e) => Err(e),
+            };
+            match outcome {
+                Ok(()) => conn.connecting = false,
+                Err(e) if e.kind() == ErrorKind::NotConnected => return,
+                Err(e) => return self.end(now, key, node, &Why::Io(e)),
+            }
+        }
+        conn.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
+        conn.ended |= event.is_read_closed() || event.is_error();
+        if event.is_writable() && !std::mem::replace(&mut conn.writable, true) {
+            self.write(now, key, node);
+        }
+        self.list(key);
+    }
+
+    /// Lists a connection for reading.
+    pub(super) fn list(&mut self, key: usize) {
+        if let Some(conn) = self.conns.get_mut(key)
+            && conn.readable
+            && !conn.connecting
+            && conn.place.is_none()
+            && !std::mem::replace(&mut conn.listed, true)
+        {
+            self.ready.push(key);
+        }
+    }
+
+    /// Reads again from peers after a pause.
+    pub(crate) fn resume(&mut self, slot: usize) {
+        if let Some(key) = self.heard[slot][Kind::Route.index()] {
+            self.conns[key].readable = true;
+            self.list(key);
+        }
+    }
+
+    pub(super) fn touch(&mut self, key: usize) {
+        let conn = &mut self.conns[key];
+        let waits = !conn.channel.out.is_empty() || conn.socket.holds_back();
+        if waits && !std::mem::replace(&mut conn.dirty, true) {
+            self.dirty.push(key);
+        }
+    }
+
+    /// Writes the outboxes of the channels themselves: greetings, pongs, messages of groups.
+    pub fn flush(&mut self, now: Time, node: &mut Node) {
+        while let Some(key) = self.dirty.pop() {
+            if let Some(conn) = self.conns.get_mut(key) {
+                conn.dirty = false;
+                self.write(now, key, node);
+            }
+        }
+    }
+
+    /// Writes the node's outbox for a peer.
+    pub(crate) fn write_route(&mut self, now: Time, slot: usize, node: &mut Node) {
+        if let Some(key) = self.told[slot][Kind::Route.index()] {
+            self.write(now, key, node);
+        }
+    }
+
+    /// Returns whether the sockets have taken all of the node's messages for peers.
+    pub(crate) fn is_written(&self, node: &Node) -> bool {
+        let told = self.told.iter().enumerate();
+        let mut routes = told.filter_map(|(slot, conns)| Some((slot, conns[Kind::Route.index()]?)));
+        routes.all(|(slot, key)| {
+            let written = node.peer_outbox(slot).is_none_or(|out| out.is_empty());
+            written && !self.conns[key].socket.holds_back()
+        })
+    }
+
+    /// Closes the channel to a peer with too large a backlog.
+    pub(crate) fn cut_off(&mut self, now: Time, slot: usize, node: &mut Node) {
+        if let Some(key) = self.told[slot][Kind::Route.index()] {
+            self.end(now, key, node, &Why::Behind);
+        }
+    }
+
+    fn write(&mut self, now: Time, key: usize, node: &mut Node) {
+        let mut progress = false;
+        loop {
+            let Some(conn) = self.conns.get_mut(key) else {
+                return;
+            };
+            let route = conn.slot.filter(|_| conn.is_told(Kind::Route));
+            // The frames of the channel itself come before those of the node.
+            let own = !conn.channel.out.is_empty();
+            let theirs = route
+                .filter(|_| !own)
+                .and_then(|slot| node.peer_outbox(slot));
+            let out = theirs.unwrap_or(&conn.channel.out);
+            if out.is_empty() && !conn.socket.holds_back() {
+                return conn.channel.handle_written(now, progress, false);
+            }
+            if conn.connecting || !conn.writable {
+                return conn.channel.handle_written(now, progress, true);
+            }
+            match conn.socket.write(out) {
+                Ok(written) => {
+                    conn.writable = !written.blocked;
+                    progress |= written.len > 0;
+                    match route.filter(|_| !own) {
+                        Some(slot) => node.handle_peer_written(now, slot, written.len),
+                        None => conn.channel.out.take(written.len, &mut self.pool),
+                    }
+                }
+                Err(e) => {
+                    let why = conn.failure(e);
+                    return self.end(now, key, node, &why);
+                }
+            }
+        }
+    }
+}

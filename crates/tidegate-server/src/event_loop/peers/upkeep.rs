@@ -1,0 +1,91 @@
+//! Timed work: dials that are due, pings, and the end of dead connections.
+
+use tidegate::Time;
+use tidegate_cluster::Kind;
+use tidegate_cluster::channel::PING_EVERY;
+use tidegate_cluster::proof::Side;
+use tidegate_cluster::wire::Frame;
+
+use super::ending::Why;
+use super::{Conn, Peers};
+use crate::sessions::Node;
+
+impl Peers {
+    /// The time at which the loop calls [`Peers::handle_timeouts`].
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        let pings = (!self.conns.is_empty()).then_some(self.next_ping);
+        let channels = self.conns.iter().map(|(_, c)| c.channel.deadline());
+        let all = [pings, self.redial.deadline()];
+        all.into_iter().flatten().chain(channels).min()
+    }
+
+    /// Dials due routes, sends pings, and ends dead connections.
+    pub(crate) fn handle_timeouts(&mut self, now: Time, node: &mut Node) {
+        for (_, conn) in &mut self.conns {
+            // Bytes that wait to be read prove that the peer is not silent.
+            if conn.readable && conn.side == Side::Dialled {
+                conn.channel.handle_activity(now);
+            }
+        }
+        let overdue = |(key, conn): (usize, &Conn)| Some((key, conn.channel.overdue(now)?));
+        let dead: Vec<_> = self.conns.iter().filter_map(overdue).collect();
+        for (key, why) in dead {
+            self.end(now, key, node, &Why::Channel(why));
+        }
+        if self.next_ping <= now {
+            self.next_ping = now + PING_EVERY;
+            self.ping(now, node);
+        }
+        while let Some((route, kind, outcome)) = self.resolving.poll() {
+            self.dial_resolved(now, route, kind, outcome);
+        }
+        while let Some((route, kind)) = self.redial.poll(now) {
+            self.dial(now, route, kind);
+        }
+    }
+
+    fn ping(&mut self, now: Time, node: &mut Node) {
+        for slot in 0..self.told.len() {
+            if self.told[slot][Kind::Route.index()].is_some() {
+                node.tell_peer(slot, &Frame::Ping);
+            }
+            self.vouch(slot, node);
+            if let Some(key) = self.told[slot][Kind::Raft.index()] {
+                Frame::Ping.write(&mut self.conns[key].channel.out);
+                self.touch(key);
+            }
+            for key in self.heard[slot].into_iter().flatten() {
+                self.conns[key].channel.pong();
+                self.touch(key);
+            }
+        }
+        self.pings += 1;
+        // Nodes that were started together need some time to meet: no line before that.
+        if self.identity.is_some() && self.pings > 3 {
+            self.say_what_is_missing(now);
+        }
+    }
+
+    /// Logs the reason for which streams cannot open, other than the network.
+    fn say_what_is_missing(&mut self, now: Time) {
+        let formation = self.roster.formation();
+        let line = if let Some(why) = formation.waiting_for() {
+            let what = match formation.rejoins() {
+                true => "this node does not have its place in the cluster again",
+                false => "the cluster is not formed",
+            };
+            format!("{what}, streams are not served: {why}")
+        } else {
+            let missed = formation.unrouted().join(", ");
+            if missed.is_empty() {
+                return;
+            }
+            format!(
+                "no route leads to {missed}, though the cluster was formed with it: give all nodes the same --routes"
+            )
+        };
+        if self.roster.is_news(now, &line) {
+            tracing::warn!("{line}");
+        }
+    }
+}

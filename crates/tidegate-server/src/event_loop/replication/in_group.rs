@@ -1,0 +1,365 @@
+//! This node's view of one of its groups: whether it leads, the index that a leader said is
+//! committed, and the state that it fetches.
+
+use std::time::Duration;
+
+use tidegate::Time;
+use tidegate_cluster::groups::{ALL, GroupOf};
+use tidegate_raft::replica::{Message, MessageType};
+use tidegate_raft::store::Store;
+use tidegate_stream::api::answer::{ClusterInfo, ReplicaInfo};
+use tidegate_stream::api::timestamp::Timestamp;
+use tidegate_stream::stream::AccountLimits;
+
+use super::super::streams::wall_clock_us;
+use super::super::taking_over::TakingOver;
+use super::{GONE, Known, TOLD};
+use crate::sessions::Node;
+
+/// A follower that lacks more entries than this is not current.
+const CURRENT_ENTRIES: u64 = 256;
+/// The interval at which a leader without room looks for another: by then the last candidate leads,
+/// or has not taken over.
+const RELIEVE: Duration = Duration::from_secs(2);
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct InGroup {
+    /// The group's place in the store and the node.
+    at: usize,
+    pub(super) of: GroupOf,
+    /// The term in which this node leads, and the time since when.
+    leads: Option<(u64, Timestamp)>,
+    /// The highest index that a leader said is committed.
+    told_committed: u64,
+    /// The time from which `told_committed` counts: a heartbeat names no index beyond the
+    /// follower's entries. The leader sends the missing entries after the answer to the heartbeat.
+    told_at: Time,
+    pub(super) taking_over: TakingOver,
+    /// At the end of the turn leadership goes to the node with this id, or to the best one.
+    hands_over: Option<Option<u64>>,
+    /// The time at which a leader without room looks again for another.
+    relieve_at: Time,
+    /// The other members that have no room.
+    full: Vec<u64>,
+}
+
+impl InGroup {
+    pub(super) fn new(at: usize, of: GroupOf, limits: AccountLimits, me: u64) -> Self {
+        let mut others = of.members.clone();
+        others.retain(|id| *id != me);
+        Self {
+            at,
+            of,
+            leads: None,
+            told_committed: 0,
+            told_at: Time::NEVER,
+            taking_over: TakingOver::new(at, limits, others),
+            hands_over: None,
+            relieve_at: Time::ZERO,
+            full: Vec::new(),
+        }
+    }
+
+    /// Notes a message of the group.
+    pub(super) fn hear(&mut self, now: Time, message: &Message) {
+        self.told_committed = self.told_committed.max(message.commit);
+        match message.get_msg_type() {
+            MessageType::MsgAppend | MessageType::MsgSnapshot => self.told_at = now,
+            MessageType::MsgHeartbeat => self.told_at = self.told_at.min(now + TOLD),
+            _ => {}
+        }
+    }
+
+    /// Tells the streams whether this node leads. Returns whether that changed.
+    pub(super) fn look(
+        &mut self,
+        now: Time,
+        node: &mut Node,
+        store: &Store,
+        known: &Known,
+    ) -> bool {
+        let Some(streams) = node.streams_mut(self.at) else {
+            return false;
+        };
+        if let Some(asked) = streams.take_step_down() {
+            let to = asked
+                .preferred
+                .and_then(|name| known.members.id_of(&name))
+                .filter(|id| self.of.members.contains(id));
+            self.begin_hand_over(now, node, to);
+        }
+        self.relieve(now, node, store, known);
+        let leads = store.leads_settled(self.at);
+        let served = node.streams(self.at).is_some_and(|s| s.serves());
+        if leads == served {
+            return false;
+        }
+        let term = store.group(self.at).term();
+        self.leads = leads.then(|| (term, Timestamp::from_micros(wall_clock_us())));
+        let of = self.title(known);
+        if leads {
+            tracing::info!("this node leads the streams {of}, in term {term}");
+            node.handle_leading(self.at, now);
+        } else {
+            tracing::info!("this node no longer leads the streams {of}");
+            node.handle_following(self.at, now);
+        }
+        true
+    }
+
+    /// Tells the streams whether a majority has room. A leader that has room itself would not notice.
+    pub(super) fn look_for_room(&self, now: Time, node: &mut Node, known: &Known) {
+        let members = self.of.members.iter().map(|id| {
+            let there = *id == known.me || known.is_there(now, *id);
+            (node.is_full(*id), there)
+        });
+        let crowded = is_crowded(members.collect());
+        if let Some(streams) = node.streams_mut(self.at) {
+            streams.set_crowded(crowded);
+        }
+    }
+
+    /// Hands leadership over if this leader has no room: it refuses messages that another could
+    /// take. The next leader has room, and nearly all entries.
+    fn relieve(&mut self, now: Time, node: &mut Node, store: &Store, known: &Known) {
+        let full = node.has_no_room() && store.group(self.at).leads();
+        if !full || now < self.relieve_at {
+            return;
+        }
+        self.relieve_at = now + RELIEVE;
+        let progress = store.progress(self.at).into_iter();
+        let able = progress.filter(|p| {
+            p.lag <= CURRENT_ENTRIES && known.is_there(now, p.id) && !node.is_full(p.id)
+        });
+        if let Some(next) = able.max_by_key(|p| p.matched) {
+            tracing::warn!(
+                "this node has no space: it hands leadership over to {}",
+                known.name(next.id)
+            );
+            self.begin_hand_over(now, node, Some(next.id));
+        }
+    }
+
+    /// The streams' members, for people.
+    fn title(&self, known: &Known) -> String {
+        match self.of.members.len() == known.members.len() {
+            true if self.of.number == ALL => "of all nodes".to_owned(),
+            true => format!("of all nodes, group {}", self.of.number),
+            false => {
+                let names = self.of.members.iter().map(|id| known.name(*id));
+                format!("of {}", names.collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+
+    /// Tells the streams once this node has the entries that its leader has.
+    pub(super) fn look_whether_current(&self, now: Time, node: &mut Node, store: &Store) {
+        let streams = node.streams_mut(self.at);
+        if let Some(streams) = streams.filter(|s| !s.is_current())
+            && self.is_current(now, store)
+        {
+            streams.set_current();
+        }
+    }
+
+    /// Returns whether this node has applied all entries that the leader says are committed. A new
+    /// leader does not know the committed index before it has committed an entry of its own.
+    fn is_current(&self, now: Time, store: &Store) -> bool {
+        let (index, term) = store.applied(self.at);
+        let group = store.group(self.at);
+        let told = store.leader(self.at).is_some() && now >= self.told_at;
+        let applied = index >= self.told_committed && term == group.term() && group.is_whole();
+        store.leads_settled(self.at) || (told && applied)
+    }
+
+    /// Updates the report of the group.
+    pub(super) fn show(&mut self, now: Time, node: &mut Node, store: &Store, known: &Known) {
+        self.look_who_is_full(node, store, known);
+        let behind = self.behind(now, store, known);
+        let cluster = self.cluster(now, store, known);
+        if let Some(streams) = node.streams_mut(self.at) {
+            streams.set_cluster(self.of.members.len(), cluster, behind);
+        }
+    }
+
+    /// Begins to hand leadership to the node `to`, or to the most advanced one. Proposes the state
+    /// of consumers first.
+    pub(super) fn begin_hand_over(&mut self, now: Time, node: &mut Node, to: Option<u64>) {
+        if self.of.members.len() < 2 {
+            return;
+        }
+        if let Some(streams) = node.streams_mut(self.at) {
+            streams.flush_consumers(now);
+        }
+        self.hands_over = Some(to);
+    }
+
+    /// Hands leadership over, if that was asked for.
+    pub(super) fn hand_over(
+        &mut self,
+        now: Time,
+        node: &mut Node,
+        store: &mut Store,
+        known: &Known,
+    ) {
+        let Some(to) = self.hands_over.take() else {
+            return;
+        };
+        if !store.group(self.at).leads() {
+            return;
+        }
+        let progress = store.progress(self.at);
+        let active = progress.iter().filter(|p| known.is_there(now, p.id));
+        // A leader without room would only hand leadership on.
+        let best = active.max_by_key(|p| (!node.is_full(p.id), p.matched));
+        let next = to.or_else(|| best.map(|p| p.id));
+        let Some(next) = next else {
+            return tracing::warn!("no other node is there to lead instead");
+        };
+        match store.transfer_leadership(self.at, next) {
+            Ok(()) => tracing::info!("this node hands leadership over to {}", known.name(next)),
+            Err(error) => {
+                tracing::warn!("this node keeps leadership, because the handover failed: {error}")
+            }
+        }
+    }
+
+    /// The reason for which this node is behind the others.
+    fn behind(&self, now: Time, store: &Store, known: &Known) -> Option<String> {
+        if store.poll_catch_up(self.at).is_some() {
+            let text = "fetching the state from another node";
+            return Some(match self.taking_over.fetched() {
+                None => text.to_owned(),
+                Some(messages) => format!("{text}: fetched {messages} messages so far"),
+            });
+        }
+        if !store.group(self.at).is_whole() {
+            return Some("its disk was lost, and it does not have everything again".to_owned());
+        }
+        let Some(leader) = store.leader(self.at) else {
+            return Some(
+                "no leader: fewer than half of the nodes are there, or they are electing one"
+                    .to_owned(),
+            );
+        };
+        if leader == known.me {
+            let serves = store.leads_settled(self.at);
+            return (!serves).then(|| "about to lead".to_owned());
+        }
+        if now < self.told_at {
+            return Some(format!(
+                "{} leads, and has not said yet how many entries it has",
+                known.name(leader)
+            ));
+        }
+        let lag = self
+            .told_committed
+            .saturating_sub(store.group(self.at).committed_index());
+        (lag > CURRENT_ENTRIES).then(|| format!("{lag} entries behind {}", known.name(leader)))
+    }
+
+    /// Updates the list of the other members without space, and logs the new ones. Such a follower
+    /// does not answer the messages that wait there for space; its announcement to the peers shows
+    /// that it is full, as long as it is connected.
+    fn look_who_is_full(&mut self, node: &mut Node, store: &Store, known: &Known) {
+        let others = self.of.members.iter().copied();
+        let full: Vec<u64> = others
+            .filter(|id| *id != known.me && node.is_full(*id))
+            .collect();
+        let before = std::mem::replace(&mut self.full, full);
+        // Only one group and one node log it.
+        if self.of.number != ALL || !store.group(self.at).leads() {
+            return;
+        }
+        for id in self.full.iter().filter(|id| !before.contains(id)) {
+            tracing::warn!(
+                "{} has no space: its missing entries wait until there is some",
+                known.name(*id)
+            );
+        }
+    }
+
+    fn cluster(&self, now: Time, store: &Store, known: &Known) -> ClusterInfo {
+        let leader = store.leader(self.at);
+        let progress = store.progress(self.at);
+        let replica = |id: u64| {
+            let progress = progress.iter().find(|p| p.id == id);
+            let there = known.is_there(now, id) || self.full.contains(&id);
+            ReplicaInfo {
+                name: known.name(id).to_owned(),
+                current: there && progress.is_some_and(|p| p.lag <= CURRENT_ENTRIES),
+                offline: !there,
+                // 0 would mean never.
+                active: known.silent_for(now, id).map_or(0, |silent| silent.max(1)),
+                lag: progress.map_or(0, |p| p.lag),
+                peer: format!("{id:016x}"),
+            }
+        };
+        // Only the leader knows the progress of the others.
+        let leads = leader == Some(known.me);
+        let others = self
+            .of
+            .members
+            .iter()
+            .filter(|id| leads && **id != known.me);
+        // The names are those of nats-server without further configuration; a single node has no
+        // such traffic.
+        let told = self.of.members.len() > 1;
+        ClusterInfo {
+            name: known.cluster.clone(),
+            raft_group: match self.of.number {
+                ALL => "S-all".to_owned(),
+                number => format!("S-{number}"),
+            },
+            leader: leader
+                .map(|id| known.name(id).to_owned())
+                .unwrap_or_default(),
+            leader_since: self.leads.map(|(_, since)| since),
+            system_account: told,
+            traffic_account: if told { "$SYS" } else { "" },
+            replicas: others.map(|id| replica(*id)).collect(),
+        }
+    }
+}
+
+/// Returns whether at most half of a group's members can take messages. Each member is given as whether it
+/// has no room, and whether it is there. While one member has no room, a member that is away does not count:
+/// it may come back without room, and then no majority could take the messages that the leader accepted
+/// meanwhile.
+fn is_crowded(members: Vec<(bool, bool)>) -> bool {
+    let full = members.iter().any(|(full, _)| *full);
+    let able = members.iter().filter(|(full, there)| !full && *there);
+    full && members.len() > 1 && 2 * able.count() <= members.len()
+}
+
+impl Known {
+    /// Returns whether this node heard from the other one lately.
+    fn is_there(&self, now: Time, id: u64) -> bool {
+        self.heard.get(&id).is_some_and(|at| now < *at + GONE)
+    }
+
+    /// The time since this node heard from the other one, in nanoseconds, if it ever did.
+    fn silent_for(&self, now: Time, id: u64) -> Option<u64> {
+        self.heard.get(&id).map(|at| now.since(*at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_crowded;
+
+    #[test]
+    fn a_member_that_is_away_has_no_room_while_another_is_full() {
+        let (able, full, away) = ((false, true), (true, true), (false, false));
+        assert!(!is_crowded(vec![able, able, full]));
+        assert!(is_crowded(vec![able, full, full]));
+        // The full nodes restart one by one.
+        assert!(is_crowded(vec![able, full, away]));
+        // If no member is full, Raft decides.
+        assert!(!is_crowded(vec![able, able, away]));
+        assert!(!is_crowded(vec![able, away, away]));
+        assert!(!is_crowded(vec![able, able, able, full, away]));
+        assert!(!is_crowded(vec![full]), "a node alone sees it itself");
+    }
+}

@@ -1,0 +1,328 @@
+//! The groups' part in the loop: hands received messages to the store, sends the groups' messages
+//! to other nodes, ticks, and tells the streams whether this node leads.
+//!
+//! Decides only the moments: Raft decides which node leads ([`tidegate_raft::replica`]), the streams what
+//! that means ([`crate::streams`]), and [`tidegate_raft::catchup`] what a node that is too far behind
+//! fetches.
+
+mod in_group;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tidegate::Time;
+use tidegate_cluster::groups::{GroupOf, groups};
+use tidegate_cluster::members::Members;
+use tidegate_raft::replica::{Message, StepError, wire};
+use tidegate_raft::store::{Space, Store};
+use tidegate_stream::stream::AccountLimits;
+
+use self::in_group::InGroup;
+use super::peers::{PeerEvent, Peers};
+use crate::errors::RunError;
+use crate::sessions::Node;
+
+/// The tick of the groups: an election begins after ten ticks without a leader.
+const TICK: Duration = Duration::from_millis(60);
+/// The interval between updates of the cluster's report.
+const LOOK: Duration = Duration::from_millis(250);
+/// The time after a heartbeat within which the leader's entries would have arrived.
+const TOLD: Duration = Duration::from_millis(500);
+/// The silence after which a node counts as absent: a leader gets answers to its heartbeats several
+/// times as often.
+const GONE: Duration = Duration::from_secs(2);
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Replication {
+    known: Known,
+    /// All groups of the cluster.
+    all: Vec<GroupOf>,
+    /// The groups of this node, by their place in the store and the node.
+    groups: Vec<InGroup>,
+    /// The term from which on this node takes part again after it lost its disk.
+    rejoined: Option<u64>,
+    tick_at: Time,
+    look_at: Time,
+}
+
+/// The nodes, and when this node last heard from them.
+#[derive(Debug)]
+struct Known {
+    members: Members,
+    cluster: String,
+    me: u64,
+    /// The time of the last message from each of the others.
+    heard: HashMap<u64, Time>,
+}
+
+impl Known {
+    fn name(&self, id: u64) -> &str {
+        self.members.name_of(id).unwrap_or("a stranger")
+    }
+}
+
+impl Replication {
+    /// Returns the groups among the members, if they are fixed, with `shards` groups of all nodes.
+    pub(super) fn new(
+        peers: &Peers,
+        shards: u32,
+        limits: AccountLimits,
+        now: Time,
+    ) -> Option<Self> {
+        let members = peers.formed()?.clone();
+        let me = peers.id();
+        let all = groups(members.ids(), shards);
+        let of_mine = all.iter().filter(|g| g.members.contains(&me));
+        let groups = of_mine
+            .enumerate()
+            .map(|(at, of)| InGroup::new(at, of.clone(), limits, me))
+            .collect();
+        Some(Self {
+            known: Known {
+                members,
+                cluster: peers.roster().me().cluster.clone(),
+                me,
+                heard: HashMap::new(),
+            },
+            all,
+            groups,
+            rejoined: peers.rejoined(),
+            tick_at: now,
+            look_at: now,
+        })
+    }
+
+    /// This node's id.
+    pub(super) const fn id(&self) -> u64 {
+        self.known.me
+    }
+
+    /// The term from which on this node takes part again, if it lost its disk.
+    pub(super) const fn rejoined(&self) -> Option<u64> {
+        self.rejoined
+    }
+
+    /// The groups that this node is a member of.
+    pub(super) fn groups(&self) -> Vec<GroupOf> {
+        self.groups.iter().map(|g| g.of.clone()).collect()
+    }
+
+    /// All groups of the cluster.
+    pub(super) fn all_groups(&self) -> Vec<GroupOf> {
+        self.all.clone()
+    }
+
+    pub(super) fn deadline(&self) -> Time {
+        let waits = self.groups.iter().map(|g| g.taking_over.deadline());
+        let times = waits.chain([self.tick_at, self.look_at]);
+        times.min().unwrap_or(Time::NEVER)
+    }
+
+    /// Hands the messages of other nodes to the groups.
+    ///
+    /// # Errors
+    /// This node has lost entries that others count on.
+    pub(super) fn receive(
+        &mut self,
+        now: Time,
+        store: &mut Store,
+        peers: &mut Peers,
+    ) -> Result<(), RunError> {
+        while let Some(event) = peers.poll_event() {
+            if let PeerEvent::Down(id) = event {
+                self.known.heard.remove(&id);
+                store.report_unreachable(id);
+            }
+        }
+        while let Some(received) = peers.poll_raft() {
+            self.known.heard.insert(received.from, now);
+            self.take(now, store, received.from, &received.payload)?;
+        }
+        while let Some(received) = peers.poll_fetch() {
+            let of = |g: &&mut InGroup| g.of.number == received.group;
+            match self.groups.iter_mut().find(of) {
+                Some(group) => {
+                    let taking_over = &mut group.taking_over;
+                    taking_over.receive(now, store, received.from, &received.payload);
+                }
+                None => self.refuse(received.from, received.group),
+            }
+        }
+        if self.tick_at <= now {
+            // One tick, however late: a loop that was held up has not read the others' messages
+            // meanwhile, so their silence proves nothing.
+            self.tick_at = now + TICK;
+            store.tick();
+        }
+        Ok(())
+    }
+
+    fn refuse(&self, from: u64, group: u32) {
+        tracing::warn!(
+            "{} sent a message of group {group}, and this node is no member of that group: do all nodes have the same `shards`?",
+            self.known.name(from)
+        );
+    }
+
+    fn take(
+        &mut self,
+        now: Time,
+        store: &mut Store,
+        from: u64,
+        bytes: &Bytes,
+    ) -> Result<(), RunError> {
+        let (number, message) = match wire::decode(bytes) {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                tracing::warn!(
+                    "a message from {} was refused: {error}",
+                    self.known.name(from)
+                );
+                return Ok(());
+            }
+        };
+        if message.from != from {
+            tracing::warn!(
+                "{} sent a message in the name of another node: ignored",
+                self.known.name(from)
+            );
+            return Ok(());
+        }
+        let of = |g: &&mut InGroup| g.of.number == number;
+        match self.groups.iter_mut().find(of) {
+            Some(group) if group.of.members.contains(&from) => group.hear(now, &message),
+            _ => {
+                self.refuse(from, number);
+                return Ok(());
+            }
+        }
+        match store.step(number, message) {
+            Ok(()) => Ok(()),
+            Err(forgotten @ StepError::Forgotten { .. }) => Err(RunError::Forgotten(forgotten)),
+            Err(error) => {
+                tracing::debug!(
+                    "a message from {} was refused: {error}",
+                    self.known.name(from)
+                );
+                Ok(())
+            }
+        }
+    }
+
+    /// Asks other nodes for the messages in a damaged record of a group. Returns whether one may come.
+    pub(super) fn mend(&mut self, now: Time, at: usize, node: &Node, lsn: u64) -> bool {
+        let (Some(group), Some(streams)) = (self.groups.get_mut(at), node.streams(at)) else {
+            return false;
+        };
+        group.taking_over.mend(now, streams.applied(), lsn)
+    }
+
+    /// Asks other nodes for a damaged message of a group. Returns whether it may come.
+    pub(super) fn mend_one(&mut self, now: Time, at: usize, stream: u32, seq: u64) -> bool {
+        let group = self.groups.get_mut(at);
+        group.is_some_and(|g| g.taking_over.mend_one(now, stream, seq))
+    }
+
+    /// Does one turn of the transfers of state, from and to this node.
+    pub(super) fn take_over(
+        &mut self,
+        now: Time,
+        node: &mut Node,
+        store: &mut Store,
+        peers: &mut Peers,
+    ) {
+        for group in &mut self.groups {
+            group.taking_over.turn(now, node, store, peers);
+        }
+    }
+
+    /// Sends the groups' messages to the other nodes.
+    pub(super) fn send(
+        &mut self,
+        now: Time,
+        node: &mut Node,
+        store: &mut Store,
+        peers: &mut Peers,
+    ) {
+        for group in &mut self.groups {
+            group.hand_over(now, node, store, &self.known);
+        }
+        peers.set_vouched_term(self.vouched_term(store));
+        for at in 0..self.groups.len() {
+            let number = self.groups[at].of.number;
+            while let Some((to, message)) = store.poll_message(at) {
+                self.send_one(number, to, &message, peers);
+            }
+        }
+    }
+
+    /// The highest term that this node was in with any of its groups; `None` while it does not know
+    /// the term of one.
+    fn vouched_term(&self, store: &Store) -> Option<u64> {
+        let terms = self.among_others().map(|at| store.group(at).vouched_term());
+        terms.collect::<Option<Vec<u64>>>()?.into_iter().max()
+    }
+
+    /// Returns whether this node has every entry of the groups that it shares with others.
+    fn is_whole(&self, store: &Store) -> bool {
+        self.among_others().all(|at| store.group(at).is_whole())
+    }
+
+    fn among_others(&self) -> impl Iterator<Item = usize> {
+        let groups = self.groups.iter().enumerate();
+        groups.filter_map(|(at, g)| (g.of.members.len() > 1).then_some(at))
+    }
+
+    fn send_one(&self, group: u32, to: u64, message: &Message, peers: &mut Peers) {
+        match wire::encode(group, message) {
+            Ok(parts) => {
+                // A message that is not sent counts as lost on the way: Raft sends it again.
+                let _ = peers.send_raft(to, group, &parts);
+            }
+            Err(error) => tracing::error!(
+                "a message to {} cannot be encoded: {error}",
+                self.known.name(to)
+            ),
+        }
+    }
+
+    /// Tells the streams whether this node leads, and updates the report of the cluster.
+    pub(super) fn look(
+        &mut self,
+        now: Time,
+        node: &mut Node,
+        store: &mut Store,
+        peers: &mut Peers,
+    ) {
+        node.announce_full(self.known.me, store.space() != Space::Free);
+        for group in &mut self.groups {
+            if group.look(now, node, store, &self.known) {
+                self.look_at = now;
+            }
+        }
+        if let Some(directory) = self.groups.first() {
+            directory.look_whether_current(now, node, store);
+        }
+        if self.look_at <= now {
+            self.look_at = now + LOOK;
+            if peers.rejoined().is_some() && self.is_whole(store) {
+                peers.handle_whole();
+            }
+            for group in &mut self.groups {
+                group.look_for_room(now, node, &self.known);
+                group.show(now, node, store, &self.known);
+            }
+        }
+        node.announce_streams();
+    }
+
+    /// Begins to hand leadership of all groups to other nodes, to the most advanced ones. Proposes
+    /// the state of consumers first.
+    pub(super) fn begin_hand_over(&mut self, now: Time, node: &mut Node) {
+        for group in &mut self.groups {
+            group.begin_hand_over(now, node, None);
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! The loop's part in streams: carries entries to the groups and back, once a turn.
+//!
+//! Decides only the order: first hands the gathered entries to the log, so that the log thread can
+//! begin the next sync, then applies and answers the entries that the last sync made durable.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::{Clock, Time};
+use tidegate_log::{Disk, Verdict};
+use tidegate_raft::store::{
+    self, Due, Fetch, Opening, Options, Peeked, Replaying, Space, Store, WriteError, account,
+    relocate,
+};
+use tidegate_stream::api::answer::ClusterInfo;
+use tidegate_stream::api::error::ApiError;
+use tidegate_stream::stream::{AccountLimits, Place, Streams};
+
+use super::peers::Peers;
+use super::replication::Replication;
+use super::{RunError, Server, StartError};
+use crate::config::StreamSettings;
+use crate::event_loop::handle::Handle;
+use crate::sessions::Node;
+use crate::streams::{JetStream, Messages};
+
+/// The interval between looks at a full disk.
+const LOOK_FOR_SPACE: Duration = Duration::from_millis(500);
+
+/// The store as streams look into it.
+struct InStore<'a> {
+    /// The group's place.
+    at: usize,
+    store: &'a Store,
+    mends: bool,
+    /// Records that no other node has.
+    lost: &'a BTreeSet<u64>,
+}
+
+impl Messages for InStore<'_> {
+    fn peek(&self, place: Place) -> Peeked {
+        let peeked = self.store.peek(self.at, place);
+        match peeked.fetch {
+            Fetch::Damaged if is_mended(self.mends, self.lost, place) => Peeked {
+                fetch: Fetch::Pending,
+                ask: true,
+            },
+            _ => peeked,
+        }
+    }
+}
+
+/// Returns whether another node may have a damaged record, so that its streams wait for it.
+fn is_mended(mends: bool, lost: &BTreeSet<u64>, place: Place) -> bool {
+    mends && !lost.contains(&place.lsn)
+}
+
+/// Streams that are not open yet. This process holds the claim to the data directory meanwhile.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    kept: StreamSettings,
+    claim: Disk,
+}
+
+impl Waiting {
+    /// Claims the data directory.
+    pub(super) fn claim(kept: StreamSettings) -> Result<Self, StartError> {
+        let failed = |source| StartError::Streams {
+            directory: kept.directory.clone(),
+            source,
+        };
+        let claim = store::claim(&kept.directory).map_err(failed)?;
+        Ok(Self { kept, claim })
+    }
+}
+
+/// Opens the data directory and gives the node the streams in it. Without `among` this node is alone.
+fn open(
+    node: &mut Node,
+    now: Time,
+    kept: StreamSettings,
+    mut among: Option<(&Replication, &mut Peers)>,
+    handle: &Handle,
+) -> Result<Store, StartError> {
+    // Before opening, which may take long: the wall clock has to belong to the moment `now`, or the
+    // streams' time would run ahead of it by that.
+    let wall_us = wall_clock_us();
+    let directory = kept.directory.clone();
+    let clustered = among.is_some();
+    let failed = |source: store::OpenError| {
+        let directory = directory.clone();
+        match clustered && source.is_damage() {
+            true => StartError::Member { directory, source },
+            false => StartError::Streams { directory, source },
+        }
+    };
+    let waking = handle.clone();
+    let options = Options {
+        max_file_store: kept.max_file_bytes,
+        segment_bytes: kept.segment_bytes,
+        checkpoint_bytes_min: kept.checkpoint_bytes,
+        scrub_period: kept.scrub_period,
+        scrub_seed: crate::errors::seed(),
+        anticipation: kept.anticipation && kept.lab.anticipates(),
+        lab: kept.lab,
+        ..Options::default()
+    };
+    let options = match &among {
+        Some((replication, peers)) => Options {
+            begun: peers.log_begun(),
+            id: replication.id(),
+            groups: replication.groups(),
+            rejoined: replication.rejoined(),
+            ..options
+        },
+        None => options,
+    };
+    let opening = Opening::begin(&kept.directory, options, Arc::new(move || waking.wake()));
+    let mut opening = opening.map_err(failed)?;
+    tell_verdict(&opening);
+    if let Some((_, peers)) = &mut among {
+        let begun = peers.handle_log_begun();
+        begun.map_err(|source| StartError::Identity {
+            directory: directory.clone(),
+            source,
+        })?;
+    }
+    let limits = limits(&kept, clustered);
+    let unreadable = |what: String| StartError::State {
+        directory: directory.clone(),
+        what,
+    };
+    let mut groups = Vec::new();
+    for at in 0..opening.groups_len() {
+        let streams = match opening.take_state(at) {
+            Some(state) => {
+                Streams::restore(&state, limits).map_err(|e| unreadable(e.to_string()))?
+            }
+            None => Streams::new(limits),
+        };
+        groups.push((streams, Replaying::default()));
+    }
+    let store = opening.replay(|at, due, live| {
+        let (streams, replaying) = &mut groups[at];
+        replaying.take(streams, &due, live);
+    });
+    let store = store.map_err(failed)?;
+    let mut entries = 0;
+    for (at, (streams, replaying)) in groups.into_iter().enumerate() {
+        entries += replaying.finish().map_err(|e| {
+            unreadable(format!(
+                "{e}; use the version that wrote it, or a later one"
+            ))
+        })?;
+        let number = store.group_number(at);
+        let seed = crate::errors::seed();
+        let streams = JetStream::new(now, kept.clone(), streams, seed).of_group(number);
+        node.attach_streams(streams);
+    }
+    let streams = node.all_streams().flat_map(|s| s.applied().iter());
+    let streams = streams.filter(|s| s.kept().is_here()).count();
+    tracing::info!(
+        "Streams are kept in {}: {streams} streams, {entries} entries replayed",
+        kept.directory.display()
+    );
+    node.set_wall_clock(now, wall_us);
+    match among {
+        Some((replication, _)) => {
+            if let Some(directory) = node.streams_mut(0) {
+                directory.set_groups(replication.all_groups());
+            }
+        }
+        None => {
+            let alone = ClusterInfo {
+                leader: node.info().server_name.clone(),
+                ..ClusterInfo::default()
+            };
+            if let Some(streams) = node.streams_mut(0) {
+                streams.set_cluster(1, alone, None);
+            }
+            node.handle_leading(0, now);
+        }
+    }
+    Ok(store)
+}
+
+/// The operator's limits.
+fn limits(kept: &StreamSettings, replicated: bool) -> AccountLimits {
+    let bound = |n: Option<u64>| n.unwrap_or(u64::MAX);
+    AccountLimits {
+        streams: bound(kept.max_streams.map(|n| n as u64)),
+        file_bytes: bound(kept.max_file_bytes),
+        memory_bytes: bound(kept.max_memory_bytes),
+        replicated,
+    }
+}
+
+/// Logs how the recovery found the end of the log, except for a clean one.
+fn tell_verdict(opening: &Opening) {
+    match &opening.recovery().verdict {
+        Verdict::Clean => {}
+        Verdict::Torn { .. } => {
+            tracing::info!(
+                "the last process ended in the middle of a write: the unfinished end of the log is cut off"
+            );
+        }
+        verdict => tracing::warn!("the log's end: {verdict}"),
+    }
+}
+
+impl Server {
+    /// Opens the streams once the members that keep them are known.
+    pub(super) fn open_streams(&mut self, now: Time) -> Result<(), StartError> {
+        let ready = |_: &mut Waiting| match &self.peers {
+            Some(peers) => peers.formed().is_some(),
+            None => true,
+        };
+        let Some(Waiting { kept, claim }) = self.waiting.take_if(ready) else {
+            return Ok(());
+        };
+        let limits = limits(&kept, true);
+        let peers = self.peers.as_deref_mut();
+        let cluster = self.node.settings().cluster.as_ref();
+        let shards = cluster.map_or(1, |c| c.shards);
+        let replication = |p: &&mut Peers| Replication::new(p, shards, limits, now);
+        self.replication = peers.as_ref().and_then(replication);
+        // The store claims the directory itself.
+        drop(claim);
+        let (node, among) = (&mut self.node, self.replication.as_ref().zip(peers));
+        self.store = Some(open(node, now, kept, among, &self.handle)?);
+        Ok(())
+    }
+
+    /// Hands leadership to other nodes, because this one ends.
+    pub(super) fn hand_over(&mut self, now: Time) {
+        if let Some(replication) = &mut self.replication {
+            replication.begin_hand_over(now, &mut self.node);
+        }
+    }
+
+    /// Does one turn's work for streams.
+    pub(super) fn turn_streams(&mut self, now: Time) -> Result<(), RunError> {
+        let Some(store) = self.store.as_mut() else {
+            return Ok(());
+        };
+        let node = &mut self.node;
+        // Both clocks at one moment, the wall clock first: a pause between the two makes the
+        // streams' time lag behind, never run ahead.
+        let wall_us = wall_clock_us();
+        node.set_wall_clock(self.clock.now(), wall_us);
+        if let (Some(replication), Some(peers)) = (&mut self.replication, &mut self.peers) {
+            replication.receive(now, store, peers)?;
+        }
+        propose(node, store, &self.clock);
+        store.poll()?;
+        while let Some((at, due)) = store.poll_due() {
+            match &due {
+                Due::Entry(committed) => {
+                    let effects = node.handle_committed(at, now, committed)?;
+                    account(effects, store.live_mut(at));
+                }
+                Due::Relocated(moved) => {
+                    if let Some(streams) = node.streams_mut(at) {
+                        relocate(streams.applied_mut(), moved, store.live_mut(at));
+                    }
+                }
+            }
+        }
+        if let (Some(replication), Some(peers)) = (&mut self.replication, &mut self.peers) {
+            replication.take_over(now, node, store, peers);
+            replication.look(now, node, store, peers);
+        }
+        let mends = self.replication.is_some();
+        for at in 0..store.groups_len() {
+            let messages = InStore {
+                at,
+                store: &*store,
+                mends,
+                lost: &self.lost,
+            };
+            node.serve_streams(at, now, &messages)?;
+        }
+        let mut damaged = Vec::new();
+        while let Some((at, place)) = node.poll_wanted() {
+            let fetched = store.read(at, place);
+            if fetched == Fetch::Damaged && is_mended(mends, &self.lost, place) {
+                damaged.push((at, place.lsn));
+            }
+        }
+        if let Some(replication) = &mut self.replication {
+            for (at, lsn) in damaged {
+                if !replication.mend(now, at, node, lsn) {
+                    self.lost.insert(lsn);
+                }
+            }
+        }
+        self.look_for_damage(now);
+        let Some(store) = self.store.as_mut() else {
+            return Ok(());
+        };
+        let node = &mut self.node;
+        // Serving may have led to more entries: the state of consumers, messages published into streams.
+        propose(node, store, &self.clock);
+        if let (Some(replication), Some(peers)) = (&mut self.replication, &mut self.peers) {
+            replication.send(now, node, store, peers);
+        }
+        checkpoint(node, store);
+        let space = store.space();
+        let low = space != Space::Free;
+        node.set_space(space);
+        if low && self.look_for_space.is_none_or(|at| at <= now) {
+            store.ask_for_space();
+            self.look_for_space = Some(now + LOOK_FOR_SPACE);
+        } else if !low {
+            self.look_for_space = None;
+        }
+        Ok(())
+    }
+
+    /// Reads a part of the log again, and asks other nodes for messages in damaged ranges.
+    fn look_for_damage(&mut self, now: Time) {
+        let Some(store) = self.store.as_mut() else {
+            return;
+        };
+        store.scrub(now);
+        while let Some(range) = store.poll_damaged() {
+            self.damage.handle_found(now, &range);
+        }
+        if self.damage.deadline() > now {
+            return;
+        }
+        let groups: Vec<&Streams> = self.node.all_streams().map(|s| s.applied()).collect();
+        let mut others = self.replication.as_mut();
+        self.damage.turn(now, &groups, |at, stream, seq| {
+            let asked = others.as_mut().map(|o| o.mend_one(now, at, stream, seq));
+            asked == Some(true)
+        });
+    }
+
+    /// Ends the streams: makes the entries in flight durable, and writes the state down so that the
+    /// next start is quick.
+    pub(super) fn close_streams(&mut self) -> Result<(), RunError> {
+        let Some(mut store) = self.store.take() else {
+            return Ok(());
+        };
+        let now = self.clock.now();
+        self.node.stop_streams(now);
+        propose(&mut self.node, &mut store, &self.clock);
+        for (at, streams) in self.node.all_streams().enumerate() {
+            if !store.is_checkpointing(at) {
+                let parts = streams.applied().snapshot().chunks();
+                store.checkpoint(at, Box::new(parts));
+            }
+        }
+        Ok(store.close()?)
+    }
+}
+
+/// Hands gathered entries to the groups, as far as they take them.
+fn propose(node: &mut Node, store: &mut Store, clock: &Clock) {
+    for at in 0..store.groups_len() {
+        propose_in(at, node, store, clock);
+    }
+}
+
+fn propose_in(at: usize, node: &mut Node, store: &mut Store, clock: &Clock) {
+    let mut now = clock.now();
+    while store.may_propose(at)
+        && let Some((entry, callers)) = node.poll_proposal(at, now)
+    {
+        let proposed = store.propose(at, entry, callers);
+        let end = clock.now();
+        let cost_ns = end.since(std::mem::replace(&mut now, end));
+        match proposed {
+            Ok(proposed) => node.handle_proposed(at, now, proposed, cost_ns),
+            // The next wake-up tries again; `poll` reports a failure.
+            Err(WriteError::Full | WriteError::Failed(_)) => return,
+            Err(WriteError::DiskFull) => {
+                node.handle_refused(at, now, &ApiError::STORAGE_EXCEEDED);
+            }
+            Err(WriteError::TooLarge { .. }) => {
+                node.handle_refused(at, now, &ApiError::MESSAGE_TOO_LARGE);
+            }
+            Err(WriteError::NotLeader) => {
+                node.handle_refused(at, now, &ApiError::SYSTEM_UNAVAILABLE);
+            }
+        }
+    }
+}
+
+/// Writes down states that are due, and tells the store which messages segments still hold.
+fn checkpoint(node: &Node, store: &mut Store) {
+    for (at, streams) in node.all_streams().enumerate() {
+        if store.wants_checkpoint(at) {
+            let parts = streams.applied().snapshot().chunks();
+            store.checkpoint(at, Box::new(parts));
+        }
+    }
+    if let Some(asked) = store.poll_lying()
+        && let Some(streams) = node.streams(asked.at)
+    {
+        let (lying, next) = streams.applied().lying_in(&asked.lsns, asked.from);
+        store.handle_lying(lying, next);
+    }
+}
+
+/// Microseconds since the Unix epoch, by the machine's clock.
+pub(super) fn wall_clock_us() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |d| u64::try_from(d.as_micros()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,354 @@
+//! The transfer of state from and to other nodes: carries requests and answers between
+//! [`tidegate_raft::catchup`], the store and the peers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tidegate::Time;
+use tidegate_raft::catchup::wire::{self, Answer, Frame};
+use tidegate_raft::catchup::{Giver, Mender, Own, Read, Source, Taken, Taker};
+use tidegate_raft::store::{Fetch, Fetched, InstallError, Live, Store, read_given};
+use tidegate_stream::stream::{AccountLimits, Filter, Place, Streams};
+
+use super::peers::Peers;
+use crate::event_loop::seldom::Seldom;
+use crate::sessions::Node;
+
+/// The time after which a damaged record is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// The most answers in a turn.
+const ANSWERS_MAX: usize = 4;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct TakingOver {
+    /// The group's place in the store and the node.
+    at: usize,
+    giver: Giver,
+    mender: Mender,
+    /// Records found damaged, with the time at which each is looked at again.
+    damaged: BTreeMap<u64, Time>,
+    /// Log line: a message was repaired.
+    mended: Seldom,
+    limits: AccountLimits,
+    taking: Option<Taking>,
+}
+
+#[derive(Debug)]
+enum Taking {
+    /// The state is being fetched.
+    Coming {
+        taker: Box<Taker>,
+        /// Messages not appended yet.
+        fetched: Vec<Fetched>,
+        /// The number of messages appended and not known to be durable.
+        undurable: usize,
+    },
+    /// The state is complete, and the store writes it down.
+    Whole(Box<Whole>),
+}
+
+#[derive(Debug)]
+struct Whole {
+    at: (u64, u64),
+    streams: Streams,
+    live: Live,
+    /// The store has taken it.
+    handed_over: bool,
+}
+
+/// The source of the state that this node gives to others.
+struct Given<'a> {
+    at: usize,
+    store: &'a mut Store,
+    streams: &'a Streams,
+}
+
+/// The part that this node already has of the state that it fetches.
+struct Known<'a> {
+    at: usize,
+    streams: &'a Streams,
+    store: &'a Store,
+}
+
+impl Own for Known<'_> {
+    fn place(&self, stream: u32, seq: u64) -> Option<Place> {
+        let known = self.streams.place(stream, seq);
+        known.or_else(|| self.store.apart(self.at).place(stream, seq))
+    }
+
+    fn next(&self, stream: u32, from: u64) -> Option<u64> {
+        let known = self.streams.next(stream, from);
+        let apart = self.store.apart(self.at).next(stream, from);
+        known.into_iter().chain(apart).min()
+    }
+}
+
+impl Source for Given<'_> {
+    fn state(&mut self, index: u64, offset: u64, len: usize) -> Option<(u64, u64, Vec<u8>)> {
+        let part = self.store.read_checkpoint(self.at, index, offset, len)?;
+        Some((part.index, part.total, part.bytes))
+    }
+
+    fn next(&mut self, stream: u32, from: u64) -> Option<u64> {
+        let stream = self.streams.get(stream)?;
+        stream.next_at(from, &mut Filter::all())
+    }
+
+    fn message(&mut self, stream: u32, seq: u64) -> Read {
+        let place = self.streams.get(stream).and_then(|s| s.place(seq));
+        match place.map(|place| self.store.read_alone(self.at, place)) {
+            Some(Fetch::Ready(entry)) => Read::Ready(entry),
+            Some(Fetch::Pending) => Read::Pending,
+            _ => Read::Gone,
+        }
+    }
+}
+
+impl TakingOver {
+    pub(super) fn new(at: usize, limits: AccountLimits, others: Vec<u64>) -> Self {
+        Self {
+            at,
+            giver: Giver::default(),
+            mender: Mender::new(others),
+            damaged: BTreeMap::new(),
+            mended: Seldom::default(),
+            limits,
+            taking: None,
+        }
+    }
+
+    /// The time of the next turn with work to do, if no event comes first.
+    pub(super) fn deadline(&self) -> Time {
+        match &self.taking {
+            _ if !self.giver.is_idle() => Time::ZERO,
+            Some(Taking::Coming { taker, fetched, .. }) if fetched.is_empty() => {
+                taker.deadline().min(self.mender.deadline())
+            }
+            _ => self.mender.deadline(),
+        }
+    }
+
+    /// Does one turn's work.
+    pub(super) fn turn(
+        &mut self,
+        now: Time,
+        node: &mut Node,
+        store: &mut Store,
+        peers: &mut Peers,
+    ) {
+        let at = self.at;
+        let group = store.group_number(at);
+        if let Some(streams) = node.streams(at) {
+            let mut given = Given {
+                at,
+                store,
+                streams: streams.applied(),
+            };
+            for _ in 0..ANSWERS_MAX {
+                let Some((to, answer)) = self.giver.poll(&mut given) else {
+                    break;
+                };
+                // A node that gets no answer asks again.
+                let _ = peers.send_fetch(to, group, &answer);
+            }
+        }
+        while let Some((to, ask)) = self.mender.poll(now, store.applied(at).0) {
+            let _ = peers.send_fetch(to, group, &ask.encode());
+        }
+        self.begin_or_end(store);
+        self.place(store);
+        if let Some(Taking::Coming { taker, fetched, .. }) = &mut self.taking
+            && fetched.is_empty()
+            && let Some(streams) = node.streams(at)
+        {
+            let streams = streams.applied();
+            let known = Known { at, streams, store };
+            if let Some((to, ask)) = taker.poll(now, &known) {
+                let _ = peers.send_fetch(to, group, &ask.encode());
+            }
+        }
+        self.finish(now, node, store);
+    }
+
+    /// The number of messages of the fetched state that are durable here; `None` without such a state.
+    pub(super) fn fetched(&self) -> Option<u64> {
+        match &self.taking {
+            Some(Taking::Coming { taker, .. }) => Some(taker.placed()),
+            _ => None,
+        }
+    }
+
+    /// Asks other nodes for the messages in a damaged record. Returns whether one may come.
+    pub(super) fn mend(&mut self, now: Time, streams: &Streams, lsn: u64) -> bool {
+        if self.damaged.get(&lsn).is_some_and(|until| *until > now) {
+            return true;
+        }
+        // Looking up the messages in a record takes a while: once a second is enough.
+        self.damaged.retain(|_, until| *until > now);
+        self.damaged.insert(lsn, now + LOOK_AGAIN);
+        let (mut from, mut comes) = (Some((0, 0)), false);
+        while let Some(at) = from {
+            let (lying, next) = streams.lying_in(&(lsn..lsn + 1), at);
+            for message in lying {
+                comes |= self.mender.handle_damaged(now, message.stream, message.seq);
+            }
+            from = next;
+        }
+        comes
+    }
+
+    /// Does the same for one message, if the caller knows that its place cannot be read.
+    pub(super) fn mend_one(&mut self, now: Time, stream: u32, seq: u64) -> bool {
+        self.mender.handle_damaged(now, stream, seq)
+    }
+
+    /// Handles a request or an answer of another node.
+    pub(super) fn receive(&mut self, now: Time, store: &mut Store, from: u64, payload: &Bytes) {
+        match wire::decode(payload) {
+            Ok(Frame::Ask(ask)) => self.giver.handle_ask(store.applied(self.at).0, from, ask),
+            Ok(Frame::Answer(answer)) => self.take_answer(now, store, from, answer),
+            Err(error) => tracing::warn!("{error}"),
+        }
+    }
+
+    fn take_answer(&mut self, now: Time, store: &mut Store, from: u64, answer: Answer) {
+        if let Some((stream, seq, entry)) = self.mender.handle_answer(now, from, &answer) {
+            let message = Fetched { stream, seq, entry };
+            // Without room in the log, the mender asks for it again.
+            if store.append_repaired(self.at, &[message]).is_ok() {
+                if let Some(more) = self.mended.due(now) {
+                    tracing::warn!(
+                        "message {seq} of stream {stream} was damaged, and came back from another node{more}"
+                    );
+                }
+                self.mender.handle_mended(stream, seq);
+            }
+            return;
+        }
+        let Some(Taking::Coming { taker, fetched, .. }) = &mut self.taking else {
+            return;
+        };
+        match taker.handle_answer(answer) {
+            Taken::Nothing => {}
+            Taken::State(bytes) => match read_given(&bytes, self.limits) {
+                Ok((index, term, streams)) => taker.handle_state(index, term, streams),
+                Err(error) => {
+                    tracing::error!("the state from another node cannot be used: {error}");
+                    taker.handle_refused(now);
+                }
+            },
+            Taken::Messages(stream, messages) => {
+                let all = messages
+                    .into_iter()
+                    .map(|(seq, entry)| Fetched { stream, seq, entry });
+                fetched.extend(all);
+            }
+        }
+    }
+
+    fn begin_or_end(&mut self, store: &mut Store) {
+        match (store.poll_catch_up(self.at), &mut self.taking) {
+            (Some(wanted), None) if store.begin_catch_up(self.at) => {
+                tracing::info!(
+                    "the others' logs begin after this node's last entry: taking over the state as of entry {} or later",
+                    wanted.index
+                );
+                self.taking = Some(Taking::Coming {
+                    taker: Box::new(Taker::new(wanted.from)),
+                    fetched: Vec::new(),
+                    undurable: 0,
+                });
+            }
+            (Some(wanted), Some(Taking::Coming { taker, .. })) => taker.ask(wanted.from),
+            // The store may give up the fetch before any message arrives.
+            (None, None | Some(Taking::Coming { .. })) => {
+                store.abandon_catch_up(self.at);
+                self.taking = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// Appends fetched messages to the log, and notes the places of those that are durable.
+    fn place(&mut self, store: &mut Store) {
+        let Some(Taking::Coming {
+            taker,
+            fetched,
+            undurable,
+        }) = &mut self.taking
+        else {
+            return;
+        };
+        // Without room in the log the messages wait, and this node asks for no more.
+        if !fetched.is_empty() && store.append_fetched(self.at, fetched).is_ok() {
+            *undurable += fetched.len();
+            fetched.clear();
+        }
+        while let Some(placed) = store.poll_fetched(self.at) {
+            taker.handle_placed(placed.stream, placed.seq, placed.place);
+            *undurable = undurable.saturating_sub(1);
+        }
+    }
+
+    fn finish(&mut self, now: Time, node: &mut Node, store: &mut Store) {
+        self.taking = match self.taking.take() {
+            Some(Taking::Coming {
+                taker,
+                fetched,
+                undurable: 0,
+            }) if taker.is_done() && fetched.is_empty() => whole(*taker, store),
+            other => other,
+        };
+        let Some(Taking::Whole(whole)) = &mut self.taking else {
+            return;
+        };
+        if !whole.handed_over {
+            let parts = Box::new(whole.streams.snapshot().chunks());
+            match store.install(self.at, whole.at, whole.live.clone(), parts) {
+                Ok(()) => whole.handed_over = true,
+                Err(InstallError::Busy) => {}
+                Err(_) => {
+                    store.abandon_catch_up(self.at);
+                    self.taking = None;
+                }
+            }
+        } else if store.poll_installed(self.at).is_some() {
+            if let Some(Taking::Whole(whole)) = self.taking.take()
+                && let Some(streams) = node.streams_mut(self.at)
+            {
+                tracing::info!("took over the state as of entry {}", whole.at.0);
+                streams.replace(now, whole.at.0, whole.streams);
+            }
+        } else if !store.is_installing(self.at) {
+            // The store could not write it: try again.
+            whole.handed_over = false;
+        }
+    }
+}
+
+/// Builds the complete state, with the places of its messages in the log.
+fn whole(taker: Taker, store: &Store) -> Option<Taking> {
+    let (index, term, streams, fetched) = taker.into_state()?;
+    tracing::info!("fetched the state as of entry {index}, and {fetched} messages");
+    let mut live = store.fresh_live();
+    let mut all = Filter::all();
+    for stream in streams.iter().filter(|s| !s.in_memory()) {
+        let mut seq = 0;
+        while let Some(next) = stream.next_at(seq, &mut all) {
+            seq = next + 1;
+            if let Some(message) = stream.message(next)
+                && message.place != Place::default()
+            {
+                live.stored(message.place, message.bytes);
+            }
+        }
+    }
+    Some(Taking::Whole(Box::new(Whole {
+        at: (index, term),
+        streams,
+        live,
+        handed_over: false,
+    })))
+}

@@ -1,0 +1,260 @@
+//! A queue that shares work fairly among the addresses it comes from.
+//!
+//! Each source has a line of its own, and the lines take turns: a source with a thousand items delays
+//! another source's first item by one item. The queue owns the order and nothing else: the caller
+//! sees the lengths and keeps the bounds. Every operation costs the logarithm of the queue's length.
+
+use core::net::IpAddr;
+use std::collections::BTreeMap;
+
+/// The origin of work: an IPv4 address, or the /64 network of an IPv6 address, which one host
+/// usually has for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Source(u128);
+
+impl From<IpAddr> for Source {
+    fn from(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(v4) => Self(u128::from(v4.to_bits())),
+            IpAddr::V6(v6) => Self(v6.to_bits() >> 64 << 64),
+        }
+    }
+}
+
+/// The ticket of a waiting item, with which the caller can remove it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    source: Source,
+    number: u64,
+}
+
+/// Waiting items, by source.
+#[derive(Debug)]
+pub(crate) struct FairQueue<T> {
+    lines: BTreeMap<Source, Line<T>>,
+    /// The order of turns: each line once.
+    turns: BTreeMap<u64, Source>,
+    len: usize,
+    /// The number last given to a ticket or a turn.
+    number: u64,
+}
+
+/// The items of one source, at least one.
+#[derive(Debug)]
+struct Line<T> {
+    turn: u64,
+    /// By ticket, and so in the order of arrival.
+    items: BTreeMap<u64, T>,
+}
+
+impl<T> Default for FairQueue<T> {
+    fn default() -> Self {
+        Self {
+            lines: BTreeMap::new(),
+            turns: BTreeMap::new(),
+            len: 0,
+            number: 0,
+        }
+    }
+}
+
+impl<T> FairQueue<T> {
+    /// The number of waiting items.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns whether no item waits.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The number of waiting items of this source.
+    pub(crate) fn len_of(&self, source: Source) -> usize {
+        self.lines.get(&source).map_or(0, |line| line.items.len())
+    }
+
+    /// The source with the most items.
+    pub(crate) fn longest(&self) -> Option<Source> {
+        let lines = self.lines.iter();
+        let longest = lines.max_by_key(|(_, line)| line.items.len());
+        longest.map(|(source, _)| *source)
+    }
+
+    /// Adds an item. A source without any waiting item goes behind all others.
+    pub(crate) fn push(&mut self, source: Source, item: T) -> Ticket {
+        self.number += 1;
+        let number = self.number;
+        let line = self.lines.entry(source).or_insert_with(|| {
+            self.turns.insert(number, source);
+            Line {
+                turn: number,
+                items: BTreeMap::new(),
+            }
+        });
+        line.items.insert(number, item);
+        self.len += 1;
+        Ticket { source, number }
+    }
+
+    /// Removes a waiting item.
+    pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<T> {
+        let line = self.lines.get_mut(&ticket.source)?;
+        let item = line.items.remove(&ticket.number)?;
+        self.taken(ticket.source);
+        Some(item)
+    }
+
+    /// Removes the oldest item of a source.
+    pub(crate) fn remove_oldest(&mut self, source: Source) -> Option<T> {
+        let (_, item) = self.lines.get_mut(&source)?.items.pop_first()?;
+        self.taken(source);
+        Some(item)
+    }
+
+    /// Takes the oldest item of the next source.
+    pub(crate) fn pop_oldest(&mut self) -> Option<T> {
+        self.pop(BTreeMap::pop_first)
+    }
+
+    /// Takes the newest item of the next source.
+    pub(crate) fn pop_newest(&mut self) -> Option<T> {
+        self.pop(BTreeMap::pop_last)
+    }
+
+    fn pop(&mut self, take: impl Fn(&mut BTreeMap<u64, T>) -> Option<(u64, T)>) -> Option<T> {
+        let (_, source) = self.turns.pop_first()?;
+        self.number += 1;
+        let line = self.lines.get_mut(&source)?;
+        line.turn = self.number;
+        self.turns.insert(line.turn, source);
+        let (_, item) = take(&mut line.items)?;
+        self.taken(source);
+        Some(item)
+    }
+
+    /// Accounts for an item that left this source.
+    fn taken(&mut self, source: Source) {
+        self.len -= 1;
+        if let Some(line) = self.lines.get(&source).filter(|l| l.items.is_empty()) {
+            self.turns.remove(&line.turn);
+            self.lines.remove(&source);
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn check_invariants(&self) {
+        let items: usize = self.lines.values().map(|line| line.items.len()).sum();
+        assert_eq!(items, self.len);
+        assert!(self.lines.values().all(|line| !line.items.is_empty()));
+        assert_eq!(self.lines.len(), self.turns.len());
+        for (turn, source) in &self.turns {
+            assert_eq!(self.lines[source].turn, *turn);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn source(n: u8) -> Source {
+        Source::from(IpAddr::from([10, 0, 0, n]))
+    }
+
+    #[test]
+    fn addresses_of_one_network_are_one_source() {
+        let of = |text: &str| Source::from(text.parse::<IpAddr>().unwrap());
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
+        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
+    }
+
+    #[derive(Clone, Debug)]
+    enum Act {
+        Push(u8),
+        Remove(prop::sample::Index),
+        RemoveOldest(u8),
+        PopOldest,
+        PopNewest,
+    }
+
+    fn act() -> impl Strategy<Value = Act> {
+        prop_oneof![
+            4 => (0..4_u8).prop_map(Act::Push),
+            1 => any::<prop::sample::Index>().prop_map(Act::Remove),
+            1 => (0..4_u8).prop_map(Act::RemoveOldest),
+            2 => Just(Act::PopOldest),
+            2 => Just(Act::PopNewest),
+        ]
+    }
+
+    proptest! {
+        /// Compares the queue with a plain list: each source's order holds, and no source is served
+        /// twice while another one waits.
+        #[test]
+        fn sources_take_turns(acts in prop::collection::vec(act(), 1..200)) {
+            let mut queue = FairQueue::default();
+            let mut model: Vec<(u8, usize, Ticket)> = Vec::new();
+            // The number of items of each other source served while this source waited.
+            let mut passed = [[0_usize; 4]; 4];
+            for (n, act) in acts.into_iter().enumerate() {
+                match act {
+                    Act::Push(of) => {
+                        if !model.iter().any(|(s, ..)| *s == of) {
+                            passed[usize::from(of)] = [0; 4];
+                        }
+                        let ticket = queue.push(source(of), (of, n));
+                        model.push((of, n, ticket));
+                    }
+                    Act::Remove(_) if model.is_empty() => {}
+                    Act::Remove(at) => {
+                        let (of, n, ticket) = model.remove(at.index(model.len()));
+                        prop_assert_eq!(queue.remove(ticket), Some((of, n)));
+                        prop_assert_eq!(queue.remove(ticket), None);
+                    }
+                    Act::RemoveOldest(of) => {
+                        let at = model.iter().position(|(s, ..)| *s == of);
+                        let oldest = at.map(|at| model.remove(at)).map(|(s, n, _)| (s, n));
+                        prop_assert_eq!(queue.remove_oldest(source(of)), oldest);
+                    }
+                    Act::PopOldest | Act::PopNewest => {
+                        let newest = matches!(act, Act::PopNewest);
+                        let popped = match newest {
+                            true => queue.pop_newest(),
+                            false => queue.pop_oldest(),
+                        };
+                        prop_assert_eq!(popped.is_none(), model.is_empty());
+                        let Some((of, n)) = popped else { continue };
+                        let is_of = |m: &(u8, usize, Ticket)| m.0 == of;
+                        let at = match newest {
+                            true => model.iter().rposition(is_of),
+                            false => model.iter().position(is_of),
+                        };
+                        prop_assert_eq!(model.remove(at.unwrap()).1, n);
+                        passed[usize::from(of)] = [0; 4];
+                        for waiting in 0..4 {
+                            if waiting != of && model.iter().any(|(s, ..)| *s == waiting) {
+                                let times = &mut passed[usize::from(waiting)][usize::from(of)];
+                                *times += 1;
+                                prop_assert!(*times <= 1, "source {waiting} is passed over");
+                            }
+                        }
+                    }
+                }
+                queue.check_invariants();
+                prop_assert_eq!(queue.len(), model.len());
+                prop_assert_eq!(queue.is_empty(), model.is_empty());
+                for of in 0..4 {
+                    let len = model.iter().filter(|(s, ..)| *s == of).count();
+                    prop_assert_eq!(queue.len_of(source(of)), len);
+                }
+                let most = queue.longest().map_or(0, |s| queue.len_of(s));
+                prop_assert!((0..4).all(|of| queue.len_of(source(of)) <= most));
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Routing of messages at `$JS.>`: one node at a time has such a message, from its publication to its answer.
+//!
+//! The node that serves a stream announces the stream's name, and the leader of the directory
+//! announces itself; the nodes announce no other subjects of the API. A message goes to the node
+//! that serves the stream in its subject. If no such node is known, or the message concerns all
+//! streams, it goes to the leader of the directory. That node then answers it, passes it on by its
+//! own knowledge, or refuses it. So each message has one answer, however far the announcements have
+//! spread. Clients that subscribe to `$JS.>` get a copy besides, as of any message.
+
+use tidegate::Time;
+use tidegate_cluster::groups::ALL;
+use tidegate_cluster::wire::Routed;
+use tidegate_nats::parse::Publish;
+use tidegate_stream::stream::Kept;
+
+use super::streams::JETSTREAM;
+use super::{Node, peers};
+use crate::streams::context::Way;
+use crate::streams::subjects::{About, about, is_flow, is_pull};
+use crate::streams::{JetStream, Taken};
+
+impl Node {
+    /// Handles a message of the connection `from` at `$JS.>`. Returns the slot that took it.
+    pub(super) fn ask(
+        &mut self,
+        now: Time,
+        from: usize,
+        message: &Publish<'_>,
+        way: Way,
+    ) -> (usize, Taken) {
+        if self.peers.is_none() {
+            return (0, self.ask_slot(0, now, message));
+        }
+        let (subject, domain) = (message.subject, self.domain());
+        let (flows, pulls) = (is_flow(subject, domain), is_pull(subject, domain));
+        let name = match about(subject, domain) {
+            About::None => return self.publish_into(now, message),
+            About::All => return (0, self.ask_directory(now, from, None, message, way)),
+            About::Stream(name) => name,
+        };
+        if let Some(at) = self.open_at(name) {
+            return (at, self.ask_slot(at, now, message));
+        }
+        // A node that was handed the message and does not serve the stream is behind: the leader of
+        // the directory keeps the message until the others have caught up.
+        let to = match way.passed > 1 && self.leads_directory() {
+            true => None,
+            false => self.peer_that_serves(name),
+        };
+        if to.is_some_and(|to| self.hand(now, from, to, message, way)) {
+            return (0, Taken::Yes);
+        }
+        if !flows {
+            let taken = self.ask_directory(now, from, Some(name), message, way);
+            return (0, taken);
+        }
+        match self.follows_at(name) {
+            // A follower of the stream's group keeps pulls until there is another leader.
+            Kept::Elsewhere { group, .. } => match self.slot_of_group(group) {
+                Some(at) if pulls && !self.serves_at(at) => (at, self.ask_slot(at, now, message)),
+                _ => {
+                    let taken = self
+                        .with_streams(now, 0, |streams, _| streams.handle_pull_away(name, message));
+                    (0, taken.unwrap_or(Taken::No))
+                }
+            },
+            _ => {
+                // The leader may have withdrawn the stream because it is frozen: the pull waits
+                // here until the stream can be found again, as it does there.
+                let away = pulls && !self.leads_directory();
+                let parked = away
+                    && self
+                        .with_streams(now, 0, |streams, _| streams.handle_pull_away(name, message))
+                        == Some(Taken::Yes);
+                match parked {
+                    true => (0, Taken::Yes),
+                    false => (0, self.ask_slot(0, now, message)),
+                }
+            }
+        }
+    }
+
+    /// Handles a message at `$JS.>` that the peer in this slot handed to this node alone.
+    pub(super) fn handle_handed(&mut self, now: Time, slot: usize, routed: &Routed<'_>) {
+        let (from, message) = (peers::key_of(slot), &routed.message);
+        if !message.subject.starts_with(JETSTREAM) {
+            return;
+        }
+        let way = Way {
+            passed: routed.passed,
+            asks: routed.asks,
+        };
+        match self.ask(now, from, message, way) {
+            // The node of the publisher counted on a responder here.
+            (_, Taken::No) if way.asks => self.tell_nobody_is_there(now, message),
+            // A requester that does not ask for `no responders` would take the status for an
+            // answer: without headers it looks like one.
+            (_, Taken::Yes | Taken::No) => {}
+            (at, Taken::Full) => self.hold_back(now, from, at),
+        }
+    }
+
+    /// Returns whether a routed message at this subject is published, rather than handed to one node.
+    pub(super) fn is_published(&self, subject: &[u8]) -> bool {
+        !subject.starts_with(JETSTREAM) || about(subject, self.domain()) == About::None
+    }
+
+    fn domain(&self) -> Option<&str> {
+        // A node without streams yet passes on messages for the streams of others.
+        let kept = self.streams(0).map(JetStream::settings);
+        kept.or(self.settings.streams.as_ref())?.domain.as_deref()
+    }
+
+    /// Hands a message at `$JS.>` to a peer. Returns false without a channel to it, or if too many
+    /// nodes have handed the message on.
+    pub(crate) fn hand(
+        &mut self,
+        now: Time,
+        from: usize,
+        slot: usize,
+        message: &Publish<'_>,
+        way: Way,
+    ) -> bool {
+        let (size, max) = (message.size(), self.settings.max_pending);
+        let Some(peers) = self.peers.as_mut().filter(|_| way.goes_on()) else {
+            return false;
+        };
+        let Some(pending) = peers.choose(now, slot, None, size, max) else {
+            return false;
+        };
+        let routed = Routed {
+            plain: false,
+            groups: &[],
+            asks: way.asks,
+            handed: true,
+            passed: way.passed + 1,
+            to: None,
+            message: *message,
+        };
+        let copies = peers.send(routed, false);
+        self.stats.routed_out += copies;
+        self.gathered.items += copies;
+        self.gathered.bytes += copies * size as u64;
+        let behind = pending > super::stall_bytes(&self.settings);
+        self.settle(now, from, behind.then(|| peers::key_of(slot)));
+        true
+    }
+
+    /// Passes a message to the leader of the directory; among others a message for a stream without
+    /// a known server.
+    fn ask_directory(
+        &mut self,
+        now: Time,
+        from: usize,
+        stream: Option<&str>,
+        message: &Publish<'_>,
+        way: Way,
+    ) -> Taken {
+        if !self.leads_directory() {
+            let to = self.peer_that_leads(ALL);
+            if to.is_some_and(|to| self.hand(now, from, to, message, way)) {
+                return Taken::Yes;
+            }
+            return self.ask_slot(0, now, message);
+        }
+        let away = |name: &&str| matches!(self.follows_at(name), Kept::Elsewhere { .. });
+        match stream.filter(away) {
+            Some(name) => {
+                let taken = self.with_streams(now, 0, |streams, cx| {
+                    streams.handle_request_away(cx, now, name, message, way)
+                });
+                taken.unwrap_or(Taken::No)
+            }
+            None => self.ask_slot(0, now, message),
+        }
+    }
+
+    fn ask_slot(&mut self, at: usize, now: Time, message: &Publish<'_>) -> Taken {
+        let taken = self.with_streams(now, at, |streams, cx| {
+            streams.handle_request(cx, now, message)
+        });
+        taken.unwrap_or(Taken::No)
+    }
+
+    /// The slot that serves the stream of this name.
+    fn open_at(&self, name: &str) -> Option<usize> {
+        let directory = self.streams(0)?;
+        let known = directory.applied();
+        let entry = known.get(known.by_name(name)?)?;
+        let Kept::Elsewhere { group, .. } = entry.kept() else {
+            return directory.serves().then_some(0);
+        };
+        let open = |s: &JetStream| s.serves() && s.is_open(entry.id());
+        let at = self.slot_of_group(group)?;
+        self.streams(at).is_some_and(open).then_some(at)
+    }
+
+    /// The group that keeps the stream of this name according to the directory here; the
+    /// directory's own for an unknown name.
+    fn follows_at(&self, name: &str) -> Kept {
+        let known = self.streams(0).map(JetStream::applied);
+        let entry = known.and_then(|known| known.get(known.by_name(name)?));
+        entry.map_or(Kept::Here, |entry| entry.kept())
+    }
+
+    fn leads_directory(&self) -> bool {
+        self.serves_at(0)
+    }
+
+    fn serves_at(&self, at: usize) -> bool {
+        self.streams(at).is_some_and(JetStream::serves)
+    }
+}

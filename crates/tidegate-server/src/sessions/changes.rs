@@ -1,0 +1,168 @@
+//! Changes that an operator makes while the node runs: lame duck mode, the end, new settings.
+
+use tidegate::Time;
+use tidegate_nats::connect::Info;
+use tidegate_nats::op;
+use tidegate_nats::session::CloseReason;
+
+use super::{Lame, Node};
+use crate::config::Settings;
+
+impl Node {
+    /// Tells clients to go elsewhere, and closes them one after the other after a grace period.
+    pub fn lame_duck(&mut self, now: Time) {
+        if self.lame.is_some() {
+            return;
+        }
+        self.info.ldm = true;
+        self.tell_urls();
+        self.inform_all();
+        let (grace, over) = (
+            self.settings.lame_duck_grace_period,
+            self.settings.lame_duck_duration,
+        );
+        let left = over.saturating_sub(grace);
+        self.lame = Some(Lame {
+            next: now + grace,
+            every: left / u32::try_from(self.entries.len().max(1)).unwrap_or(u32::MAX),
+        });
+    }
+
+    /// Closes every connection, once its outbox is written.
+    pub fn close_all(&mut self, now: Time) {
+        let keys: Vec<usize> = self.entries.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            self.close(now, key, CloseReason::Shutdown);
+        }
+    }
+
+    /// Puts changed settings in force: closes connections that the settings no longer admit or that
+    /// exceed the new maximum, and ends subscriptions that are no longer permitted.
+    pub fn reload(&mut self, now: Time, settings: Settings, info: Info) {
+        self.settings = settings;
+        self.info = Info {
+            ldm: self.info.ldm,
+            ..info
+        };
+        if let Some(peers) = &mut self.peers {
+            peers.own_urls.clone_from(&self.info.connect_urls);
+        }
+        self.tell_urls();
+        let keys: Vec<usize> = self.entries.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            let session = &mut self.entries[key].session;
+            if session.is_open() && !session.readmit(&self.settings.sessions) {
+                self.close(now, key, CloseReason::AuthenticationExpired);
+            } else {
+                self.review_subscriptions(key);
+            }
+        }
+        self.close_surplus(now);
+        self.inform_all();
+    }
+
+    /// Closes the newest connections beyond the maximum.
+    fn close_surplus(&mut self, now: Time) {
+        let open = self.entries.iter().filter(|(_, e)| !e.session.is_closing());
+        let mut open: Vec<(u64, usize)> = open.map(|(key, e)| (e.session.cid, key)).collect();
+        open.sort_unstable();
+        for (_, key) in open.into_iter().skip(self.settings.max_connections) {
+            self.close(now, key, CloseReason::MaxConnections);
+        }
+    }
+
+    /// Applies changed permissions to the subscriptions of a connection.
+    fn review_subscriptions(&mut self, key: usize) {
+        let session = &mut self.entries[key].session;
+        let Some(permissions) = session.permissions().cloned() else {
+            return;
+        };
+        let mut ended = Vec::new();
+        for sub in session.subs.values() {
+            let state = &mut self.subs[*sub as usize];
+            state.filtered = permissions.filters(&state.pattern);
+            if !permissions.may_subscribe(&state.pattern, state.queue.as_deref()) {
+                op::subscription_violation(
+                    &mut session.out,
+                    &state.pattern,
+                    state.queue.as_deref(),
+                );
+                ended.push(*sub);
+            }
+        }
+        for sub in ended {
+            self.remove_subscription(sub);
+        }
+        self.touch(key);
+    }
+
+    pub(super) fn inform_all(&mut self) {
+        let keys: Vec<usize> = self.entries.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            let session = &mut self.entries[key].session;
+            let info = Info {
+                client_id: session.cid,
+                client_ip: session.address.ip().to_string(),
+                ..self.info.clone()
+            };
+            session.inform(&info);
+            self.touch(key);
+        }
+    }
+
+    /// Takes the due steps of lame duck mode.
+    pub(super) fn limp(&mut self, now: Time) {
+        while let Some(lame) = self.lame.filter(|l| l.next <= now) {
+            let Some((key, _)) = self.entries.iter().find(|(_, e)| !e.session.is_closing()) else {
+                // No open connection is left; the closing ones end by themselves.
+                self.lame = Some(Lame {
+                    next: Time::NEVER,
+                    ..lame
+                });
+                return;
+            };
+            self.close(now, key, CloseReason::Shutdown);
+            self.lame = Some(Lame {
+                next: lame.next + lame.every,
+                ..lame
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::Time;
+
+    use super::*;
+    use crate::sessions::joined;
+
+    #[test]
+    fn a_lower_limit_closes_the_newest_connections() {
+        let now = Time::from_nanos(1);
+        let settings = |max_connections| Settings {
+            max_connections,
+            ..Settings::default()
+        };
+        let mut node = Node::new(settings(5), Info::default(), 1);
+        let keys: Vec<usize> = (0..4).map(|_| joined::client(&mut node, now)).collect();
+        // The node reuses a key: the newest connection does not have the highest one.
+        node.handle_closed(now, keys[0], CloseReason::ClientClosed);
+        while node.poll_closed().is_some() {}
+        let newest = joined::client(&mut node, now);
+        assert_eq!(newest, keys[0]);
+        node.reload(now, settings(3), Info::default());
+        let said = joined::heard(&mut node, now, newest);
+        assert!(
+            said.contains("-ERR 'maximum connections exceeded'"),
+            "{said}"
+        );
+        assert!(!node.contains(newest));
+        node.reload(now, settings(2), Info::default());
+        assert!(joined::heard(&mut node, now, keys[3]).contains("-ERR"));
+        for key in &keys[1..3] {
+            assert!(!joined::heard(&mut node, now, *key).contains("-ERR"));
+        }
+        node.check_invariants();
+    }
+}

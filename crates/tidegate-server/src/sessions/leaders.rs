@@ -1,0 +1,150 @@
+//! Messages between the leaders of groups, and the lookup of leaders and of servers of streams.
+//!
+//! Messages at `$TG.>` go only from node to node: no client's message reaches a leader, no client
+//! receives one, and the node does not take a client subscribed there for a leader.
+
+use tidegate::Time;
+use tidegate_cluster::wire::Routed;
+use tidegate_nats::parse::Publish;
+use tidegate_nats::sublist::Matches;
+
+use super::streams::Inner;
+use super::{Node, peers};
+use crate::streams::JetStream;
+use crate::streams::directory::told::{
+    PREFIX, STREAM, Told, group_at, subject_of_full, subject_of_group,
+};
+
+impl Node {
+    /// Returns whether only leaders may use this subject.
+    pub(super) fn is_leaders_own(&self, subject: &[u8]) -> bool {
+        subject.starts_with(PREFIX) && self.peers.is_some()
+    }
+
+    /// The slot of a peer known to lead the group.
+    pub(super) fn peer_that_leads(&mut self, group: u32) -> Option<usize> {
+        let subject = subject_of_group(group);
+        self.peers_at(subject.as_bytes()).last().copied()
+    }
+
+    /// The slot of a peer known to serve the stream of this name.
+    pub(super) fn peer_that_serves(&mut self, name: &str) -> Option<usize> {
+        self.name.clear();
+        self.name.extend_from_slice(STREAM.as_bytes());
+        self.name.extend_from_slice(name.as_bytes());
+        let plain = &self.sublist.matches(&self.name).plain;
+        let subs = plain.iter().map(|key| &self.subs[*key as usize]);
+        let mut exact = subs.filter(|sub| *sub.pattern == *self.name);
+        exact.find_map(|sub| peers::slot_of(sub.conn))
+    }
+
+    /// Announces that this node, with this id, has no room for messages, or withdraws that; only on a change.
+    pub(crate) fn announce_full(&mut self, id: u64, full: bool) {
+        let full = full.then_some(id);
+        if std::mem::replace(&mut self.full, full) == full {
+            return;
+        }
+        let subject = subject_of_full(id);
+        match full {
+            Some(_) => self.announce([subject.as_bytes()]),
+            None => self.withdraw([subject.as_bytes()]),
+        }
+    }
+
+    /// Returns whether this node has no room for messages.
+    pub(crate) const fn has_no_room(&self) -> bool {
+        self.full.is_some()
+    }
+
+    /// Returns whether a node, perhaps this one, is known to have no room for messages.
+    pub(crate) fn is_full(&self, id: u64) -> bool {
+        self.full == Some(id) || self.peer_at(subject_of_full(id).as_bytes()).is_some()
+    }
+
+    /// Sends a message of the streams in slot `from` to the leader of the group. A leader on this node gets
+    /// it as an event, unless `from` itself leads the group.
+    pub(super) fn tell_leader(
+        &mut self,
+        now: Time,
+        from: usize,
+        group: u32,
+        reply: Option<Box<[u8]>>,
+        told: Told,
+    ) {
+        if self.serving(group).is_some_and(|at| at != from) {
+            return self.inner.push_back(Inner::Told { group, reply, told });
+        }
+        let subject = subject_of_group(group);
+        let mut to = self.peers_at(subject.as_bytes());
+        if reply.is_some() {
+            // Only one node answers a request, even while this node still takes a former leader for one.
+            to.drain(..to.len().saturating_sub(1));
+        }
+        let (Some(peers), Some(payload)) = (&mut self.peers, told.encode()) else {
+            return;
+        };
+        let message = Publish {
+            subject: subject.as_bytes(),
+            reply: reply.as_deref(),
+            headers: None,
+            payload: &payload,
+        };
+        let (size, max) = (message.size(), self.settings.max_pending);
+        for slot in to {
+            peers.choose(now, slot, None, size, max);
+        }
+        let routed = Routed {
+            plain: false,
+            groups: &[],
+            asks: false,
+            handed: false,
+            passed: 0,
+            to: None,
+            message,
+        };
+        peers.send(routed, false);
+    }
+
+    /// Handles a message from the leader at another node.
+    pub(super) fn handle_told(&mut self, now: Time, message: &Publish<'_>) {
+        let at = group_at(message.subject).and_then(|group| self.slot_of_group(group));
+        let (Some(at), Some(told)) = (at, Told::decode(message.payload)) else {
+            return;
+        };
+        self.with_streams(now, at, |streams, cx| {
+            streams.handle_told(cx, now, message.reply, told);
+        });
+    }
+
+    /// The slot of the group, if this node leads it.
+    fn serving(&self, group: u32) -> Option<usize> {
+        let at = self.slot_of_group(group)?;
+        self.streams(at)
+            .is_some_and(JetStream::serves)
+            .then_some(at)
+    }
+
+    /// The slot of a peer that subscribes to exactly this subject; of several, of one with a channel to it.
+    pub(super) fn peer_at(&self, subject: &[u8]) -> Option<usize> {
+        let mut scratch = Matches::default();
+        let plain = &self.sublist.find(subject, &mut scratch).plain;
+        let subs = plain.iter().map(|key| &self.subs[*key as usize]);
+        let exact = subs.filter(|sub| *sub.pattern == *subject);
+        let slots = exact.filter_map(|sub| peers::slot_of(sub.conn));
+        slots.max_by_key(|slot| self.has_channel_to(*slot))
+    }
+
+    /// Returns whether this node can send to the peer in this slot.
+    pub(super) fn has_channel_to(&self, slot: usize) -> bool {
+        let peers = self.peers.as_ref();
+        peers.is_some_and(|peers| peers.pending(slot).is_some())
+    }
+
+    /// The slots of the peers that subscribe to exactly this subject.
+    fn peers_at(&mut self, subject: &[u8]) -> Vec<usize> {
+        let found = self.sublist.matches(subject);
+        let subs = found.plain.iter().map(|key| &self.subs[*key as usize]);
+        let exact = subs.filter(|sub| *sub.pattern == *subject);
+        exact.filter_map(|sub| peers::slot_of(sub.conn)).collect()
+    }
+}

@@ -1,0 +1,762 @@
+//! The node as a state machine: it takes the events of all connections, and fills outboxes and
+//! lists of actions for the driver. No socket, no clock.
+//!
+//! Owns the sessions, the subscriptions, and the routing of messages between them. A driver owns the sockets.
+//!
+//! Polling order: after any `handle_*`, the driver writes the outboxes that [`Node::poll_dirty`]
+//! names (and calls [`Node::handle_written`]), carries out [`Node::poll_verify`], reads again from
+//! the connections that [`Node::poll_resumed`] names, and drops those that [`Node::poll_closed`]
+//! names. It calls [`Node::handle_timeouts`] at [`Node::deadline`]. Keys are reused:
+//! [`Node::poll_closed`] must have answered `None` before the next [`Node::handle_accepted`].
+//!
+//! Every outbox is bounded by `max_pending`; the outbox of a peer that keeps taking bytes by four
+//! times that. Before that bound a receiver that is behind makes its publishers pause
+//! ([`STALL_BYTES`]), for a moment only: one slow reader may slow others down, not stop them. A
+//! publisher waits longer for a peer, as long as that peer keeps taking bytes.
+
+mod announced;
+mod asking;
+mod changes;
+mod fanout;
+#[cfg(test)]
+pub(super) mod joined;
+mod leaders;
+mod passwords;
+pub mod peers;
+mod queue_groups;
+mod streams;
+#[cfg(test)]
+mod tests;
+pub(crate) mod timers;
+mod traces;
+mod view;
+
+// An address is data: `core` has it, without any socket.
+use core::net::SocketAddr;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use slab::Slab;
+use tidegate::Time;
+use tidegate::controller::Load;
+use tidegate_cluster::wire::Routed;
+use tidegate_nats::connect::Info;
+use tidegate_nats::headers::asks_only_for_trace;
+use tidegate_nats::op::{self, Delivery};
+use tidegate_nats::outbox::{Outbox, Pool};
+use tidegate_nats::parse::Publish;
+use tidegate_nats::session::{CloseReason, Session, Step, Traffic};
+use tidegate_nats::sublist::{SubKey, Sublist};
+use tidegate_stream::stream::Place;
+
+use self::announced::Announced;
+use self::fanout::{Entry, Fanout, Subscription};
+use self::passwords::Passwords;
+use self::peers::Peers;
+use self::streams::Inner;
+pub use self::view::SubscriptionView;
+use crate::config::Settings;
+use crate::sessions::timers::Timers;
+use crate::streams::JetStream;
+use crate::streams::context::Outputs;
+
+/// The backlog of a receiver, in bytes, at which its publishers pause, where `max_pending` is not smaller.
+pub const STALL_BYTES: usize = 8 * 1024 * 1024;
+/// The connection key of messages that the node itself publishes.
+pub(crate) const NOBODY: usize = usize::MAX;
+/// The longest pause of a publisher for a receiver that is behind.
+const STALL: Duration = Duration::from_millis(10);
+
+/// A password for the driver to check on another thread: the check is slow on purpose.
+#[derive(Debug)]
+pub struct Verify {
+    /// The connection that gave the password; [`Node::handle_verified`] takes it back.
+    pub key: usize,
+    /// The connection's number, since a key may be used again.
+    pub cid: u64,
+    /// The password that the client gave.
+    pub password: String,
+    /// The configured hash.
+    pub hash: Arc<str>,
+}
+
+/// The result of handing in some input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes used.
+    pub used: usize,
+    /// The node stopped because enough is gathered: the driver writes, then hands in the rest.
+    pub full: bool,
+}
+
+/// Counts of a node since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeStats {
+    /// All traffic.
+    pub traffic: Traffic,
+    /// Connections accepted.
+    pub total_connections: u64,
+    /// Connections closed because they did not read.
+    pub slow_consumers: u64,
+    /// The slow consumers that were closed for their pending bytes.
+    pub slow_pending: u64,
+    /// Connections refused for their credentials.
+    pub auth_failures: u64,
+    /// Publishers paused for a receiver that was behind.
+    pub stalls: u64,
+    /// Copies of messages sent to peers.
+    pub routed_out: u64,
+}
+
+/// All connections of a server and their subscriptions.
+#[derive(Debug)]
+pub struct Node {
+    settings: Settings,
+    info: Info,
+    entries: Slab<Entry>,
+    subs: Slab<Subscription>,
+    sublist: Sublist,
+    timers: Timers,
+    pool: Pool,
+    whole: Delivery,
+    bare: Delivery,
+    dirty: Vec<usize>,
+    closed: Vec<(usize, CloseReason)>,
+    resumed: Vec<usize>,
+    passwords: Passwords,
+    /// Scratch of one fan-out.
+    ended: Vec<SubKey>,
+    slow: Vec<usize>,
+    gathered: Load,
+    /// Scratch of one lookup of the server of a stream.
+    name: Vec<u8>,
+    random: u64,
+    next_cid: u64,
+    stats: NodeStats,
+    lame: Option<Lame>,
+    /// By slot, see [`streams`]; `None` while they handle an event.
+    streams: Vec<Option<Box<JetStream>>>,
+    /// Scratch of one event of streams.
+    outputs: Outputs,
+    /// Messages for the store to read, by slot.
+    wanted: VecDeque<(usize, Place)>,
+    /// Events for streams that other streams have caused. Empty between two calls.
+    inner: VecDeque<Inner>,
+    /// The number of the group in each slot.
+    groups: Vec<u32>,
+    /// The subjects of streams here that the node announced to its peers.
+    announced: Announced,
+    /// This node's id, while its disk has no room for messages.
+    full: Option<u64>,
+    /// `None` where the node is alone.
+    peers: Option<Box<Peers>>,
+}
+
+/// Lame duck mode: the time at which the node closes the next connection, and the interval between two.
+#[derive(Clone, Copy, Debug)]
+struct Lame {
+    next: Time,
+    every: Duration,
+}
+
+impl Node {
+    /// Returns a node without connections. `seed` drives the choice among members of queue groups.
+    #[must_use]
+    pub fn new(settings: Settings, info: Info, seed: u64) -> Self {
+        Self {
+            settings,
+            info,
+            entries: Slab::new(),
+            subs: Slab::new(),
+            sublist: Sublist::new(),
+            timers: Timers::default(),
+            pool: Pool::default(),
+            whole: Delivery::default(),
+            bare: Delivery::default(),
+            dirty: Vec::new(),
+            closed: Vec::new(),
+            resumed: Vec::new(),
+            passwords: Passwords::default(),
+            ended: Vec::new(),
+            slow: Vec::new(),
+            gathered: Load::default(),
+            name: Vec::new(),
+            random: seed | 1,
+            next_cid: 1,
+            stats: NodeStats::default(),
+            lame: None,
+            streams: Vec::new(),
+            outputs: Outputs::default(),
+            wanted: VecDeque::new(),
+            inner: VecDeque::new(),
+            groups: Vec::new(),
+            announced: Announced::default(),
+            full: None,
+            peers: None,
+        }
+    }
+
+    /// Adds an accepted connection. With `securing`, its bytes are TLS's until
+    /// [`Node::handle_secured`]; with `greet`, INFO goes out now.
+    pub fn handle_accepted(
+        &mut self,
+        now: Time,
+        address: SocketAddr,
+        securing: bool,
+        greet: bool,
+    ) -> usize {
+        assert!(
+            self.closed.is_empty(),
+            "a key may be given away while its socket is still open"
+        );
+        let cid = self.next_cid;
+        self.next_cid += 1;
+        self.stats.total_connections += 1;
+        let handshake = securing.then(|| self.settings.tls_timeout());
+        let session = Session::new(now, cid, address, handshake, &self.settings.sessions);
+        let key = self.entries.insert(Entry::new(session));
+        if greet {
+            self.handle_greet(key);
+        }
+        self.arm(key);
+        key
+    }
+
+    /// Sends INFO to the client.
+    pub fn handle_greet(&mut self, key: usize) {
+        let session = &mut self.entries[key].session;
+        let info = Info {
+            client_id: session.cid,
+            client_ip: session.address.ip().to_string(),
+            ..self.info.clone()
+        };
+        info.write(&mut session.out);
+        self.touch(key);
+    }
+
+    /// The TLS handshake is over (`tls`), or the client goes on without TLS.
+    pub fn handle_secured(&mut self, now: Time, key: usize, tls: bool) {
+        self.entries[key]
+            .session
+            .handle_secured(now, tls, &self.settings.sessions);
+        self.arm(key);
+    }
+
+    /// Handles received bytes: `input` is all of them that are not used yet. Stops early once
+    /// `limit` is gathered.
+    pub fn handle_received(
+        &mut self,
+        now: Time,
+        key: usize,
+        input: &[u8],
+        limit: Load,
+    ) -> Received {
+        let mut used = 0;
+        let mut full = false;
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.session.handle_activity(now);
+        }
+        while let Some(entry) = self.entries.get_mut(key).filter(|e| e.session.reads()) {
+            let (step, n) = entry
+                .session
+                .next(now, &input[used..], &self.settings.sessions);
+            used += n;
+            match step {
+                Step::Publish(message) => {
+                    self.publish(now, key, &message);
+                    full = self.has_gathered(limit);
+                }
+                Step::More => break,
+                step => self.carry_out(now, key, step),
+            }
+            if full {
+                break;
+            }
+        }
+        self.touch(key);
+        self.arm(key);
+        Received { used, full }
+    }
+
+    /// The number of bytes that the connection must have received before more input is worth handing in.
+    #[must_use]
+    pub fn need(&self, key: usize) -> usize {
+        self.entries[key].session.need()
+    }
+
+    /// Returns whether the connection still exists.
+    #[must_use]
+    pub fn contains(&self, key: usize) -> bool {
+        self.entries.contains(key)
+    }
+
+    /// Notes that bytes arrived which are not a whole operation yet.
+    pub fn handle_activity(&mut self, now: Time, key: usize) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.session.handle_activity(now);
+        }
+    }
+
+    /// Returns whether the driver may read from this connection.
+    #[must_use]
+    pub fn reads(&self, key: usize) -> bool {
+        self.entries[key].session.reads()
+    }
+
+    /// Takes the outcome of a [`Verify`].
+    pub fn handle_verified(&mut self, now: Time, key: usize, cid: u64, good: bool) {
+        let Some(entry) = self.entries.get_mut(key).filter(|e| e.session.cid == cid) else {
+            return;
+        };
+        let step = entry
+            .session
+            .handle_verified(now, good, &self.settings.sessions);
+        self.carry_out(now, key, step);
+        self.touch(key);
+        self.resumed.push(key);
+        self.arm(key);
+    }
+
+    /// The socket took `len` bytes; fewer than the outbox holds if the socket is full.
+    pub fn handle_written(&mut self, now: Time, key: usize, len: usize) {
+        let entry = &mut self.entries[key];
+        entry.dirty = false;
+        entry.session.out.take(len, &mut self.pool);
+        entry.session.handle_written(now, len > 0);
+        let (pending, closing) = (entry.session.out.len(), entry.session.is_closing());
+        if pending <= stall_bytes(&self.settings) / 2 && !entry.waiters.is_empty() {
+            for waiter in std::mem::take(&mut entry.waiters) {
+                self.resume(waiter);
+            }
+        }
+        if closing && pending == 0 {
+            self.finish(key);
+        } else {
+            self.arm(key);
+        }
+    }
+
+    /// The connection ended, or is to end.
+    pub fn handle_closed(&mut self, now: Time, key: usize, reason: CloseReason) {
+        self.close(now, key, reason);
+    }
+
+    /// Handles all timeouts that are due.
+    pub fn handle_timeouts(&mut self, now: Time) {
+        while let Some(key) = self.timers.pop(now) {
+            if !self.entries.contains(key) {
+                continue;
+            }
+            let paused = !self.entries[key].session.reads();
+            let step = self.entries[key]
+                .session
+                .handle_timeout(now, &self.settings.sessions);
+            // The client did not take even the reason for its end: close for good.
+            let last_words_over = self.entries[key].session.is_closing();
+            if last_words_over && matches!(step, Step::Close(_)) {
+                self.finish(key);
+                continue;
+            }
+            self.carry_out(now, key, step);
+            if paused && self.entries.get(key).is_some_and(|e| e.session.reads()) {
+                self.resumed.push(key);
+            }
+            self.touch(key);
+            self.arm(key);
+        }
+        if let Some(peers) = &mut self.peers {
+            peers.handle_timeouts(now);
+        }
+        self.limp(now);
+    }
+
+    /// The time at which the driver calls [`Node::handle_timeouts`] next.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        let lame = self.lame.map(|l| l.next);
+        let peers = self.peers.as_ref().and_then(|p| p.deadline());
+        let times = [self.timers.next(), lame, peers];
+        times.into_iter().flatten().min()
+    }
+
+    /// Returns the next connection with bytes to write; `handle_written` must follow.
+    pub fn poll_dirty(&mut self) -> Option<usize> {
+        self.dirty.pop()
+    }
+
+    /// The number of connections with bytes to write.
+    #[must_use]
+    pub const fn dirty_len(&self) -> usize {
+        self.dirty.len()
+    }
+
+    /// The bytes that wait to be written to a connection.
+    #[must_use]
+    pub fn outbox(&self, key: usize) -> &Outbox {
+        &self.entries[key].session.out
+    }
+
+    /// Returns the next password to check, of a connection that waits for the outcome. The driver asks
+    /// only while it checks no other: until then other connections may move ahead, or this one may end.
+    pub fn poll_verify(&mut self) -> Option<Verify> {
+        self.passwords.pop()
+    }
+
+    /// Returns the next connection that may be read from again. Bytes received earlier and not used
+    /// come first.
+    pub fn poll_resumed(&mut self) -> Option<usize> {
+        while let Some(key) = self.resumed.pop() {
+            if self.entries.contains(key) {
+                return Some(key);
+            }
+        }
+        None
+    }
+
+    /// Returns the next connection that has ended: the driver drops its socket.
+    pub fn poll_closed(&mut self) -> Option<(usize, CloseReason)> {
+        self.closed.pop()
+    }
+
+    /// Returns the messages and bytes delivered to outboxes since the last call, and resets the count.
+    pub fn take_gathered(&mut self) -> Load {
+        std::mem::take(&mut self.gathered)
+    }
+
+    /// Messages and bytes delivered to outboxes since [`Node::take_gathered`].
+    #[must_use]
+    pub const fn gathered(&self) -> Load {
+        self.gathered
+    }
+
+    /// Returns whether the outboxes hold so much that the driver writes before the node delivers more.
+    const fn has_gathered(&self, limit: Load) -> bool {
+        self.gathered.items >= limit.items || self.gathered.bytes >= limit.bytes
+    }
+
+    fn carry_out(&mut self, now: Time, key: usize, step: Step<'_>) {
+        match step {
+            Step::More | Step::Done => {}
+            Step::Publish(message) => self.publish(now, key, &message),
+            Step::Greeted => {
+                let session = &mut self.entries[key].session;
+                let info = Info {
+                    client_id: session.cid,
+                    client_ip: session.address.ip().to_string(),
+                    connect_info: true,
+                    ..self.info.clone()
+                };
+                session.inform(&info);
+            }
+            Step::Subscribe {
+                subject,
+                queue,
+                sid,
+            } => self.subscribe(key, subject, queue, sid),
+            Step::Unsubscribe { sid, max } => self.unsubscribe(key, sid, max),
+            Step::Verify { password, hash } => {
+                let session = &self.entries[key].session;
+                let verify = Verify {
+                    key,
+                    cid: session.cid,
+                    password,
+                    hash,
+                };
+                let displaced = self.passwords.push(session.address.ip(), verify);
+                if let Some(displaced) = displaced {
+                    // The displaced check would come too late.
+                    self.close(now, displaced.key, CloseReason::AuthenticationTimeout);
+                }
+            }
+            Step::Close(reason) => self.close(now, key, reason),
+        }
+    }
+
+    fn subscribe(&mut self, key: usize, pattern: &[u8], queue: Option<&[u8]>, sid: &[u8]) {
+        let session = &self.entries[key].session;
+        if !session.subs.contains_key(sid) {
+            let filtered = session.permissions().is_some_and(|p| p.filters(pattern));
+            let interest = match self.is_leaders_own(pattern) {
+                // Clients must not receive the messages between leaders.
+                true => 0,
+                false => self.want(pattern, queue),
+            };
+            let sub = self.subs.insert(Subscription {
+                conn: key,
+                sid: sid.into(),
+                pattern: pattern.into(),
+                queue: queue.map(Into::into),
+                interest,
+                members: 1,
+                filtered,
+                delivered: 0,
+                max: 0,
+            });
+            // Fewer than 2^32: each subscription takes more than a byte.
+            let sub = SubKey::try_from(sub).unwrap_or(SubKey::MAX);
+            let session = &mut self.entries[key].session;
+            session.subs.insert(sid.into(), sub);
+            self.sublist.insert(pattern, queue, sub);
+            self.subscribed(pattern);
+        }
+        self.entries[key].session.ok();
+    }
+
+    fn unsubscribe(&mut self, key: usize, sid: &[u8], max: u64) {
+        let session = &mut self.entries[key].session;
+        if let Some(sub) = session.subs.get(sid).copied() {
+            let state = &mut self.subs[sub as usize];
+            state.max = max;
+            if max == 0 || state.delivered >= max {
+                self.remove_subscription(sub);
+            }
+        }
+        self.entries[key].session.ok();
+    }
+
+    fn remove_subscription(&mut self, key: SubKey) {
+        let sub = self.subs.remove(key as usize);
+        self.sublist.remove(&sub.pattern, key);
+        match (peers::slot_of(sub.conn), &mut self.peers) {
+            (Some(slot), Some(peers)) => peers.forget(slot, &sub.sid),
+            _ => {
+                self.entries[sub.conn].session.subs.remove(&sub.sid);
+                if !self.is_leaders_own(&sub.pattern) {
+                    self.unwant(&sub.pattern, sub.queue.as_deref());
+                }
+            }
+        }
+    }
+
+    fn publish(&mut self, now: Time, from: usize, message: &Publish<'_>) {
+        self.stats.traffic.in_msgs += 1;
+        self.stats.traffic.in_bytes += message.size() as u64;
+        if message.headers.is_some_and(asks_only_for_trace) {
+            return self.refuse_trace(now, message);
+        }
+        // Clients must not publish to the subjects of leaders.
+        let own = self.is_leaders_own(message.subject);
+        let delivered = !own
+            && self
+                .route(now, from, message.subject, message, None)
+                .is_some();
+        let taken = !own && self.capture(now, from, message);
+        if !delivered && !taken && message.reply.is_some() {
+            self.no_responders(from, message);
+        }
+    }
+
+    /// Delivers a message to the subscribers of `to`. `from` is the publisher's connection, [`NOBODY`]
+    /// for a message of the node itself. A message that a peer sent (`came`) names its receivers; the
+    /// node passes it on only for a queue group without members left here (`queue_groups`). Returns
+    /// the backlog of the fullest receiver in bytes; `None` without any receiver.
+    fn route(
+        &mut self,
+        now: Time,
+        from: usize,
+        to: &[u8],
+        message: &Publish<'_>,
+        came: Option<&Routed<'_>>,
+    ) -> Option<usize> {
+        let wants = came.is_none() && self.wants_to_know(from, message);
+        let asks = match came {
+            Some(came) => came.asks && !came.plain,
+            None => wants && self.asks(to, message),
+        };
+        let matches = self.sublist.matches(to);
+        if matches.is_empty() {
+            return None;
+        }
+        let mut delivered = false;
+        self.whole.prepare(message, true);
+        let mut fanout = Fanout {
+            now,
+            from,
+            echo: self
+                .entries
+                .get(from)
+                .is_none_or(|entry| entry.session.options.echo),
+            to,
+            message,
+            max_pending: self.settings.max_pending,
+            stall_bytes: stall_bytes(&self.settings),
+            whole: &self.whole,
+            bare: &mut self.bare,
+            bare_ready: false,
+            entries: &mut self.entries,
+            subs: &mut self.subs,
+            peers: self.peers.as_deref_mut(),
+            came,
+            asks,
+            wants,
+            pool: &mut self.pool,
+            dirty: &mut self.dirty,
+            ended: &mut self.ended,
+            slow: &mut self.slow,
+            copies: 0,
+            pending_bytes: 0,
+            behind: None,
+        };
+        if came.is_none_or(|m| m.plain) {
+            for sub in &matches.plain {
+                delivered |= fanout.deliver(*sub);
+            }
+        }
+        delivered |= fanout.deliver_to_groups(matches, &mut self.random);
+        let routed = fanout.send_to_peers();
+        let (copies, behind, pending_bytes) = (fanout.copies, fanout.behind, fanout.pending_bytes);
+        let size = message.size() as u64;
+        self.stats.traffic.out_msgs += copies;
+        self.stats.traffic.out_bytes += copies * size;
+        self.stats.routed_out += routed;
+        self.gathered.items += copies + routed;
+        self.gathered.bytes += (copies + routed) * size;
+        self.settle(now, from, behind);
+        delivered.then_some(pending_bytes)
+    }
+
+    /// Does the work that a fan-out puts off until it releases the sublist.
+    fn settle(&mut self, now: Time, from: usize, behind: Option<usize>) {
+        while let Some(sub) = self.ended.pop() {
+            self.remove_subscription(sub);
+        }
+        while let Some(key) = self.slow.pop() {
+            self.close(now, key, CloseReason::SlowPending);
+        }
+        if let Some(behind) = behind.filter(|behind| *behind != from) {
+            self.pause_for(now, behind, from);
+        }
+    }
+
+    /// Pauses the publisher until the receiver has read part of its backlog, for a moment at most.
+    fn pause_for(&mut self, now: Time, behind: usize, from: usize) {
+        let from_slot = peers::slot_of(from);
+        if from_slot.is_none() && !self.entries.contains(from) {
+            return;
+        }
+        let (waiters, stall) = match (peers::slot_of(behind), &mut self.peers) {
+            (Some(slot), Some(peers)) => {
+                let takes = peers.takes(now, slot);
+                let stall = if takes { peers::TAKING_STALL } else { STALL };
+                (peers.waiters(slot), stall)
+            }
+            _ => match self.entries.get_mut(behind) {
+                Some(entry) => (&mut entry.waiters, STALL),
+                None => return,
+            },
+        };
+        if !waiters.contains(&from) {
+            waiters.push(from);
+        }
+        match (from_slot, &mut self.peers) {
+            (Some(slot), Some(peers)) => peers.pause(slot, now + peers::PEER_STALL),
+            _ => self.entries[from].session.pause(now + stall),
+        }
+        self.stats.stalls += 1;
+    }
+
+    /// Sends the status `no responders` to a requester, if its options ask for that and it listens
+    /// for the answer.
+    fn no_responders(&mut self, from: usize, message: &Publish<'_>) {
+        let wanted = self
+            .entries
+            .get(from)
+            .is_some_and(|e| e.session.options.no_responders);
+        let Some(reply) = message.reply.filter(|_| wanted) else {
+            return;
+        };
+        let found = {
+            let mut all = self.sublist.matches(reply).iter();
+            all.find(|sub| self.subs[*sub as usize].conn == from)
+        };
+        let Some(sub) = found else { return };
+        let state = &mut self.subs[sub as usize];
+        state.delivered += 1;
+        let over = state.max > 0 && state.delivered >= state.max;
+        op::no_responders(
+            &mut self.entries[from].session.out,
+            reply,
+            &state.sid,
+            message.subject,
+        );
+        if over {
+            self.remove_subscription(sub);
+        }
+        self.touch(from);
+    }
+
+    fn close(&mut self, now: Time, key: usize, reason: CloseReason) {
+        let Some(entry) = self.entries.get_mut(key) else {
+            return;
+        };
+        if !entry.session.is_closing() {
+            entry.reason = reason;
+            entry.session.close(now, reason);
+            self.passwords.remove(entry.session.cid);
+            self.stats.slow_consumers += u64::from(reason.is_slow_consumer());
+            self.stats.slow_pending += u64::from(reason == CloseReason::SlowPending);
+            self.stats.auth_failures += u64::from(matches!(
+                reason,
+                CloseReason::AuthenticationViolation | CloseReason::AuthenticationTimeout
+            ));
+            for waiter in std::mem::take(&mut entry.waiters) {
+                self.resume(waiter);
+            }
+            let subs: Vec<SubKey> = self.entries[key].session.subs.values().copied().collect();
+            for sub in subs {
+                self.remove_subscription(sub);
+            }
+        }
+        // The client reads no more, or never did.
+        let deaf = matches!(reason, CloseReason::ClientClosed | CloseReason::Io)
+            || reason.is_slow_consumer();
+        if deaf {
+            self.finish(key);
+        } else {
+            self.touch(key);
+            self.arm(key);
+        }
+    }
+
+    /// Forgets a closed connection.
+    fn finish(&mut self, key: usize) {
+        let mut entry = self.entries.remove(key);
+        entry.session.out.clear(&mut self.pool);
+        self.timers.arm(key, Time::NEVER);
+        self.dirty.retain(|k| *k != key);
+        self.passwords.remove(entry.session.cid);
+        self.closed.push((key, entry.reason));
+    }
+
+    fn resume(&mut self, key: usize) {
+        if let (Some(slot), Some(peers)) = (peers::slot_of(key), &mut self.peers) {
+            return peers.resume(slot);
+        }
+        // The key may belong to a new connection by now: resuming that is harmless.
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.session.resume();
+            self.resumed.push(key);
+        }
+    }
+
+    fn touch(&mut self, key: usize) {
+        if let Some(entry) = self.entries.get_mut(key)
+            && (!entry.session.out.is_empty() || entry.session.is_closing())
+            && !std::mem::replace(&mut entry.dirty, true)
+        {
+            self.dirty.push(key);
+        }
+    }
+
+    fn arm(&mut self, key: usize) {
+        if let Some(entry) = self.entries.get(key) {
+            self.timers
+                .arm(key, entry.session.deadline(&self.settings.sessions));
+        }
+    }
+}
+
+fn stall_bytes(settings: &Settings) -> usize {
+    STALL_BYTES.min(settings.max_pending / 4 * 3)
+}

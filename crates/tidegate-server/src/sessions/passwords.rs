@@ -1,0 +1,158 @@
+//! Passwords that wait to be checked against hashes.
+//!
+//! A check takes some tenths of a second on purpose, and the client has shown nothing but its
+//! credentials before it. So addresses take turns: wrong passwords from one address delay a user at
+//! another address by one check, however many they are. Within an address the newest goes first: if more
+//! arrive than the thread can check, it would check the oldest just before the client's timeout, and all
+//! in vain. A connection that ends takes its password along. To keep both bounds, the oldest goes.
+
+use core::net::IpAddr;
+use std::collections::BTreeMap;
+
+use super::Verify;
+use crate::fair::{FairQueue, Source, Ticket};
+
+/// The most passwords that wait.
+const WAITING_MAX: usize = 1024;
+/// The most of one address.
+const WAITING_OF_SOURCE_MAX: usize = 64;
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(super) struct Passwords {
+    waiting: FairQueue<Verify>,
+    /// By connection.
+    tickets: BTreeMap<u64, Ticket>,
+}
+
+impl Passwords {
+    /// Adds the check for a connection from this address. Returns the check that had to make room
+    /// for it, if any.
+    pub(super) fn push(&mut self, from: IpAddr, verify: Verify) -> Option<Verify> {
+        let source = Source::from(from);
+        let crowded = if self.waiting.len_of(source) >= WAITING_OF_SOURCE_MAX {
+            Some(source)
+        } else if self.waiting.len() >= WAITING_MAX {
+            self.waiting.longest()
+        } else {
+            None
+        };
+        let displaced = crowded.and_then(|source| self.waiting.remove_oldest(source));
+        if let Some(displaced) = &displaced {
+            self.tickets.remove(&displaced.cid);
+        }
+        let cid = verify.cid;
+        let ticket = self.waiting.push(source, verify);
+        self.tickets.insert(cid, ticket);
+        displaced
+    }
+
+    /// Drops the password of a connection that ended.
+    pub(super) fn remove(&mut self, cid: u64) {
+        if let Some(ticket) = self.tickets.remove(&cid) {
+            self.waiting.remove(ticket);
+        }
+    }
+
+    /// Returns the next password to check.
+    pub(super) fn pop(&mut self) -> Option<Verify> {
+        let next = self.waiting.pop_newest()?;
+        self.tickets.remove(&next.cid);
+        Some(next)
+    }
+
+    #[cfg(test)]
+    fn check_invariants(&self) {
+        self.waiting.check_invariants();
+        assert_eq!(self.waiting.len(), self.tickets.len());
+        assert!(self.waiting.len() <= WAITING_MAX);
+        let most = self.waiting.longest().map(|s| self.waiting.len_of(s));
+        assert!(most.unwrap_or(0) <= WAITING_OF_SOURCE_MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn verify(cid: u64) -> Verify {
+        Verify {
+            key: cid as usize,
+            cid,
+            password: String::new(),
+            hash: "".into(),
+        }
+    }
+
+    fn address(n: u64) -> IpAddr {
+        IpAddr::from([10, 0, (n >> 8) as u8, n as u8])
+    }
+
+    #[test]
+    fn both_bounds_let_the_oldest_go() {
+        let mut passwords = Passwords::default();
+        for cid in 0..100 {
+            let displaced = passwords.push(address(0), verify(cid)).map(|v| v.cid);
+            assert_eq!(displaced, cid.checked_sub(WAITING_OF_SOURCE_MAX as u64));
+            passwords.check_invariants();
+        }
+        for cid in 100..1060 {
+            let displaced = passwords.push(address(cid), verify(cid));
+            assert!(displaced.is_none());
+        }
+        // The queue is full: the address with the most passwords makes room.
+        let displaced = passwords.push(address(2000), verify(2000));
+        assert_eq!(displaced.map(|v| v.cid), Some(36));
+        passwords.check_invariants();
+    }
+
+    #[derive(Clone, Debug)]
+    enum Act {
+        Push(u64),
+        Remove(prop::sample::Index),
+        Pop,
+    }
+
+    proptest! {
+        /// The queue hands out each check once, unless its connection ended or had to make room;
+        /// within an address the newest first.
+        #[test]
+        fn checks_are_those_of_connections_that_wait(acts in prop::collection::vec(prop_oneof![
+            5 => (0..3_u64).prop_map(Act::Push),
+            1 => any::<prop::sample::Index>().prop_map(Act::Remove),
+            2 => Just(Act::Pop),
+        ], 1..300)) {
+            let mut passwords = Passwords::default();
+            let mut model: Vec<(u64, u64)> = Vec::new();
+            for (cid, act) in (0_u64..).zip(acts) {
+                match act {
+                    Act::Push(from) => {
+                        let displaced = passwords.push(address(from), verify(cid)).map(|v| v.cid);
+                        let of_source = model.iter().filter(|(s, _)| *s == from).count();
+                        let oldest = model.iter().find(|(s, _)| *s == from).map(|(_, cid)| *cid);
+                        let crowded = of_source >= WAITING_OF_SOURCE_MAX;
+                        prop_assert_eq!(displaced, oldest.filter(|_| crowded));
+                        model.retain(|(_, cid)| Some(*cid) != displaced);
+                        model.push((from, cid));
+                    }
+                    Act::Remove(_) if model.is_empty() => {}
+                    Act::Remove(at) => {
+                        let (_, cid) = model.remove(at.index(model.len()));
+                        passwords.remove(cid);
+                    }
+                    Act::Pop => {
+                        let popped = passwords.pop().map(|v| v.cid);
+                        prop_assert_eq!(popped.is_none(), model.is_empty());
+                        let Some(popped) = popped else { continue };
+                        let at = model.iter().position(|(_, cid)| *cid == popped).unwrap();
+                        let (from, _) = model.remove(at);
+                        prop_assert!(!model[at..].iter().any(|(s, _)| *s == from), "a newer one waits");
+                    }
+                }
+                passwords.check_invariants();
+            }
+        }
+    }
+}

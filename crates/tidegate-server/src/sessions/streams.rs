@@ -1,0 +1,495 @@
+//! The node's streams: which messages they take, which messages they publish, and when they are due.
+//!
+//! Owns only the connection of the node and its streams. A node has the streams of several groups,
+//! each in a slot of its own. The first slot is the group of all nodes, which also keeps the directory
+//! of all streams; without a cluster it is the only one. [`Node::with_streams`] takes the streams out
+//! of the node while they handle an event, and carries out the event's outputs before any streams handle the
+//! next event.
+
+use bytes::Bytes;
+use tidegate::Time;
+use tidegate_nats::parse::Publish;
+use tidegate_nats::sublist::Matches;
+use tidegate_raft::replica::{Committed, Proposed};
+use tidegate_raft::store::Space;
+use tidegate_stream::api::error::ApiError;
+use tidegate_stream::stream::{Effect, EntryError, Held, Place};
+
+use super::announced::Changed;
+use super::fanout::Subscription;
+use super::{NOBODY, Node, peers};
+use crate::streams::context::{
+    Context, INBOX, Leader, Listeners, Output, Outputs, Surroundings, Way,
+};
+use crate::streams::directory::told::{Told, subject_of_group, subject_of_stream};
+use crate::streams::{JetStream, Messages, StreamStats, Taken};
+
+/// The prefix of the subjects of the API, of acks and of flow control.
+pub(super) const JETSTREAM: &[u8] = b"$JS.";
+
+impl Node {
+    /// Adds these streams in the next slot.
+    pub fn attach_streams(&mut self, streams: JetStream) {
+        self.groups.push(streams.group());
+        self.streams.push(Some(Box::new(streams)));
+    }
+
+    /// The streams in slot `at`, if there are any.
+    #[must_use]
+    pub fn streams(&self, at: usize) -> Option<&JetStream> {
+        self.streams.get(at)?.as_deref()
+    }
+
+    /// The same, mutable: to note where messages lie.
+    pub fn streams_mut(&mut self, at: usize) -> Option<&mut JetStream> {
+        self.streams.get_mut(at)?.as_deref_mut()
+    }
+
+    /// The number of slots.
+    #[must_use]
+    pub const fn streams_len(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// The streams of all slots.
+    pub fn all_streams(&self) -> impl Iterator<Item = &JetStream> {
+        self.streams.iter().flatten().map(|s| &**s)
+    }
+
+    fn all_streams_mut(&mut self) -> impl Iterator<Item = &mut JetStream> {
+        self.streams.iter_mut().flatten().map(|s| &mut **s)
+    }
+
+    /// The sum of their counts.
+    #[must_use]
+    pub fn stream_stats(&self) -> StreamStats {
+        let all = self.all_streams().map(JetStream::stats);
+        all.fold(StreamStats::default(), StreamStats::and)
+    }
+
+    /// Sets the wall clock to `us` microseconds after the Unix epoch.
+    pub fn set_wall_clock(&mut self, now: Time, us: u64) {
+        self.all_streams_mut()
+            .for_each(|s| s.set_wall_clock(now, us));
+    }
+
+    /// Notes whether the disk has space for more messages.
+    pub fn set_space(&mut self, space: Space) {
+        self.all_streams_mut().for_each(|s| s.set_space(space));
+    }
+
+    /// Returns the next entry to propose to the group in slot `at`, and the number of its callers.
+    /// [`Node::handle_proposed`] or [`Node::handle_refused`] must follow before the next call.
+    /// Without either, the same entry comes again.
+    pub fn poll_proposal(&mut self, at: usize, now: Time) -> Option<(Bytes, u64)> {
+        self.streams_mut(at)?.poll_proposal(now)
+    }
+
+    /// The group in slot `at` took the entry, at the place `there`; proposing it took `cost_ns`.
+    pub fn handle_proposed(&mut self, at: usize, now: Time, there: Proposed, cost_ns: u64) {
+        if let Some(streams) = self.streams_mut(at) {
+            streams.handle_proposed(now, there, cost_ns);
+            for key in streams.take_resumed() {
+                self.resume(key);
+            }
+        }
+    }
+
+    /// The group refused the entry for good: its callers get the error.
+    pub fn handle_refused(&mut self, at: usize, now: Time, error: &ApiError) {
+        self.with_streams(now, at, |streams, cx| {
+            streams.handle_refused(cx, now, error)
+        });
+    }
+
+    /// Applies a committed entry of the group in slot `at`, and answers its callers. Returns the
+    /// changes for the store.
+    ///
+    /// # Errors
+    /// The entry holds data unknown to this version: the node must not go on.
+    pub fn handle_committed(
+        &mut self,
+        at: usize,
+        now: Time,
+        entry: &Committed,
+    ) -> Result<&[Effect], EntryError> {
+        let done = self.with_streams(now, at, |streams, cx| {
+            streams.handle_committed(cx, now, entry)
+        });
+        done.transpose()?;
+        Ok(self.streams(at).map_or(&[], |s| s.effects()))
+    }
+
+    /// Does the remaining work of the streams in slot `at`: serves consumers and reads as far as
+    /// possible, and applies entries of streams in memory.
+    ///
+    /// # Errors
+    /// As [`Node::handle_committed`].
+    pub fn serve_streams(
+        &mut self,
+        at: usize,
+        now: Time,
+        messages: &dyn Messages,
+    ) -> Result<(), EntryError> {
+        if at == 0 && self.streams.len() > 1 {
+            // Once a turn: the operator's limits are no sharper than that.
+            let held = self.all_streams().map(|s| s.applied().held());
+            let all = held.fold(Held::default(), Held::and);
+            self.all_streams_mut().for_each(|s| s.set_held(all));
+        }
+        if at > 0 {
+            self.with_streams(now, at, |streams, cx| streams.reconcile(cx, now));
+            // Peers learn which node serves a stream before the creator of the stream gets its answer.
+            self.announce_streams();
+        }
+        if self.streams.len() > 1 {
+            self.with_streams(now, at, |streams, cx| streams.pull_moves(cx, now));
+        }
+        let begun = self.with_streams(now, at, |streams, cx| streams.serve(cx, now, messages));
+        begun.transpose()?;
+        // Each consumer is an event of its own, so that what one says goes out before the next one speaks.
+        while let Some(key) = self.streams_mut(at).and_then(JetStream::next_consumer) {
+            self.with_streams(now, at, |streams, cx| {
+                streams.serve_consumer(cx, now, key, messages);
+            });
+        }
+        let ended = self.with_streams(now, at, |streams, cx| streams.end_turn(cx, now));
+        ended.transpose().map(drop)
+    }
+
+    /// Returns the next message for the store to read, and its slot.
+    pub fn poll_wanted(&mut self) -> Option<(usize, Place)> {
+        self.wanted.pop_front()
+    }
+
+    /// This node leads the group in slot `at`, and has applied every entry in its log.
+    pub fn handle_leading(&mut self, at: usize, now: Time) {
+        if let Some(streams) = self.streams_mut(at) {
+            streams.handle_leading(now);
+        }
+    }
+
+    /// Another node leads the group in slot `at`, or none does.
+    pub fn handle_following(&mut self, at: usize, now: Time) {
+        self.with_streams(now, at, |streams, cx| streams.handle_following(cx, now));
+    }
+
+    /// The node is about to end: withdraws the subjects that only it keeps, so that peers send no
+    /// more for them.
+    pub fn part_streams(&mut self, now: Time) {
+        self.all_streams_mut().for_each(|s| s.handle_parting(now));
+        self.announce_streams();
+    }
+
+    /// The node is about to end: answers pulls, and proposes the state of consumers.
+    pub fn stop_streams(&mut self, now: Time) {
+        for at in 0..self.streams.len() {
+            self.with_streams(now, at, |streams, cx| streams.handle_stopping(cx, now));
+        }
+    }
+
+    /// Notes a new subscription.
+    pub(super) fn subscribed(&mut self, pattern: &[u8]) {
+        self.all_streams_mut()
+            .for_each(|s| s.handle_subscribed(pattern));
+    }
+
+    /// A round of writes that carried `copies` copies of messages took `cost_ns`.
+    pub fn handle_flushed(&mut self, now: Time, copies: u64, cost_ns: u64) {
+        self.all_streams_mut()
+            .for_each(|s| s.handle_flushed(now, copies, cost_ns));
+    }
+
+    /// The time of the next [`Node::serve_streams`] for all slots if no event comes first.
+    #[must_use]
+    pub fn streams_deadline(&self) -> Option<Time> {
+        self.all_streams().filter_map(JetStream::deadline).min()
+    }
+
+    /// Returns whether no message is on its way into a stream.
+    #[must_use]
+    pub fn streams_idle(&self) -> bool {
+        self.all_streams().all(JetStream::is_idle)
+    }
+
+    /// Offers a message of the connection `from` to the streams. Returns whether one takes it.
+    pub(super) fn capture(&mut self, now: Time, from: usize, message: &Publish<'_>) -> bool {
+        if self.streams.is_empty() && self.peers.is_none() {
+            return false;
+        }
+        let (at, taken) = match message.subject.starts_with(JETSTREAM) {
+            true => {
+                let asks = self.wants_to_know(from, message);
+                self.ask(now, from, message, Way { passed: 0, asks })
+            }
+            false => self.publish_into(now, message),
+        };
+        match taken {
+            Taken::No => false,
+            Taken::Yes => true,
+            Taken::Full => {
+                self.hold_back(now, from, at);
+                true
+            }
+        }
+    }
+
+    /// Offers a message outside the API to the stream with its subject, of any group. Returns the
+    /// slot of that stream.
+    pub(super) fn publish_into(&mut self, now: Time, message: &Publish<'_>) -> (usize, Taken) {
+        let Some(first) = self.streams_mut(0) else {
+            return (0, Taken::No);
+        };
+        let taken = first.publish(now, message);
+        if taken != Taken::No || self.streams.len() == 1 {
+            return (0, taken);
+        }
+        let keeper = self
+            .streams_mut(0)
+            .and_then(|s| s.keeper_of(message.subject));
+        let Some(at) = keeper.and_then(|group| self.slot_of_group(group)) else {
+            return (0, Taken::No);
+        };
+        let of_group = self.streams_mut(at);
+        (at, of_group.map_or(Taken::No, |s| s.publish(now, message)))
+    }
+
+    /// Returns whether the stream with this subject is frozen here and the directory here knows no
+    /// other group that keeps it.
+    pub(super) fn has_frozen(&mut self, subject: &[u8]) -> bool {
+        let Some(directory) = self.streams_mut(0) else {
+            return false;
+        };
+        let at = match directory.keeper_of(subject) {
+            Some(group) => self.slot_of_group(group),
+            None => Some(0),
+        };
+        at.and_then(|at| self.streams(at))
+            .is_some_and(|streams| streams.has_frozen(subject))
+    }
+
+    /// The slot of the group with this number, if this node is a member.
+    pub(crate) fn slot_of_group(&self, group: u32) -> Option<usize> {
+        self.groups.iter().position(|g| *g == group)
+    }
+
+    /// Announces the subjects of the streams here to the peers, if they changed.
+    pub fn announce_streams(&mut self) {
+        let mut announced = std::mem::take(&mut self.announced);
+        let mut changed = Changed::default();
+        for streams in self.all_streams_mut() {
+            let of = streams.take_interest_changed();
+            announced.compare(streams, &of, &mut changed);
+        }
+        self.announced = announced;
+        // In this order: a subject that stays is never withdrawn.
+        self.announce(changed.wanted.iter().map(|p| &**p));
+        self.withdraw(changed.unwanted.iter().map(|p| &**p));
+    }
+
+    /// Delivers a message that streams publish to the subscribers of `to`. Returns the backlog of the fullest
+    /// receiver in bytes; `None` without any receiver.
+    pub(crate) fn say(&mut self, now: Time, to: &[u8], message: &Publish<'_>) -> Option<usize> {
+        if self.is_leaders_own(to) {
+            return None;
+        }
+        self.route(now, NOBODY, to, message, None)
+    }
+
+    /// Stops reading from this connection until the streams have room.
+    pub(super) fn hold_back(&mut self, now: Time, from: usize, at: usize) {
+        match (peers::slot_of(from), &mut self.peers) {
+            (Some(slot), Some(peers)) => peers.pause(slot, now + HELD_BACK),
+            _ => match self.entries.get_mut(from) {
+                Some(entry) => entry.session.pause(now + HELD_BACK),
+                None => return,
+            },
+        }
+        if let Some(streams) = self.streams_mut(at) {
+            streams.handle_held_back(from);
+        }
+    }
+
+    /// Has the streams in slot `at` handle an event, and then carries out its outputs in their order. An
+    /// output that is an event for streams on this node waits until the outputs before and after it are
+    /// carried out.
+    pub(crate) fn with_streams<R>(
+        &mut self,
+        now: Time,
+        at: usize,
+        f: impl FnOnce(&mut JetStream, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        let result = self.handle_in(now, at, f)?;
+        while let Some(event) = self.inner.pop_front() {
+            self.handle_inner(now, event);
+        }
+        Some(result)
+    }
+
+    fn handle_in<R>(
+        &mut self,
+        now: Time,
+        at: usize,
+        f: impl FnOnce(&mut JetStream, &mut Context<'_>) -> R,
+    ) -> Option<R> {
+        let mut streams = self.streams.get_mut(at)?.take()?;
+        let mut outputs = std::mem::take(&mut self.outputs);
+        let mut cx = Context {
+            around: &*self,
+            outputs: &mut outputs,
+        };
+        let result = f(&mut streams, &mut cx);
+        self.carry_out_all(now, at, &mut outputs);
+        self.streams[at] = Some(streams);
+        self.outputs = outputs;
+        Some(result)
+    }
+
+    /// Carries out the outputs of the streams of slot `from`, which are still out of the node: they have seen
+    /// their own messages already.
+    fn carry_out_all(&mut self, now: Time, from: usize, outputs: &mut Outputs) {
+        let (list, bytes) = outputs.parts();
+        for output in list {
+            match output {
+                Output::Say(spans) => {
+                    let (to, message) = spans.read(bytes);
+                    if self.streams.len() > 1 && !to.starts_with(INBOX) && !self.is_leaders_own(to)
+                    {
+                        let others = self.all_streams_mut();
+                        others.for_each(|streams| streams.handle_said(to, &message));
+                    }
+                    self.say(now, to, &message);
+                }
+                Output::Tell { group, reply, told } => {
+                    self.tell_leader(now, from, group, reply, told)
+                }
+                Output::Hand { peer, way, message } => {
+                    let (_, message) = message.read(bytes);
+                    self.hand(now, NOBODY, peer, &message, way);
+                }
+                Output::Read(place) => self.wanted.push_back((from, place)),
+                Output::Ask { group, message } => {
+                    let (_, message) = message.read(bytes);
+                    self.inner
+                        .push_back(Inner::Asked(group, Asked::new(&message)));
+                }
+            }
+        }
+        outputs.clear();
+    }
+
+    fn handle_inner(&mut self, now: Time, event: Inner) {
+        match event {
+            Inner::Told { group, reply, told } => {
+                let Some(at) = self.slot_of_group(group) else {
+                    return;
+                };
+                self.handle_in(now, at, |streams, cx| {
+                    streams.handle_told(cx, now, reply.as_deref(), told);
+                });
+            }
+            Inner::Asked(group, asked) => {
+                let Some(at) = self.slot_of_group(group) else {
+                    return;
+                };
+                self.handle_in(now, at, |streams, cx| {
+                    streams.handle_request(cx, now, &asked.message())
+                });
+            }
+        }
+    }
+}
+
+impl Surroundings for Node {
+    fn listeners(&self, to: &[u8], group: Option<&[u8]>) -> Option<Listeners> {
+        let mut scratch = Matches::default();
+        let all = self.sublist.find(to, &mut scratch).iter();
+        let subs = all.map(|key| &self.subs[key as usize]);
+        let wanted = subs.filter(|sub| group.is_none_or(|g| sub.queue.as_deref() == Some(g)));
+        let of = |sub: &Subscription| {
+            let pending = match (peers::slot_of(sub.conn), &self.peers) {
+                (Some(slot), Some(peers)) => peers.pending(slot)?,
+                _ => self.entries[sub.conn].session.out.len(),
+            };
+            let left = match sub.max {
+                0 => u64::MAX,
+                max => max.saturating_sub(sub.delivered),
+            };
+            Some(Listeners { pending, left })
+        };
+        wanted.filter_map(of).reduce(|a, b| Listeners {
+            pending: a.pending.max(b.pending),
+            left: a.left.max(b.left),
+        })
+    }
+
+    fn collects(&self, subject: &[u8]) -> bool {
+        self.streams.len() > 1 && self.all_streams().any(|s| s.collects(subject))
+    }
+
+    fn streams_of(&self, group: u32) -> Option<&JetStream> {
+        self.streams(self.slot_of_group(group)?)
+    }
+
+    fn leader_of(&self, group: u32) -> Option<Leader> {
+        if self.streams_of(group).is_some_and(JetStream::serves) {
+            return Some(Leader::Here);
+        }
+        let slot = self.peer_at(subject_of_group(group).as_bytes())?;
+        let connected = self.has_channel_to(slot);
+        Some(Leader::Peer { connected })
+    }
+
+    fn server_of(&self, stream: &str) -> Option<usize> {
+        self.peer_at(subject_of_stream(stream).as_bytes())
+    }
+
+    fn is_full(&self, id: u64) -> bool {
+        Self::is_full(self, id)
+    }
+}
+
+/// An event for streams on this node that other streams on it have caused.
+#[derive(Debug)]
+pub(super) enum Inner {
+    /// A message from the leader of another group.
+    Told {
+        group: u32,
+        reply: Option<Box<[u8]>>,
+        told: Told,
+    },
+    /// A request to a group.
+    Asked(u32, Asked),
+}
+
+/// A message at `$JS.>` that waits to be handled.
+#[derive(Debug)]
+pub(super) struct Asked {
+    subject: Box<[u8]>,
+    reply: Option<Box<[u8]>>,
+    headers: Option<Box<[u8]>>,
+    payload: Box<[u8]>,
+}
+
+impl Asked {
+    fn new(message: &Publish<'_>) -> Self {
+        Self {
+            subject: message.subject.into(),
+            reply: message.reply.map(Into::into),
+            headers: message.headers.map(Into::into),
+            payload: message.payload.into(),
+        }
+    }
+
+    fn message(&self) -> Publish<'_> {
+        Publish {
+            subject: &self.subject,
+            reply: self.reply.as_deref(),
+            headers: self.headers.as_deref(),
+            payload: &self.payload,
+        }
+    }
+}
+
+/// The longest pause of a held-back publisher before the node looks again.
+const HELD_BACK: std::time::Duration = std::time::Duration::from_millis(100);

@@ -1,0 +1,442 @@
+//! Requests that change streams and consumers: the leader judges two of them that concern
+//! the same stream or consumer one after the other.
+//!
+//! The leader judges a request by the streams and consumers as applied, and its own proposals are applied
+//! later. Two requests judged by the same state could both be granted where either one forbids the other. So
+//! the leader notes each change it proposes until the change is applied or lost, and a request that such a
+//! change may concern waits and is judged by the state after it:
+//!
+//! - a request about a stream waits for each proposed change of that stream and of its consumers;
+//! - a request about a consumer waits for each proposed change of that consumer and of its stream;
+//! - a request that adds a stream, a consumer or a reservation waits where a limit has room for it only if
+//!   some proposed change fails.
+//!
+//! Requests wait in the order they came, and one never overtakes another that concerns the same thing.
+//! Purges, deleted messages and published messages do not wait: [`tidegate_stream::stream::Streams`] judges
+//! those when it applies them.
+//!
+//! Bounded by [`WAITING_MAX`] requests of [`WAITING_BYTES_MAX`] bytes together; more are refused.
+
+use std::collections::VecDeque;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use tidegate::Time;
+use tidegate_nats::parse::Publish;
+use tidegate_stream::api::Request;
+use tidegate_stream::api::answer::{self, Kind as Answer};
+use tidegate_stream::api::config::{Storage, StreamConfig};
+use tidegate_stream::api::error::ApiError;
+
+use super::JetStream;
+use super::context::Context;
+use super::outcome::Then;
+use super::proposals::Waiters;
+use crate::streams::serving::consumers::Live;
+
+/// Requests that wait at a time, at most.
+const WAITING_MAX: usize = 8192;
+/// The bytes of those requests together, at most.
+const WAITING_BYTES_MAX: usize = 8 << 20;
+
+/// Names a proposed change; never used again.
+pub(super) type ChangeId = u64;
+
+/// The stream or consumer that a request changes, and which limits it counts for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    stream: Box<str>,
+    of: Of,
+    /// The request may add a stream or a consumer.
+    adds: bool,
+    /// The kind of storage that the stream reserves.
+    reserves: Option<Storage>,
+}
+
+/// The part of a stream that a request changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Of {
+    /// The stream itself.
+    Stream,
+    /// The consumer of this name.
+    Consumer(Box<str>),
+    /// A consumer that the server is to name.
+    Unnamed,
+}
+
+impl Change {
+    /// Returns the change that a request asks for, if the leader judges that before it proposes it.
+    pub(super) fn of(request: &Request<'_>) -> Option<Self> {
+        let of_consumer = |stream: &str, consumer: &str| Self {
+            stream: stream.into(),
+            of: Of::Consumer(consumer.into()),
+            adds: false,
+            reserves: None,
+        };
+        Some(match request {
+            Request::StreamCreate { config, .. } => {
+                Self::of_stream(&config.name, Some(config), true)
+            }
+            Request::StreamUpdate { config, .. } => {
+                Self::of_stream(&config.name, Some(config), false)
+            }
+            Request::StreamDelete { stream } => Self::of_stream(stream, None, false),
+            Request::ConsumerCreate { stream, config, .. } => {
+                let names = [&config.name, &config.durable_name];
+                let name = names.into_iter().find(|name| !name.is_empty());
+                Self {
+                    stream: (*stream).into(),
+                    of: name.map_or(Of::Unnamed, |name| Of::Consumer(name.as_str().into())),
+                    adds: true,
+                    reserves: None,
+                }
+            }
+            Request::ConsumerDelete { stream, consumer }
+            | Request::ConsumerPause {
+                stream, consumer, ..
+            }
+            | Request::ConsumerReset {
+                stream, consumer, ..
+            } => of_consumer(stream, consumer),
+            _ => return None,
+        })
+    }
+
+    fn of_stream(name: &str, config: Option<&StreamConfig>, adds: bool) -> Self {
+        let reserves = config.filter(|c| c.max_bytes > 0).map(|c| c.storage);
+        Self {
+            stream: name.into(),
+            of: Of::Stream,
+            adds,
+            reserves,
+        }
+    }
+
+    /// Returns the bytes of its names.
+    fn bytes(&self) -> usize {
+        let consumer = match &self.of {
+            Of::Consumer(name) => name.len(),
+            _ => 0,
+        };
+        self.stream.len() + consumer
+    }
+}
+
+/// Some changes, counted by the streams and consumers they concern.
+#[derive(Debug, Default)]
+struct Changes {
+    streams: HashMap<Box<str>, OfStream, RandomState>,
+    /// Changes that may add a stream.
+    adding: usize,
+    /// Changes that reserve space in the log, and in memory.
+    reserving: [usize; 2],
+}
+
+/// The changes of one stream.
+#[derive(Debug, Default)]
+struct OfStream {
+    all: usize,
+    /// Changes of the stream itself.
+    whole: usize,
+    consumers: HashMap<Box<str>, usize, RandomState>,
+    /// Changes that may add a consumer.
+    adding: usize,
+}
+
+impl Changes {
+    fn add(&mut self, change: &Change) {
+        let of = self.streams.entry(change.stream.clone()).or_default();
+        of.all += 1;
+        match &change.of {
+            Of::Stream => {
+                of.whole += 1;
+                self.adding += usize::from(change.adds);
+            }
+            Of::Consumer(name) => {
+                *of.consumers.entry(name.clone()).or_default() += 1;
+                of.adding += usize::from(change.adds);
+            }
+            Of::Unnamed => of.adding += usize::from(change.adds),
+        }
+        if let Some(storage) = change.reserves {
+            self.reserving[place_of(storage)] += 1;
+        }
+    }
+
+    fn remove(&mut self, change: &Change) {
+        let Some(of) = self.streams.get_mut(&change.stream) else {
+            return;
+        };
+        of.all -= 1;
+        match &change.of {
+            Of::Stream => {
+                of.whole -= 1;
+                self.adding -= usize::from(change.adds);
+            }
+            Of::Consumer(name) => {
+                if let Some(count) = of.consumers.get_mut(name) {
+                    *count -= 1;
+                    if *count == 0 {
+                        of.consumers.remove(name);
+                    }
+                }
+                of.adding -= usize::from(change.adds);
+            }
+            Of::Unnamed => of.adding -= usize::from(change.adds),
+        }
+        if of.all == 0 {
+            self.streams.remove(&change.stream);
+        }
+        if let Some(storage) = change.reserves {
+            self.reserving[place_of(storage)] -= 1;
+        }
+    }
+
+    /// Returns whether one of the changes and `change` concern the same stream or consumer.
+    fn concern(&self, change: &Change) -> bool {
+        self.streams
+            .get(&change.stream)
+            .is_some_and(|of| match &change.of {
+                Of::Stream => true,
+                Of::Consumer(name) => of.whole > 0 || of.consumers.contains_key(name),
+                Of::Unnamed => of.whole > 0,
+            })
+    }
+
+    /// Returns how many changes may add a consumer to this stream.
+    fn adding_to(&self, stream: &str) -> usize {
+        self.streams.get(stream).map_or(0, |of| of.adding)
+    }
+}
+
+const fn place_of(storage: Storage) -> usize {
+    match storage {
+        Storage::File => 0,
+        Storage::Memory => 1,
+    }
+}
+
+/// A request that waits for proposed changes.
+#[derive(Debug)]
+struct Waiting {
+    change: Change,
+    kind: Answer,
+    subject: Box<[u8]>,
+    reply: Box<[u8]>,
+    headers: Option<Box<[u8]>>,
+    payload: Box<[u8]>,
+}
+
+impl Waiting {
+    fn message(&self) -> Publish<'_> {
+        Publish {
+            subject: &self.subject,
+            reply: Some(&self.reply),
+            headers: self.headers.as_deref(),
+            payload: &self.payload,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let headers = self.headers.as_ref().map_or(0, |h| h.len());
+        self.subject.len()
+            + self.reply.len()
+            + headers
+            + self.payload.len()
+            + self.change.bytes()
+            + size_of::<Self>()
+    }
+}
+
+/// The changes that this leader has proposed and not seen applied, and the requests that wait for them.
+#[derive(Debug, Default)]
+pub(super) struct Admissions {
+    proposed: HashMap<ChangeId, Change, RandomState>,
+    in_flight: Changes,
+    waiting: VecDeque<Waiting>,
+    awaited: Changes,
+    waiting_bytes: usize,
+    last_id: ChangeId,
+    /// A change has been concluded since the last look at the waiting requests.
+    concluded: bool,
+}
+
+impl Admissions {
+    /// Notes a change that is proposed now.
+    pub(super) fn propose(&mut self, change: Change) -> ChangeId {
+        self.last_id += 1;
+        self.in_flight.add(&change);
+        self.proposed.insert(self.last_id, change);
+        self.last_id
+    }
+
+    /// Notes that a proposed change is applied, or is not going to be. Has no effect for a
+    /// change that was proposed in an earlier lead.
+    pub(super) fn conclude(&mut self, id: ChangeId) {
+        if let Some(change) = self.proposed.remove(&id) {
+            self.in_flight.remove(&change);
+            self.concluded = true;
+        }
+    }
+
+    /// Forgets the changes of waiters that get no outcome, because their entry is lost.
+    pub(super) fn forget(&mut self, mut lost: Waiters<Then>) {
+        for (_, _, then) in lost.drain() {
+            if let Then::Admitted(id, _) = then {
+                self.conclude(id);
+            }
+        }
+    }
+
+    /// Returns whether a request that waits may have to wait no longer.
+    pub(super) fn is_due(&self) -> bool {
+        self.concluded && !self.waiting.is_empty()
+    }
+
+    /// Returns whether no request waits.
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Returns whether a request has to wait for a change that is proposed, or for a request that waits.
+    fn concern(&self, change: &Change) -> bool {
+        self.in_flight.concern(change) || self.awaited.concern(change)
+    }
+
+    fn push(&mut self, waiting: Waiting) {
+        self.awaited.add(&waiting.change);
+        self.waiting_bytes += waiting.bytes();
+        self.waiting.push_back(waiting);
+    }
+
+    /// Takes out all requests that wait.
+    fn take_waiting(&mut self) -> VecDeque<Waiting> {
+        self.waiting_bytes = 0;
+        self.awaited = Changes::default();
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// Panics if the counts are not those of the changes: for tests.
+    #[cfg(test)]
+    fn check_invariants(&self) {
+        let of = |changes: &Changes| {
+            let streams = changes.streams.values();
+            streams.map(|of| of.all).sum::<usize>()
+        };
+        assert_eq!(of(&self.in_flight), self.proposed.len());
+        assert_eq!(of(&self.awaited), self.waiting.len());
+        let bytes = self.waiting.iter().map(Waiting::bytes);
+        assert_eq!(bytes.sum::<usize>(), self.waiting_bytes);
+    }
+}
+
+impl JetStream {
+    /// Returns whether the answer to a request that asks for this change depends on a change that is
+    /// proposed.
+    pub(super) fn must_wait(&self, change: &Change) -> bool {
+        self.admissions.concern(change) || self.is_ending(change) || self.may_exceed(change)
+    }
+
+    /// Returns whether a proposal of the server's own that is not applied yet deletes the
+    /// consumer, or adds it to the log.
+    fn is_ending(&self, change: &Change) -> bool {
+        let Of::Consumer(name) = &change.of else {
+            return false;
+        };
+        let stream = self.streams.by_name(&change.stream);
+        let key = stream.and_then(|id| self.consumers.find(id, name));
+        let live = key.and_then(|key| self.consumers.get(key));
+        live.is_some_and(Live::is_proposed)
+    }
+
+    /// Returns whether a limit has room for this change only if a proposed change fails.
+    fn may_exceed(&self, change: &Change) -> bool {
+        let proposed = &self.admissions.in_flight;
+        let tight = |has: usize, adding: usize, most: Option<usize>| {
+            adding > 0 && most.is_some_and(|most| has < most && has + adding >= most)
+        };
+        let bounded = |storage| match storage {
+            Storage::File => self.settings.max_file_bytes.is_some(),
+            Storage::Memory => self.settings.max_memory_bytes.is_some(),
+        };
+        let reserves = change.reserves.filter(|s| bounded(*s));
+        if reserves.is_some_and(|s| proposed.reserving[place_of(s)] > 0) {
+            return true;
+        }
+        if !change.adds {
+            return false;
+        }
+        let there = self.streams.by_name(&change.stream);
+        match (&change.of, there) {
+            (Of::Stream, None) => tight(
+                self.streams.len(),
+                proposed.adding,
+                self.settings.max_streams,
+            ),
+            (Of::Stream, Some(_)) | (_, None) => false,
+            (_, Some(id)) => tight(
+                self.consumers.len_of(id),
+                proposed.adding_to(&change.stream),
+                self.consumers_max(id),
+            ),
+        }
+    }
+
+    /// Keeps a request until it can be judged.
+    pub(super) fn wait(
+        &mut self,
+        change: Change,
+        kind: Answer,
+        message: &Publish<'_>,
+    ) -> Result<(), ApiError> {
+        let waiting = Waiting {
+            change,
+            kind,
+            subject: message.subject.into(),
+            reply: message.reply.unwrap_or_default().into(),
+            headers: message.headers.map(Into::into),
+            payload: message.payload.into(),
+        };
+        let admissions = &self.admissions;
+        let full = admissions.waiting.len() >= WAITING_MAX
+            || admissions.waiting_bytes + waiting.bytes() > WAITING_BYTES_MAX;
+        if full {
+            self.stats.refused += 1;
+            return Err(ApiError::TOO_MANY_REQUESTS);
+        }
+        self.admissions.push(waiting);
+        Ok(())
+    }
+
+    /// Judges the requests that need not wait any more.
+    pub(super) fn serve_waiting(&mut self, cx: &mut Context<'_>, now: Time) {
+        self.admissions.concluded = false;
+        if self.admissions.is_idle() {
+            return;
+        }
+        for waiting in self.admissions.take_waiting() {
+            match self.must_wait(&waiting.change) {
+                true => self.admissions.push(waiting),
+                false => {
+                    self.handle_request(cx, now, &waiting.message());
+                }
+            }
+        }
+    }
+
+    /// Refuses the requests that wait, and forgets the proposed changes, because this node
+    /// does not lead any more.
+    pub(super) fn close_admissions(&mut self, cx: &mut Context<'_>, now: Time) {
+        for waiting in self.admissions.take_waiting() {
+            self.stats.api_requests += 1;
+            self.stats.api_errors += 1;
+            let body = answer::refused(waiting.kind.as_str(), &ApiError::SYSTEM_UNAVAILABLE);
+            self.voice(cx, now).answer_with(&waiting.reply, &body);
+        }
+        self.admissions.proposed.clear();
+        self.admissions.in_flight = Changes::default();
+    }
+}
+
+#[cfg(test)]
+mod tests;

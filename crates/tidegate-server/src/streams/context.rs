@@ -1,0 +1,441 @@
+//! What streams may ask the node while they handle an event, and what they have it do afterwards.
+//!
+//! An event goes into [`JetStream`], and outputs come out: messages to send, messages for other groups, and
+//! messages for the store to read. Proposals and timers are polled.
+//! The node carries out the outputs of one event, in their order, before it hands any streams the next event.
+//! Until then the questions of [`Surroundings`] have the answers they had when the event began.
+//! [`Context::pending_at`] alone counts what the event has already said.
+
+use tidegate_cluster::wire::PASSED_MAX;
+use tidegate_nats::parse::Publish;
+use tidegate_stream::stream::Place;
+
+use super::JetStream;
+use crate::streams::directory::told::Told;
+
+/// The prefix at which clients wait for answers: streams with such subjects do not collect answers.
+pub(crate) const INBOX: &[u8] = b"_INBOX.";
+
+/// The bytes that one event may say before it makes a pause: the node then carries them out first.
+const BYTES_MAX: usize = 1024 * 1024;
+/// The subjects whose listeners an event remembers.
+const KNOWN_MAX: usize = 8;
+
+/// The node around the streams of one group. It changes nothing.
+pub(crate) trait Surroundings {
+    /// Returns the listeners at this subject, on this node and on others; with `group`, only the members of
+    /// that queue group. `None` without any.
+    fn listeners(&self, to: &[u8], group: Option<&[u8]>) -> Option<Listeners>;
+
+    /// Returns whether a stream of another group on this node takes messages of this subject.
+    fn collects(&self, subject: &[u8]) -> bool;
+
+    /// Returns the streams of another group on this node.
+    fn streams_of(&self, group: u32) -> Option<&JetStream>;
+
+    /// Returns where the leader of the group is known to be.
+    fn leader_of(&self, group: u32) -> Option<Leader>;
+
+    /// Returns the peer that is known to serve the stream of this name.
+    fn server_of(&self, stream: &str) -> Option<usize>;
+
+    /// Returns whether the node with this id is known to have no room for messages.
+    fn is_full(&self, id: u64) -> bool;
+}
+
+/// The listeners at a subject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Listeners {
+    /// The bytes that wait for the fullest of them.
+    pub(crate) pending: usize,
+    /// The number of messages after which the last subscription ends.
+    pub(crate) left: u64,
+}
+
+/// The place of a group's leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leader {
+    /// This node.
+    Here,
+    /// Another node.
+    Peer {
+        /// This node can send to it.
+        connected: bool,
+    },
+}
+
+/// The path of a message at `$JS.>` so far.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way {
+    /// The number of nodes that have handed it on.
+    pub(crate) passed: u8,
+    /// Its publisher wants to know if there are no responders.
+    pub(crate) asks: bool,
+}
+
+impl Way {
+    /// Returns whether another node may hand the message on.
+    pub(crate) const fn goes_on(self) -> bool {
+        self.passed < PASSED_MAX
+    }
+}
+
+/// The surroundings of streams during one event, and the event's outputs.
+pub(crate) struct Context<'a> {
+    pub(crate) around: &'a dyn Surroundings,
+    pub(crate) outputs: &'a mut Outputs,
+}
+
+impl Context<'_> {
+    /// Returns the same context for a shorter time.
+    pub(super) fn again(&mut self) -> Context<'_> {
+        Context {
+            around: self.around,
+            outputs: &mut *self.outputs,
+        }
+    }
+
+    /// Returns the backlog of the fullest listener at `to` (in `group`, if given), in bytes, with the
+    /// messages that this event has said to it; `None` without any listener.
+    pub(super) fn pending_at(&mut self, to: &[u8], group: Option<&[u8]>) -> Option<usize> {
+        let known = self.outputs.known_at(self.around, to, group);
+        Some(known?.pending)
+    }
+
+    /// Sends a message to the leader of a group. Returns whether a leader can be reached.
+    pub(super) fn tell_group(&mut self, group: u32, reply: Option<&[u8]>, told: Told) -> bool {
+        let leader = self.around.leader_of(group);
+        let reached = leader.is_some_and(|l| l != Leader::Peer { connected: false });
+        if reached {
+            let reply = reply.map(Into::into);
+            self.outputs.list.push(Output::Tell { group, reply, told });
+        }
+        reached
+    }
+}
+
+/// What an event has the node do, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Outputs {
+    list: Vec<Output>,
+    /// The bytes of the messages in `list`.
+    bytes: Vec<u8>,
+    /// The listeners that the event asked for last, as of the last message said.
+    known: Vec<Known>,
+}
+
+/// One output.
+#[derive(Debug)]
+pub(crate) enum Output {
+    /// Deliver the message to the subscribers of its `to`.
+    Say(Spans),
+    /// Send a message to the leader of a group.
+    Tell {
+        /// The group.
+        group: u32,
+        /// The subject at which a client waits.
+        reply: Option<Box<[u8]>>,
+        /// The message.
+        told: Told,
+    },
+    /// Hand a message at `$JS.>` to this peer.
+    Hand {
+        /// The peer's slot.
+        peer: usize,
+        /// The path of the message so far.
+        way: Way,
+        /// The message.
+        message: Spans,
+    },
+    /// Have the store read the message at this place, or read on behind it.
+    Read(Place),
+    /// Handle a message at `$JS.>` as a request to this group, on this node.
+    Ask {
+        /// The group.
+        group: u32,
+        /// The message.
+        message: Spans,
+    },
+}
+
+/// The place of a message in the bytes of [`Outputs`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spans {
+    start: usize,
+    to: usize,
+    /// `None` if the subject is `to`.
+    subject: Option<usize>,
+    reply: Option<usize>,
+    headers: Option<usize>,
+    payload: usize,
+}
+
+impl Spans {
+    /// Returns the subject that the message goes to, and the message.
+    pub(crate) fn read<'a>(&self, bytes: &'a [u8]) -> (&'a [u8], Publish<'a>) {
+        let mut rest = &bytes[self.start..];
+        let mut take = |len: usize| {
+            let (part, behind) = rest.split_at(len);
+            rest = behind;
+            part
+        };
+        let to = take(self.to);
+        let message = Publish {
+            subject: self.subject.map_or(to, &mut take),
+            reply: self.reply.map(&mut take),
+            headers: self.headers.map(&mut take),
+            payload: take(self.payload),
+        };
+        (to, message)
+    }
+}
+
+/// The listeners at a subject, as the event knows them.
+#[derive(Debug)]
+struct Known {
+    to: Vec<u8>,
+    group: Option<Box<[u8]>>,
+    listeners: Option<Listeners>,
+}
+
+impl Outputs {
+    /// Says a message to the listeners at `to`, which read the message's own subject.
+    pub(super) fn say(&mut self, to: &[u8], message: &Publish<'_>) {
+        let spans = self.keep(to, message);
+        self.list.push(Output::Say(spans));
+        for known in self.known.iter_mut().filter(|known| known.to == to) {
+            if let Some(listeners) = &mut known.listeners {
+                listeners.pending += message.size();
+                listeners.left = listeners.left.saturating_sub(1);
+            }
+            known.listeners = known.listeners.filter(|l| l.left > 0);
+        }
+    }
+
+    /// Hands a message at `$JS.>` to the peer in this slot.
+    pub(super) fn hand(&mut self, peer: usize, way: Way, message: &Publish<'_>) {
+        let message = self.keep(message.subject, message);
+        self.list.push(Output::Hand { peer, way, message });
+    }
+
+    /// Has another group on this node handle a message at `$JS.>`.
+    pub(super) fn ask(&mut self, group: u32, message: &Publish<'_>) {
+        let message = self.keep(message.subject, message);
+        self.list.push(Output::Ask { group, message });
+    }
+
+    /// Has the store read the messages at these places, or read on behind them.
+    pub(super) fn read(&mut self, places: impl IntoIterator<Item = Place>) {
+        self.list.extend(places.into_iter().map(Output::Read));
+    }
+
+    /// Returns whether the event has said so much that it makes a pause.
+    pub(super) const fn are_many(&self) -> bool {
+        self.bytes.len() >= BYTES_MAX
+    }
+
+    /// Takes the outputs in their order, and the bytes of their messages.
+    pub(crate) fn parts(&mut self) -> (impl Iterator<Item = Output>, &[u8]) {
+        (self.list.drain(..), &self.bytes)
+    }
+
+    /// Forgets everything but the memory, and most of that after a large message.
+    pub(crate) fn clear(&mut self) {
+        self.list.clear();
+        self.known.clear();
+        self.bytes.clear();
+        self.bytes.shrink_to(BYTES_MAX);
+    }
+
+    fn keep(&mut self, to: &[u8], message: &Publish<'_>) -> Spans {
+        let other = Some(message.subject).filter(|subject| *subject != to);
+        let spans = Spans {
+            start: self.bytes.len(),
+            to: to.len(),
+            subject: other.map(<[u8]>::len),
+            reply: message.reply.map(<[u8]>::len),
+            headers: message.headers.map(<[u8]>::len),
+            payload: message.payload.len(),
+        };
+        self.bytes.extend_from_slice(to);
+        for part in [other, message.reply, message.headers]
+            .into_iter()
+            .flatten()
+        {
+            self.bytes.extend_from_slice(part);
+        }
+        self.bytes.extend_from_slice(message.payload);
+        spans
+    }
+
+    /// Returns the listeners at `to` after the messages said so far; `None` without any.
+    fn known_at(
+        &mut self,
+        around: &dyn Surroundings,
+        to: &[u8],
+        group: Option<&[u8]>,
+    ) -> Option<Listeners> {
+        let same = |known: &Known| known.to == to && known.group.as_deref() == group;
+        if let Some(known) = self.known.iter().find(|known| same(known)) {
+            return known.listeners;
+        }
+        let listeners = around.listeners(to, group);
+        if self.known.len() == KNOWN_MAX {
+            self.known.remove(0);
+        }
+        self.known.push(Known {
+            to: to.into(),
+            group: group.map(Into::into),
+            listeners,
+        });
+        listeners
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Surroundings with one listener.
+    struct One(Listeners);
+
+    impl Surroundings for One {
+        fn listeners(&self, to: &[u8], _: Option<&[u8]>) -> Option<Listeners> {
+            (to == b"a").then_some(self.0)
+        }
+
+        fn collects(&self, _: &[u8]) -> bool {
+            false
+        }
+
+        fn streams_of(&self, _: u32) -> Option<&JetStream> {
+            None
+        }
+
+        fn leader_of(&self, group: u32) -> Option<Leader> {
+            (group == 1).then_some(Leader::Peer { connected: true })
+        }
+
+        fn server_of(&self, _: &str) -> Option<usize> {
+            None
+        }
+
+        fn is_full(&self, _: u64) -> bool {
+            false
+        }
+    }
+
+    fn message<'a>(subject: &'a [u8], payload: &'a [u8]) -> Publish<'a> {
+        Publish {
+            subject,
+            reply: None,
+            headers: None,
+            payload,
+        }
+    }
+
+    #[test]
+    fn outputs_keep_their_order_and_their_bytes() {
+        let mut outputs = Outputs::default();
+        let whole = Publish {
+            subject: b"subject",
+            reply: Some(b"reply"),
+            headers: Some(b"headers"),
+            payload: b"payload",
+        };
+        outputs.say(b"to", &whole);
+        outputs.say(b"a", &message(b"a", b""));
+        outputs.hand(
+            3,
+            Way {
+                passed: 2,
+                asks: true,
+            },
+            &whole,
+        );
+        outputs.ask(7, &message(b"b", b"x"));
+        let (list, bytes) = outputs.parts();
+        let said: Vec<_> = list
+            .map(|output| match output {
+                Output::Say(spans) => ("say", 0, spans),
+                Output::Hand { peer, message, .. } => ("hand", peer, message),
+                Output::Ask { group, message } => ("ask", group as usize, message),
+                Output::Tell { .. } | Output::Read(_) => unreachable!("none was added"),
+            })
+            .map(|(what, whom, spans)| (what, whom, spans.read(bytes)))
+            .collect();
+        assert_eq!(said.len(), 4);
+        assert_eq!(
+            (said[0].0, said[0].2.0, said[0].2.1),
+            ("say", &b"to"[..], whole)
+        );
+        assert_eq!((said[1].0, said[1].2.0), ("say", &b"a"[..]));
+        assert_eq!(said[1].2.1, message(b"a", b""));
+        assert_eq!((said[2].0, said[2].1, said[2].2.1), ("hand", 3, whole));
+        assert_eq!(
+            (said[3].0, said[3].1, said[3].2.1),
+            ("ask", 7, message(b"b", b"x"))
+        );
+        outputs.clear();
+        assert_eq!(outputs.parts().0.count(), 0);
+    }
+
+    #[test]
+    fn a_listener_has_what_the_event_said_to_it() {
+        let around = One(Listeners {
+            pending: 10,
+            left: 2,
+        });
+        let mut outputs = Outputs::default();
+        let mut cx = Context {
+            around: &around,
+            outputs: &mut outputs,
+        };
+        assert_eq!(cx.pending_at(b"b", None), None);
+        assert_eq!(cx.pending_at(b"a", None), Some(10));
+        cx.outputs.say(b"a", &message(b"s", b"12345"));
+        assert_eq!(cx.pending_at(b"a", None), Some(15));
+        // Its subscription takes one more message, and ends.
+        cx.outputs.say(b"a", &message(b"s", b""));
+        assert_eq!(cx.pending_at(b"a", None), None);
+        // The next event asks again.
+        cx.outputs.clear();
+        assert_eq!(cx.pending_at(b"a", None), Some(10));
+    }
+
+    #[test]
+    fn only_known_leaders_are_told() {
+        let around = One(Listeners {
+            pending: 0,
+            left: 1,
+        });
+        let mut outputs = Outputs::default();
+        let mut cx = Context {
+            around: &around,
+            outputs: &mut outputs,
+        };
+        assert!(!cx.tell_group(2, None, Told::Made(vec![1])));
+        assert!(cx.tell_group(1, Some(b"r"), Told::Made(vec![1])));
+        let (mut list, _) = outputs.parts();
+        assert!(matches!(
+            list.next(),
+            Some(Output::Tell {
+                group: 1,
+                reply: Some(_),
+                ..
+            })
+        ));
+        assert!(list.next().is_none());
+    }
+
+    #[test]
+    fn an_event_that_has_said_much_makes_a_pause() {
+        let mut outputs = Outputs::default();
+        let payload = vec![0; BYTES_MAX];
+        assert!(!outputs.are_many());
+        outputs.say(b"a", &message(b"a", &payload));
+        assert!(outputs.are_many());
+        outputs.clear();
+        assert!(!outputs.are_many());
+    }
+}

@@ -1,0 +1,253 @@
+//! Answers that need several groups: lists of streams with their state, and the usage of an account.
+//!
+//! The leader of the directory asks the leaders of the groups that keep some of the
+//! streams. It answers once all have reported. After [`PATIENCE`] it answers with the
+//! reports it has, and lists the streams that are missing.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tidegate::Time;
+use tidegate_stream::api::answer::{self, AccountInfo, Kind as Answer, Page};
+use tidegate_stream::api::body::StreamPage;
+use tidegate_stream::api::config::Storage;
+use tidegate_stream::api::error::ApiError;
+use tidegate_stream::api::view;
+use tidegate_stream::stream::{Kept, Stream};
+
+use super::told::Told;
+use crate::streams::JetStream;
+use crate::streams::context::Context;
+
+/// How long groups have to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Questions that wait for groups, at most.
+const GATHERS_MAX: usize = 256;
+
+/// The report of a group about its streams.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Reported {
+    question: u64,
+    group: u32,
+    /// The streams in the form of a list's items, by number in the directory.
+    streams: Vec<(u32, Value)>,
+    /// The sums over all streams of the group.
+    file_bytes: u64,
+    memory_bytes: u64,
+    consumers: usize,
+}
+
+/// Questions that wait for groups, in order.
+#[derive(Debug, Default)]
+pub(crate) struct Gathers {
+    open: VecDeque<Gather>,
+    asked: u64,
+}
+
+/// A question that waits for groups.
+#[derive(Debug)]
+struct Gather {
+    question: u64,
+    reply: Box<[u8]>,
+    what: What,
+    until: Time,
+    /// The groups that have not reported yet.
+    awaited: BTreeSet<u32>,
+    told: BTreeMap<u32, Value>,
+    file_bytes: u64,
+    memory_bytes: u64,
+    consumers: usize,
+}
+
+#[derive(Debug)]
+enum What {
+    Account,
+    /// The streams of one page by name, with their numbers.
+    List(Page, Vec<(u32, String)>),
+}
+
+impl Gathers {
+    /// Returns the time at which the first question has waited long enough.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.open.front().map(|g| g.until)
+    }
+}
+
+impl Gather {
+    fn take(&mut self, reported: Reported) {
+        if !self.awaited.remove(&reported.group) {
+            return;
+        }
+        self.told.extend(reported.streams);
+        self.file_bytes = self.file_bytes.saturating_add(reported.file_bytes);
+        self.memory_bytes = self.memory_bytes.saturating_add(reported.memory_bytes);
+        self.consumers = self.consumers.saturating_add(reported.consumers);
+    }
+}
+
+impl JetStream {
+    /// Begins to answer a request for the usage of the account.
+    pub(crate) fn gather_account(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        reply: &[u8],
+    ) -> Result<(), ApiError> {
+        let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for stream in self.streams.iter() {
+            if let Kept::Elsewhere { group, .. } = stream.kept() {
+                groups.entry(group).or_default();
+            }
+        }
+        self.gather(cx, now, reply, What::Account, groups)
+    }
+
+    /// Begins to answer a request for a page of streams.
+    pub(crate) fn gather_list(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        reply: &[u8],
+        ask: &StreamPage,
+    ) -> Result<(), ApiError> {
+        let all: Vec<_> = self.streams.iter().map(|s| self.shown(s)).collect();
+        let (page, shown) = view::stream_page(all.iter(), ask);
+        let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        let mut names = Vec::with_capacity(shown.len());
+        for shown in shown {
+            let stream = shown.stream;
+            names.push((stream.id(), stream.name().to_owned()));
+            if let Kept::Elsewhere { group, .. } = stream.kept() {
+                groups.entry(group).or_default().push(stream.id());
+            }
+        }
+        self.gather(cx, now, reply, What::List(page, names), groups)
+    }
+
+    fn gather(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        reply: &[u8],
+        what: What,
+        groups: BTreeMap<u32, Vec<u32>>,
+    ) -> Result<(), ApiError> {
+        let gathers = &mut self.directory.gathers;
+        if gathers.open.len() >= GATHERS_MAX {
+            return Err(ApiError::TOO_MANY_REQUESTS);
+        }
+        gathers.asked += 1;
+        // No other leader's question has this number.
+        let question = self.speech.seed.wrapping_add(gathers.asked);
+        let mut gather = Gather {
+            question,
+            reply: reply.into(),
+            what,
+            until: now + PATIENCE,
+            awaited: groups.keys().copied().collect(),
+            told: BTreeMap::new(),
+            file_bytes: 0,
+            memory_bytes: 0,
+            consumers: 0,
+        };
+        for (group, streams) in groups {
+            let here = cx.around.streams_of(group).filter(|s| s.serves());
+            if let Some(here) = here {
+                gather.take(here.report(now, question, &streams));
+            } else {
+                let report = Told::Report { question, streams };
+                if !cx.tell_group(group, None, report) {
+                    // The group has no leader: its streams are missing in the answer.
+                    gather.awaited.remove(&group);
+                }
+            }
+        }
+        self.directory.gathers.open.push_back(gather);
+        self.serve_gathers(cx, now);
+        Ok(())
+    }
+
+    /// Returns this group's report about its streams.
+    pub(crate) fn report(&self, now: Time, question: u64, streams: &[u32]) -> Reported {
+        let asked: BTreeSet<u32> = streams.iter().copied().collect();
+        let of = |stream: &Stream| match stream.kept() {
+            Kept::Of(of) if asked.contains(&of) && self.is_open(of) => Some(of),
+            _ => None,
+        };
+        let server = self.server(now);
+        let told = self.streams.iter().filter_map(|stream| {
+            let of = of(stream)?;
+            Some((of, view::stream_listed(&server, &self.shown(stream))))
+        });
+        Reported {
+            question,
+            group: self.group,
+            streams: told.collect(),
+            file_bytes: self.streams.usage(Storage::File).bytes,
+            memory_bytes: self.streams.usage(Storage::Memory).bytes,
+            consumers: self.consumers.len(),
+        }
+    }
+
+    /// Takes the report of a group.
+    pub(crate) fn reported(&mut self, cx: &mut Context<'_>, now: Time, reported: Reported) {
+        let mut open = self.directory.gathers.open.iter_mut();
+        if let Some(gather) = open.find(|g| g.question == reported.question) {
+            gather.take(reported);
+            self.serve_gathers(cx, now);
+        }
+    }
+
+    /// Answers the questions that all groups have reported to, and those that have waited long enough.
+    pub(crate) fn serve_gathers(&mut self, cx: &mut Context<'_>, now: Time) {
+        let open = std::mem::take(&mut self.directory.gathers.open);
+        let (done, open) = open
+            .into_iter()
+            .partition(|g: &Gather| g.awaited.is_empty() || g.until <= now);
+        self.directory.gathers.open = open;
+        for gather in done {
+            let body = self.gathered(now, &gather);
+            self.voice(cx, now).answer_with(&gather.reply, &body);
+        }
+    }
+
+    fn gathered(&self, now: Time, gather: &Gather) -> Vec<u8> {
+        let (page, names) = match &gather.what {
+            What::Account => {
+                let here = self.account();
+                return view::account_info(&AccountInfo {
+                    memory: here.memory + gather.memory_bytes,
+                    storage: here.storage + gather.file_bytes,
+                    consumers: here.consumers + gather.consumers,
+                    ..here
+                });
+            }
+            What::List(page, names) => (*page, names),
+        };
+        let server = self.server(now);
+        let (mut infos, mut missing) = (Vec::new(), Vec::new());
+        for (id, name) in names {
+            let kept = self.streams.get(*id).filter(|s| s.kept().is_here());
+            let here = kept.map(|s| view::stream_listed(&server, &self.shown(s)));
+            match here.or_else(|| gather.told.get(id).cloned()) {
+                Some(info) => infos.push(info),
+                None => missing.push(name.as_str()),
+            }
+        }
+        view::stream_list_of(page, &infos, &missing)
+    }
+
+    /// Refuses the questions that wait, because this node does not lead any more.
+    pub(crate) fn end_gathers(&mut self, cx: &mut Context<'_>, now: Time) {
+        for gather in std::mem::take(&mut self.directory.gathers.open) {
+            let kind = match gather.what {
+                What::Account => Answer::AccountInfo,
+                What::List(..) => Answer::StreamList,
+            };
+            let body = answer::refused(kind.as_str(), &ApiError::SYSTEM_UNAVAILABLE);
+            self.voice(cx, now).answer_with(&gather.reply, &body);
+        }
+    }
+}

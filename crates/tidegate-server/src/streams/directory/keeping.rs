@@ -1,0 +1,406 @@
+//! A group that keeps streams of the directory: it makes, changes and deletes its own
+//! streams as the directory lists them.
+//!
+//! The leader of the group compares its streams with the directory whenever one of the two has changed, and
+//! proposes the changes that are missing. A stream is *open*, that is, clients publish into it and the group
+//! serves it, once the directory knows that it is made. A stream that was made and is not found is lost with
+//! the disks it was on. The leader never silently makes it again. After its start a process opens no stream
+//! before its copy of the directory is as far as those of the other nodes.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use tidegate::Time;
+use tidegate_cluster::groups::ALL;
+use tidegate_stream::api::answer;
+use tidegate_stream::api::error::ApiError;
+use tidegate_stream::api::view;
+use tidegate_stream::stream::{Command, Kept, Kind, Stream, Streams, Transit};
+
+use super::told::{Change, Told};
+use crate::streams::JetStream;
+use crate::streams::context::Context;
+use crate::streams::outcome::Then;
+
+/// How often the leader asks again for a change that is missing.
+const AGAIN: Duration = Duration::from_millis(250);
+/// How long a client that asked for a change waits for it.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Clients that wait for a change, at most.
+const ASKERS_MAX: usize = 16 * 1024;
+/// Streams that one message reports as made, at most.
+const MADE_MAX: usize = 1024;
+
+/// The state that the leader of a group has of its streams and the directory's.
+#[derive(Debug, Default)]
+pub(crate) struct Keeping {
+    /// The group's own number of each stream, by its number in the directory.
+    own: BTreeMap<u32, u32>,
+    /// The directory's numbers of the streams that are open.
+    open: BTreeSet<u32>,
+    /// The streams that were made once and are not on this node.
+    lost: BTreeSet<u32>,
+    /// The numbers of changes that both had at the last comparison.
+    compared: Option<(u64, u64)>,
+    /// The time at which the leader compares again even if neither has changed.
+    again: Option<Time>,
+    /// The streams with a proposal that is not applied yet, by number in the directory.
+    proposed: BTreeSet<u32>,
+    /// The time at which the leader last reported each stream to the directory as made.
+    told: BTreeMap<u32, Time>,
+    askers: VecDeque<Asker>,
+}
+
+/// A client that waits until the group has a change that the directory decided.
+#[derive(Debug)]
+struct Asker {
+    change: Change,
+    stream: u32,
+    /// The index of the directory's entry with the change.
+    index: u64,
+    reply: Box<[u8]>,
+    until: Time,
+}
+
+/// A step that brings the group's streams closer to the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Makes the directory's stream.
+    Create(u32),
+    /// Makes a copy of the directory's stream, for its move of this number.
+    Copy(u32, u32),
+    /// Gives the group's stream the configuration of the directory's: the directory's
+    /// number, the group's own.
+    Update(u32, u32),
+    /// Deletes the group's stream that the directory does not have here any more: the
+    /// directory's number, the group's own.
+    Delete(u32, u32),
+    /// Thaws a stream that stays because its move was called off: the directory's number,
+    /// the group's own, and the move's.
+    Thaw(u32, u32, u32),
+    /// Reports to the directory that the stream is made.
+    TellMade(u32),
+    /// Waits, because the directory here does not yet tell which step is due.
+    Wait,
+    /// Reports the stream as lost.
+    Lost(u32),
+}
+
+/// Compares the streams of `group` with the directory: returns the steps that are due, and
+/// the streams that may be open.
+fn compare(group: u32, directory: &Streams, own: &Streams) -> Compared {
+    let mut compared = Compared::default();
+    for stream in own.iter() {
+        let Kept::Of(of) = stream.kept() else {
+            continue;
+        };
+        compared.own.insert(of, stream.id());
+        let entry = directory.get(of);
+        match entry.map(|e| (e, e.kept())) {
+            None if directory.last_id() >= of => {
+                compared.steps.push(Step::Delete(of, stream.id()));
+            }
+            // The stream has left and the other group has it, or this is a copy that no move needs any more.
+            Some((entry, kept)) if is_over(entry, stream) && !kept.is_by(group) => {
+                compared.steps.push(Step::Delete(of, stream.id()));
+            }
+            // The stream does not leave.
+            Some((entry, _)) if is_over(entry, stream) && stream.is_frozen() => {
+                let number = stream.moves();
+                compared.steps.push(Step::Thaw(of, stream.id(), number));
+            }
+            // The stream arrives.
+            Some((entry, _)) if entry.moving().is_some_and(|m| m.to == group) => {}
+            // The stream leaves, or the directory here is behind.
+            Some(_) if stream.transit() != Transit::None => compared.steps.push(Step::Wait),
+            // The directory here does not have the move by which the stream came, or was to
+            // leave, and so may be older than the move before. An arrived stream stays
+            // closed then, because its move may have been called off.
+            Some((entry, _)) if entry.moves() < stream.moves() => compared.steps.push(Step::Wait),
+            Some((entry, Kept::Elsewhere { group: at, made })) if at == group => {
+                let same = entry.config() == stream.config();
+                if !same {
+                    compared.steps.push(Step::Update(of, stream.id()));
+                }
+                if !made {
+                    compared.steps.push(Step::TellMade(of));
+                } else if same {
+                    compared.same.insert(of);
+                } else {
+                    compared.changing.insert(of);
+                }
+            }
+            // The directory here is behind.
+            _ => compared.steps.push(Step::Wait),
+        }
+    }
+    for entry in directory.iter() {
+        let comes = entry.moving().filter(|m| m.to == group);
+        if let Some(moving) = comes.filter(|_| !compared.own.contains_key(&entry.id())) {
+            compared.steps.push(Step::Copy(entry.id(), moving.number));
+        }
+        match entry.kept() {
+            Kept::Elsewhere { group: at, made }
+                if at == group && !compared.own.contains_key(&entry.id()) =>
+            {
+                let id = entry.id();
+                compared.steps.push(match made {
+                    true => Step::Lost(id),
+                    false => Step::Create(id),
+                });
+            }
+            _ => {}
+        }
+    }
+    compared
+}
+
+/// Returns whether the move by which a stream leaves, or was to come here, is over: done or called off. A
+/// directory that is behind does not show that.
+fn is_over(entry: &Stream, stream: &Stream) -> bool {
+    let (last, number) = (entry.moves(), stream.moves());
+    number > 0 && (last > number || (last == number && entry.moving().is_none()))
+}
+
+#[derive(Debug, Default)]
+struct Compared {
+    own: BTreeMap<u32, u32>,
+    steps: Vec<Step>,
+    /// Streams that are made, with the configuration that the directory has now.
+    same: BTreeSet<u32>,
+    /// Streams that are made, with a configuration that the directory had before.
+    changing: BTreeSet<u32>,
+}
+
+impl Keeping {
+    /// Returns the time at which the group has to act next.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        let asker = self.askers.front().map(|a| a.until);
+        asker.into_iter().chain(self.again).min()
+    }
+
+    pub(crate) const fn is_to_compare(&self) -> bool {
+        self.compared.is_none()
+    }
+
+    /// Returns the group's own number of the directory's stream.
+    pub(crate) fn own_of(&self, of: u32) -> Option<u32> {
+        self.own.get(&of).copied()
+    }
+
+    /// Notes that the proposal about this stream is applied or refused.
+    pub(crate) fn handle_done(&mut self, of: u32) {
+        self.proposed.remove(&of);
+    }
+}
+
+impl JetStream {
+    /// Returns whether the stream with this number in the directory is open here.
+    #[must_use]
+    pub(crate) fn is_open(&self, stream: u32) -> bool {
+        self.keeping.open.contains(&stream)
+    }
+
+    /// Returns whether clients may publish into a stream of this group.
+    pub(crate) fn is_open_here(&self, stream: &Stream) -> bool {
+        match stream.kept() {
+            Kept::Here => stream.transit() == Transit::None,
+            Kept::Of(of) => self.is_open(of),
+            Kept::Elsewhere { .. } => false,
+        }
+    }
+
+    /// Proposes the changes that the group needs to match the directory, if one of the two
+    /// has changed or a retry is due.
+    pub(crate) fn reconcile(&mut self, cx: &mut Context<'_>, now: Time) {
+        if !self.role.serves || self.group == ALL {
+            return;
+        }
+        // With an older directory the group might serve streams that are deleted or kept elsewhere by now.
+        let current = cx.around.streams_of(ALL).filter(|s| s.is_current());
+        let Some(directory) = current.map(Self::applied) else {
+            return;
+        };
+        let changes = Some((directory.changes(), self.streams.changes()));
+        let due = self.keeping.again.is_some_and(|at| at <= now);
+        if self.keeping.compared == changes && !due {
+            return;
+        }
+        let mut compared = compare(self.group, directory, &self.streams);
+        let mut made = Vec::new();
+        let mut pending = false;
+        let mut lost = BTreeSet::new();
+        for step in std::mem::take(&mut compared.steps) {
+            match step {
+                Step::Lost(of) => {
+                    if !self.keeping.lost.contains(&of) {
+                        let name = directory.get(of).map_or("", Stream::name);
+                        tracing::error!(
+                            "stream {name} is lost with its only disk: delete it and create it again"
+                        );
+                    }
+                    lost.insert(of);
+                    continue;
+                }
+                Step::TellMade(of) => {
+                    let told = self.keeping.told.get(&of);
+                    if told.is_none_or(|at| *at + AGAIN <= now) && made.len() < MADE_MAX {
+                        self.keeping.told.insert(of, now);
+                        made.push(of);
+                    }
+                }
+                step => self.propose_step(now, directory, step),
+            }
+            pending = true;
+        }
+        let before = std::mem::take(&mut self.keeping.open);
+        let changing = compared.changing.intersection(&before).copied();
+        let open: BTreeSet<u32> = compared.same.iter().copied().chain(changing).collect();
+        self.role.interest_changed |= open != before;
+        self.keeping
+            .told
+            .retain(|of, _| !open.contains(of) && compared.own.contains_key(of));
+        self.keeping.open = open;
+        self.keeping.own = compared.own;
+        self.keeping.lost = lost;
+        self.keeping.compared = changes;
+        self.keeping.again = pending.then(|| now + AGAIN);
+        if !made.is_empty() {
+            cx.tell_group(ALL, None, Told::Made(made));
+        }
+    }
+
+    fn propose_step(&mut self, now: Time, directory: &Streams, step: Step) {
+        let (kind, of, own, subject) = match step {
+            Step::Create(of) => (Kind::CreateStream, of, 0, Kept::Of(of).encode()),
+            Step::Copy(of, number) => (Kind::CreateStream, of, 0, Kept::encode_copy(of, number)),
+            Step::Update(of, own) => (Kind::UpdateStream, of, own, Vec::new()),
+            Step::Delete(of, own) => (Kind::DeleteStream, of, own, Vec::new()),
+            Step::Thaw(of, own, number) => return self.propose_thaw(now, of, own, number),
+            _ => return,
+        };
+        // Without room the next comparison proposes it.
+        if self.is_full() || self.keeping.proposed.contains(&of) {
+            return;
+        }
+        let config = directory.get(of).map(Stream::config);
+        let waiter = (&b""[..], Then::Kept(of));
+        let proposed = match config.filter(|_| kind != Kind::DeleteStream) {
+            Some(config) => self.propose(now, kind, own, &subject, config, waiter),
+            None => self.propose(now, kind, own, b"", &(), waiter),
+        };
+        if proposed.is_ok() {
+            self.keeping.proposed.insert(of);
+        }
+    }
+
+    fn propose_thaw(&mut self, now: Time, of: u32, own: u32, number: u32) {
+        if self.is_full() || self.keeping.proposed.contains(&of) {
+            return;
+        }
+        let payload = number.to_le_bytes();
+        let thaw = Command::new(Kind::Thaw, own, b"", &payload);
+        self.command(now, false, &thaw, Some((b"", Then::Kept(of))));
+        self.keeping.proposed.insert(of);
+    }
+
+    /// Lets the client at `reply` wait until this group has the change that the directory
+    /// decided with the entry `index`.
+    pub(crate) fn await_change(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        reply: &[u8],
+        change: Change,
+        (stream, index): (u32, u64),
+    ) {
+        let asker = Asker {
+            change,
+            stream,
+            index,
+            reply: reply.into(),
+            until: now + PATIENCE,
+        };
+        if self.role.serves && self.keeping.askers.len() < ASKERS_MAX {
+            self.keeping.askers.push_back(asker);
+        } else {
+            self.answer_asker(cx, now, &asker, &Err(ApiError::SYSTEM_UNAVAILABLE));
+        }
+    }
+
+    /// Answers the clients that have their change, and those that have waited too long.
+    pub(crate) fn serve_askers(&mut self, cx: &mut Context<'_>, now: Time) {
+        for _ in 0..self.keeping.askers.len() {
+            let Some(asker) = self.keeping.askers.pop_front() else {
+                return;
+            };
+            let came = cx
+                .around
+                .streams_of(ALL)
+                .and_then(|d| self.came_of(d, &asker));
+            match came {
+                Some(came) => self.answer_asker(cx, now, &asker, &came),
+                None if asker.until <= now => {
+                    let late = Err(ApiError::SYSTEM_UNAVAILABLE);
+                    self.answer_asker(cx, now, &asker, &late);
+                }
+                None => self.keeping.askers.push_back(asker),
+            }
+        }
+    }
+
+    /// Returns the result of a change, with the group's own number of the stream or 0 if it is deleted.
+    /// Returns `None` if the group does not have the change yet.
+    fn came_of(&self, directory: &Self, asker: &Asker) -> Option<Result<u32, ApiError>> {
+        if directory.directory.applied < asker.index {
+            return None;
+        }
+        let own = self.keeping.own.get(&asker.stream).copied();
+        if asker.change == Change::Deleted {
+            return own.is_none().then_some(Ok(0));
+        }
+        let Some(entry) = directory.applied().get(asker.stream) else {
+            return Some(Err(ApiError::STREAM_NOT_FOUND));
+        };
+        if self.keeping.lost.contains(&asker.stream) {
+            return Some(Err(ApiError::STREAM_OFFLINE));
+        }
+        let own = own?;
+        let stream = self.streams.get(own)?;
+        // A stream that leaves keeps the configuration that the client asked for, except that the directory
+        // may have another number of replicas.
+        let there = self.is_open(asker.stream) || stream.is_frozen();
+        let same = self.is_as_in(entry, stream);
+        (there && same).then_some(Ok(own))
+    }
+
+    fn answer_asker(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        asker: &Asker,
+        came: &Result<u32, ApiError>,
+    ) {
+        let kind = asker.change.answered_by();
+        let body = match (came, asker.change) {
+            (Err(error), _) => {
+                self.stats.api_errors += 1;
+                answer::refused(kind.as_str(), error)
+            }
+            (Ok(_), Change::Deleted) => answer::success(kind),
+            (Ok(own), _) => match self.streams.get(*own) {
+                Some(stream) => view::stream_changed(kind, &self.server(now), &self.shown(stream)),
+                None => answer::refused(kind.as_str(), &ApiError::STREAM_NOT_FOUND),
+            },
+        };
+        self.voice(cx, now).answer_with(&asker.reply, &body);
+    }
+
+    /// Refuses all clients that wait, because this node no longer leads the group.
+    pub(crate) fn close_keeping(&mut self, cx: &mut Context<'_>, now: Time) {
+        let keeping = std::mem::take(&mut self.keeping);
+        for asker in &keeping.askers {
+            self.answer_asker(cx, now, asker, &Err(ApiError::SYSTEM_UNAVAILABLE));
+        }
+    }
+}

@@ -1,0 +1,504 @@
+//! The directory: which group keeps each stream, and how a client that makes, changes or
+//! deletes a stream there gets its answer.
+//!
+//! The leader of the group of all nodes decides by an entry of that group's log. The group that is to keep
+//! the stream follows the directory ([`crate::streams::directory::keeping`]), and answers the client once it has made the change.
+
+pub(crate) mod gathering;
+pub(crate) mod keeping;
+pub(crate) mod moving;
+pub(crate) mod roles;
+pub(crate) mod told;
+pub(crate) mod unled;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use tidegate::Time;
+use tidegate_cluster::groups::{ALL, GroupOf};
+use tidegate_nats::parse::Publish;
+use tidegate_stream::api::answer::{self, Kind as Answer};
+use tidegate_stream::api::config::StreamConfig;
+use tidegate_stream::api::error::ApiError;
+use tidegate_stream::api::strip;
+use tidegate_stream::stream::{Command, Kept, Kind, Moving, Outcome};
+
+use self::gathering::Gathers;
+use self::told::Told;
+use super::context::{Context, Way};
+use super::outcome::Then;
+use super::{JetStream, Taken};
+
+use super::requests::PULLS;
+
+/// Requests about streams that no node is known to serve, at most.
+const DOUBTS_MAX: usize = 4096;
+/// How long such a request waits until a node is known to serve the stream.
+const DOUBT: Duration = Duration::from_millis(500);
+
+/// Changes that wait for the leader of another group, at most.
+const UNTOLD_MAX: usize = 4096;
+/// How long a group may be without a leader before the client that asked for a change gets
+/// an error: an election and a little more.
+const LEADERLESS: Duration = Duration::from_secs(2);
+/// How often the directory looks for such a leader, or for a node that serves a stream.
+const LOOK: Duration = Duration::from_millis(25);
+
+/// The state of the directory's leader about the other groups; of use to the group of all nodes.
+#[derive(Debug, Default)]
+pub(super) struct Directory {
+    /// All groups of the cluster; none if the node is alone.
+    groups: Vec<GroupOf>,
+    /// The index of the last entry that was applied.
+    pub(super) applied: u64,
+    /// The directory here has caught up with the directory of all nodes as of the start of this process.
+    current: bool,
+    doubts: VecDeque<Doubt>,
+    /// The time of the next look for nodes that serve the streams of `doubts`.
+    doubts_at: Option<Time>,
+    untold: VecDeque<Untold>,
+    /// The time of the next look for leaders that take the changes of `untold`.
+    look_at: Option<Time>,
+    pub(super) gathers: Gathers,
+    /// The number of streams that are being made, and for how many of them each group was chosen.
+    making: usize,
+    chosen: BTreeMap<u32, usize>,
+}
+
+/// A request about a stream that no node is known to serve.
+#[derive(Debug)]
+struct Doubt {
+    /// The stream's number and name.
+    entry: u32,
+    stream: Box<str>,
+    way: Way,
+    subject: Box<[u8]>,
+    reply: Box<[u8]>,
+    headers: Option<Box<[u8]>>,
+    payload: Box<[u8]>,
+    until: Time,
+}
+
+/// A client's change that waits until the other group has a leader to handle it.
+#[derive(Debug)]
+struct Untold {
+    kind: Answer,
+    reply: Box<[u8]>,
+    /// The stream and the group.
+    of: (u32, u32),
+    index: u64,
+    until: Time,
+}
+
+impl Directory {
+    /// Returns the time at which the directory has to act next.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        let times = [self.doubts_at, self.gathers.deadline(), self.look_at];
+        times.into_iter().flatten().min()
+    }
+
+    /// Notes that a stream is made, or is not going to be.
+    pub(super) fn handle_made(&mut self) {
+        self.making = self.making.saturating_sub(1);
+        if self.making == 0 {
+            self.chosen.clear();
+        }
+    }
+
+    fn members_len(&self, group: u32) -> usize {
+        let of = self.groups.iter().find(|g| g.number == group);
+        of.map_or(0, |g| g.members.len())
+    }
+}
+
+impl JetStream {
+    /// Sets the groups of the cluster, this one first.
+    pub fn set_groups(&mut self, groups: Vec<GroupOf>) {
+        self.role.interest_changed = true;
+        self.directory.groups = groups;
+    }
+
+    /// Notes that the applied entries are as new as the directory of all nodes was when this process began:
+    /// this node has every change that the others made before.
+    pub const fn set_current(&mut self) {
+        self.directory.current = true;
+    }
+
+    /// Returns whether [`JetStream::set_current`] was called.
+    #[must_use]
+    pub const fn is_current(&self) -> bool {
+        self.directory.current
+    }
+
+    /// Returns whether there are other groups, which keep some of the streams.
+    pub(super) const fn is_split(&self) -> bool {
+        self.directory.groups.len() > 1
+    }
+
+    /// Returns the group that keeps the stream which takes messages of this subject, if it is another group.
+    pub(crate) fn keeper_of(&mut self, subject: &[u8]) -> Option<u32> {
+        let id = self.streams.capture(subject)?;
+        match self.streams.get(id)?.kept() {
+            Kept::Elsewhere { group, .. } => Some(group),
+            _ => None,
+        }
+    }
+
+    /// Chooses the group to keep a new stream: the smallest that has enough members, and of several of that
+    /// size the one with the fewest streams. The group must have a leader. The group of all nodes always has
+    /// one here, or there would be no directory.
+    pub(super) fn place(
+        &mut self,
+        cx: &mut Context<'_>,
+        config: &StreamConfig,
+    ) -> Result<Kept, ApiError> {
+        if !self.is_split() {
+            return Ok(Kept::Here);
+        }
+        let chosen = self.choose(cx, config)?;
+        self.directory.making += 1;
+        *self.directory.chosen.entry(chosen).or_default() += 1;
+        Ok(match chosen {
+            ALL => Kept::Here,
+            group => Kept::Elsewhere { group, made: false },
+        })
+    }
+
+    /// Returns how many members a group needs to keep as many copies as the configuration asks for.
+    fn size_for(&self, config: &StreamConfig) -> Option<usize> {
+        let wanted = usize::try_from(config.num_replicas).unwrap_or(0).max(1);
+        let sizes = self.directory.groups.iter().map(|g| g.members.len());
+        sizes.filter(|len| *len >= wanted).min()
+    }
+
+    /// Chooses the group with the fewest streams among those of the right size that have a leader. It chooses
+    /// a group without room only if there is no other.
+    fn choose(&self, cx: &mut Context<'_>, config: &StreamConfig) -> Result<u32, ApiError> {
+        let size = self.size_for(config);
+        let all = self.directory.groups.first().map(|g| g.members.len());
+        let kept = |group: u32| {
+            let making = self.directory.chosen.get(&group).copied();
+            self.streams.placed_in(group) + making.unwrap_or(0)
+        };
+        let groups = self.directory.groups.iter();
+        let fitting = groups.filter(|g| Some(g.members.len()) == size);
+        let there: Vec<&GroupOf> = fitting
+            .filter(|g| size == all || cx.around.leader_of(g.number).is_some())
+            .collect();
+        let chosen = there
+            .into_iter()
+            .min_by_key(|g| {
+                let full = g.members.iter().any(|id| cx.around.is_full(*id));
+                (full, kept(g.number), g.number)
+            })
+            .map(|g| g.number);
+        chosen.ok_or_else(|| {
+            ApiError::no_peers(format_args!(
+                "no suitable peers for placement: of the nodes none that could keep {} copies is there",
+                config.num_replicas
+            ))
+        })
+    }
+
+    /// Returns the part of the update command that moves a stream to another group, or that calls off its
+    /// move. Empty if the update does neither.
+    pub(super) fn course(
+        &mut self,
+        cx: &mut Context<'_>,
+        config: &StreamConfig,
+    ) -> Result<Vec<u8>, ApiError> {
+        let there = self.streams.by_name(&config.name);
+        let there = there.and_then(|id| self.streams.get(id));
+        let Some(there) = there.filter(|s| s.config().num_replicas != config.num_replicas) else {
+            return Ok(Vec::new());
+        };
+        let moving = there.moving();
+        let at = match there.kept() {
+            Kept::Elsewhere { group, .. } => group,
+            _ => ALL,
+        };
+        let stays =
+            !self.is_split() || self.size_for(config) == Some(self.directory.members_len(at));
+        let to = match stays {
+            true => None,
+            false => Some(self.choose(cx, config)?),
+        };
+        Ok(match (moving, to) {
+            (Some(moving), to) => Moving::encode_instead(to, moving.number),
+            (None, Some(to)) => to.to_le_bytes().to_vec(),
+            (None, None) => Vec::new(),
+        })
+    }
+
+    /// Starts a move again that made no progress, to a group with a leader if there is one.
+    pub(super) fn renew_move(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        stream: u32,
+        moving: Moving,
+    ) {
+        let entry = self.streams.get(stream);
+        let Some(entry) = entry.filter(|e| e.moving() == Some(moving)) else {
+            return;
+        };
+        if self.is_full() {
+            // The leader of the group that leaves the stream reports the stall again.
+            return;
+        }
+        let (config, name) = (entry.config().clone(), entry.name().to_owned());
+        let to = self.choose(cx, &config).unwrap_or(moving.to);
+        tracing::warn!(
+            "stream {name} stays on its nodes for now: the nodes that it moves to made no progress; the move is tried again"
+        );
+        self.propose_renew(now, stream, moving, to);
+    }
+
+    /// Moves a stream to another group, if there is one with a leader, because the target
+    /// of its move has had no leader for long.
+    pub(super) fn redirect(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        stream: u32,
+        moving: Moving,
+    ) {
+        let Some(entry) = self.streams.get(stream).filter(|_| !self.is_full()) else {
+            return;
+        };
+        let keeper = match entry.kept() {
+            Kept::Elsewhere { group, .. } => group,
+            _ => ALL,
+        };
+        let Ok(to) = self.choose(cx, entry.config()) else {
+            return;
+        };
+        if to == moving.to || to == keeper || cx.around.leader_of(to).is_none() {
+            return;
+        }
+        tracing::warn!(
+            "stream {} moves to other nodes than planned: the planned ones are away",
+            entry.name()
+        );
+        self.propose_renew(now, stream, moving, to);
+    }
+
+    fn propose_renew(&mut self, now: Time, stream: u32, moving: Moving, to: u32) {
+        let payload = moving.encode_renewed(to);
+        let renew = Command::new(Kind::Renew, stream, b"", &payload);
+        self.command(now, false, &renew, Some((b"", Then::Noted)));
+    }
+
+    /// Forwards a client's change to the leader of the group that carries it out. That
+    /// leader answers the client.
+    pub(super) fn forward(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        reply: &[u8],
+        kind: Answer,
+        (stream, group): (u32, u32),
+    ) {
+        let untold = Untold {
+            kind,
+            reply: reply.into(),
+            of: (stream, group),
+            index: self.directory.applied,
+            until: now + LEADERLESS,
+        };
+        if tell(cx, &untold) {
+            return;
+        }
+        if kind == Answer::StreamDelete {
+            // The group deletes its copy as soon as it has a leader.
+            let body = answer::success(kind);
+            self.voice(cx, now).answer_with(reply, &body);
+        } else if self.directory.untold.len() < UNTOLD_MAX {
+            self.directory.untold.push_back(untold);
+            self.directory.look_at.get_or_insert(now + LOOK);
+        } else {
+            self.refuse_untold(cx, now, &untold);
+        }
+    }
+
+    /// Forwards changes to the leaders that exist by now, and refuses those that have waited too long.
+    pub(super) fn serve_untold(&mut self, cx: &mut Context<'_>, now: Time) {
+        if self.directory.look_at.is_none_or(|at| at > now) {
+            return;
+        }
+        for untold in std::mem::take(&mut self.directory.untold) {
+            if tell(cx, &untold) {
+                continue;
+            }
+            match untold.until <= now {
+                true => self.refuse_untold(cx, now, &untold),
+                false => self.directory.untold.push_back(untold),
+            }
+        }
+        let none = self.directory.untold.is_empty();
+        self.directory.look_at = (!none).then(|| now + LOOK);
+    }
+
+    fn refuse_untold(&mut self, cx: &mut Context<'_>, now: Time, untold: &Untold) {
+        self.stats.api_errors += 1;
+        let body = answer::refused(untold.kind.as_str(), &ApiError::SYSTEM_UNAVAILABLE);
+        self.voice(cx, now).answer_with(&untold.reply, &body);
+    }
+
+    /// Returns the stream that a change is about and the group that keeps it, if that is another group.
+    pub(super) fn changed_elsewhere(&self, outcome: &Outcome) -> Option<(u32, u32)> {
+        let (Outcome::Created { stream }
+        | Outcome::Exists { stream }
+        | Outcome::Updated { stream }) = *outcome
+        else {
+            return None;
+        };
+        match self.streams.get(stream)?.kept() {
+            Kept::Elsewhere { group, .. } => Some((stream, group)),
+            _ => None,
+        }
+    }
+
+    /// Proposes to the directory that a group has made these streams.
+    pub(super) fn propose_made(&mut self, now: Time, streams: &[u32]) {
+        for stream in streams {
+            let kept = self.streams.get(*stream).map(|s| s.kept());
+            if !matches!(kept, Some(Kept::Elsewhere { made: false, .. })) {
+                continue;
+            }
+            let waiter = (&b""[..], Then::Noted);
+            // Without room, the group's leader reports the stream again.
+            let _ = self.propose(now, Kind::Made, *stream, b"", &(), waiter);
+        }
+    }
+
+    /// Keeps a request at `$JS.>` about a stream of another group that no node is known to serve, until one
+    /// is. The leader of the directory gets such requests.
+    pub(crate) fn handle_request_away(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        stream: &str,
+        message: &Publish<'_>,
+        way: Way,
+    ) -> Taken {
+        let Some(reply) = message.reply else {
+            return Taken::Yes;
+        };
+        let entry = self.streams.by_name(stream);
+        let Some(entry) = entry.filter(|_| self.directory.doubts.len() < DOUBTS_MAX) else {
+            self.refuse_unserved(cx, now, reply);
+            return Taken::Yes;
+        };
+        self.directory.doubts.push_back(Doubt {
+            entry,
+            stream: stream.into(),
+            way,
+            subject: message.subject.into(),
+            reply: reply.into(),
+            headers: message.headers.map(Into::into),
+            payload: message.payload.into(),
+            until: now + DOUBT,
+        });
+        self.directory.doubts_at.get_or_insert(now + LOOK);
+        Taken::Yes
+    }
+
+    /// Keeps a pull from a stream of another group that no node is known to serve, if the stream moves: other
+    /// nodes may still send pulls to the node that served it before. Any other frequent message is not taken.
+    pub(crate) fn handle_pull_away(&mut self, stream: &str, message: &Publish<'_>) -> Taken {
+        let asked = strip(message.subject, self.settings.domain.as_deref());
+        let (Some(asked), Some(reply)) = (asked, message.reply) else {
+            return Taken::No;
+        };
+        let entry = self.streams.by_name(stream);
+        let moves = asked.starts_with(PULLS) && entry.is_some_and(|e| self.is_unsettled(e));
+        match entry.is_some_and(|e| moves && self.park_moving(e, reply)) {
+            true => Taken::Yes,
+            false => Taken::No,
+        }
+    }
+
+    /// Hands on the requests for streams that a node serves by now, and refuses those that
+    /// have waited too long.
+    pub(super) fn serve_doubts(&mut self, cx: &mut Context<'_>, now: Time) {
+        if self.directory.doubts_at.is_none_or(|at| at > now) {
+            return;
+        }
+        for mut doubt in std::mem::take(&mut self.directory.doubts) {
+            let message = Publish {
+                subject: &doubt.subject,
+                reply: Some(&doubt.reply),
+                headers: doubt.headers.as_deref(),
+                payload: &doubt.payload,
+            };
+            let Some(entry) = self.streams.by_name(&doubt.stream) else {
+                // The stream is deleted.
+                self.handle_request(cx, now, &message);
+                continue;
+            };
+            doubt.entry = entry;
+            if let Some(group) = self.opened_by(cx, entry) {
+                cx.outputs.ask(group, &message);
+                continue;
+            }
+            let served = cx.around.server_of(&doubt.stream);
+            if let Some(peer) = served.filter(|_| doubt.way.goes_on()) {
+                cx.outputs.hand(peer, doubt.way, &message);
+                continue;
+            }
+            match doubt.until > now {
+                true => self.directory.doubts.push_back(doubt),
+                false => self.refuse_unserved(cx, now, &doubt.reply),
+            }
+        }
+        let none = self.directory.doubts.is_empty();
+        self.directory.doubts_at = (!none).then(|| now + LOOK);
+    }
+
+    /// Returns the group that has the stream of this number open on this node, if that is another group.
+    fn opened_by(&self, cx: &Context<'_>, stream: u32) -> Option<u32> {
+        let Kept::Elsewhere { group, .. } = self.streams.get(stream)?.kept() else {
+            return None;
+        };
+        let of = cx.around.streams_of(group);
+        of.is_some_and(|s| s.is_open(stream)).then_some(group)
+    }
+
+    fn refuse_unserved(&mut self, cx: &mut Context<'_>, now: Time, reply: &[u8]) {
+        self.stats.api_errors += 1;
+        let body = answer::refused(answer::SYSTEM, &ApiError::SYSTEM_UNAVAILABLE);
+        self.voice(cx, now).answer_with(reply, &body);
+    }
+
+    /// Refuses the requests that wait, because this node does not lead the directory any more.
+    pub(super) fn close_directory(&mut self, cx: &mut Context<'_>, now: Time) {
+        for doubt in std::mem::take(&mut self.directory.doubts) {
+            self.refuse_unserved(cx, now, &doubt.reply);
+        }
+        self.directory.doubts_at = None;
+        self.directory.look_at = None;
+        for untold in std::mem::take(&mut self.directory.untold) {
+            self.refuse_untold(cx, now, &untold);
+        }
+        self.directory.making = 0;
+        self.directory.chosen.clear();
+        self.end_gathers(cx, now);
+    }
+}
+
+/// Reports a change to the leader of a group. Returns whether there is one.
+fn tell(cx: &mut Context<'_>, untold: &Untold) -> bool {
+    let (stream, group) = untold.of;
+    told::changed(untold.kind).is_some_and(|change| {
+        let ask = Told::Changed {
+            change,
+            stream,
+            index: untold.index,
+        };
+        cx.tell_group(group, Some(&untold.reply), ask)
+    })
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,714 @@
+//! Moves of streams from one group to another.
+//!
+//! The group that keeps the stream is its keeper; the group that it moves to is the target. The target's
+//! leader asks the keeper, again and again, for the part that the target's copy still lacks, and imports each
+//! part by entries of the target's log. So that log shows how far the copy is. The keeper's leader answers
+//! with exports, and freezes the stream when little is left. Once the copy is whole, the target's leader
+//! reports it to the directory, which from then on lists the stream at the target.
+//!
+//! If a message is lost on the way, or with a leader, the target's leader asks again. If a part arrives twice
+//! or late, the target refuses it, because each part names the cursor that it starts from. No group ever
+//! serves a frozen stream or a copy that is not whole, so no two groups serve the same stream.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tidegate::Time;
+use tidegate_cluster::groups::ALL;
+use tidegate_raft::store::Space;
+use tidegate_stream::api::config::StreamConfig;
+use tidegate_stream::stream::{
+    Command, Cursor, Entry, Export, Kept, Kind, Moving, Need, Outcome, Place, Stream, Streams,
+    Transit,
+};
+
+use super::told::Told;
+use crate::streams::context::Context;
+use crate::streams::outcome::Then;
+use crate::streams::reads::{Fetched, Held, fetch};
+use crate::streams::serving::consumers::Live;
+use crate::streams::{Ending, JetStream, Messages};
+
+/// About how many bytes one export holds.
+const EXPORT_BYTES: usize = 512 * 1024;
+/// A stream is frozen once its copy lacks no more than this.
+const FREEZE_BYTES: u64 = 1024 * 1024;
+/// After each such period in which the bytes left have not fallen by `FREEZE_BYTES`, twice
+/// as many may be left.
+const DOUBLING: Duration = Duration::from_secs(2);
+/// After this time the target's leader asks again for a part that it has asked for.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// After this time a leader sends a message again that was refused, or may be lost.
+const AGAIN: Duration = Duration::from_millis(250);
+/// After this time without a new request for a part of a frozen stream, its keeper gives the move up for now.
+const STALLED: Duration = Duration::from_secs(3);
+/// For this time after that the stream is not frozen again.
+const CALM: Duration = Duration::from_secs(20);
+/// Streams that leave at a time, at most: the others wait until their groups ask again.
+const LEAVING_MAX: usize = 64;
+/// Pulls that wait until a stream has moved, at most.
+const PARKED_MAX: usize = 4096;
+/// How long other nodes may take to learn which node serves a stream.
+const SETTLING: Duration = Duration::from_millis(50);
+/// The status that ends a pull from a stream that has moved: the client sends the pull
+/// again, and it reaches the stream.
+const MOVED: &[u8] = b"NATS/1.0 409 Leadership Change\r\n\r\n";
+
+/// The state of a node about streams that move, by their numbers in the directory.
+#[derive(Default)]
+pub(crate) struct Moves {
+    /// The numbers of changes that the directory and the group's streams had at the last look.
+    looked: Option<(u64, u64)>,
+    arriving: BTreeMap<u32, Arriving>,
+    /// Requests for parts that the group has not looked at yet.
+    asked: BTreeMap<u32, (Moving, Cursor)>,
+    leaving: BTreeMap<u32, Leaving>,
+    /// How near the copies of leaving streams are to them.
+    nearing: BTreeMap<u32, Nearing>,
+    /// Streams that a freeze is proposed for, by the group's own numbers, and the time
+    /// until which that may take.
+    freezing: BTreeMap<u32, Time>,
+    /// Frozen streams, by the group's own numbers.
+    frozen: BTreeMap<u32, Frozen>,
+    /// Streams with a move that was given up: the group it goes to, and the time until
+    /// which the stream is not frozen again for it.
+    calm: BTreeMap<u32, (u32, Time)>,
+    /// Consumers that were served here, until their clients can be sent to the target.
+    ended: Vec<(u32, Live)>,
+    parked: Vec<(u32, Box<[u8]>)>,
+    /// The streams that those clients wait for, and the time since which they are known to be served.
+    served: BTreeMap<u32, Time>,
+    /// Streams that have moved, and are not known to be served yet.
+    unsettled: BTreeSet<u32>,
+    /// The time of the next look for these streams.
+    look_at: Option<Time>,
+}
+
+/// A stream that is to come here.
+#[derive(Debug)]
+struct Arriving {
+    /// The group's own number of the copy.
+    own: u32,
+    keeper: u32,
+    moving: Moving,
+    /// An import is proposed and not applied yet.
+    proposed: bool,
+    /// The time at which to ask, or to report to the directory, again.
+    again: Option<Time>,
+}
+
+/// A stream that is to leave, and the part that was asked for.
+#[derive(Debug)]
+struct Leaving {
+    own: u32,
+    moving: Moving,
+    from: Cursor,
+    export: Export,
+    until: Time,
+}
+
+/// How near a copy is to its stream.
+#[derive(Clone, Copy, Debug)]
+struct Nearing {
+    moving: Moving,
+    /// The bytes that the copy lacked.
+    left: u64,
+    /// The time at which it lacked them. They have not fallen by `FREEZE_BYTES` since.
+    at: Time,
+}
+
+/// A frozen stream that a move takes away.
+#[derive(Debug)]
+struct Frozen {
+    stream: u32,
+    moving: Moving,
+    /// The cursor of the last request.
+    from: Option<Cursor>,
+    /// The time at which the move is given up, unless the copy asks for another part by then.
+    until: Time,
+}
+
+impl Moves {
+    /// Returns the time at which the group has to act next.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        if !self.asked.is_empty() {
+            return Some(Time::ZERO);
+        }
+        let asks = self.arriving.values().filter(|a| !a.proposed);
+        let asks = asks.filter_map(|a| a.again);
+        let leaves = self.leaving.values().map(|l| l.until);
+        let stalls = self.frozen.values().map(|f| f.until);
+        asks.chain(leaves).chain(stalls).chain(self.look_at).min()
+    }
+
+    /// Drops the state of moves, because this node does not lead the group any more.
+    pub(crate) fn close(&mut self) {
+        self.looked = None;
+        self.arriving.clear();
+        self.asked.clear();
+        self.leaving.clear();
+        self.nearing.clear();
+        self.freezing.clear();
+        self.frozen.clear();
+        self.calm.clear();
+    }
+
+    /// Returns how many bytes of a stream may be left when it is frozen. The number grows
+    /// as long as the copy comes no nearer: clients may publish into a stream faster than
+    /// it moves, and it would never be frozen otherwise.
+    fn left_max(&self, stream: u32, now: Time) -> u64 {
+        let nearing = self.nearing.get(&stream);
+        let since = nearing.map_or(0, |nearing| now.since(nearing.at));
+        let doubled = since / DOUBLING.as_nanos() as u64;
+        FREEZE_BYTES << doubled.min(20)
+    }
+
+    /// Notes that a copy lacks so many bytes of a stream.
+    fn handle_left(&mut self, now: Time, stream: u32, moving: Moving, left: u64) {
+        let nearing = Nearing {
+            moving,
+            left,
+            at: now,
+        };
+        let known = self.nearing.entry(stream).or_insert(nearing);
+        // Compares with the least number so far, which only falls. It stays where clients
+        // publish more than is copied.
+        if known.moving != moving || left + FREEZE_BYTES <= known.left {
+            *known = nearing;
+        }
+    }
+
+    /// Notes that a stream has moved.
+    pub(crate) fn handle_moved(&mut self, stream: u32) {
+        self.unsettled.insert(stream);
+    }
+}
+
+/// Returns the group that keeps a stream of the directory.
+const fn keeper(entry: &Stream) -> u32 {
+    match entry.kept() {
+        Kept::Elsewhere { group, .. } => group,
+        _ => ALL,
+    }
+}
+
+/// Returns the streams that are to come to `group`: copies, and whole streams that the
+/// directory does not list there yet.
+fn arriving(group: u32, directory: &Streams, own: &Streams) -> BTreeMap<u32, Arriving> {
+    let of = |stream: &Stream| {
+        let number = match stream.kept() {
+            Kept::Of(of) => of,
+            _ if group == ALL => stream.id(),
+            _ => return None,
+        };
+        let entry = directory.get(number)?;
+        let moving = entry.moving().filter(|m| m.to == group)?;
+        let arriving = Arriving {
+            own: stream.id(),
+            keeper: keeper(entry),
+            moving,
+            proposed: false,
+            again: None,
+        };
+        // A copy of another move has nothing for this one.
+        let comes = !stream.is_frozen() && stream.moves() == moving.number;
+        comes.then_some((number, arriving))
+    };
+    movable(directory, own).filter_map(of).collect()
+}
+
+/// Returns the streams that may be on their way: none if the directory has no move.
+fn movable<'a>(directory: &Streams, own: &'a Streams) -> impl Iterator<Item = &'a Stream> {
+    let most = if directory.has_moving() { own.len() } else { 0 };
+    own.iter().take(most)
+}
+
+/// Returns the frozen streams of `group` with moves that the directory has not ended.
+fn frozen(group: u32, directory: &Streams, own: &Streams, until: Time) -> BTreeMap<u32, Frozen> {
+    let of = |stream: &Stream| {
+        let number = match stream.kept() {
+            Kept::Of(of) => of,
+            _ if group == ALL => stream.id(),
+            _ => return None,
+        };
+        let moving = directory.get(number)?.moving()?;
+        let leaves = stream.is_frozen() && stream.moves() == moving.number;
+        let frozen = Frozen {
+            stream: number,
+            moving,
+            from: None,
+            until,
+        };
+        leaves.then_some((stream.id(), frozen))
+    };
+    movable(directory, own).filter_map(of).collect()
+}
+
+impl JetStream {
+    /// Asks for the parts that copies here lack, and reports to the directory the copies that are whole and
+    /// the frozen streams that no group asks for.
+    pub(crate) fn pull_moves(&mut self, cx: &mut Context<'_>, now: Time) {
+        if !self.role.serves {
+            return;
+        }
+        let directory = match self.group {
+            ALL => &self.streams,
+            _ => match cx.around.streams_of(ALL) {
+                Some(directory) => directory.applied(),
+                None => return,
+            },
+        };
+        let changes = Some((directory.changes(), self.streams.changes()));
+        if self.moves.looked != changes {
+            self.moves.looked = changes;
+            let mut all = arriving(self.group, directory, &self.streams);
+            for (of, new) in &mut all {
+                let old = self.moves.arriving.get(of);
+                if let Some(old) = old.filter(|o| o.own == new.own && o.moving == new.moving) {
+                    (new.proposed, new.again) = (old.proposed, old.again);
+                }
+            }
+            self.moves.arriving = all;
+            let mut all = frozen(self.group, directory, &self.streams, now + STALLED);
+            for (own, new) in &mut all {
+                let old = self.moves.frozen.get(own);
+                if let Some(old) = old.filter(|o| o.moving == new.moving) {
+                    (new.from, new.until) = (old.from, old.until);
+                }
+            }
+            self.moves.frozen = all;
+        }
+        self.give_up_stalled(cx, now);
+        self.redirect_unled(cx, now);
+        let waits = self.is_full() || self.room.space != Space::Free;
+        let mut tell = Vec::new();
+        for (of, arriving) in &mut self.moves.arriving {
+            if arriving.proposed || arriving.again.is_some_and(|at| at > now) {
+                continue;
+            }
+            let (stream, moving) = (*of, arriving.moving);
+            match self.streams.get(arriving.own).map(Stream::transit) {
+                Some(Transit::Filling(_)) if waits => arriving.again = Some(now + AGAIN),
+                Some(Transit::Filling(from)) => {
+                    // The keeper may not know yet that the stream moves.
+                    let patience = match from == Cursor::START {
+                        true => AGAIN,
+                        false => PATIENCE,
+                    };
+                    arriving.again = Some(now + patience);
+                    let ask = Told::Export {
+                        stream,
+                        moving,
+                        from,
+                    };
+                    tell.push((arriving.keeper, ask));
+                }
+                Some(Transit::None) => {
+                    arriving.again = Some(now + AGAIN);
+                    tell.push((ALL, Told::Moved { stream, moving }));
+                }
+                _ => {}
+            }
+        }
+        for (group, told) in tell {
+            // If no leader gets the message, it is sent again.
+            cx.tell_group(group, None, told);
+        }
+    }
+
+    /// Gives up the moves of frozen streams that no group asks for.
+    fn give_up_stalled(&mut self, cx: &mut Context<'_>, now: Time) {
+        let mut stalled = Vec::new();
+        for frozen in self.moves.frozen.values_mut() {
+            if frozen.until <= now {
+                // If no leader gets the message, it is sent again.
+                frozen.until = now + PATIENCE;
+                stalled.push((frozen.stream, frozen.moving));
+            }
+        }
+        for (stream, moving) in stalled {
+            self.moves.calm.retain(|_, (_, until)| *until > now);
+            self.moves.calm.insert(stream, (moving.to, now + CALM));
+            match self.group {
+                ALL => self.renew_move(cx, now, stream, moving),
+                _ => drop(cx.tell_group(ALL, None, Told::Stalled { stream, moving })),
+            }
+        }
+    }
+
+    /// Notes that the target of a move asks for the part behind `from`. The leader looks at it in this
+    /// group's turn, when it can look at the directory, too.
+    pub(crate) fn handle_export(&mut self, stream: u32, moving: Moving, from: Cursor) {
+        if self.moves.asked.len() < LEAVING_MAX || self.moves.asked.contains_key(&stream) {
+            self.moves.asked.insert(stream, (moving, from));
+        }
+    }
+
+    fn begin_export(
+        &mut self,
+        cx: &Context<'_>,
+        now: Time,
+        stream: u32,
+        moving: Moving,
+        from: Cursor,
+    ) {
+        let of_entry = |entry: &Stream, own: &Stream| {
+            let whole = match own.transit() {
+                Transit::None => true,
+                Transit::Frozen => own.moves() == moving.number,
+                Transit::Filling(_) => false,
+            };
+            let same = entry.moving() == Some(moving) && self.is_as_in(entry, own);
+            whole && same && keeper(entry) == self.group
+        };
+        let own = match self.group {
+            ALL => Some(stream),
+            _ => self.keeping.own_of(stream),
+        };
+        let Some(own) = own.and_then(|own| self.streams.get(own)) else {
+            return;
+        };
+        let entry = match self.group {
+            ALL => Some(own),
+            _ => cx
+                .around
+                .streams_of(ALL)
+                .and_then(|d| d.applied().get(stream)),
+        };
+        // A directory that is behind does not show where the stream is to go.
+        if !entry.is_some_and(|entry| of_entry(entry, own)) {
+            return;
+        }
+        let (own, left) = (own.id(), own.bytes_behind(from));
+        if let Some(frozen) = self.moves.frozen.get_mut(&own)
+            && frozen.moving == moving
+            && frozen.from.replace(from) != Some(from)
+        {
+            frozen.until = now + STALLED;
+        }
+        let until = now + PATIENCE * 4;
+        if let Some(leaving) = self.moves.leaving.get_mut(&stream)
+            && (leaving.own, leaving.moving, leaving.from) == (own, moving, from)
+        {
+            leaving.until = until;
+            return;
+        }
+        self.moves.leaving.remove(&stream);
+        if self.moves.leaving.len() < LEAVING_MAX {
+            let leaving = Leaving {
+                own,
+                moving,
+                from,
+                export: Export::new(from, EXPORT_BYTES),
+                until,
+            };
+            self.moves.leaving.insert(stream, leaving);
+            self.moves.handle_left(now, stream, moving, left);
+        }
+    }
+
+    /// Returns whether a stream of this group is configured as its entry in the directory.
+    /// A stream that leaves for want of space may have the earlier number of replicas:
+    /// there is no space to write down another.
+    pub(crate) fn is_as_in(&self, entry: &Stream, own: &Stream) -> bool {
+        let leaves = self.room.space == Space::Scarce && entry.moving().is_some();
+        let (wanted, has) = (entry.config(), own.config());
+        wanted == has
+            || leaves
+                && *wanted
+                    == StreamConfig {
+                        num_replicas: wanted.num_replicas,
+                        ..has.clone()
+                    }
+    }
+
+    /// Sends the exports that other groups asked for, as far as their messages can be read.
+    pub(crate) fn serve_exports(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        messages: &dyn Messages,
+    ) {
+        for (stream, (moving, from)) in std::mem::take(&mut self.moves.asked) {
+            self.begin_export(cx, now, stream, moving, from);
+        }
+        let mut freeze = Vec::new();
+        let mut wanted = Vec::new();
+        for (stream, mut leaving) in std::mem::take(&mut self.moves.leaving) {
+            let Some(own) = self.streams.get(leaving.own) else {
+                continue;
+            };
+            let calm = self.moves.calm.get(&stream);
+            if own.transit() == Transit::None
+                && is_near(own, leaving.from, self.moves.left_max(stream, now))
+                && calm.is_none_or(|(to, until)| *to != leaving.moving.to || *until <= now)
+            {
+                freeze.push((leaving.own, leaving.moving));
+            }
+            match gather(own, &mut leaving.export, messages, &mut wanted) {
+                Gathered::Ready(entry) => {
+                    let told = Told::Exported {
+                        stream,
+                        moving: leaving.moving,
+                        from: leaving.from,
+                        entry,
+                    };
+                    cx.tell_group(leaving.moving.to, None, told);
+                }
+                Gathered::NotYet if leaving.until > now => {
+                    self.moves.leaving.insert(stream, leaving);
+                }
+                Gathered::NotYet => {}
+                Gathered::Damaged(seq) => tracing::error!(
+                    "stream {} cannot move on: its message {seq} is damaged here; delete it if no other node has it",
+                    own.name()
+                ),
+            }
+        }
+        cx.outputs.read(wanted);
+        for (own, moving) in freeze {
+            self.propose_freeze(now, own, moving);
+        }
+    }
+
+    /// Proposes to freeze a stream that leaves, so that nothing changes in it any more.
+    fn propose_freeze(&mut self, now: Time, own: u32, moving: Moving) {
+        let proposed = self.moves.freezing.get(&own).is_some_and(|at| *at > now);
+        // If space is scarce, the deltas of its consumers are not written here or elsewhere, and the
+        // consumers deliver some messages again. The move makes space.
+        let scarce = self.room.space == Space::Scarce;
+        if proposed || self.is_full() || !(scarce || self.entries.postponed.is_empty()) {
+            return;
+        }
+        self.moves.freezing.retain(|_, at| *at > now);
+        self.moves.freezing.insert(own, now + PATIENCE);
+        // The deltas of its consumers go with it.
+        for key in self.consumers.keys_of(own).into_iter().filter(|_| !scarce) {
+            self.propose_delta(now, key);
+        }
+        let payload = moving.encode();
+        let freeze = Command::new(Kind::Freeze, own, b"", &payload);
+        self.command(now, false, &freeze, Some((b"", Then::Noted)));
+    }
+
+    /// Proposes the import of a part that the keeper of a stream has sent.
+    pub(crate) fn handle_exported(
+        &mut self,
+        now: Time,
+        stream: u32,
+        moving: Moving,
+        from: Cursor,
+        entry: &[u8],
+    ) {
+        let Some(arriving) = self.moves.arriving.get_mut(&stream) else {
+            return;
+        };
+        let own = arriving.own;
+        let transit = self.streams.get(own).map(Stream::transit);
+        let wanted = arriving.moving == moving && transit == Some(Transit::Filling(from));
+        if arriving.proposed || !wanted {
+            return;
+        }
+        let commands = Entry::decode(entry).map(|e| e.commands().collect::<Result<Vec<_>, _>>());
+        let Ok(Ok(commands)) = commands else {
+            return;
+        };
+        let sound = |(at, command): (usize, &Command<'_>)| {
+            command.kind == if at == 0 { Kind::Import } else { Kind::Publish }
+        };
+        if commands.is_empty() || !commands.iter().enumerate().all(sound) {
+            return;
+        }
+        arriving.proposed = true;
+        let number = moving.number.to_le_bytes();
+        if self.has_no_room_for(entry.len()) {
+            self.seal(now);
+        }
+        for (at, command) in commands.into_iter().enumerate() {
+            let command = Command {
+                stream: own,
+                subject: match command.kind {
+                    Kind::Import => &number,
+                    _ => command.subject,
+                },
+                ..command
+            };
+            let waiter = (at == 0).then_some((&b""[..], Then::Filled(stream)));
+            self.add(false, &command, waiter);
+        }
+    }
+
+    /// Handles the outcome of an import.
+    pub(crate) fn handle_import(&mut self, now: Time, stream: u32, outcome: &Outcome) {
+        if let Some(arriving) = self.moves.arriving.get_mut(&stream) {
+            arriving.proposed = false;
+            arriving.again = match outcome {
+                Outcome::Done => None,
+                _ => Some(now + AGAIN),
+            };
+        }
+    }
+
+    /// Proposes to the directory that a group has all of a stream.
+    pub(crate) fn propose_moved(&mut self, now: Time, stream: u32, moving: Moving) {
+        let due = self.streams.get(stream).and_then(Stream::moving) == Some(moving);
+        if due {
+            let payload = moving.encode();
+            let command = Command::new(Kind::Moved, stream, b"", &payload);
+            self.command(now, false, &command, Some((b"", Then::Noted)));
+        }
+    }
+
+    /// Ends the consumers of a frozen stream here. Their clients are answered once the
+    /// target serves the stream.
+    pub(crate) fn end_frozen(&mut self, stream: u32) {
+        self.publishing.end_batches(stream);
+        self.moves.freezing.remove(&stream);
+        let number = self.number_of(stream);
+        self.moves.nearing.remove(&number);
+        for key in self.consumers.keys_of(stream) {
+            let live = self.consumers.remove(key);
+            self.moves.ended.extend(live.map(|live| (number, live)));
+        }
+    }
+
+    /// Returns the number in the directory of a stream of this group.
+    fn number_of(&self, own: u32) -> u32 {
+        match self.streams.get(own).map(Stream::kept) {
+            Some(Kept::Of(of)) => of,
+            _ => own,
+        }
+    }
+
+    /// Keeps a pull from a stream that moves, to end it once the stream is served again.
+    /// Returns whether there was room.
+    pub(crate) fn park_moving(&mut self, stream: u32, reply: &[u8]) -> bool {
+        let room = self.moves.parked.len() < PARKED_MAX;
+        if room {
+            self.moves.parked.push((stream, reply.into()));
+        }
+        room
+    }
+
+    /// Returns whether a stream of the directory moves, or has moved and is not known to be served yet.
+    pub(crate) fn is_unsettled(&self, stream: u32) -> bool {
+        let entry = self.streams.get(stream);
+        self.moves.unsettled.contains(&stream) || entry.is_some_and(|e| e.moving().is_some())
+    }
+
+    /// Ends the pulls and consumers of streams that are deleted, or served where they have moved to.
+    pub(crate) fn tell_moved(&mut self, cx: &mut Context<'_>, now: Time) {
+        let moves = &self.moves;
+        if moves.ended.is_empty() && moves.parked.is_empty() && moves.unsettled.is_empty() {
+            self.moves.look_at = None;
+            return;
+        }
+        let ended = moves.ended.iter().map(|(of, _)| *of);
+        let parked = moves.parked.iter().map(|(of, _)| *of);
+        let all: BTreeSet<u32> = ended
+            .chain(parked)
+            .chain(moves.unsettled.iter().copied())
+            .collect();
+        self.moves.served.retain(|of, _| all.contains(of));
+        let mut ready = BTreeSet::new();
+        for of in all {
+            if !self.is_found(cx, of) {
+                self.moves.served.remove(&of);
+            } else if *self.moves.served.entry(of).or_insert(now) + SETTLING <= now {
+                ready.insert(of);
+            }
+        }
+        self.moves.unsettled.retain(|of| !ready.contains(of));
+        let ended = std::mem::take(&mut self.moves.ended);
+        let (told, ended) = ended.into_iter().partition(|(of, _)| ready.contains(of));
+        self.moves.ended = ended;
+        let told: Vec<(u32, Live)> = told;
+        for (_, mut live) in told {
+            let ending = match live.logged {
+                true => Ending::LeadershipChange,
+                false => Ending::Lost,
+            };
+            let mut voice = self.voice(cx, now);
+            live.consumer.handle_end(ending, &mut voice);
+        }
+        for (of, reply) in std::mem::take(&mut self.moves.parked) {
+            match ready.contains(&of) {
+                true => self.voice(cx, now).status_to(&reply, MOVED),
+                false => self.moves.parked.push((of, reply)),
+            }
+        }
+        self.moves.look_at = Some(now + SETTLING);
+    }
+
+    /// Returns whether a stream of the directory is deleted, or served by the group that keeps it.
+    fn is_found(&self, cx: &mut Context<'_>, stream: u32) -> bool {
+        let entry = |directory: &Self| {
+            let entry = directory.streams.get(stream);
+            entry.map(|e| (e.kept(), e.is_frozen(), e.name().to_owned()))
+        };
+        let entry = match self.group {
+            ALL => entry(self),
+            _ => cx.around.streams_of(ALL).and_then(entry),
+        };
+        match entry {
+            None => true,
+            Some((Kept::Elsewhere { group, .. }, _, name)) => {
+                let here = cx.around.streams_of(group);
+                let here = match self.group == group {
+                    true => self.is_open(stream),
+                    false => here.is_some_and(|s| s.serves() && s.is_open(stream)),
+                };
+                here || cx.around.server_of(&name).is_some()
+            }
+            Some((_, frozen, _)) => {
+                !frozen
+                    && (self.group == ALL && self.role.serves || cx.around.leader_of(ALL).is_some())
+            }
+        }
+    }
+}
+
+/// Returns whether a copy that asks for the part behind `from` lacks at most `left_max` bytes, and has shown
+/// that it imports the parts it gets.
+fn is_near(own: &Stream, from: Cursor, left_max: u64) -> bool {
+    let takes = from != Cursor::START || own.state().messages == 0;
+    takes && own.bytes_behind(from) <= left_max
+}
+
+/// The result of gathering an export.
+enum Gathered {
+    Ready(Vec<u8>),
+    NotYet,
+    Damaged(u64),
+}
+
+/// Gathers the messages of an export, as far as they can be read now.
+fn gather(
+    own: &Stream,
+    export: &mut Export,
+    messages: &dyn Messages,
+    wanted: &mut Vec<Place>,
+) -> Gathered {
+    loop {
+        let seq = match export.poll(own) {
+            Need::Nothing(entry) => return Gathered::Ready(entry),
+            Need::Freeze => return Gathered::NotYet,
+            Need::Message(seq) => seq,
+        };
+        let mut held = Held::default();
+        match fetch(own, seq, messages, wanted, &mut held) {
+            Fetched::Pending => return Gathered::NotYet,
+            Fetched::Gone => return Gathered::Damaged(seq),
+            Fetched::Ready(message) => {
+                let command = Command {
+                    headers: Some(message.headers),
+                    ..Command::new(Kind::Publish, 0, message.subject, message.payload)
+                };
+                export.add(own, seq, &command);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! A node that leads and stops leading.
+
+use tidegate::Time;
+use tidegate::controller::Load;
+use tidegate_cluster::interest::Told;
+use tidegate_log::Lsn;
+use tidegate_nats::connect::Info;
+use tidegate_raft::replica::Committed;
+use tidegate_stream::stream::{AccountLimits, Command, Encoder, Kind, Streams};
+
+use super::{ASKING, SETTLING};
+use crate::config::{Settings, StreamSettings};
+use crate::sessions::Node;
+use crate::streams::JetStream;
+use crate::streams::serving::consumers::Unread;
+
+const NOW: Time = Time::from_nanos(1);
+
+/// Returns a node with a stream and a consumer of it in the log.
+fn node() -> Node {
+    let mut entry = Vec::new();
+    let mut encoder = Encoder::begin(&mut entry, 1);
+    let stream = br#"{"name":"S","subjects":["s"]}"#;
+    let consumer = br#"{"config":{"name":"C","durable_name":"C","ack_policy":"explicit"}}"#;
+    for command in [
+        Command::new(Kind::CreateStream, 0, b"", stream),
+        Command::new(Kind::CreateConsumer, 1, b"C", consumer),
+    ] {
+        encoder.command(&command).unwrap();
+    }
+    let mut node = Node::new(Settings::default(), Info::default(), 1);
+    let kept = StreamSettings::new("not used".into());
+    let streams = JetStream::new(NOW, kept, Streams::new(AccountLimits::NONE), 1);
+    node.attach_streams(streams);
+    let committed = Committed {
+        index: 1,
+        term: 1,
+        lsn: Lsn::new(1),
+        data: entry.into(),
+    };
+    node.handle_committed(0, NOW, &committed).unwrap();
+    node
+}
+
+#[test]
+fn a_former_leader_has_nothing_to_do() {
+    let mut node = node();
+    assert_eq!(node.streams_deadline(), None);
+    node.handle_leading(0, NOW);
+    assert_eq!(node.streams(0).unwrap().consumers_len(), 1);
+    assert_eq!(node.streams_deadline(), Some(Time::ZERO));
+    node.handle_following(0, NOW);
+    assert_eq!(node.streams(0).unwrap().consumers_len(), 0);
+    assert_eq!(node.streams_deadline(), None);
+}
+
+/// Connects a client to the node, and lets it send these lines.
+fn client(node: &mut Node, lines: &[&str]) -> usize {
+    let key = node.handle_accepted(NOW, ([127, 0, 0, 1], 1).into(), false, false);
+    let text: String = lines.iter().flat_map(|line| [*line, "\r\n"]).collect();
+    let any = Load::new(u64::MAX, u64::MAX);
+    node.handle_received(NOW, key, text.as_bytes(), any);
+    key
+}
+
+/// Takes the bytes that wait for the client after a turn of the streams.
+fn told(node: &mut Node, key: usize) -> String {
+    told_at(NOW, node, key)
+}
+
+fn told_at(now: Time, node: &mut Node, key: usize) -> String {
+    node.serve_streams(0, now, &Unread).unwrap();
+    let text = node.outbox(key).to_vec();
+    node.handle_written(NOW, key, text.len());
+    String::from_utf8(text).unwrap()
+}
+
+/// Lets a peer show that it leads.
+fn another_leads(node: &mut Node) {
+    let told = Told {
+        id: 1,
+        members: 1,
+        pattern: b"$TG.GROUP.1",
+        queue: None,
+    };
+    node.handle_interest(0, &told).unwrap();
+}
+
+#[test]
+fn listeners_of_a_lost_consumer_hear_where_to_get_another() {
+    let mut node = node();
+    node.join_cluster(Vec::new());
+    node.handle_leading(0, NOW);
+    let ordered = r#"{"stream_name":"S","config":{"deliver_subject":"d","ack_policy":"none","idle_heartbeat":5000000000}}"#;
+    let create = format!("PUB $JS.API.CONSUMER.CREATE.S r {}", ordered.len());
+    let key = client(
+        &mut node,
+        &[
+            r#"CONNECT {"headers":true}"#,
+            "SUB d 1",
+            "SUB r 2",
+            &create,
+            ordered,
+        ],
+    );
+    assert!(told(&mut node, key).contains("consumer_create_response"));
+    assert_eq!(node.streams(0).unwrap().consumers_len(), 2);
+    node.handle_following(0, NOW);
+    assert!(!node.streams(0).unwrap().has_handed_over(NOW));
+    assert_eq!(told(&mut node, key), "");
+    another_leads(&mut node);
+    assert_eq!(told(&mut node, key), "");
+    let later = NOW + SETTLING;
+    let said = told_at(later, &mut node, key);
+    assert!(said.contains("Nats-Last-Consumer: 1\r\n"), "{said}");
+    let streams = node.streams(0).unwrap();
+    assert!(!streams.has_handed_over(later));
+    assert!(streams.has_handed_over(later + ASKING));
+    assert_eq!(node.streams_deadline(), None);
+}
+
+#[test]
+fn without_a_leader_no_client_gets_an_answer_that_looks_like_a_message() {
+    let mut node = node();
+    node.join_cluster(Vec::new());
+    let connect = r#"CONNECT {"headers":true,"no_responders":true}"#;
+    let ask = |what| format!("PUB $JS.API.{what} r 0");
+    for (what, answer) in [
+        ("DIRECT.GET.S.s", "NATS/1.0 503"),
+        ("STREAM.INFO.S", "\"err_code\":10008"),
+    ] {
+        let key = client(&mut node, &[connect, "SUB r 1", &ask(what), ""]);
+        let said = told(&mut node, key);
+        assert!(said.contains(answer), "{what}: {said}");
+    }
+    let pull = ask("CONSUMER.MSG.NEXT.S.C");
+    let key = client(&mut node, &[connect, "SUB r 1", &pull, ""]);
+    assert!(!told(&mut node, key).contains("MSG r"));
+    another_leads(&mut node);
+    assert_eq!(told(&mut node, key), "");
+    let said = told_at(NOW + SETTLING, &mut node, key);
+    assert!(said.contains("NATS/1.0 409 Leadership Change"), "{said}");
+}

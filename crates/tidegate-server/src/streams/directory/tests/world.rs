@@ -1,0 +1,374 @@
+//! Nodes with several groups each, without sockets and without Raft: all members commit a proposed entry at
+//! once, except those that are held back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde_json::Value;
+use tidegate::Time;
+use tidegate_cluster::groups::{ALL, GroupOf, groups};
+use tidegate_cluster::wire::Routed;
+use tidegate_log::Lsn;
+use tidegate_nats::connect::Info;
+use tidegate_raft::replica::{Committed, Proposed};
+use tidegate_raft::store::{Fetch, Peeked, Space};
+use tidegate_stream::api::answer::ClusterInfo;
+use tidegate_stream::api::error::ApiError;
+use tidegate_stream::stream::{AccountLimits, Entry, Kept, Place, Streams};
+
+use super::super::super::JetStream;
+use super::super::super::Messages;
+use super::config;
+use crate::config::{Settings, StreamSettings};
+use crate::sessions::{Node, joined};
+
+/// The entries of one group.
+struct Entries<'a>(u32, &'a BTreeMap<(u32, u64), bytes::Bytes>);
+
+impl Messages for Entries<'_> {
+    fn peek(&self, place: Place) -> Peeked {
+        let entry = self.1.get(&(self.0, place.lsn));
+        let fetch = entry.map_or(Fetch::Gone, |entry| {
+            Fetch::Ready(entry.slice(place.offset as usize..))
+        });
+        Peeked { fetch, ask: false }
+    }
+}
+
+/// Returns whether a message arrives: `lost` in a hundred of the messages between leaders do not.
+fn arrives(chance: &mut u64, lost: u64) -> impl FnMut(&Routed<'_>) -> bool {
+    move |message| {
+        *chance = chance
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let is_lost = (*chance >> 33) % 100 < lost;
+        !is_lost || !message.message.subject.starts_with(b"$TG.")
+    }
+}
+
+pub(crate) struct World {
+    /// All entries, by group and place.
+    entries: BTreeMap<(u32, u64), bytes::Bytes>,
+    /// How many in a hundred of the messages between leaders are lost, by chance.
+    pub(crate) lost: u64,
+    chance: u64,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) groups: Vec<GroupOf>,
+    pub(crate) now: Time,
+    /// The index of the last entry of each group.
+    last: BTreeMap<u32, u64>,
+    pub(crate) leaders: BTreeMap<u32, usize>,
+    /// For each node that is held back, the entries of the directory that it has not received.
+    pub(crate) held: BTreeMap<usize, Vec<Committed>>,
+    /// Entries on their way: the node, the group and the entry.
+    pending: Vec<(usize, u32, Committed)>,
+    clients: Vec<(usize, usize)>,
+    /// Pairs of nodes: messages from the first to the second wait until `hurry`.
+    pub(crate) slow: BTreeSet<(usize, usize)>,
+    /// The node with a disk that has no space left but the reserve for making some.
+    scarce: Option<usize>,
+}
+
+impl World {
+    /// Returns so many nodes. The first leads all groups it is in, the others lead those it is not in.
+    pub(crate) fn of(count: usize) -> Self {
+        Self::sharded(count, 1)
+    }
+
+    pub(crate) fn sharded(count: usize, shards: u32) -> Self {
+        let groups = groups((1..=count as u64).collect(), shards);
+        let mut world = Self {
+            entries: BTreeMap::new(),
+            lost: 0,
+            chance: 1,
+            nodes: Vec::new(),
+            groups: groups.clone(),
+            now: Time::from_nanos(1_000_000),
+            last: BTreeMap::new(),
+            leaders: BTreeMap::new(),
+            held: BTreeMap::new(),
+            pending: Vec::new(),
+            clients: Vec::new(),
+            slow: BTreeSet::new(),
+            scarce: None,
+        };
+        for id in 1..=count as u64 {
+            let mut node = Node::new(Settings::default(), Info::default(), id);
+            node.join_cluster(Vec::new());
+            for group in groups.iter().filter(|g| g.members.contains(&id)) {
+                let limits = AccountLimits {
+                    replicated: true,
+                    ..AccountLimits::NONE
+                };
+                let kept = StreamSettings::new("not used".into());
+                let mut streams = JetStream::new(world.now, kept, Streams::new(limits), id)
+                    .of_group(group.number);
+                streams.set_cluster(group.members.len(), ClusterInfo::default(), None);
+                if group.number == ALL {
+                    streams.set_groups(groups.clone());
+                    streams.set_current();
+                }
+                node.attach_streams(streams);
+            }
+            world.nodes.push(node);
+        }
+        joined::join(&mut world.nodes);
+        for group in &groups {
+            world.lead(group.number, group.members[0] as usize - 1);
+        }
+        world.turn();
+        // One client at each node.
+        for node in 0..count {
+            world.clients.push((node, 0));
+            world.connect(node);
+        }
+        world.settle();
+        (0..count).for_each(|node| drop(world.heard(node)));
+        world
+    }
+
+    /// Replaces the client at this node by a new one.
+    fn connect(&mut self, node: usize) {
+        self.clients[node].1 = joined::client(&mut self.nodes[node], self.now);
+        self.say(node, &format!("SUB r.{node}.* 1\r\n"));
+    }
+
+    /// Starts this node again without streams of its own: it waits until the others admit it.
+    pub(crate) fn begin_as_guest(&mut self, node: usize, domain: &str) {
+        let mut streams = StreamSettings::new("not used".into());
+        streams.domain = Some(domain.into());
+        let settings = Settings {
+            streams: Some(streams),
+            ..Settings::default()
+        };
+        self.hold(node);
+        self.nodes[node] = Node::new(settings, Info::default(), 9);
+        self.nodes[node].join_cluster(Vec::new());
+        for other in (0..self.nodes.len()).filter(|other| *other != node) {
+            self.nodes[other].handle_peer_lost(node);
+            self.nodes[other].handle_peer_down(node);
+            self.nodes[other].handle_peer_up(node);
+            self.nodes[node].handle_peer_up(other);
+        }
+        self.connect(node);
+        self.settle();
+    }
+
+    pub(crate) fn slot(&self, node: usize, group: u32) -> usize {
+        let slots = 0..self.nodes[node].streams_len();
+        let mut slots = slots.filter(|at| {
+            self.nodes[node]
+                .streams(*at)
+                .is_some_and(|s| s.group() == group)
+        });
+        slots.next().expect("a member")
+    }
+
+    pub(crate) fn lead(&mut self, group: u32, node: usize) {
+        let at = self.slot(node, group);
+        self.leaders.insert(group, node);
+        self.nodes[node].handle_leading(at, self.now);
+        self.nodes[node].announce_streams();
+    }
+
+    pub(crate) fn follow(&mut self, group: u32) {
+        let node = self.leaders.remove(&group).expect("a leader");
+        let at = self.slot(node, group);
+        self.nodes[node].handle_following(at, self.now);
+        self.nodes[node].announce_streams();
+        self.pump();
+    }
+
+    pub(crate) fn commit(&mut self, group: u32, data: bytes::Bytes) -> Proposed {
+        let index = self.last.entry(group).or_default();
+        *index += 1;
+        let entry = Committed {
+            index: *index,
+            term: 1,
+            lsn: Lsn::new(*index * 4096),
+            data,
+        };
+        self.entries
+            .insert((group, entry.lsn.get()), entry.data.clone());
+        let (index, term) = (entry.index, entry.term);
+        let members = self.groups.iter().find(|g| g.number == group);
+        for id in members.expect("a group").members.clone() {
+            let node = id as usize - 1;
+            match self.held.get_mut(&node).filter(|_| group == ALL) {
+                Some(held) => held.push(entry.clone()),
+                None => self.pending.push((node, group, entry.clone())),
+            }
+        }
+        Proposed { index, term }
+    }
+
+    /// Runs one turn of each slot, and commits and applies the entries.
+    pub(crate) fn turn(&mut self) {
+        self.now = self.now + Duration::from_millis(1);
+        let now = self.now;
+        for node in 0..self.nodes.len() {
+            for at in 0..self.nodes[node].streams_len() {
+                let group = self.nodes[node].streams(at).unwrap().group();
+                while let Some((entry, _)) = self.nodes[node].poll_proposal(at, now) {
+                    if self.scarce == Some(node) && !Entry::decode(&entry).unwrap().makes_space() {
+                        let error = ApiError::STORAGE_EXCEEDED;
+                        self.nodes[node].handle_refused(at, now, &error);
+                    } else if self.leaders.get(&group) == Some(&node) {
+                        let there = self.commit(group, entry);
+                        self.nodes[node].handle_proposed(at, now, there, 1);
+                    } else {
+                        let error = ApiError::SYSTEM_UNAVAILABLE;
+                        self.nodes[node].handle_refused(at, now, &error);
+                    }
+                }
+            }
+        }
+        for (node, group, entry) in std::mem::take(&mut self.pending) {
+            self.apply(node, group, &entry);
+        }
+        for node in &mut self.nodes {
+            for at in 0..node.streams_len() {
+                let group = node.streams(at).unwrap().group();
+                let entries = Entries(group, &self.entries);
+                node.serve_streams(at, now, &entries).unwrap();
+            }
+            node.announce_streams();
+        }
+        self.pump();
+    }
+
+    pub(crate) fn apply(&mut self, node: usize, group: u32, entry: &Committed) {
+        let (at, now) = (self.slot(node, group), self.now);
+        self.nodes[node].handle_committed(at, now, entry).unwrap();
+    }
+
+    /// Holds the directory's entries back from this node.
+    pub(crate) fn hold(&mut self, node: usize) {
+        self.held.insert(node, Vec::new());
+    }
+
+    pub(crate) fn release(&mut self, node: usize) {
+        for entry in self.held.remove(&node).unwrap() {
+            self.apply(node, ALL, &entry);
+        }
+        self.settle();
+    }
+
+    /// Leaves so little space on this node's disk that it writes only commands that make
+    /// space. `None` gives all nodes space again.
+    pub(crate) fn crowd(&mut self, node: Option<usize>) {
+        self.scarce = node;
+        for (at, of) in self.nodes.iter_mut().enumerate() {
+            of.set_space(match node == Some(at) {
+                true => Space::Scarce,
+                false => Space::Free,
+            });
+        }
+    }
+
+    /// Lets a second pass.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..20 {
+            self.now = self.now + Duration::from_millis(50);
+            self.turn();
+        }
+    }
+
+    /// Delivers the messages that wait for peers, until none waits.
+    pub(crate) fn pump(&mut self) {
+        let slow = |from, to| self.slow.contains(&(from, to));
+        let arrives = arrives(&mut self.chance, self.lost);
+        joined::pump(&mut self.nodes, self.now, slow, arrives);
+    }
+
+    /// Delivers the messages that wait between these two, and lets none wait there any more.
+    pub(crate) fn hurry(&mut self, from: usize, to: usize) {
+        self.slow.remove(&(from, to));
+        let arrives = arrives(&mut self.chance, self.lost);
+        joined::hand_over(&mut self.nodes, self.now, (from, to), arrives);
+        self.pump();
+    }
+
+    /// Lets the client at this node send this text.
+    pub(crate) fn say(&mut self, node: usize, text: &str) {
+        let key = self.clients[node].1;
+        joined::say(&mut self.nodes[node], self.now, key, text);
+        self.pump();
+    }
+
+    /// Takes the text that the client at this node received since the last call.
+    pub(crate) fn heard(&mut self, node: usize) -> String {
+        let key = self.clients[node].1;
+        joined::heard(&mut self.nodes[node], self.now, key)
+    }
+
+    pub(crate) fn publish(&mut self, node: usize, subject: &str, reply: &str, payload: &str) {
+        // Each client has a subject of its own for answers.
+        let reply = reply.replacen("r.", &format!("r.{node}."), 1);
+        let text = format!("PUB {subject} {reply} {}\r\n{payload}\r\n", payload.len());
+        self.say(node, &text);
+    }
+
+    /// Returns the answers to a request from the client at this node.
+    pub(crate) fn answers(&mut self, node: usize, what: &str, body: &Value) -> Vec<Value> {
+        let body = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
+        self.publish(node, &format!("$JS.API.{what}"), "r.a", &body);
+        self.settle();
+        let heard = self.heard(node);
+        let bodies = heard.lines().filter(|line| line.starts_with('{'));
+        bodies.map(|b| serde_json::from_str(b).unwrap()).collect()
+    }
+
+    /// Returns the only answer to a request from the client at this node.
+    pub(crate) fn ask(&mut self, node: usize, what: &str, body: &Value) -> Value {
+        let mut answers = self.answers(node, what, body);
+        assert_eq!(answers.len(), 1, "{what}: {answers:?}");
+        answers.remove(0)
+    }
+
+    pub(crate) fn create(&mut self, node: usize, name: &str, replicas: usize) -> Value {
+        let config = config(name, replicas);
+        self.ask(node, &format!("STREAM.CREATE.{name}"), &config)
+    }
+
+    /// Returns the group that keeps a stream, and whether it is made, as this node's directory has it.
+    pub(crate) fn kept(&self, node: usize, name: &str) -> Option<Kept> {
+        let directory = self.nodes[node].streams(0).unwrap().applied();
+        let id = directory.by_name(name)?;
+        directory.get(id).map(|s| s.kept())
+    }
+
+    pub(crate) fn group_of(&self, name: &str) -> u32 {
+        match self.kept(0, name) {
+            Some(Kept::Elsewhere { group, .. }) => group,
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+
+    /// Returns the only node of the group that keeps a stream of one replica.
+    pub(crate) fn owner_of(&self, name: &str) -> usize {
+        let group = self.group_of(name);
+        let of = self.groups.iter().find(|g| g.number == group).unwrap();
+        assert_eq!(of.members.len(), 1);
+        of.members[0] as usize - 1
+    }
+
+    pub(crate) fn entry(&self, group: u32, lsn: u64) -> &bytes::Bytes {
+        &self.entries[&(group, lsn)]
+    }
+
+    /// Returns the number of messages of a stream at a node that keeps it.
+    pub(crate) fn messages(&self, node: usize, name: &str) -> Option<u64> {
+        let slots = self.nodes[node].all_streams();
+        let found = slots.filter_map(|s| {
+            let streams = s.applied();
+            streams.by_name(name).and_then(|id| streams.get(id))
+        });
+        let mut here = found.filter(|s| s.kept().is_here());
+        here.next().map(|s| s.state().messages)
+    }
+}

@@ -1,0 +1,233 @@
+//! Messages between leaders of groups, at `$TG.>`. No message of a client reaches a
+//! leader there, and no client receives one.
+//!
+//! A group's leader listens at `$TG.GROUP.<number>`, which also shows that the group has a leader. The node
+//! that serves a stream listens at `$TG.STREAM.<name>`. No node ever sends a message there: the subscription
+//! shows the other nodes where to hand the requests for that stream ([`crate::sessions`]). A node without
+//! room for messages listens at `$TG.FULL.<id>`, where no node ever sends a message either.
+
+use serde::{Deserialize, Serialize};
+use tidegate::Time;
+use tidegate_stream::api::answer::Kind as Answer;
+use tidegate_stream::stream::{Cursor, Moving};
+
+use super::gathering::Reported;
+use crate::streams::JetStream;
+use crate::streams::context::Context;
+
+/// The prefix of these subjects.
+pub(crate) const PREFIX: &[u8] = b"$TG.";
+const GROUP: &str = "$TG.GROUP.";
+/// The prefix of the subject by which a node shows that it serves a stream.
+pub(crate) const STREAM: &str = "$TG.STREAM.";
+
+/// A message from one leader to another.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Told {
+    /// To the leader of a stream's group: the directory has changed the stream with the entry `index`. The
+    /// client that asked for the change waits at the message's reply.
+    Changed {
+        /// The kind of the change.
+        change: Change,
+        /// The stream's number in the directory.
+        stream: u32,
+        /// The index of the directory's entry.
+        index: u64,
+    },
+    /// To the leader of the directory: these streams are made.
+    Made(Vec<u32>),
+    /// To the leader of a group: asks for the state of these streams and for the sums over
+    /// all of the group's streams.
+    Report {
+        /// The number of the question.
+        question: u64,
+        /// The numbers of the streams in the directory.
+        streams: Vec<u32>,
+    },
+    /// To the leader of the directory: the answer to `Report`.
+    Reported(Reported),
+    /// To the leader of the group that keeps a stream which moves: asks for the part behind `from`.
+    Export {
+        /// The stream's number in the directory.
+        stream: u32,
+        moving: Moving,
+        from: Cursor,
+    },
+    /// To the leader of the group that the stream moves to: the answer to `Export`.
+    Exported {
+        stream: u32,
+        moving: Moving,
+        from: Cursor,
+        /// The bytes of an entry. They are no JSON, and stand behind the JSON.
+        #[serde(skip)]
+        entry: Vec<u8>,
+    },
+    /// To the leader of the directory: this stream is frozen, and the group it moves to does not go on.
+    Stalled { stream: u32, moving: Moving },
+    /// To the leader of the directory: the group that this stream moves to has all of it.
+    Moved { stream: u32, moving: Moving },
+}
+
+impl Told {
+    /// Encodes the message as a payload: JSON, and behind it the bytes that are no JSON.
+    pub(crate) fn encode(&self) -> Option<Vec<u8>> {
+        let mut payload = serde_json::to_vec(self).ok()?;
+        if let Self::Exported { entry, .. } = self {
+            payload.extend_from_slice(entry);
+        }
+        Some(payload)
+    }
+
+    pub(crate) fn decode(payload: &[u8]) -> Option<Self> {
+        let mut values = serde_json::Deserializer::from_slice(payload).into_iter::<Self>();
+        let mut told = values.next()?.ok()?;
+        let rest = &payload[values.byte_offset()..];
+        match &mut told {
+            Self::Exported { entry, .. } => entry.extend_from_slice(rest),
+            _ if !rest.is_empty() => return None,
+            _ => {}
+        }
+        Some(told)
+    }
+}
+
+/// The kind of a change of the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Change {
+    Created,
+    Updated,
+    Deleted,
+}
+
+/// Returns the change that a client asks for if it waits for this kind of answer.
+pub(crate) const fn changed(kind: Answer) -> Option<Change> {
+    match kind {
+        Answer::StreamCreate => Some(Change::Created),
+        Answer::StreamUpdate => Some(Change::Updated),
+        Answer::StreamDelete => Some(Change::Deleted),
+        _ => None,
+    }
+}
+
+impl Change {
+    pub(crate) const fn answered_by(self) -> Answer {
+        match self {
+            Self::Created => Answer::StreamCreate,
+            Self::Updated => Answer::StreamUpdate,
+            Self::Deleted => Answer::StreamDelete,
+        }
+    }
+}
+
+/// Returns the subject at which a group's leader listens.
+pub(crate) fn subject_of_group(group: u32) -> String {
+    format!("{GROUP}{group}")
+}
+
+/// Returns the subject by which a node shows that it serves the stream of this name.
+pub(crate) fn subject_of_stream(name: &str) -> String {
+    format!("{STREAM}{name}")
+}
+
+/// Returns the subject by which a node shows that it has no room for messages.
+pub(crate) fn subject_of_full(id: u64) -> String {
+    format!("$TG.FULL.{id:016x}")
+}
+
+/// Returns the number of the group that this subject belongs to.
+pub(crate) fn group_at(subject: &[u8]) -> Option<u32> {
+    let number = subject.strip_prefix(GROUP.as_bytes())?;
+    std::str::from_utf8(number).ok()?.parse().ok()
+}
+
+impl JetStream {
+    /// Handles a message from another group's leader. The client to answer, if any, waits at `reply`.
+    pub(crate) fn handle_told(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        reply: Option<&[u8]>,
+        told: Told,
+    ) {
+        match told {
+            Told::Changed {
+                change,
+                stream,
+                index,
+            } => {
+                if let Some(reply) = reply {
+                    self.await_change(cx, now, reply, change, (stream, index));
+                }
+            }
+            Told::Made(streams) if self.role.serves => self.propose_made(now, &streams),
+            Told::Report { question, streams } if self.role.serves => {
+                let reported = self.report(now, question, &streams);
+                let group = tidegate_cluster::groups::ALL;
+                cx.tell_group(group, None, Told::Reported(reported));
+            }
+            Told::Reported(reported) if self.role.serves => self.reported(cx, now, reported),
+            Told::Export {
+                stream,
+                moving,
+                from,
+            } if self.role.serves => self.handle_export(stream, moving, from),
+            Told::Exported {
+                stream,
+                moving,
+                from,
+                entry,
+            } if self.role.serves => self.handle_exported(now, stream, moving, from, &entry),
+            Told::Stalled { stream, moving } if self.role.serves => {
+                self.renew_move(cx, now, stream, moving);
+            }
+            Told::Moved { stream, moving } if self.role.serves => {
+                self.propose_moved(now, stream, moving);
+            }
+            // This node does not lead any more.
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod golden;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn announcements_come_back() {
+        let told = Told::Changed {
+            change: Change::Updated,
+            stream: 7,
+            index: 9,
+        };
+        let json = serde_json::to_string(&told).unwrap();
+        assert_eq!(
+            json,
+            r#"{"changed":{"change":"updated","stream":7,"index":9}}"#
+        );
+        assert!(matches!(
+            serde_json::from_str(&json),
+            Ok(Told::Changed { stream: 7, .. })
+        ));
+        let exported = Told::Exported {
+            stream: 7,
+            moving: Moving { to: 1, number: 2 },
+            from: Cursor::START,
+            entry: b"{}\0 x".to_vec(),
+        };
+        let payload = exported.encode().unwrap();
+        assert!(matches!(
+            Told::decode(&payload),
+            Some(Told::Exported { stream: 7, entry, .. }) if entry == b"{}\0 x"
+        ));
+        assert!(Told::decode(br#"{"made":[1]}"#).is_some());
+        assert!(Told::decode(br#"{"made":[1]}x"#).is_none() && Told::decode(b"").is_none());
+        assert_eq!(group_at(subject_of_group(4097).as_bytes()), Some(4097));
+        assert_eq!(group_at(b"$TG.GROUP.x"), None);
+        assert_eq!(group_at(b"$TG.STREAM.1"), None);
+    }
+}

@@ -1,0 +1,578 @@
+//! Streams on the node: takes the messages that clients publish into streams, and answers their requests.
+//!
+//! Pure, like the node it speaks through. Owns the order of steps: a command gathers in an entry
+//! (`proposals`), the group commits the entry, the node applies it ([`tidegate_stream::stream`]), and only
+//! then the node answers the client that waits (`outcome`). The node answers a request that changes nothing
+//! at once. If it has to read a message for the answer, it answers at the end of the turn (`reads`). It
+//! serves consumers then, too (`consumers`).
+//!
+//! Polling order, once a turn: `Node::poll_proposal` until it answers `None` (each followed by
+//! `Node::handle_proposed` or `Node::handle_refused`), `Node::handle_committed` for each entry that the
+//! group hands out, `Node::serve_streams`.
+
+mod admission;
+mod batches;
+pub(crate) mod context;
+pub(crate) mod directory;
+mod entries;
+mod events;
+mod outcome;
+mod proposals;
+mod publish;
+mod publishing;
+mod reads;
+mod requests;
+pub(crate) mod serving;
+mod speak;
+pub(crate) mod subjects;
+mod views;
+mod wall;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tidegate::Time;
+use tidegate::controller::Snapshot;
+use tidegate_cluster::groups::ALL;
+use tidegate_nats::parse::Publish;
+use tidegate_raft::replica::{Committed, Proposed};
+use tidegate_raft::store::{Peeked, Space};
+use tidegate_stream::api::config::Storage;
+use tidegate_stream::api::error::ApiError;
+use tidegate_stream::api::timestamp::Timestamp;
+use tidegate_stream::api::view::Server;
+use tidegate_stream::consumer::Ending;
+use tidegate_stream::stream::{Effect, Entry, EntryError, Held, Outcome, Place, Streams};
+
+use self::admission::Admissions;
+use self::context::Context;
+use self::directory::Directory;
+use self::directory::keeping::Keeping;
+use self::directory::moving::Moves;
+pub(crate) use self::directory::roles::InterestChanged;
+use self::directory::roles::{Lost, Role};
+use self::directory::unled::Unled;
+use self::entries::Entries;
+use self::outcome::Then;
+use self::proposals::{Postponed, Proposals, Waiters};
+pub(crate) use self::publish::Taken;
+use self::publishing::Publishing;
+use self::reads::Reads;
+use self::serving::consumers::Consumers;
+use self::speak::{Speech, Voice};
+use self::wall::Wall;
+use crate::config::StreamSettings;
+
+/// How long after a refusal the leader proposes its own commands again (deltas of
+/// consumers, expiry of messages). The reason, a full disk, does not pass at once, and the
+/// store looks for space, and wakes its owner, whenever it refuses.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// The messages of applied entries that are in memory.
+pub trait Messages {
+    /// Returns the message at this place, if it is in memory. The bytes may have others behind them.
+    fn peek(&self, place: Place) -> Peeked;
+}
+
+/// Counts of the work of streams on this node since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamStats {
+    /// Requests of the API.
+    pub api_requests: u64,
+    /// Requests of the API that were refused.
+    pub api_errors: u64,
+    /// Entries proposed.
+    pub entries: u64,
+    /// Commands in those entries.
+    pub commands: u64,
+    /// Bytes of those entries.
+    pub bytes: u64,
+    /// Times that the node stopped reading from a publisher because too much waited for the log.
+    pub held_back: u64,
+    /// Requests refused because too much waited for the log.
+    pub refused: u64,
+}
+
+impl StreamStats {
+    /// Returns the sums of both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            api_requests: self.api_requests + other.api_requests,
+            api_errors: self.api_errors + other.api_errors,
+            entries: self.entries + other.entries,
+            commands: self.commands + other.commands,
+            bytes: self.bytes + other.bytes,
+            held_back: self.held_back + other.held_back,
+            refused: self.refused + other.refused,
+        }
+    }
+}
+
+/// The streams that one group keeps, on this node. Each part owns its fields; this type owns the order in
+/// which the parts act on an event.
+pub struct JetStream {
+    /// The group's number.
+    group: u32,
+    streams: Streams,
+    settings: StreamSettings,
+    wall: Wall,
+    entries: Entries,
+    consumers: Consumers,
+    /// Proposed changes, and the requests that wait for them.
+    admissions: Admissions,
+    lost: Lost,
+    reads: Reads,
+    publishing: Publishing,
+    room: Room,
+    role: Role,
+    /// For the group of all nodes: which group keeps which stream.
+    directory: Directory,
+    /// For any other group: the streams it keeps, and those that it is to keep.
+    keeping: Keeping,
+    /// Streams on their way from one group to another.
+    moves: Moves,
+    /// For the group of all nodes: streams that move to a group without a leader.
+    unled: Unled,
+    speech: Speech,
+    stats: StreamStats,
+    /// Scratch of one answer.
+    body: Vec<u8>,
+}
+
+/// The room for more messages.
+#[derive(Debug, Default)]
+struct Room {
+    /// The space that the disk has.
+    space: Space,
+    /// Fewer than a majority of the group's nodes have space.
+    crowded: bool,
+    /// Connections that the node does not read until there is room.
+    held_back: Vec<usize>,
+    /// The bytes that streams of other groups hold on this node.
+    beside: Held,
+}
+
+impl JetStream {
+    /// Returns the streams of the group of all nodes as the log has them at `now`. `seed` makes names unique.
+    #[must_use]
+    pub fn new(now: Time, settings: StreamSettings, streams: Streams, seed: u64) -> Self {
+        let mut wall = Wall::default();
+        wall.not_before(now, streams.now_us());
+        Self {
+            group: ALL,
+            streams,
+            wall,
+            entries: Entries::new(settings.lab.entry_limit()),
+            consumers: Consumers::default(),
+            admissions: Admissions::default(),
+            lost: Lost::default(),
+            reads: Reads::default(),
+            publishing: Publishing::new(settings.domain.as_deref()),
+            settings,
+            room: Room::default(),
+            role: Role::default(),
+            directory: Directory::default(),
+            keeping: Keeping::default(),
+            moves: Moves::default(),
+            unled: Unled::default(),
+            speech: Speech::new(seed),
+            stats: StreamStats::default(),
+            body: Vec::new(),
+        }
+    }
+
+    /// Makes these the streams of another group.
+    #[must_use]
+    pub const fn of_group(mut self, group: u32) -> Self {
+        self.group = group;
+        self
+    }
+
+    /// Returns the number of the group that keeps the streams.
+    #[must_use]
+    pub const fn group(&self) -> u32 {
+        self.group
+    }
+
+    /// Returns the streams as applied.
+    #[must_use]
+    pub const fn applied(&self) -> &Streams {
+        &self.streams
+    }
+
+    /// Returns the streams as applied, so that the caller can note where messages lie.
+    pub const fn applied_mut(&mut self) -> &mut Streams {
+        &mut self.streams
+    }
+
+    /// Returns the counts since the node's start.
+    #[must_use]
+    pub const fn stats(&self) -> StreamStats {
+        let counts = self.entries.counts();
+        StreamStats {
+            entries: counts.entries,
+            commands: counts.commands,
+            bytes: counts.bytes,
+            ..self.stats
+        }
+    }
+
+    /// Returns the number of consumers that this node serves.
+    #[must_use]
+    pub fn consumers_len(&self) -> usize {
+        self.consumers.len()
+    }
+
+    /// Returns the changes that the last entry made.
+    #[must_use]
+    pub fn effects(&self) -> &[Effect] {
+        &self.entries.effects
+    }
+
+    /// Returns the state of the controllers of entries and of fast-ingest acknowledgements.
+    #[must_use]
+    pub fn controllers(&self) -> [Snapshot; 2] {
+        [self.entries.snapshot(), self.publishing.fast.snapshot()]
+    }
+
+    /// Returns the number of bytes that wait for the log.
+    #[must_use]
+    pub fn waiting_bytes(&self) -> usize {
+        self.entries.waiting_bytes()
+    }
+
+    pub(super) fn handle_subscribed(&mut self, pattern: &[u8]) {
+        self.consumers.handle_subscribed(pattern);
+    }
+
+    /// Notes whether fewer than a majority of the group's nodes have space. A message taken then could not be
+    /// acknowledged, and the commands that make space would have to wait behind it.
+    pub(crate) fn set_crowded(&mut self, crowded: bool) {
+        if std::mem::replace(&mut self.room.crowded, crowded) != crowded && crowded {
+            tracing::error!("a majority of the nodes has no space: publishing is refused");
+        }
+    }
+
+    /// Notes whether the disk has space for more messages.
+    pub(super) fn set_space(&mut self, space: Space) {
+        // All groups share the disk, so one of them logs the change.
+        if std::mem::replace(&mut self.room.space, space) != space && self.group == ALL {
+            match space {
+                Space::Low => tracing::error!("no space for more messages: publishing is refused"),
+                Space::Scarce => {
+                    tracing::error!(
+                        "no space: all but deleting, purging and moving streams away is refused"
+                    )
+                }
+                Space::Free => tracing::info!("there is space again: publishing goes on"),
+            }
+        }
+    }
+
+    /// Notes the bytes that the streams of all groups hold on this node.
+    pub(super) const fn set_held(&mut self, all: Held) {
+        self.room.beside = all.without(self.streams.held());
+    }
+
+    pub(super) fn set_wall_clock(&mut self, now: Time, us: u64) {
+        self.wall.set(now, us);
+    }
+
+    /// Returns the next entry to propose, and the number of callers that wait for it.
+    pub(super) fn poll_proposal(&mut self, now: Time) -> Option<(Bytes, u64)> {
+        // While full entries wait for the group, the entry that gathers stays open for more commands.
+        if self.entries.none_sealed() || !self.settings.lab.carries_over() {
+            self.seal(now);
+        }
+        self.entries.first()
+    }
+
+    pub(super) fn handle_proposed(&mut self, now: Time, at: Proposed, cost_ns: u64) {
+        self.entries.handle_proposed(now, at, cost_ns);
+    }
+
+    /// Takes the connections that the node may read again.
+    pub(super) fn take_resumed(&mut self) -> Vec<usize> {
+        match self.is_full() {
+            true => Vec::new(),
+            false => std::mem::take(&mut self.room.held_back),
+        }
+    }
+
+    pub(super) fn handle_held_back(&mut self, connection: usize) {
+        self.stats.held_back += 1;
+        if !self.room.held_back.contains(&connection) {
+            self.room.held_back.push(connection);
+        }
+    }
+
+    pub(super) fn handle_refused(&mut self, cx: &mut Context<'_>, now: Time, error: &ApiError) {
+        let Some(mut sealed) = self.entries.take_refused() else {
+            return;
+        };
+        self.stats.refused += 1;
+        let commands = Entry::decode(&sealed.entry).map(|e| e.commands());
+        let mut commands = commands.into_iter().flatten().flatten().zip(0..);
+        for (command, reply, then) in sealed.waiters.drain() {
+            let of = commands.find(|(_, at)| *at == command).map(|(c, _)| c);
+            if matches!(then, Then::Delta(_) | Then::Expired) {
+                self.entries.again = Some(now + AGAIN);
+            }
+            if let (Then::Delta(key), Some(of)) = (&then, &of) {
+                // A consumer's delta is no request, so nothing can be refused: it is kept and proposed again.
+                self.entries.postponed.push(Postponed::new(of, *key));
+                continue;
+            }
+            let outcome = Outcome::Refused {
+                stream: of.map_or(0, |c| c.stream),
+                error: error.clone(),
+            };
+            self.tell(cx, now, reply, then, &outcome);
+        }
+        self.entries.durable.recycle(sealed.waiters);
+        self.serve_waiting(cx, now);
+    }
+
+    /// Applies an entry of the log.
+    ///
+    /// # Errors
+    /// The entry holds a command that this version does not know: the node must not go on.
+    pub(super) fn handle_committed(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        committed: &Committed,
+    ) -> Result<(), EntryError> {
+        self.entries.outcomes.clear();
+        self.entries.effects.clear();
+        self.directory.applied = committed.index;
+        let lsn = committed.lsn.get();
+        self.streams.apply(
+            lsn,
+            &committed.data,
+            &mut self.entries.outcomes,
+            &mut self.entries.effects,
+        )?;
+        let lost = |waiters| self.admissions.forget(waiters);
+        let waiters = self
+            .entries
+            .committed((committed.index, committed.term), lost);
+        self.conclude(cx, now, waiters);
+        Ok(())
+    }
+
+    /// Applies the commands that have gathered for streams in memory.
+    fn apply_volatile(&mut self, cx: &mut Context<'_>, now: Time) -> Result<(), EntryError> {
+        let time_us = self.wall.tell(now);
+        while let Some(sealed) = self.entries.volatile.seal(time_us) {
+            self.entries.outcomes.clear();
+            self.entries.effects.clear();
+            self.streams.apply_memory(
+                &sealed.entry,
+                &mut self.entries.outcomes,
+                &mut self.entries.effects,
+            )?;
+            self.conclude(cx, now, Some(sealed.waiters));
+        }
+        Ok(())
+    }
+
+    /// Tells consumers, and the clients that wait, the outcome of an entry.
+    fn conclude(&mut self, cx: &mut Context<'_>, now: Time, waiters: Option<Waiters<Then>>) {
+        let effects = std::mem::take(&mut self.entries.effects);
+        if self.role.serves {
+            self.advise_changes(cx, now, &effects);
+        }
+        self.note_interest(&effects);
+        self.tell_consumers(cx, now, &effects);
+        self.entries.effects = effects;
+        if let Some(waiters) = waiters {
+            self.tell_all(cx, now, waiters);
+        }
+        self.serve_waiting(cx, now);
+    }
+
+    /// Tells each waiter of an entry the outcome of its command.
+    fn tell_all(&mut self, cx: &mut Context<'_>, now: Time, mut waiters: Waiters<Then>) {
+        let outcomes = std::mem::take(&mut self.entries.outcomes);
+        for (command, reply, then) in waiters.drain() {
+            match outcomes.get(command) {
+                Some(outcome) => self.tell(cx, now, reply, then, outcome),
+                None => debug_assert!(false, "each command has an outcome"),
+            }
+        }
+        self.entries.outcomes = outcomes;
+        self.entries.durable.recycle(waiters);
+    }
+
+    /// Begins the work of a turn besides the entries of the log. The caller then serves each consumer that
+    /// [`JetStream::next_consumer`] names, and ends the turn.
+    pub(super) fn serve(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        messages: &dyn Messages,
+    ) -> Result<(), EntryError> {
+        self.tell_orphans(cx, now);
+        self.serve_doubts(cx, now);
+        self.tell_moved(cx, now);
+        if !self.role.serves {
+            // A follower only finishes the reads that clients asked for while it led. Messages said to
+            // streams have gone to the leader.
+            self.serve_reads(cx, now, messages);
+            self.speech.said.clear();
+            return Ok(());
+        }
+        if self.entries.again.is_none_or(|at| at <= now) {
+            self.entries.again = None;
+            self.propose_postponed(now);
+        }
+        self.propose_expiry(now);
+        self.apply_volatile(cx, now)?;
+        self.serve_batches(cx, now);
+        self.serve_askers(cx, now);
+        self.serve_untold(cx, now);
+        self.serve_gathers(cx, now);
+        self.serve_exports(cx, now, messages);
+        self.serve_reads(cx, now, messages);
+        self.begin_consumers(cx, now);
+        Ok(())
+    }
+
+    /// Ends the work of a turn, once [`JetStream::next_consumer`] has none left.
+    pub(super) fn end_turn(&mut self, cx: &mut Context<'_>, now: Time) -> Result<(), EntryError> {
+        if !self.role.serves {
+            return Ok(());
+        }
+        if self.admissions.is_due() {
+            // A reset of a consumer that the log does not know may have concluded a change.
+            self.serve_waiting(cx, now);
+        }
+        self.take_said(now);
+        self.apply_volatile(cx, now)
+    }
+
+    /// Publishes the messages that were said to subjects of streams into those streams.
+    fn take_said(&mut self, now: Time) {
+        for said in std::mem::take(&mut self.speech.said) {
+            let message = Publish {
+                subject: &said.to,
+                reply: None,
+                headers: said.headers.as_deref(),
+                payload: &said.payload,
+            };
+            self.publish(now, &message);
+        }
+    }
+
+    /// Proposes again the commands of consumers that the log refused.
+    fn propose_postponed(&mut self, now: Time) {
+        if self.room.space == Space::Scarce {
+            return;
+        }
+        for postponed in std::mem::take(&mut self.entries.postponed) {
+            let waiter = Some((&b""[..], Then::Delta(postponed.key)));
+            self.command(now, false, &postponed.command(), waiter);
+        }
+    }
+
+    /// Proposes to remove messages that have expired. Like every change, that takes an entry. The leader
+    /// proposes no second expiry before the first is applied.
+    fn propose_expiry(&mut self, now: Time) {
+        let now_us = self.wall.tell(now);
+        if self.entries.expiring || self.entries.again.is_some() {
+            self.entries.next_expiry = None;
+            return;
+        }
+        self.entries.next_expiry = self.streams.next_expiry(now_us);
+        if self.entries.next_expiry.is_none_or(|due| due > now_us) {
+            return;
+        }
+        let streams = &mut self.streams;
+        let mut write = |proposals: &mut Proposals<Then>, storage| {
+            proposals.add_written(Then::Expired, |entry| {
+                streams.propose_expiry(now_us, storage, entry)
+            })
+        };
+        write(&mut self.entries.volatile, Storage::Memory);
+        self.entries.expiring = write(&mut self.entries.durable, Storage::File);
+    }
+
+    /// Returns the time at which the streams are to be served next.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        if self.consumers.is_busy()
+            || !self.entries.volatile.is_empty()
+            || !self.speech.said.is_empty()
+            || !self.publishing.batches.is_empty()
+            || (self.role.serves && self.group != ALL && self.keeping.is_to_compare())
+        {
+            return Some(Time::ZERO);
+        }
+        let expiry = self.entries.next_expiry.map(|us| self.wall.when(us));
+        let all = [
+            self.consumers.deadline(),
+            expiry,
+            self.entries.again,
+            self.publishing.atomic.deadline(),
+            self.publishing.fast.deadline(),
+            self.keeping.deadline(),
+            self.moves.deadline(),
+            self.unled.deadline(),
+            self.directory.deadline(),
+        ];
+        all.into_iter().flatten().min()
+    }
+
+    /// Returns whether no command is on its way into a stream and no request waits.
+    pub(super) fn is_idle(&self) -> bool {
+        self.entries.is_idle() && self.admissions.is_idle()
+    }
+
+    /// Ends the pulls of consumers because the node stops, and proposes a last delta of each consumer.
+    pub(super) fn handle_stopping(&mut self, cx: &mut Context<'_>, now: Time) {
+        self.end_consumers(cx, now, Ending::Shutdown);
+    }
+
+    /// Returns this server's part of an answer, as of `now`.
+    fn server(&self, now: Time) -> Server<'_> {
+        Server {
+            version: crate::errors::PROTOCOL_VERSION,
+            domain: self.settings.domain.as_deref(),
+            cluster: &self.role.cluster,
+            now: self.timestamp(now),
+        }
+    }
+
+    fn timestamp(&self, now: Time) -> Timestamp {
+        Timestamp::from_micros(self.wall.peek(now))
+    }
+
+    /// Returns a voice for the messages said now.
+    fn voice<'a>(&'a mut self, cx: &'a mut Context<'_>, now: Time) -> Voice<'a> {
+        Voice {
+            wall_us: self.wall.tell(now),
+            cx: cx.again(),
+            streams: &self.streams,
+            speech: &mut self.speech,
+        }
+    }
+
+    /// Returns a name that no other consumer has.
+    fn unique_name(&mut self) -> String {
+        self.speech.unique_name()
+    }
+}
+
+#[cfg(test)]
+#[cfg(feature = "lab")]
+mod tests;
+
+impl std::fmt::Debug for JetStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JetStream")
+            .field("streams", &self.streams.len())
+            .field("consumers", &self.consumers.len())
+            .finish_non_exhaustive()
+    }
+}

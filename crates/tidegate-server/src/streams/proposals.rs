@@ -1,0 +1,380 @@
+//! The commands that gather for the next entry, and the callers that wait for their outcomes.
+//!
+//! The bytes of an entry hold commands. The waiters stand beside them, never in the log:
+//! only the node that proposed an entry answers, and only for the commands it proposed.
+//! Entries come back in the order they left, or never.
+
+use std::collections::VecDeque;
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tidegate::Time;
+use tidegate::boundary::{Boundary, Cut};
+use tidegate::controller::{Bounds, Knee, Load, Objective, Reason, Snapshot};
+use tidegate_raft::replica::Proposed;
+use tidegate_stream::stream::{Command, ENTRY_HEADER_BYTES, EncodeError, Encoder, Kind};
+
+use crate::streams::serving::consumers::Key;
+
+/// Bytes gathered in one entry before it is closed, at most and at least; the controller chooses between.
+/// Larger entries save nothing, and to get a single message a node reads a whole entry.
+const ENTRY_BYTES_MAX: u64 = 512 * 1024;
+const ENTRY_BYTES_MIN: u64 = 64 * 1024;
+/// Commands in one entry, at most.
+const ENTRY_COMMANDS_MAX: u64 = 16 * 1024;
+
+/// A caller that waits for the outcome of a command.
+#[derive(Debug)]
+pub(super) struct Waiter<T> {
+    /// The number of its command within the entry.
+    command: u32,
+    /// The start of its reply subject in the arena, in bytes.
+    start: u32,
+    len: u16,
+    /// The action that follows the outcome.
+    pub(super) then: T,
+}
+
+/// The waiters of one entry.
+#[derive(Debug)]
+pub(super) struct Waiters<T> {
+    subjects: Vec<u8>,
+    list: Vec<Waiter<T>>,
+}
+
+impl<T> Default for Waiters<T> {
+    fn default() -> Self {
+        Self {
+            subjects: Vec::new(),
+            list: Vec::new(),
+        }
+    }
+}
+
+impl<T> Waiters<T> {
+    fn add(&mut self, command: u32, reply: &[u8], then: T) {
+        // An arena of one entry: replies are bounded by the control line, commands by `ENTRY_COMMANDS_MAX`.
+        let start = u32::try_from(self.subjects.len()).unwrap_or(u32::MAX);
+        let len = u16::try_from(reply.len()).unwrap_or(0);
+        self.subjects.extend_from_slice(&reply[..usize::from(len)]);
+        self.list.push(Waiter {
+            command,
+            start,
+            len,
+            then,
+        });
+    }
+
+    /// Takes out the waiters in the order of their commands: the command's number, the
+    /// reply subject and the action.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = (usize, &[u8], T)> {
+        let subjects = &self.subjects;
+        self.list.drain(..).map(|w| {
+            let start = w.start as usize;
+            let reply = &subjects[start..start + usize::from(w.len)];
+            (w.command as usize, reply, w.then)
+        })
+    }
+
+    /// Returns the number of waiters.
+    pub(super) const fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    fn clear(&mut self) {
+        self.subjects.clear();
+        self.list.clear();
+    }
+}
+
+/// A closed entry.
+#[derive(Debug)]
+pub(super) struct Sealed<T> {
+    pub(super) entry: Bytes,
+    pub(super) commands: usize,
+    pub(super) waiters: Waiters<T>,
+}
+
+/// A command about a consumer that the log refused, kept because it must not be lost.
+#[derive(Debug)]
+pub(super) struct Postponed {
+    kind: Kind,
+    stream: u32,
+    name: Box<[u8]>,
+    payload: Box<[u8]>,
+    /// The consumer.
+    pub(super) key: Key,
+}
+
+impl Postponed {
+    pub(super) fn new(command: &Command<'_>, key: Key) -> Self {
+        Self {
+            kind: command.kind,
+            stream: command.stream,
+            name: command.subject.into(),
+            payload: command.payload.into(),
+            key,
+        }
+    }
+
+    pub(super) fn command(&self) -> Command<'_> {
+        Command::new(self.kind, self.stream, &self.name, &self.payload)
+    }
+}
+
+/// The entry that gathers commands.
+#[derive(Debug)]
+pub(super) struct Proposals<T> {
+    open: BytesMut,
+    commands: u32,
+    waiters: Waiters<T>,
+    /// Empty waiters, kept for their memory.
+    spare: Vec<Waiters<T>>,
+}
+
+impl<T> Default for Proposals<T> {
+    fn default() -> Self {
+        Self {
+            open: BytesMut::new(),
+            commands: 0,
+            waiters: Waiters::default(),
+            spare: Vec::new(),
+        }
+    }
+}
+
+impl<T> Proposals<T> {
+    /// Adds a command. `waiter` is the reply subject of the caller that waits, and the action that follows.
+    pub(super) fn add(
+        &mut self,
+        command: &Command<'_>,
+        waiter: Option<(&[u8], T)>,
+    ) -> Result<(), EncodeError> {
+        let mut encoder = if self.open.is_empty() {
+            // `seal` sets the time.
+            Encoder::begin(&mut self.open, 0)
+        } else {
+            Encoder::resume(&mut self.open)
+        };
+        encoder.command(command)?;
+        if let Some((reply, then)) = waiter {
+            self.waiters.add(self.commands, reply, then);
+        }
+        self.commands += 1;
+        Ok(())
+    }
+
+    /// Lets `write` add commands, and lets `then` wait for the last of them. Returns whether there was any.
+    pub(super) fn add_written(
+        &mut self,
+        then: T,
+        write: impl FnOnce(&mut Encoder<'_, BytesMut>) -> Result<usize, EncodeError>,
+    ) -> bool {
+        let mut encoder = if self.open.is_empty() {
+            Encoder::begin(&mut self.open, 0)
+        } else {
+            Encoder::resume(&mut self.open)
+        };
+        // Commands that did not fit go with the next entry.
+        let written = write(&mut encoder).unwrap_or(0);
+        self.commands += u32::try_from(written).unwrap_or(0);
+        match self.commands.checked_sub(1).filter(|_| written > 0) {
+            Some(last) => self.waiters.add(last, b"", then),
+            None if self.commands == 0 => self.open.clear(),
+            None => {}
+        }
+        written > 0
+    }
+
+    /// Returns the bytes gathered.
+    pub(super) fn bytes(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Returns the number of commands gathered.
+    pub(super) const fn len(&self) -> usize {
+        self.commands as usize
+    }
+
+    /// Returns whether no command is gathered.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.commands == 0
+    }
+
+    /// Closes the entry as of `time_us`. Returns `None` if no command is gathered.
+    pub(super) fn seal(&mut self, time_us: u64) -> Option<Sealed<T>> {
+        if self.is_empty() {
+            return None;
+        }
+        Encoder::resume(&mut self.open).set_time(time_us);
+        let entry = self.open.split().freeze();
+        self.open.reserve(ENTRY_HEADER_BYTES);
+        let commands = std::mem::take(&mut self.commands) as usize;
+        let fresh = self.spare.pop().unwrap_or_default();
+        Some(Sealed {
+            entry,
+            commands,
+            waiters: std::mem::replace(&mut self.waiters, fresh),
+        })
+    }
+
+    /// Takes back waiters that are no longer needed.
+    pub(super) fn recycle(&mut self, mut waiters: Waiters<T>) {
+        const SPARES_MAX: usize = 64;
+        if self.spare.len() < SPARES_MAX {
+            waiters.clear();
+            self.spare.push(waiters);
+        }
+    }
+}
+
+/// How large an entry may grow: the engine at the boundary between publishers and the group.
+///
+/// An item is a command, a batch is an entry, and its cost is the time that the proposal takes. No command
+/// lingers here for others: the node proposes the commands of a turn at the turn's end, since the log gathers
+/// the entries that arrive while a sync runs.
+pub(super) struct Gauge {
+    boundary: Boundary<Knee>,
+    /// Commands and bytes that replace the controller's choice, for measurements.
+    fixed: Option<Load>,
+}
+
+impl Gauge {
+    /// With `fixed`, commands and bytes, the controller does not choose.
+    pub(super) fn new(fixed: Option<(u64, u64)>) -> Self {
+        let bounds = Bounds {
+            items_min: 1,
+            items_max: ENTRY_COMMANDS_MAX,
+            bytes_max: ENTRY_BYTES_MAX,
+            age_max: Duration::from_millis(100),
+            in_flight_max: None,
+        };
+        let knee = Knee::new(Objective::Lean, bounds).and_then(Knee::in_bytes);
+        let knee = knee.unwrap_or_else(|e| unreachable!("these bounds are sound: {e}"));
+        let boundary = Boundary::new(knee, bounds);
+        Self {
+            boundary: boundary.unwrap_or_else(|e| unreachable!("these bounds are sound: {e}")),
+            fixed: fixed.map(|(commands, bytes)| Load::new(commands, bytes.min(ENTRY_BYTES_MAX))),
+        }
+    }
+
+    /// Returns whether an entry with so many commands and bytes has no room for a command of `bytes` more.
+    pub(super) fn is_full_for(&self, commands: usize, held: usize, bytes: usize) -> bool {
+        let limit = self.limit();
+        commands > 0 && ((held + bytes) as u64 > limit.bytes || commands as u64 >= limit.items)
+    }
+
+    fn limit(&self) -> Load {
+        let Load { items, bytes } = self.boundary.limit();
+        let bytes = bytes.clamp(ENTRY_BYTES_MIN, ENTRY_BYTES_MAX);
+        self.fixed.unwrap_or_else(|| Load::new(items, bytes))
+    }
+
+    /// Tells the controller that an entry was proposed and took `cost_ns`.
+    pub(super) fn proposed(&mut self, now: Time, commands: usize, bytes: usize, cost_ns: u64) {
+        let batch = Load::new(commands as u64, bytes as u64);
+        let (left, cut) = (Load::default(), Cut::Forced(Reason::Drained));
+        let now = self.boundary.at(now);
+        let ran = self.boundary.ran(now, batch, left, cut, cost_ns, true);
+        debug_assert!(ran.is_ok(), "{ran:?}");
+    }
+
+    /// Returns the controller's state, for the monitor.
+    pub(super) fn snapshot(&self) -> Snapshot {
+        self.boundary.snapshot()
+    }
+}
+
+/// Entries that were proposed and have not come back, in order.
+#[derive(Debug)]
+pub(super) struct InFlight<T>(VecDeque<(Proposed, Waiters<T>)>);
+
+impl<T> Default for InFlight<T> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<T> InFlight<T> {
+    /// Notes a proposed entry with the index and term that the group gave it, and its waiters.
+    pub(super) fn push(&mut self, at: Proposed, waiters: Waiters<T>) {
+        // Another term may give the same index again. The entry that had the index before is lost, and it is
+        // not known yet which entry replaces it.
+        self.0.push_back((at, waiters));
+    }
+
+    /// Returns the waiters of the committed entry at this index; `None` if this node did not propose it. An
+    /// entry of another term is another entry. The waiters of earlier entries that are not going to be
+    /// committed are handed to `lost`.
+    pub(super) fn take(
+        &mut self,
+        index: u64,
+        term: u64,
+        mut lost: impl FnMut(Waiters<T>),
+    ) -> Option<Waiters<T>> {
+        while let Some((first, _)) = self.0.front() {
+            if (first.term, first.index) > (term, index) {
+                return None;
+            }
+            let (first, waiters) = self.0.pop_front()?;
+            if (first.term, first.index) == (term, index) {
+                return Some(waiters);
+            }
+            lost(waiters);
+        }
+        None
+    }
+
+    /// Returns the number of entries that have not come back.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_stream::stream::Entry;
+
+    #[test]
+    fn waiters_find_their_commands() {
+        let mut p = Proposals::default();
+        assert!(p.seal(1).is_none());
+        for i in 0..4_u32 {
+            let command = Command::new(Kind::Publish, i, b"a", b"x");
+            let reply = format!("r.{i}");
+            p.add(&command, (i % 2 == 1).then_some((reply.as_bytes(), i)))
+                .unwrap();
+        }
+        let mut sealed = p.seal(7).unwrap();
+        let entry = Entry::decode(&sealed.entry).unwrap();
+        assert_eq!((entry.time_us(), entry.commands().count()), (7, 4));
+        assert!(p.is_empty() && p.bytes() == 0);
+        let mut flight = InFlight::default();
+        let got: Vec<_> = sealed
+            .waiters
+            .drain()
+            .map(|(n, reply, then)| (n, reply.to_vec(), then))
+            .collect();
+        assert_eq!(got, [(1, b"r.1".to_vec(), 1), (3, b"r.3".to_vec(), 3)]);
+        let at = |index, term| Proposed { index, term };
+        flight.push(at(3, 1), sealed.waiters);
+        flight.push(at(5, 1), Waiters::default());
+        flight.push(at(5, 3), Waiters::default());
+        let lost = std::cell::Cell::new(0);
+        let take = |flight: &mut InFlight<u32>, index, term| {
+            let count = |_| lost.set(lost.get() + 1);
+            flight.take(index, term, count).is_some()
+        };
+        assert!(!take(&mut flight, 2, 1) && take(&mut flight, 3, 1));
+        // Another node proposed the entry at 4. The entry at 5 of the first term is lost:
+        // the one of term 3 replaced it.
+        assert!(!take(&mut flight, 4, 2) && take(&mut flight, 5, 3));
+        assert_eq!(lost.get(), 1);
+        flight.push(at(6, 3), Waiters::default());
+        // The entry at 6 was lost.
+        assert!(!take(&mut flight, 7, 4));
+        assert_eq!((flight.len(), lost.get()), (0, 2));
+    }
+}

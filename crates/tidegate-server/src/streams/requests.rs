@@ -1,0 +1,758 @@
+//! Requests at `$JS.API.>`. If a request only reads, the leader answers it at once. If it changes something,
+//! the leader proposes the change, and answers once the change is applied.
+//!
+//! Streams and consumers judge the configurations. The leader lets them do so before it proposes, so that
+//! most refused requests cost the log nothing, and once more when the entry is applied.
+
+use serde::Serialize;
+use tidegate::Time;
+use tidegate_cluster::groups::ALL;
+use tidegate_nats::parse::Publish;
+use tidegate_raft::store::Space;
+use tidegate_stream::api::answer::{self, AccountInfo, AccountLimits, ApiCounts, Kind as Answer};
+use tidegate_stream::api::body::{Action, Placement};
+use tidegate_stream::api::config::{ConsumerConfig, Storage};
+use tidegate_stream::api::direct::DirectGet;
+use tidegate_stream::api::error::ApiError;
+use tidegate_stream::api::timestamp::Timestamp;
+use tidegate_stream::api::{Refusal, Request, level, pedantic, strip, view};
+use tidegate_stream::consumer::rules::{self, Admission};
+use tidegate_stream::consumer::{Ending, State};
+use tidegate_stream::stream::{
+    Command, ConsumerRequest, DeleteRequest, Kept, Kind, Outcome, PurgeRequest, Stream, StreamView,
+    Transit,
+};
+
+use super::admission::Change;
+use super::context::{Context, Leader};
+use super::outcome::Then;
+use super::views::Shown;
+use super::{JetStream, Taken};
+use crate::streams::directory::roles::StepDown;
+use crate::streams::serving::consumers::{Key, Known, Live, LiveAt};
+use crate::streams::serving::lasting::is_logged;
+
+use super::events::Advised;
+use super::reads::Indexed;
+
+/// Prefixes of the requests that messages answer: pulls and direct reads.
+pub(super) const PULLS: &[u8] = b"CONSUMER.MSG.NEXT.";
+pub(super) const READS: &[u8] = b"DIRECT.GET.";
+
+/// The result of a request.
+enum Reply {
+    /// Answers at once.
+    Now(Vec<u8>),
+    /// Refuses the request.
+    Error(ApiError),
+    /// The answer comes later, or none is due.
+    Later,
+    /// Answers as if no node listened.
+    Nobody,
+}
+
+impl From<Result<Self, ApiError>> for Reply {
+    fn from(result: Result<Self, ApiError>) -> Self {
+        result.unwrap_or_else(Self::Error)
+    }
+}
+
+impl JetStream {
+    /// Handles a message at `$JS.>`. Returns whether the node takes it.
+    pub(crate) fn handle_request(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        message: &Publish<'_>,
+    ) -> Taken {
+        if !self.role.serves {
+            return self.not_served(cx, now, message);
+        }
+        if message.subject.starts_with(b"$JS.ACK.") {
+            return self.acknowledged(cx, now, message);
+        }
+        if message.subject.starts_with(b"$JS.FC.") {
+            self.flow_answered(cx, now, message.subject);
+            return Taken::Yes;
+        }
+        let Some(asked) = strip(message.subject, self.settings.domain.as_deref()) else {
+            // It may be an advisory, which a stream can take.
+            return self.publish(now, message);
+        };
+        // A request without a reply subject needs no answer, so the node ignores it.
+        let Some(reply) = message.reply else {
+            return Taken::Yes;
+        };
+        let (kind, outcome) = match Request::parse(asked, message.header_block(), message.payload) {
+            Ok(request) => {
+                let kind = kind_of(&request);
+                let change = Change::of(&request);
+                let outcome = match change {
+                    Some(change) if self.must_wait(&change) => {
+                        let kept = self.wait(change, kind, message);
+                        if kept.is_ok() {
+                            // The request is counted once it is judged.
+                            return Taken::Yes;
+                        }
+                        kept.map(|()| Reply::Later).into()
+                    }
+                    Some(change) => self.change(cx, now, reply, (kind, change), request).into(),
+                    None => self.answer(cx, now, message, reply, request),
+                };
+                (kind.as_str(), outcome)
+            }
+            Err(Refusal::Status(headers)) => {
+                self.stats.api_requests += 1;
+                self.stats.api_errors += 1;
+                self.voice(cx, now).status_to(reply, headers);
+                return Taken::Yes;
+            }
+            Err(Refusal::Error(kind, error)) => (kind, Reply::Error(error)),
+        };
+        // Counted afterwards, so that a client that asks for the count does not find its own request in it.
+        self.stats.api_requests += 1;
+        let body = match outcome {
+            Reply::Later => return Taken::Yes,
+            Reply::Nobody => return Taken::No,
+            Reply::Now(body) => body,
+            Reply::Error(error) => {
+                self.stats.api_errors += 1;
+                answer::refused(kind, &error)
+            }
+        };
+        self.voice(cx, now).answer_with(reply, &body);
+        Taken::Yes
+    }
+
+    /// Handles a message at `$JS.>` that is for the leader, while no leader is known. The node answers an API
+    /// request with an error. A client that asks for messages would take that error for a message, so the
+    /// node ends its pull once there is a leader, and does not take direct reads.
+    fn not_served(&mut self, cx: &mut Context<'_>, now: Time, message: &Publish<'_>) -> Taken {
+        let asked = strip(message.subject, self.settings.domain.as_deref());
+        let (Some(asked), Some(reply)) = (asked, message.reply) else {
+            return Taken::No;
+        };
+        if asked.starts_with(READS) {
+            return Taken::No;
+        }
+        if asked.starts_with(PULLS) {
+            if self.is_split() && matches!(cx.around.leader_of(ALL), Some(Leader::Peer { .. })) {
+                // The leader has no such stream, or it would have shown that it serves it.
+                return Taken::No;
+            }
+            return match self.park(reply) {
+                true => Taken::Yes,
+                false => Taken::No,
+            };
+        }
+        self.stats.api_errors += 1;
+        let body = answer::refused(answer::SYSTEM, &ApiError::SYSTEM_UNAVAILABLE);
+        self.voice(cx, now).answer_with(reply, &body);
+        Taken::Yes
+    }
+
+    fn answer(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        message: &Publish<'_>,
+        reply: &[u8],
+        request: Request<'_>,
+    ) -> Reply {
+        let kind = kind_of(&request);
+        match request {
+            Request::AccountInfo if self.is_split() => {
+                let gathered = self.gather_account(cx, now, reply);
+                gathered.map(|()| Reply::Later).into()
+            }
+            Request::AccountInfo => Reply::Now(view::account_info(&self.account())),
+            Request::StreamInfo { stream, details } => {
+                let info =
+                    |s: &Stream| view::stream_info(&self.server(now), &self.shown(s), &details);
+                self.entry(stream).and_then(info).map(Reply::Now).into()
+            }
+            Request::StreamNames(ask) => {
+                let all: Vec<_> = self.streams.iter().map(|s| self.shown(s)).collect();
+                Reply::Now(view::stream_names(all.iter(), &ask))
+            }
+            Request::StreamList(ask) if self.is_split() => {
+                let gathered = self.gather_list(cx, now, reply, &ask);
+                gathered.map(|()| Reply::Later).into()
+            }
+            Request::StreamList(ask) => {
+                let all: Vec<_> = self.streams.iter().map(|s| self.shown(s)).collect();
+                Reply::Now(view::stream_list(&self.server(now), all.iter(), &ask))
+            }
+            Request::ConsumerInfo { stream, consumer } => {
+                self.consumer_info(cx, now, kind, stream, consumer).into()
+            }
+            Request::ConsumerNames { stream, offset } => {
+                let names = |s: &Stream| {
+                    let all: Vec<&str> =
+                        self.consumers.of(s.id()).map(|live| live.name()).collect();
+                    view::consumer_names(all.into_iter(), offset)
+                };
+                self.stream(stream).map(names).map(Reply::Now).into()
+            }
+            Request::ConsumerList { stream, offset } => {
+                let wall_us = self.wall.peek(now);
+                let list = |s: &Stream| {
+                    let seen = |live| LiveAt(live, wall_us);
+                    let all: Vec<_> = self.consumers.of(s.id()).map(seen).collect();
+                    view::consumer_list(&self.server(now), s.name(), all.iter(), offset)
+                };
+                self.stream(stream).map(list).map(Reply::Now).into()
+            }
+            Request::MessageGet { stream, get } => self.message_get(stream, &get, reply).into(),
+            Request::DirectGet { stream, get } => self.direct_get(stream, &get, reply),
+            Request::ConsumerNext { stream, consumer } => {
+                match self.find_consumer(stream, consumer) {
+                    Ok(key) => {
+                        self.with_consumer(cx, now, key, |live, voice| {
+                            let wall_us = voice.wall_us;
+                            live.consumer
+                                .handle_pull(wall_us, reply, message.payload, voice);
+                        });
+                        Reply::Later
+                    }
+                    Err(_) => self.pulled_in_vain(stream, reply),
+                }
+            }
+            decided => self.propose_decided(now, reply, kind, decided).into(),
+        }
+    }
+
+    /// Proposes a request that the streams judge when they apply it. Answers a request for
+    /// another leader at once.
+    fn propose_decided(
+        &mut self,
+        now: Time,
+        reply: &[u8],
+        kind: Answer,
+        request: Request<'_>,
+    ) -> Result<Reply, ApiError> {
+        self.check_room()?;
+        let waiter = (reply, Then::Api(kind));
+        match request {
+            Request::StreamPurge { stream, purge } => {
+                let purge = PurgeRequest {
+                    filter: purge.filter,
+                    seq: purge.seq,
+                    keep: purge.keep,
+                };
+                let id = self.stream(stream)?.id();
+                self.propose(now, Kind::Purge, id, b"", &purge, waiter)?;
+            }
+            Request::MessageDelete { stream, delete } => {
+                let delete = DeleteRequest {
+                    seq: delete.seq,
+                    no_erase: delete.no_erase,
+                };
+                let id = self.stream(stream)?.id();
+                self.propose(now, Kind::DeleteMessage, id, b"", &delete, waiter)?;
+            }
+            Request::StepDown {
+                kind,
+                stream,
+                consumer,
+                to,
+            } => return self.step_down(kind, stream, consumer, to),
+            _ => return Err(ApiError::BAD_REQUEST),
+        }
+        Ok(Reply::Later)
+    }
+
+    /// Checks that the log has room for another request.
+    fn check_room(&mut self) -> Result<(), ApiError> {
+        if self.is_full() {
+            self.stats.refused += 1;
+            return Err(ApiError::TOO_MANY_REQUESTS);
+        }
+        Ok(())
+    }
+
+    /// Judges a request by the streams and consumers as applied, proposes it if it is granted, and answers it
+    /// once it is applied. `change` says which other requests wait until then.
+    fn change(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        reply: &[u8],
+        (kind, change): (Answer, Change),
+        request: Request<'_>,
+    ) -> Result<Reply, ApiError> {
+        self.check_room()?;
+        match request {
+            Request::StreamCreate { config, pedantic } => {
+                if pedantic {
+                    pedantic::stream(&config)?;
+                }
+                self.check_replicas(config.num_replicas)?;
+                let config = self.streams.check_create(&config)?;
+                if let Some(stream) = self.streams.by_name(&config.name) {
+                    // The stream exists with just this configuration, which `check_create`
+                    // has compared: nothing changes.
+                    let there = Outcome::Exists { stream };
+                    self.tell(cx, now, reply, Then::Api(kind), &there);
+                    return Ok(Reply::Later);
+                }
+                let kept = self.place(cx, &config)?.encode();
+                let then = self.admitted(Some(change), Then::Api(kind));
+                let proposed =
+                    self.propose(now, Kind::CreateStream, 0, &kept, &config, (reply, then));
+                if proposed.is_err() {
+                    self.directory.handle_made();
+                }
+                proposed?;
+            }
+            Request::StreamUpdate { config, pedantic } => {
+                if pedantic {
+                    pedantic::stream(&config)?;
+                }
+                self.check_replicas(config.num_replicas)?;
+                let config = self.streams.check_update(&config)?;
+                let course = self.course(cx, &config)?;
+                let of = self.entry(&config.name)?;
+                let (id, differs) = (of.id(), *of.config() != config);
+                // An update to the present configuration changes nothing, so no request waits for it.
+                let then = self.admitted(Some(change).filter(|_| differs), Then::Api(kind));
+                self.propose(now, Kind::UpdateStream, id, &course, &config, (reply, then))?;
+            }
+            Request::StreamDelete { stream } => {
+                let of = self.entry(stream)?;
+                let then = match of.kept() {
+                    Kept::Elsewhere { group, .. } => Then::DeletedElsewhere(group),
+                    _ => Then::Api(kind),
+                };
+                let id = of.id();
+                let then = self.admitted(Some(change), then);
+                self.propose(now, Kind::DeleteStream, id, b"", &(), (reply, then))?;
+            }
+            Request::ConsumerCreate {
+                stream,
+                config,
+                action,
+                pedantic,
+            } => {
+                if pedantic {
+                    pedantic::consumer(&config, self.stream(stream)?.config())?;
+                }
+                return self.create_consumer(cx, now, reply, (stream, change), *config, action);
+            }
+            Request::ConsumerDelete { stream, consumer } => {
+                let id = self.stream(stream)?.id();
+                let key = self.find_consumer(stream, consumer)?;
+                if !self.consumers.get(key).is_some_and(Live::is_told) {
+                    let mut voice = self.voice(cx, now);
+                    voice.advise(&Advised::ConsumerDeleted { stream, consumer });
+                    self.let_go(cx, now, key, Ending::Deleted);
+                    return Ok(Reply::Now(answer::success(kind)));
+                }
+                let name = consumer.as_bytes();
+                let then = self.admitted(Some(change), Then::Api(kind));
+                self.propose(now, Kind::DeleteConsumer, id, name, &(), (reply, then))?;
+            }
+            Request::ConsumerPause {
+                stream,
+                consumer,
+                until,
+            } => return self.pause(now, reply, change, (stream, consumer), until),
+            Request::ConsumerReset {
+                stream,
+                consumer,
+                seq,
+            } => {
+                let key = self.find_consumer(stream, consumer)?;
+                self.reset_consumer(key, reply, seq, change)?;
+            }
+            _ => return Err(ApiError::BAD_REQUEST),
+        }
+        Ok(Reply::Later)
+    }
+
+    /// Returns `then` so that it also concludes the change, which other requests wait for until then.
+    fn admitted(&mut self, change: Option<Change>, then: Then) -> Then {
+        match change {
+            Some(change) => Then::Admitted(self.admissions.propose(change), Box::new(then)),
+            None => then,
+        }
+    }
+
+    /// Proposes a command with a JSON payload, none for `()`. Refuses it if space is scarce
+    /// and the command makes none.
+    pub(super) fn propose<P: Serialize + ?Sized>(
+        &mut self,
+        now: Time,
+        kind: Kind,
+        stream: u32,
+        subject: &[u8],
+        payload: &P,
+        waiter: (&[u8], Then),
+    ) -> Result<(), ApiError> {
+        if self.room.space == Space::Scarce && !kind.makes_space() {
+            self.stats.refused += 1;
+            if let Then::Admitted(id, _) = waiter.1 {
+                self.admissions.conclude(id);
+            }
+            return Err(ApiError::STORAGE_EXCEEDED);
+        }
+        let payload = match serde_json::to_vec(payload) {
+            Ok(json) if json == b"null" => Vec::new(),
+            Ok(json) => json,
+            Err(e) => unreachable!("a value that was read as JSON can be written as JSON: {e}"),
+        };
+        // Messages of streams in memory bypass the log; the streams themselves do not.
+        let volatile = matches!(kind, Kind::Purge | Kind::DeleteMessage)
+            && self.streams.get(stream).is_some_and(Stream::in_memory);
+        let command = Command::new(kind, stream, subject, &payload);
+        self.command(now, volatile, &command, Some(waiter));
+        Ok(())
+    }
+
+    pub(super) fn shown<'a>(&self, stream: &'a Stream) -> Shown<'a> {
+        Shown {
+            stream,
+            consumers: self.consumers.len_of(stream.id()),
+        }
+    }
+
+    fn entry(&self, name: &str) -> Result<&Stream, ApiError> {
+        let id = self.streams.by_name(name);
+        id.and_then(|id| self.streams.get(id))
+            .ok_or(ApiError::STREAM_NOT_FOUND)
+    }
+
+    /// Returns the stream of this name, unless it is on its way to another group.
+    fn stream(&self, name: &str) -> Result<&Stream, ApiError> {
+        let stream = self.entry(name)?;
+        match stream.transit() {
+            Transit::None => Ok(stream),
+            _ => Err(ApiError::SYSTEM_UNAVAILABLE),
+        }
+    }
+
+    /// Handles a pull from a consumer that does not exist: as if no node listened, unless the stream moves.
+    fn pulled_in_vain(&mut self, stream: &str, reply: &[u8]) -> Reply {
+        let id = self.entry(stream).ok().map(Stream::id);
+        match id.is_some_and(|id| self.is_unsettled(id) && self.park_moving(id, reply)) {
+            true => Reply::Later,
+            false => Reply::Nobody,
+        }
+    }
+
+    fn find_consumer(&self, stream: &str, name: &str) -> Result<Key, ApiError> {
+        let id = self.stream(stream)?.id();
+        self.consumers
+            .find(id, name)
+            .ok_or(ApiError::CONSUMER_NOT_FOUND)
+    }
+
+    pub(super) fn account(&self) -> AccountInfo<'_> {
+        let bound = |n: Option<u64>| n.map_or(-1, |n| i64::try_from(n).unwrap_or(i64::MAX));
+        let (file, memory) = (
+            self.streams.usage(Storage::File),
+            self.streams.usage(Storage::Memory),
+        );
+        let count = |n: Option<usize>| bound(n.map(|n| n as u64));
+        AccountInfo {
+            memory: memory.bytes,
+            storage: file.bytes,
+            reserved_memory: memory.reserved,
+            reserved_storage: file.reserved,
+            streams: self.streams.len(),
+            consumers: self.consumers.len(),
+            // `/jsz` shows the bytes that the whole server may keep: they are no limits of an account.
+            limits: AccountLimits {
+                max_streams: count(self.settings.max_streams),
+                max_consumers: count(self.settings.max_consumers),
+                ..AccountLimits::default()
+            },
+            domain: self.settings.domain.as_deref(),
+            api: ApiCounts {
+                total: self.stats.api_requests,
+                errors: self.stats.api_errors,
+                ..ApiCounts::default()
+            },
+        }
+    }
+
+    fn message_get(
+        &mut self,
+        stream: &str,
+        get: &DirectGet,
+        reply: &[u8],
+    ) -> Result<Reply, ApiError> {
+        let of = self.stream(stream)?;
+        let (id, found) = (of.id(), get.find(&mut Indexed(of)));
+        let seq = found.ok_or(ApiError::NO_MESSAGE_FOUND)?;
+        match self.reads.json(id, reply, seq, get.no_headers()) {
+            true => Ok(Reply::Later),
+            false => Err(ApiError::TOO_MANY_REQUESTS),
+        }
+    }
+
+    fn direct_get(&mut self, stream: &str, get: &DirectGet, reply: &[u8]) -> Reply {
+        let Ok(of) = self.stream(stream) else {
+            return Reply::Nobody;
+        };
+        if !of.config().allow_direct {
+            return Reply::Nobody;
+        }
+        let (id, reading) = (of.id(), get.read(&mut Indexed(of)));
+        // Without room no node answers, and the client asks again.
+        match self.reads.direct(id, reply, reading) {
+            true => Reply::Later,
+            false => Reply::Nobody,
+        }
+    }
+
+    fn consumer_info(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        kind: Answer,
+        stream: &str,
+        consumer: &str,
+    ) -> Result<Reply, ApiError> {
+        let key = self.find_consumer(stream, consumer)?;
+        self.with_consumer(cx, now, key, |live, voice| {
+            let wall_us = voice.wall_us;
+            live.consumer.handle_interest(wall_us, voice);
+        });
+        let live = self
+            .consumers
+            .get(key)
+            .ok_or(ApiError::CONSUMER_NOT_FOUND)?;
+        let seen = LiveAt(live, self.wall.peek(now));
+        let body = view::consumer_info(kind, &self.server(now), stream, &seen);
+        Ok(Reply::Now(body))
+    }
+
+    fn create_consumer(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        reply: &[u8],
+        (stream, change): (&str, Change),
+        mut config: ConsumerConfig,
+        action: Action,
+    ) -> Result<Reply, ApiError> {
+        let kind = Answer::ConsumerCreate;
+        let of = self.stream(stream)?;
+        let id = of.id();
+        self.check_replicas(config.num_replicas)?;
+        rules::set_defaults(&mut config, of.config());
+        rules::check(&config, of.config())?;
+        if config.name.is_empty() {
+            config.name = match config.durable_name.is_empty() {
+                true => self.unique_name(),
+                false => config.durable_name.clone(),
+            };
+        }
+        let name = config.name.clone();
+        let existing = self.consumers.find(id, &name);
+        let live = existing.and_then(|key| self.consumers.get(key));
+        let admission = rules::admit(action_text(action), live.map(|l| &l.config), &config)?;
+        let logged = live.map_or_else(|| is_logged(&config), Live::is_told);
+        match admission {
+            Admission::Same => return self.consumer_info(cx, now, kind, stream, &name),
+            Admission::Create => self.check_consumers_max(id)?,
+            Admission::Update if live.is_some_and(|l| l.is_taken_from(cx, &config)) => {
+                return Err(ApiError::CONSUMER_NAME_EXISTS);
+            }
+            Admission::Update => {}
+        }
+        if !logged {
+            if let Some(key) = existing {
+                self.reconfigure(now, key, &config);
+            } else {
+                let of = self.stream(stream)?;
+                let state = State::new(&config, &mut StreamView::new(of, &config));
+                let created_us = self.wall.tell(now);
+                let known = Known {
+                    name: &name,
+                    config: &config,
+                    created_us,
+                    state: &state,
+                    logged: false,
+                };
+                self.take_up(now, id, &known);
+                self.voice(cx, now).advise(&Advised::ConsumerCreated {
+                    stream,
+                    consumer: &name,
+                });
+            }
+            return self.consumer_info(cx, now, kind, stream, &name);
+        }
+        let request = ConsumerRequest {
+            config,
+            action: action_text(action).to_owned(),
+            start: None,
+        };
+        let then = self.admitted(Some(change), Then::Consumer(name.as_str().into()));
+        let subject = name.as_bytes();
+        self.propose(
+            now,
+            Kind::CreateConsumer,
+            id,
+            subject,
+            &request,
+            (reply, then),
+        )?;
+        Ok(Reply::Later)
+    }
+
+    /// Returns the answer to the client that made a consumer, once the log has it.
+    pub(super) fn consumer_made(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        name: &str,
+        outcome: &Outcome,
+    ) -> Vec<u8> {
+        let kind = Answer::ConsumerCreate;
+        let made = match outcome {
+            // The leader that serves the consumer now knows it, this node does not.
+            _ if !self.role.serves => Err(ApiError::SYSTEM_UNAVAILABLE),
+            Outcome::ConsumerCreated { stream }
+            | Outcome::ConsumerExists { stream }
+            | Outcome::ConsumerUpdated { stream } => {
+                let stream = self.streams.get(*stream).map(|s| s.name().to_owned());
+                let stream = stream.ok_or(ApiError::STREAM_NOT_FOUND);
+                stream.and_then(|stream| self.consumer_info(cx, now, kind, &stream, name))
+            }
+            Outcome::Refused { error, .. } => Err(error.clone()),
+            _ => Err(ApiError::BAD_REQUEST),
+        };
+        match made {
+            Ok(Reply::Now(body)) => body,
+            Ok(_) => Vec::new(),
+            Err(error) => {
+                self.stats.api_errors += 1;
+                answer::refused(kind.as_str(), &error)
+            }
+        }
+    }
+
+    /// Handles a request for another leader. All streams of the group have one leader: a request for any of
+    /// them makes another node lead all of them.
+    fn step_down(
+        &mut self,
+        kind: Answer,
+        stream: &str,
+        consumer: &str,
+        to: Placement,
+    ) -> Result<Reply, ApiError> {
+        if self.role.nodes <= 1 && self.group == ALL {
+            return Err(ApiError::CLUSTER_REQUIRED);
+        }
+        if !consumer.is_empty() {
+            self.find_consumer(stream, consumer)?;
+        } else if !stream.is_empty() {
+            self.stream(stream)?;
+        }
+        let cluster = &self.role.cluster;
+        let known = |name: &String| cluster.replicas.iter().any(|r| r.name == *name);
+        if !to.cluster.is_empty() && to.cluster != cluster.name {
+            return Err(ApiError::no_peers(format_args!(
+                "no suitable peers for placement: this is the cluster `{}`, not `{}`",
+                cluster.name, to.cluster
+            )));
+        }
+        match Some(to.preferred).filter(|name| !name.is_empty()) {
+            Some(name) if name == cluster.leader => return Ok(Reply::Now(answer::success(kind))),
+            // One node alone keeps the group, and goes on leading it.
+            None if self.role.nodes <= 1 => {}
+            Some(name) if !known(&name) => {
+                return Err(ApiError::no_peers(format_args!(
+                    "no suitable peers for placement: there is no node `{name}`"
+                )));
+            }
+            preferred => self.role.step_down = Some(StepDown { preferred }),
+        }
+        Ok(Reply::Now(answer::success(kind)))
+    }
+
+    /// Returns how many consumers a stream may have.
+    pub(super) fn consumers_max(&self, stream: u32) -> Option<usize> {
+        let of_stream = self.streams.get(stream).map(|s| s.config().max_consumers);
+        let most = of_stream
+            .and_then(|n| usize::try_from(n).ok())
+            .filter(|n| *n > 0);
+        most.into_iter().chain(self.settings.max_consumers).min()
+    }
+
+    fn check_consumers_max(&self, stream: u32) -> Result<(), ApiError> {
+        let most = self.consumers_max(stream);
+        match most.is_some_and(|most| self.consumers.len_of(stream) >= most) {
+            true => Err(ApiError::MAXIMUM_CONSUMERS),
+            false => Ok(()),
+        }
+    }
+
+    fn pause(
+        &mut self,
+        now: Time,
+        reply: &[u8],
+        change: Change,
+        (stream, consumer): (&str, &str),
+        until: Option<Timestamp>,
+    ) -> Result<Reply, ApiError> {
+        let id = self.stream(stream)?.id();
+        let key = self.find_consumer(stream, consumer)?;
+        let live = self
+            .consumers
+            .get(key)
+            .ok_or(ApiError::CONSUMER_NOT_FOUND)?;
+        let mut config = ConsumerConfig {
+            pause_until: until,
+            ..live.config.clone()
+        };
+        level::mark_consumer(&mut config);
+        if !live.is_told() {
+            self.reconfigure(now, key, &config);
+            return Ok(Reply::Now(answer::paused(until, self.timestamp(now))));
+        }
+        let request = ConsumerRequest {
+            config,
+            action: "update".into(),
+            start: None,
+        };
+        let then = self.admitted(Some(change), Then::Paused(until));
+        let name = consumer.as_bytes();
+        self.propose(now, Kind::CreateConsumer, id, name, &request, (reply, then))?;
+        Ok(Reply::Later)
+    }
+}
+
+const fn action_text(action: Action) -> &'static str {
+    match action {
+        Action::CreateOrUpdate => "",
+        Action::Create => "create",
+        Action::Update => "update",
+    }
+}
+
+const fn kind_of(request: &Request<'_>) -> Answer {
+    match request {
+        Request::AccountInfo => Answer::AccountInfo,
+        Request::StreamCreate { .. } => Answer::StreamCreate,
+        Request::StreamUpdate { .. } => Answer::StreamUpdate,
+        Request::StreamInfo { .. } => Answer::StreamInfo,
+        Request::StreamNames(_) => Answer::StreamNames,
+        Request::StreamList(_) => Answer::StreamList,
+        Request::StreamDelete { .. } => Answer::StreamDelete,
+        Request::StreamPurge { .. } => Answer::StreamPurge,
+        Request::MessageGet { .. } => Answer::MessageGet,
+        Request::MessageDelete { .. } => Answer::MessageDelete,
+        Request::ConsumerCreate { .. } => Answer::ConsumerCreate,
+        Request::ConsumerInfo { .. } => Answer::ConsumerInfo,
+        Request::ConsumerNames { .. } => Answer::ConsumerNames,
+        Request::ConsumerList { .. } => Answer::ConsumerList,
+        Request::ConsumerDelete { .. } => Answer::ConsumerDelete,
+        Request::ConsumerPause { .. } => Answer::ConsumerPause,
+        Request::ConsumerReset { .. } => Answer::ConsumerReset,
+        Request::StepDown { kind, .. } => *kind,
+        Request::ConsumerNext { .. } | Request::DirectGet { .. } => Answer::MessageGet,
+    }
+}

@@ -1,0 +1,57 @@
+//! Messages at `$JS.ACK.>` and `$JS.FC.>`: acknowledgements, and answers of clients to flow control.
+
+use tidegate::Time;
+use tidegate_nats::parse::Publish;
+use tidegate_stream::api::config::AckPolicy;
+use tidegate_stream::consumer::AckSubject;
+
+use crate::streams::context::Context;
+use crate::streams::{JetStream, Taken};
+
+impl JetStream {
+    /// Hands an acknowledgement to its consumer. A consumer with the policy `none` does not take it.
+    pub(crate) fn acknowledged(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        message: &Publish<'_>,
+    ) -> Taken {
+        let Some(ack) = AckSubject::parse(message.subject) else {
+            return Taken::Yes;
+        };
+        let (Ok(stream), Ok(consumer)) = (
+            std::str::from_utf8(ack.stream),
+            std::str::from_utf8(ack.consumer),
+        ) else {
+            return Taken::Yes;
+        };
+        let stream = self.streams.by_name(stream);
+        let Some(key) = stream.and_then(|s| self.consumers.find(s, consumer)) else {
+            return Taken::Yes;
+        };
+        let reply = message.reply.unwrap_or_default();
+        let taken = self.with_consumer(cx, now, key, |live, voice| {
+            if live.config.ack_policy == AckPolicy::None {
+                return Taken::No;
+            }
+            let wall_us = voice.wall_us;
+            live.consumer
+                .handle_ack(wall_us, &ack.numbers, reply, message.payload, voice);
+            Taken::Yes
+        });
+        taken.unwrap_or(Taken::Yes)
+    }
+
+    /// Hands a client's answer to flow control, `$JS.FC.<stream>.<consumer>.<token>`, to its consumer.
+    pub(crate) fn flow_answered(&mut self, cx: &mut Context<'_>, now: Time, subject: &[u8]) {
+        let mut tokens = subject.split(|b| *b == b'.').skip(2);
+        let mut name = || std::str::from_utf8(tokens.next()?).ok();
+        let (Some(stream), Some(consumer)) = (name(), name()) else {
+            return;
+        };
+        let stream = self.streams.by_name(stream);
+        if let Some(key) = stream.and_then(|s| self.consumers.find(s, consumer)) {
+            self.with_consumer(cx, now, key, |live, _| live.consumer.handle_flow(subject));
+        }
+    }
+}

@@ -1,0 +1,890 @@
+//! The consumers this node serves: finds them by name, wakes them for messages, pulls and
+//! timers, and gives each its stream and a voice.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use tidegate::Time;
+use tidegate_nats::subject::{contains, tokens};
+use tidegate_raft::store::{self, Peeked, Space};
+use tidegate_stream::api::config::{AckPolicy, ConsumerConfig};
+use tidegate_stream::api::view::{ConsumerCounts, ConsumerView};
+use tidegate_stream::api::{answer, timestamp::Timestamp};
+use tidegate_stream::consumer::{
+    Consumer, Ending, Fetch, Identity, Position, Progress, Source, Start, State,
+};
+use tidegate_stream::stream::{
+    Command, Effect, Filter, Kind, Place, Stream, Transit, consumer_filter,
+};
+
+use super::interest::{Interest, same_filters};
+use super::lasting::lasts_us;
+use super::resets::Resets;
+use crate::streams::context::Context;
+use crate::streams::events::Advised;
+use crate::streams::reads::{Fetched, Held, fetch};
+use crate::streams::{JetStream, Messages, Voice};
+
+use crate::streams::outcome::Then;
+
+/// Names a consumer on this node; never used again.
+pub(crate) type Key = u64;
+
+/// Messages that one consumer delivers before the others have their turn.
+const BUDGET: usize = 1024;
+
+/// The consumers of a node.
+#[derive(Default)]
+pub(crate) struct Consumers {
+    live: HashMap<Key, Live, RandomState>,
+    names: HashMap<u32, BTreeMap<Box<str>, Key>, RandomState>,
+    /// For each stream: which consumers want which messages.
+    interests: HashMap<u32, Interest, RandomState>,
+    /// Push consumers by deliver subject.
+    pushed: BTreeMap<Box<[u8]>, Vec<Key>>,
+    /// The reply subjects of pulls that no client listens for.
+    away: BTreeSet<(Box<[u8]>, Key)>,
+    /// Consumers to serve in this turn.
+    due: Vec<Key>,
+    /// Consumers still to serve in this turn.
+    serving: VecDeque<Key>,
+    /// Consumers to serve in a later turn, after a message was read or bytes were written.
+    waiting: Vec<Key>,
+    /// The time at which each consumer's timers fire: at most one entry a consumer, as its `armed` says.
+    timers: BTreeSet<(Time, Key)>,
+    next: Key,
+    /// Scratch of one removed message.
+    concerned: Vec<Key>,
+}
+
+/// A consumer that this node serves.
+pub(crate) struct Live {
+    pub(crate) consumer: Consumer,
+    stream: u32,
+    name: Box<str>,
+    pub(crate) config: ConsumerConfig,
+    created_us: u64,
+    pub(crate) filter: Filter,
+    /// The position at which the consumer began.
+    pub(crate) start: Start,
+    /// The log knows the consumer.
+    pub(crate) logged: bool,
+    /// A proposal makes the consumer known to the log, and is not applied yet.
+    pub(crate) told: bool,
+    /// The time at which the leader proposes the consumer to the log.
+    pub(crate) lasts_us: Option<u64>,
+    /// Requests to reset the consumer.
+    pub(crate) resets: Resets,
+    /// Its entries in `away` of [`Consumers`].
+    away: Vec<Box<[u8]>>,
+    /// The consumer is in `due`.
+    listed: bool,
+    /// Its entry in `timers`.
+    armed: Time,
+    /// The consumer has been found unused, and its end is under way.
+    pub(crate) ending: bool,
+    /// Its deletion is proposed because no client used it: it ends even if a client uses it meanwhile.
+    pub(crate) deleted: bool,
+}
+
+impl Consumers {
+    /// Returns the number of consumers of this stream.
+    pub(crate) fn len_of(&self, stream: u32) -> usize {
+        self.names.get(&stream).map_or(0, BTreeMap::len)
+    }
+
+    /// Returns the number of consumers.
+    pub(crate) fn len(&self) -> usize {
+        self.live.len()
+    }
+
+    pub(crate) fn find(&self, stream: u32, name: &str) -> Option<Key> {
+        self.names.get(&stream)?.get(name).copied()
+    }
+
+    pub(crate) fn get(&self, key: Key) -> Option<&Live> {
+        self.live.get(&key)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut Live> {
+        self.live.get_mut(&key)
+    }
+
+    /// Returns whether the deletion of the consumer is proposed.
+    fn is_deleted(&self, key: Key) -> bool {
+        self.live.get(&key).is_some_and(|live| live.deleted)
+    }
+
+    /// Notes that the deletion of the consumer is proposed.
+    fn note_deleted(&mut self, key: Key) {
+        if let Some(live) = self.live.get_mut(&key) {
+            live.deleted = true;
+        }
+    }
+
+    /// Returns the consumers of a stream, by name.
+    pub(crate) fn of(&self, stream: u32) -> impl Iterator<Item = &Live> {
+        let names = self.names.get(&stream).into_iter().flatten();
+        names.filter_map(|(_, key)| self.live.get(key))
+    }
+
+    pub(crate) fn keys_of(&self, stream: u32) -> Vec<Key> {
+        let names = self.names.get(&stream).into_iter();
+        names.flat_map(|names| names.values().copied()).collect()
+    }
+
+    /// Returns the keys of all consumers.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        self.live.keys().copied().collect()
+    }
+
+    /// Lists the consumer to be served in this turn.
+    pub(crate) fn wake(&mut self, key: Key) {
+        if let Some(live) = self.live.get_mut(&key)
+            && !std::mem::replace(&mut live.listed, true)
+        {
+            self.due.push(key);
+        }
+    }
+
+    /// Notes that a client listens to this pattern: serves the consumers that push there,
+    /// and those with pulls that wait there.
+    pub(crate) fn handle_subscribed(&mut self, pattern: &[u8]) {
+        if !self.away.is_empty() {
+            self.listens_again(pattern);
+        }
+        if self.pushed.is_empty() {
+            return;
+        }
+        let keys: Vec<Key> = match tidegate_nats::subject::has_wildcard(pattern) {
+            false => self.pushed.get(pattern).cloned().unwrap_or_default(),
+            true => self
+                .pushed
+                .iter()
+                .filter(|(to, _)| contains(pattern, to))
+                .flat_map(|(_, keys)| keys.iter().copied())
+                .collect(),
+        };
+        for key in keys {
+            self.wake(key);
+        }
+    }
+
+    /// Notes that a client listens to this pattern, and wakes the consumers with pulls that
+    /// no client listened for.
+    fn listens_again(&mut self, pattern: &[u8]) {
+        for key in self.awaiting(pattern) {
+            if let Some(live) = self.live.get_mut(&key) {
+                live.consumer.handle_subscribed(pattern);
+            }
+            self.wake(key);
+        }
+    }
+
+    /// Returns the consumers with a pull that waits for a client to listen to a subject of this pattern.
+    fn awaiting(&self, pattern: &[u8]) -> Vec<Key> {
+        // Every subject that the pattern matches begins with the pattern's literal tokens.
+        let literal = tokens(pattern).take_while(|t| *t != b"*" && *t != b">");
+        let len = literal.map(|t| t.len() + 1).sum::<usize>();
+        let start = &pattern[..len.min(pattern.len())];
+        let found = self
+            .away
+            .range((Box::from(start), 0)..)
+            .take_while(|(to, _)| to.starts_with(start))
+            .filter(|(to, _)| contains(pattern, to));
+        let mut keys: Vec<Key> = found.map(|(_, key)| *key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    /// Notes the pulls of a consumer that no client listens for.
+    fn note_away(&mut self, key: Key) {
+        let Some(live) = self.live.get_mut(&key) else {
+            return;
+        };
+        let Some(away) = live.consumer.take_away() else {
+            return;
+        };
+        for old in std::mem::replace(&mut live.away, away.clone()) {
+            self.away.remove(&(old, key));
+        }
+        self.away.extend(away.into_iter().map(|to| (to, key)));
+    }
+
+    /// Wakes the consumers that a stored message is for.
+    fn handle_stored(&mut self, stream: u32, seq: u64, subject: &[u8]) {
+        let Some(interest) = self.interests.get_mut(&stream) else {
+            return;
+        };
+        let (live, due) = (&mut self.live, &mut self.due);
+        interest.for_each(subject, |key| {
+            if let Some(live) = live.get_mut(&key)
+                && live.consumer.handle_stored(seq, subject)
+                && !std::mem::replace(&mut live.listed, true)
+            {
+                due.push(key);
+            }
+        });
+    }
+
+    fn note_push(&mut self, to: &str, key: Key) {
+        if !to.is_empty() {
+            self.pushed
+                .entry(to.as_bytes().into())
+                .or_default()
+                .push(key);
+        }
+    }
+
+    fn forget_push(&mut self, to: &str, key: Key) {
+        if let Some(keys) = self.pushed.get_mut(to.as_bytes()) {
+            keys.retain(|k| *k != key);
+            if keys.is_empty() {
+                self.pushed.remove(to.as_bytes());
+            }
+        }
+    }
+
+    /// Serves no consumer from now on. Consumers left in these lists would keep the loop
+    /// going without a pause.
+    pub(crate) fn rest(&mut self) {
+        self.due.clear();
+        self.serving.clear();
+        self.waiting.clear();
+    }
+
+    pub(crate) const fn is_busy(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Removes a consumer.
+    pub(crate) fn remove(&mut self, key: Key) -> Option<Live> {
+        self.arm(key, Time::NEVER);
+        let mut live = self.live.remove(&key)?;
+        for to in std::mem::take(&mut live.away) {
+            self.away.remove(&(to, key));
+        }
+        if let Some(names) = self.names.get_mut(&live.stream) {
+            names.remove(&live.name);
+            if names.is_empty() {
+                self.names.remove(&live.stream);
+            }
+        }
+        if let Some(interest) = self.interests.get_mut(&live.stream) {
+            interest.remove(key, &live.config);
+        }
+        if self.len_of(live.stream) == 0 {
+            self.interests.remove(&live.stream);
+        }
+        self.forget_push(&live.config.deliver_subject, key);
+        Some(live)
+    }
+
+    fn arm(&mut self, key: Key, at: Time) {
+        let Some(live) = self.live.get_mut(&key) else {
+            return;
+        };
+        let old = std::mem::replace(&mut live.armed, at);
+        if old == at {
+            return;
+        }
+        self.timers.remove(&(old, key));
+        if at != Time::NEVER {
+            self.timers.insert((at, key));
+        }
+    }
+}
+
+impl Live {
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) const fn stream(&self) -> u32 {
+        self.stream
+    }
+
+    /// Returns whether this configuration would take the messages away from a client that
+    /// listens to the deliver subject now.
+    pub(crate) fn is_taken_from(&self, cx: &mut Context<'_>, config: &ConsumerConfig) -> bool {
+        let (to, group) = (&self.config.deliver_subject, &self.config.deliver_group);
+        let group = Some(group.as_bytes()).filter(|g| !g.is_empty());
+        !to.is_empty()
+            && *to != config.deliver_subject
+            && cx.pending_at(to.as_bytes(), group).is_some()
+    }
+}
+
+/// A consumer with its counts at a time, in microseconds since the Unix epoch.
+pub(crate) struct LiveAt<'a>(pub(crate) &'a Live, pub(crate) u64);
+
+impl ConsumerView for LiveAt<'_> {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn config(&self) -> &ConsumerConfig {
+        &self.0.config
+    }
+
+    fn created_us(&self) -> u64 {
+        self.0.created_us
+    }
+
+    fn counts(&self) -> ConsumerCounts {
+        let info = self.0.consumer.info(self.1);
+        let at = |p: Position, us: Option<u64>| answer::Sequences {
+            consumer_seq: p.consumer_seq,
+            stream_seq: p.stream_seq,
+            last_active: us.map(Timestamp::from_micros),
+        };
+        ConsumerCounts {
+            delivered: at(info.delivered, info.last_delivery_us),
+            ack_floor: at(info.ack_floor, info.last_ack_us),
+            ack_pending: info.num_ack_pending,
+            redelivered: info.num_redelivered,
+            waiting: info.num_waiting,
+            pending: info.num_pending,
+            push_bound: info.push_bound,
+        }
+    }
+}
+
+/// A stream as a consumer sees it.
+pub(crate) struct Seen<'a> {
+    pub(crate) stream: &'a Stream,
+    pub(crate) filter: &'a mut Filter,
+    pub(crate) messages: &'a dyn Messages,
+    pub(crate) held: Held,
+    /// The places that the store is to read.
+    pub(crate) wanted: Vec<Place>,
+}
+
+impl Source for Seen<'_> {
+    fn first_seq(&self) -> u64 {
+        self.stream.first_seq()
+    }
+
+    fn last_seq(&self) -> u64 {
+        self.stream.last_seq()
+    }
+
+    fn next_at(&mut self, seq: u64) -> Option<u64> {
+        self.stream.next_at(seq, self.filter)
+    }
+
+    fn count_from(&mut self, seq: u64) -> u64 {
+        self.stream.count_from(seq, self.filter)
+    }
+
+    fn last_per_subject(&mut self) -> Option<Vec<u64>> {
+        // Where the stream keeps one message a subject, each message is the last of its subject.
+        (self.stream.config().max_msgs_per_subject != 1)
+            .then(|| self.stream.last_per_subject(self.filter))
+    }
+
+    fn contains(&self, seq: u64) -> bool {
+        self.stream.contains(seq)
+    }
+
+    fn message(&mut self, seq: u64) -> Fetch<'_> {
+        match fetch(
+            self.stream,
+            seq,
+            self.messages,
+            &mut self.wanted,
+            &mut self.held,
+        ) {
+            Fetched::Ready(message) => Fetch::Ready(message),
+            Fetched::Pending => Fetch::Pending,
+            Fetched::Gone => Fetch::Gone,
+        }
+    }
+}
+
+/// The state that a consumer is taken up with.
+pub(crate) struct Known<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) config: &'a ConsumerConfig,
+    pub(crate) created_us: u64,
+    pub(crate) state: &'a State,
+    /// The log knows the consumer.
+    pub(crate) logged: bool,
+}
+
+/// Reads no message: for callers that look only at numbers.
+pub(crate) struct Unread;
+
+impl Messages for Unread {
+    fn peek(&self, _: Place) -> Peeked {
+        Peeked {
+            fetch: store::Fetch::Pending,
+            ask: false,
+        }
+    }
+}
+
+impl JetStream {
+    /// Takes up a consumer that the log or a request made.
+    pub(crate) fn take_up(&mut self, now: Time, stream: u32, known: &Known<'_>) -> Option<Key> {
+        let Known {
+            name,
+            config,
+            created_us,
+            state,
+            logged,
+        } = *known;
+        let wall_us = self.wall.tell(now);
+        let of = self.streams.get(stream)?;
+        let mut filter = consumer_filter(config);
+        let identity = Identity {
+            stream: of.name(),
+            consumer: name,
+            logged: logged && yields_deltas(config),
+        };
+        let mut source = Seen {
+            stream: of,
+            filter: &mut filter,
+            messages: &Unread,
+            held: Held::default(),
+            wanted: Vec::new(),
+        };
+        let consumer = Consumer::new(wall_us, identity, config, state, &mut source);
+        let changed = consumer.awaits_unwanted(&mut source);
+        let all = &mut self.consumers;
+        let key = all.next;
+        all.next += 1;
+        let interest = all.interests.entry(stream).or_default();
+        interest.add(key, config);
+        if changed {
+            interest.add_changed(key);
+        }
+        all.note_push(&config.deliver_subject, key);
+        all.names
+            .entry(stream)
+            .or_default()
+            .insert(name.into(), key);
+        all.live.insert(
+            key,
+            Live {
+                consumer,
+                stream,
+                name: name.into(),
+                config: config.clone(),
+                created_us,
+                filter,
+                start: state.start(),
+                logged,
+                told: false,
+                lasts_us: lasts_us(config, wall_us).filter(|_| !logged),
+                resets: Resets::default(),
+                away: Vec::new(),
+                listed: false,
+                armed: Time::NEVER,
+                ending: false,
+                deleted: false,
+            },
+        );
+        all.wake(key);
+        Some(key)
+    }
+
+    /// Removes a consumer from this node, and ends its pulls with the reason.
+    pub(crate) fn let_go(&mut self, cx: &mut Context<'_>, now: Time, key: Key, why: Ending) {
+        self.with_consumer(cx, now, key, |live, voice| {
+            live.consumer.handle_end(why, voice);
+        });
+        if let Some(live) = self.consumers.remove(key) {
+            self.refuse_resets(cx, now, live.resets, why);
+        }
+    }
+
+    /// Calls `f` with a consumer and a voice, and has the consumer served in this turn.
+    pub(crate) fn with_consumer<R>(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        key: Key,
+        f: impl FnOnce(&mut Live, &mut Voice<'_>) -> R,
+    ) -> Option<R> {
+        let wall_us = self.wall.tell(now);
+        let live = self.consumers.live.get_mut(&key)?;
+        let mut voice = Voice {
+            cx: cx.again(),
+            streams: &self.streams,
+            wall_us,
+            speech: &mut self.speech,
+        };
+        let result = f(live, &mut voice);
+        // At once, because a client may subscribe again before the consumer is served.
+        self.consumers.note_away(key);
+        self.consumers.wake(key);
+        Some(result)
+    }
+
+    /// Notes that a delta of this consumer is durable.
+    pub(crate) fn delta_durable(&mut self, cx: &mut Context<'_>, now: Time, key: Key) {
+        self.with_consumer(cx, now, key, |live, voice| {
+            live.consumer.handle_delta_durable(voice);
+        });
+    }
+
+    /// Lets the consumers take over the changes of an entry.
+    ///
+    /// All of the entry is applied by then. So consumers that count the messages of a stream do that last:
+    /// the count already has the messages that later commands of the entry stored, after a consumer was made
+    /// or after a purge, and the consumer must not add them again.
+    pub(crate) fn tell_consumers(&mut self, cx: &mut Context<'_>, now: Time, effects: &[Effect]) {
+        let mut counting = false;
+        for effect in effects {
+            match effect {
+                Effect::Purged { .. }
+                | Effect::StreamFilled { .. }
+                | Effect::StreamThawed { .. }
+                | Effect::ConsumerCreated { .. }
+                | Effect::ConsumerUpdated { .. }
+                | Effect::ConsumerReset { .. } => counting = true,
+                Effect::Stored {
+                    stream,
+                    seq,
+                    subject,
+                    ..
+                } => {
+                    self.consumers.handle_stored(*stream, *seq, subject);
+                }
+                Effect::Removed {
+                    stream,
+                    seq,
+                    subject,
+                    ..
+                } => {
+                    let Some(interest) = self.consumers.interests.get_mut(stream) else {
+                        continue;
+                    };
+                    let mut concerned = std::mem::take(&mut self.consumers.concerned);
+                    interest.concerned(subject, &mut concerned);
+                    for key in &concerned {
+                        self.with_consumer(cx, now, *key, |live, voice| {
+                            let wall_us = voice.wall_us;
+                            live.consumer.handle_removed(wall_us, *seq, subject, voice);
+                        });
+                    }
+                    self.consumers.concerned = concerned;
+                }
+                Effect::StreamDeleted { stream, .. } => {
+                    self.publishing.handle_stream_gone(*stream);
+                    for key in self.consumers.keys_of(*stream) {
+                        self.let_go(cx, now, key, Ending::Deleted);
+                    }
+                }
+                Effect::StreamFrozen { stream } => self.end_frozen(*stream),
+                Effect::StreamStays { stream } => self.moves.handle_moved(*stream),
+                Effect::StreamMoved { stream } => {
+                    self.publishing.pub_acks.remove(stream);
+                    self.moves.handle_moved(*stream);
+                }
+                Effect::StreamUpdated { stream } => {
+                    let config = self.streams.get(*stream).map(|s| s.config());
+                    if config.is_some_and(|c| !c.allow_atomic) {
+                        self.publishing.atomic.handle_stream_gone(*stream);
+                    }
+                    if config.is_some_and(|c| !c.allow_batched) {
+                        self.publishing.fast.handle_stream_gone(*stream);
+                    }
+                }
+                Effect::ConsumerDeleted { stream, name } => {
+                    if let Some(key) = self.consumers.find(*stream, name) {
+                        self.let_go(cx, now, key, Ending::Deleted);
+                    }
+                }
+                _ => {}
+            }
+        }
+        if counting {
+            self.count_anew(cx, now, effects);
+        }
+    }
+
+    /// Lets the consumers count again that an entry has made, changed or reset, and those of purged streams.
+    fn count_anew(&mut self, cx: &mut Context<'_>, now: Time, effects: &[Effect]) {
+        for effect in effects {
+            match effect {
+                Effect::Purged { stream, .. } => self.tell_purged(now, *stream),
+                // A later command of the same entry may have deleted the stream or
+                // consumer, and then there is none to find.
+                Effect::StreamFilled { stream } | Effect::StreamThawed { stream }
+                    if self.role.serves =>
+                {
+                    self.take_up_all(now, *stream);
+                }
+                Effect::ConsumerCreated { stream, name } if self.role.serves => {
+                    self.take_up_logged(now, *stream, name);
+                }
+                Effect::ConsumerUpdated { stream, name } => {
+                    self.update_consumer(now, *stream, name);
+                }
+                Effect::ConsumerReset { stream, name } => {
+                    self.begin_again(cx, now, *stream, name);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn tell_purged(&mut self, now: Time, stream: u32) {
+        let wall_us = self.wall.tell(now);
+        for key in self.consumers.keys_of(stream) {
+            let (Some(live), Some(of)) =
+                (self.consumers.live.get_mut(&key), self.streams.get(stream))
+            else {
+                continue;
+            };
+            let mut source = Seen {
+                stream: of,
+                filter: &mut live.filter,
+                messages: &Unread,
+                held: Held::default(),
+                wanted: Vec::new(),
+            };
+            live.consumer.handle_purged(wall_us, &mut source);
+            self.consumers.wake(key);
+        }
+    }
+
+    /// Takes up all consumers of a stream as the log has them.
+    pub(crate) fn take_up_all(&mut self, now: Time, stream: u32) {
+        let Some(of) = self.streams.get(stream) else {
+            return;
+        };
+        if of.transit() != Transit::None {
+            // The consumers of a stream that moves rest.
+            return;
+        }
+        let names: Vec<String> = of.consumers().map(|(name, _)| name.to_owned()).collect();
+        for name in names {
+            self.take_up_logged(now, stream, &name);
+        }
+    }
+
+    /// Takes up a consumer as the log has it.
+    pub(crate) fn take_up_logged(&mut self, now: Time, stream: u32, name: &str) -> Option<Key> {
+        if self.consumers.find(stream, name).is_some() {
+            // One entry made the consumer, deleted it and made it again: this node takes it up once.
+            return None;
+        }
+        let known = self.streams.get(stream)?.consumer(name)?;
+        let (config, created_us) = (known.config().clone(), known.created_us());
+        let state = known.state().clone();
+        let known = Known {
+            name,
+            config: &config,
+            created_us,
+            state: &state,
+            logged: true,
+        };
+        self.take_up(now, stream, &known)
+    }
+
+    fn update_consumer(&mut self, now: Time, stream: u32, name: &str) -> Option<()> {
+        let key = self.consumers.find(stream, name)?;
+        let config = self.streams.get(stream)?.consumer(name)?.config().clone();
+        self.reconfigure(now, key, &config)
+    }
+
+    /// Takes over a consumer's changed configuration.
+    pub(crate) fn reconfigure(
+        &mut self,
+        now: Time,
+        key: Key,
+        config: &ConsumerConfig,
+    ) -> Option<()> {
+        let wall_us = self.wall.tell(now);
+        let live = self.consumers.live.get_mut(&key)?;
+        let of = self.streams.get(live.stream)?;
+        let old = std::mem::replace(&mut live.config, config.clone());
+        live.filter = consumer_filter(config);
+        let mut source = Seen {
+            stream: of,
+            filter: &mut live.filter,
+            messages: &Unread,
+            held: Held::default(),
+            wanted: Vec::new(),
+        };
+        live.consumer.handle_update(wall_us, config, &mut source);
+        if !same_filters(&old, config)
+            && let Some(interest) = self.consumers.interests.get_mut(&live.stream)
+        {
+            interest.remove(key, &old);
+            interest.add(key, config);
+            interest.add_changed(key);
+        }
+        if old.deliver_subject != config.deliver_subject {
+            self.consumers.forget_push(&old.deliver_subject, key);
+            self.consumers.note_push(&config.deliver_subject, key);
+        }
+        self.consumers.wake(key);
+        Some(())
+    }
+
+    /// Ends the pulls of all consumers with the reason, and proposes a last delta of each consumer.
+    pub(crate) fn end_consumers(&mut self, cx: &mut Context<'_>, now: Time, why: Ending) {
+        for key in self.consumers.keys() {
+            self.with_consumer(cx, now, key, |live, voice| {
+                live.consumer.handle_end(why, voice);
+            });
+            self.propose_delta(now, key);
+        }
+    }
+
+    /// Proposes the changes of a consumer since its last delta.
+    pub(crate) fn propose_delta(&mut self, now: Time, key: Key) {
+        let wall_us = self.wall.tell(now);
+        let live = self.consumers.live.get_mut(&key);
+        // A delta behind a proposed reset would change the consumer after the reset.
+        let Some(live) = live.filter(|l| l.logged && !l.resets.is_proposed()) else {
+            return;
+        };
+        let (stream, name) = (live.stream, live.name.clone());
+        if let Some(delta) = live.consumer.take_delta(wall_us) {
+            let command = Command::new(Kind::ConsumerDelta, stream, name.as_bytes(), &delta);
+            self.command(now, false, &command, Some((b"", Then::Delta(key))));
+        }
+    }
+
+    /// Fires the timers of consumers, and lists those to serve in this turn.
+    pub(crate) fn begin_consumers(&mut self, cx: &mut Context<'_>, now: Time) {
+        while let Some((at, key)) = self.consumers.timers.first().copied()
+            && at <= now
+        {
+            self.consumers.arm(key, Time::NEVER);
+            self.with_consumer(cx, now, key, |live, voice| {
+                let wall_us = voice.wall_us;
+                live.consumer.handle_timeouts(wall_us, voice);
+            });
+        }
+        for key in std::mem::take(&mut self.consumers.waiting) {
+            self.consumers.wake(key);
+        }
+        debug_assert!(self.consumers.serving.is_empty(), "the last turn is over");
+        self.consumers.serving.extend(self.consumers.due.drain(..));
+    }
+
+    /// Returns the next consumer to serve in this turn, each once.
+    pub(crate) fn next_consumer(&mut self) -> Option<Key> {
+        self.consumers.serving.pop_front()
+    }
+
+    /// Serves a consumer: delivers its messages, and proposes its changes.
+    pub(crate) fn serve_consumer(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        key: Key,
+        messages: &dyn Messages,
+    ) -> Option<()> {
+        let wall_us = self.wall.tell(now);
+        let live = self.consumers.live.get_mut(&key)?;
+        live.listed = false;
+        let stream = self.streams.get(live.stream)?;
+        let mut source = Seen {
+            stream,
+            filter: &mut live.filter,
+            messages,
+            held: Held::default(),
+            wanted: Vec::new(),
+        };
+        let mut voice = Voice {
+            cx: cx.again(),
+            streams: &self.streams,
+            wall_us,
+            speech: &mut self.speech,
+        };
+        let resets = !live.resets.is_empty();
+        let progress = match resets {
+            true => Progress::Idle,
+            false => live
+                .consumer
+                .deliver(wall_us, BUDGET, &mut source, &mut voice),
+        };
+        let (id, ends) = (live.stream, live.consumer.is_abandoned(wall_us));
+        let wanted = source.wanted;
+        cx.outputs.read(wanted);
+        self.consumers.note_away(key);
+        // Deltas go in order: none goes before those that the log refused.
+        let free = !self.is_full() && self.room.space != Space::Scarce;
+        let room = free && self.entries.postponed.is_empty();
+        let live = self.consumers.live.get_mut(&key)?;
+        let delta = match room && live.logged && !resets {
+            true => live.consumer.poll_delta(wall_us),
+            false => None,
+        };
+        let at = live.consumer.deadline(wall_us);
+        let name = live.name.clone();
+        let ends = ends && !std::mem::replace(&mut live.ending, ends);
+        let (logged, told) = (live.logged, live.is_told());
+        let lasts = live.lasts_us.filter(|_| !ends);
+        match progress {
+            Progress::Idle => {}
+            Progress::More => self.consumers.wake(key),
+            Progress::Reading | Progress::Behind => self.consumers.waiting.push(key),
+        }
+        if logged && !room {
+            // Its delta may be due, and no timer fires for that again.
+            self.consumers.waiting.push(key);
+        }
+        let lasted = lasts.is_some_and(|us| us <= wall_us);
+        if lasted && !room {
+            self.consumers.waiting.push(key);
+        }
+        let at = at.into_iter().chain(lasts.filter(|_| !lasted)).min();
+        let at = at.map_or(Time::NEVER, |us| self.wall.when(us));
+        self.consumers.arm(key, at);
+        if lasted && room {
+            self.propose_lasting(now, key);
+        }
+        if resets && !ends {
+            self.next_reset(cx, now, key, room);
+        }
+        if let Some(delta) = delta {
+            let command = Command::new(Kind::ConsumerDelta, id, name.as_bytes(), &delta);
+            self.command(now, false, &command, Some((b"", Then::Delta(key))));
+        }
+        if ends {
+            match told {
+                // A second deletion could delete another consumer of this name.
+                true if self.consumers.is_deleted(key) => {}
+                true => {
+                    let command = Command::new(Kind::DeleteConsumer, id, name.as_bytes(), b"");
+                    // Like a delta, a refused deletion is proposed again. Once it is
+                    // applied there is no consumer left to notify.
+                    self.command(now, false, &command, Some((b"", Then::Delta(key))));
+                    self.consumers.note_deleted(key);
+                }
+                false => {
+                    if let Some(stream) = self.streams.get(id).map(|s| s.name().to_owned()) {
+                        let (stream, consumer) = (&*stream, &*name);
+                        let advised = Advised::ConsumerDeleted { stream, consumer };
+                        self.voice(cx, now).advise(&advised);
+                    }
+                    self.let_go(cx, now, key, Ending::Deleted);
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+/// Returns whether the log keeps the progress of this consumer. It keeps none for a consumer that expects no
+/// acknowledgements and ends with its client.
+fn yields_deltas(config: &ConsumerConfig) -> bool {
+    config.ack_policy != AckPolicy::None || !config.durable_name.is_empty()
+}
+
+#[cfg(test)]
+mod tests;

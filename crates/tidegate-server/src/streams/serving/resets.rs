@@ -1,0 +1,228 @@
+//! Resets of consumers: a consumer begins again at another message.
+//!
+//! Owns the time of a reset. A consumer with a reset ahead delivers nothing until it is reset. The leader
+//! proposes the reset once every delta that the consumer made before is durable, and the consumer makes none
+//! until the reset is applied. So the log never applies a delta that belongs to another beginning. A consumer
+//! that the log does not know is reset at once. [`tidegate_stream::consumer::Consumer::handle_reset`] and
+//! [`State::reset`] define the effects of a reset.
+
+use std::collections::VecDeque;
+
+use tidegate::Time;
+use tidegate_raft::store::Space;
+use tidegate_stream::api::answer::{self, Kind as Answer};
+use tidegate_stream::api::error::ApiError;
+use tidegate_stream::api::view;
+use tidegate_stream::consumer::{Ending, State, reset_to};
+use tidegate_stream::stream::{Command, Kind, Outcome, StreamView};
+
+use super::consumers::{Key, LiveAt, Seen, Unread};
+use crate::streams::admission::{Change, ChangeId};
+use crate::streams::context::Context;
+use crate::streams::outcome::Then;
+use crate::streams::reads::Held;
+use crate::streams::{JetStream, Voice};
+
+/// Requests that may wait for one consumer.
+const WAITING_MAX: usize = 64;
+
+/// The requests to reset a consumer, in the order in which the consumer carries them out.
+#[derive(Debug, Default)]
+pub(crate) struct Resets {
+    asked: VecDeque<Asked>,
+    /// The first reset is proposed, and begins with this message.
+    proposed: Option<u64>,
+}
+
+/// A request to reset a consumer.
+#[derive(Debug)]
+struct Asked {
+    reply: Box<[u8]>,
+    seq: u64,
+    /// The change that other requests wait for.
+    change: ChangeId,
+}
+
+impl Resets {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.asked.is_empty()
+    }
+
+    pub(crate) const fn is_proposed(&self) -> bool {
+        self.proposed.is_some()
+    }
+}
+
+impl JetStream {
+    /// Queues a client's request to reset a consumer to message `seq`, or, if that is 0, to the first message
+    /// that is not settled. The consumer is reset when it is served.
+    pub(crate) fn reset_consumer(
+        &mut self,
+        key: Key,
+        reply: &[u8],
+        seq: u64,
+        change: Change,
+    ) -> Result<(), ApiError> {
+        let live = self.consumers.get_mut(key);
+        let live = live.ok_or(ApiError::CONSUMER_NOT_FOUND)?;
+        if live.resets.asked.len() >= WAITING_MAX {
+            return Err(ApiError::TOO_MANY_REQUESTS);
+        }
+        let reply = reply.into();
+        let change = self.admissions.propose(change);
+        live.resets.asked.push_back(Asked { reply, seq, change });
+        self.consumers.wake(key);
+        Ok(())
+    }
+
+    /// Carries out the first reset of a consumer, or proposes it if the log knows the consumer. If the reset
+    /// has to wait, a later turn tries it again.
+    ///
+    /// `room`: whether the log takes a command now.
+    pub(crate) fn next_reset(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        key: Key,
+        room: bool,
+    ) -> Option<()> {
+        let wall_us = self.wall.tell(now);
+        let live = self.consumers.get_mut(key)?;
+        if live.resets.is_proposed() || live.told || !live.consumer.is_settled() {
+            return None;
+        }
+        let logged = live.logged;
+        if logged && self.room.space == Space::Scarce {
+            self.stats.refused += 1;
+            return self.conclude_reset(cx, now, key, Err(ApiError::STORAGE_EXCEEDED));
+        }
+        if logged && !room {
+            return None;
+        }
+        let live = self.consumers.get_mut(key)?;
+        let asked = live.resets.asked.front()?.seq;
+        let id = live.stream();
+        let of = self.streams.get(id)?;
+        let floor = live.consumer.info(wall_us).ack_floor;
+        let mut view = StreamView::new(of, &live.config);
+        let seq = match reset_to(&live.config, floor, asked, &mut view) {
+            Ok(seq) => seq,
+            Err(error) => return self.conclude_reset(cx, now, key, Err(error)),
+        };
+        if logged {
+            live.resets.proposed = Some(seq);
+            let (name, payload) = (live.name().to_owned(), seq.to_le_bytes());
+            let command = Command::new(Kind::ResetConsumer, id, name.as_bytes(), &payload);
+            self.command(now, false, &command, Some((b"", Then::Reset(key))));
+            return Some(());
+        }
+        let mut state = State::beginning(live.start);
+        state.reset(seq);
+        live.start = state.start();
+        self.restart(cx, now, key, &state);
+        self.conclude_reset(cx, now, key, Ok(seq))
+    }
+
+    /// Resets a consumer as the log has it.
+    pub(crate) fn begin_again(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        stream: u32,
+        name: &str,
+    ) -> Option<()> {
+        let key = self.consumers.find(stream, name)?;
+        let known = self.streams.get(stream)?.consumer(name)?;
+        let state = known.state().clone();
+        self.restart(cx, now, key, &state)
+    }
+
+    fn restart(&mut self, cx: &mut Context<'_>, now: Time, key: Key, state: &State) -> Option<()> {
+        let wall_us = self.wall.tell(now);
+        let live = self.consumers.get_mut(key)?;
+        let mut source = Seen {
+            stream: self.streams.get(live.stream())?,
+            filter: &mut live.filter,
+            messages: &Unread,
+            held: Held::default(),
+            wanted: Vec::new(),
+        };
+        let mut voice = Voice {
+            cx: cx.again(),
+            streams: &self.streams,
+            wall_us,
+            speech: &mut self.speech,
+        };
+        live.consumer.handle_reset(state, &mut source, &mut voice);
+        self.consumers.wake(key);
+        Some(())
+    }
+
+    /// Handles the outcome of a proposed reset.
+    pub(crate) fn reset_done(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        key: Key,
+        outcome: &Outcome,
+    ) {
+        let live = self.consumers.get_mut(key);
+        // If the consumer has ended here, the clients that waited were answered then.
+        let Some(seq) = live.and_then(|live| live.resets.proposed.take()) else {
+            return;
+        };
+        let done = match outcome {
+            Outcome::Refused { error, .. } => Err(error.clone()),
+            _ => Ok(seq),
+        };
+        self.conclude_reset(cx, now, key, done);
+    }
+
+    /// Refuses the resets of a consumer that ends here.
+    pub(crate) fn refuse_resets(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        resets: Resets,
+        why: Ending,
+    ) {
+        let error = match why {
+            Ending::Deleted => ApiError::invalid_reset("consumer closed"),
+            _ => ApiError::SYSTEM_UNAVAILABLE,
+        };
+        let body = answer::refused(Answer::ConsumerReset.as_str(), &error);
+        for asked in resets.asked {
+            self.stats.api_errors += 1;
+            self.admissions.conclude(asked.change);
+            self.voice(cx, now).answer_with(&asked.reply, &body);
+        }
+    }
+
+    /// Answers the first request.
+    fn conclude_reset(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Time,
+        key: Key,
+        done: Result<u64, ApiError>,
+    ) -> Option<()> {
+        let live = self.consumers.get_mut(key)?;
+        let asked = live.resets.asked.pop_front()?;
+        self.admissions.conclude(asked.change);
+        let body = match done {
+            Ok(seq) => {
+                let live = self.consumers.get(key)?;
+                let stream = self.streams.get(live.stream())?.name();
+                let seen = LiveAt(live, self.wall.peek(now));
+                view::consumer_reset(&self.server(now), stream, &seen, seq)
+            }
+            Err(error) => {
+                self.stats.api_errors += 1;
+                answer::refused(Answer::ConsumerReset.as_str(), &error)
+            }
+        };
+        self.voice(cx, now).answer_with(&asked.reply, &body);
+        self.consumers.wake(key);
+        Some(())
+    }
+}
