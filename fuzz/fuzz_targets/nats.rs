@@ -8,7 +8,7 @@ use tidegate::controller::Load;
 use tidegate_server::config::Settings;
 use tidegate_nats::connect::Info;
 use tidegate_nats::settings::SessionSettings;
-use tidegate_server::sessions::Node;
+use tidegate_server::Node;
 
 const ANY: Load = Load::new(u64::MAX, u64::MAX);
 

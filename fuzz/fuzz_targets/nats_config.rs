@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use libfuzzer_sys::fuzz_target;
 use tidegate_server::config::Settings;
-use tidegate_server::config::apply::apply;
-use tidegate_server::config::tree::{System, read_nats, read_toml};
+use tidegate_server::config::apply;
+use tidegate_server::config::{System, read_nats, read_toml};
 
 fuzz_target!(|text: &str| {
     // The fuzzer must not read files of this machine.

@@ -22,9 +22,9 @@ use tidegate::controller::Choice;
 use tidegate_nats::settings::{Secret, User};
 #[cfg(feature = "lab")]
 use tidegate_raft::lab::{FixedEntries, RaftStep};
-use tidegate_server::config::apply::{ConfigError, read_file};
-use tidegate_server::config::cluster::ClusterSecret;
-use tidegate_server::config::cluster_tls::{ClusterTls, HANDSHAKE_MAX};
+use tidegate_server::config::ClusterSecret;
+use tidegate_server::config::{ClusterTls, HANDSHAKE_MAX};
+use tidegate_server::config::{ConfigError, read_file};
 use tidegate_server::config::{
     DATA_DIRECTORY, HandshakeFirst, Settings, StreamSettings, TlsSettings,
 };

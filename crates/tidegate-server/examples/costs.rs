@@ -9,8 +9,8 @@ use tidegate::Time;
 use tidegate::controller::Load;
 use tidegate_nats::connect::Info;
 use tidegate_nats::sublist::Sublist;
+use tidegate_server::Node;
 use tidegate_server::config::Settings;
-use tidegate_server::sessions::Node;
 
 /// The median of some rounds, in nanoseconds an operation.
 fn measure(operations: u32, mut f: impl FnMut()) -> f64 {

@@ -8,14 +8,22 @@
 //! the loop gathers before it writes.
 
 pub mod config;
-pub mod errors;
-pub mod event_loop;
+mod event_loop;
 mod fair;
 mod monitor;
-pub mod sessions;
-pub mod streams;
+mod sessions;
+mod streams;
 
-pub use errors::{RunError, StartError};
-pub use event_loop::handle::Handle;
-pub use event_loop::{IdentityError, Server};
+pub use config::Settings;
+pub use event_loop::Server;
+pub use event_loop::errors::{RunError, StartError};
+pub use event_loop::handle::{Busy, Handle};
+pub use event_loop::members::IdentityError;
+pub use event_loop::tls::TlsError;
 pub use monitor::Monitor;
+// The state machine without sockets: for tests and fuzz targets, no promise to others.
+#[doc(hidden)]
+pub use sessions::{Node, NodeStats, Received, Verify};
+
+/// The version of nats-server that this server's protocol follows: clients choose features by it.
+pub const PROTOCOL_VERSION: &str = "2.14.0";

@@ -9,8 +9,8 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tidegate::Time;
 use tidegate::controller::Load;
 use tidegate_nats::connect::Info;
+use tidegate_server::Node;
 use tidegate_server::config::Settings;
-use tidegate_server::sessions::Node;
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;

@@ -17,10 +17,10 @@ use tidegate::Time;
 use tidegate::controller::Load;
 use tidegate_nats::connect::Info;
 use tidegate_nats::session::CloseReason;
+use tidegate_server::Node;
 use tidegate_server::config::Settings;
-use tidegate_server::config::apply::apply;
-use tidegate_server::config::tree::{System, read_nats};
-use tidegate_server::sessions::Node;
+use tidegate_server::config::apply;
+use tidegate_server::config::{System, read_nats};
 
 struct World {
     node: Node,

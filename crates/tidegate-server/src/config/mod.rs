@@ -1,13 +1,13 @@
 //! The settings of a server: [`Settings`], plain data with nats-server's names and defaults.
 //!
-//! Owns the meaning of each setting, except for those of a session ([`SessionSettings`]). [`tree`] reads
-//! nats-server's configuration syntax and TOML. [`apply`] turns the tree into settings and refuses settings
+//! Owns the meaning of each setting, except for those of a session ([`SessionSettings`]). [`read_nats`] and
+//! [`read_toml`] read a file into a tree ([`Map`]). [`apply()`] turns the tree into settings and refuses settings
 //! that do not exist here.
 
-pub mod apply;
-pub mod cluster;
-pub mod cluster_tls;
-pub mod tree;
+mod apply;
+mod cluster;
+mod cluster_tls;
+mod tree;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,7 +16,12 @@ use tidegate::controller::Choice;
 use tidegate_nats::settings::SessionSettings;
 use tidegate_raft::lab::Lab;
 
-use self::cluster::{ClusterSettings, ClusterSettingsError};
+pub use self::apply::{ConfigError, apply, read_file};
+pub use self::cluster::{
+    CLUSTER_PORT, ClusterSecret, ClusterSettings, ClusterSettingsError, RouteAddress,
+};
+pub use self::cluster_tls::{ClusterTls, HANDSHAKE_MAX};
+pub use self::tree::{Item, Map, Outside, SyntaxError, System, Value, read_nats, read_toml};
 
 /// The default data directory, in the directory in which the server starts.
 pub const DATA_DIRECTORY: &str = "tidegate-data";

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use mio::Waker;
 
+use super::report::{Query, Report};
 use crate::config::Settings;
-use crate::monitor::snapshot::{Query, Report};
 
 /// The most commands that wait for the loop.
 const COMMANDS_MAX: usize = 1024;

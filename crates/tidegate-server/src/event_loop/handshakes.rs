@@ -43,7 +43,7 @@ impl Class {
 
 /// The place of a connection in the queue; the connection keeps it, so that it can withdraw.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     class: Class,
     ticket: Ticket,
 }

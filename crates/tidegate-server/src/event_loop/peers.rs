@@ -40,11 +40,10 @@ use tidegate_nats::outbox::{Outbox, Pool};
 
 use self::dial::Resolving;
 use self::inbox::Inbox;
-pub use self::inbox::Received;
 pub(crate) use self::listen::client_url;
 use self::secured::Securing;
 use super::Handle;
-use crate::config::cluster::RouteAddress;
+use crate::config::RouteAddress;
 use crate::event_loop::handshakes::Place;
 use crate::event_loop::socket::Socket;
 use crate::event_loop::tls::PeerTls;
@@ -61,7 +60,7 @@ const EVENTS_MAX: usize = 1024;
 
 /// A peer connected or disconnected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PeerEvent {
+pub(crate) enum PeerEvent {
     /// The peer can receive messages of groups.
     Up(u64),
     /// The peer can receive no messages of groups.
@@ -71,11 +70,11 @@ pub enum PeerEvent {
 /// The peer's backlog is too large, or it is not connected: the message was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too much waits for the node, or it is not connected: send it again later")]
-pub struct NotSent;
+pub(crate) struct NotSent;
 
 /// All connections to and from other nodes.
 #[derive(Debug)]
-pub struct Peers {
+pub(crate) struct Peers {
     registry: Registry,
     listener: TcpListener,
     address: SocketAddr,
@@ -143,31 +142,31 @@ struct Conn {
 impl Peers {
     /// The address at which it listens for peers.
     #[must_use]
-    pub const fn address(&self) -> SocketAddr {
+    pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// This node's id, also in its groups.
     #[must_use]
-    pub const fn id(&self) -> u64 {
+    pub(crate) const fn id(&self) -> u64 {
         self.roster.me().id
     }
 
     /// The members of the cluster, once they are fixed and written down: the voters of its groups.
     #[must_use]
-    pub const fn formed(&self) -> Option<&Members> {
+    pub(crate) const fn formed(&self) -> Option<&Members> {
         self.roster.formation().formed()
     }
 
     /// The configured addresses of the nodes.
     #[must_use]
-    pub fn routes(&self) -> &[RouteAddress] {
+    pub(crate) fn routes(&self) -> &[RouteAddress] {
         &self.routes
     }
 
     /// The peers that are, or were, connected.
     #[must_use]
-    pub const fn roster(&self) -> &Roster {
+    pub(crate) const fn roster(&self) -> &Roster {
         &self.roster
     }
 
@@ -175,7 +174,12 @@ impl Peers {
     ///
     /// # Errors
     /// The message was dropped.
-    pub fn send_raft(&mut self, to: u64, group: u32, payload: &[Bytes]) -> Result<(), NotSent> {
+    pub(crate) fn send_raft(
+        &mut self,
+        to: u64,
+        group: u32,
+        payload: &[Bytes],
+    ) -> Result<(), NotSent> {
         self.send(to, |out| wire::put_raft(out, group, payload))
     }
 
@@ -183,7 +187,12 @@ impl Peers {
     ///
     /// # Errors
     /// The message was dropped.
-    pub fn send_fetch(&mut self, to: u64, group: u32, payload: &[u8]) -> Result<(), NotSent> {
+    pub(crate) fn send_fetch(
+        &mut self,
+        to: u64,
+        group: u32,
+        payload: &[u8],
+    ) -> Result<(), NotSent> {
         self.send(to, |out| Frame::Fetch { group, payload }.write(out))
     }
 
@@ -196,7 +205,7 @@ impl Peers {
     }
 
     /// Returns the next event of a peer.
-    pub fn poll_event(&mut self) -> Option<PeerEvent> {
+    pub(crate) fn poll_event(&mut self) -> Option<PeerEvent> {
         self.events.pop_front()
     }
 

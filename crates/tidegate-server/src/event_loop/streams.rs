@@ -101,7 +101,7 @@ fn open(
         segment_bytes: kept.segment_bytes,
         checkpoint_bytes_min: kept.checkpoint_bytes,
         scrub_period: kept.scrub_period,
-        scrub_seed: crate::errors::seed(),
+        scrub_seed: crate::event_loop::identity::seed(),
         anticipation: kept.anticipation && kept.lab.anticipates(),
         lab: kept.lab,
         ..Options::default()
@@ -154,7 +154,7 @@ fn open(
             ))
         })?;
         let number = store.group_number(at);
-        let seed = crate::errors::seed();
+        let seed = crate::event_loop::identity::seed();
         let streams = JetStream::new(now, kept.clone(), streams, seed).of_group(number);
         node.attach_streams(streams);
     }

@@ -11,8 +11,8 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
+use crate::config::ClusterTls;
 use crate::config::TlsSettings;
-use crate::config::cluster_tls::ClusterTls;
 
 /// The reasons for which the server cannot offer TLS.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +59,7 @@ pub(super) fn server_config(settings: &TlsSettings) -> Result<Arc<ServerConfig>,
 
 /// TLS between nodes, ready for use.
 #[derive(Clone, Debug)]
-pub(super) struct PeerTls {
+pub(crate) struct PeerTls {
     /// The configuration of the node that accepts the connection.
     pub(super) dialled: Arc<ServerConfig>,
     /// The configuration of the node that dials.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tidegate::controller::{Reason, Snapshot};
 use tidegate_stream::api::level::API_LEVEL;
 
-use super::snapshot::{Connection, Query, Report, Streams};
+use crate::event_loop::report::{Connection, Query, Report, Streams};
 
 /// The wall-clock times of the server's start and of this answer.
 pub(super) struct Wall {

@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use super::json::Process;
-use super::snapshot::{Cluster, Report, Streams};
+use crate::event_loop::report::{Cluster, Report, Streams};
 use crate::sessions::peers::PeerView;
 
 /// Returns all figures as text.

@@ -1,13 +1,12 @@
 //! The monitor: figures of a running server over HTTP, on a thread of its own.
 //!
 //! Owns the addresses (`/healthz`, `/varz`, `/connz`, `/jsz`, `/routez`, `/subsz`, `/metrics`) and their
-//! parameters. The loop takes the figures between two turns ([`snapshot`]), and this thread formats them
+//! parameters. The loop takes the figures between two turns ([`Report`]), and this thread formats them
 //! ([`json`], [`metrics`]), so that no message waits for a reader of the monitor. The number of connections
 //! and the time of each request are bounded.
 
 mod json;
 mod metrics;
-pub(crate) mod snapshot;
 
 use std::convert::Infallible;
 use std::io;
@@ -26,8 +25,8 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{Semaphore, oneshot};
 
-use self::snapshot::{CONNECTIONS_MAX, Query, Report};
 use crate::event_loop::handle::Handle;
+use crate::event_loop::report::{CONNECTIONS_MAX, Query, Report};
 
 /// The most readers at a time; more readers wait in the listener's backlog.
 const READERS_MAX: usize = 32;

@@ -22,7 +22,7 @@ mod fanout;
 pub(super) mod joined;
 mod leaders;
 mod passwords;
-pub mod peers;
+pub(crate) mod peers;
 mod queue_groups;
 mod streams;
 #[cfg(test)]
@@ -55,14 +55,13 @@ use self::fanout::{Entry, Fanout, Subscription};
 use self::passwords::Passwords;
 use self::peers::Peers;
 use self::streams::Inner;
-pub use self::view::SubscriptionView;
 use crate::config::Settings;
 use crate::sessions::timers::Timers;
 use crate::streams::JetStream;
 use crate::streams::context::Outputs;
 
 /// The backlog of a receiver, in bytes, at which its publishers pause, where `max_pending` is not smaller.
-pub const STALL_BYTES: usize = 8 * 1024 * 1024;
+pub(crate) const STALL_BYTES: usize = 8 * 1024 * 1024;
 /// The connection key of messages that the node itself publishes.
 pub(crate) const NOBODY: usize = usize::MAX;
 /// The longest pause of a publisher for a receiver that is behind.

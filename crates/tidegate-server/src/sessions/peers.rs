@@ -65,7 +65,7 @@ pub(super) const fn key_of(slot: usize) -> usize {
 /// A peer announced more subscriptions than the node accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it has more than {INTERESTS_MAX} different subscriptions")]
-pub struct TooMuchInterest;
+pub(crate) struct TooMuchInterest;
 
 /// All peers.
 #[derive(Debug, Default)]
@@ -115,7 +115,7 @@ impl Towards {
 
 /// A snapshot of one peer, for monitoring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PeerView {
+pub(crate) struct PeerView {
     /// Messages from and to it.
     pub traffic: Traffic,
     /// Bytes that wait for it.
@@ -329,7 +329,11 @@ impl Node {
     ///
     /// # Errors
     /// The peer has more subscriptions than allowed: the driver closes its channel.
-    pub fn handle_interest(&mut self, slot: usize, told: &Told<'_>) -> Result<(), TooMuchInterest> {
+    pub(crate) fn handle_interest(
+        &mut self,
+        slot: usize,
+        told: &Told<'_>,
+    ) -> Result<(), TooMuchInterest> {
         let (id, pattern, queue) = (told.id, told.pattern, told.queue);
         let Some(peers) = &mut self.peers else {
             return Ok(());
@@ -525,7 +529,7 @@ impl Node {
 
     /// A snapshot of the peer in this slot.
     #[must_use]
-    pub fn peer_view(&self, slot: usize) -> PeerView {
+    pub(crate) fn peer_view(&self, slot: usize) -> PeerView {
         let to = self.peers.as_ref().map(|p| &p.slots[slot]);
         to.map_or_else(PeerView::default, |to| PeerView {
             traffic: to.traffic,

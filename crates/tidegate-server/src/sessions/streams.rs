@@ -29,19 +29,19 @@ pub(super) const JETSTREAM: &[u8] = b"$JS.";
 
 impl Node {
     /// Adds these streams in the next slot.
-    pub fn attach_streams(&mut self, streams: JetStream) {
+    pub(crate) fn attach_streams(&mut self, streams: JetStream) {
         self.groups.push(streams.group());
         self.streams.push(Some(Box::new(streams)));
     }
 
     /// The streams in slot `at`, if there are any.
     #[must_use]
-    pub fn streams(&self, at: usize) -> Option<&JetStream> {
+    pub(crate) fn streams(&self, at: usize) -> Option<&JetStream> {
         self.streams.get(at)?.as_deref()
     }
 
     /// The same, mutable: to note where messages lie.
-    pub fn streams_mut(&mut self, at: usize) -> Option<&mut JetStream> {
+    pub(crate) fn streams_mut(&mut self, at: usize) -> Option<&mut JetStream> {
         self.streams.get_mut(at)?.as_deref_mut()
     }
 
@@ -52,7 +52,7 @@ impl Node {
     }
 
     /// The streams of all slots.
-    pub fn all_streams(&self) -> impl Iterator<Item = &JetStream> {
+    pub(crate) fn all_streams(&self) -> impl Iterator<Item = &JetStream> {
         self.streams.iter().flatten().map(|s| &**s)
     }
 
@@ -62,7 +62,7 @@ impl Node {
 
     /// The sum of their counts.
     #[must_use]
-    pub fn stream_stats(&self) -> StreamStats {
+    pub(crate) fn stream_stats(&self) -> StreamStats {
         let all = self.all_streams().map(JetStream::stats);
         all.fold(StreamStats::default(), StreamStats::and)
     }
@@ -125,7 +125,7 @@ impl Node {
     ///
     /// # Errors
     /// As [`Node::handle_committed`].
-    pub fn serve_streams(
+    pub(crate) fn serve_streams(
         &mut self,
         at: usize,
         now: Time,

@@ -3,23 +3,10 @@
 use tidegate::Time;
 use tidegate_nats::connect::Info;
 use tidegate_nats::session::Session;
-use tidegate_nats::sublist::SublistStats;
+use tidegate_nats::sublist::{SubKey, SublistStats};
 
 use super::{Node, NodeStats};
 use crate::config::Settings;
-
-/// One subscription, for monitoring.
-#[derive(Clone, Copy, Debug)]
-pub struct SubscriptionView<'a> {
-    /// Its pattern.
-    pub subject: &'a [u8],
-    /// Its queue group.
-    pub queue: Option<&'a [u8]>,
-    /// The client's name for it.
-    pub sid: &'a [u8],
-    /// Messages delivered.
-    pub delivered: u64,
-}
 
 impl Node {
     /// The settings in force.
@@ -63,20 +50,10 @@ impl Node {
         self.entries.iter().map(|(_, entry)| &entry.session)
     }
 
-    /// The subscriptions of a session, for monitoring.
-    pub fn subscriptions<'a>(
-        &'a self,
-        session: &'a Session,
-    ) -> impl Iterator<Item = SubscriptionView<'a>> {
-        session.subs.values().map(|key| {
-            let sub = &self.subs[*key as usize];
-            SubscriptionView {
-                subject: &sub.pattern,
-                queue: sub.queue.as_deref(),
-                sid: &sub.sid,
-                delivered: sub.delivered,
-            }
-        })
+    /// The patterns of a session's subscriptions, for monitoring.
+    pub(crate) fn patterns<'a>(&'a self, session: &'a Session) -> impl Iterator<Item = &'a [u8]> {
+        let pattern = |key: &SubKey| &*self.subs[*key as usize].pattern;
+        session.subs.values().map(pattern)
     }
 
     /// Checks the invariants that hold between any two events; for tests.

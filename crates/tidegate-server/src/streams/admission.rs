@@ -44,7 +44,7 @@ pub(super) type ChangeId = u64;
 
 /// The stream or consumer that a request changes, and which limits it counts for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Change {
+pub(crate) struct Change {
     stream: Box<str>,
     of: Of,
     /// The request may add a stream or a consumer.

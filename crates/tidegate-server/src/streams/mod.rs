@@ -69,14 +69,14 @@ use crate::config::StreamSettings;
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// The messages of applied entries that are in memory.
-pub trait Messages {
+pub(crate) trait Messages {
     /// Returns the message at this place, if it is in memory. The bytes may have others behind them.
     fn peek(&self, place: Place) -> Peeked;
 }
 
 /// Counts of the work of streams on this node since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StreamStats {
+pub(crate) struct StreamStats {
     /// Requests of the API.
     pub api_requests: u64,
     /// Requests of the API that were refused.
@@ -96,7 +96,7 @@ pub struct StreamStats {
 impl StreamStats {
     /// Returns the sums of both.
     #[must_use]
-    pub const fn and(self, other: Self) -> Self {
+    pub(crate) const fn and(self, other: Self) -> Self {
         Self {
             api_requests: self.api_requests + other.api_requests,
             api_errors: self.api_errors + other.api_errors,
@@ -111,7 +111,7 @@ impl StreamStats {
 
 /// The streams that one group keeps, on this node. Each part owns its fields; this type owns the order in
 /// which the parts act on an event.
-pub struct JetStream {
+pub(crate) struct JetStream {
     /// The group's number.
     group: u32,
     streams: Streams,
@@ -156,7 +156,7 @@ struct Room {
 impl JetStream {
     /// Returns the streams of the group of all nodes as the log has them at `now`. `seed` makes names unique.
     #[must_use]
-    pub fn new(now: Time, settings: StreamSettings, streams: Streams, seed: u64) -> Self {
+    pub(crate) fn new(now: Time, settings: StreamSettings, streams: Streams, seed: u64) -> Self {
         let mut wall = Wall::default();
         wall.not_before(now, streams.now_us());
         Self {
@@ -184,31 +184,31 @@ impl JetStream {
 
     /// Makes these the streams of another group.
     #[must_use]
-    pub const fn of_group(mut self, group: u32) -> Self {
+    pub(crate) const fn of_group(mut self, group: u32) -> Self {
         self.group = group;
         self
     }
 
     /// Returns the number of the group that keeps the streams.
     #[must_use]
-    pub const fn group(&self) -> u32 {
+    pub(crate) const fn group(&self) -> u32 {
         self.group
     }
 
     /// Returns the streams as applied.
     #[must_use]
-    pub const fn applied(&self) -> &Streams {
+    pub(crate) const fn applied(&self) -> &Streams {
         &self.streams
     }
 
     /// Returns the streams as applied, so that the caller can note where messages lie.
-    pub const fn applied_mut(&mut self) -> &mut Streams {
+    pub(crate) const fn applied_mut(&mut self) -> &mut Streams {
         &mut self.streams
     }
 
     /// Returns the counts since the node's start.
     #[must_use]
-    pub const fn stats(&self) -> StreamStats {
+    pub(crate) const fn stats(&self) -> StreamStats {
         let counts = self.entries.counts();
         StreamStats {
             entries: counts.entries,
@@ -220,25 +220,25 @@ impl JetStream {
 
     /// Returns the number of consumers that this node serves.
     #[must_use]
-    pub fn consumers_len(&self) -> usize {
+    pub(crate) fn consumers_len(&self) -> usize {
         self.consumers.len()
     }
 
     /// Returns the changes that the last entry made.
     #[must_use]
-    pub fn effects(&self) -> &[Effect] {
+    pub(crate) fn effects(&self) -> &[Effect] {
         &self.entries.effects
     }
 
     /// Returns the state of the controllers of entries and of fast-ingest acknowledgements.
     #[must_use]
-    pub fn controllers(&self) -> [Snapshot; 2] {
+    pub(crate) fn controllers(&self) -> [Snapshot; 2] {
         [self.entries.snapshot(), self.publishing.fast.snapshot()]
     }
 
     /// Returns the number of bytes that wait for the log.
     #[must_use]
-    pub fn waiting_bytes(&self) -> usize {
+    pub(crate) fn waiting_bytes(&self) -> usize {
         self.entries.waiting_bytes()
     }
 
@@ -537,7 +537,7 @@ impl JetStream {
     /// Returns this server's part of an answer, as of `now`.
     fn server(&self, now: Time) -> Server<'_> {
         Server {
-            version: crate::errors::PROTOCOL_VERSION,
+            version: crate::PROTOCOL_VERSION,
             domain: self.settings.domain.as_deref(),
             cluster: &self.role.cluster,
             now: self.timestamp(now),

@@ -187,7 +187,7 @@ impl JetStream {
 
 /// The bytes that a message is borrowed from.
 #[derive(Debug, Default)]
-pub(super) struct Held(bytes::Bytes);
+pub(crate) struct Held(bytes::Bytes);
 
 /// The result of reading a message.
 pub(super) enum Fetched<'a> {

@@ -23,7 +23,7 @@ pub(super) struct Said {
 }
 
 /// A voice for one turn.
-pub(super) struct Voice<'a> {
+pub(crate) struct Voice<'a> {
     pub(super) cx: Context<'a>,
     /// The streams that may take a message.
     pub(super) streams: &'a Streams,

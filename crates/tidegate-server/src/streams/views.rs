@@ -47,7 +47,7 @@ impl StreamView for Shown<'_> {
 impl JetStream {
     /// Returns the operator's settings for streams.
     #[must_use]
-    pub const fn settings(&self) -> &StreamSettings {
+    pub(crate) const fn settings(&self) -> &StreamSettings {
         &self.settings
     }
 

@@ -13,8 +13,8 @@ use std::net::SocketAddr;
 use std::thread::JoinHandle;
 
 use tidegate_server::config::Settings;
-use tidegate_server::config::apply::apply;
-use tidegate_server::config::tree::{System, read_nats};
+use tidegate_server::config::apply;
+use tidegate_server::config::{System, read_nats};
 use tidegate_server::{Handle, Server};
 
 /// A server on a thread of its own; it drains on drop.

@@ -14,7 +14,7 @@ use tidegate_cluster::{Kind, PEERS_MAX};
 use super::listen::nonce;
 use super::secured::{self, Securing};
 use super::{Conn, Handle, Peers};
-use crate::config::cluster::RouteAddress;
+use crate::config::RouteAddress;
 
 type Outcome = io::Result<SocketAddr>;
 

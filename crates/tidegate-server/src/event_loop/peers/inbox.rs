@@ -13,7 +13,7 @@ const RECEIVED_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// A received message of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Received {
+pub(crate) struct Received {
     /// The id of the node that sent it.
     pub from: u64,
     /// The group.
@@ -50,14 +50,14 @@ impl Inbox {
 
 impl Peers {
     /// Returns the next message of a group.
-    pub fn poll_raft(&mut self) -> Option<Received> {
+    pub(crate) fn poll_raft(&mut self) -> Option<Received> {
         let received = self.raft.pop();
         self.let_in();
         received
     }
 
     /// Returns the next request or answer of a fetch.
-    pub fn poll_fetch(&mut self) -> Option<Received> {
+    pub(crate) fn poll_fetch(&mut self) -> Option<Received> {
         let received = self.fetches.pop();
         self.let_in();
         received

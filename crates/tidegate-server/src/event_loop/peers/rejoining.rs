@@ -27,7 +27,7 @@ impl Peers {
     /// The term from which on this node takes part again after it lost its disk; `None` if it has every
     /// entry.
     #[must_use]
-    pub fn rejoined(&self) -> Option<u64> {
+    pub(crate) fn rejoined(&self) -> Option<u64> {
         self.identity.as_ref().and_then(|(_, file)| file.rejoined)
     }
 

@@ -50,7 +50,7 @@ impl Peers {
 
     /// Returns whether nodes speak TLS with each other.
     #[must_use]
-    pub const fn is_secured(&self) -> bool {
+    pub(crate) const fn is_secured(&self) -> bool {
         self.tls.is_some()
     }
 

@@ -97,7 +97,7 @@ impl Peers {
     }
 
     /// Writes the outboxes of the channels themselves: greetings, pongs, messages of groups.
-    pub fn flush(&mut self, now: Time, node: &mut Node) {
+    pub(crate) fn flush(&mut self, now: Time, node: &mut Node) {
         while let Some(key) = self.dirty.pop() {
             if let Some(conn) = self.conns.get_mut(key) {
                 conn.dirty = false;

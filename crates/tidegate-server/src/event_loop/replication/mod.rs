@@ -20,7 +20,7 @@ use tidegate_stream::stream::AccountLimits;
 
 use self::in_group::InGroup;
 use super::peers::{PeerEvent, Peers};
-use crate::errors::RunError;
+use crate::event_loop::errors::RunError;
 use crate::sessions::Node;
 
 /// The tick of the groups: an election begins after ten ticks without a leader.

@@ -113,20 +113,20 @@ impl Directory {
 
 impl JetStream {
     /// Sets the groups of the cluster, this one first.
-    pub fn set_groups(&mut self, groups: Vec<GroupOf>) {
+    pub(crate) fn set_groups(&mut self, groups: Vec<GroupOf>) {
         self.role.interest_changed = true;
         self.directory.groups = groups;
     }
 
     /// Notes that the applied entries are as new as the directory of all nodes was when this process began:
     /// this node has every change that the others made before.
-    pub const fn set_current(&mut self) {
+    pub(crate) const fn set_current(&mut self) {
         self.directory.current = true;
     }
 
     /// Returns whether [`JetStream::set_current`] was called.
     #[must_use]
-    pub const fn is_current(&self) -> bool {
+    pub(crate) const fn is_current(&self) -> bool {
         self.directory.current
     }
 

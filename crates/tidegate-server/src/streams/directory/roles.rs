@@ -90,12 +90,17 @@ pub(crate) struct Lost {
 impl JetStream {
     /// Returns whether this node serves.
     #[must_use]
-    pub const fn serves(&self) -> bool {
+    pub(crate) const fn serves(&self) -> bool {
         self.role.serves
     }
 
     /// Sets the nodes that keep the streams, their number, and the reason why this node is behind, if it is.
-    pub fn set_cluster(&mut self, nodes: usize, cluster: ClusterInfo, behind: Option<String>) {
+    pub(crate) fn set_cluster(
+        &mut self,
+        nodes: usize,
+        cluster: ClusterInfo,
+        behind: Option<String>,
+    ) {
         self.role.nodes = nodes;
         self.role.cluster = cluster;
         self.role.behind = behind;
@@ -103,25 +108,25 @@ impl JetStream {
 
     /// Returns the number of nodes that keep the streams.
     #[must_use]
-    pub const fn nodes(&self) -> usize {
+    pub(crate) const fn nodes(&self) -> usize {
         self.role.nodes
     }
 
     /// Returns the reason why this node is behind the others, if it is.
     #[must_use]
-    pub fn behind(&self) -> Option<&str> {
+    pub(crate) fn behind(&self) -> Option<&str> {
         self.role.behind.as_deref()
     }
 
     /// Returns the nodes that keep the streams.
     #[must_use]
-    pub const fn cluster(&self) -> &ClusterInfo {
+    pub(crate) const fn cluster(&self) -> &ClusterInfo {
         &self.role.cluster
     }
 
     /// Returns the subjects that other nodes are to send here: none unless this node serves.
-    #[must_use]
-    pub fn interest(&self) -> Vec<Box<[u8]>> {
+    #[cfg(test)]
+    pub(crate) fn interest(&self) -> Vec<Box<[u8]>> {
         let reasons = self.reasons();
         let of = reasons
             .into_iter()
@@ -193,7 +198,7 @@ impl JetStream {
 
     /// Replaces the streams by a snapshot of another node as of the entry of this index.
     /// The node must not serve meanwhile.
-    pub fn replace(&mut self, now: Time, index: u64, streams: Streams) {
+    pub(crate) fn replace(&mut self, now: Time, index: u64, streams: Streams) {
         debug_assert!(!self.role.serves, "who leads has everything");
         self.directory.applied = index;
         let before = std::mem::replace(&mut self.streams, streams);
@@ -295,7 +300,7 @@ impl JetStream {
     /// Returns whether this node has handed over its lead: another node leads, and clients that had to make
     /// another consumer there have had the time.
     #[must_use]
-    pub fn has_handed_over(&self, now: Time) -> bool {
+    pub(crate) fn has_handed_over(&self, now: Time) -> bool {
         let asked = self.lost.orphans_told.is_none_or(|at| at + ASKING <= now);
         let gone = !self.role.serves
             && self.lost.orphans.is_empty()

@@ -252,7 +252,7 @@ impl Report {
                 user: s.user().map(Into::into),
                 tls: s.secured,
                 subjects: if query.subscriptions {
-                    let subjects = node.subscriptions(s).map(|s| s.subject);
+                    let subjects = node.patterns(s);
                     subjects
                         .map(|s| String::from_utf8_lossy(s).into_owned())
                         .collect()

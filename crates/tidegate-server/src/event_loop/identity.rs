@@ -1,0 +1,56 @@
+//! The identity of a starting server: its id, its seed, and the greeting of its clients.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+
+use tidegate_nats::connect::Info;
+use tidegate_stream::api::level::API_LEVEL;
+
+use super::peers::client_url;
+use crate::PROTOCOL_VERSION;
+use crate::config::Settings;
+
+/// Returns the greeting that each client gets first.
+pub(super) fn server_info(settings: &Settings, address: SocketAddr, id: &str) -> Info {
+    Info {
+        server_id: id.into(),
+        server_name: settings.server_name.clone().unwrap_or_else(|| id.into()),
+        version: PROTOCOL_VERSION.into(),
+        proto: 1,
+        go: "none (tidegate)".into(),
+        host: address.ip().to_string(),
+        port: address.port(),
+        headers: true,
+        max_payload: settings.sessions.max_payload,
+        jetstream: settings.streams.is_some(),
+        api_lvl: settings.streams.as_ref().map(|_| API_LEVEL),
+        auth_required: settings.sessions.needs_credentials()
+            && settings.sessions.no_auth_user.is_none(),
+        tls_required: settings.tls.is_some() && !settings.allow_non_tls,
+        tls_verify: settings.tls.as_ref().is_some_and(|t| t.verify),
+        tls_available: settings.tls.is_some() && settings.allow_non_tls,
+        cluster: settings.cluster.as_ref().map(|c| c.name.clone()),
+        connect_urls: match &settings.cluster {
+            Some(cluster) if cluster.no_advertise => Vec::new(),
+            Some(_) => client_url(settings, address).into_iter().collect(),
+            None => settings.client_advertise.iter().cloned().collect(),
+        },
+        ..Info::default()
+    }
+}
+
+/// Returns a seed that an attacker cannot foresee cheaply, from the keys of the standard library's hashing.
+pub(super) fn seed() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}
+
+/// Returns an id in the form of nats-server's: 56 characters of base 32, the first an N.
+pub(super) fn server_id() -> String {
+    const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+    let words: Vec<u64> = (0..5).map(|_| seed()).collect();
+    let letter = |i: usize| {
+        let word = words[i / 12 % 5] >> (5 * (i % 12));
+        LETTERS[(word % 32) as usize] as char
+    };
+    std::iter::once('N').chain((0..55).map(letter)).collect()
+}
