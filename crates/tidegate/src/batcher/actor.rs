@@ -22,7 +22,7 @@ use super::core::{BUSY, Core, Step};
 use super::gathered::Gathered;
 use super::handler::{Append, Flow, Init, Op, StopReason};
 use super::keys::{KeyOf, Keys};
-use super::mend::catch;
+use super::mend::{Panicked, catch};
 use super::owned::{End, Landed, Ticket};
 use super::reply::{ReplyError, after_panic};
 use super::retry::{Back, Retried};
@@ -68,10 +68,6 @@ struct Taken {
     since: Time,
     calls: u64,
 }
-
-/// The error of a call into user code that panicked.
-#[derive(Debug)]
-pub(super) struct Panicked;
 
 impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
     pub(super) fn new(

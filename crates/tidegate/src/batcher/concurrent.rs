@@ -10,7 +10,7 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::actor::{Actor, Panicked};
+use super::actor::Actor;
 use super::batch::Batch;
 use super::builder::{Builder, not_started};
 use super::dispatch::{Dispatcher, Dispatching};
@@ -18,6 +18,7 @@ use super::driven::Driven;
 use super::error::SpawnError;
 use super::handle::Handle;
 use super::handler::{Handled, Init, StopReason};
+use super::mend::Panicked;
 use super::mend::catch;
 use super::outcome::Outcome;
 use super::owned::{End, OwnedBatch};

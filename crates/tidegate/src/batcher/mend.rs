@@ -2,9 +2,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::actor::Panicked;
 use super::handler::Recover;
 use super::reply::after_panic;
+
+/// The error of a call into user code that panicked.
+#[derive(Debug)]
+pub(super) struct Panicked;
 
 /// Makes the handler. Returns `None` when it cannot make another.
 pub(super) type Factory<H> = Box<dyn FnMut() -> Option<H> + Send>;

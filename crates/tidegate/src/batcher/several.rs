@@ -8,9 +8,10 @@ use std::any::Any;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::actor::{Actor, Panicked};
+use super::actor::Actor;
 use super::core::Step;
 use super::handler::Append;
+use super::mend::Panicked;
 use super::mend::catch;
 use super::owned::{Landed, Landing, OwnedBatch};
 use crate::{Clock, Time};

@@ -8,7 +8,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-use super::actor::{Actor, Panicked};
+use super::actor::Actor;
 use super::batch::Batch;
 use super::builder::{Builder, not_started, once};
 use super::core::Step;
@@ -16,6 +16,7 @@ use super::driven::Driven;
 use super::error::SpawnError;
 use super::handle::Handle;
 use super::handler::{Append, Flow, Handled, Handler, Init, Op, Recover, StopReason};
+use super::mend::Panicked;
 use super::mend::{Factory, Mended, catch, mend};
 use super::reply::{Reply, after_panic, may_fail, pair};
 use super::waits::Waits;

@@ -1,8 +1,9 @@
 //! The driver for threads: one named thread that performs the steps of the [`Core`](super::core::Core).
 
-use super::actor::{Actor, Panicked};
+use super::actor::Actor;
 use super::core::Step;
 use super::handler::{Flow, Handler, Init, StopReason};
+use super::mend::Panicked;
 use super::mend::{Factory, Mended, catch, mend};
 use super::patience::Looks;
 use super::reply::{Reply, after_panic, may_fail};

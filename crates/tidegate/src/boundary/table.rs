@@ -10,7 +10,7 @@ use crate::Time;
 use crate::controller::BatchId;
 
 /// The most slots of a table, some 2 MiB.
-pub(super) const IN_FLIGHT_MAX: u32 = 1 << 16;
+pub(super) const IN_FLIGHT_MAX: u32 = crate::controller::IN_FLIGHT_MAX;
 
 #[derive(Clone, Debug)]
 pub(super) struct Table {

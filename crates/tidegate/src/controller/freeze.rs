@@ -36,7 +36,7 @@ enum Linger {
 }
 
 /// The most batches that the wrapper follows. Beyond them it forgets the batch that started first.
-const OPEN_MAX: usize = crate::boundary::Boundary::IN_FLIGHT_MAX as usize;
+const OPEN_MAX: usize = super::IN_FLIGHT_MAX as usize;
 
 impl<C: Controller> Freeze<C> {
     /// Wraps `inner`, not frozen. A rule becomes a controller by its method `controller()`.

@@ -47,6 +47,7 @@ mod snapshot;
 mod storm_aimd;
 
 pub use aimd::Aimd;
+pub(crate) use bounds::IN_FLIGHT_MAX;
 pub use bounds::{Bounded, Bounds, BoundsError};
 pub use choice::{Choice, ChoiceError};
 pub use exponential::Exponential;
