@@ -12,6 +12,7 @@ mod latency;
 mod link;
 mod machine;
 mod mailbox;
+mod options;
 mod peers;
 mod proxy;
 mod queue;

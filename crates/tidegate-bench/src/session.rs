@@ -13,7 +13,7 @@ use serde_json::json;
 use super::machine;
 use super::peers::{Peers, System, is_unsupported};
 use super::rounds::{Contestant, play};
-use crate::args::{BenchArgs, Effort};
+use crate::options::{BenchArgs, Effort};
 use tidegate_cli::interrupt;
 use tidegate_cli::report::{Document, Row, case_table};
 

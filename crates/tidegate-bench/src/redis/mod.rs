@@ -17,7 +17,7 @@ use super::OURS;
 use super::peers::{self, Peers};
 use super::rounds::{Contestant, Failure, Sample};
 use super::session::Session;
-use crate::args::{BenchArgs, Effort};
+use crate::options::{BenchArgs, Effort};
 use crate::proxy::Proxy;
 use cell::{Cell, cells};
 pub(crate) use ours::serve_callers;

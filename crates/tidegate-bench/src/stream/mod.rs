@@ -30,7 +30,7 @@ use super::OURS;
 use super::peers::Peers;
 use super::rounds::Contestant;
 use super::session::Session;
-use crate::args::{BenchArgs, Effort};
+use crate::options::{BenchArgs, Effort};
 use cell::{Cell, Work, cells, cells_of_clusters, cells_of_distances, cells_of_steps};
 use field::Field;
 pub(crate) use pair::{Measured, Pair, Traffic};
