@@ -17,7 +17,7 @@ pub enum OpenError {
     /// A newer version wrote the directory.
     #[error(
         "the data directory has format {version}, this version reads up to {}: use the version that wrote it, or a later one",
-        super::open::VERSION
+        super::VERSION
     )]
     Newer {
         /// Its format.
@@ -51,7 +51,7 @@ pub enum OpenError {
     /// The version file holds no version.
     #[error(
         "the file `version` of the data directory holds no version: restore it; this version writes {}",
-        super::open::VERSION
+        super::VERSION
     )]
     Version,
     /// The log cannot be opened.

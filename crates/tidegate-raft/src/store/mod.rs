@@ -78,6 +78,9 @@ use scrub::Scrub;
 #[cfg(feature = "lab")]
 use second_write::SecondWrite;
 
+/// The only format of a data directory so far.
+const VERSION: u32 = 1;
+
 /// Wakes the loop. Other threads call it when the loop has something to do. It must not block.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
 

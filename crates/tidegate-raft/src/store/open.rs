@@ -41,13 +41,11 @@ use super::seen::Seen;
 #[cfg(feature = "lab")]
 use super::slow::Slow;
 use super::worker::By;
-use super::{Due, Relocated, Store, Waker};
+use super::{Due, Relocated, Store, VERSION, Waker};
 use crate::lab::Lab;
 use crate::replica::records::{KIND_ENTRY, KIND_FETCHED, KIND_LAST, KIND_RELOCATED};
 use crate::replica::{Committed, Group, GroupOptions, LoggedEntry, Restored};
 
-/// The only format of a data directory so far.
-pub(super) const VERSION: u32 = 1;
 /// The file that holds the format version of a data directory; each opened directory has it.
 pub const VERSION_FILE: &str = "version";
 const VERSION_NEW: &str = "version-new";
