@@ -15,7 +15,7 @@ use crate::conn::{Conn, Pending};
 use crate::error::{CommandError, ConnectError, Executed};
 use crate::pipeline::{Answer, Outcome, Submission};
 use crate::pool::{Dedicated, Pool};
-use crate::pubsub::Registry;
+use crate::pubsub::registry::Registry;
 use crate::reply::{FromReply, Value};
 use crate::stats::Stats;
 

@@ -20,7 +20,7 @@ use crate::driver::{End, Session};
 use crate::error::{CommandError, ConnectError, Executed};
 use crate::pipeline::{Failure, Full, Outcome, Pipeline, Room, SlotId, Submission, Ticket};
 use crate::policy::{Manner, Plan};
-use crate::pubsub::Registry;
+use crate::pubsub::registry::Registry;
 use crate::pulse::Pulse;
 use crate::stats::Stats;
 use crate::wire::Wire;
