@@ -12,7 +12,7 @@ use tidegate_stream::stream::Outcome;
 use super::JetStream;
 use super::admission::ChangeId;
 use super::context::Context;
-use super::serving::consumers;
+use super::serving::Key;
 
 /// The action that follows the outcome of a command.
 #[derive(Debug)]
@@ -30,11 +30,11 @@ pub(super) enum Then {
     /// Answers the publisher of the atomic batch with this id.
     Atomic(Box<[u8]>),
     /// Answers the client that reset this consumer.
-    Reset(consumers::Key),
+    Reset(Key),
     /// Notes that a consumer's delta or its deletion is durable. No client waits for it.
-    Delta(consumers::Key),
+    Delta(Key),
     /// Notes that the log knows a consumer that this node alone knew before. No client waits for it.
-    Lasting(consumers::Key),
+    Lasting(Key),
     /// Notes the outcome for a fast-ingest batch, which answers its publisher at intervals.
     Fast(Ticket),
     /// Notes that expired messages are removed. No client waits for it.

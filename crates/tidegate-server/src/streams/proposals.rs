@@ -15,7 +15,7 @@ use tidegate::controller::{Bounds, Knee, Load, Objective, Reason, Snapshot};
 use tidegate_raft::replica::Proposed;
 use tidegate_stream::stream::{Command, ENTRY_HEADER_BYTES, EncodeError, Encoder, Kind};
 
-use crate::streams::serving::consumers::Key;
+use crate::streams::serving::Key;
 
 /// Bytes gathered in one entry before it is closed, at most and at least; the controller chooses between.
 /// Larger entries save nothing, and to get a single message a node reads a whole entry.

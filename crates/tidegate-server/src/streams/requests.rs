@@ -29,7 +29,8 @@ use super::outcome::Then;
 use super::views::Shown;
 use super::{JetStream, Taken};
 use crate::streams::directory::roles::StepDown;
-use crate::streams::serving::consumers::{Key, Known, Live, LiveAt};
+use crate::streams::serving::Key;
+use crate::streams::serving::consumers::{Known, Live, LiveAt};
 use crate::streams::serving::lasting::is_logged;
 
 use super::events::Advised;

@@ -26,10 +26,8 @@ use crate::streams::events::Advised;
 use crate::streams::reads::{Fetched, Held, fetch};
 use crate::streams::{JetStream, Messages, Voice};
 
+use super::Key;
 use crate::streams::outcome::Then;
-
-/// Names a consumer on this node; never used again.
-pub(crate) type Key = u64;
 
 /// Messages that one consumer delivers before the others have their turn.
 const BUDGET: usize = 1024;

@@ -10,7 +10,7 @@ use slab::Slab;
 use tidegate_nats::sublist::{SubKey, Sublist};
 use tidegate_stream::api::config::ConsumerConfig;
 
-use super::consumers::Key;
+use super::Key;
 
 /// Subjects cached for a stream with filtered consumers. Without the cache, a search costs a hash a token.
 const CACHE_LEN: usize = 64;

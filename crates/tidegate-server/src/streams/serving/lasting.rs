@@ -14,7 +14,8 @@ use tidegate::Time;
 use tidegate_stream::api::config::{AckPolicy, ConsumerConfig};
 use tidegate_stream::stream::{Command, ConsumerRequest, Kind, Outcome};
 
-use super::consumers::{Key, Live};
+use super::Key;
+use super::consumers::Live;
 use crate::streams::JetStream;
 use crate::streams::outcome::Then;
 

@@ -5,3 +5,6 @@ pub(crate) mod consumers;
 pub(crate) mod interest;
 pub(crate) mod lasting;
 pub(crate) mod resets;
+
+/// Names a consumer on this node; never used again.
+pub(crate) type Key = u64;

@@ -16,7 +16,8 @@ use tidegate_stream::api::view;
 use tidegate_stream::consumer::{Ending, State, reset_to};
 use tidegate_stream::stream::{Command, Kind, Outcome, StreamView};
 
-use super::consumers::{Key, LiveAt, Seen, Unread};
+use super::Key;
+use super::consumers::{LiveAt, Seen, Unread};
 use crate::streams::admission::{Change, ChangeId};
 use crate::streams::context::Context;
 use crate::streams::outcome::Then;
