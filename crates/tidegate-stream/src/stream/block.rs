@@ -7,7 +7,7 @@
 
 use super::bits::{self, Bits};
 use super::command::Place;
-use super::snapshot::RestoreError;
+use super::wire::RestoreError;
 use super::wire::{Reader, put_len, put_u32, put_u64};
 
 /// The unit of positions: records of the log begin at multiples of it, so that a difference of 32 bits spans

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
-use super::snapshot::RestoreError;
+use super::wire::RestoreError;
 use super::wire::{Reader, put_bytes, put_len, put_u64};
 
 /// The number of ids in a page.

@@ -5,7 +5,7 @@
 //! the number of its entry.
 
 use super::command::Command;
-use super::snapshot::RestoreError;
+use super::wire::RestoreError;
 use super::wire::{Reader, put_u32};
 use crate::api::error::ApiError;
 

@@ -48,6 +48,7 @@ pub use lying::Lying;
 pub use moving::{Cursor, Export, Moving, Need, Stage, Transit};
 pub use one::{Stored, Stream, StreamState};
 pub use outcome::{Effect, Outcome};
-pub use snapshot::{Chunks, RestoreError, Snapshot};
+pub use snapshot::{Chunks, Snapshot};
 pub use streams::{AccountLimits, DeleteRequest, Held, PurgeRequest, Streams, Usage};
 pub use subjects::Name;
+pub use wire::RestoreError;

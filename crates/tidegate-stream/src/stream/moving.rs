@@ -33,8 +33,8 @@ use super::consumers::StreamConsumer;
 use super::kept::Kept;
 use super::one::{Stream, counted_bytes};
 use super::outcome::Effect;
-use super::snapshot::{RestoreError, SEQ_MAX};
 use super::wire::{Reader, put_bytes, put_u32, put_u64};
+use super::wire::{RestoreError, SEQ_MAX};
 use crate::api::error::ApiError;
 use crate::consumer::State;
 

@@ -27,7 +27,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use thiserror::Error;
 use tidegate_nats::subject::is_pattern;
 
 use super::block::Block;
@@ -41,19 +40,15 @@ use super::one::Stream;
 use super::rules;
 use super::streams::{AccountLimits, Streams};
 use super::subjects::{Names, Subjects};
-use super::wire::{Reader, put_bytes, put_len, put_u32, put_u64};
+use super::wire::{
+    Reader, RestoreError, SEQ_MAX, VERSION, VERSION_WITHOUT_KEPT, VERSION_WITHOUT_MOVING,
+    put_bytes, put_len, put_u32, put_u64,
+};
 use crate::api::config::StreamConfig;
 use crate::consumer::State;
 
-const VERSION: u8 = 3;
-/// The first version, which can still be read.
-const VERSION_WITHOUT_KEPT: u8 = 1;
-/// The second version, which can still be read.
-const VERSION_WITHOUT_MOVING: u8 = 2;
 /// The approximate size of a chunk.
 const CHUNK_BYTES: usize = 256 * 1024;
-/// The bound of message numbers, which leaves room for further messages.
-pub(super) const SEQ_MAX: u64 = 1 << 63;
 
 /// All streams at one moment.
 #[derive(Clone, Debug)]
@@ -367,27 +362,4 @@ impl Chunks {
         };
         true
     }
-}
-
-/// The error for bytes that are not a snapshot.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum RestoreError {
-    /// They end too early.
-    #[error("a snapshot of streams ends too early")]
-    Short,
-    /// They go on after the end.
-    #[error("a snapshot of streams is followed by something else")]
-    Long,
-    /// Another version of the program wrote them.
-    #[error(
-        "a snapshot of streams is of version {0}, expected {VERSION_WITHOUT_KEPT} to {VERSION}: use the program that wrote it"
-    )]
-    Version(u8),
-    /// They contradict themselves.
-    #[error("a snapshot of streams contradicts itself: {0}")]
-    Inconsistent(&'static str),
-    /// A configuration cannot be read.
-    #[error("a snapshot of streams holds an unreadable configuration: {0}")]
-    Config(#[from] serde_json::Error),
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
-use super::snapshot::RestoreError;
+use super::wire::RestoreError;
 use super::wire::{Reader, put_bytes, put_len, put_u32};
 
 /// A subject's bytes, shared.

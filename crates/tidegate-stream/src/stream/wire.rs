@@ -1,7 +1,38 @@
 //! Numbers and texts of a snapshot, as bytes: little-endian, texts after their length. Reading ends in a
 //! value or an error.
 
-use super::snapshot::RestoreError;
+use thiserror::Error;
+
+pub(super) const VERSION: u8 = 3;
+/// The first version, which can still be read.
+pub(super) const VERSION_WITHOUT_KEPT: u8 = 1;
+/// The second version, which can still be read.
+pub(super) const VERSION_WITHOUT_MOVING: u8 = 2;
+/// The bound of message numbers, which leaves room for further messages.
+pub(super) const SEQ_MAX: u64 = 1 << 63;
+
+/// The error for bytes that are not a snapshot.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RestoreError {
+    /// They end too early.
+    #[error("a snapshot of streams ends too early")]
+    Short,
+    /// They go on after the end.
+    #[error("a snapshot of streams is followed by something else")]
+    Long,
+    /// Another version of the program wrote them.
+    #[error(
+        "a snapshot of streams is of version {0}, expected {VERSION_WITHOUT_KEPT} to {VERSION}: use the program that wrote it"
+    )]
+    Version(u8),
+    /// They contradict themselves.
+    #[error("a snapshot of streams contradicts itself: {0}")]
+    Inconsistent(&'static str),
+    /// A configuration cannot be read.
+    #[error("a snapshot of streams holds an unreadable configuration: {0}")]
+    Config(#[from] serde_json::Error),
+}
 
 pub(super) fn put_u32(out: &mut Vec<u8>, n: u32) {
     out.extend_from_slice(&n.to_le_bytes());
