@@ -15,6 +15,7 @@ pub mod serve;
 mod ship;
 mod sim;
 pub mod topology;
+mod values;
 
 use std::process::ExitCode;
 

@@ -31,9 +31,9 @@ use tidegate_server::config::{
 use tidegate_server::{Handle, Monitor, Server};
 
 use crate::Usage;
-use crate::args;
 use crate::face;
 use crate::interrupt;
+use crate::values;
 
 /// The arguments of `tidegate serve`: nats-server's common flags, with their meaning.
 #[derive(Args, Clone, Debug)]
@@ -140,13 +140,13 @@ pub struct ServeArgs {
     #[arg(long = "jetstream", alias = "js", hide = true)]
     jetstream: bool,
     /// Set the length of the log's segments, at least 8 MiB. For tests.
-    #[arg(long, value_name = "BYTES", value_parser = args::bytes, hide = true)]
+    #[arg(long, value_name = "BYTES", value_parser = values::bytes, hide = true)]
     segment_bytes: Option<u64>,
     /// Set the least growth of the log between two checkpoints. For tests.
-    #[arg(long, value_name = "BYTES", value_parser = args::bytes, hide = true)]
+    #[arg(long, value_name = "BYTES", value_parser = values::bytes, hide = true)]
     checkpoint_bytes: Option<u64>,
     /// Read the whole log again in this time, to find damage. For tests.
-    #[arg(long, value_name = "DURATION", value_parser = args::duration, hide = true)]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, hide = true)]
     scrub_period: Option<Duration>,
     #[cfg(feature = "lab")]
     #[command(flatten)]
@@ -353,7 +353,7 @@ impl ServeArgs {
 #[derive(Args, Clone, Copy, Debug)]
 struct LabArgs {
     /// Delay each sync by this time.
-    #[arg(long, value_name = "DURATION", value_parser = args::duration, hide = true)]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, hide = true)]
     slow_sync: Option<Duration>,
     /// Sync at once, without waiting for callers that are expected back.
     #[arg(long, hide = true)]

@@ -5,6 +5,7 @@
 //! them.
 
 mod append;
+pub(crate) mod args;
 mod disk;
 mod identity;
 mod receive;

@@ -20,9 +20,9 @@ use tokio::sync::oneshot;
 use super::append::{Append, Cut};
 use super::disk::Folder;
 use super::{frame_max, identity};
-use crate::args::ReceiveArgs;
 use crate::face;
 use crate::interrupt;
+use crate::ship::args::ReceiveArgs;
 use session::{Receiving, Store};
 use sink::{Counters, Output, Sink};
 

@@ -23,8 +23,8 @@ use tokio::sync::oneshot;
 
 use super::spool::Reader;
 use super::{frame_max, identity};
-use crate::args::SendArgs;
 use crate::interrupt;
+use crate::ship::args::SendArgs;
 use feed::{Direct, Feed, Spooled};
 use progress::Progress;
 use spooling::{Spooling, Tidy};

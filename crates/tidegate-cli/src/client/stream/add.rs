@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use super::{Common, names};
-use crate::args;
+use crate::values;
 
 /// The arguments of `tidegate stream add`. The server chooses every setting without a flag.
 #[derive(Args, Debug)]
@@ -42,16 +42,16 @@ pub(crate) struct AddArgs {
     #[arg(long)]
     discard_per_subject: bool,
     /// Remove messages at this age: 500ms, 30s, 5m, 2h, 7d.
-    #[arg(long, value_name = "DURATION", value_parser = args::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     max_age: Option<Duration>,
     /// Keep at most so many messages.
     #[arg(long, value_name = "N")]
     max_msgs: Option<i64>,
     /// Keep at most so many bytes; KiB, MiB and GiB are understood.
-    #[arg(long, value_name = "BYTES", value_parser = args::bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = values::bytes)]
     max_bytes: Option<u64>,
     /// Refuse messages of more bytes, headers included.
-    #[arg(long, value_name = "BYTES", value_parser = args::bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = values::bytes)]
     max_msg_size: Option<u64>,
     /// Keep at most so many messages of one subject.
     #[arg(long, value_name = "N")]
@@ -60,7 +60,7 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "N")]
     max_consumers: Option<i64>,
     /// Detect duplicates by Nats-Msg-Id within this time.
-    #[arg(long, value_name = "DURATION", value_parser = args::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     dupe_window: Option<Duration>,
     /// Let messages replace earlier messages (Nats-Rollup).
     #[arg(long)]

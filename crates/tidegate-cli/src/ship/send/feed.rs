@@ -13,10 +13,10 @@ use super::super::disk::Bytes;
 use super::super::records::Records;
 use super::super::spool::{Read, Reader};
 use super::progress::Progress;
-use crate::args::SendArgs;
 use crate::face;
 use crate::input::Source;
 use crate::interrupt;
+use crate::ship::args::SendArgs;
 
 /// Hands the records of one block to the client.
 pub(super) struct Outlet {

@@ -16,10 +16,10 @@ use tokio::sync::oneshot;
 use super::super::disk::{Disk as _, Folder};
 use super::super::records::Records;
 use super::super::spool::{self, Acks, Opened, Reader, SpoolError, Writer};
-use crate::args::SendArgs;
 use crate::face;
 use crate::input::Source;
 use crate::interrupt;
+use crate::ship::args::SendArgs;
 
 /// The most blocks in the queue between reading and writing.
 const CAPACITY: usize = 64;

@@ -1,0 +1,86 @@
+//! The arguments of `tidegate send` and `tidegate receive`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{ADDRESS, Format};
+use crate::values::{bytes, duration, record_bytes};
+
+/// The arguments of `tidegate receive`.
+#[derive(Args, Debug)]
+pub(crate) struct ReceiveArgs {
+    /// Listen on this address and port; port 0 takes a free port. Addresses beyond this machine need
+    /// --tls-cert and --token-file.
+    #[arg(long, value_name = "ADDR", default_value = ADDRESS)]
+    pub(crate) listen: String,
+    /// Append to this file instead of writing to standard output. Acknowledged records are written and
+    /// synced, and each session goes on where it stopped, whichever side was killed. The state for that is in
+    /// FILE.tidegate.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) append: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) records: RecordArgs,
+    /// Listen beyond this machine without TLS or without a token: any machine can send records, or read them
+    /// on the way.
+    #[arg(long)]
+    pub(crate) insecure: bool,
+    /// Require TLS, and show senders this certificate: PEM, followed by the intermediate certificates.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Use this private key of the certificate, PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Let in only senders that have the same secret as this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+/// The arguments of `tidegate send`.
+#[derive(Args, Debug)]
+pub(crate) struct SendArgs {
+    /// Send to `tidegate receive` at this name or address, with a port.
+    #[arg(value_name = "ADDR")]
+    pub(crate) address: String,
+    /// Ship this file; `-` is standard input.
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub(crate) file: PathBuf,
+    /// Continue the session of this name: a file from the record on that the receiver asks for. One sender at
+    /// a time has a name; the newer sender takes it over. Default: a new session, which cannot be continued.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) session: Option<String>,
+    /// Keep unacknowledged records of standard input in this directory. After a restart, the program sends
+    /// these records first.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) spool: Option<PathBuf>,
+    /// Limit the spool to so many bytes; KiB, MiB and GiB are understood. The program does not read standard
+    /// input while the spool is full.
+    #[arg(long, value_name = "BYTES", default_value = "1GiB", value_parser = bytes, requires = "spool")]
+    pub(crate) spool_limit: u64,
+    #[command(flatten)]
+    pub(crate) records: RecordArgs,
+    /// Try to reach the receiver for this long: 500ms, 30s, 5m, 2h. Default: one attempt at the start, 60s
+    /// after a lost connection.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) wait: Option<Duration>,
+    /// Use TLS, and trust only the certificates in this PEM file. The receiver's certificate must have the
+    /// name in ADDR.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// Authenticate with the secret in this file. The program sends it only over TLS or within this machine.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+/// The form of a record, which both ends must set alike.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct RecordArgs {
+    /// Choose the format of records.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: Format,
+    /// Limit a record to so many bytes; KiB and MiB are understood. At the receiver, each connection may need
+    /// a few times as much memory.
+    #[arg(long, value_name = "BYTES", default_value = "16MiB", value_parser = record_bytes)]
+    pub(crate) max_record: u32,
+}
