@@ -4,8 +4,14 @@
 // Clippy recognizes tests by their attribute only; these helpers belong to tests, too.
 #![allow(clippy::unwrap_used)]
 
+#[path = "tidy/imports.rs"]
+mod imports;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use self::imports::Imports;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -214,6 +220,75 @@ fn pure_crates_depend_on_no_io() {
     }
 }
 
+/// Returns the sources of each crate, named relative to its `src`.
+fn crates() -> BTreeMap<String, Vec<(String, String)>> {
+    let mut crates: BTreeMap<String, Vec<_>> = BTreeMap::new();
+    for (name, text) in ours() {
+        let inner = name
+            .strip_prefix("crates/")
+            .and_then(|n| n.split_once("/src/"));
+        if let Some((crate_name, file)) = inner {
+            let files = crates.entry(crate_name.to_owned()).or_default();
+            files.push((file.to_owned(), text));
+        }
+    }
+    crates
+}
+
+/// Imports go one way between folders; at most five files import each other in a circle. Prints the graph
+/// (`-- --nocapture imports`).
+#[test]
+fn imports_go_one_way() {
+    let mut mistakes = Vec::new();
+    for (name, sources) in crates() {
+        let imports = Imports::of(&sources);
+        println!("{name}");
+        imports.lines().for_each(|line| println!("  {line}"));
+        for circle in imports.folder_circles() {
+            mistakes.push(format!("{name}: folders {circle:?}"));
+        }
+        let too_large = |c: &Vec<&str>| c.len() > 5;
+        for circle in imports.file_circles().into_iter().filter(too_large) {
+            let inside = imports.within(&circle).join("\n  ");
+            mistakes.push(format!("{name}: {} files\n  {inside}", circle.len()));
+        }
+    }
+    assert!(mistakes.is_empty(), "circles:\n{}", mistakes.join("\n"));
+}
+
+/// The graph of imports sees circles between files and between folders, through braces and inline paths.
+#[test]
+fn circles_of_imports_are_found() {
+    let of = |files: &[(&str, &str)]| {
+        let owned = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
+        Imports::of(&files.iter().map(owned).collect::<Vec<_>>())
+    };
+    let imports = of(&[
+        ("lib.rs", "mod a;\nmod b;\n"),
+        ("a/mod.rs", "mod x;\nuse self::x::X;\n"),
+        (
+            "a/x.rs",
+            "use super::Y;\nuse crate::b::{\n    self,\n    z::{Z, W},\n};\n",
+        ),
+        ("b/mod.rs", "pub mod z;\n"),
+        ("b/z.rs", "fn f() { crate::a::x::g(); }\n"),
+    ]);
+    assert_eq!(imports.folder_circles(), [["a", "b"]]);
+    assert_eq!(imports.file_circles(), [["a/x.rs", "b/z.rs"]]);
+    let one_way = of(&[
+        ("lib.rs", "mod a;\nmod b;\n"),
+        (
+            "a.rs",
+            "use crate::b::B;\n#[cfg(test)]\nmod tests {\n    use crate::b;\n}\n",
+        ),
+        (
+            "b.rs",
+            "#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}\n",
+        ),
+    ]);
+    assert!(one_way.file_circles().is_empty() && one_way.folder_circles().is_empty());
+}
+
 #[test]
 fn every_file_says_what_it_owns() {
     let silent: Vec<_> = ours()
@@ -260,7 +335,7 @@ fn the_product_carries_no_bench() {
 /// Two examples with the same name would overwrite each other's program.
 #[test]
 fn every_example_has_a_name_of_its_own() {
-    let mut names = std::collections::BTreeMap::new();
+    let mut names = BTreeMap::new();
     for (file, _) in ours() {
         let parts: Vec<_> = file.split('/').collect();
         if let ["crates", _, "examples", name] = parts[..] {
