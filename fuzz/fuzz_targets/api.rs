@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidegate_stream::api::config::{ConsumerConfig, StreamConfig};
+use tidegate_stream::schema::config::{ConsumerConfig, StreamConfig};
 use tidegate_stream::api::{Refusal, Request, answer, strip};
 
 fuzz_target!(|data: &[u8]| {

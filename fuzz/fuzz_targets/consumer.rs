@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidegate_stream::api::config::{AckPolicy, ConsumerConfig};
+use tidegate_stream::schema::config::{AckPolicy, ConsumerConfig};
 use tidegate_stream::consumer::{
     AckNumbers, AckSubject, Advisory, Consumer, Delivery, Fetch, Identity, Message, Ready, Sink, Source, State,
 };

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use tidegate::Time;
-use tidegate_stream::api::config::StreamConfig;
-use tidegate_stream::api::error::ApiError;
+use tidegate_stream::schema::config::StreamConfig;
+use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::ingest::{
     Atomic, AtomicLimits, Fast, FastLimits, Incoming, Persisted, Verdict, What, batch_id, control,
 };

@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tidegate_stream::api::config::StreamConfig;
+use tidegate_stream::schema::config::StreamConfig;
 use tidegate_stream::stream::{AccountLimits, Command, Encoder, Filter, Kind, Streams};
 
 const BATCH: usize = 256;

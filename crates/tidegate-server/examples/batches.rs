@@ -7,11 +7,11 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use tidegate::Time;
-use tidegate_stream::api::config::StreamConfig;
 use tidegate_stream::api::puback::PubAck;
 use tidegate_stream::ingest::{
     Atomic, AtomicLimits, Fast, FastLimits, Incoming, Persisted, Staged, Verdict, batch_id, control,
 };
+use tidegate_stream::schema::config::StreamConfig;
 
 const MESSAGES: u64 = 1_000_000;
 const PAYLOAD: &[u8] = &[b'x'; 128];

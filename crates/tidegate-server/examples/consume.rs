@@ -6,10 +6,10 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate_stream::api::config::ConsumerConfig;
 use tidegate_stream::consumer::{
     AckSubject, Advisory, Consumer, Delivery, Fetch, Identity, Message, Ready, Sink, Source, State,
 };
+use tidegate_stream::schema::config::ConsumerConfig;
 
 /// A stream of equal messages.
 struct Equal {
@@ -163,11 +163,11 @@ fn consume(config: &ConsumerConfig) {
         };
         let mut subjects = acks.split(|b| *b == b'\n').filter(|s| !s.is_empty());
         match config.ack_policy {
-            tidegate_stream::api::config::AckPolicy::None => {}
-            tidegate_stream::api::config::AckPolicy::Explicit => {
+            tidegate_stream::schema::config::AckPolicy::None => {}
+            tidegate_stream::schema::config::AckPolicy::Explicit => {
                 subjects.for_each(|s| ack(&mut consumer, &mut net, s));
             }
-            tidegate_stream::api::config::AckPolicy::All => {
+            tidegate_stream::schema::config::AckPolicy::All => {
                 ack(
                     &mut consumer,
                     &mut net,

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tidegate::Time;
-use tidegate_stream::api::config::StreamConfig;
 use tidegate_stream::api::puback::PubAck;
 use tidegate_stream::ingest::{Fast, FastLimits, Incoming, Persisted, Verdict, What, control};
+use tidegate_stream::schema::config::StreamConfig;
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 
 use tidegate_nats::connect::Info;
-use tidegate_stream::api::level::API_LEVEL;
+use tidegate_stream::schema::level::API_LEVEL;
 
 use super::peers::client_url;
 use crate::PROTOCOL_VERSION;

@@ -13,7 +13,7 @@ use tidegate_nats::session::Traffic;
 use tidegate_nats::sublist::SublistStats;
 use tidegate_raft::store::{Scrubbed, Store};
 use tidegate_stream::api::answer::ClusterInfo;
-use tidegate_stream::api::config::Storage;
+use tidegate_stream::schema::config::Storage;
 use tidegate_stream::stream::{Stream, Usage};
 
 use crate::config::StreamSettings;

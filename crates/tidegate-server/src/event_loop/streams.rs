@@ -14,7 +14,7 @@ use tidegate_raft::store::{
     relocate,
 };
 use tidegate_stream::api::answer::ClusterInfo;
-use tidegate_stream::api::error::ApiError;
+use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::stream::{AccountLimits, Place, Streams};
 
 use super::peers::Peers;

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use tidegate::controller::{Reason, Snapshot};
-use tidegate_stream::api::level::API_LEVEL;
+use tidegate_stream::schema::level::API_LEVEL;
 
 use crate::event_loop::report::{Connection, Query, Report, Streams};
 

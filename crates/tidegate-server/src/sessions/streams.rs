@@ -12,7 +12,7 @@ use tidegate_nats::parse::Publish;
 use tidegate_nats::sublist::Matches;
 use tidegate_raft::replica::{Committed, Proposed};
 use tidegate_raft::store::Space;
-use tidegate_stream::api::error::ApiError;
+use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::stream::{Effect, EntryError, Held, Place};
 
 use super::announced::Changed;

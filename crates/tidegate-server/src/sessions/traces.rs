@@ -6,8 +6,8 @@
 
 use tidegate::Time;
 use tidegate_nats::parse::Publish;
-use tidegate_stream::api::error::ApiError;
 use tidegate_stream::api::puback::PubAck;
+use tidegate_stream::schema::error::ApiError;
 
 use super::Node;
 

@@ -25,8 +25,8 @@ use tidegate::Time;
 use tidegate_nats::parse::Publish;
 use tidegate_stream::api::Request;
 use tidegate_stream::api::answer::{self, Kind as Answer};
-use tidegate_stream::api::config::{Storage, StreamConfig};
-use tidegate_stream::api::error::ApiError;
+use tidegate_stream::schema::config::{Storage, StreamConfig};
+use tidegate_stream::schema::error::ApiError;
 
 use super::JetStream;
 use super::context::Context;

@@ -4,12 +4,12 @@
 
 use tidegate::Time;
 use tidegate_nats::parse::Publish;
-use tidegate_stream::api::error::ApiError;
-use tidegate_stream::api::timestamp::Timestamp;
 use tidegate_stream::ingest::{
     Abandoned, Answer, AtomicBatch, Control, Held, Incoming, PatternError, Persisted, Staged,
     Ticket, Verdict,
 };
+use tidegate_stream::schema::error::ApiError;
+use tidegate_stream::schema::timestamp::Timestamp;
 use tidegate_stream::stream::{Command, Kind, Outcome};
 
 use super::context::Context;

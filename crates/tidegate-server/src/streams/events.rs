@@ -6,7 +6,7 @@
 use serde::Serialize;
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
-use tidegate_stream::api::timestamp::Timestamp;
+use tidegate_stream::schema::timestamp::Timestamp;
 use tidegate_stream::stream::Effect;
 
 use super::context::Context;

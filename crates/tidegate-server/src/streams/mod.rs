@@ -37,11 +37,11 @@ use tidegate_cluster::groups::ALL;
 use tidegate_nats::parse::Publish;
 use tidegate_raft::replica::{Committed, Proposed};
 use tidegate_raft::store::{Peeked, Space};
-use tidegate_stream::api::config::Storage;
-use tidegate_stream::api::error::ApiError;
-use tidegate_stream::api::timestamp::Timestamp;
 use tidegate_stream::api::view::Server;
 use tidegate_stream::consumer::Ending;
+use tidegate_stream::schema::config::Storage;
+use tidegate_stream::schema::error::ApiError;
+use tidegate_stream::schema::timestamp::Timestamp;
 use tidegate_stream::stream::{Effect, Entry, EntryError, Held, Outcome, Place, Streams};
 
 use self::admission::Admissions;

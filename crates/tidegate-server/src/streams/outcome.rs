@@ -2,11 +2,11 @@
 
 use tidegate::Time;
 use tidegate_stream::api::answer::{self, Kind};
-use tidegate_stream::api::error::ApiError;
 use tidegate_stream::api::puback::PubAck;
-use tidegate_stream::api::timestamp::Timestamp;
 use tidegate_stream::api::view;
 use tidegate_stream::ingest::Ticket;
+use tidegate_stream::schema::error::ApiError;
+use tidegate_stream::schema::timestamp::Timestamp;
 use tidegate_stream::stream::Outcome;
 
 use super::JetStream;

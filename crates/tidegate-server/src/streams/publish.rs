@@ -3,8 +3,8 @@
 use tidegate::Time;
 use tidegate_nats::parse::Publish;
 use tidegate_raft::store::Space;
-use tidegate_stream::api::error::ApiError;
 use tidegate_stream::ingest;
+use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::stream::{Command, Kind, Stream};
 
 use super::JetStream;

@@ -8,8 +8,8 @@ use tidegate::Time;
 use tidegate_raft::store::Fetch;
 use tidegate_stream::api::answer::{self, Kind};
 use tidegate_stream::api::direct::{Index, Reading, Step};
-use tidegate_stream::api::error::ApiError;
 use tidegate_stream::consumer::Message;
+use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::stream::{COMMAND_HEADER_BYTES, Command, Filter, Place, Stream};
 
 use super::context::Context;

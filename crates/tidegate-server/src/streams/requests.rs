@@ -11,13 +11,14 @@ use tidegate_nats::parse::Publish;
 use tidegate_raft::store::Space;
 use tidegate_stream::api::answer::{self, AccountInfo, AccountLimits, ApiCounts, Kind as Answer};
 use tidegate_stream::api::body::{Action, Placement};
-use tidegate_stream::api::config::{ConsumerConfig, Storage};
 use tidegate_stream::api::direct::DirectGet;
-use tidegate_stream::api::error::ApiError;
-use tidegate_stream::api::timestamp::Timestamp;
-use tidegate_stream::api::{Refusal, Request, level, pedantic, strip, view};
+use tidegate_stream::api::{Refusal, Request, pedantic, strip, view};
 use tidegate_stream::consumer::rules::{self, Admission};
 use tidegate_stream::consumer::{Ending, State};
+use tidegate_stream::schema::config::{ConsumerConfig, Storage};
+use tidegate_stream::schema::error::ApiError;
+use tidegate_stream::schema::level;
+use tidegate_stream::schema::timestamp::Timestamp;
 use tidegate_stream::stream::{
     Command, ConsumerRequest, DeleteRequest, Kept, Kind, Outcome, PurgeRequest, Stream, StreamView,
     Transit,

@@ -6,8 +6,8 @@
 //! voice does not even look for a stream.
 
 use tidegate_nats::parse::Publish;
-use tidegate_stream::api::timestamp::Timestamp;
 use tidegate_stream::consumer::{Advisory, Delivery, Ready, Sink};
+use tidegate_stream::schema::timestamp::Timestamp;
 use tidegate_stream::stream::Streams;
 
 use super::JetStream;

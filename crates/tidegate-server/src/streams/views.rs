@@ -4,9 +4,9 @@ use serde_json::Value;
 use tidegate::Time;
 use tidegate_stream::api::answer::Kind;
 use tidegate_stream::api::body::InfoDetails;
-use tidegate_stream::api::config::StreamConfig;
 use tidegate_stream::api::view;
 use tidegate_stream::api::view::{StreamCounts, StreamView};
+use tidegate_stream::schema::config::StreamConfig;
 use tidegate_stream::stream::Stream;
 
 use super::JetStream;

@@ -8,7 +8,7 @@ use std::fs;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tidegate_stream::api::config::{Storage, StreamConfig};
+use tidegate_stream::schema::config::{Storage, StreamConfig};
 use tidegate_stream::stream::{
     AccountLimits, Command, ConsumerRequest, Cursor, DeleteRequest, Encoder, Entry, EntryError,
     Export, Kept, Kind, Moving, Need, Outcome, PurgeRequest, Streams, Transit, VERSION,

@@ -6,10 +6,10 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
-use super::config::{ConsumerConfig, StreamConfig};
-use super::error::ApiError;
-use super::level::API_LEVEL;
-use super::timestamp::Timestamp;
+use crate::schema::config::{ConsumerConfig, StreamConfig};
+use crate::schema::error::ApiError;
+use crate::schema::level::API_LEVEL;
+use crate::schema::timestamp::Timestamp;
 
 /// The type of the answer to a request for a subject that the server does not serve.
 pub const SYSTEM: &str = "io.nats.jetstream.api.v1.system_response";

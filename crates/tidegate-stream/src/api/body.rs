@@ -7,11 +7,12 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::config::{Compression, ConsumerConfig, Retention, StreamConfig};
-use super::error::ApiError;
+use super::json;
 use super::request::{ConsumerName, NAME_BYTES_MAX};
-use super::timestamp::Timestamp;
-use super::{json, level};
+use crate::schema::config::{Compression, ConsumerConfig, Retention, StreamConfig};
+use crate::schema::error::ApiError;
+use crate::schema::level;
+use crate::schema::timestamp::Timestamp;
 use crate::stream::{DeleteRequest, PurgeRequest};
 
 /// The condition on whether a consumer exists already.

@@ -13,11 +13,11 @@ use std::collections::VecDeque;
 use serde::Deserialize;
 use tidegate_nats::subject;
 
-use super::error::ApiError;
 use super::puback::write_number;
-use super::timestamp::Timestamp;
 use super::{json, status};
 use crate::consumer::Message;
+use crate::schema::error::ApiError;
+use crate::schema::timestamp::Timestamp;
 
 /// The most subjects of one answer with the last message of each.
 pub const MULTI_LAST_MAX: usize = 1024;

@@ -6,7 +6,7 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::error::ApiError;
+use crate::schema::error::ApiError;
 
 /// Reads a body into an object; an empty body becomes an empty object.
 ///
@@ -132,7 +132,7 @@ fn unknown(field: &str) -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::config::StreamConfig;
+    use crate::schema::config::StreamConfig;
 
     fn config(text: &str) -> Result<StreamConfig, String> {
         body(text.as_bytes()).map_err(|e| e.description.into_owned())

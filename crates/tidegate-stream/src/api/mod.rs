@@ -5,22 +5,17 @@
 //! consumers; [`direct`] reads messages step by step. Answers to publishers have a writer of their own
 //! ([`puback`]), because the server writes one for each message.
 //!
-//! [`config`] holds the configurations of streams and consumers, [`error`] the errors for clients, [`level`]
-//! the levels that clients may require, [`status`] the answers that are not JSON.
+//! [`schema`](crate::schema) holds the configurations and the errors, [`status`] the answers that are not JSON.
 
 pub mod answer;
 pub mod body;
-pub mod config;
 pub mod direct;
-pub mod error;
 mod json;
-pub mod level;
 pub mod pedantic;
 pub mod puback;
 mod request;
 mod shown;
 pub mod status;
-pub mod timestamp;
 pub mod view;
 
 pub use request::{NAME_BYTES_MAX, Refusal, Request, strip};

@@ -3,8 +3,8 @@
 //!
 //! Leaves values that no client may ask for to the rules of streams and consumers.
 
-use super::config::{ConsumerConfig, StreamConfig};
-use super::error::ApiError;
+use crate::schema::config::{ConsumerConfig, StreamConfig};
+use crate::schema::error::ApiError;
 
 /// The default of the time for which a stream remembers a message's id, in nanoseconds.
 const DUPLICATE_WINDOW_DEFAULT: i64 = 120_000_000_000;

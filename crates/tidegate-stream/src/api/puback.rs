@@ -1,8 +1,8 @@
 //! Acknowledgements to publishers, as bytes appended to a buffer. The server writes one for each message of a
 //! stream.
 
-use super::error::ApiError;
 use super::json::write_string;
+use crate::schema::error::ApiError;
 
 /// Writes the answers to publishers of one stream, with the constant head `{"stream":"S","seq":` encoded
 /// once.

@@ -11,11 +11,12 @@
 
 use super::answer::{Kind, SYSTEM};
 use super::body::{self, Action};
-use super::config::{ConsumerConfig, StreamConfig};
 use super::direct::{self, DirectGet};
-use super::error::ApiError;
-use super::timestamp::Timestamp;
-use super::{json, level, status};
+use super::{json, status};
+use crate::schema::config::{ConsumerConfig, StreamConfig};
+use crate::schema::error::ApiError;
+use crate::schema::level;
+use crate::schema::timestamp::Timestamp;
 use crate::stream::{DeleteRequest, PurgeRequest};
 
 /// The most bytes of a name.

@@ -2,11 +2,11 @@
 //! streams and consumers.
 
 use super::answer::Sequences;
-use super::config::{ConsumerConfig, StreamConfig};
 use super::direct::Index;
-use super::timestamp::Timestamp;
 use super::view::{ConsumerCounts, ConsumerView, StreamCounts, StreamView};
 use crate::consumer::{Info, Position};
+use crate::schema::config::{ConsumerConfig, StreamConfig};
+use crate::schema::timestamp::Timestamp;
 use crate::stream::{Filter, Stream, StreamConsumer};
 
 impl StreamView for Stream {

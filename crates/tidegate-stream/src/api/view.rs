@@ -13,10 +13,10 @@ use super::answer::{
     self, ClusterInfo, ConsumerInfo, Kind, Page, Sequences, StreamInfo, StreamState, done,
 };
 use super::body::{InfoDetails, StreamPage, offset};
-use super::config::{ConsumerConfig, StreamConfig};
-use super::error::ApiError;
-use super::level;
-use super::timestamp::Timestamp;
+use crate::schema::config::{ConsumerConfig, StreamConfig};
+use crate::schema::error::ApiError;
+use crate::schema::level;
+use crate::schema::timestamp::Timestamp;
 
 /// The most names of one answer.
 pub const NAMES_MAX: usize = 1024;

@@ -11,7 +11,7 @@ use super::reply::AckNumbers;
 use super::seam::Sink;
 use super::state::Position;
 use super::verb::Verb;
-use crate::api::config::AckPolicy;
+use crate::schema::config::AckPolicy;
 
 impl Consumer {
     /// Handles an acknowledgement: `numbers` come from its subject, `reply` is empty if the receiver does not

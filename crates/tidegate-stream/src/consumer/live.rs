@@ -22,7 +22,7 @@ use super::settings::Settings;
 use super::skip::Skip;
 use super::state::{Position, State};
 use super::status;
-use crate::api::config::{AckPolicy, ConsumerConfig};
+use crate::schema::config::{AckPolicy, ConsumerConfig};
 
 /// A consumer on the node that serves it.
 ///

@@ -7,8 +7,8 @@
 
 use super::seam::View;
 use super::state::{Position, RESET_RANGE};
-use crate::api::config::{ConsumerConfig, DeliverPolicy};
-use crate::api::error::ApiError;
+use crate::schema::config::{ConsumerConfig, DeliverPolicy};
+use crate::schema::error::ApiError;
 
 /// Returns the message to which a reset moves a consumer of this stream: `asked`, or, where that is 0, the
 /// first message after the ack floor.

@@ -7,8 +7,8 @@
 use tidegate_nats::subject;
 
 use super::duration;
-use crate::api::config::{AckPolicy, ConsumerConfig, DeliverPolicy, StreamConfig};
-use crate::api::error::ApiError;
+use crate::schema::config::{AckPolicy, ConsumerConfig, DeliverPolicy, StreamConfig};
+use crate::schema::error::ApiError;
 
 /// The default of the most unacknowledged messages.
 pub(super) const MAX_ACK_PENDING_DEFAULT: i64 = 1000;

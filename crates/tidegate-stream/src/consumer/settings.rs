@@ -7,7 +7,7 @@ use super::delta::UNACKED_MAX;
 use super::pulls::{PullLimits, WAITING_MAX};
 use super::push::PushSettings;
 use super::rules::MAX_ACK_PENDING_DEFAULT;
-use crate::api::config::{AckPolicy, ConsumerConfig, ReplayPolicy};
+use crate::schema::config::{AckPolicy, ConsumerConfig, ReplayPolicy};
 
 #[derive(Clone, Debug)]
 pub(super) struct Settings {

@@ -5,7 +5,7 @@
 
 use super::seam::View;
 use super::state::State;
-use crate::api::config::{ConsumerConfig, DeliverPolicy};
+use crate::schema::config::{ConsumerConfig, DeliverPolicy};
 
 impl State {
     /// Creates the state of a new consumer of this stream: it starts with the message that its policy names,

@@ -1,7 +1,7 @@
 //! The answers to publishers of fast-ingest batches, and their encoding.
 
-use crate::api::error::ApiError;
 use crate::api::puback::{PubAck, write_error, write_number};
+use crate::schema::error::ApiError;
 
 /// An answer to a publisher.
 #[derive(Clone, Debug, PartialEq, Eq)]

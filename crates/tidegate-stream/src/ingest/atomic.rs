@@ -19,9 +19,9 @@ use tidegate_nats::headers;
 
 use super::idle::Idle;
 use super::{ID_BYTES_MAX, Incoming};
-use crate::api::config::StreamConfig;
-use crate::api::error::ApiError;
-use crate::api::level;
+use crate::schema::config::StreamConfig;
+use crate::schema::error::ApiError;
+use crate::schema::level;
 
 const BATCH_ID: &[u8] = b"Nats-Batch-Id";
 const BATCH_SEQUENCE: &[u8] = b"Nats-Batch-Sequence";

@@ -37,9 +37,9 @@ use super::idle::Idle;
 use super::pacing::{Pacing, Spacing};
 use super::reply::{Control, Op, PatternError};
 use super::{ID_BYTES_MAX, Incoming};
-use crate::api::config::{Discard, StreamConfig};
-use crate::api::error::ApiError;
-use crate::api::level;
+use crate::schema::config::{Discard, StreamConfig};
+use crate::schema::error::ApiError;
+use crate::schema::level;
 
 /// The limits of open batches and of held bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,8 +21,8 @@ pub use atomic::{Abandoned, Atomic, AtomicBatch, AtomicLimits, Reason, Staged, b
 pub use fast::{Fast, FastLimits, Held, Persisted, Ticket, Verdict};
 pub use reply::{Control, Op, PatternError, control};
 
-use crate::api::config::StreamConfig;
-use crate::api::error::ApiError;
+use crate::schema::config::StreamConfig;
+use crate::schema::error::ApiError;
 
 /// A message that belongs to a batch.
 #[derive(Clone, Copy, Debug)]

@@ -10,9 +10,9 @@ use super::one::Stream;
 use super::outcome::{Effect, Outcome};
 use super::rules::FIRST_SEQ_MAX;
 use super::streams::{DeleteRequest, PurgeRequest, parse};
-use crate::api::error::ApiError;
 use crate::consumer::rules::{Admission, admit};
 use crate::consumer::{RESET_RANGE, State};
+use crate::schema::error::ApiError;
 
 impl Stream {
     pub(super) fn apply_purge(

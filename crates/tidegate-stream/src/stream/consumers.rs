@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::filter::Filter;
 use super::one::Stream;
-use crate::api::config::ConsumerConfig;
 use crate::consumer::{Start, State, View};
+use crate::schema::config::ConsumerConfig;
 
 /// A consumer, as the log knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 use super::command::Command;
 use super::wire::RestoreError;
 use super::wire::{Reader, put_u32};
-use crate::api::error::ApiError;
+use crate::schema::error::ApiError;
 
 /// The group that keeps a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::api::config::{Discard, Storage, StreamConfig};
+use crate::schema::config::{Discard, Storage, StreamConfig};
 
 const SUBJECTS: [&str; 5] = ["s.a", "s.b", "s.c.d", "s.c.e", "s.f"];
 const FILTERS: [&[&str]; 6] = [

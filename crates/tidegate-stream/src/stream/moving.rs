@@ -35,8 +35,8 @@ use super::one::{Stream, counted_bytes};
 use super::outcome::Effect;
 use super::wire::{Reader, put_bytes, put_u32, put_u64};
 use super::wire::{RestoreError, SEQ_MAX};
-use crate::api::error::ApiError;
 use crate::consumer::State;
+use crate::schema::error::ApiError;
 
 /// The most runs exported at once, and the most numbers searched for them.
 const RUNS_MAX: usize = 16 * 1024;
@@ -746,7 +746,7 @@ impl StreamConsumer {
     /// Reads the consumer from a snapshot or an export; `state` parses its state.
     pub(super) fn read(
         from: &mut Reader<'_>,
-        state: impl FnOnce(&crate::api::config::ConsumerConfig, &[u8]) -> Result<State, RestoreError>,
+        state: impl FnOnce(&crate::schema::config::ConsumerConfig, &[u8]) -> Result<State, RestoreError>,
     ) -> Result<(String, Self), RestoreError> {
         let name = std::str::from_utf8(from.bytes()?).map(str::to_owned);
         let name = name.map_err(|_| RestoreError::Inconsistent("a consumer's name"))?;

@@ -19,7 +19,7 @@ use super::moving::Transit;
 use super::outcome::Effect;
 use super::publish::{Accepted, Rollup};
 use super::subjects::Name;
-use crate::api::config::{Discard, StreamConfig};
+use crate::schema::config::{Discard, StreamConfig};
 
 /// The number of messages from which a removal is reported as one effect.
 const BULK_MIN: u64 = 256;

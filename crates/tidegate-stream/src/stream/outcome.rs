@@ -4,7 +4,7 @@
 use super::command::Place;
 use super::index::Bulk;
 use super::subjects::Name;
-use crate::api::error::ApiError;
+use crate::schema::error::ApiError;
 
 /// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use super::block::Flags;
 use super::command::Command;
 use super::headers::{Asked, Ttl, number};
 use super::one::{Stream, counted_bytes, lifetime};
-use crate::api::error::ApiError;
+use crate::schema::error::ApiError;
 
 /// The most bytes of a message's headers.
 const HEADERS_BYTES_MAX: usize = 65_535;

@@ -8,8 +8,8 @@ use tidegate_nats::subject;
 
 use super::Stream;
 use super::consumers::StreamConsumer;
-use crate::api::config::{Discard, Retention, Storage, StreamConfig};
-use crate::api::error::ApiError;
+use crate::schema::config::{Discard, Retention, Storage, StreamConfig};
+use crate::schema::error::ApiError;
 
 const NAME_BYTES_MAX: usize = 255;
 const DESCRIPTION_BYTES_MAX: usize = 4 * 1024;

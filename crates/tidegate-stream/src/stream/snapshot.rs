@@ -44,8 +44,8 @@ use super::wire::{
     Reader, RestoreError, SEQ_MAX, VERSION, VERSION_WITHOUT_KEPT, VERSION_WITHOUT_MOVING,
     put_bytes, put_len, put_u32, put_u64,
 };
-use crate::api::config::StreamConfig;
 use crate::consumer::State;
+use crate::schema::config::StreamConfig;
 
 /// The approximate size of a chunk.
 const CHUNK_BYTES: usize = 256 * 1024;

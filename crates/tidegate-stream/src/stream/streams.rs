@@ -30,8 +30,8 @@ use super::one::Stream;
 use super::outcome::{Effect, Outcome};
 use super::publish::{Refusal, Stage};
 use super::rules;
-use crate::api::config::{Storage, StreamConfig};
-use crate::api::error::ApiError;
+use crate::schema::config::{Storage, StreamConfig};
+use crate::schema::error::ApiError;
 
 /// The number of commands after which one round of expiry stops; a round may propose a few more.
 const PROPOSED_MAX: usize = 4096;

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use serde_json::json;
 
 use super::*;
-use crate::api::error::ApiError;
 use crate::consumer::Start;
+use crate::schema::error::ApiError;
 
 /// The streams, and the outcomes of the last entry.
 struct Scene {
@@ -570,7 +570,7 @@ impl Scene {
             let mut encoder = Encoder::begin(&mut entry, now_us);
             let written = self.streams.propose_expiry(
                 now_us,
-                crate::api::config::Storage::File,
+                crate::schema::config::Storage::File,
                 &mut encoder,
             );
             assert!(
@@ -672,7 +672,7 @@ fn a_marker_replaces_no_newer_message() {
     let now = scene.now_us;
     let mut entry = Vec::new();
     let mut encoder = Encoder::begin(&mut entry, now);
-    let storage = crate::api::config::Storage::File;
+    let storage = crate::schema::config::Storage::File;
     let written = scene.streams.propose_expiry(now, storage, &mut encoder);
     assert_eq!(written, Ok(2));
     scene.publish("s.a", &[]);
@@ -782,14 +782,14 @@ fn an_operators_limits_are_asked_before() {
         replicated: false,
     };
     let mut streams = Streams::new(limits);
-    let config = |name: &str, json: serde_json::Value| -> crate::api::config::StreamConfig {
+    let config = |name: &str, json: serde_json::Value| -> crate::schema::config::StreamConfig {
         let mut all = json!({ "name": name });
         all.as_object_mut()
             .unwrap()
             .extend(json.as_object().unwrap().clone());
         serde_json::from_value(all).unwrap()
     };
-    let create = |streams: &mut Streams, config: &crate::api::config::StreamConfig| {
+    let create = |streams: &mut Streams, config: &crate::schema::config::StreamConfig| {
         let kept = streams.check_create(config)?;
         let mut entry = Vec::new();
         let payload = serde_json::to_vec(&kept).unwrap();
@@ -833,7 +833,7 @@ fn an_operators_limits_are_asked_before() {
         Err(ApiError::STORAGE_EXCEEDED)
     );
     assert_eq!(
-        streams.usage(crate::api::config::Storage::File).reserved,
+        streams.usage(crate::schema::config::Storage::File).reserved,
         800
     );
 }

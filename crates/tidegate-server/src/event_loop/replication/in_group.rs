@@ -8,7 +8,7 @@ use tidegate_cluster::groups::{ALL, GroupOf};
 use tidegate_raft::replica::{Message, MessageType};
 use tidegate_raft::store::Store;
 use tidegate_stream::api::answer::{ClusterInfo, ReplicaInfo};
-use tidegate_stream::api::timestamp::Timestamp;
+use tidegate_stream::schema::timestamp::Timestamp;
 use tidegate_stream::stream::AccountLimits;
 
 use super::super::streams::wall_clock_us;

@@ -12,9 +12,9 @@ use serde_json::Value;
 use tidegate::Time;
 use tidegate_stream::api::answer::{self, AccountInfo, Kind as Answer, Page};
 use tidegate_stream::api::body::StreamPage;
-use tidegate_stream::api::config::Storage;
-use tidegate_stream::api::error::ApiError;
 use tidegate_stream::api::view;
+use tidegate_stream::schema::config::Storage;
+use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::stream::{Kept, Stream};
 
 use super::told::Told;

@@ -13,8 +13,8 @@ use std::time::Duration;
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
 use tidegate_stream::api::answer;
-use tidegate_stream::api::error::ApiError;
 use tidegate_stream::api::view;
+use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::stream::{Command, Kept, Kind, Stream, Streams, Transit};
 
 use super::told::{Change, Told};

@@ -18,9 +18,9 @@ use tidegate::Time;
 use tidegate_cluster::groups::{ALL, GroupOf};
 use tidegate_nats::parse::Publish;
 use tidegate_stream::api::answer::{self, Kind as Answer};
-use tidegate_stream::api::config::StreamConfig;
-use tidegate_stream::api::error::ApiError;
 use tidegate_stream::api::strip;
+use tidegate_stream::schema::config::StreamConfig;
+use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::stream::{Command, Kept, Kind, Moving, Outcome};
 
 use self::gathering::Gathers;

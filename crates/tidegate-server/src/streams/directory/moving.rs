@@ -16,7 +16,7 @@ use std::time::Duration;
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
 use tidegate_raft::store::Space;
-use tidegate_stream::api::config::StreamConfig;
+use tidegate_stream::schema::config::StreamConfig;
 use tidegate_stream::stream::{
     Command, Cursor, Entry, Export, Kept, Kind, Moving, Need, Outcome, Place, Stream, Streams,
     Transit,

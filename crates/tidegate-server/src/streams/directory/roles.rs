@@ -11,7 +11,7 @@ use std::time::Duration;
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
 use tidegate_stream::api::answer::ClusterInfo;
-use tidegate_stream::api::error::ApiError;
+use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::stream::{Effect, Outcome, Streams};
 
 use super::told::{subject_of_group, subject_of_stream};

@@ -2,8 +2,8 @@
 
 use tidegate::Time;
 use tidegate_nats::parse::Publish;
-use tidegate_stream::api::config::AckPolicy;
 use tidegate_stream::consumer::AckSubject;
+use tidegate_stream::schema::config::AckPolicy;
 
 use crate::streams::context::Context;
 use crate::streams::{JetStream, Taken};

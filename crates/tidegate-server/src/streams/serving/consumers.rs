@@ -8,12 +8,13 @@ use hashbrown::HashMap;
 use tidegate::Time;
 use tidegate_nats::subject::{contains, tokens};
 use tidegate_raft::store::{self, Peeked, Space};
-use tidegate_stream::api::config::{AckPolicy, ConsumerConfig};
+use tidegate_stream::api::answer;
 use tidegate_stream::api::view::{ConsumerCounts, ConsumerView};
-use tidegate_stream::api::{answer, timestamp::Timestamp};
 use tidegate_stream::consumer::{
     Consumer, Ending, Fetch, Identity, Position, Progress, Source, Start, State,
 };
+use tidegate_stream::schema::config::{AckPolicy, ConsumerConfig};
+use tidegate_stream::schema::timestamp::Timestamp;
 use tidegate_stream::stream::{
     Command, Effect, Filter, Kind, Place, Stream, Transit, consumer_filter,
 };

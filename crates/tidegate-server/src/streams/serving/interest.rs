@@ -8,7 +8,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use slab::Slab;
 use tidegate_nats::sublist::{SubKey, Sublist};
-use tidegate_stream::api::config::ConsumerConfig;
+use tidegate_stream::schema::config::ConsumerConfig;
 
 use super::Key;
 

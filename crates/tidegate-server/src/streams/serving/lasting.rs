@@ -11,7 +11,7 @@
 //! that it is not the expected one, and makes another consumer from its own position.
 
 use tidegate::Time;
-use tidegate_stream::api::config::{AckPolicy, ConsumerConfig};
+use tidegate_stream::schema::config::{AckPolicy, ConsumerConfig};
 use tidegate_stream::stream::{Command, ConsumerRequest, Kind, Outcome};
 
 use super::Key;

@@ -11,9 +11,9 @@ use std::collections::VecDeque;
 use tidegate::Time;
 use tidegate_raft::store::Space;
 use tidegate_stream::api::answer::{self, Kind as Answer};
-use tidegate_stream::api::error::ApiError;
 use tidegate_stream::api::view;
 use tidegate_stream::consumer::{Ending, State, reset_to};
+use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::stream::{Command, Kind, Outcome, StreamView};
 
 use super::Key;

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tidegate_nats::subject;
 
 use super::*;
-use crate::api::config::{ConsumerConfig, StreamConfig};
+use crate::schema::config::{ConsumerConfig, StreamConfig};
 
 /// A stream in memory, seen through a consumer's filters.
 #[derive(Clone, Debug, Default)]

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 
 use super::*;
-use crate::api::config::{AckPolicy, DeliverPolicy};
+use crate::schema::config::{AckPolicy, DeliverPolicy};
 
 #[derive(Clone, Debug, Default)]
 struct Known {

@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use tidegate::Time;
 
 use super::Ticket;
-use crate::api::error::ApiError;
 use crate::ingest::answer::{Answer, What};
 use crate::ingest::pacing::Spacing;
 use crate::ingest::reply::Control;
+use crate::schema::error::ApiError;
 
 /// An open batch.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use super::super::kept::Kept;
 use super::super::outcome::{Effect, Outcome};
 use super::super::streams::{AccountLimits, Streams};
 use super::*;
-use crate::api::config::Storage;
 use crate::consumer::State;
+use crate::schema::config::Storage;
 
 const SECOND: u64 = 1_000_000;
 const GROUP: u32 = 0x1001;

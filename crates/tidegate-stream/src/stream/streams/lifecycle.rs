@@ -10,8 +10,8 @@ use super::super::outcome::{Effect, Outcome};
 use super::super::publish::Refusal;
 use super::super::rules;
 use super::{Context, Streams, check_here, entry_of, parse};
-use crate::api::config::StreamConfig;
-use crate::api::error::ApiError;
+use crate::schema::config::StreamConfig;
+use crate::schema::error::ApiError;
 
 impl Streams {
     /// Applies an import with the messages that follow it.

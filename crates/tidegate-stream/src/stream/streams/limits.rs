@@ -1,7 +1,7 @@
 //! The limits that an operator sets for the streams of a group, and the usage that counts against them.
 
 use super::super::one::Stream;
-use crate::api::config::{Storage, StreamConfig};
+use crate::schema::config::{Storage, StreamConfig};
 
 /// The limits that an operator sets for all streams of a group together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

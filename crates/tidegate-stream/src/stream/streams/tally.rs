@@ -8,7 +8,7 @@ use tidegate_cluster::groups::ALL;
 use super::super::kept::Kept;
 use super::super::one::Stream;
 use super::super::rules;
-use crate::api::config::Storage;
+use crate::schema::config::Storage;
 
 /// The sums over all streams. The caller removes a stream before its configuration or its group changes, and
 /// adds it again afterwards.

@@ -13,7 +13,7 @@ use tidegate_nats::connect::Info;
 use tidegate_raft::replica::{Committed, Proposed};
 use tidegate_raft::store::{Fetch, Peeked, Space};
 use tidegate_stream::api::answer::ClusterInfo;
-use tidegate_stream::api::error::ApiError;
+use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::stream::{AccountLimits, Entry, Kept, Place, Streams};
 
 use super::super::super::JetStream;

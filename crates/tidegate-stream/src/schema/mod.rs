@@ -1,0 +1,8 @@
+//! The terms that the API shares with streams and consumers: the configurations that clients give ([`config`]),
+//! the errors that they get ([`error`]), the levels that they may require ([`level`]), and times
+//! ([`timestamp`]).
+
+pub mod config;
+pub mod error;
+pub mod level;
+pub mod timestamp;
