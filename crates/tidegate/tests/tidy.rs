@@ -139,6 +139,7 @@ fn pure_modules_do_no_io() {
         "crates/tidegate-link/src/client/front.rs",
         "crates/tidegate-link/src/server/patience.rs",
         "crates/tidegate-stream/src/api/",
+        "crates/tidegate-stream/src/schema/",
         "crates/tidegate-cluster/src/",
         "crates/tidegate-stream/src/consumer/",
         "crates/tidegate-stream/src/ingest/",

@@ -1,8 +1,8 @@
 //! The settings of a server: [`Settings`], plain data with nats-server's names and defaults.
 //!
 //! Owns the meaning of each setting, except for those of a session ([`SessionSettings`]). [`read_nats`] and
-//! [`read_toml`] read a file into a tree ([`Map`]). [`apply()`] turns the tree into settings and refuses settings
-//! that do not exist here.
+//! [`read_toml`] read a file into a tree ([`Map`]). [`apply()`] turns the tree into settings and refuses
+//! settings that do not exist here.
 
 mod apply;
 mod cluster;

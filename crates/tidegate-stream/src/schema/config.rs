@@ -1,8 +1,8 @@
 //! The configurations of streams and consumers, as JSON gives them and as the log keeps them.
 //!
 //! Names, defaults and the omission of empty fields are nats-server's, so that stock clients understand them.
-//! Durations are nanoseconds. Only supported features have a field: [`super::body`] refuses requests that ask
-//! for more. The state machines check the rules between fields.
+//! Durations are nanoseconds. Only supported features have a field: [`crate::api::body`] refuses
+//! requests that ask for more. The state machines check the rules between fields.
 
 use std::collections::BTreeMap;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Controller, Counts, Decision, Event, Load, Reason, Snapshot, When};
 use crate::{Time, nanos};
 
-/// The most batches that a boundary runs at once, whatever its bounds say.
+/// The most batches that a boundary runs at once, under any bounds.
 pub(crate) const IN_FLIGHT_MAX: u32 = 1 << 16;
 
 /// Bounds that override every decision of the controller inside.

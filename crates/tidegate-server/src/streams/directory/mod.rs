@@ -2,7 +2,7 @@
 //! deletes a stream there gets its answer.
 //!
 //! The leader of the group of all nodes decides by an entry of that group's log. The group that is to keep
-//! the stream follows the directory ([`crate::streams::directory::keeping`]), and answers the client once it has made the change.
+//! the stream follows the directory ([`keeping`]), and answers the client once it has made the change.
 
 pub(crate) mod gathering;
 pub(crate) mod keeping;
