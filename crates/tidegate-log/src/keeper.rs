@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, IoSlice};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -143,37 +143,37 @@ impl Keeper {
     /// Makes the file of a segment that is in no catalog yet: durable, and blank at the
     /// places the log reads first.
     fn blank(&mut self, segment: u64) -> io::Result<Arc<dyn StorageFile>> {
-        let storage = Arc::clone(&self.shared.storage);
-        match self.recyclable.front() {
-            Some(&old) => {
-                let file = storage.open(&name(old))?;
-                // Blanks the segment's header and the place of the first batch's header:
-                // the log must not read those of an earlier use.
-                let blank = vec![0; (FIRST_BATCH + PAGE) as usize];
-                file.reserve(self.segment_bytes)?;
-                file.write_at(&[IoSlice::new(&blank)], 0)?;
-                file.sync()?;
-                storage.rename(&name(old), &name(segment))?;
-                self.recyclable.pop_front();
-                self.shared
-                    .counters
-                    .recycled
-                    .fetch_add(1, Ordering::Relaxed);
-                Ok(file)
-            }
-            None => {
-                let file = storage.create(&name(segment))?;
-                if let Err(e) = file.reserve(self.segment_bytes).and_then(|()| file.sync()) {
-                    storage.remove(&name(segment))?;
-                    return Err(e);
+        let (storage, wanted) = (Arc::clone(&self.shared.storage), name(segment));
+        while let Some(&old) = self.recyclable.front() {
+            let file = storage.open(&name(old))?;
+            match file.reserve(self.segment_bytes) {
+                Ok(()) => {
+                    // Blanks the segment's header and the place of the first batch's header:
+                    // the log must not read those of an earlier use.
+                    let blank = vec![0; (FIRST_BATCH + PAGE) as usize];
+                    file.write_at(&[IoSlice::new(&blank)], 0)?;
+                    file.sync()?;
+                    storage.rename(&name(old), &wanted)?;
+                    self.recyclable.pop_front();
+                    count(&self.shared.counters.recycled);
+                    return Ok(file);
                 }
-                self.shared
-                    .counters
-                    .allocated
-                    .fetch_add(1, Ordering::Relaxed);
-                Ok(file)
+                // A crash cut this file short, and the disk has no space for the rest. The files behind it
+                // may be whole.
+                Err(e) if is_full(&e) => {
+                    storage.remove(&name(old))?;
+                    self.recyclable.pop_front();
+                }
+                Err(e) => return Err(e),
             }
         }
+        let file = storage.create(&wanted)?;
+        if let Err(e) = file.reserve(self.segment_bytes).and_then(|()| file.sync()) {
+            storage.remove(&wanted)?;
+            return Err(e);
+        }
+        count(&self.shared.counters.allocated);
+        Ok(file)
     }
 
     /// Releases segments: first out of the table, so that no new reader finds them, then
@@ -209,6 +209,10 @@ impl Keeper {
         self.recyclable.extend(std::mem::take(&mut self.deferred));
         keep_reserve(&*storage, &self.catalog)
     }
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
 }
 
 /// As [`write_catalog`], giving up the reserve if there is no space.

@@ -567,3 +567,32 @@ fn a_released_segment_ends_a_full_disk_though_one_more_was_asked_for() {
     assert!(opened.appender.room_left() >= 9 << 10);
     opened.appender.close().unwrap();
 }
+
+#[test]
+fn a_file_that_a_kill_cut_short_does_not_hold_up_released_segments() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    for n in 0..10 {
+        append_sync(&mut opened, vec![record(1, n, 3000)]);
+    }
+    wait_until(|| opened.appender.room_left() >= 16 << 10);
+    let next = opened.log.segments().last().unwrap().segment + 2;
+    opened.appender.close().unwrap();
+    // The kill came after the keeper had created the next segment's file, and before it had allocated it.
+    let disk = disk.killed();
+    disk.put(&format!("{next:020}.seg"), Vec::new());
+    disk.set_capacity(Some(used(&disk) + (12 << 10)));
+    let (mut opened, _) = open(&disk, options());
+    let mut n = 10;
+    while opened.appender.room_left() >= 9 << 10 {
+        append_sync(&mut opened, vec![record(1, n, 3000)]);
+        n += 1;
+    }
+    wait_until(|| opened.log.disk_full());
+    for segment in &opened.log.segments()[..2] {
+        opened.log.release(segment.segment).unwrap();
+    }
+    wait_until(|| !opened.log.disk_full());
+    assert!(opened.appender.room_left() >= 9 << 10);
+    opened.appender.close().unwrap();
+}
