@@ -41,6 +41,19 @@ struct State {
     cost: Cost,
     counts: SimCounts,
     now_ns: u64,
+    /// The number of changes so far.
+    changes: u64,
+    crash_at: Option<u64>,
+    /// The change that crashed, if it was a write.
+    crashed: Option<CrashedWrite>,
+}
+
+/// A write that the crash interrupted.
+#[derive(Clone)]
+struct CrashedWrite {
+    inode: usize,
+    at: usize,
+    bytes: Vec<u8>,
 }
 
 #[derive(Clone, Default)]
@@ -126,6 +139,35 @@ impl SimDisk {
         state.fail_writes_from = Some(state.counts.writes + more);
     }
 
+    /// Returns the number of changes so far: writes, syncs, reservations, and changes of names.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.state().changes
+    }
+
+    /// Makes the change with this number fail, and every later one: the process or the machine ends there.
+    pub fn crash_at(&self, change: u64) {
+        self.state().crash_at = Some(change);
+    }
+
+    /// Returns the length of the write that crashed, if [`crash_at`](Self::crash_at) hit a write.
+    #[must_use]
+    pub fn crashed_write(&self) -> Option<usize> {
+        self.state().crashed.as_ref().map(|write| write.bytes.len())
+    }
+
+    /// Lets the first `bytes` bytes of the write that crashed reach the cache. The copies of
+    /// [`killed`](Self::killed) have that write, too.
+    pub fn tear(&self, bytes: usize) {
+        let mut state = self.state();
+        if let Some(write) = state.crashed.take() {
+            let torn = &write.bytes[..bytes.min(write.bytes.len())];
+            if !torn.is_empty() {
+                state.files[write.inode].write(torn, write.at);
+            }
+        }
+    }
+
     /// Makes every sync of a file after this many more wait, without making anything
     /// durable, until [`go_on`](Self::go_on) or a call with a later number.
     pub fn hang_syncs_after(&self, more: u64) {
@@ -205,6 +247,7 @@ impl SimDisk {
             files: state.files.clone(),
             names: state.names.clone(),
             durable_names: state.durable_names.clone(),
+            crashed: state.crashed.clone(),
             ..State::default()
         })
     }
@@ -245,6 +288,13 @@ impl SimDisk {
         state.files.push(inode);
         state.names.insert(name.to_owned(), at);
         state.durable_names.insert(name.to_owned(), at);
+    }
+
+    /// Removes a file, durably.
+    pub fn unlink(&self, name: &str) {
+        let mut state = self.state();
+        state.names.remove(name);
+        state.durable_names.remove(name);
     }
 
     /// Flips a bit of a file, unless it is past its end.
@@ -311,6 +361,16 @@ impl State {
         self.hang_from.is_some_and(|n| self.counts.syncs >= n)
     }
 
+    /// Counts a change; fails if the disk has crashed.
+    fn change(&mut self) -> io::Result<()> {
+        let change = self.changes;
+        self.changes += 1;
+        match self.crash_at {
+            Some(at) if change >= at => Err(io::Error::other("simulated crash")),
+            _ => Ok(()),
+        }
+    }
+
     fn room_for(&self, more: usize) -> io::Result<()> {
         let used: usize = self
             .names
@@ -346,6 +406,7 @@ impl Storage for SimDisk {
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         let mut state = self.state();
+        state.change()?;
         let inode = state.files.len();
         state.files.push(Inode::default());
         state.names.insert(name.to_owned(), inode);
@@ -357,13 +418,16 @@ impl Storage for SimDisk {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut state = self.state();
+        state.change()?;
         let inode = state.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
         state.names.insert(to.to_owned(), inode);
         Ok(())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let removed = self.state().names.remove(name);
+        let mut state = self.state();
+        state.change()?;
+        let removed = state.names.remove(name);
         removed
             .map(|_| ())
             .ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -371,6 +435,7 @@ impl Storage for SimDisk {
 
     fn sync_names(&self) -> io::Result<()> {
         let mut state = self.state();
+        state.change()?;
         state.counts.name_syncs += 1;
         state.durable_names = state.names.clone();
         Ok(())
@@ -393,6 +458,16 @@ impl StorageFile for SimFile {
         let grown =
             (at as usize + bytes.len()).saturating_sub(state.files[self.inode].cached.len());
         state.room_for(grown)?;
+        if let Err(e) = state.change() {
+            if state.crash_at == Some(state.changes - 1) {
+                state.crashed = Some(CrashedWrite {
+                    inode: self.inode,
+                    at: at as usize,
+                    bytes,
+                });
+            }
+            return Err(e);
+        }
         state.counts.writes += 1;
         state.counts.bytes += bytes.len() as u64;
         state.now_ns += state.cost.kib_ns * bytes.len() as u64 / 1024;
@@ -429,6 +504,7 @@ impl StorageFile for SimFile {
             state = woken.unwrap_or_else(PoisonError::into_inner);
         }
         state.hanging -= 1;
+        state.change()?;
         let failed = state
             .fail_syncs_from
             .is_some_and(|n| state.counts.syncs >= n);
@@ -459,6 +535,7 @@ impl StorageFile for SimFile {
         let mut state = self.disk.state();
         let had = state.files[self.inode].cached.len();
         state.room_for((bytes as usize).saturating_sub(had))?;
+        state.change()?;
         let inode = &mut state.files[self.inode];
         inode.cached.resize(bytes as usize, 0);
         inode.durable.resize(bytes as usize, 0);
@@ -500,5 +577,24 @@ mod tests {
         disk.fail_syncs_after(0);
         assert!(file.sync().is_err());
         assert_eq!(disk.crash(false, |_, _| true).content("a"), [0]);
+    }
+
+    #[test]
+    fn a_crash_at_a_change_tears_that_write_and_fails_all_behind_it() {
+        let disk = SimDisk::new();
+        let file = disk.create("a").unwrap();
+        disk.sync_names().unwrap();
+        file.write_at(&[IoSlice::new(b"one")], 0).unwrap();
+        assert_eq!(disk.changes(), 3);
+        disk.crash_at(3);
+        assert!(file.write_at(&[IoSlice::new(b"two")], 3).is_err());
+        assert!(file.sync().is_err() && disk.sync_names().is_err());
+        assert_eq!(disk.crashed_write(), Some(3));
+        for torn in 0..=3 {
+            let after = disk.killed();
+            after.tear(torn);
+            assert_eq!(after.content("a"), &b"onetwo"[..3 + torn]);
+        }
+        assert_eq!(disk.crash(true, |_, _| true).content("a"), b"one");
     }
 }
