@@ -48,6 +48,8 @@ pub enum DamageKind {
     Header,
     /// Batches cannot be read.
     Batches,
+    /// Its file is shorter than when it was made: durable batches may have stood there.
+    Shortened,
 }
 
 impl fmt::Display for Damage {
@@ -63,6 +65,7 @@ impl fmt::Display for Damage {
                 DamageKind::Missing => "is missing",
                 DamageKind::Header => "has an unreadable header",
                 DamageKind::Batches => "has unreadable batches",
+                DamageKind::Shortened => "is shorter than it was made",
             };
             write!(f, "segment {} {what}", damage.segment)?;
             for lost in &damage.lost {

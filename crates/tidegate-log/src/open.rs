@@ -124,6 +124,20 @@ impl Parts {
             return Err(OpenError::Gone);
         }
         let loaded = load(files.as_ref(), options.visit_from, visit)?;
+        if options.refuse_shortened
+            && loaded.recovery.shortened
+            && let Some(tail) = &loaded.tail
+        {
+            let damage = Damage {
+                catalog: false,
+                segments: vec![SegmentDamage {
+                    segment: tail.segment.header.segment,
+                    what: DamageKind::Shortened,
+                    lost: Vec::new(),
+                }],
+            };
+            return Err(OpenError::Damaged(Box::new(damage)));
+        }
         // The directory changes from here on.
         let mut catalog = files.map(|files| files.catalog).unwrap_or_default();
         // Headers may have later epochs only if the catalog was rebuilt.

@@ -22,6 +22,7 @@ pub struct Options {
     pub(crate) marker_after: Duration,
     pub(crate) visit_from: Lsn,
     pub(crate) must_be_there: bool,
+    pub(crate) refuse_shortened: bool,
     pub(crate) seed: Option<u64>,
     pub(crate) controller: Option<Box<dyn Controller>>,
     pub(crate) waker: Waker,
@@ -39,6 +40,7 @@ impl Default for Options {
             marker_after: Duration::from_millis(100),
             visit_from: Lsn::ZERO,
             must_be_there: false,
+            refuse_shortened: false,
             seed: None,
             controller: None,
             waker: Box::new(|| ()),
@@ -113,6 +115,14 @@ impl Options {
     #[must_use]
     pub const fn must_be_there(mut self, must: bool) -> Self {
         self.must_be_there = must;
+        self
+    }
+
+    /// Sets whether to refuse a log whose last segment has a shorter file than when it was made; off if not
+    /// set. Without it the log opens, and [`Recovery::shortened`](crate::Recovery::shortened) reports it.
+    #[must_use]
+    pub const fn refuse_shortened(mut self, refuse: bool) -> Self {
+        self.refuse_shortened = refuse;
         self
     }
 

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use common::{GoOn, append, append_sync, deadline, open, options, record, try_open};
 use tidegate::Time;
 use tidegate_log::{
-    Append, Doing, Log, Lsn, OpenError, Opened, Options, Record, RecordInfo, SECTOR, SimDisk,
-    Storage, Verdict, repair, verify,
+    Append, DamageKind, Doing, Log, Lsn, OpenError, Opened, Options, Record, RecordInfo, SECTOR,
+    SimDisk, Storage, Verdict, repair, verify,
 };
 
 /// Batches with their positions, and the number of durable ones.
@@ -638,4 +638,29 @@ fn bytes_made_to_look_like_batches_stay_payload() {
         "{:?}",
         again.recovery
     );
+}
+
+/// A caller that cannot fetch its records elsewhere has the log refused, unchanged.
+#[test]
+fn a_shortened_file_is_refused_if_the_caller_asks_for_that() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    append_sync(&mut opened, batch(0, 3, 100));
+    opened.appender.close().unwrap();
+    let name = "00000000000000000000.seg";
+    let bytes = disk.content(name).len();
+    for cut in [1, SECTOR, bytes - 4096] {
+        let image = disk.copy();
+        image.cut(name, bytes - cut);
+        let before = image.content("catalog");
+        match try_open(&image, options().refuse_shortened(true)) {
+            Err(OpenError::Damaged(damage)) => {
+                assert_eq!(damage.segments[0].what, DamageKind::Shortened, "{cut}");
+            }
+            _ => panic!("{cut}: opened"),
+        }
+        assert_eq!(image.content("catalog"), before, "{cut}");
+        let (again, _) = open(&image.copy(), options());
+        assert!(again.recovery.shortened, "{cut}");
+    }
 }
