@@ -1,14 +1,13 @@
 //! `tidegate send`: reads records, hands them to the link's client, and ends once the receiver has
 //! acknowledged all of them.
 //!
-//! One thread reads and sends, so that reading waits for room. With a spool, one thread reads, one writes the
-//! spool (`spooling`) and one sends the spool's records. The task here only watches them.
+//! One thread reads and sends, so that reading waits for room. With a spool, one thread reads and spools
+//! (`spooling`), and one sends the spool's records. The task here only watches them.
 
 mod feed;
 mod progress;
 mod spooling;
 
-use std::fs::File;
 use std::future::pending;
 use std::pin::pin;
 use std::process::ExitCode;
@@ -58,7 +57,7 @@ pub(crate) fn run(args: &SendArgs) -> anyhow::Result<ExitCode> {
 /// The source of the records.
 enum Input {
     Direct(Direct),
-    Spool(Reader<File>, Tidy),
+    Spool(Reader, Tidy),
 }
 
 async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {

@@ -9,7 +9,6 @@ use tidegate_link::{Client, SendError};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::super::disk::Bytes;
 use super::super::records::Records;
 use super::super::spool::{Read, Reader};
 use super::progress::Progress;
@@ -147,20 +146,20 @@ impl Feed for Direct {
 }
 
 /// Sends the records in a spool, and those that arrive in it.
-pub(super) struct Spooled<F>(Reader<F>);
+pub(super) struct Spooled(Reader);
 
-impl<F: Bytes> Spooled<F> {
+impl Spooled {
     /// Continues after the first `records` records.
-    pub(super) fn new(mut reader: Reader<F>, records: u64) -> anyhow::Result<Self> {
+    pub(super) fn new(mut reader: Reader, records: u64) -> anyhow::Result<Self> {
         reader.start_after(records)?;
         Ok(Self(reader))
     }
 }
 
-impl<F: Bytes + Send + Sync> Feed for Spooled<F> {
+impl Feed for Spooled {
     fn run(&mut self, outlet: &Outlet) -> anyhow::Result<()> {
-        while let Read::Records(payloads) = self.0.read()? {
-            outlet.send(payloads)?;
+        while let Read::Records(records) = self.0.read()? {
+            outlet.send(records.iter().map(|record| &record.payload[..]))?;
         }
         Ok(())
     }

@@ -1,135 +1,111 @@
 //! The spool's reading end: follows the writer, and waits for it.
 
-use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
-use super::{Shared, SpoolError, codec, name, read_block};
-use crate::ship::disk::Bytes;
+use tidegate_log::{self as log, Lsn, ReadError, Record};
+
+use super::entry::Kind;
+use super::shared::Shared;
+use super::{BLOCK, SpoolError};
 
 /// Reads durable records in order: see the module `spool`.
-pub(in crate::ship) struct Reader<F> {
-    /// The directory of the segments.
-    pub(super) directory: PathBuf,
-    pub(super) shared: Arc<Shared<F>>,
-    /// The first record of the current segment, and the offset in it.
-    pub(super) at: Option<(u64, u64)>,
+pub(in crate::ship) struct Reader {
+    pub(super) shared: Arc<Shared>,
+    pub(super) log: log::Reader,
+    /// The position of the next entry.
+    pub(super) at: Lsn,
     /// The number of the next record.
     pub(super) next: u64,
-    pub(super) buffer: Vec<u8>,
+    /// The first pieces of that record.
+    pub(super) pieces: Vec<u8>,
 }
 
 /// The result of a read.
-pub(in crate::ship) enum Read<'a> {
+pub(in crate::ship) enum Read {
     /// The next records.
-    Records(Payloads<'a>),
+    Records(Vec<Record>),
     /// The spool has ended and holds no more records.
     Ended,
 }
 
-/// The payloads of some records.
-pub(in crate::ship) struct Payloads<'a> {
-    pub(super) next: u64,
-    pub(super) rest: &'a [u8],
-}
-
-impl<'a> Iterator for Payloads<'a> {
-    type Item = &'a [u8];
-
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let (payload, rest) = codec::decode(self.next, self.rest)?;
-        self.next += 1;
-        self.rest = rest;
-        Some(payload)
-    }
-}
-
-impl<F: Bytes> Reader<F> {
+impl Reader {
     /// Skips the records up to `position`, which the receiver has.
     pub(in crate::ship) fn start_after(&mut self, position: u64) -> Result<(), SpoolError> {
-        let state = self.shared.lock();
-        let spooled = state.segments.back().map_or(0, |newest| newest.next - 1);
-        let removed = state.segments.front().map_or(0, |oldest| oldest.first - 1);
-        drop(state);
+        let inner = self.shared.lock();
+        let (spooled, received) = (inner.next - 1, position);
+        let oldest = inner.held.front().map_or(0, |held| held.begun);
+        let removed = oldest.max(inner.state.first - 1);
         if position > spooled {
-            let received = position;
             return Err(SpoolError::Behind { received, spooled });
         }
         if position < removed {
-            let received = position;
             return Err(SpoolError::Ahead { received, removed });
         }
-        self.at = None;
+        let newer = inner.held.iter().rev();
+        let from = newer.into_iter().find(|held| held.begun <= position);
+        self.at = from.map_or(self.at, |held| held.base);
         self.next = position + 1;
+        self.pieces.clear();
         Ok(())
     }
 
     /// Returns the next records, some hundred kilobytes at a time; waits until there are some.
-    pub(in crate::ship) fn read(&mut self) -> Result<Read<'_>, SpoolError> {
-        let mut wanted = self.next;
+    pub(in crate::ship) fn read(&mut self) -> Result<Read, SpoolError> {
         loop {
-            let Some((file, segment, offset, end)) = self.wait() else {
-                return Ok(Read::Ended);
+            let seen = self.shared.signal.seen();
+            let (ended, end) = {
+                let inner = self.shared.lock();
+                (inner.ended, inner.end)
             };
-            if self.at.is_none_or(|at| at.0 != segment) {
-                self.next = segment;
-                wanted = wanted.max(segment);
-            }
-            let path = self.directory.join(name(segment));
-            let on = |error| SpoolError::Io {
-                path: path.clone(),
-                error,
-            };
-            let block = read_block(&*file, offset, end, &mut self.buffer).map_err(on)?;
-            let (bytes, mut skipped, mut first) = (block.len(), 0, self.next);
-            let mut rest = block;
-            while let Some((_, left)) = codec::decode(self.next, rest) {
-                self.next += 1;
-                rest = left;
-                if self.next <= wanted {
-                    first = self.next;
-                    skipped = bytes - rest.len();
+            let chunk = self.log.scan(self.at, BLOCK);
+            let chunk = chunk
+                .map_err(|error| SpoolError::read(&self.shared.directory, error, self.next))?;
+            if chunk.next == self.at {
+                if ended && self.at >= end {
+                    return Ok(Read::Ended);
                 }
+                self.shared.check()?;
+                self.shared.signal.wait(seen, None);
+                continue;
             }
-            let taken = bytes - rest.len();
-            if taken == 0 {
-                return Err(SpoolError::Damaged {
-                    path,
-                    what: format!("record {} at byte {offset} is damaged", self.next),
-                    lost: format!("records from {} on", self.next),
-                    held: format!("records from {} on", self.next),
-                    directory: self.directory.clone(),
-                });
+            self.at = chunk.next;
+            let mut records = Vec::with_capacity(chunk.records.len());
+            for (at, entry) in chunk.records {
+                if entry.index > self.next && Kind::of(entry.kind) != Some(Kind::State) {
+                    let error = ReadError::Damaged { at };
+                    return Err(SpoolError::read(&self.shared.directory, error, self.next));
+                }
+                records.extend(self.whole(entry));
             }
-            self.at = Some((segment, offset + taken as u64));
-            if self.next > wanted {
-                return Ok(Read::Records(Payloads {
-                    next: first,
-                    rest: &self.buffer[skipped..taken],
-                }));
+            if !records.is_empty() {
+                return Ok(Read::Records(records));
             }
         }
     }
 
-    /// Waits for durable bytes; returns the file, its first record, and the offsets from which and up to
-    /// which to read.
-    fn wait(&self) -> Option<(Arc<F>, u64, u64, u64)> {
-        let mut state = self.shared.lock();
-        loop {
-            for segment in &state.segments {
-                let offset = match self.at {
-                    Some((at, offset)) if at == segment.first => offset,
-                    _ => 0,
-                };
-                if segment.next > self.next && offset < segment.bytes {
-                    let file = Arc::clone(&segment.file);
-                    return Some((file, segment.first, offset, segment.bytes));
-                }
-            }
-            if state.ended {
-                return None;
-            }
-            let woken = self.shared.grown.wait(state);
-            state = woken.unwrap_or_else(PoisonError::into_inner);
+    /// Returns the record that ends with this entry, if it is the next one.
+    fn whole(&mut self, entry: Record) -> Option<Record> {
+        let kind = Kind::of(entry.kind).filter(|kind| *kind != Kind::State)?;
+        if entry.index != self.next {
+            return None;
         }
+        if kind == Kind::Record {
+            // A crash may have left earlier pieces without their end.
+            self.pieces.clear();
+        }
+        if entry.term > 0 {
+            self.pieces.extend_from_slice(&entry.payload);
+            return None;
+        }
+        self.next += 1;
+        if kind == Kind::Record {
+            return Some(entry);
+        }
+        let mut record = std::mem::take(&mut self.pieces);
+        record.extend_from_slice(&entry.payload);
+        Some(Record {
+            payload: record.into(),
+            ..entry
+        })
     }
 }

@@ -1,215 +1,117 @@
-//! The spool's writing end; no other part changes files. Appends and syncs records, waits for room, begins
-//! segments and removes acked ones.
+//! The spool's writing end, and its acks.
 
-use std::ffi::OsStr;
-use std::io;
-use std::sync::{Arc, PoisonError};
+use std::ops::Range;
+use std::sync::Arc;
 
-use super::codec::{self, Extent, Owner};
-use super::{ManifestFile, SESSION, Segment, Shared, SpoolError, name};
-use crate::ship::disk::{Bytes as _, Disk};
+use tidegate_log::Record;
 
-/// The buffer capacity kept between two writes.
-const KEPT: usize = 8 << 20;
+use super::shared::Shared;
+use super::{SpoolError, entry};
 
-/// Writes records, and removes acked segments: see the module `spool`.
-pub(in crate::ship) struct Writer<D: Disk> {
-    pub(super) disk: D,
-    pub(super) shared: Arc<Shared<D::File>>,
-    pub(super) segment_bytes: u64,
-    pub(super) limit_bytes: u64,
-    pub(super) buffer: Vec<u8>,
-    /// True after a failed write: the contents of the disk are unknown then.
-    pub(super) poisoned: bool,
-    pub(super) owner: Owner,
-    /// The file of the owner and the extent.
-    pub(super) file: ManifestFile<D::File>,
+/// Appends records: see the module `spool`.
+pub(in crate::ship) struct Writer {
+    pub(super) shared: Arc<Shared>,
+    /// The number of the next record.
+    pub(super) next: u64,
+    /// The most bytes of one batch, apart from its state.
+    pub(super) batch_bytes: u64,
 }
 
-impl<D: Disk> Writer<D> {
-    /// Appends records; returns once they are durable and the manifest covers them. Waits for an ack while
-    /// the spool has no room.
-    pub(in crate::ship) fn append<'a>(
+impl Writer {
+    /// Appends the records at `places` in `block`, and hands them to the log. Waits for an ack while the spool
+    /// has no room.
+    pub(in crate::ship) fn append(
         &mut self,
-        records: impl IntoIterator<Item = &'a [u8]>,
+        block: Vec<u8>,
+        places: &[Range<usize>],
     ) -> Result<(), SpoolError> {
-        self.guarded(|writer| {
-            writer.buffer.clear();
-            let first = writer.shared.lock().newest().next;
-            let mut next = first;
-            for record in records {
-                codec::encode(next, record, &mut writer.buffer);
-                next += 1;
+        let block = Record {
+            payload: block.into(),
+            ..Record::default()
+        };
+        let piece_bytes = self.batch_bytes as usize - block_overhead();
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        for place in places {
+            let pieces = place.len().div_ceil(piece_bytes).max(1);
+            for at in 0..pieces {
+                let start = place.start + at * piece_bytes;
+                let payload = Record {
+                    payload: block.payload.slice(start..place.end.min(start + piece_bytes)),
+                    ..Record::default()
+                };
+                let piece = entry::piece(self.next, at == 0, (pieces - at - 1) as u64, payload);
+                if bytes + piece.stored_bytes() > self.batch_bytes {
+                    self.shared.append(&batch)?;
+                    (bytes, _) = (0, batch.clear());
+                }
+                bytes += piece.stored_bytes();
+                batch.push(piece);
             }
-            let bytes = writer.buffer.len() as u64;
-            writer.make_room(bytes)?;
-            let (file, extent) = {
-                let mut state = writer.shared.lock();
-                (Arc::clone(&state.newest().file), state.extent())
-            };
-            let segment = extent.segment;
-            let on = |error| writer.io(segment, error);
-            let found = file.bytes().map_err(on)?;
-            if found != Some(extent.bytes) {
-                return Err(SpoolError::Changed {
-                    path: writer.disk.path(OsStr::new(&name(segment))),
-                    bytes: found,
-                    expected: extent.bytes,
-                });
-            }
-            let written = file.write_at(extent.bytes, &writer.buffer);
-            written.and_then(|()| file.sync()).map_err(on)?;
-            writer.buffer.shrink_to(KEPT);
-            // The manifest comes after the records: a manifest ahead of its records would make a crash look
-            // like damage.
-            let extent = Extent {
-                bytes: extent.bytes + bytes,
-                next,
-                ..extent
-            };
-            writer.file.write(writer.owner, extent)?;
-            let mut state = writer.shared.lock();
-            let newest = state.newest();
-            newest.next = next;
-            newest.bytes += bytes;
-            writer.shared.grown.notify_all();
-            Ok(())
-        })
+            self.next += 1;
+        }
+        match batch.is_empty() {
+            true => Ok(()),
+            false => self.shared.append(&batch).map(drop),
+        }
+    }
+}
+
+/// Returns the bytes that an entry takes beside its payload.
+fn block_overhead() -> usize {
+    // The padding is at most seven bytes.
+    Record::default().stored_bytes() as usize + 8
+}
+
+/// Ends the spool: the reader ends once it has read everything, even after a panic of the writer.
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.shared.lock().ended = true;
+        self.shared.signal.raise();
+    }
+}
+
+/// Tells the spool which records the receiver acked.
+pub(in crate::ship) struct Acks(pub(super) Arc<Shared>);
+
+impl Acks {
+    /// Notes that everything up to `position` is acked, and releases the segments that nobody needs any more.
+    pub(in crate::ship) fn acked(&self, position: u64) {
+        let mut inner = self.0.lock();
+        inner.acked = position.max(inner.acked);
+        inner.release(&self.0.log);
+        drop(inner);
+        self.0.signal.raise();
     }
 
     /// Moves the records to another session, which begins with record `base` + 1, because the receiver forgot
-    /// the old one.
-    pub(in crate::ship) fn restart(&mut self, session: u128, base: u64) -> Result<(), SpoolError> {
-        self.guarded(|writer| {
-            let owner = Owner {
-                session,
-                base,
-                ..writer.owner
-            };
-            let extent = writer.shared.lock().extent();
-            writer.file.write_both(owner, extent)?;
-            writer.owner = owner;
-            Ok(())
-        })
-    }
-
-    /// Removes the segments that hold acked records only.
-    pub(in crate::ship) fn release(&mut self) -> Result<(), SpoolError> {
-        self.guarded(Self::remove_acked)
-    }
-
-    /// Ends the spool: the reader ends once it has read everything. If all records are acked, almost nothing
-    /// stays on the disk.
-    pub(in crate::ship) fn end(&mut self) -> Result<(), SpoolError> {
-        self.shared.lock().ended = true;
-        self.shared.grown.notify_all();
-        self.guarded(|writer| {
-            if writer.all_acked() {
-                writer.rotate()?;
-            }
-            writer.remove_acked()
-        })
-    }
-
-    fn guarded(
-        &mut self,
-        work: impl FnOnce(&mut Self) -> Result<(), SpoolError>,
-    ) -> Result<(), SpoolError> {
-        if self.poisoned {
-            return Err(SpoolError::Poisoned(self.disk.path(OsStr::new(SESSION))));
+    /// the old one. Returns once that is durable.
+    pub(in crate::ship) fn restart(&self, session: u128, base: u64) -> Result<(), SpoolError> {
+        {
+            let mut inner = self.0.lock();
+            inner.state.session = session;
+            inner.state.base = base;
         }
-        let outcome = work(self);
-        self.poisoned = outcome.is_err();
-        outcome
+        let end = self.0.append(&[])?;
+        self.0.wait_durable(end)
     }
 
-    /// Waits until `bytes` more fit.
-    fn make_room(&mut self, bytes: u64) -> Result<(), SpoolError> {
-        loop {
-            // An ack after this read ends the wait below, and the loop checks again.
-            let acked = self.shared.lock().acked;
-            if self.shared.lock().newest().bytes >= self.segment_bytes {
-                self.rotate()?;
+    /// Closes the spool once everything is durable. If all records are acked, the next start finds none.
+    pub(in crate::ship) fn finish(&self) -> Result<(), SpoolError> {
+        let is_emptied = {
+            let mut inner = self.0.lock();
+            let is_emptied = inner.acked + 1 >= inner.next && inner.state.first < inner.next;
+            if is_emptied {
+                inner.state.first = inner.next;
             }
-            self.remove_acked()?;
-            let used = self.shared.lock().bytes();
-            if used == 0 || used + bytes <= self.limit_bytes {
-                return Ok(());
-            }
-            if self.all_acked() {
-                self.rotate()?;
-                continue;
-            }
-            let mut state = self.shared.lock();
-            while state.acked == acked {
-                let woken = self.shared.acked.wait(state);
-                state = woken.unwrap_or_else(PoisonError::into_inner);
-            }
-        }
-    }
-
-    /// Returns whether the newest segment has records and all of them are acked.
-    fn all_acked(&self) -> bool {
-        let mut state = self.shared.lock();
-        let acked = state.acked;
-        let newest = state.newest();
-        newest.bytes > 0 && acked + 1 >= newest.next
-    }
-
-    /// Begins a new segment.
-    fn rotate(&mut self) -> Result<(), SpoolError> {
-        let first = self.shared.lock().newest().next;
-        let opened = self.disk.open(OsStr::new(&name(first)));
-        let file = opened.map_err(|error| self.io(first, error))?;
-        let synced = self.disk.sync_names();
-        synced.map_err(|error| self.io(first, error))?;
-        self.shared.lock().segments.push_back(Segment {
-            first,
-            next: first,
-            bytes: 0,
-            file: Arc::new(file),
-        });
-        Ok(())
-    }
-
-    /// Removes acked segments once both slots of the manifest allow it, so that no single bad slot requires
-    /// them.
-    fn remove_acked(&mut self) -> Result<(), SpoolError> {
-        let mut removable = Vec::new();
-        let extent = {
-            let state = self.shared.lock();
-            let old = state.segments.iter().take(state.segments.len() - 1);
-            let acked = old.take_while(|segment| segment.next <= state.acked + 1);
-            removable.extend(acked.map(|segment| segment.first));
-            let kept = &state.segments[removable.len()];
-            Extent {
-                first: kept.first,
-                ..state.extent()
-            }
+            is_emptied
         };
-        if removable.is_empty() {
-            return Ok(());
+        if is_emptied {
+            self.0.append(&[])?;
         }
-        self.file.write_both(self.owner, extent)?;
-        for first in removable {
-            let removed = self.disk.remove(OsStr::new(&name(first)));
-            removed.map_err(|error| self.io(first, error))?;
-            self.shared.lock().segments.pop_front();
+        let appender = self.0.lock().appender.take();
+        match appender {
+            Some(appender) => appender.close().map_err(|failure| self.0.failed(failure)),
+            None => Ok(()),
         }
-        let synced = self.disk.sync_names();
-        synced.map_err(|error| self.io(extent.segment, error))
-    }
-
-    fn io(&self, first: u64, error: io::Error) -> SpoolError {
-        let path = self.disk.path(OsStr::new(&name(first)));
-        SpoolError::Io { path, error }
-    }
-}
-
-/// Ends the spool, so that no reader waits for a writer that is gone, even after a panic.
-impl<D: Disk> Drop for Writer<D> {
-    fn drop(&mut self) {
-        self.shared.lock().ended = true;
-        self.shared.grown.notify_all();
     }
 }

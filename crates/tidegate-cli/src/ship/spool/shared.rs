@@ -1,0 +1,194 @@
+//! The parts of a spool that its three ends share: the log, the state, and a signal for everything that ends a
+//! wait.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tidegate_log::{Append, AppendError, Appender, Failure, Log, Lsn, Record, ReleaseError};
+
+use super::SpoolError;
+use super::entry::State;
+
+/// How long a full disk may take to show space that has become free.
+const FULL: Duration = Duration::from_secs(1);
+/// The interval between two tries on a full disk.
+const FULL_RETRY: Duration = Duration::from_millis(50);
+
+/// See the module.
+pub(super) struct Shared {
+    pub(super) directory: PathBuf,
+    pub(super) log: Log,
+    pub(super) signal: Arc<Signal>,
+    /// Appends wait while the spool holds more segments.
+    pub(super) held_max: usize,
+    pub(super) state: Mutex<Inner>,
+}
+
+/// The state behind the lock.
+pub(super) struct Inner {
+    /// The log's appender, until the spool is closed.
+    pub(super) appender: Option<Appender>,
+    pub(super) state: State,
+    /// The last record that was begun.
+    pub(super) begun: u64,
+    /// The number after the last whole record.
+    pub(super) next: u64,
+    /// The last record acked.
+    pub(super) acked: u64,
+    /// The end of everything appended.
+    pub(super) end: Lsn,
+    /// True once the writer appends no more.
+    pub(super) ended: bool,
+    /// The segments with records, oldest first.
+    pub(super) held: VecDeque<Held>,
+}
+
+/// A segment of the log.
+pub(super) struct Held {
+    pub(super) segment: u64,
+    pub(super) base: Lsn,
+    /// The last record begun before this segment.
+    pub(super) begun: u64,
+}
+
+impl Shared {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Appends one batch, behind the state, and returns the end of the log. Waits for an ack while the spool
+    /// has no room for records, and for the log while that has none.
+    pub(super) fn append(&self, records: &[Record]) -> Result<Lsn, SpoolError> {
+        let mut full_since = None;
+        loop {
+            let seen = self.signal.seen();
+            let refused = {
+                let mut inner = self.lock();
+                inner.release(&self.log);
+                match records.is_empty() || inner.has_room(self.held_max) {
+                    true => match inner.append(records) {
+                        Ok(end) => return Ok(end),
+                        Err(error) => Some(error),
+                    },
+                    false => None,
+                }
+            };
+            match refused {
+                None | Some(AppendError::Full { .. } | AppendError::NotReady) => {
+                    self.check()?;
+                    self.signal.wait(seen, None);
+                }
+                // Segments released a moment ago may be room enough.
+                Some(AppendError::DiskFull)
+                    if full_since.get_or_insert_with(Instant::now).elapsed() < FULL =>
+                {
+                    self.signal.wait(seen, Some(FULL_RETRY));
+                }
+                Some(error) => return Err(SpoolError::append(&self.directory, error)),
+            }
+        }
+    }
+
+    /// Waits until everything before `end` is durable.
+    pub(super) fn wait_durable(&self, end: Lsn) -> Result<(), SpoolError> {
+        let durable = self.log.wait_durable(end, None);
+        durable.map(drop).map_err(|failure| self.failed(failure))
+    }
+
+    /// Fails if the log has failed.
+    pub(super) fn check(&self) -> Result<(), SpoolError> {
+        self.log
+            .failure()
+            .map_or(Ok(()), |failure| Err(self.failed(failure)))
+    }
+
+    pub(super) fn failed(&self, failure: Failure) -> SpoolError {
+        let path = self.directory.clone();
+        SpoolError::Failed { path, failure }
+    }
+}
+
+impl Inner {
+    /// Returns whether the spool takes more. Behind its last whole record it always takes the rest of the next
+    /// one: no ack could make room for that.
+    fn has_room(&self, held_max: usize) -> bool {
+        self.held.len() <= held_max || self.acked + 1 >= self.next
+    }
+
+    fn append(&mut self, records: &[Record]) -> Result<Lsn, AppendError> {
+        let mut batch = Vec::with_capacity(records.len() + 1);
+        batch.push(self.state.entry(self.begun));
+        batch.extend_from_slice(records);
+        let Some(appender) = &mut self.appender else {
+            return Ok(self.end);
+        };
+        let appended = appender.append(Append::new(batch));
+        let appended = appended.map_err(|(_, error)| error)?;
+        if self
+            .held
+            .back()
+            .is_none_or(|held| held.segment != appended.segment)
+        {
+            self.held.push_back(Held {
+                segment: appended.segment,
+                base: appended.at,
+                begun: self.begun,
+            });
+        }
+        for record in records {
+            self.begun = record.index;
+            if record.term == 0 {
+                self.next = record.index + 1;
+            }
+        }
+        self.end = appended.end;
+        Ok(appended.end)
+    }
+
+    /// Releases the segments that hold acked records only, but never the newest.
+    pub(super) fn release(&mut self, log: &Log) {
+        while let (Some(oldest), Some(newer)) = (self.held.front(), self.held.get(1))
+            && newer.begun <= self.acked
+            && log.release(oldest.segment) != Err(ReleaseError::Open)
+        {
+            self.held.pop_front();
+        }
+    }
+}
+
+/// Counts the events that may end a wait: acks, ends, and the log's.
+#[derive(Default)]
+pub(super) struct Signal {
+    events: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Signal {
+    fn events(&self) -> MutexGuard<'_, u64> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes an event.
+    pub(super) fn raise(&self) {
+        *self.events() += 1;
+        self.changed.notify_all();
+    }
+
+    /// Returns the number of events so far, to be taken before the state is read.
+    pub(super) fn seen(&self) -> u64 {
+        *self.events()
+    }
+
+    /// Waits for an event after the first `seen`, at most for `patience`.
+    pub(super) fn wait(&self, seen: u64, patience: Option<Duration>) {
+        let events = self.events();
+        let is_same = |events: &mut u64| *events == seen;
+        // A poisoned lock ends the wait: the caller reads the state again.
+        match patience {
+            None => drop(self.changed.wait_while(events, is_same)),
+            Some(patience) => drop(self.changed.wait_timeout_while(events, patience, is_same)),
+        }
+    }
+}
