@@ -1,13 +1,14 @@
-//! The seam between the durable files and the file system: a handful of methods, so that tests can easily
-//! provide a disk that crashes (`disk/image.rs`).
+//! The seam between the receiver's files and the file system: a handful of methods, so that tests can put them
+//! on the log's simulated disk (`disk/sim.rs`). It is not the log's own seam, because the receiver appends to a
+//! user's file: another program may lock, cut, grow or remove it.
 //!
 //! This module does not decide when to sync: a name is durable after [`Disk::sync_names`], bytes after
 //! [`Bytes::sync`], and neither before.
 
 #[cfg(test)]
-pub(super) mod image;
+pub(super) mod sim;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -22,11 +23,7 @@ pub(super) trait Disk {
 
     /// Opens a file to read and write, and creates it if there is none.
     fn open(&self, name: &OsStr) -> io::Result<Self::File>;
-    /// Returns every name in the directory.
-    fn names(&self) -> io::Result<Vec<OsString>>;
-    /// Removes a file.
-    fn remove(&self, name: &OsStr) -> io::Result<()>;
-    /// Makes earlier creations and removals durable.
+    /// Makes earlier creations durable.
     fn sync_names(&self) -> io::Result<()>;
     /// Returns the path that messages show for `name`.
     fn path(&self, name: &OsStr) -> PathBuf;
@@ -71,15 +68,6 @@ impl Disk for Folder {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         options.open(self.0.join(name))
-    }
-
-    fn names(&self) -> io::Result<Vec<OsString>> {
-        let entries = std::fs::read_dir(&self.0)?;
-        entries.map(|entry| Ok(entry?.file_name())).collect()
-    }
-
-    fn remove(&self, name: &OsStr) -> io::Result<()> {
-        std::fs::remove_file(self.0.join(name))
     }
 
     fn sync_names(&self) -> io::Result<()> {

@@ -1,0 +1,177 @@
+//! The log's simulated disk behind this seam, for tests. It adds the locks of files.
+//!
+//! A crash tears the write that it hits at any byte, and loses any of the other unsynced sectors.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::io::{self, IoSlice};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tidegate_log::{SimDisk, Storage as _, StorageFile};
+
+use super::{Bytes, Disk};
+
+/// The unsynced changes that survive a crash.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fate {
+    /// None.
+    Nothing,
+    /// All.
+    Everything,
+    /// Any part, by a seeded generator.
+    Any(u64),
+}
+
+/// A directory on a simulated disk. A clone is the same directory.
+#[derive(Clone, Default)]
+pub(crate) struct SimFolder {
+    pub(crate) disk: SimDisk,
+    locked: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl SimFolder {
+    fn of(disk: SimDisk) -> Self {
+        Self {
+            disk,
+            ..Self::default()
+        }
+    }
+
+    /// Returns the disk after the process is killed: every written byte stays, none of it synced, and the
+    /// locks are free. `torn` bytes of the write that crashed are there.
+    pub(crate) fn kill(&self, torn: usize) -> Self {
+        let disk = self.disk.killed();
+        disk.tear(torn);
+        Self::of(disk)
+    }
+
+    /// Returns the disk after a power failure. `torn` bytes of the write that crashed had reached the system.
+    pub(crate) fn crash(&self, torn: usize, fate: Fate) -> Self {
+        Self::of(crash(&self.disk, torn, fate))
+    }
+
+    /// Replaces `name` durably, as another program would.
+    pub(crate) fn overwrite(&self, name: &str, bytes: &[u8]) {
+        self.disk.put(name, bytes.to_vec());
+    }
+
+    /// Returns the contents of `name`, if there is such a file.
+    pub(crate) fn read(&self, name: &str) -> Option<Vec<u8>> {
+        let names = self.disk.list().unwrap();
+        names
+            .iter()
+            .any(|n| n == name)
+            .then(|| self.disk.content(name))
+    }
+}
+
+/// Returns a disk after a power failure: see [`SimFolder::crash`].
+pub(crate) fn crash(disk: &SimDisk, torn: usize, fate: Fate) -> SimDisk {
+    let killed = disk.killed();
+    killed.tear(torn);
+    let mut random = Random(match fate {
+        Fate::Any(seed) => seed,
+        _ => 0,
+    });
+    let mut kept = || match fate {
+        Fate::Nothing => false,
+        Fate::Everything => true,
+        Fate::Any(_) => random.next().is_multiple_of(2),
+    };
+    let keeps_names = kept();
+    killed.crash(keeps_names, |_, _| kept())
+}
+
+/// SplitMix64.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+impl Disk for SimFolder {
+    type File = SimFile;
+
+    fn open(&self, name: &OsStr) -> io::Result<SimFile> {
+        let name = name.to_str().unwrap().to_owned();
+        if self.disk.open(&name).is_err() {
+            self.disk.create(&name)?;
+        }
+        Ok(SimFile {
+            folder: self.clone(),
+            name,
+            held: AtomicBool::new(false),
+        })
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        self.disk.sync_names()
+    }
+
+    fn path(&self, name: &OsStr) -> PathBuf {
+        PathBuf::from(name)
+    }
+}
+
+/// A file of the directory, by its name: a test may put another one in its place.
+pub(crate) struct SimFile {
+    folder: SimFolder,
+    name: String,
+    held: AtomicBool,
+}
+
+impl SimFile {
+    fn file(&self) -> io::Result<Arc<dyn StorageFile>> {
+        self.folder.disk.open(&self.name)
+    }
+}
+
+impl Bytes for SimFile {
+    fn bytes(&self) -> io::Result<Option<u64>> {
+        match self.file() {
+            Ok(file) => file.bytes().map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        match self.file()?.read_at(buffer, offset)? == buffer.len() {
+            true => Ok(()),
+            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file()?.write_at(&[IoSlice::new(data)], offset)
+    }
+
+    fn set_bytes(&self, bytes: u64) -> io::Result<()> {
+        self.file()?.reserve(bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file()?.sync()
+    }
+
+    fn try_lock(&self) -> io::Result<bool> {
+        let free = self.folder.locked.lock().unwrap().insert(self.name.clone());
+        self.held.fetch_or(free, Ordering::Relaxed);
+        Ok(free)
+    }
+}
+
+impl Drop for SimFile {
+    fn drop(&mut self) {
+        if *self.held.get_mut() {
+            self.folder.locked.lock().unwrap().remove(&self.name);
+        }
+    }
+}
