@@ -50,9 +50,7 @@ impl Spooling {
             bytes => format!(" ({bytes} bytes of a batch a crash left unfinished are cut off)"),
         };
         let doubtful = match opened.is_doubtful {
-            true => {
-                "; its last bytes are torn, or were damaged, so later records may be missing"
-            }
+            true => "; its last bytes are torn, or were damaged, so later records may be missing",
             false => "",
         };
         if face::chats() || opened.is_doubtful {

@@ -109,7 +109,9 @@ pub(in crate::ship) fn open(
     };
     let shared = Arc::new(Shared {
         directory: directory.to_owned(),
-        held_max: (limit_bytes / segment_bytes).saturating_sub(SEGMENTS_AHEAD).max(1) as usize,
+        held_max: (limit_bytes / segment_bytes)
+            .saturating_sub(SEGMENTS_AHEAD)
+            .max(1) as usize,
         state: Mutex::new(Inner {
             held: held(&log.log, directory)?.into(),
             appender: Some(log.appender),
@@ -161,7 +163,9 @@ fn check_version(storage: &dyn Storage, directory: &Path) -> Result<(), SpoolErr
             path,
             version: version.to_string(),
         }),
-        Version::Current => Ok(()),
+        Version::Current if has_log => Ok(()),
+        // A process may have been killed before it synced the file.
+        Version::Current => entry::write_version(storage).map_err(on),
         Version::Old if !has_log => Err(SpoolError::Old(directory.to_owned())),
         _ if has_old => Err(SpoolError::Old(directory.to_owned())),
         // A crash cut the creation short: the log comes later.
@@ -223,7 +227,8 @@ impl Found {
         match Kind::of(entry.kind) {
             Some(Kind::State) => {
                 if self.state.is_none() {
-                    (self.removed, self.begun, self.complete) = (entry.index, entry.index, entry.index);
+                    (self.removed, self.begun, self.complete) =
+                        (entry.index, entry.index, entry.index);
                 }
                 self.state = Some(entry.lsn);
                 // A start after a crash gives the number of an unfinished record to the next one.

@@ -36,7 +36,9 @@ impl Writer {
             for at in 0..pieces {
                 let start = place.start + at * piece_bytes;
                 let payload = Record {
-                    payload: block.payload.slice(start..place.end.min(start + piece_bytes)),
+                    payload: block
+                        .payload
+                        .slice(start..place.end.min(start + piece_bytes)),
                     ..Record::default()
                 };
                 let piece = entry::piece(self.next, at == 0, (pieces - at - 1) as u64, payload);
