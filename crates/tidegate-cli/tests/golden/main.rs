@@ -1,6 +1,6 @@
 //! Today's program opens files of earlier versions, which their programs wrote in real sessions: a data
-//! directory, the directories of a cluster's nodes, and a spool with a receiver's file. The fixtures lie in
-//! `tests/golden/<version>`, as annotated hexadecimal.
+//! directory, the directories of a cluster's nodes, and a receiver's file. It refuses the spool beside that
+//! file. The fixtures lie in `tests/golden/<version>`, as annotated hexadecimal.
 //!
 //! After a release, `cargo test -p tidegate-cli --test golden record` adds the folder of the new version, and
 //! refuses to change an existing one. Its environment: `GOLDEN=write GOLDEN_VERSION=v2

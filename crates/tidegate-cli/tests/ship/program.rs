@@ -206,3 +206,13 @@ impl Drop for Program {
         self.kill();
     }
 }
+
+/// Returns whether the first segment of a spool has the record `last` and a marker behind it, so that damage
+/// to the record shows.
+pub(crate) fn spooled(spool: &Path, last: &str) -> bool {
+    let bytes = std::fs::read(spool.join("00000000000000000000.seg")).unwrap_or_default();
+    let mut places = bytes.windows(last.len());
+    let place = places.rposition(|bytes| bytes == last.as_bytes());
+    let behind = place.map_or(&[][..], |at| &bytes[at..]);
+    behind.windows(4).any(|magic| magic == b"TgB1")
+}
