@@ -118,7 +118,7 @@ impl Options {
         self
     }
 
-    /// Sets whether to refuse a log whose last segment has a shorter file than when it was made; off if not
+    /// Sets whether to refuse a log if the file of its last segment is shorter than it was made; off if not
     /// set. Without it the log opens, and [`Recovery::shortened`](crate::Recovery::shortened) reports it.
     #[must_use]
     pub const fn refuse_shortened(mut self, refuse: bool) -> Self {

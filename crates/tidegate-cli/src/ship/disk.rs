@@ -1,6 +1,6 @@
-//! The seam between the receiver's files and the file system: a handful of methods, so that tests can put them
-//! on the log's simulated disk (`disk/sim.rs`). It is not the log's own seam, because the receiver appends to a
-//! user's file: another program may lock, cut, grow or remove it.
+//! The seam between the receiver's files and the file system: a handful of methods, so that tests can put
+//! them on the log's simulated disk (`disk/sim.rs`). It is not the log's own seam, because the receiver
+//! appends to a user's file: another program may lock, cut, grow or remove it.
 //!
 //! This module does not decide when to sync: a name is durable after [`Disk::sync_names`], bytes after
 //! [`Bytes::sync`], and neither before.

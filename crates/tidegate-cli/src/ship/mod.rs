@@ -1,8 +1,8 @@
 //! `tidegate receive` and `tidegate send`: ship records reliably, like a pipe that survives a broken network.
 //!
-//! `records` defines the form of a record, `append` and `spool` are the durable files of the two ends, over
-//! the seam in `disk`; the link (`tidegate-link`) carries the records between them. `receive` and `send` join
-//! them.
+//! `records` defines the form of a record. `append` is the receiver's durable file, over the seam in `disk`,
+//! and `spool` keeps the sender's records in a log (`tidegate-log`). The link (`tidegate-link`) carries the
+//! records between them. `receive` and `send` join them.
 
 mod append;
 pub(crate) mod args;

@@ -567,7 +567,8 @@ fn bytes_that_leave_the_file_are_durable_first() {
                 let left = disk.crash(torn, Fate::Any(seed));
                 drop(open(&left).unwrap());
                 assert_eq!(left.read(FILE).unwrap(), good);
-                // A crash may leave the first copy with the length alone: then the next copy gets another name.
+                // A crash may leave the first copy with the length alone: then the next copy gets another
+                // name.
                 let names = [aside(good.len()), format!("{}-2", aside(good.len()))];
                 let has = |name: &String| left.read(name).is_some_and(|b| b == b"precious\n");
                 assert!(names.iter().any(has), "{change} {torn} {seed}");

@@ -1,5 +1,5 @@
-//! Spools standard input: one thread reads and appends to the spool's log, where all records that arrive during
-//! one sync share the next.
+//! Spools standard input: one thread reads and appends to the spool's log, where all records that arrive
+//! during one sync share the next.
 
 use std::ops::Range;
 use std::path::Path;

@@ -18,8 +18,8 @@ const SEGMENT_BYTES_MIN: u64 = 16 << 10;
 const PAGE: u64 = 4096;
 /// The number of segments that a spool's limit allows.
 const SEGMENTS: u64 = 8;
-/// The segments beside those with records: one allocated ahead, one to be used again, and the one that the
-/// next batch may begin.
+/// The segments beside those with records: one allocated ahead, a file to be used again, and the next
+/// batch's own.
 const SEGMENTS_AHEAD: u64 = 3;
 /// The number of batches that a segment has room for: the rest that a large batch leaves unused stays small.
 const BATCHES: u64 = 4;

@@ -1,5 +1,5 @@
-//! The parts of a spool that its three ends share: the log, the state, and a signal for everything that ends a
-//! wait.
+//! The parts of a spool that its three ends share: the log, the state, and a signal for everything that ends
+//! a wait.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -111,8 +111,8 @@ impl Shared {
 }
 
 impl Inner {
-    /// Returns whether the spool takes more. Behind its last whole record it always takes the rest of the next
-    /// one: no ack could make room for that.
+    /// Returns whether the spool takes more. Behind its last whole record it always takes the rest of the
+    /// next one: no ack could make room for that.
     fn has_room(&self, held_max: usize) -> bool {
         self.held.len() <= held_max || self.acked + 1 >= self.next
     }

@@ -103,8 +103,8 @@ fn run(disk: &SimDisk) -> Done {
     done
 }
 
-/// Checks a disk after a crash: the spool has every durable record that was not acked, takes the next one, and
-/// keeps them all.
+/// Checks a disk after a crash: the spool has every durable record that was not acked, takes the next one,
+/// and keeps them all.
 fn check(disk: &SimDisk, done: &Done) {
     let (mut writer, mut reader, _, opened) = open(disk).unwrap();
     assert!(opened.next > done.durable, "{opened:?}");
@@ -341,4 +341,17 @@ fn a_full_disk_ends_it_and_a_freed_one_goes_on() {
     spool(&mut writer, opened.next..=opened.next).unwrap();
     drop(writer);
     assert_eq!(rest(&mut reader), expected(1..=opened.next));
+}
+
+/// The bytes are those of docs/link-protocol.md.
+#[test]
+fn the_format_is_as_documented() {
+    let disk = SimDisk::new();
+    let (_writer, _, acks, _) = open(&disk).unwrap();
+    acks.restart(0x0102, 3).unwrap();
+    assert_eq!(disk.content(entry::SESSION), b"TGSPOOL3");
+    let mut state = [0; 48];
+    (state[0], state[16], state[17], state[32], state[40]) = (7, 2, 1, 3, 1);
+    let log = disk.content("00000000000000000000.seg");
+    assert!(log.windows(48).any(|bytes| bytes == state));
 }

@@ -18,8 +18,8 @@ pub(in crate::ship) struct Writer {
 }
 
 impl Writer {
-    /// Appends the records at `places` in `block`, and hands them to the log. Waits for an ack while the spool
-    /// has no room.
+    /// Appends the records at `places` in `block`, and hands them to the log. Waits for an ack while the
+    /// spool has no room.
     pub(in crate::ship) fn append(
         &mut self,
         block: Vec<u8>,
@@ -29,7 +29,7 @@ impl Writer {
             payload: block.into(),
             ..Record::default()
         };
-        let piece_bytes = self.batch_bytes as usize - block_overhead();
+        let piece_bytes = self.batch_bytes as usize - overhead();
         let (mut batch, mut bytes) = (Vec::new(), 0);
         for place in places {
             let pieces = place.len().div_ceil(piece_bytes).max(1);
@@ -44,7 +44,8 @@ impl Writer {
                 let piece = entry::piece(self.next, at == 0, (pieces - at - 1) as u64, payload);
                 if bytes + piece.stored_bytes() > self.batch_bytes {
                     self.shared.append(&batch)?;
-                    (bytes, _) = (0, batch.clear());
+                    batch.clear();
+                    bytes = 0;
                 }
                 bytes += piece.stored_bytes();
                 batch.push(piece);
@@ -59,7 +60,7 @@ impl Writer {
 }
 
 /// Returns the bytes that an entry takes beside its payload.
-fn block_overhead() -> usize {
+fn overhead() -> usize {
     // The padding is at most seven bytes.
     Record::default().stored_bytes() as usize + 8
 }
@@ -76,7 +77,7 @@ impl Drop for Writer {
 pub(in crate::ship) struct Acks(pub(super) Arc<Shared>);
 
 impl Acks {
-    /// Notes that everything up to `position` is acked, and releases the segments that nobody needs any more.
+    /// Notes that everything up to `position` is acked, and releases the segments with acked records only.
     pub(in crate::ship) fn acked(&self, position: u64) {
         let mut inner = self.0.lock();
         inner.acked = position.max(inner.acked);

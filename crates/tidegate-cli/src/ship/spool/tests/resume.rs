@@ -1,5 +1,6 @@
-//! The spool and the receiver's file together: both sides crash at any change, and the sender starts again. The
-//! file gets each record once and in order, and the producer gives no record twice that the spool reported.
+//! The spool and the receiver's file together: both sides crash at any change, and the sender starts again.
+//! The file gets each record once and in order, and the producer gives no record twice that the spool
+//! reported.
 
 use std::ffi::OsStr;
 
