@@ -42,7 +42,7 @@ struct Want {
 
 /// A pattern as the node tells it to its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Told<'a> {
+pub struct InterestUpdate<'a> {
     /// Its id.
     pub id: InterestId,
     /// The number of subscriptions.
@@ -96,7 +96,7 @@ impl Wanted {
     }
 
     /// Iterates over all patterns that have a subscription now.
-    pub fn iter(&self) -> impl Iterator<Item = Told<'_>> {
+    pub fn iter(&self) -> impl Iterator<Item = InterestUpdate<'_>> {
         self.all.iter().map(|(key, want)| told(key, want))
     }
 
@@ -107,7 +107,7 @@ impl Wanted {
     }
 
     /// Passes each changed queue group that still exists to `tell`, once.
-    pub fn take_changed(&mut self, mut tell: impl FnMut(Told<'_>)) {
+    pub fn take_changed(&mut self, mut tell: impl FnMut(InterestUpdate<'_>)) {
         for key in std::mem::take(&mut self.changed) {
             // The queue group may have ended, and started again since.
             if let Some(want) = self.all.get_mut(&key)
@@ -159,9 +159,9 @@ impl Wanted {
     }
 }
 
-fn told<'a>(key: &'a [u8], want: &Want) -> Told<'a> {
+fn told<'a>(key: &'a [u8], want: &Want) -> InterestUpdate<'a> {
     let (pattern, queue) = split(key);
-    Told {
+    InterestUpdate {
         id: want.id,
         members: u32::try_from(want.count).unwrap_or(u32::MAX),
         pattern,

@@ -15,7 +15,7 @@ use tidegate_nats::outbox::Outbox;
 use tidegate_nats::parse::Publish;
 use tidegate_nats::subject;
 
-use super::interest::Told;
+use super::interest::InterestUpdate;
 
 /// The most nodes that pass a message on, each because its receivers there had just gone.
 pub const PASSED_MAX: u8 = 8;
@@ -87,7 +87,7 @@ pub enum Frame<'a> {
         term: u64,
     },
     /// A client of the sender subscribes to a pattern from now on.
-    Interest(Told<'a>),
+    Interest(InterestUpdate<'a>),
     /// No client of the sender subscribes to the pattern any more.
     InterestEnd {
         /// The id from [`Frame::Interest`].
@@ -238,7 +238,7 @@ fn body(kind: u8, body: &[u8]) -> Result<Option<Frame<'_>>, Cut> {
             if !subject::is_pattern(pattern) {
                 return Err(Cut);
             }
-            Frame::Interest(Told {
+            Frame::Interest(InterestUpdate {
                 id,
                 members,
                 pattern,
@@ -496,13 +496,13 @@ mod tests {
             Frame::Pong,
             Frame::Members(b"m"),
             Frame::Vouch { term: 7 },
-            Frame::Interest(Told {
+            Frame::Interest(InterestUpdate {
                 id: 5,
                 members: 1,
                 pattern: b"a.>",
                 queue: None,
             }),
-            Frame::Interest(Told {
+            Frame::Interest(InterestUpdate {
                 id: 6,
                 members: 70_000,
                 pattern: b"*",

@@ -30,7 +30,6 @@ mod form;
 mod handover;
 mod hellos;
 mod history;
-mod lasting;
 mod load;
 mod mistakes;
 mod mounted;
@@ -47,4 +46,5 @@ mod scrub;
 #[cfg(feature = "lab")]
 mod steps;
 mod tls;
+mod unlogged;
 mod volume;

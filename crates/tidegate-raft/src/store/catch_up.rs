@@ -14,12 +14,12 @@ use bytes::Bytes;
 use tidegate_log::{AppendError, Appended, Lsn, Record, batch_bytes};
 use tidegate_stream::stream::{Command, ENTRY_HEADER_BYTES, Place};
 
-use super::apart::Apart;
 use super::checkpoint::Header;
 use super::checkpoints::Parts;
 use super::holding::GivenUp;
 use super::member::Member;
 use super::room::Room;
+use super::staged::Staged;
 use super::{Fetch, Live, Relocated, Store, WriteError};
 use crate::replica::{CatchUp, records};
 
@@ -149,7 +149,7 @@ impl Store {
         if member.group.poll_catch_up().is_none() {
             // Some member's log reaches back to this member's position after all.
             member.catching_up.forget();
-            member.apart = Apart::default();
+            member.staged = Staged::default();
         }
         while self.poll_fetched(at).is_some() {}
     }
@@ -178,7 +178,7 @@ impl Store {
         let member = &mut self.members[at];
         member.catching_up.undurable.extend(moved);
         let bytes = appended.end.since(appended.at);
-        member.apart.note(appended.at, bytes);
+        member.staged.note(appended.at, bytes);
         Ok(())
     }
 
@@ -186,14 +186,14 @@ impl Store {
     pub fn poll_fetched(&mut self, at: usize) -> Option<Relocated> {
         let member = &mut self.members[at];
         let fetched = member.catching_up.fetched.pop_front()?;
-        member.apart.insert(&fetched);
+        member.staged.insert(&fetched);
         Some(fetched)
     }
 
     /// Returns the fetched messages that no state includes yet, also those of catch-ups that broke off.
     #[must_use]
-    pub fn apart(&self, at: usize) -> &Apart {
-        &self.members[at].apart
+    pub fn apart(&self, at: usize) -> &Staged {
+        &self.members[at].staged
     }
 
     /// Appends copies, fetched from another member, of messages that are damaged in the log. They become due
@@ -344,7 +344,7 @@ impl Store {
         let (index, term) = (install.header.index, install.header.term);
         let before = std::mem::replace(&mut member.live, install.live);
         member.live.begin_as(&before);
-        member.apart = Apart::default();
+        member.staged = Staged::default();
         member.applied = (index, term, install.header.next);
         member.tried = install.header.next;
         member.group.handle_installed();

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use tidegate_log::{AppendError, Lsn, Record, batch_bytes};
-use tidegate_stream::stream::{ENTRY_HEADER_BYTES, Lying, Place};
+use tidegate_stream::stream::{ENTRY_HEADER_BYTES, Place, Resident};
 
 use super::room::Room;
 use super::{Fetch, Relocated, Store};
@@ -39,7 +39,7 @@ pub(super) struct Compaction {
     /// The group of the next question, and the point from which it asks; `None` once all messages are known.
     from: Option<(usize, (u32, u64))>,
     /// Messages to copy, each with the position of its group.
-    wanted: VecDeque<(usize, Lying)>,
+    wanted: VecDeque<(usize, Resident)>,
     /// Messages that are appended and not yet durable, each with the end of its batch and the position of its
     /// group.
     undurable: VecDeque<(Lsn, usize, Relocated)>,
@@ -80,7 +80,7 @@ impl Compaction {
     /// Takes the messages that the questioned group has in the segment; there are `groups` groups.
     pub(super) fn handle_lying(
         &mut self,
-        lying: Vec<Lying>,
+        lying: Vec<Resident>,
         next: Option<(u32, u64)>,
         groups: usize,
     ) {
@@ -125,7 +125,7 @@ impl Store {
             self.compaction.segment = None;
             return true;
         }
-        let (mut taken, mut records) = (Vec::<(usize, Lying)>::new(), Vec::new());
+        let (mut taken, mut records) = (Vec::<(usize, Resident)>::new(), Vec::new());
         let mut bytes = batch_bytes(&[]);
         // Entries go first, because callers wait for them. On a full disk, waiting entries wait for the space
         // that copying frees.
@@ -168,7 +168,7 @@ impl Store {
         false
     }
 
-    fn append_copies(&mut self, taken: Vec<(usize, Lying)>, records: Vec<Record>) {
+    fn append_copies(&mut self, taken: Vec<(usize, Resident)>, records: Vec<Record>) {
         // The store has taken the waiting entries because they have room. Copies leave them that room.
         let room = self.look_for_room(&[batch_bytes(&records)], 0);
         let appended = match room {

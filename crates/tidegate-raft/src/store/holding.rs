@@ -8,7 +8,7 @@
 use tidegate_log::Lsn;
 
 use super::Store;
-use super::apart::Apart;
+use super::staged::Staged;
 
 /// Other groups may write this many times the bytes after which a checkpoint is due plus the fetched bytes.
 /// The more the member has fetched, the more a restart of the catch-up costs. If other groups write faster
@@ -36,7 +36,7 @@ impl Store {
             // The disk is full, so the space that the catch-up holds is needed now.
             true => self.options.segment_bytes,
             false => {
-                let fetched = self.members[at].apart.bytes();
+                let fetched = self.members[at].staged.bytes();
                 HELD_MAX * (self.options.checkpoint_bytes_min + fetched)
             }
         };
@@ -53,7 +53,7 @@ impl Store {
             heard,
             asked: false,
         });
-        member.apart = Apart::default();
+        member.staged = Staged::default();
         member.group.forget_catch_up();
         self.review = true;
     }
@@ -62,10 +62,11 @@ impl Store {
     /// too.
     fn held_bytes(&self, at: usize) -> u64 {
         let member = &self.members[at];
-        let from = [member.catching_up.begun, member.apart.from()];
+        let from = [member.catching_up.begun, member.staged.from()];
         let from = from.into_iter().flatten().min();
         let written = |from: Lsn| self.end.since(from);
-        from.map_or(0, written).saturating_sub(member.apart.bytes())
+        from.map_or(0, written)
+            .saturating_sub(member.staged.bytes())
     }
 
     /// Returns whether a checkpoint of the group is due because the store gave up its catch-up.

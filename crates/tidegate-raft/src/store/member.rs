@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 
 use tidegate_log::Lsn;
 
-use super::apart::Apart;
 use super::catch_up::CatchingUp;
 use super::checkpoints::Checkpoints;
+use super::staged::Staged;
 use super::{Live, Relocated};
 use crate::replica::{Group, Message};
 
@@ -18,7 +18,7 @@ pub(super) struct Member {
     pub(super) delayed: VecDeque<Message>,
     pub(super) checkpoints: Checkpoints,
     pub(super) catching_up: CatchingUp,
-    pub(super) apart: Apart,
+    pub(super) staged: Staged,
     pub(super) live: Live,
     /// Relocations that are durable, in the order of the log.
     pub(super) relocated: VecDeque<Relocated>,
@@ -55,7 +55,7 @@ impl Member {
     /// however long the group has no leader. `holding` bounds the bytes that this may hold. A leader needs no
     /// other state.
     pub(super) fn is_between(&self) -> bool {
-        self.holds() || (!self.apart.is_empty() && !self.group.leads())
+        self.holds() || (!self.staged.is_empty() && !self.group.leads())
     }
 
     /// Returns whether the store must keep all segments, because fetched messages lie in them.

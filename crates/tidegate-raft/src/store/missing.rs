@@ -84,7 +84,7 @@ fn lying(streams: &Streams, lost: &[Range<Lsn>]) -> Vec<MissingIn> {
     for range in lost {
         let (lsns, mut from) = (range.start.get()..range.end.get(), Some((0, 0)));
         while let Some(at) = from {
-            let (found, next) = streams.lying_in(&lsns, at);
+            let (found, next) = streams.residents_in(&lsns, at);
             all.extend(found.into_iter().map(|l| (l.stream, l.seq)));
             from = next;
         }

@@ -15,7 +15,6 @@
 //! <data>/tidegate/log/             the log (docs/log-format.md)
 //! ```
 
-mod apart;
 mod applying;
 mod catch_up;
 pub mod checkpoint;
@@ -41,6 +40,7 @@ mod second_write;
 mod seen;
 #[cfg(feature = "lab")]
 mod slow;
+mod staged;
 mod upkeep;
 mod worker;
 
@@ -55,7 +55,6 @@ use tidegate_stream::stream::Place;
 use crate::replica::records;
 use crate::replica::{Committed, ENTRY_BYTES_MAX, Group, ProposeError, Proposed};
 
-pub use apart::Apart;
 pub use applying::{Replaying, account, relocate};
 pub use catch_up::{Fetched, InstallError};
 pub use checkpoints::Parts;
@@ -67,6 +66,7 @@ pub use missing::{Missing, MissingIn, missing};
 pub use open::{Opening, Options, REPAIRED_FILE, VERSION_FILE, claim};
 pub use reading::{Fetch, Peeked};
 pub use scrub::Scrubbed;
+pub use staged::Staged;
 pub use upkeep::Space;
 
 use compaction::Compaction;

@@ -25,7 +25,6 @@ use tidegate_log::{
 };
 use tidegate_stream::stream::{ENTRY_HEADER_BYTES, Place};
 
-use super::apart::Apart;
 use super::catch_up::CatchingUp;
 use super::checkpoint::Header;
 use super::checkpoints::{self, Checkpoints, Kept, Naming};
@@ -40,6 +39,7 @@ use super::second_write::SecondWrite;
 use super::seen::Seen;
 #[cfg(feature = "lab")]
 use super::slow::Slow;
+use super::staged::Staged;
 use super::worker::By;
 use super::{Due, Relocated, Store, VERSION, Waker};
 use crate::lab::Lab;
@@ -495,7 +495,7 @@ struct Replayed {
     /// The entries behind the last committed one.
     tail: Vec<LoggedEntry>,
     live: Live,
-    apart: Apart,
+    staged: Staged,
 }
 
 impl Replayed {
@@ -516,7 +516,7 @@ impl Replayed {
             applied: (found.header.index, found.header.term, found.header.next),
             tail: Vec::new(),
             live: Live::restored(&found.header.live),
-            apart: Apart::default(),
+            staged: Staged::default(),
             found,
         })
     }
@@ -538,8 +538,8 @@ impl Replayed {
         if record.kind == KIND_FETCHED {
             let bytes = record.stored_bytes();
             if let Some(fetched) = moved(lsn, &record).filter(|_| !self.alone) {
-                self.apart.insert(&fetched);
-                self.apart.note(lsn, bytes);
+                self.staged.insert(&fetched);
+                self.staged.note(lsn, bytes);
             }
             return None;
         }
@@ -591,7 +591,7 @@ impl Replayed {
             delayed: VecDeque::new(),
             checkpoints: checkpoints.map_err(OpenError::io("starting a thread"))?,
             catching_up: CatchingUp::default(),
-            apart: self.apart,
+            staged: self.staged,
             live: self.live,
             relocated: VecDeque::new(),
             applied: (index, term, next),

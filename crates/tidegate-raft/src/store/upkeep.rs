@@ -5,12 +5,12 @@
 //! checkpoints, so that a start can use either of them. If there is no space, the newer checkpoint suffices.
 
 use tidegate_log::{Lsn, SegmentInfo, compaction_candidate};
-use tidegate_stream::stream::Lying;
+use tidegate_stream::stream::Resident;
 
-use super::apart::Apart;
 use super::checkpoint::Header;
 use super::checkpoints::Parts;
 use super::member::Member;
+use super::staged::Staged;
 use super::{LyingIn, Store};
 
 /// The store copies a segment forward if less than this share of it is live.
@@ -161,9 +161,9 @@ impl Store {
             live: member.live.to_vec(),
         };
         member.tried = next;
-        if member.apart.from().is_some_and(|from| from < next) {
+        if member.staged.from().is_some_and(|from| from < next) {
             // From now on the log may release the segments with the fetched messages.
-            member.apart = Apart::default();
+            member.staged = Staged::default();
         }
         if let Some(given_up) = &mut member.catching_up.given_up {
             given_up.asked = true;
@@ -197,7 +197,7 @@ impl Store {
 
     /// Takes the messages that lie in that segment, and the point from which to ask on, if there are more.
     /// Wakes the loop.
-    pub fn handle_lying(&mut self, lying: Vec<Lying>, next: Option<(u32, u64)>) {
+    pub fn handle_lying(&mut self, lying: Vec<Resident>, next: Option<(u32, u64)>) {
         let groups = self.members.len();
         self.compaction.handle_lying(lying, next, groups);
         (self.waker)();

@@ -82,7 +82,7 @@ impl Damage {
         let Some(streams) = groups.get(group) else {
             return;
         };
-        let (lying, next) = streams.lying_in(&found.range, from);
+        let (lying, next) = streams.residents_in(&found.range, from);
         for message in lying {
             match ask(group, message.stream, message.seq) {
                 true => found.coming += 1,

@@ -28,12 +28,12 @@ pub(crate) mod handle;
 mod handshakes;
 mod handshaking;
 mod identity;
+mod log_limit;
 pub(crate) mod members;
 mod opening;
 pub(crate) mod peers;
 mod replication;
 pub(crate) mod report;
-mod seldom;
 mod socket;
 mod streams;
 mod taking_over;
@@ -47,11 +47,11 @@ use self::flow::Flow;
 use self::handle::{Command, Handle};
 use self::handshakes::{Handshakes, Place};
 use self::identity::{seed, server_id, server_info};
+use self::log_limit::LogLimit;
 use self::opening::Opening;
 use self::peers::{PEER_LISTENER, PEER_TOKENS, Peers};
 use self::replication::Replication;
 use self::report::{Cluster, Report, Streams};
-use self::seldom::Seldom;
 use self::socket::Socket;
 use self::streams::Waiting;
 use self::tls::PeerTls;
@@ -91,9 +91,9 @@ pub struct Server {
     scratch: Vec<u8>,
     accept_again: Option<Time>,
     /// Log line: the process ran out of descriptors.
-    not_accepted: Seldom,
+    not_accepted: LogLimit,
     /// Log line: the server has its maximum of connections.
-    not_admitted: Seldom,
+    not_admitted: LogLimit,
     /// Connections that get their INFO at that time unless they have begun with TLS, in order.
     hellos: VecDeque<(Time, usize)>,
     /// Waiting TLS handshakes.
@@ -205,8 +205,8 @@ impl Server {
             handle,
             scratch: vec![0; READ_BYTES],
             accept_again: None,
-            not_accepted: Seldom::default(),
-            not_admitted: Seldom::default(),
+            not_accepted: LogLimit::default(),
+            not_admitted: LogLimit::default(),
             hellos: VecDeque::new(),
             handshakes: Handshakes::default(),
             #[cfg(test)]

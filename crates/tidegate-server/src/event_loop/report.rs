@@ -158,7 +158,7 @@ impl Streams {
         let first = node.streams(0)?;
         let all = || node.all_streams();
         // The directory's knowledge of other groups' streams does not count as streams of this node.
-        let of = |s: &&Stream| s.kept().is_here() && !s.is_filling();
+        let of = |s: &&Stream| s.home().is_here() && !s.is_filling();
         let kept = || all().flat_map(|s| s.applied().iter().filter(of));
         let states = || kept().map(|s| s.state());
         let usage = |storage| Usage {

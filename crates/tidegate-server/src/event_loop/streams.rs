@@ -159,7 +159,7 @@ fn open(
         node.attach_streams(streams);
     }
     let streams = node.all_streams().flat_map(|s| s.applied().iter());
-    let streams = streams.filter(|s| s.kept().is_here()).count();
+    let streams = streams.filter(|s| s.home().is_here()).count();
     tracing::info!(
         "Streams are kept in {}: {streams} streams, {entries} entries replayed",
         kept.directory.display()
@@ -400,7 +400,7 @@ fn checkpoint(node: &Node, store: &mut Store) {
     if let Some(asked) = store.poll_lying()
         && let Some(streams) = node.streams(asked.at)
     {
-        let (lying, next) = streams.applied().lying_in(&asked.lsns, asked.from);
+        let (lying, next) = streams.applied().residents_in(&asked.lsns, asked.from);
         store.handle_lying(lying, next);
     }
 }

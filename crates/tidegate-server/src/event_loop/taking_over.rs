@@ -12,7 +12,7 @@ use tidegate_raft::store::{Fetch, Fetched, InstallError, Live, Store, read_given
 use tidegate_stream::stream::{AccountLimits, Filter, Place, Streams};
 
 use super::peers::Peers;
-use crate::event_loop::seldom::Seldom;
+use crate::event_loop::log_limit::LogLimit;
 use crate::sessions::Node;
 
 /// The time after which a damaged record is looked at again.
@@ -30,7 +30,7 @@ pub(super) struct TakingOver {
     /// Records found damaged, with the time at which each is looked at again.
     damaged: BTreeMap<u64, Time>,
     /// Log line: a message was repaired.
-    mended: Seldom,
+    mended: LogLimit,
     limits: AccountLimits,
     taking: Option<Taking>,
 }
@@ -113,7 +113,7 @@ impl TakingOver {
             giver: Giver::default(),
             mender: Mender::new(others),
             damaged: BTreeMap::new(),
-            mended: Seldom::default(),
+            mended: LogLimit::default(),
             limits,
             taking: None,
         }
@@ -190,7 +190,7 @@ impl TakingOver {
         self.damaged.insert(lsn, now + LOOK_AGAIN);
         let (mut from, mut comes) = (Some((0, 0)), false);
         while let Some(at) = from {
-            let (lying, next) = streams.lying_in(&(lsn..lsn + 1), at);
+            let (lying, next) = streams.residents_in(&(lsn..lsn + 1), at);
             for message in lying {
                 comes |= self.mender.handle_damaged(now, message.stream, message.seq);
             }

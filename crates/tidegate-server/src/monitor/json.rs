@@ -9,12 +9,12 @@ use tidegate_stream::schema::level::API_LEVEL;
 use crate::event_loop::report::{Connection, Query, Report, Streams};
 
 /// The wall-clock times of the server's start and of this answer.
-pub(super) struct Wall {
+pub(super) struct WallClock {
     start: SystemTime,
     now: SystemTime,
 }
 
-impl Wall {
+impl WallClock {
     pub(super) const fn new(start: SystemTime, now: SystemTime) -> Self {
         Self { start, now }
     }
@@ -33,7 +33,7 @@ pub(super) fn index() -> Vec<u8> {
 }
 
 /// Returns the general figures of the server.
-pub(super) fn varz(r: &Report, wall: &Wall) -> Vec<u8> {
+pub(super) fn varz(r: &Report, wall: &WallClock) -> Vec<u8> {
     let process = Process::now();
     let mut out = json!({
         "server_id": r.info.server_id,
@@ -118,7 +118,7 @@ pub(super) fn healthz(r: &Report) -> (bool, Vec<u8>) {
 }
 
 /// Returns the figures of streams.
-pub(super) fn jsz(r: &Report, wall: &Wall) -> Vec<u8> {
+pub(super) fn jsz(r: &Report, wall: &WallClock) -> Vec<u8> {
     let Some(streams) = &r.streams else {
         return bytes(&json!({
             "server_id": r.info.server_id,
@@ -210,7 +210,7 @@ fn log(s: &Streams) -> Value {
 }
 
 /// Returns the figures of connections.
-pub(super) fn connz(r: &Report, query: Query, wall: &Wall) -> Vec<u8> {
+pub(super) fn connz(r: &Report, query: Query, wall: &WallClock) -> Vec<u8> {
     let connections: Vec<Value> = r
         .selected
         .iter()
@@ -228,7 +228,7 @@ pub(super) fn connz(r: &Report, query: Query, wall: &Wall) -> Vec<u8> {
 }
 
 /// Returns the figures of the other nodes of the cluster.
-pub(super) fn routez(r: &Report, wall: &Wall) -> Vec<u8> {
+pub(super) fn routez(r: &Report, wall: &WallClock) -> Vec<u8> {
     let peers = r.cluster.iter().flat_map(|c| &c.peers);
     let routes: Vec<Value> = peers
         .map(|p| {
@@ -276,7 +276,7 @@ pub(super) fn subsz(r: &Report) -> Vec<u8> {
     }))
 }
 
-fn connection(c: &Connection, now_ns: u64, wall: &Wall) -> Value {
+fn connection(c: &Connection, now_ns: u64, wall: &WallClock) -> Value {
     let mut out = json!({
         "cid": c.cid,
         "kind": "Client",
@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn times() {
-        let wall = Wall::new(UNIX_EPOCH, UNIX_EPOCH);
+        let wall = WallClock::new(UNIX_EPOCH, UNIX_EPOCH);
         assert_eq!(wall.at(1_500_000_005), "1970-01-01T00:00:01.500000005Z");
         assert_eq!(uptime(59_999_999_999), "59s");
         assert_eq!(uptime(90_061_000_000_000), "1d1h1m1s");

@@ -175,7 +175,7 @@ async fn answer(
             error.to_vec(),
         ));
     };
-    let wall = json::Wall::new(source.started, SystemTime::now());
+    let wall = json::WallClock::new(source.started, SystemTime::now());
     let body = match path {
         "/healthz" => {
             let (ready, body) = json::healthz(&report);

@@ -11,7 +11,7 @@ use tidegate::Time;
 use tidegate_cluster::groups::ALL;
 use tidegate_cluster::wire::Routed;
 use tidegate_nats::parse::Publish;
-use tidegate_stream::stream::Kept;
+use tidegate_stream::stream::Home;
 
 use super::streams::JETSTREAM;
 use super::{Node, peers};
@@ -56,7 +56,7 @@ impl Node {
         }
         match self.follows_at(name) {
             // A follower of the stream's group keeps pulls until there is another leader.
-            Kept::Elsewhere { group, .. } => match self.slot_of_group(group) {
+            Home::Elsewhere { group, .. } => match self.slot_of_group(group) {
                 Some(at) if pulls && !self.serves_at(at) => (at, self.ask_slot(at, now, message)),
                 _ => {
                     let taken = self
@@ -163,7 +163,7 @@ impl Node {
             }
             return self.ask_slot(0, now, message);
         }
-        let away = |name: &&str| matches!(self.follows_at(name), Kept::Elsewhere { .. });
+        let away = |name: &&str| matches!(self.follows_at(name), Home::Elsewhere { .. });
         match stream.filter(away) {
             Some(name) => {
                 let taken = self.with_streams(now, 0, |streams, cx| {
@@ -187,7 +187,7 @@ impl Node {
         let directory = self.streams(0)?;
         let known = directory.applied();
         let entry = known.get(known.by_name(name)?)?;
-        let Kept::Elsewhere { group, .. } = entry.kept() else {
+        let Home::Elsewhere { group, .. } = entry.home() else {
             return directory.serves().then_some(0);
         };
         let open = |s: &JetStream| s.serves() && s.is_open(entry.id());
@@ -197,10 +197,10 @@ impl Node {
 
     /// The group that keeps the stream of this name according to the directory here; the
     /// directory's own for an unknown name.
-    fn follows_at(&self, name: &str) -> Kept {
+    fn follows_at(&self, name: &str) -> Home {
         let known = self.streams(0).map(JetStream::applied);
         let entry = known.and_then(|known| known.get(known.by_name(name)?));
-        entry.map_or(Kept::Here, |entry| entry.kept())
+        entry.map_or(Home::Here, |entry| entry.home())
     }
 
     fn leads_directory(&self) -> bool {

@@ -11,8 +11,8 @@ use tidegate_nats::sublist::Matches;
 use super::streams::Inner;
 use super::{Node, peers};
 use crate::streams::JetStream;
-use crate::streams::directory::told::{
-    PREFIX, STREAM, Told, group_at, subject_of_full, subject_of_group,
+use crate::streams::directory::leader_message::{
+    LeaderMessage, PREFIX, STREAM, group_at, subject_of_full, subject_of_group,
 };
 
 impl Node {
@@ -69,10 +69,12 @@ impl Node {
         from: usize,
         group: u32,
         reply: Option<Box<[u8]>>,
-        told: Told,
+        told: LeaderMessage,
     ) {
         if self.serving(group).is_some_and(|at| at != from) {
-            return self.inner.push_back(Inner::Told { group, reply, told });
+            return self
+                .inner
+                .push_back(Inner::LeaderMessage { group, reply, told });
         }
         let subject = subject_of_group(group);
         let mut to = self.peers_at(subject.as_bytes());
@@ -106,13 +108,13 @@ impl Node {
     }
 
     /// Handles a message from the leader at another node.
-    pub(super) fn handle_told(&mut self, now: Time, message: &Publish<'_>) {
+    pub(super) fn handle_leader_message(&mut self, now: Time, message: &Publish<'_>) {
         let at = group_at(message.subject).and_then(|group| self.slot_of_group(group));
-        let (Some(at), Some(told)) = (at, Told::decode(message.payload)) else {
+        let (Some(at), Some(told)) = (at, LeaderMessage::decode(message.payload)) else {
             return;
         };
         self.with_streams(now, at, |streams, cx| {
-            streams.handle_told(cx, now, message.reply, told);
+            streams.handle_leader_message(cx, now, message.reply, told);
         });
     }
 

@@ -19,7 +19,7 @@ use hashbrown::HashMap;
 use tidegate::Time;
 use tidegate::controller::Load;
 use tidegate_cluster::PEERS_MAX;
-use tidegate_cluster::interest::{Told, Wanted};
+use tidegate_cluster::interest::{InterestUpdate, Wanted};
 use tidegate_cluster::wire::{Envelope, Frame, InterestId, Routed};
 use tidegate_nats::outbox::Outbox;
 use tidegate_nats::session::Traffic;
@@ -220,7 +220,7 @@ impl Peers {
             return;
         }
         let mut wanted = std::mem::take(&mut self.wanted);
-        wanted.take_changed(|Told { id, members, .. }| {
+        wanted.take_changed(|InterestUpdate { id, members, .. }| {
             self.tell(&Frame::InterestMembers { id, members }, max);
         });
         self.wanted = wanted;
@@ -332,7 +332,7 @@ impl Node {
     pub(crate) fn handle_interest(
         &mut self,
         slot: usize,
-        told: &Told<'_>,
+        told: &InterestUpdate<'_>,
     ) -> Result<(), TooMuchInterest> {
         let (id, pattern, queue) = (told.id, told.pattern, told.queue);
         let Some(peers) = &mut self.peers else {
@@ -405,7 +405,7 @@ impl Node {
         traffic.in_msgs += 1;
         traffic.in_bytes += message.message.size() as u64;
         if self.is_leaders_own(message.message.subject) {
-            self.handle_told(now, &message.message);
+            self.handle_leader_message(now, &message.message);
             return false;
         }
         if message.handed {
@@ -545,7 +545,7 @@ impl Node {
         };
         let (id, new) = peers.wanted.add(pattern, queue);
         if new {
-            let told = Told {
+            let told = InterestUpdate {
                 id,
                 members: 1,
                 pattern,

@@ -21,7 +21,9 @@ use super::{NOBODY, Node, peers};
 use crate::streams::context::{
     Context, INBOX, Leader, Listeners, Output, Outputs, Surroundings, Way,
 };
-use crate::streams::directory::told::{Told, subject_of_group, subject_of_stream};
+use crate::streams::directory::leader_message::{
+    LeaderMessage, subject_of_group, subject_of_stream,
+};
 use crate::streams::{JetStream, Messages, StreamStats, Taken};
 
 /// The prefix of the subjects of the API, of acks and of flow control.
@@ -244,10 +246,8 @@ impl Node {
         if taken != Taken::No || self.streams.len() == 1 {
             return (0, taken);
         }
-        let keeper = self
-            .streams_mut(0)
-            .and_then(|s| s.keeper_of(message.subject));
-        let Some(at) = keeper.and_then(|group| self.slot_of_group(group)) else {
+        let home = self.streams_mut(0).and_then(|s| s.home_of(message.subject));
+        let Some(at) = home.and_then(|group| self.slot_of_group(group)) else {
             return (0, Taken::No);
         };
         let of_group = self.streams_mut(at);
@@ -260,7 +260,7 @@ impl Node {
         let Some(directory) = self.streams_mut(0) else {
             return false;
         };
-        let at = match directory.keeper_of(subject) {
+        let at = match directory.home_of(subject) {
             Some(group) => self.slot_of_group(group),
             None => Some(0),
         };
@@ -380,12 +380,12 @@ impl Node {
 
     fn handle_inner(&mut self, now: Time, event: Inner) {
         match event {
-            Inner::Told { group, reply, told } => {
+            Inner::LeaderMessage { group, reply, told } => {
                 let Some(at) = self.slot_of_group(group) else {
                     return;
                 };
                 self.handle_in(now, at, |streams, cx| {
-                    streams.handle_told(cx, now, reply.as_deref(), told);
+                    streams.handle_leader_message(cx, now, reply.as_deref(), told);
                 });
             }
             Inner::Asked(group, asked) => {
@@ -453,10 +453,10 @@ impl Surroundings for Node {
 #[derive(Debug)]
 pub(super) enum Inner {
     /// A message from the leader of another group.
-    Told {
+    LeaderMessage {
         group: u32,
         reply: Option<Box<[u8]>>,
-        told: Told,
+        told: LeaderMessage,
     },
     /// A request to a group.
     Asked(u32, Asked),

@@ -90,12 +90,12 @@ impl JetStream {
                 .atomic
                 .handle_message(now, stream, of.config(), id, &incoming(message));
         match (staged, message.reply) {
-            (Staged::Kept, Some(reply)) => self
+            (Staged::Waiting, Some(reply)) => self
                 .publishing
                 .batches
                 .plain
                 .push((reply.into(), Vec::new())),
-            (Staged::Kept, None) => {}
+            (Staged::Waiting, None) => {}
             (Staged::Commit(batch), reply) => self.propose_batch(now, volatile, &batch, reply),
             (Staged::Refused { error, abandoned }, reply) => {
                 self.publishing.batches.abandoned.extend(abandoned);

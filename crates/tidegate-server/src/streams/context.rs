@@ -11,7 +11,7 @@ use tidegate_nats::parse::Publish;
 use tidegate_stream::stream::Place;
 
 use super::JetStream;
-use crate::streams::directory::told::Told;
+use crate::streams::directory::leader_message::LeaderMessage;
 
 /// The prefix at which clients wait for answers: streams with such subjects do not collect answers.
 pub(crate) const INBOX: &[u8] = b"_INBOX.";
@@ -103,7 +103,12 @@ impl Context<'_> {
     }
 
     /// Sends a message to the leader of a group. Returns whether a leader can be reached.
-    pub(super) fn tell_group(&mut self, group: u32, reply: Option<&[u8]>, told: Told) -> bool {
+    pub(super) fn tell_group(
+        &mut self,
+        group: u32,
+        reply: Option<&[u8]>,
+        told: LeaderMessage,
+    ) -> bool {
         let leader = self.around.leader_of(group);
         let reached = leader.is_some_and(|l| l != Leader::Peer { connected: false });
         if reached {
@@ -136,7 +141,7 @@ pub(crate) enum Output {
         /// The subject at which a client waits.
         reply: Option<Box<[u8]>>,
         /// The message.
-        told: Told,
+        told: LeaderMessage,
     },
     /// Hand a message at `$JS.>` to this peer.
     Hand {
@@ -414,8 +419,8 @@ mod tests {
             around: &around,
             outputs: &mut outputs,
         };
-        assert!(!cx.tell_group(2, None, Told::Made(vec![1])));
-        assert!(cx.tell_group(1, Some(b"r"), Told::Made(vec![1])));
+        assert!(!cx.tell_group(2, None, LeaderMessage::Made(vec![1])));
+        assert!(cx.tell_group(1, Some(b"r"), LeaderMessage::Made(vec![1])));
         let (mut list, _) = outputs.parts();
         assert!(matches!(
             list.next(),

@@ -26,7 +26,7 @@ pub(crate) mod serving;
 mod speak;
 pub(crate) mod subjects;
 mod views;
-mod wall;
+mod wall_time;
 
 use std::time::Duration;
 
@@ -48,10 +48,10 @@ use self::admission::Admissions;
 use self::context::Context;
 use self::directory::Directory;
 use self::directory::keeping::Keeping;
+use self::directory::leaderless::Leaderless;
 use self::directory::moving::Moves;
 pub(crate) use self::directory::roles::InterestChanged;
 use self::directory::roles::{Lost, Role};
-use self::directory::unled::Unled;
 use self::entries::Entries;
 use self::outcome::Then;
 use self::proposals::{Postponed, Proposals, Waiters};
@@ -60,7 +60,7 @@ use self::publishing::Publishing;
 use self::reads::Reads;
 use self::serving::consumers::Consumers;
 use self::speak::{Speech, Voice};
-use self::wall::Wall;
+use self::wall_time::WallTime;
 use crate::config::StreamSettings;
 
 /// How long after a refusal the leader proposes its own commands again (deltas of
@@ -116,7 +116,7 @@ pub(crate) struct JetStream {
     group: u32,
     streams: Streams,
     settings: StreamSettings,
-    wall: Wall,
+    wall: WallTime,
     entries: Entries,
     consumers: Consumers,
     /// Proposed changes, and the requests that wait for them.
@@ -133,7 +133,7 @@ pub(crate) struct JetStream {
     /// Streams on their way from one group to another.
     moves: Moves,
     /// For the group of all nodes: streams that move to a group without a leader.
-    unled: Unled,
+    leaderless: Leaderless,
     speech: Speech,
     stats: StreamStats,
     /// Scratch of one answer.
@@ -157,7 +157,7 @@ impl JetStream {
     /// Returns the streams of the group of all nodes as the log has them at `now`. `seed` makes names unique.
     #[must_use]
     pub(crate) fn new(now: Time, settings: StreamSettings, streams: Streams, seed: u64) -> Self {
-        let mut wall = Wall::default();
+        let mut wall = WallTime::default();
         wall.not_before(now, streams.now_us());
         Self {
             group: ALL,
@@ -175,7 +175,7 @@ impl JetStream {
             directory: Directory::default(),
             keeping: Keeping::default(),
             moves: Moves::default(),
-            unled: Unled::default(),
+            leaderless: Leaderless::default(),
             speech: Speech::new(seed),
             stats: StreamStats::default(),
             body: Vec::new(),
@@ -518,7 +518,7 @@ impl JetStream {
             self.publishing.fast.deadline(),
             self.keeping.deadline(),
             self.moves.deadline(),
-            self.unled.deadline(),
+            self.leaderless.deadline(),
             self.directory.deadline(),
         ];
         all.into_iter().flatten().min()

@@ -34,7 +34,7 @@ pub(super) enum Then {
     /// Notes that a consumer's delta or its deletion is durable. No client waits for it.
     Delta(Key),
     /// Notes that the log knows a consumer that this node alone knew before. No client waits for it.
-    Lasting(Key),
+    Logged(Key),
     /// Notes the outcome for a fast-ingest batch, which answers its publisher at intervals.
     Fast(Ticket),
     /// Notes that expired messages are removed. No client waits for it.
@@ -43,7 +43,7 @@ pub(super) enum Then {
     DeletedElsewhere(u32),
     /// Notes that the stream with this number in the directory is as the directory lists
     /// it. No client waits for it.
-    Kept(u32),
+    Listed(u32),
     /// Notes that a part of a stream that moves here is imported: the stream's number in
     /// the directory. No client waits for it.
     Filled(u32),
@@ -91,7 +91,7 @@ impl JetStream {
                 }
                 body = self.changed(now, kind, outcome);
             }
-            Then::Kept(of) => {
+            Then::Listed(of) => {
                 self.body = body;
                 return self.keeping.handle_done(of);
             }
@@ -114,7 +114,7 @@ impl JetStream {
                 self.body = body;
                 return self.delta_durable(cx, now, key);
             }
-            Then::Lasting(key) => {
+            Then::Logged(key) => {
                 self.body = body;
                 return self.handle_lasting(now, key, outcome);
             }

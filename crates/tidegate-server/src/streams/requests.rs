@@ -20,7 +20,7 @@ use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::schema::level;
 use tidegate_stream::schema::timestamp::Timestamp;
 use tidegate_stream::stream::{
-    Command, ConsumerRequest, DeleteRequest, Kept, Kind, Outcome, PurgeRequest, Stream, StreamView,
+    Command, ConsumerRequest, DeleteRequest, Home, Kind, Outcome, PurgeRequest, Stream, StreamView,
     Transit,
 };
 
@@ -32,7 +32,7 @@ use super::{JetStream, Taken};
 use crate::streams::directory::roles::StepDown;
 use crate::streams::serving::Key;
 use crate::streams::serving::consumers::{Known, Live, LiveAt};
-use crate::streams::serving::lasting::is_logged;
+use crate::streams::serving::unlogged::is_logged;
 
 use super::events::Advised;
 use super::reads::Indexed;
@@ -322,8 +322,8 @@ impl JetStream {
             }
             Request::StreamDelete { stream } => {
                 let of = self.entry(stream)?;
-                let then = match of.kept() {
-                    Kept::Elsewhere { group, .. } => Then::DeletedElsewhere(group),
+                let then = match of.home() {
+                    Home::Elsewhere { group, .. } => Then::DeletedElsewhere(group),
                     _ => Then::Api(kind),
                 };
                 let id = of.id();

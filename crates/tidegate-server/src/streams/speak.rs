@@ -166,7 +166,7 @@ const fn readiness(pending: Option<usize>) -> Ready {
 
 /// Returns whether a stream of this group takes messages of this subject.
 pub(super) fn takes(streams: &Streams, subject: &[u8]) -> bool {
-    streams.taker(subject).is_some_and(|s| s.kept().is_here())
+    streams.taker(subject).is_some_and(|s| s.home().is_here())
 }
 
 impl JetStream {

@@ -65,7 +65,7 @@ impl JetStream {
         let kept = self
             .streams
             .iter()
-            .filter(|s| s.kept().is_here() && !s.is_filling());
+            .filter(|s| s.home().is_here() && !s.is_filling());
         let all = kept.take(limit);
         all.map(|stream| {
             let info = view::stream_info(&server, &self.shown(stream), &InfoDetails::default());

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tidegate_stream::schema::config::{Storage, StreamConfig};
 use tidegate_stream::stream::{
     AccountLimits, Command, ConsumerRequest, Cursor, DeleteRequest, Encoder, Entry, EntryError,
-    Export, Kept, Kind, Moving, Need, Outcome, PurgeRequest, Streams, Transit, VERSION,
+    Export, Home, Kind, Moving, Need, Outcome, PurgeRequest, Streams, Transit, VERSION,
 };
 
 use super::hex::{self, Text};
@@ -127,7 +127,7 @@ impl World {
         );
     }
 
-    /// Creates a stream with this configuration and returns its number. `kept` names its keeper.
+    /// Creates a stream with this configuration and returns its number. `kept` names its home group.
     fn create(&mut self, group: usize, config: &Value, kept: &[u8]) -> u32 {
         let config: StreamConfig = serde_json::from_value(config.clone()).unwrap();
         let config = self.groups[group].check_create(&config).unwrap();
@@ -176,22 +176,22 @@ impl World {
         self.good(ALL, &name, &command);
     }
 
-    /// Imports the next part of the stream from its keeper, at the copy's position, as an entry of the
-    /// copy's group. Returns true once the copy is whole, or needs the keeper to freeze the stream.
+    /// Imports the next part of the stream from its home group, at the copy's position, as an entry of the
+    /// copy's group. Returns true once the copy is whole, or needs the home group to freeze the stream.
     fn import(&mut self, from: u32, to: u32) -> bool {
         let copy = self.groups[TO].get(to).unwrap();
         let number = copy.moves().to_le_bytes();
         let Transit::Filling(cursor) = copy.transit() else {
             return true;
         };
-        let keeper = self.groups[FROM].get(from).unwrap();
+        let home = self.groups[FROM].get(from).unwrap();
         let mut export = Export::new(cursor, 150);
         let exported = loop {
-            match export.poll(keeper) {
+            match export.poll(home) {
                 Need::Message(seq) => {
-                    let place = keeper.place(seq).unwrap();
+                    let place = home.place(seq).unwrap();
                     let entry = &self.log[&(FROM, place.lsn)];
-                    export.add(keeper, seq, &Command::read(entry, place.offset).unwrap());
+                    export.add(home, seq, &Command::read(entry, place.offset).unwrap());
                 }
                 Need::Freeze => return true,
                 Need::Nothing(entry) => break entry,
@@ -246,7 +246,7 @@ fn publishes(world: &mut World) {
         "allow_batched": true, "allow_direct": true, "duplicate_window": 120_000_000_000_u64,
         "subject_delete_marker_ttl": 60_000_000_000_u64, "max_msgs_per_subject": 100, "metadata": {"team": "tide"},
     });
-    let stream = world.create(ALL, &orders, &Kept::Here.encode());
+    let stream = world.create(ALL, &orders, &Home::Here.encode());
     let plain = Command::new(Kind::Publish, stream, b"orders.new", b"plain");
     world.good(ALL, "publish plain", &plain);
     let empty = Command {
@@ -364,7 +364,7 @@ fn removals(world: &mut World) {
         "name": "PURGES", "subjects": ["purges.*"], "max_age": 3_600_000_000_000_u64, "max_bytes": 1_000_000, "discard": "new",
         "first_seq": 100, "max_msg_size": 1000, "description": "emptied",
     });
-    let stream = world.create(ALL, &purges, &Kept::Here.encode());
+    let stream = world.create(ALL, &purges, &Home::Here.encode());
     let consumer = json!({"durable_name": "keeps", "name": "keeps", "ack_policy": "explicit"});
     world.consumer(stream, "keeps", &consumer, "create", &Value::Null);
     for n in 1..=12 {
@@ -549,12 +549,12 @@ fn others(world: &mut World) {
 fn moves(world: &mut World) {
     let config =
         json!({"name": "MOVES", "subjects": ["moves.*"], "duplicate_window": 120_000_000_000_u64});
-    let elsewhere = Kept::Elsewhere {
+    let elsewhere = Home::Elsewhere {
         group: NUMBERS[FROM],
         made: false,
     };
     let entry = world.create(ALL, &config, &elsewhere.encode());
-    let own = world.create(FROM, &config, &Kept::Of(entry).encode());
+    let own = world.create(FROM, &config, &Home::Of(entry).encode());
     world.good(ALL, "made", &Command::new(Kind::Made, entry, b"", b""));
     for n in 1..=5 {
         let headers = block(&[&format!("Nats-Msg-Id: m{n}")]);
@@ -623,8 +623,8 @@ fn moves(world: &mut World) {
         &json!({"num_replicas": 1}),
         &to,
     );
-    let copy = world.create(TO, &config, &Kept::encode_copy(entry, 3));
-    // Imports all parts but those that need the keeper to freeze the stream.
+    let copy = world.create(TO, &config, &Home::encode_copy(entry, 3));
+    // Imports all parts but those that need the home group to freeze the stream.
     while !world.import(own, copy) {}
     world.good(
         FROM,
@@ -650,9 +650,9 @@ fn moves(world: &mut World) {
     );
     // A stream that is half moved, and a stream that leaves: a state has both.
     let config = json!({"name": "HALFWAY", "subjects": ["halfway"]});
-    world.create(TO, &config, &Kept::encode_copy(99, 1));
+    world.create(TO, &config, &Home::encode_copy(99, 1));
     let config = json!({"name": "LEAVES", "subjects": ["leaves"]});
-    let leaves = world.create(FROM, &config, &Kept::Of(98).encode());
+    let leaves = world.create(FROM, &config, &Home::Of(98).encode());
     world.good(
         FROM,
         "freeze",

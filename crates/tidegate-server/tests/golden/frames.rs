@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use tidegate_cluster::VERSION;
-use tidegate_cluster::interest::Told;
+use tidegate_cluster::interest::InterestUpdate;
 use tidegate_cluster::members::{Member, Members};
 use tidegate_cluster::wire::{FRAME_BYTES_MAX, Frame, Read, Routed, WireError, read};
 use tidegate_nats::outbox::Outbox;
@@ -88,14 +88,14 @@ fn samples(each: &mut dyn FnMut(&str, Frame<'_>)) {
     Members::new(all.to_vec()).unwrap().encode(&mut members);
     each("three", Frame::Members(&members));
     each("", Frame::Vouch { term: 7 });
-    let told = Told {
+    let told = InterestUpdate {
         id: 5,
         members: 1,
         pattern: b"orders.>",
         queue: None,
     };
     each("plain", Frame::Interest(told));
-    let told = Told {
+    let told = InterestUpdate {
         queue: Some(b"workers"),
         members: 3,
         pattern: b"work.*",
@@ -107,7 +107,7 @@ fn samples(each: &mut dyn FnMut(&str, Frame<'_>)) {
         "$TG.STREAM.ORDERS",
         "$TG.FULL.0000000000001111",
     ] {
-        let told = Told {
+        let told = InterestUpdate {
             id: 7,
             members: 1,
             pattern: pattern.as_bytes(),

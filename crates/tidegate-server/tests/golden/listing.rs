@@ -20,7 +20,7 @@ pub(crate) fn listing(streams: &Streams) -> String {
         let _ = writeln!(
             text,
             "  kept {:?}, moving {:?}, moves {}, {:?}",
-            stream.kept(),
+            stream.home(),
             stream.moving(),
             stream.moves(),
             stream.transit()

@@ -228,7 +228,7 @@ impl Up {
         }
         if let Some(asked) = store.poll_lying() {
             let streams = &members[asked.at].streams;
-            let (lying, next) = streams.lying_in(&asked.lsns, asked.from);
+            let (lying, next) = streams.residents_in(&asked.lsns, asked.from);
             store.handle_lying(lying, next);
         }
         self.doing = self.steps.step(time(now));

@@ -169,7 +169,7 @@ impl Node {
             }
         }
         if let Some(asked) = self.store.poll_lying() {
-            let (lying, next) = self.members[asked.at].toy.lying_in(&asked);
+            let (lying, next) = self.members[asked.at].toy.residents_in(&asked);
             self.store.handle_lying(lying, next);
         }
         let doing = self.steps.as_mut().map(|steps| steps.step(now));

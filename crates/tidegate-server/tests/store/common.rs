@@ -132,7 +132,7 @@ impl Node {
             self.toy.handle(due, self.store.live_mut(0));
         }
         if let Some(asked) = self.store.poll_lying() {
-            let (lying, next) = self.toy.lying_in(&asked);
+            let (lying, next) = self.toy.residents_in(&asked);
             self.store.handle_lying(lying, next);
         }
         if self.store.wants_checkpoint(0) {

@@ -87,7 +87,7 @@ fn until(
             apply(streams, &due, store.live_mut(0));
         }
         if let Some(asked) = store.poll_lying() {
-            let (lying, next) = streams.lying_in(&asked.lsns, asked.from);
+            let (lying, next) = streams.residents_in(&asked.lsns, asked.from);
             store.handle_lying(lying, next);
         }
         if done(store, streams) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use tidegate_raft::store::{Due, Live, LyingIn};
-use tidegate_stream::stream::{Command, Encoder, Entry, Kind, Lying, Place};
+use tidegate_stream::stream::{Command, Encoder, Entry, Kind, Place, Resident};
 
 /// See the [module](self).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,14 +59,14 @@ impl Toy {
     }
 
     /// Looks through a hundred messages at once.
-    pub(crate) fn lying_in(&self, asked: &LyingIn) -> (Vec<Lying>, Option<(u32, u64)>) {
+    pub(crate) fn residents_in(&self, asked: &LyingIn) -> (Vec<Resident>, Option<(u32, u64)>) {
         let from = if asked.from.0 == 0 { 0 } else { asked.from.1 };
         let looked: Vec<_> = self.messages.range(from..).take(100).collect();
         let next = looked.get(99).map(|(seq, _)| (1, **seq + 1));
         let here = looked
             .into_iter()
             .filter(|(_, (place, _))| asked.lsns.contains(&place.lsn));
-        let lying = here.map(|(&seq, &(place, _))| Lying {
+        let lying = here.map(|(&seq, &(place, _))| Resident {
             stream: 1,
             seq,
             place,

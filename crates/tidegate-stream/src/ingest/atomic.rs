@@ -79,7 +79,7 @@ pub struct Atomic {
 pub enum Staged {
     /// The message waits for the rest of its batch. The caller sends an empty answer if the message has a
     /// reply subject.
-    Kept,
+    Waiting,
     /// The batch is complete. The caller proposes it, and answers when it is applied.
     Commit(AtomicBatch),
     /// The message is refused, and so is its batch if that was open.
@@ -301,7 +301,7 @@ impl Atomic {
             self.push(now, stream, id, message)?;
         }
         if commit.is_none() {
-            return Ok(Staged::Kept);
+            return Ok(Staged::Waiting);
         }
         let Some(mut batch) = self.remove(stream, id) else {
             return incomplete;

@@ -6,9 +6,9 @@ use tidegate_nats::subject;
 
 use super::command::Command;
 use super::consumers::{ConsumerRequest, StreamConsumer, StreamView};
-use super::one::Stream;
 use super::outcome::{Effect, Outcome};
 use super::rules::FIRST_SEQ_MAX;
+use super::single::Stream;
 use super::streams::{DeleteRequest, PurgeRequest, parse};
 use crate::consumer::rules::{Admission, admit};
 use crate::consumer::{RESET_RANGE, State};

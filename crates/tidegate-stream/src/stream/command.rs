@@ -43,7 +43,7 @@ pub enum Kind {
     /// Stores a message.
     Publish = 1,
     /// Creates a stream; the payload is its configuration as JSON, the stream 0. The subject names the group
-    /// that keeps it: [`super::Kept::encode`].
+    /// that keeps it: [`super::Home::encode`].
     CreateStream = 2,
     /// Changes a stream's configuration; the payload is the new one as JSON. If the stream moves, the subject
     /// is the group it moves to, a `u32`. If the number of a move, a `u32`, follows, the command calls that

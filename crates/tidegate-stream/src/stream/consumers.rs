@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::filter::Filter;
-use super::one::Stream;
+use super::single::Stream;
 use crate::consumer::{Start, State, View};
 use crate::schema::config::ConsumerConfig;
 

@@ -1,7 +1,7 @@
 //! The content of one stream: index, subjects, totals and due times.
 //!
-//! Owns the agreement of these parts. Leaves the admission and the removal of messages to [`super::one`]. A
-//! stream in memory keeps its messages' bytes here; for a stream in the log, only the place is known.
+//! Owns the agreement of these parts. Leaves the admission and the removal of messages to [`super::single`].
+//! A stream in memory keeps its messages' bytes here; for a stream in the log, only the place is known.
 
 use std::collections::BTreeSet;
 

@@ -14,9 +14,9 @@ use bytes::Bytes;
 use super::block::{Flags, Slot};
 use super::command::{Buffer, Command, EncodeError, Encoder, Kind, Place};
 use super::moving::Transit;
-use super::one::{Stream, counted_bytes};
 use super::outcome::Effect;
 use super::publish::{Accepted, Rollup};
+use super::single::{Stream, counted_bytes};
 use crate::consumer::duration;
 
 /// The most messages that one command removes: the rest stays due, and the next command removes it.

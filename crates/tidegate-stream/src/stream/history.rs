@@ -1,7 +1,7 @@
 //! The past of a stream up to an earlier message, and its two ends.
 
 use super::filter::Filter;
-use super::one::Stream;
+use super::single::Stream;
 use super::streams::Streams;
 
 impl Stream {

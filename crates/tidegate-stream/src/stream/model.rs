@@ -554,7 +554,7 @@ impl World {
         let kept;
         let command = match what {
             Entered::Create(group) => {
-                kept = Kept::Elsewhere { group, made: false }.encode();
+                kept = Home::Elsewhere { group, made: false }.encode();
                 Command::new(Kind::CreateStream, 0, &kept, config)
             }
             Entered::Made => Command::new(Kind::Made, id, b"", b""),
@@ -594,10 +594,10 @@ impl World {
             _ => assert!(matches!(out[0], Outcome::Refused { .. }), "{out:?}"),
         }
         for streams in [&self.one, &self.other] {
-            let kept = streams.get(id).map(Stream::kept);
+            let kept = streams.get(id).map(Stream::home);
             let expected = self
                 .entry
-                .map(|(_, group, made)| Kept::Elsewhere { group, made });
+                .map(|(_, group, made)| Home::Elsewhere { group, made });
             assert_eq!(kept, expected);
         }
     }

@@ -4,12 +4,12 @@
 //! The directory records that a stream moves, and to which group ([`Stream::moving`]). That group creates a
 //! *copy*, which commands of its own log fill ([`Transit::Filling`]). Each import brings the data after a
 //! [`Cursor`] and is refused at any other cursor, so that no data comes twice even if the leader changes.
-//! Meanwhile the keeper serves the stream. For the last part the keeper is frozen ([`Transit::Frozen`]): from
-//! then on it does not change, and the copy ends with the same content. If the move is called off, the keeper
-//! thaws, and it does not freeze again for that move's number.
+//! Meanwhile the home group serves the stream. For the last part the home group is frozen
+//! ([`Transit::Frozen`]): from then on it does not change, and the copy ends with the same content. If the
+//! move is called off, the home group thaws, and it does not freeze again for that move's number.
 //!
-//! A copy has at least the messages that its keeper has below its cursor; once the keeper is frozen, the copy
-//! removes those that the keeper removed meanwhile.
+//! A copy has at least the messages that its home group has below its cursor; once the home group is frozen,
+//! the copy removes those that the home group removed meanwhile.
 //!
 //! ```text
 //! import     from: stage u8, number u64 | to: stage u8, number u64 | what there is between
@@ -30,9 +30,9 @@ use tidegate_cluster::groups::ALL;
 use super::block::{Flags, MESSAGE_BYTES_MAX, Slot};
 use super::command::{Command, ENTRY_HEADER_BYTES, Encoder, Kind, Place};
 use super::consumers::StreamConsumer;
-use super::kept::Kept;
-use super::one::{Stream, counted_bytes};
+use super::home::Home;
 use super::outcome::Effect;
+use super::single::{Stream, counted_bytes};
 use super::wire::{Reader, put_bytes, put_u32, put_u64};
 use super::wire::{RestoreError, SEQ_MAX};
 use crate::consumer::State;
@@ -211,7 +211,7 @@ impl Course {
     }
 }
 
-/// Gathers the data that a keeper exports after a cursor. It asks for one message at a time, so that the
+/// Gathers the data that a home group exports after a cursor. It asks for one message at a time, so that the
 /// caller can wait for each.
 #[derive(Debug)]
 pub struct Export {
@@ -228,7 +228,7 @@ pub struct Export {
 pub enum Need {
     /// Read this message and pass it to [`Export::add`], then call [`Export::poll`] again.
     Message(u64),
-    /// Freeze the keeper: it has no more data to export before that.
+    /// Freeze the home group: it has no more data to export before that.
     Freeze,
     /// Nothing: the export is complete, and these are the bytes of its entry, for stream 0.
     Nothing(Vec<u8>),
@@ -367,7 +367,7 @@ impl Export {
 enum Brought {
     Messages {
         first_seq: u64,
-        /// The count of messages at the keeper, if it is frozen.
+        /// The count of messages at the home group, if it is frozen.
         all: u64,
         slots: Vec<(u64, Slot)>,
     },
@@ -515,9 +515,9 @@ impl Stream {
     pub(super) fn may_move(&self, to: u32) -> Result<u32, ApiError> {
         let to = Some(to).filter(|to| *to > 0);
         let at = match self.kept {
-            Kept::Here => Some(ALL),
-            Kept::Elsewhere { group, .. } => Some(group),
-            Kept::Of(_) => None,
+            Home::Here => Some(ALL),
+            Home::Elsewhere { group, .. } => Some(group),
+            Home::Of(_) => None,
         };
         match (to, at) {
             (Some(to), Some(at)) if to != at && !self.in_memory() => Ok(to),
@@ -621,7 +621,7 @@ impl Stream {
                     self.remove_range(0, first_seq - 1, effects);
                 }
                 if to.stage == Stage::Gone && self.content.messages == all {
-                    // A copy has at least the keeper's messages, so with the same count it has no others.
+                    // A copy has at least the home group's messages, so with the same count it has no others.
                     to = Cursor::new(Stage::Ids, 0);
                 }
             }

@@ -11,7 +11,7 @@ use tidegate_nats::subject;
 use super::block::Flags;
 use super::command::Command;
 use super::headers::{Asked, Ttl, number};
-use super::one::{Stream, counted_bytes, lifetime};
+use super::single::{Stream, counted_bytes, lifetime};
 use crate::schema::error::ApiError;
 
 /// The most bytes of a message's headers.

@@ -11,12 +11,12 @@
 //! ```text
 //! snapshot  version u8 = 3 | 7 zero bytes | time_us u64 | last stream's number u32 | streams u32
 //!           | streams, by number
-//! stream    number u32 | its keeper u8, u32 | moves u32, to u32 | transit u8, u64 | created_us u64
+//! stream    number u32 | its home group u8, u32 | moves u32, to u32 | transit u8, u64 | created_us u64
 //!           | configuration (JSON) | last id | last seq u64 | last time_us u64
 //!           | subjects: numbers given u32, free ones, names | blocks u32, blocks, the last | ids | consumers
 //! ```
 //!
-//! `who keeps it` ([`Kept`]) is 0 and 0 for this group; 1, or 2 once the stream is created there, and the
+//! `who keeps it` ([`Home`]) is 0 and 0 for this group; 1, or 2 once the stream is created there, and the
 //! group's number for another group; 3 and a number for this group, for the stream with that number in the
 //! directory. Version 1 lacks it: this group keeps all streams.
 //!
@@ -33,11 +33,11 @@ use super::block::Block;
 use super::consumers::{StreamConsumer, StreamView};
 use super::content::Content;
 use super::dedup::Ids;
+use super::home::Home;
 use super::index::Index;
-use super::kept::Kept;
 use super::moving::Transit;
-use super::one::Stream;
 use super::rules;
+use super::single::Stream;
 use super::streams::{AccountLimits, Streams};
 use super::subjects::{Names, Subjects};
 use super::wire::{
@@ -61,7 +61,7 @@ pub struct Snapshot {
 #[derive(Clone, Debug)]
 struct Part {
     id: u32,
-    kept: Kept,
+    kept: Home,
     moving: Option<u32>,
     moves: u32,
     transit: Transit,
@@ -143,8 +143,8 @@ impl Part {
     ) -> Result<Stream, RestoreError> {
         let id = from.u32()?;
         let kept = match version {
-            VERSION_WITHOUT_KEPT => Kept::Here,
-            _ => Kept::read(from)?,
+            VERSION_WITHOUT_KEPT => Home::Here,
+            _ => Home::read(from)?,
         };
         let (moves, moving, transit) = match version {
             VERSION_WITHOUT_KEPT | VERSION_WITHOUT_MOVING => (0, 0, Transit::None),

@@ -26,10 +26,10 @@ use super::command::{
     Buffer, Command, Commands, EncodeError, Encoder, Entry, EntryError, Kind, Place,
 };
 use super::moving::Transit;
-use super::one::Stream;
 use super::outcome::{Effect, Outcome};
 use super::publish::{Refusal, Stage};
 use super::rules;
+use super::single::Stream;
 use crate::schema::config::{Storage, StreamConfig};
 use crate::schema::error::ApiError;
 

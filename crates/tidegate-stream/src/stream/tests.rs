@@ -61,7 +61,7 @@ impl Scene {
         out.remove(0)
     }
 
-    fn create_kept(&mut self, kept: Kept, json: &str) -> Outcome {
+    fn create_kept(&mut self, kept: Home, json: &str) -> Outcome {
         let subject = kept.encode();
         let command = Command::new(Kind::CreateStream, 0, &subject, json.as_bytes());
         let mut out = self.apply(|entry| {
@@ -843,7 +843,7 @@ fn an_entry_for_what_another_group_keeps_holds_nothing() {
     let mut scene = Scene::with(json!({}));
     let json = r#"{"name":"E","subjects":["e.>"],"allow_atomic":true}"#;
     let group = 0x1001;
-    let made = scene.create_kept(Kept::Elsewhere { group, made: false }, json);
+    let made = scene.create_kept(Home::Elsewhere { group, made: false }, json);
     assert_eq!(made, Outcome::Created { stream: 2 });
     assert_eq!(scene.streams.capture(b"e.a"), Some(2));
     let out = scene.apply(|entry| {
@@ -877,8 +877,8 @@ fn an_entry_for_what_another_group_keeps_holds_nothing() {
     ));
     let bytes: Vec<u8> = scene.streams.snapshot().chunks().flatten().collect();
     let again = Streams::restore(&bytes, AccountLimits::NONE).unwrap();
-    let kept = again.get(2).unwrap().kept();
-    assert_eq!(kept, Kept::Elsewhere { group, made: true });
+    let kept = again.get(2).unwrap().home();
+    assert_eq!(kept, Home::Elsewhere { group, made: true });
     assert_eq!(
         scene.command(Kind::DeleteStream, 2, "", ""),
         Outcome::Deleted { stream: 2 }
@@ -889,13 +889,13 @@ fn an_entry_for_what_another_group_keeps_holds_nothing() {
 fn a_name_belongs_to_one_stream_of_the_directory_at_a_time() {
     let mut scene = Scene::new();
     let json = r#"{"name":"E","subjects":["e.>"]}"#;
-    let made = scene.create_kept(Kept::Of(5), json);
+    let made = scene.create_kept(Home::Of(5), json);
     assert_eq!(made, Outcome::Created { stream: 1 });
     assert_eq!(
-        scene.create_kept(Kept::Of(5), json),
+        scene.create_kept(Home::Of(5), json),
         Outcome::Exists { stream: 1 }
     );
-    let other = scene.create_kept(Kept::Of(6), json);
+    let other = scene.create_kept(Home::Of(6), json);
     assert!(matches!(other, Outcome::Refused { .. }), "{other:?}");
     assert_eq!(
         scene.publish("e.a", &[]),
@@ -910,12 +910,12 @@ fn a_snapshot_of_the_first_version_is_read() {
     let mut scene = Scene::with(json!({}));
     scene.publish("s.a", &[]);
     let bytes: Vec<u8> = scene.streams.snapshot().chunks().flatten().collect();
-    // The old version lacks the keeper and the move, after the stream's number.
+    // The old version lacks the home group and the move, after the stream's number.
     let mut first = bytes.clone();
     first[0] = 1;
     assert_eq!(first.drain(28..50).collect::<Vec<u8>>(), [0; 22]);
     let again = Streams::restore(&first, AccountLimits::NONE).unwrap();
-    assert_eq!(again.get(1).unwrap().kept(), Kept::Here);
+    assert_eq!(again.get(1).unwrap().home(), Home::Here);
     assert!(again.snapshot().chunks().flatten().eq(bytes));
     first[0] = 4;
     let error = Streams::restore(&first, AccountLimits::NONE).unwrap_err();

@@ -17,7 +17,7 @@ struct Node {
     log: BTreeMap<u64, Bytes>,
     next: u64,
     /// The fetched messages of the only stream that are in the log alone.
-    apart: BTreeMap<u64, Place>,
+    staged: BTreeMap<u64, Place>,
     /// A checkpoint, and the index of the last entry in it.
     state: Option<(u64, Vec<u8>)>,
     /// Makes each read succeed only at the second attempt.
@@ -31,7 +31,7 @@ impl Node {
             streams: Streams::new(AccountLimits::NONE),
             log: BTreeMap::new(),
             next: first,
-            apart: BTreeMap::new(),
+            staged: BTreeMap::new(),
             state: None,
             slow: false,
             read: None,
@@ -80,11 +80,11 @@ impl Node {
 impl Own for Node {
     fn place(&self, stream: u32, seq: u64) -> Option<Place> {
         let known = self.streams.place(stream, seq);
-        known.or_else(|| self.apart.get(&seq).copied())
+        known.or_else(|| self.staged.get(&seq).copied())
     }
 
     fn next(&self, stream: u32, from: u64) -> Option<u64> {
-        let apart = self.apart.range(from..).next().map(|(&seq, _)| seq);
+        let apart = self.staged.range(from..).next().map(|(&seq, _)| seq);
         let known = Own::next(&self.streams, stream, from);
         known.into_iter().chain(apart).min()
     }
@@ -165,7 +165,7 @@ fn catch_up(taker: &mut Taker, own: &mut Node, giver: &mut Node, lossy: bool) ->
                     own.log.insert(lsn, command);
                     let place = Place { lsn, offset: 0 };
                     assert!(taker.handle_placed(stream, seq, place) > 0);
-                    own.apart.insert(seq, place);
+                    own.staged.insert(seq, place);
                     fetched += 1;
                 }
             }
@@ -215,7 +215,7 @@ fn messages_fetched_before_are_not_fetched_again() {
     giver.checkpoint();
     catch_up(&mut Taker::new(3), &mut own, &mut giver, false);
     // Drops some fetched messages, as if the first catch-up had broken off.
-    own.apart.retain(|seq, _| seq % 100 > 10);
+    own.staged.retain(|seq, _| seq % 100 > 10);
     let mut taker = Taker::new(3);
     assert_eq!(catch_up(&mut taker, &mut own, &mut giver, false), 99);
     assert_eq!(taker.placed(), 99);

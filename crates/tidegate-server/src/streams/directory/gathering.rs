@@ -15,9 +15,9 @@ use tidegate_stream::api::body::StreamPage;
 use tidegate_stream::api::view;
 use tidegate_stream::schema::config::Storage;
 use tidegate_stream::schema::error::ApiError;
-use tidegate_stream::stream::{Kept, Stream};
+use tidegate_stream::stream::{Home, Stream};
 
-use super::told::Told;
+use super::leader_message::LeaderMessage;
 use crate::streams::JetStream;
 use crate::streams::context::Context;
 
@@ -97,7 +97,7 @@ impl JetStream {
     ) -> Result<(), ApiError> {
         let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for stream in self.streams.iter() {
-            if let Kept::Elsewhere { group, .. } = stream.kept() {
+            if let Home::Elsewhere { group, .. } = stream.home() {
                 groups.entry(group).or_default();
             }
         }
@@ -119,7 +119,7 @@ impl JetStream {
         for shown in shown {
             let stream = shown.stream;
             names.push((stream.id(), stream.name().to_owned()));
-            if let Kept::Elsewhere { group, .. } = stream.kept() {
+            if let Home::Elsewhere { group, .. } = stream.home() {
                 groups.entry(group).or_default().push(stream.id());
             }
         }
@@ -157,7 +157,7 @@ impl JetStream {
             if let Some(here) = here {
                 gather.take(here.report(now, question, &streams));
             } else {
-                let report = Told::Report { question, streams };
+                let report = LeaderMessage::Report { question, streams };
                 if !cx.tell_group(group, None, report) {
                     // The group has no leader: its streams are missing in the answer.
                     gather.awaited.remove(&group);
@@ -172,8 +172,8 @@ impl JetStream {
     /// Returns this group's report about its streams.
     pub(crate) fn report(&self, now: Time, question: u64, streams: &[u32]) -> Reported {
         let asked: BTreeSet<u32> = streams.iter().copied().collect();
-        let of = |stream: &Stream| match stream.kept() {
-            Kept::Of(of) if asked.contains(&of) && self.is_open(of) => Some(of),
+        let of = |stream: &Stream| match stream.home() {
+            Home::Of(of) if asked.contains(&of) && self.is_open(of) => Some(of),
             _ => None,
         };
         let server = self.server(now);
@@ -229,7 +229,7 @@ impl JetStream {
         let server = self.server(now);
         let (mut infos, mut missing) = (Vec::new(), Vec::new());
         for (id, name) in names {
-            let kept = self.streams.get(*id).filter(|s| s.kept().is_here());
+            let kept = self.streams.get(*id).filter(|s| s.home().is_here());
             let here = kept.map(|s| view::stream_listed(&server, &self.shown(s)));
             match here.or_else(|| gather.told.get(id).cloned()) {
                 Some(info) => infos.push(info),

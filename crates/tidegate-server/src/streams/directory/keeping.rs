@@ -15,9 +15,9 @@ use tidegate_cluster::groups::ALL;
 use tidegate_stream::api::answer;
 use tidegate_stream::api::view;
 use tidegate_stream::schema::error::ApiError;
-use tidegate_stream::stream::{Command, Kept, Kind, Stream, Streams, Transit};
+use tidegate_stream::stream::{Command, Home, Kind, Stream, Streams, Transit};
 
-use super::told::{Change, Told};
+use super::leader_message::{Change, LeaderMessage};
 use crate::streams::JetStream;
 use crate::streams::context::Context;
 use crate::streams::outcome::Then;
@@ -91,12 +91,12 @@ enum Step {
 fn compare(group: u32, directory: &Streams, own: &Streams) -> Compared {
     let mut compared = Compared::default();
     for stream in own.iter() {
-        let Kept::Of(of) = stream.kept() else {
+        let Home::Of(of) = stream.home() else {
             continue;
         };
         compared.own.insert(of, stream.id());
         let entry = directory.get(of);
-        match entry.map(|e| (e, e.kept())) {
+        match entry.map(|e| (e, e.home())) {
             None if directory.last_id() >= of => {
                 compared.steps.push(Step::Delete(of, stream.id()));
             }
@@ -117,7 +117,7 @@ fn compare(group: u32, directory: &Streams, own: &Streams) -> Compared {
             // leave, and so may be older than the move before. An arrived stream stays
             // closed then, because its move may have been called off.
             Some((entry, _)) if entry.moves() < stream.moves() => compared.steps.push(Step::Wait),
-            Some((entry, Kept::Elsewhere { group: at, made })) if at == group => {
+            Some((entry, Home::Elsewhere { group: at, made })) if at == group => {
                 let same = entry.config() == stream.config();
                 if !same {
                     compared.steps.push(Step::Update(of, stream.id()));
@@ -139,8 +139,8 @@ fn compare(group: u32, directory: &Streams, own: &Streams) -> Compared {
         if let Some(moving) = comes.filter(|_| !compared.own.contains_key(&entry.id())) {
             compared.steps.push(Step::Copy(entry.id(), moving.number));
         }
-        match entry.kept() {
-            Kept::Elsewhere { group: at, made }
+        match entry.home() {
+            Home::Elsewhere { group: at, made }
                 if at == group && !compared.own.contains_key(&entry.id()) =>
             {
                 let id = entry.id();
@@ -203,10 +203,10 @@ impl JetStream {
 
     /// Returns whether clients may publish into a stream of this group.
     pub(crate) fn is_open_here(&self, stream: &Stream) -> bool {
-        match stream.kept() {
-            Kept::Here => stream.transit() == Transit::None,
-            Kept::Of(of) => self.is_open(of),
-            Kept::Elsewhere { .. } => false,
+        match stream.home() {
+            Home::Here => stream.transit() == Transit::None,
+            Home::Of(of) => self.is_open(of),
+            Home::Elsewhere { .. } => false,
         }
     }
 
@@ -266,14 +266,14 @@ impl JetStream {
         self.keeping.compared = changes;
         self.keeping.again = pending.then(|| now + AGAIN);
         if !made.is_empty() {
-            cx.tell_group(ALL, None, Told::Made(made));
+            cx.tell_group(ALL, None, LeaderMessage::Made(made));
         }
     }
 
     fn propose_step(&mut self, now: Time, directory: &Streams, step: Step) {
         let (kind, of, own, subject) = match step {
-            Step::Create(of) => (Kind::CreateStream, of, 0, Kept::Of(of).encode()),
-            Step::Copy(of, number) => (Kind::CreateStream, of, 0, Kept::encode_copy(of, number)),
+            Step::Create(of) => (Kind::CreateStream, of, 0, Home::Of(of).encode()),
+            Step::Copy(of, number) => (Kind::CreateStream, of, 0, Home::encode_copy(of, number)),
             Step::Update(of, own) => (Kind::UpdateStream, of, own, Vec::new()),
             Step::Delete(of, own) => (Kind::DeleteStream, of, own, Vec::new()),
             Step::Thaw(of, own, number) => return self.propose_thaw(now, of, own, number),
@@ -284,7 +284,7 @@ impl JetStream {
             return;
         }
         let config = directory.get(of).map(Stream::config);
-        let waiter = (&b""[..], Then::Kept(of));
+        let waiter = (&b""[..], Then::Listed(of));
         let proposed = match config.filter(|_| kind != Kind::DeleteStream) {
             Some(config) => self.propose(now, kind, own, &subject, config, waiter),
             None => self.propose(now, kind, own, b"", &(), waiter),
@@ -300,7 +300,7 @@ impl JetStream {
         }
         let payload = number.to_le_bytes();
         let thaw = Command::new(Kind::Thaw, own, b"", &payload);
-        self.command(now, false, &thaw, Some((b"", Then::Kept(of))));
+        self.command(now, false, &thaw, Some((b"", Then::Listed(of))));
         self.keeping.proposed.insert(of);
     }
 

@@ -6,10 +6,10 @@
 
 pub(crate) mod gathering;
 pub(crate) mod keeping;
+pub(crate) mod leader_message;
+pub(crate) mod leaderless;
 pub(crate) mod moving;
 pub(crate) mod roles;
-pub(crate) mod told;
-pub(crate) mod unled;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -21,10 +21,10 @@ use tidegate_stream::api::answer::{self, Kind as Answer};
 use tidegate_stream::api::strip;
 use tidegate_stream::schema::config::StreamConfig;
 use tidegate_stream::schema::error::ApiError;
-use tidegate_stream::stream::{Command, Kept, Kind, Moving, Outcome};
+use tidegate_stream::stream::{Command, Home, Kind, Moving, Outcome};
 
 use self::gathering::Gathers;
-use self::told::Told;
+use self::leader_message::LeaderMessage;
 use super::context::{Context, Way};
 use super::outcome::Then;
 use super::{JetStream, Taken};
@@ -136,10 +136,10 @@ impl JetStream {
     }
 
     /// Returns the group that keeps the stream which takes messages of this subject, if it is another group.
-    pub(crate) fn keeper_of(&mut self, subject: &[u8]) -> Option<u32> {
+    pub(crate) fn home_of(&mut self, subject: &[u8]) -> Option<u32> {
         let id = self.streams.capture(subject)?;
-        match self.streams.get(id)?.kept() {
-            Kept::Elsewhere { group, .. } => Some(group),
+        match self.streams.get(id)?.home() {
+            Home::Elsewhere { group, .. } => Some(group),
             _ => None,
         }
     }
@@ -151,16 +151,16 @@ impl JetStream {
         &mut self,
         cx: &mut Context<'_>,
         config: &StreamConfig,
-    ) -> Result<Kept, ApiError> {
+    ) -> Result<Home, ApiError> {
         if !self.is_split() {
-            return Ok(Kept::Here);
+            return Ok(Home::Here);
         }
         let chosen = self.choose(cx, config)?;
         self.directory.making += 1;
         *self.directory.chosen.entry(chosen).or_default() += 1;
         Ok(match chosen {
-            ALL => Kept::Here,
-            group => Kept::Elsewhere { group, made: false },
+            ALL => Home::Here,
+            group => Home::Elsewhere { group, made: false },
         })
     }
 
@@ -213,8 +213,8 @@ impl JetStream {
             return Ok(Vec::new());
         };
         let moving = there.moving();
-        let at = match there.kept() {
-            Kept::Elsewhere { group, .. } => group,
+        let at = match there.home() {
+            Home::Elsewhere { group, .. } => group,
             _ => ALL,
         };
         let stays =
@@ -266,14 +266,14 @@ impl JetStream {
         let Some(entry) = self.streams.get(stream).filter(|_| !self.is_full()) else {
             return;
         };
-        let keeper = match entry.kept() {
-            Kept::Elsewhere { group, .. } => group,
+        let home = match entry.home() {
+            Home::Elsewhere { group, .. } => group,
             _ => ALL,
         };
         let Ok(to) = self.choose(cx, entry.config()) else {
             return;
         };
-        if to == moving.to || to == keeper || cx.around.leader_of(to).is_none() {
+        if to == moving.to || to == home || cx.around.leader_of(to).is_none() {
             return;
         }
         tracing::warn!(
@@ -353,8 +353,8 @@ impl JetStream {
         else {
             return None;
         };
-        match self.streams.get(stream)?.kept() {
-            Kept::Elsewhere { group, .. } => Some((stream, group)),
+        match self.streams.get(stream)?.home() {
+            Home::Elsewhere { group, .. } => Some((stream, group)),
             _ => None,
         }
     }
@@ -362,8 +362,8 @@ impl JetStream {
     /// Proposes to the directory that a group has made these streams.
     pub(super) fn propose_made(&mut self, now: Time, streams: &[u32]) {
         for stream in streams {
-            let kept = self.streams.get(*stream).map(|s| s.kept());
-            if !matches!(kept, Some(Kept::Elsewhere { made: false, .. })) {
+            let kept = self.streams.get(*stream).map(|s| s.home());
+            if !matches!(kept, Some(Home::Elsewhere { made: false, .. })) {
                 continue;
             }
             let waiter = (&b""[..], Then::Noted);
@@ -458,7 +458,7 @@ impl JetStream {
 
     /// Returns the group that has the stream of this number open on this node, if that is another group.
     fn opened_by(&self, cx: &Context<'_>, stream: u32) -> Option<u32> {
-        let Kept::Elsewhere { group, .. } = self.streams.get(stream)?.kept() else {
+        let Home::Elsewhere { group, .. } = self.streams.get(stream)?.home() else {
             return None;
         };
         let of = cx.around.streams_of(group);
@@ -490,8 +490,8 @@ impl JetStream {
 /// Reports a change to the leader of a group. Returns whether there is one.
 fn tell(cx: &mut Context<'_>, untold: &Untold) -> bool {
     let (stream, group) = untold.of;
-    told::changed(untold.kind).is_some_and(|change| {
-        let ask = Told::Changed {
+    leader_message::changed(untold.kind).is_some_and(|change| {
+        let ask = LeaderMessage::Changed {
             change,
             stream,
             index: untold.index,

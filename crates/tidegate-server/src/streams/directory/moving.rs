@@ -1,10 +1,10 @@
 //! Moves of streams from one group to another.
 //!
-//! The group that keeps the stream is its keeper; the group that it moves to is the target. The target's
-//! leader asks the keeper, again and again, for the part that the target's copy still lacks, and imports each
-//! part by entries of the target's log. So that log shows how far the copy is. The keeper's leader answers
-//! with exports, and freezes the stream when little is left. Once the copy is whole, the target's leader
-//! reports it to the directory, which from then on lists the stream at the target.
+//! The group that keeps the stream is its home group; the group that it moves to is the target. The target's
+//! leader asks the home group, again and again, for the part that the target's copy still lacks, and imports
+//! each part by entries of the target's log. So that log shows how far the copy is. The home group's leader
+//! answers with exports, and freezes the stream when little is left. Once the copy is whole, the target's
+//! leader reports it to the directory, which from then on lists the stream at the target.
 //!
 //! If a message is lost on the way, or with a leader, the target's leader asks again. If a part arrives twice
 //! or late, the target refuses it, because each part names the cursor that it starts from. No group ever
@@ -18,11 +18,11 @@ use tidegate_cluster::groups::ALL;
 use tidegate_raft::store::Space;
 use tidegate_stream::schema::config::StreamConfig;
 use tidegate_stream::stream::{
-    Command, Cursor, Entry, Export, Kept, Kind, Moving, Need, Outcome, Place, Stream, Streams,
+    Command, Cursor, Entry, Export, Home, Kind, Moving, Need, Outcome, Place, Stream, Streams,
     Transit,
 };
 
-use super::told::Told;
+use super::leader_message::LeaderMessage;
 use crate::streams::context::Context;
 use crate::streams::outcome::Then;
 use crate::streams::reads::{Fetched, Held, fetch};
@@ -40,7 +40,8 @@ const DOUBLING: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// After this time a leader sends a message again that was refused, or may be lost.
 const AGAIN: Duration = Duration::from_millis(250);
-/// After this time without a new request for a part of a frozen stream, its keeper gives the move up for now.
+/// After this time without a new request for a part of a frozen stream, its home group gives the move up for
+/// now.
 const STALLED: Duration = Duration::from_secs(3);
 /// For this time after that the stream is not frozen again.
 const CALM: Duration = Duration::from_secs(20);
@@ -89,7 +90,7 @@ pub(crate) struct Moves {
 struct Arriving {
     /// The group's own number of the copy.
     own: u32,
-    keeper: u32,
+    home: u32,
     moving: Moving,
     /// An import is proposed and not applied yet.
     proposed: bool,
@@ -185,9 +186,9 @@ impl Moves {
 }
 
 /// Returns the group that keeps a stream of the directory.
-const fn keeper(entry: &Stream) -> u32 {
-    match entry.kept() {
-        Kept::Elsewhere { group, .. } => group,
+const fn home(entry: &Stream) -> u32 {
+    match entry.home() {
+        Home::Elsewhere { group, .. } => group,
         _ => ALL,
     }
 }
@@ -196,8 +197,8 @@ const fn keeper(entry: &Stream) -> u32 {
 /// directory does not list there yet.
 fn arriving(group: u32, directory: &Streams, own: &Streams) -> BTreeMap<u32, Arriving> {
     let of = |stream: &Stream| {
-        let number = match stream.kept() {
-            Kept::Of(of) => of,
+        let number = match stream.home() {
+            Home::Of(of) => of,
             _ if group == ALL => stream.id(),
             _ => return None,
         };
@@ -205,7 +206,7 @@ fn arriving(group: u32, directory: &Streams, own: &Streams) -> BTreeMap<u32, Arr
         let moving = entry.moving().filter(|m| m.to == group)?;
         let arriving = Arriving {
             own: stream.id(),
-            keeper: keeper(entry),
+            home: home(entry),
             moving,
             proposed: false,
             again: None,
@@ -226,8 +227,8 @@ fn movable<'a>(directory: &Streams, own: &'a Streams) -> impl Iterator<Item = &'
 /// Returns the frozen streams of `group` with moves that the directory has not ended.
 fn frozen(group: u32, directory: &Streams, own: &Streams, until: Time) -> BTreeMap<u32, Frozen> {
     let of = |stream: &Stream| {
-        let number = match stream.kept() {
-            Kept::Of(of) => of,
+        let number = match stream.home() {
+            Home::Of(of) => of,
             _ if group == ALL => stream.id(),
             _ => return None,
         };
@@ -279,7 +280,7 @@ impl JetStream {
             self.moves.frozen = all;
         }
         self.give_up_stalled(cx, now);
-        self.redirect_unled(cx, now);
+        self.redirect_leaderless(cx, now);
         let waits = self.is_full() || self.room.space != Space::Free;
         let mut tell = Vec::new();
         for (of, arriving) in &mut self.moves.arriving {
@@ -290,22 +291,22 @@ impl JetStream {
             match self.streams.get(arriving.own).map(Stream::transit) {
                 Some(Transit::Filling(_)) if waits => arriving.again = Some(now + AGAIN),
                 Some(Transit::Filling(from)) => {
-                    // The keeper may not know yet that the stream moves.
+                    // The home group may not know yet that the stream moves.
                     let patience = match from == Cursor::START {
                         true => AGAIN,
                         false => PATIENCE,
                     };
                     arriving.again = Some(now + patience);
-                    let ask = Told::Export {
+                    let ask = LeaderMessage::Export {
                         stream,
                         moving,
                         from,
                     };
-                    tell.push((arriving.keeper, ask));
+                    tell.push((arriving.home, ask));
                 }
                 Some(Transit::None) => {
                     arriving.again = Some(now + AGAIN);
-                    tell.push((ALL, Told::Moved { stream, moving }));
+                    tell.push((ALL, LeaderMessage::Moved { stream, moving }));
                 }
                 _ => {}
             }
@@ -331,7 +332,7 @@ impl JetStream {
             self.moves.calm.insert(stream, (moving.to, now + CALM));
             match self.group {
                 ALL => self.renew_move(cx, now, stream, moving),
-                _ => drop(cx.tell_group(ALL, None, Told::Stalled { stream, moving })),
+                _ => drop(cx.tell_group(ALL, None, LeaderMessage::Stalled { stream, moving })),
             }
         }
     }
@@ -359,7 +360,7 @@ impl JetStream {
                 Transit::Filling(_) => false,
             };
             let same = entry.moving() == Some(moving) && self.is_as_in(entry, own);
-            whole && same && keeper(entry) == self.group
+            whole && same && home(entry) == self.group
         };
         let own = match self.group {
             ALL => Some(stream),
@@ -447,7 +448,7 @@ impl JetStream {
             }
             match gather(own, &mut leaving.export, messages, &mut wanted) {
                 Gathered::Ready(entry) => {
-                    let told = Told::Exported {
+                    let told = LeaderMessage::Exported {
                         stream,
                         moving: leaving.moving,
                         from: leaving.from,
@@ -491,7 +492,7 @@ impl JetStream {
         self.command(now, false, &freeze, Some((b"", Then::Noted)));
     }
 
-    /// Proposes the import of a part that the keeper of a stream has sent.
+    /// Proposes the import of a part that the home group of a stream has sent.
     pub(crate) fn handle_exported(
         &mut self,
         now: Time,
@@ -574,8 +575,8 @@ impl JetStream {
 
     /// Returns the number in the directory of a stream of this group.
     fn number_of(&self, own: u32) -> u32 {
-        match self.streams.get(own).map(Stream::kept) {
-            Some(Kept::Of(of)) => of,
+        match self.streams.get(own).map(Stream::home) {
+            Some(Home::Of(of)) => of,
             _ => own,
         }
     }
@@ -644,7 +645,7 @@ impl JetStream {
     fn is_found(&self, cx: &mut Context<'_>, stream: u32) -> bool {
         let entry = |directory: &Self| {
             let entry = directory.streams.get(stream);
-            entry.map(|e| (e.kept(), e.is_frozen(), e.name().to_owned()))
+            entry.map(|e| (e.home(), e.is_frozen(), e.name().to_owned()))
         };
         let entry = match self.group {
             ALL => entry(self),
@@ -652,7 +653,7 @@ impl JetStream {
         };
         match entry {
             None => true,
-            Some((Kept::Elsewhere { group, .. }, _, name)) => {
+            Some((Home::Elsewhere { group, .. }, _, name)) => {
                 let here = cx.around.streams_of(group);
                 let here = match self.group == group {
                     true => self.is_open(stream),

@@ -14,8 +14,8 @@ use tidegate_stream::api::answer::ClusterInfo;
 use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::stream::{Effect, Outcome, Streams};
 
-use super::told::{subject_of_group, subject_of_stream};
-use super::unled::Unled;
+use super::leader_message::{subject_of_group, subject_of_stream};
+use super::leaderless::Leaderless;
 use crate::streams::context::{Context, Leader};
 use crate::streams::serving::consumers::Live;
 use crate::streams::{Ending, JetStream};
@@ -242,7 +242,7 @@ impl JetStream {
         self.close_keeping(cx, now);
         self.close_directory(cx, now);
         self.moves.close();
-        self.unled = Unled::default();
+        self.leaderless = Leaderless::default();
         self.seal(now);
         while let Some(mut sealed) = self.entries.take_refused() {
             self.refuse_all(

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_cluster::groups::ALL;
 use tidegate_stream::api::answer::ClusterInfo;
-use tidegate_stream::stream::{AccountLimits, Kept, Streams};
+use tidegate_stream::stream::{AccountLimits, Home, Streams};
 
 use crate::config::StreamSettings;
 use crate::streams::JetStream;
@@ -35,7 +35,7 @@ fn a_stream_of_one_replica_goes_to_one_node_and_is_served_there() {
         assert_eq!(made["config"]["name"], name, "{made}");
         assert_eq!(made["did_create"], true);
         let group = w.group_of(name);
-        assert_eq!(w.kept(2, name), Some(Kept::Elsewhere { group, made: true }));
+        assert_eq!(w.kept(2, name), Some(Home::Elsewhere { group, made: true }));
     }
     let owners: BTreeSet<usize> = ["A", "B", "C"].iter().map(|n| w.owner_of(n)).collect();
     assert_eq!(owners.len(), 3, "each node keeps one");
@@ -58,7 +58,7 @@ fn a_stream_of_one_replica_goes_to_one_node_and_is_served_there() {
 fn three_replicas_of_three_nodes_are_kept_by_all_and_of_five_by_three() {
     let mut w = World::of(3);
     assert_eq!(w.create(1, "A", 3)["did_create"], true);
-    assert_eq!(w.kept(1, "A"), Some(Kept::Here));
+    assert_eq!(w.kept(1, "A"), Some(Home::Here));
     let mut w = World::of(5);
     let mut groups = BTreeSet::new();
     for name in ["A", "B", "C", "D", "E"] {
@@ -80,7 +80,7 @@ fn shards_share_the_streams_of_all_nodes() {
     for name in ["A", "B", "C", "D"] {
         assert_eq!(w.create(1, name, 3)["did_create"], true);
     }
-    let here = |name: &&&str| w.kept(0, name) == Some(Kept::Here);
+    let here = |name: &&&str| w.kept(0, name) == Some(Home::Here);
     assert_eq!(["A", "B", "C", "D"].iter().filter(here).count(), 2);
     assert_eq!(w.group_of("B"), 2);
 }
@@ -672,8 +672,8 @@ fn lists_name_what_is_missing() {
         assert!(list["missing"].is_null(), "{list}");
     }
     // The node checks the operator's limits against the bytes of all its groups.
-    let keeper = w.owner_of("B");
-    let beside = w.nodes[keeper].streams(0).unwrap().room.beside;
+    let home = w.owner_of("B");
+    let beside = w.nodes[home].streams(0).unwrap().room.beside;
     assert_eq!(beside.file_bytes, 38);
     let account = w.ask(2, "INFO", &Value::Null);
     assert_eq!(
@@ -742,15 +742,15 @@ fn messages_of_one_group_are_collected_by_another() {
     advisories["subjects"] = json!(["$JS.EVENT.ADVISORY.CONSUMER.>"]);
     advisories["no_ack"] = json!(true);
     assert_eq!(w.ask(0, "STREAM.CREATE.A", &advisories)["did_create"], true);
-    let keeper = w.owner_of("A");
+    let home = w.owner_of("A");
     // The first stream is kept by all nodes, under the same leader; the second is kept by another node.
     w.create(0, "D", 3);
     w.create(0, "B", 1);
-    assert_ne!(w.owner_of("B"), keeper);
+    assert_ne!(w.owner_of("B"), home);
     for (stream, seen) in [("D", 1), ("B", 2)] {
         let create = json!({"stream_name": stream, "config": {"durable_name": "X", "ack_policy": "explicit"}});
         w.ask(1, &format!("CONSUMER.DURABLE.CREATE.{stream}.X"), &create);
         w.settle();
-        assert_eq!(w.messages(keeper, "A"), Some(seen), "{stream}");
+        assert_eq!(w.messages(home, "A"), Some(seen), "{stream}");
     }
 }

@@ -20,8 +20,8 @@ use tidegate_stream::stream::{
 };
 
 use super::interest::{Interest, same_filters};
-use super::lasting::lasts_us;
 use super::resets::Resets;
+use super::unlogged::lasts_us;
 use crate::streams::context::Context;
 use crate::streams::events::Advised;
 use crate::streams::reads::{Fetched, Held, fetch};

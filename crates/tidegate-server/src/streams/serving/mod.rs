@@ -3,8 +3,8 @@
 pub(crate) mod acks;
 pub(crate) mod consumers;
 pub(crate) mod interest;
-pub(crate) mod lasting;
 pub(crate) mod resets;
+pub(crate) mod unlogged;
 
 /// Names a consumer on this node; never used again.
 pub(crate) type Key = u64;

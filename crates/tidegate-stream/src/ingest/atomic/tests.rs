@@ -86,9 +86,9 @@ fn committed(staged: Staged) -> AtomicBatch {
 #[test]
 fn committed_with_its_last_message() {
     let mut client = Client::new();
-    assert_eq!(client.send("a", 1, ""), Staged::Kept);
-    assert_eq!(client.send("b", 1, ""), Staged::Kept);
-    assert_eq!(client.send("a", 2, ""), Staged::Kept);
+    assert_eq!(client.send("a", 1, ""), Staged::Waiting);
+    assert_eq!(client.send("b", 1, ""), Staged::Waiting);
+    assert_eq!(client.send("a", 2, ""), Staged::Waiting);
     let batch = committed(client.send("a", 3, "1"));
     assert_eq!((batch.stream, &*batch.id, batch.len()), (S, &b"a"[..], 3));
     let last = batch.messages().last().unwrap();
@@ -102,8 +102,8 @@ fn committed_with_its_last_message() {
 #[test]
 fn committed_behind_its_last_message() {
     let mut client = Client::new();
-    assert_eq!(client.send("a", 1, ""), Staged::Kept);
-    assert_eq!(client.send("a", 2, ""), Staged::Kept);
+    assert_eq!(client.send("a", 1, ""), Staged::Waiting);
+    assert_eq!(client.send("a", 2, ""), Staged::Waiting);
     let batch = committed(client.send("a", 3, "eob"));
     let blocks: Vec<_> = batch
         .messages()
@@ -159,13 +159,13 @@ fn refusals() {
         assert_eq!(client.atomic.open(), 0);
     }
     // A gap ends an open batch. Its later messages belong to no batch.
-    assert_eq!(client.send("a", 1, ""), Staged::Kept);
+    assert_eq!(client.send("a", 1, ""), Staged::Waiting);
     assert_eq!(
         client.refused(&block("a", "3", "", "")),
         (10176, incomplete)
     );
     assert_eq!(client.refused(&block("a", "2", "", "")), (10176, None));
-    assert_eq!(client.send("a", 1, ""), Staged::Kept);
+    assert_eq!(client.send("a", 1, ""), Staged::Waiting);
     assert_eq!(
         client.refused(&block("a", "1", "", "")),
         (10176, incomplete)
@@ -207,8 +207,8 @@ fn requirements_are_not_stored() {
 fn a_thousand_messages_and_no_more() {
     let mut client = Client::new();
     for seq in 1..=1000 {
-        assert_eq!(client.send("a", seq, ""), Staged::Kept);
-        assert_eq!(client.send("b", seq, ""), Staged::Kept);
+        assert_eq!(client.send("a", seq, ""), Staged::Waiting);
+        assert_eq!(client.send("b", seq, ""), Staged::Waiting);
     }
     assert_eq!(committed(client.send("a", 1001, "eob")).len(), 1000);
     assert_eq!(
@@ -225,15 +225,15 @@ fn bytes_are_bounded() {
         bytes_max: 3 * bytes,
         ..AtomicLimits::default()
     });
-    assert_eq!(client.send("a", 1, ""), Staged::Kept);
-    assert_eq!(client.send("a", 2, ""), Staged::Kept);
+    assert_eq!(client.send("a", 1, ""), Staged::Waiting);
+    assert_eq!(client.send("a", 2, ""), Staged::Waiting);
     assert_eq!(
         client.refused(&block("a", "3", "", "")),
         (10199, Some(Reason::Large))
     );
     assert_eq!(client.atomic.bytes(), 0);
     for id in ["a", "b", "c"] {
-        assert_eq!(client.send(id, 1, ""), Staged::Kept);
+        assert_eq!(client.send(id, 1, ""), Staged::Waiting);
     }
     assert_eq!(
         client.refused(&block("d", "1", "", "")),
@@ -248,7 +248,7 @@ fn open_batches_are_bounded() {
         ..AtomicLimits::default()
     });
     for i in 0..50 {
-        assert_eq!(client.send(&i.to_string(), 1, ""), Staged::Kept);
+        assert_eq!(client.send(&i.to_string(), 1, ""), Staged::Waiting);
     }
     assert_eq!(client.refused(&block("x", "1", "", "")), (10210, None));
     // Another stream has a limit of its own, until the server reaches its limit.
@@ -265,7 +265,7 @@ fn open_batches_are_bounded() {
             client
                 .atomic
                 .handle_message(client.now, S + 1, &config(), id.as_bytes(), &message);
-        assert_eq!(staged == Staged::Kept, i < 10, "{i}");
+        assert_eq!(staged == Staged::Waiting, i < 10, "{i}");
     }
     client.atomic.handle_stream_gone(S);
     client.atomic.check_invariants();
@@ -317,7 +317,7 @@ proptest! {
             let commit = match end { 0 => "1", 1 => "eob", _ => "" };
             next[at] = 1;
             match client.send(&id.to_string(), seq, commit) {
-                Staged::Kept => next[at] = seq + 1,
+                Staged::Waiting => next[at] = seq + 1,
                 Staged::Refused { .. } => {}
                 Staged::Commit(batch) => {
                     let len = seq - u64::from(commit == "eob");

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::json;
 
 use super::super::command::Entry;
-use super::super::kept::Kept;
+use super::super::home::Home;
 use super::super::outcome::{Effect, Outcome};
 use super::super::streams::{AccountLimits, Streams};
 use super::*;
@@ -21,7 +21,7 @@ struct Group {
     streams: Streams,
     log: BTreeMap<u64, Bytes>,
     lsn: u64,
-    /// The stored messages, by place, as the keeper of the log counts them.
+    /// The stored messages, by place, as the home group of the log counts them.
     live: i64,
 }
 
@@ -79,7 +79,7 @@ impl Group {
         self.streams.get(id).unwrap()
     }
 
-    /// Exports the data after a cursor; `None` if the keeper must be frozen first.
+    /// Exports the data after a cursor; `None` if the home group must be frozen first.
     fn export(&self, id: u32, from: Cursor, bytes_max: usize) -> Option<Vec<u8>> {
         let stream = self.stream(id);
         let mut export = Export::new(from, bytes_max);
@@ -192,7 +192,7 @@ impl Rng {
 struct World {
     rng: Rng,
     now: u64,
-    keeper: Group,
+    home: Group,
     twin: Group,
 }
 
@@ -207,7 +207,7 @@ impl World {
                 text + part.trim_start_matches(|c: char| c.is_ascii_digit())
             })
         };
-        let one = strip(self.keeper.apply(entry(at.0)));
+        let one = strip(self.home.apply(entry(at.0)));
         let other = strip(self.twin.apply(entry(at.1)));
         assert_eq!(one, other);
     }
@@ -231,7 +231,7 @@ impl World {
                 entry
             }
         };
-        let last = self.keeper.stream(at.0).last_seq();
+        let last = self.home.stream(at.0).last_seq();
         match what {
             0 => {
                 let purge = json!({"filter": format!("s.{a}"), "keep": b / 10});
@@ -286,7 +286,7 @@ impl World {
             8 => {
                 let mut entry = Vec::new();
                 let mut encoder = Encoder::begin(&mut entry, now);
-                let streams = &mut self.keeper.streams;
+                let streams = &mut self.home.streams;
                 let _ = streams.propose_expiry(now, Storage::File, &mut encoder);
                 let entry = Bytes::from(entry);
                 self.both(at, move |stream| {
@@ -354,13 +354,13 @@ fn move_one(seed: u64, config: &serde_json::Value) {
     let mut world = World {
         rng: Rng(seed * 2 + 1),
         now: 1000 * SECOND,
-        keeper: Group::new(),
+        home: Group::new(),
         twin: Group::new(),
     };
     let json = config.to_string();
-    let of = Kept::Of(7).encode();
+    let of = Home::Of(7).encode();
     let (now, at) = (world.now, (1, 1));
-    for group in [&mut world.keeper, &mut world.twin] {
+    for group in [&mut world.home, &mut world.twin] {
         let made = group.command(now, Kind::CreateStream, 0, &of, json.as_bytes());
         assert_eq!(made, Outcome::Created { stream: 1 });
     }
@@ -372,7 +372,7 @@ fn move_one(seed: u64, config: &serde_json::Value) {
         world.now,
         Kind::CreateStream,
         0,
-        &Kept::encode_copy(7, 1),
+        &Home::encode_copy(7, 1),
         json.as_bytes(),
     );
     assert_eq!(made, Outcome::Created { stream: 1 });
@@ -388,18 +388,18 @@ fn move_one(seed: u64, config: &serde_json::Value) {
             let thaw = |g: &mut Group, n: u32| {
                 g.command(world.now, Kind::Thaw, 1, b"", &n.to_le_bytes()) == Outcome::Done
             };
-            let frozen = world.keeper.stream(1).is_frozen();
-            assert!(!thaw(&mut world.keeper, number + 1));
-            assert_eq!(thaw(&mut world.keeper, number), frozen, "seed {seed}");
-            assert!(!thaw(&mut world.keeper, number));
+            let frozen = world.home.stream(1).is_frozen();
+            assert!(!thaw(&mut world.home, number + 1));
+            assert_eq!(thaw(&mut world.home, number), frozen, "seed {seed}");
+            assert!(!thaw(&mut world.home, number));
             if frozen {
                 let late = Moving { to: GROUP, number }.encode();
-                let late = world.keeper.command(world.now, Kind::Freeze, 1, b"", &late);
+                let late = world.home.command(world.now, Kind::Freeze, 1, b"", &late);
                 assert!(matches!(late, Outcome::Refused { .. }), "seed {seed}");
             }
             number += 1;
             copy = Group::new();
-            let of = Kept::encode_copy(7, number);
+            let of = Home::encode_copy(7, number);
             copy.command(world.now, Kind::CreateStream, 0, &of, json.as_bytes());
             freeze_at = steps + world.rng.below(60);
             old.clear();
@@ -408,9 +408,7 @@ fn move_one(seed: u64, config: &serde_json::Value) {
         if steps == freeze_at + 1 {
             let frozen = {
                 let moving = Moving { to: GROUP, number }.encode();
-                world
-                    .keeper
-                    .command(world.now, Kind::Freeze, 1, b"", &moving)
+                world.home.command(world.now, Kind::Freeze, 1, b"", &moving)
             };
             assert_eq!(frozen, Outcome::Done);
             for (kind, subject) in [
@@ -419,7 +417,7 @@ fn move_one(seed: u64, config: &serde_json::Value) {
                 (Kind::Purge, ""),
             ] {
                 let (now, subject) = (world.now, subject.as_bytes());
-                let refused = world.keeper.command(now, kind, 1, subject, b"{}");
+                let refused = world.home.command(now, kind, 1, subject, b"{}");
                 assert!(
                     matches!(refused, Outcome::Refused { error, .. } if error == ApiError::SYSTEM_UNAVAILABLE)
                 );
@@ -433,7 +431,7 @@ fn move_one(seed: u64, config: &serde_json::Value) {
         let size = 1 + world.rng.below(600) as usize;
         if world.rng.below(8) == 0 {
             copy.restart();
-            world.keeper.restart();
+            world.home.restart();
         }
         // Only the commands of its own group change it.
         for kind in [
@@ -445,7 +443,7 @@ fn move_one(seed: u64, config: &serde_json::Value) {
             let refused = copy.command(world.now, kind, 1, b"s.x", b"");
             assert!(matches!(refused, Outcome::Refused { .. }), "{refused:?}");
         }
-        let Some(exported) = world.keeper.export(1, cursor, size) else {
+        let Some(exported) = world.home.export(1, cursor, size) else {
             assert!(steps <= freeze_at, "seed {seed}");
             continue;
         };
@@ -475,11 +473,11 @@ fn move_one(seed: u64, config: &serde_json::Value) {
     }
     assert_eq!(copy.told(1), world.twin.told(1), "seed {seed}");
     copy.restart();
-    world.keeper = copy;
+    world.home = copy;
     for _ in 0..200 {
         world.happen(at);
     }
-    assert_eq!(world.keeper.told(1), world.twin.told(1), "seed {seed}");
+    assert_eq!(world.home.told(1), world.twin.told(1), "seed {seed}");
 }
 
 #[test]
@@ -492,7 +490,7 @@ fn a_copy_is_what_the_stream_was() {
 }
 
 /// A directory with the stream `S`, number 1.
-fn directory(kept: Kept) -> Group {
+fn directory(kept: Home) -> Group {
     let mut group = Group::new();
     let json = configs()[0].to_string();
     let made = group.command(1, Kind::CreateStream, 0, &kept.encode(), json.as_bytes());
@@ -511,7 +509,7 @@ fn update(group: &mut Group, to: u32, replicas: u32) -> Outcome {
 #[test]
 fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
     let group = GROUP;
-    let mut directory = directory(Kept::Here);
+    let mut directory = directory(Home::Here);
     let publish = |d: &mut Group| d.command(3, Kind::Publish, 1, b"s.a", b"text");
     assert!(matches!(
         publish(&mut directory),
@@ -537,7 +535,7 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
         number: 1,
     };
     assert_eq!(directory.stream(1).moving(), Some(moving));
-    // One move at a time, and no other change; the keeper still stores messages.
+    // One move at a time, and no other change; the home group still stores messages.
     refused(update(&mut directory, group + 1, 2));
     assert!(matches!(
         publish(&mut directory),
@@ -572,8 +570,8 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
     directory.restart();
     assert_eq!(moved(&mut directory, moving), Outcome::Done);
     assert_eq!(
-        directory.stream(1).kept(),
-        Kept::Elsewhere { group, made: true }
+        directory.stream(1).home(),
+        Home::Elsewhere { group, made: true }
     );
     assert_eq!(directory.stream(1).state().messages, 0);
     directory.restart();
@@ -586,22 +584,22 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
     assert!(directory.stream(1).is_filling());
     refused(moved(&mut directory, moving));
     directory.restart();
-    let mut keeper = Group::new();
+    let mut home = Group::new();
     let json = configs()[0].to_string();
-    keeper.command(
+    home.command(
         5,
         Kind::CreateStream,
         0,
-        &Kept::Of(1).encode(),
+        &Home::Of(1).encode(),
         json.as_bytes(),
     );
-    keeper.command(5, Kind::Publish, 1, b"s.b", b"more");
-    freeze(&mut keeper, Moving { to: ALL, number: 2 });
+    home.command(5, Kind::Publish, 1, b"s.b", b"more");
+    freeze(&mut home, Moving { to: ALL, number: 2 });
     while let Some(cursor) = directory.cursor(1) {
-        let exported = keeper.export(1, cursor, 10).unwrap();
+        let exported = home.export(1, cursor, 10).unwrap();
         assert!(directory.import(6, 1, &exported));
     }
-    assert_eq!(directory.stream(1).kept(), Kept::Here);
+    assert_eq!(directory.stream(1).home(), Home::Here);
     assert_eq!(directory.stream(1).moving(), None);
     assert!(matches!(
         publish(&mut directory),
@@ -638,7 +636,7 @@ fn a_move_that_is_called_off_leaves_nothing_and_is_not_done_after_all() {
         to: GROUP,
         number: 1,
     };
-    let mut directory = directory(Kept::Here);
+    let mut directory = directory(Home::Here);
     refused(instead(&mut directory, None, 0, 3));
     update(&mut directory, GROUP, 3);
     publish(&mut directory);
@@ -688,34 +686,34 @@ fn a_move_that_is_called_off_leaves_nothing_and_is_not_done_after_all() {
     // Back again; an import from before the move was called off would lack later changes.
     update(&mut directory, ALL, 3);
     let fifth = Moving { to: ALL, number: 5 };
-    let mut keeper = Group::new();
-    let (json, of) = (configs()[0].to_string(), Kept::Of(1).encode());
-    keeper.command(5, Kind::CreateStream, 0, &of, json.as_bytes());
-    publish(&mut keeper);
-    assert_eq!(freeze(&mut keeper, fifth), Outcome::Done);
-    let all = keeper.export(1, Cursor::START, 1 << 20).unwrap();
+    let mut home = Group::new();
+    let (json, of) = (configs()[0].to_string(), Home::Of(1).encode());
+    home.command(5, Kind::CreateStream, 0, &of, json.as_bytes());
+    publish(&mut home);
+    assert_eq!(freeze(&mut home, fifth), Outcome::Done);
+    let all = home.export(1, Cursor::START, 1 << 20).unwrap();
     assert!(directory.import_of(6, 1, &all, 5));
     assert_eq!(directory.stream(1).state().messages, 1);
     assert_eq!(renew(&mut directory, fifth, ALL), Outcome::Done);
     assert_eq!(directory.stream(1).state().messages, 0);
     directory.restart();
-    keeper.command(5, Kind::Thaw, 1, b"", &5_u32.to_le_bytes());
-    publish(&mut keeper);
+    home.command(5, Kind::Thaw, 1, b"", &5_u32.to_le_bytes());
+    publish(&mut home);
     assert!(!directory.import_of(6, 1, &all, 5));
     let sixth = Moving { to: ALL, number: 6 };
-    assert_eq!(freeze(&mut keeper, sixth), Outcome::Done);
+    assert_eq!(freeze(&mut home, sixth), Outcome::Done);
     while let Some(cursor) = directory.cursor(1) {
-        let exported = keeper.export(1, cursor, 10).unwrap();
+        let exported = home.export(1, cursor, 10).unwrap();
         assert!(directory.import_of(6, 1, &exported, 6));
     }
     assert_eq!(directory.stream(1).state().messages, 2);
-    assert_eq!(directory.stream(1).kept(), Kept::Here);
+    assert_eq!(directory.stream(1).home(), Home::Here);
     refused(instead(&mut directory, None, 6, 1));
 }
 
 #[test]
 fn a_group_with_a_slow_clock_goes_on() {
-    let mut keeper = directory(Kept::Of(7));
+    let mut home = directory(Home::Of(7));
     let publish = |group: &mut Group, now: u64, id: u64| {
         let headers = format!("NATS/1.0\r\nNats-Msg-Id: {id}\r\n\r\n");
         let mut entry = Vec::new();
@@ -725,19 +723,19 @@ fn a_group_with_a_slow_clock_goes_on() {
         group.apply(entry).remove(0)
     };
     for id in 1..=5 {
-        publish(&mut keeper, 1000 * SECOND + id, id);
+        publish(&mut home, 1000 * SECOND + id, id);
     }
     let moving = Moving {
         to: GROUP,
         number: 1,
     };
-    keeper.command(1001 * SECOND, Kind::Freeze, 1, b"", &moving.encode());
+    home.command(1001 * SECOND, Kind::Freeze, 1, b"", &moving.encode());
     let json = configs()[0].to_string();
     let mut copy = Group::new();
-    let of = Kept::encode_copy(7, 1);
+    let of = Home::encode_copy(7, 1);
     copy.command(1, Kind::CreateStream, 0, &of, json.as_bytes());
     while let Some(cursor) = copy.cursor(1) {
-        let exported = keeper.export(1, cursor, 100).unwrap();
+        let exported = home.export(1, cursor, 100).unwrap();
         assert!(copy.import(2, 1, &exported));
     }
     copy.restart();
@@ -759,11 +757,11 @@ fn a_group_with_a_slow_clock_goes_on() {
 
 #[test]
 fn nonsense_is_refused() {
-    let mut keeper = directory(Kept::Of(7));
+    let mut home = directory(Home::Of(7));
     for _ in 0..5 {
-        keeper.command(2, Kind::Publish, 1, b"s.a", b"text");
+        home.command(2, Kind::Publish, 1, b"s.a", b"text");
     }
-    let exported = keeper.export(1, Cursor::START, 1 << 20).unwrap();
+    let exported = home.export(1, Cursor::START, 1 << 20).unwrap();
     let json = configs()[0].to_string();
     let mut rng = Rng(99);
     for _ in 0..3000 {
@@ -772,7 +770,7 @@ fn nonsense_is_refused() {
             1,
             Kind::CreateStream,
             0,
-            &Kept::encode_copy(7, 1),
+            &Home::encode_copy(7, 1),
             json.as_bytes(),
         );
         let mut bytes = exported.clone();

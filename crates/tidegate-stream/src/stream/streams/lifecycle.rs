@@ -3,12 +3,12 @@
 use tidegate_cluster::groups::ALL;
 
 use super::super::command::{Command, Commands, EntryError};
-use super::super::kept::Kept;
+use super::super::home::Home;
 use super::super::moving::{self, Course, Cursor, Import, Moving, Transit};
-use super::super::one::Stream;
 use super::super::outcome::{Effect, Outcome};
 use super::super::publish::Refusal;
 use super::super::rules;
+use super::super::single::Stream;
 use super::{Context, Streams, check_here, entry_of, parse};
 use crate::schema::config::StreamConfig;
 use crate::schema::error::ApiError;
@@ -57,7 +57,7 @@ impl Streams {
         if filled {
             if !stream.kept.is_here() {
                 // The stream moved to the directory's own group.
-                (stream.kept, stream.moving) = (Kept::Here, None);
+                (stream.kept, stream.moving) = (Home::Here, None);
             }
             self.changes += 1;
             effects.push(Effect::StreamFilled { stream: id });
@@ -74,13 +74,13 @@ impl Streams {
         now: u64,
         effects: &mut Vec<Effect>,
     ) -> Result<Outcome, Refusal> {
-        let (kept, copy) = Kept::of(command)?;
+        let (kept, copy) = Home::of(command)?;
         let config = self.may_create(&parse(command.payload)?)?;
         if let Some(stream) = self.by_name(&config.name) {
-            let there = self.get(stream).map(Stream::kept);
+            let there = self.get(stream).map(Stream::home);
             // A stream with another number is a different stream, which is about to leave.
             return match kept {
-                Kept::Of(_) if there != Some(kept) => Err(ApiError::STREAM_NAME_EXISTS.into()),
+                Home::Of(_) if there != Some(kept) => Err(ApiError::STREAM_NAME_EXISTS.into()),
                 _ => Ok(Outcome::Exists { stream }),
             };
         }
@@ -209,7 +209,7 @@ impl Streams {
         effects: &mut Vec<Effect>,
     ) -> Result<Outcome, Refusal> {
         self.alter(context, command, |stream| {
-            let Kept::Elsewhere { made, .. } = &mut stream.kept else {
+            let Home::Elsewhere { made, .. } = &mut stream.kept else {
                 return Err(ApiError::BAD_REQUEST);
             };
             let is_new = !std::mem::replace(made, true);
@@ -232,7 +232,7 @@ impl Streams {
             let moving = Moving::decode(command.payload).filter(|_| !stream.in_memory());
             // A stream leaves once for each move: a move that was called off does not start again.
             let is_due = |m: &Moving| match stream.kept {
-                Kept::Here => stream.moving() == Some(*m),
+                Home::Here => stream.moving() == Some(*m),
                 _ => m.number > stream.moves,
             };
             let moving = moving.filter(is_due).ok_or(ApiError::BAD_REQUEST)?;
@@ -257,7 +257,7 @@ impl Streams {
             if stream.kept.is_here() {
                 stream.empty(effects);
             }
-            stream.kept = Kept::Elsewhere { group, made: true };
+            stream.kept = Home::Elsewhere { group, made: true };
             (stream.moving, stream.transit) = (None, Transit::None);
             effects.push(Effect::StreamMoved { stream: stream.id });
             Ok(true)
@@ -291,7 +291,7 @@ impl Streams {
     ) -> Result<Outcome, Refusal> {
         self.alter(context, command, |stream| {
             let by = *command.payload == stream.moves.to_le_bytes();
-            if !by || !stream.is_frozen() || !matches!(stream.kept, Kept::Of(_)) {
+            if !by || !stream.is_frozen() || !matches!(stream.kept, Home::Of(_)) {
                 return Err(ApiError::BAD_REQUEST);
             }
             stream.transit = Transit::None;

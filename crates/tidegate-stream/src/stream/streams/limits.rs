@@ -1,6 +1,6 @@
 //! The limits that an operator sets for the streams of a group, and the usage that counts against them.
 
-use super::super::one::Stream;
+use super::super::single::Stream;
 use crate::schema::config::{Storage, StreamConfig};
 
 /// The limits that an operator sets for all streams of a group together.

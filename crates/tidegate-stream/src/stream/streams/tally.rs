@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use tidegate_cluster::groups::ALL;
 
-use super::super::kept::Kept;
-use super::super::one::Stream;
+use super::super::home::Home;
 use super::super::rules;
+use super::super::single::Stream;
 use crate::schema::config::Storage;
 
 /// The sums over all streams. The caller removes a stream before its configuration or its group changes, and
@@ -69,9 +69,9 @@ impl Tally {
 
 /// Returns the group of the directory that keeps a stream, or is to keep it.
 fn group_of(stream: &Stream) -> u32 {
-    match (stream.moving(), stream.kept()) {
+    match (stream.moving(), stream.home()) {
         (Some(moving), _) => moving.to,
-        (None, Kept::Elsewhere { group, .. }) => group,
+        (None, Home::Elsewhere { group, .. }) => group,
         _ => ALL,
     }
 }

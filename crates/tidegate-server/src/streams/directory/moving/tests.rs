@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
-use tidegate_stream::stream::{Command, Filter, Kept, Moving, Stream, Transit};
+use tidegate_stream::stream::{Command, Filter, Home, Moving, Stream, Transit};
 
-use super::super::unled::AWAY;
+use super::super::leaderless::AWAY;
 use super::{FREEZE_BYTES, Moves};
 use crate::streams::context::Surroundings as _;
 use crate::streams::directory::tests::{World, config};
@@ -30,7 +30,7 @@ impl World {
 
     fn members_of(&self, name: &str) -> usize {
         let group = match self.kept(0, name) {
-            Some(Kept::Elsewhere { group, .. }) => group,
+            Some(Home::Elsewhere { group, .. }) => group,
             _ => ALL,
         };
         let of = self.groups.iter().find(|g| g.number == group).unwrap();
@@ -48,9 +48,9 @@ impl World {
     }
 
     /// Returns the leader of the group that keeps the stream.
-    fn keeper(&self, name: &str) -> usize {
+    fn home(&self, name: &str) -> usize {
         match self.kept(0, name) {
-            Some(Kept::Elsewhere { group, .. }) => self.leaders[&group],
+            Some(Home::Elsewhere { group, .. }) => self.leaders[&group],
             _ => self.leaders[&ALL],
         }
     }
@@ -108,23 +108,23 @@ impl World {
         let there = slots.filter(|s| {
             let streams = s.applied();
             let stream = streams.by_name(name).and_then(|id| streams.get(id));
-            stream.is_some_and(|s| s.kept().is_here())
+            stream.is_some_and(|s| s.home().is_here())
         });
         there.count()
     }
 
-    /// Returns the messages of a stream, and checks that all its keepers have the same.
+    /// Returns the messages of a stream, and checks that all its home groups have the same.
     fn content(&self, name: &str) -> BTreeMap<u64, String> {
         let mut all = Vec::new();
-        let keeper = match self.kept(0, name) {
-            Some(Kept::Elsewhere { group, .. }) => group,
+        let home = match self.kept(0, name) {
+            Some(Home::Elsewhere { group, .. }) => group,
             _ => ALL,
         };
         for node in &self.nodes {
-            for slot in node.all_streams().filter(|s| s.group() == keeper) {
+            for slot in node.all_streams().filter(|s| s.group() == home) {
                 let streams = slot.applied();
                 let stream = streams.by_name(name).and_then(|id| streams.get(id));
-                let Some(stream) = stream.filter(|s| s.kept().is_here()) else {
+                let Some(stream) = stream.filter(|s| s.home().is_here()) else {
                     continue;
                 };
                 assert_eq!(stream.transit(), Transit::None);
@@ -462,12 +462,12 @@ fn a_move_waits_for_its_target_where_there_is_no_other() {
 fn a_stream_leaves_a_node_on_which_there_is_space_only_for_making_some() {
     for (nodes, to) in [(3, 3), (5, 3), (5, 5)] {
         let mut w = under_way(nodes, 1, 1, 0);
-        let keeper = w.owner_of("A");
+        let home = w.owner_of("A");
         // A node without space hands the groups over that another node can lead.
         for group in w.groups.clone() {
             let others = group.members.iter().map(|id| *id as usize - 1);
-            let other = others.into_iter().find(|node| *node != keeper);
-            if let Some(other) = other.filter(|_| w.leaders[&group.number] == keeper) {
+            let other = others.into_iter().find(|node| *node != home);
+            if let Some(other) = other.filter(|_| w.leaders[&group.number] == home) {
                 w.follow(group.number);
                 w.lead(group.number, other);
             }
@@ -477,9 +477,9 @@ fn a_stream_leaves_a_node_on_which_there_is_space_only_for_making_some() {
         let pull = "$JS.API.CONSUMER.MSG.NEXT.A.D";
         w.publish(0, pull, "r.n", "{\"batch\":1,\"no_wait\":true}");
         w.turn();
-        w.crowd(Some(keeper));
+        w.crowd(Some(home));
         w.settle();
-        let updated = w.update_alone((keeper + 1) % nodes, "A", to);
+        let updated = w.update_alone((home + 1) % nodes, "A", to);
         assert!(updated["error"].is_null(), "{updated}");
         w.arrive("A");
         assert_eq!((w.members_of("A"), w.copies("A")), (to, to), "{nodes}");
@@ -498,8 +498,8 @@ fn a_frozen_stream_thaws_where_there_is_space_only_for_making_some() {
             let Some(moving) = moving.filter(|_| w.is_frozen("A")) else {
                 continue;
             };
-            let keeper = w.keeper("A");
-            w.crowd(Some(keeper));
+            let home = w.home("A");
+            w.crowd(Some(home));
             w.follow(moving.to);
             // With another leader the directory would try the move again elsewhere.
             let others = w.leaders.iter().filter(|(group, _)| **group != ALL);
@@ -588,12 +588,12 @@ fn messages_on_their_way_to_a_frozen_stream_are_answered() {
     for turns in 0..24 {
         for (from, to, wants) in [(1, 3, true), (3, 1, true), (1, 3, false), (3, 1, false)] {
             let mut w = under_way(3, from, to, 0);
-            let keeper = w.keeper("A");
-            let asker = (0..3).rev().find(|n| *n != keeper).unwrap();
+            let home = w.home("A");
+            let asker = (0..3).rev().find(|n| *n != home).unwrap();
             for _ in 0..turns {
                 w.turn();
             }
-            w.slow.insert((asker, keeper));
+            w.slow.insert((asker, home));
             let connect = json!({"verbose": false, "headers": wants, "no_responders": wants});
             w.say(asker, &format!("CONNECT {connect}\r\n"));
             drop(w.heard(asker));
@@ -602,7 +602,7 @@ fn messages_on_their_way_to_a_frozen_stream_are_answered() {
                 w.turn();
             }
             let frozen = w.is_frozen("A") && w.entry_of("A").moving().is_some();
-            w.hurry(asker, keeper);
+            w.hurry(asker, home);
             w.settle();
             let heard = w.heard(asker);
             let stored = heard.contains("\"seq\":11");

@@ -2,7 +2,7 @@
 
 use tidegate::Time;
 use tidegate::controller::Load;
-use tidegate_cluster::interest::Told;
+use tidegate_cluster::interest::InterestUpdate;
 use tidegate_log::Lsn;
 use tidegate_nats::connect::Info;
 use tidegate_raft::replica::Committed;
@@ -77,7 +77,7 @@ fn told_at(now: Time, node: &mut Node, key: usize) -> String {
 
 /// Lets a peer show that it leads.
 fn another_leads(node: &mut Node) {
-    let told = Told {
+    let told = InterestUpdate {
         id: 1,
         members: 1,
         pattern: b"$TG.GROUP.1",

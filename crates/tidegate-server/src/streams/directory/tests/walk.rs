@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tidegate_cluster::groups::{ALL, GroupOf};
-use tidegate_stream::stream::{Kept, Streams};
+use tidegate_stream::stream::{Home, Streams};
 
 use super::config;
 use super::world::World;
@@ -208,16 +208,16 @@ impl Walk {
                 let slot = node.streams(at).unwrap();
                 let mut expected = Vec::new();
                 for entry in directory.iter() {
-                    match entry.kept() {
-                        Kept::Elsewhere { group, made } if group == slot.group() => {
+                    match entry.home() {
+                        Home::Elsewhere { group, made } if group == slot.group() => {
                             assert!(made, "{}", entry.name());
-                            expected.push((entry.config().clone(), Kept::Of(entry.id())));
+                            expected.push((entry.config().clone(), Home::Of(entry.id())));
                         }
                         _ => {}
                     }
                 }
                 let own = slot.applied().iter();
-                let own: Vec<_> = own.map(|s| (s.config().clone(), s.kept())).collect();
+                let own: Vec<_> = own.map(|s| (s.config().clone(), s.home())).collect();
                 assert_eq!(own, expected, "group {} at {i}", slot.group());
                 if slot.serves() {
                     let open = slot.applied().iter().all(|s| slot.is_open_here(s));

@@ -14,7 +14,7 @@ use tidegate_raft::replica::{Committed, Proposed};
 use tidegate_raft::store::{Fetch, Peeked, Space};
 use tidegate_stream::api::answer::ClusterInfo;
 use tidegate_stream::schema::error::ApiError;
-use tidegate_stream::stream::{AccountLimits, Entry, Kept, Place, Streams};
+use tidegate_stream::stream::{AccountLimits, Entry, Home, Place, Streams};
 
 use super::super::super::JetStream;
 use super::super::super::Messages;
@@ -336,15 +336,15 @@ impl World {
     }
 
     /// Returns the group that keeps a stream, and whether it is made, as this node's directory has it.
-    pub(crate) fn kept(&self, node: usize, name: &str) -> Option<Kept> {
+    pub(crate) fn kept(&self, node: usize, name: &str) -> Option<Home> {
         let directory = self.nodes[node].streams(0).unwrap().applied();
         let id = directory.by_name(name)?;
-        directory.get(id).map(|s| s.kept())
+        directory.get(id).map(|s| s.home())
     }
 
     pub(crate) fn group_of(&self, name: &str) -> u32 {
         match self.kept(0, name) {
-            Some(Kept::Elsewhere { group, .. }) => group,
+            Some(Home::Elsewhere { group, .. }) => group,
             other => panic!("{name}: {other:?}"),
         }
     }
@@ -368,7 +368,7 @@ impl World {
             let streams = s.applied();
             streams.by_name(name).and_then(|id| streams.get(id))
         });
-        let mut here = found.filter(|s| s.kept().is_here());
+        let mut here = found.filter(|s| s.home().is_here());
         here.next().map(|s| s.state().messages)
     }
 }

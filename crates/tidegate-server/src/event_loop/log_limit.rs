@@ -10,13 +10,13 @@ const PAUSE: Duration = Duration::from_secs(10);
 
 /// A rate-limited log line.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seldom {
+pub(super) struct LogLimit {
     next: Time,
     /// The number of events since the last line.
     missed: u64,
 }
 
-impl Seldom {
+impl LogLimit {
     /// Counts an event. Returns the suffix of the line if the line is due now.
     pub(super) fn due(&mut self, now: Time) -> Option<String> {
         if now < self.next {
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn a_frequent_event_is_logged_every_ten_seconds() {
-        let mut line = Seldom::default();
+        let mut line = LogLimit::default();
         let at = |ms: u64| Time::from_nanos(ms * 1_000_000);
         let said: Vec<_> = (0..300).filter_map(|n| line.due(at(100 * n))).collect();
         let more = " (99 more since it was said last)";

@@ -1,5 +1,5 @@
-//! Finds the messages in a part of the log, for the log keeper that wants to free that part. Each search is
-//! bounded.
+//! Finds the messages in a part of the log, for the log home group that wants to free that part. Each search
+//! is bounded.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ const BLOCKS_MAX: usize = 256;
 
 /// A message and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lying {
+pub struct Resident {
     /// Its stream's number.
     pub stream: u32,
     /// Its number in the stream.
@@ -25,11 +25,11 @@ impl Streams {
     /// Returns messages with entries at these positions of the log, from stream and number `from` on, as far
     /// as one search goes; and the start of the next search, if there is more to search.
     #[must_use]
-    pub fn lying_in(
+    pub fn residents_in(
         &self,
         lsns: &Range<u64>,
         from: (u32, u64),
-    ) -> (Vec<Lying>, Option<(u32, u64)>) {
+    ) -> (Vec<Resident>, Option<(u32, u64)>) {
         let mut ids: Vec<u32> = self.streams.keys().copied().collect();
         ids.sort_unstable();
         let (mut found, mut blocks) = (Vec::new(), 0);
@@ -49,7 +49,7 @@ impl Streams {
                 let bits = block.live().iter();
                 let all = bits.filter_map(|bit| Some((block.seq(bit), block.get(bit)?.place)));
                 let here = all.filter(|(seq, place)| *seq >= first && lsns.contains(&place.lsn));
-                found.extend(here.map(|(seq, place)| Lying {
+                found.extend(here.map(|(seq, place)| Resident {
                     stream: id,
                     seq,
                     place,
@@ -109,7 +109,7 @@ mod tests {
         let find = |streams: &Streams, lsns: Range<u64>| {
             let (mut all, mut from, mut looks) = (Vec::new(), Some((0, 0)), 0);
             while let Some(at) = from {
-                let (found, next) = streams.lying_in(&lsns, at);
+                let (found, next) = streams.residents_in(&lsns, at);
                 all.extend(found.iter().map(|l| (l.stream, l.seq)));
                 (from, looks) = (next, looks + 1);
             }

@@ -13,8 +13,8 @@ use super::consumers::StreamConsumer;
 use super::content::Content;
 use super::dedup::Dedup;
 use super::filter::Filter;
+use super::home::Home;
 use super::index::Bulk;
-use super::kept::Kept;
 use super::moving::Transit;
 use super::outcome::Effect;
 use super::publish::{Accepted, Rollup};
@@ -31,7 +31,7 @@ pub struct Stream {
     pub(super) config: StreamConfig,
     pub(super) limits: Limits,
     pub(super) created_us: u64,
-    pub(super) kept: Kept,
+    pub(super) kept: Home,
     /// The value of [`super::Streams::changes`] when the stream was created or its configuration changed.
     pub(super) changed: u64,
     /// The group it is to move to and the number of its moves so far, in the directory. In another group that
@@ -128,7 +128,7 @@ impl Stream {
             config,
             limits,
             created_us,
-            kept: Kept::Here,
+            kept: Home::Here,
             changed: 0,
             moving: None,
             moves: 0,
@@ -172,7 +172,7 @@ impl Stream {
 
     /// The group that keeps it.
     #[must_use]
-    pub const fn kept(&self) -> Kept {
+    pub const fn home(&self) -> Home {
         self.kept
     }
 

@@ -11,7 +11,7 @@ use crate::schema::error::ApiError;
 
 /// The group that keeps a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kept {
+pub enum Home {
     /// The group that created it; no directory lists it.
     #[default]
     Here,
@@ -27,8 +27,8 @@ pub enum Kept {
     Of(u32),
 }
 
-impl Kept {
-    /// Encodes the keeper as the subject of the command that creates such a stream.
+impl Home {
+    /// Encodes the home as the subject of the command that creates such a stream.
     #[must_use]
     pub fn encode(self) -> Vec<u8> {
         let both = |group: u32, of: u32| [group.to_le_bytes(), of.to_le_bytes()].concat();
@@ -46,7 +46,7 @@ impl Kept {
         [&Self::Of(of).encode()[..], &r#move.to_le_bytes()].concat()
     }
 
-    /// Reads the keeper from a command that creates a stream, and, for a copy, the move that fills it.
+    /// Reads the home from a command that creates a stream, and, for a copy, the move that fills it.
     pub(super) fn of(command: &Command<'_>) -> Result<(Self, Option<u32>), ApiError> {
         let subject = command.subject;
         let copy = subject.split_last_chunk().filter(|_| subject.len() == 12);
@@ -74,7 +74,7 @@ impl Kept {
         }
     }
 
-    /// Writes the keeper to a snapshot: the variant as u8, and a number as u32.
+    /// Writes the home group to a snapshot: the variant as u8, and a number as u32.
     pub(super) fn put(self, out: &mut Vec<u8>) {
         let (kind, number) = match self {
             Self::Here => (0, 0),
@@ -117,22 +117,22 @@ mod tests {
 
     #[test]
     fn a_command_names_the_keeping_group() {
-        let read = |subject: &[u8]| Kept::of(&Command::new(Kind::CreateStream, 0, subject, b"{}"));
+        let read = |subject: &[u8]| Home::of(&Command::new(Kind::CreateStream, 0, subject, b"{}"));
         for kept in [
-            Kept::Here,
-            Kept::Elsewhere {
+            Home::Here,
+            Home::Elsewhere {
                 group: 0x1002,
                 made: false,
             },
-            Kept::Of(7),
+            Home::Of(7),
         ] {
             assert_eq!(read(&kept.encode()), Ok((kept, None)));
             let mut bytes = Vec::new();
             kept.put(&mut bytes);
-            assert_eq!(Kept::read(&mut Reader(&bytes)).unwrap(), kept);
+            assert_eq!(Home::read(&mut Reader(&bytes)).unwrap(), kept);
         }
-        assert_eq!(read(&Kept::encode_copy(7, 3)), Ok((Kept::Of(7), Some(3))));
-        assert_eq!(read(&Kept::encode_copy(7, 0)), Err(ApiError::BAD_REQUEST));
+        assert_eq!(read(&Home::encode_copy(7, 3)), Ok((Home::Of(7), Some(3))));
+        assert_eq!(read(&Home::encode_copy(7, 0)), Err(ApiError::BAD_REQUEST));
         for wrong in [&[0; 8][..], &[1; 8], &[1; 7], b"a", &[1; 9]] {
             assert_eq!(read(wrong), Err(ApiError::BAD_REQUEST), "{wrong:?}");
         }

@@ -4,23 +4,23 @@
 use tidegate_cluster::VERSION;
 use tidegate_stream::stream::{Cursor, Moving, Stage};
 
-use super::{Change, Told};
+use super::{Change, LeaderMessage};
 
 const KEPT: &str = include_str!("../../../../tests/golden/cluster/v3/told.txt");
 
 /// Returns the name of the sample of each kind. A new kind does not compile until it stands here, and fails
 /// until it has a sample. Both belong to a new version of the protocol.
-const fn name_of(told: &Told) -> &'static str {
+const fn name_of(told: &LeaderMessage) -> &'static str {
     match told {
-        Told::Changed { change, .. } => match change {
+        LeaderMessage::Changed { change, .. } => match change {
             Change::Created => "changed: created",
             Change::Updated => "changed: updated",
             Change::Deleted => "changed: deleted",
         },
-        Told::Made(_) => "made",
-        Told::Report { .. } => "report",
-        Told::Reported(_) => "reported",
-        Told::Export { from, .. } => match from.stage {
+        LeaderMessage::Made(_) => "made",
+        LeaderMessage::Report { .. } => "report",
+        LeaderMessage::Reported(_) => "reported",
+        LeaderMessage::Export { from, .. } => match from.stage {
             Stage::Messages => "export: messages",
             Stage::Gone => "export: gone",
             Stage::Ids => "export: ids",
@@ -28,13 +28,13 @@ const fn name_of(told: &Told) -> &'static str {
             Stage::Rest => "export: rest",
             Stage::Done => "export: done",
         },
-        Told::Exported { .. } => "exported",
-        Told::Stalled { .. } => "stalled",
-        Told::Moved { .. } => "moved",
+        LeaderMessage::Exported { .. } => "exported",
+        LeaderMessage::Stalled { .. } => "stalled",
+        LeaderMessage::Moved { .. } => "moved",
     }
 }
 
-fn samples() -> Vec<Told> {
+fn samples() -> Vec<LeaderMessage> {
     let (stream, moving) = (
         7,
         Moving {
@@ -47,20 +47,22 @@ fn samples() -> Vec<Told> {
         .into_iter()
         .zip(12..)
     {
-        all.push(Told::Changed {
+        all.push(LeaderMessage::Changed {
             change,
             stream,
             index,
         });
     }
-    all.push(Told::Made(vec![7, 9]));
-    all.push(Told::Report {
+    all.push(LeaderMessage::Made(vec![7, 9]));
+    all.push(LeaderMessage::Report {
         question: 1,
         streams: vec![7],
     });
     // Its fields are private to another module, so the sample is read from JSON. The test writes it again.
     let reported = r#"{"question":1,"group":4097,"streams":[[7,{"config":{"name":"S"}}]],"file_bytes":100,"memory_bytes":0,"consumers":2}"#;
-    all.push(Told::Reported(serde_json::from_str(reported).unwrap()));
+    all.push(LeaderMessage::Reported(
+        serde_json::from_str(reported).unwrap(),
+    ));
     for stage in [
         Stage::Messages,
         Stage::Gone,
@@ -70,21 +72,21 @@ fn samples() -> Vec<Told> {
         Stage::Done,
     ] {
         let from = Cursor { stage, at: 512 };
-        all.push(Told::Export {
+        all.push(LeaderMessage::Export {
             stream,
             moving,
             from,
         });
     }
     let from = Cursor::START;
-    all.push(Told::Exported {
+    all.push(LeaderMessage::Exported {
         stream,
         moving,
         from,
         entry: b"(an entry)".to_vec(),
     });
-    all.push(Told::Stalled { stream, moving });
-    all.push(Told::Moved { stream, moving });
+    all.push(LeaderMessage::Stalled { stream, moving });
+    all.push(LeaderMessage::Moved { stream, moving });
     all
 }
 
@@ -109,7 +111,7 @@ fn announcements_of_earlier_versions_are_read() {
     let mut lines = KEPT.lines();
     while let (Some(name), Some(payload)) = (lines.next(), lines.next()) {
         let payload = payload.trim().as_bytes();
-        let told = Told::decode(payload).unwrap_or_else(|| panic!("{name} is not read"));
+        let told = LeaderMessage::decode(payload).unwrap_or_else(|| panic!("{name} is not read"));
         assert_eq!(name_of(&told), name);
         assert_eq!(told.encode().unwrap(), payload);
     }

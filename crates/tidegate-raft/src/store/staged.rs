@@ -13,7 +13,7 @@ use super::Relocated;
 
 /// Fetched messages that are in no state yet, each with its place.
 #[derive(Debug, Default)]
-pub struct Apart {
+pub struct Staged {
     /// The number and the record position of each message, by stream, in the order of the numbers.
     streams: BTreeMap<u32, Vec<(u64, u64)>>,
     /// The position of the first.
@@ -22,7 +22,7 @@ pub struct Apart {
     bytes: u64,
 }
 
-impl Apart {
+impl Staged {
     /// Adds a message, or moves it to its new place.
     pub(super) fn insert(&mut self, message: &Relocated) {
         let (seq, lsn) = (message.seq, message.place.lsn);
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn messages_are_found_in_any_order_of_arrival_and_the_last_place_counts() {
-        let mut apart = Apart::default();
+        let mut apart = Staged::default();
         for (stream, seq, lsn) in [(1, 5, 50), (1, 7, 70), (2, 5, 90), (1, 6, 60), (1, 5, 55)] {
             let place = Place { lsn, offset: 0 };
             apart.insert(&Relocated { stream, seq, place });

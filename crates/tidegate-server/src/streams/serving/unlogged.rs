@@ -59,7 +59,7 @@ impl JetStream {
         live.lasts_us = None;
         live.told = true;
         let command = Command::new(Kind::CreateConsumer, stream, name.as_bytes(), &payload);
-        self.command(now, false, &command, Some((b"", Then::Lasting(key))));
+        self.command(now, false, &command, Some((b"", Then::Logged(key))));
         Some(())
     }
 

@@ -12,7 +12,7 @@ const SLOWING: u64 = 8;
 
 /// Microseconds since the Unix epoch, derived from the loop's own clock.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Wall {
+pub(super) struct WallTime {
     /// The time that would have been told when the loop's clock stood at zero.
     origin_us: u64,
     /// The time at which `origin_us` was last compared with a wall clock.
@@ -21,7 +21,7 @@ pub(super) struct Wall {
     told_us: u64,
 }
 
-impl Wall {
+impl WallTime {
     /// Tells no time before `us` from `now` on: earlier entries carry times up to it.
     pub(super) fn not_before(&mut self, now: Time, us: u64) {
         self.told_us = self.told_us.max(us);
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn it_follows_forward_at_once() {
-        let mut wall = Wall::default();
+        let mut wall = WallTime::default();
         wall.not_before(at(10), 1005);
         wall.set(at(10), 1010);
         assert_eq!((wall.tell(at(12)), wall.when(1020)), (1012, at(20)));
@@ -85,7 +85,7 @@ mod tests {
     fn it_never_goes_back_and_never_stands_still() {
         for restarted in [false, true] {
             let (start, back) = (100 * SECOND, 10 * SECOND);
-            let mut wall = Wall::default();
+            let mut wall = WallTime::default();
             if restarted {
                 wall.not_before(Time::ZERO, start);
             } else {
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn looks_too_close_to_count_add_up() {
-        let mut wall = Wall::default();
+        let mut wall = WallTime::default();
         wall.set(Time::ZERO, 1000 * SECOND);
         for us in 1..=1_000_000 {
             wall.set(at(us), 900 * SECOND + us);

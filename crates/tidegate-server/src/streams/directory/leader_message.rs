@@ -24,7 +24,7 @@ pub(crate) const STREAM: &str = "$TG.STREAM.";
 /// A message from one leader to another.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Told {
+pub(crate) enum LeaderMessage {
     /// To the leader of a stream's group: the directory has changed the stream with the entry `index`. The
     /// client that asked for the change waits at the message's reply.
     Changed {
@@ -69,7 +69,7 @@ pub(crate) enum Told {
     Moved { stream: u32, moving: Moving },
 }
 
-impl Told {
+impl LeaderMessage {
     /// Encodes the message as a payload: JSON, and behind it the bytes that are no JSON.
     pub(crate) fn encode(&self) -> Option<Vec<u8>> {
         let mut payload = serde_json::to_vec(self).ok()?;
@@ -144,15 +144,15 @@ pub(crate) fn group_at(subject: &[u8]) -> Option<u32> {
 
 impl JetStream {
     /// Handles a message from another group's leader. The client to answer, if any, waits at `reply`.
-    pub(crate) fn handle_told(
+    pub(crate) fn handle_leader_message(
         &mut self,
         cx: &mut Context<'_>,
         now: Time,
         reply: Option<&[u8]>,
-        told: Told,
+        told: LeaderMessage,
     ) {
         match told {
-            Told::Changed {
+            LeaderMessage::Changed {
                 change,
                 stream,
                 index,
@@ -161,28 +161,30 @@ impl JetStream {
                     self.await_change(cx, now, reply, change, (stream, index));
                 }
             }
-            Told::Made(streams) if self.role.serves => self.propose_made(now, &streams),
-            Told::Report { question, streams } if self.role.serves => {
+            LeaderMessage::Made(streams) if self.role.serves => self.propose_made(now, &streams),
+            LeaderMessage::Report { question, streams } if self.role.serves => {
                 let reported = self.report(now, question, &streams);
                 let group = tidegate_cluster::groups::ALL;
-                cx.tell_group(group, None, Told::Reported(reported));
+                cx.tell_group(group, None, LeaderMessage::Reported(reported));
             }
-            Told::Reported(reported) if self.role.serves => self.reported(cx, now, reported),
-            Told::Export {
+            LeaderMessage::Reported(reported) if self.role.serves => {
+                self.reported(cx, now, reported)
+            }
+            LeaderMessage::Export {
                 stream,
                 moving,
                 from,
             } if self.role.serves => self.handle_export(stream, moving, from),
-            Told::Exported {
+            LeaderMessage::Exported {
                 stream,
                 moving,
                 from,
                 entry,
             } if self.role.serves => self.handle_exported(now, stream, moving, from, &entry),
-            Told::Stalled { stream, moving } if self.role.serves => {
+            LeaderMessage::Stalled { stream, moving } if self.role.serves => {
                 self.renew_move(cx, now, stream, moving);
             }
-            Told::Moved { stream, moving } if self.role.serves => {
+            LeaderMessage::Moved { stream, moving } if self.role.serves => {
                 self.propose_moved(now, stream, moving);
             }
             // This node does not lead any more.
@@ -199,7 +201,7 @@ mod tests {
 
     #[test]
     fn announcements_come_back() {
-        let told = Told::Changed {
+        let told = LeaderMessage::Changed {
             change: Change::Updated,
             stream: 7,
             index: 9,
@@ -211,9 +213,9 @@ mod tests {
         );
         assert!(matches!(
             serde_json::from_str(&json),
-            Ok(Told::Changed { stream: 7, .. })
+            Ok(LeaderMessage::Changed { stream: 7, .. })
         ));
-        let exported = Told::Exported {
+        let exported = LeaderMessage::Exported {
             stream: 7,
             moving: Moving { to: 1, number: 2 },
             from: Cursor::START,
@@ -221,11 +223,14 @@ mod tests {
         };
         let payload = exported.encode().unwrap();
         assert!(matches!(
-            Told::decode(&payload),
-            Some(Told::Exported { stream: 7, entry, .. }) if entry == b"{}\0 x"
+            LeaderMessage::decode(&payload),
+            Some(LeaderMessage::Exported { stream: 7, entry, .. }) if entry == b"{}\0 x"
         ));
-        assert!(Told::decode(br#"{"made":[1]}"#).is_some());
-        assert!(Told::decode(br#"{"made":[1]}x"#).is_none() && Told::decode(b"").is_none());
+        assert!(LeaderMessage::decode(br#"{"made":[1]}"#).is_some());
+        assert!(
+            LeaderMessage::decode(br#"{"made":[1]}x"#).is_none()
+                && LeaderMessage::decode(b"").is_none()
+        );
         assert_eq!(group_at(subject_of_group(4097).as_bytes()), Some(4097));
         assert_eq!(group_at(b"$TG.GROUP.x"), None);
         assert_eq!(group_at(b"$TG.STREAM.1"), None);

@@ -22,13 +22,13 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Moves to groups without a leader, by stream.
 #[derive(Default)]
-pub(crate) struct Unled {
+pub(crate) struct Leaderless {
     /// The time since which each group has been without a leader.
     since: BTreeMap<u32, (Moving, Time)>,
     look_at: Option<Time>,
 }
 
-impl Unled {
+impl Leaderless {
     /// Returns the time of the next look, while a stream moves to such a group.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.look_at.filter(|_| !self.since.is_empty())
@@ -37,11 +37,11 @@ impl Unled {
 
 impl JetStream {
     /// Gives moves another target if the group they go to has had no leader for [`AWAY`].
-    pub(crate) fn redirect_unled(&mut self, cx: &mut Context<'_>, now: Time) {
-        if self.group != ALL || self.unled.look_at.is_some_and(|at| at > now) {
+    pub(crate) fn redirect_leaderless(&mut self, cx: &mut Context<'_>, now: Time) {
+        if self.group != ALL || self.leaderless.look_at.is_some_and(|at| at > now) {
             return;
         }
-        self.unled.look_at = Some(now + LOOK);
+        self.leaderless.look_at = Some(now + LOOK);
         let moves = self
             .streams
             .iter()
@@ -49,14 +49,14 @@ impl JetStream {
         // Only the leader of the group of all nodes gets here, so that group has one.
         let moves = moves
             .filter(|(_, moving)| moving.to != ALL && cx.around.leader_of(moving.to).is_none());
-        let before = std::mem::take(&mut self.unled.since);
-        self.unled.since = moves
+        let before = std::mem::take(&mut self.leaderless.since);
+        self.leaderless.since = moves
             .map(|(stream, moving)| {
                 let same = before.get(&stream).filter(|(of, _)| *of == moving);
                 (stream, (moving, same.map_or(now, |(_, since)| *since)))
             })
             .collect();
-        let since = self.unled.since.iter();
+        let since = self.leaderless.since.iter();
         let long = since.filter(|(_, (_, since))| *since + AWAY <= now);
         let long: Vec<(u32, Moving)> = long
             .map(|(stream, (moving, _))| (*stream, *moving))
