@@ -20,6 +20,7 @@ use tidegate::{Clock, Time};
 use tidegate_nats::session::CloseReason;
 use tidegate_raft::store::Store;
 
+mod applying;
 mod damage;
 mod descriptors;
 pub(crate) mod errors;
@@ -35,11 +36,11 @@ pub(crate) mod peers;
 mod replication;
 pub(crate) mod report;
 mod socket;
-mod streams;
 mod taking_over;
 pub(crate) mod tls;
 mod verify;
 
+use self::applying::Waiting;
 use self::damage::Damage;
 use self::descriptors::bound_clients;
 use self::errors::{RunError, StartError};
@@ -53,7 +54,6 @@ use self::peers::{PEER_LISTENER, PEER_TOKENS, Peers};
 use self::replication::Replication;
 use self::report::{Cluster, Report, Streams};
 use self::socket::Socket;
-use self::streams::Waiting;
 use self::tls::PeerTls;
 use self::verify::Verifier;
 use crate::config::Settings;

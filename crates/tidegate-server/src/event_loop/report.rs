@@ -18,7 +18,7 @@ use tidegate_stream::stream::{Stream, Usage};
 
 use crate::config::StreamSettings;
 use crate::event_loop::peers::Peers;
-use crate::sessions::peers::PeerView;
+use crate::sessions::routes::PeerView;
 use crate::sessions::{Node, NodeStats};
 use crate::streams::StreamStats;
 

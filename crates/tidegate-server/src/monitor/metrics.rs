@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 
 use super::json::Process;
 use crate::event_loop::report::{Cluster, Report, Streams};
-use crate::sessions::peers::PeerView;
+use crate::sessions::routes::PeerView;
 
 /// Returns all figures as text.
 pub(super) fn text(report: Report) -> Vec<u8> {

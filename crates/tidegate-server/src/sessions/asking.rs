@@ -13,8 +13,8 @@ use tidegate_cluster::wire::Routed;
 use tidegate_nats::parse::Publish;
 use tidegate_stream::stream::Home;
 
-use super::streams::JETSTREAM;
-use super::{Node, peers};
+use super::slots::JETSTREAM;
+use super::{Node, routes};
 use crate::streams::context::Way;
 use crate::streams::subjects::{About, about, is_flow, is_pull};
 use crate::streams::{JetStream, Taken};
@@ -82,7 +82,7 @@ impl Node {
 
     /// Handles a message at `$JS.>` that the peer in this slot handed to this node alone.
     pub(super) fn handle_handed(&mut self, now: Time, slot: usize, routed: &Routed<'_>) {
-        let (from, message) = (peers::key_of(slot), &routed.message);
+        let (from, message) = (routes::key_of(slot), &routed.message);
         if !message.subject.starts_with(JETSTREAM) {
             return;
         }
@@ -142,7 +142,7 @@ impl Node {
         self.gathered.items += copies;
         self.gathered.bytes += copies * size as u64;
         let behind = pending > super::stall_bytes(&self.settings);
-        self.settle(now, from, behind.then(|| peers::key_of(slot)));
+        self.settle(now, from, behind.then(|| routes::key_of(slot)));
         true
     }
 

@@ -13,7 +13,7 @@ use tidegate_nats::parse::Publish;
 use tidegate_nats::session::{CloseReason, Session};
 use tidegate_nats::sublist::SubKey;
 
-use super::peers::{Peers, key_of, slot_of};
+use super::routes::{Peers, key_of, slot_of};
 
 /// A connection as the node sees it.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use tidegate_cluster::wire::Routed;
 use tidegate_nats::parse::Publish;
 use tidegate_nats::sublist::Matches;
 
-use super::streams::Inner;
-use super::{Node, peers};
+use super::slots::Inner;
+use super::{Node, routes};
 use crate::streams::JetStream;
 use crate::streams::directory::leader_message::{
     LeaderMessage, PREFIX, STREAM, group_at, subject_of_full, subject_of_group,
@@ -35,7 +35,7 @@ impl Node {
         let plain = &self.sublist.matches(&self.name).plain;
         let subs = plain.iter().map(|key| &self.subs[*key as usize]);
         let mut exact = subs.filter(|sub| *sub.pattern == *self.name);
-        exact.find_map(|sub| peers::slot_of(sub.conn))
+        exact.find_map(|sub| routes::slot_of(sub.conn))
     }
 
     /// Announces that this node, with this id, has no room for messages, or withdraws that; only on a change.
@@ -132,7 +132,7 @@ impl Node {
         let plain = &self.sublist.find(subject, &mut scratch).plain;
         let subs = plain.iter().map(|key| &self.subs[*key as usize]);
         let exact = subs.filter(|sub| *sub.pattern == *subject);
-        let slots = exact.filter_map(|sub| peers::slot_of(sub.conn));
+        let slots = exact.filter_map(|sub| routes::slot_of(sub.conn));
         slots.max_by_key(|slot| self.has_channel_to(*slot))
     }
 
@@ -147,6 +147,6 @@ impl Node {
         let found = self.sublist.matches(subject);
         let subs = found.plain.iter().map(|key| &self.subs[*key as usize]);
         let exact = subs.filter(|sub| *sub.pattern == *subject);
-        exact.filter_map(|sub| peers::slot_of(sub.conn)).collect()
+        exact.filter_map(|sub| routes::slot_of(sub.conn)).collect()
     }
 }

@@ -22,9 +22,9 @@ mod fanout;
 pub(super) mod joined;
 mod leaders;
 mod passwords;
-pub(crate) mod peers;
 mod queue_groups;
-mod streams;
+pub(crate) mod routes;
+mod slots;
 #[cfg(test)]
 mod tests;
 pub(crate) mod timers;
@@ -46,15 +46,15 @@ use tidegate_nats::headers::asks_only_for_trace;
 use tidegate_nats::op::{self, Delivery};
 use tidegate_nats::outbox::{Outbox, Pool};
 use tidegate_nats::parse::Publish;
-use tidegate_nats::session::{CloseReason, Session, Step, Traffic};
+use tidegate_nats::session::{Step, CloseReason, Session, Traffic};
 use tidegate_nats::sublist::{SubKey, Sublist};
 use tidegate_stream::stream::Place;
 
 use self::announced::Announced;
 use self::fanout::{Entry, Fanout, Subscription};
 use self::passwords::Passwords;
-use self::peers::Peers;
-use self::streams::Inner;
+use self::routes::Peers;
+use self::slots::Inner;
 use crate::config::Settings;
 use crate::sessions::timers::Timers;
 use crate::streams::JetStream;
@@ -517,7 +517,7 @@ impl Node {
     fn remove_subscription(&mut self, key: SubKey) {
         let sub = self.subs.remove(key as usize);
         self.sublist.remove(&sub.pattern, key);
-        match (peers::slot_of(sub.conn), &mut self.peers) {
+        match (routes::slot_of(sub.conn), &mut self.peers) {
             (Some(slot), Some(peers)) => peers.forget(slot, &sub.sid),
             _ => {
                 self.entries[sub.conn].session.subs.remove(&sub.sid);
@@ -630,14 +630,14 @@ impl Node {
 
     /// Pauses the publisher until the receiver has read part of its backlog, for a moment at most.
     fn pause_for(&mut self, now: Time, behind: usize, from: usize) {
-        let from_slot = peers::slot_of(from);
+        let from_slot = routes::slot_of(from);
         if from_slot.is_none() && !self.entries.contains(from) {
             return;
         }
-        let (waiters, stall) = match (peers::slot_of(behind), &mut self.peers) {
+        let (waiters, stall) = match (routes::slot_of(behind), &mut self.peers) {
             (Some(slot), Some(peers)) => {
                 let takes = peers.takes(now, slot);
-                let stall = if takes { peers::TAKING_STALL } else { STALL };
+                let stall = if takes { routes::TAKING_STALL } else { STALL };
                 (peers.waiters(slot), stall)
             }
             _ => match self.entries.get_mut(behind) {
@@ -649,7 +649,7 @@ impl Node {
             waiters.push(from);
         }
         match (from_slot, &mut self.peers) {
-            (Some(slot), Some(peers)) => peers.pause(slot, now + peers::PEER_STALL),
+            (Some(slot), Some(peers)) => peers.pause(slot, now + routes::PEER_STALL),
             _ => self.entries[from].session.pause(now + stall),
         }
         self.stats.stalls += 1;
@@ -729,7 +729,7 @@ impl Node {
     }
 
     fn resume(&mut self, key: usize) {
-        if let (Some(slot), Some(peers)) = (peers::slot_of(key), &mut self.peers) {
+        if let (Some(slot), Some(peers)) = (routes::slot_of(key), &mut self.peers) {
             return peers.resume(slot);
         }
         // The key may belong to a new connection by now: resuming that is harmless.

@@ -14,7 +14,7 @@ use tidegate_nats::sublist::{Matches, Members, SubKey};
 
 use super::Node;
 use super::fanout::Fanout;
-use super::peers::slot_of;
+use super::routes::slot_of;
 
 impl Fanout<'_, '_> {
     /// Delivers a copy to one member of each queue group; of a peer's message, only of the groups

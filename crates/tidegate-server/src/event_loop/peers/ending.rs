@@ -10,7 +10,7 @@ use tidegate_cluster::proof::Side;
 
 use super::{Conn, PeerEvent, Peers};
 use crate::sessions::Node;
-use crate::sessions::peers::TooMuchInterest;
+use crate::sessions::routes::TooMuchInterest;
 
 /// The reasons for which a connection ends.
 #[derive(Debug, thiserror::Error)]

@@ -11,7 +11,7 @@ use tidegate_stream::api::answer::{ClusterInfo, ReplicaInfo};
 use tidegate_stream::schema::timestamp::Timestamp;
 use tidegate_stream::stream::AccountLimits;
 
-use super::super::streams::wall_clock_us;
+use super::super::applying::wall_clock_us;
 use super::super::taking_over::TakingOver;
 use super::{GONE, Known, TOLD};
 use crate::sessions::Node;

@@ -17,7 +17,7 @@ use tidegate_stream::stream::{Effect, EntryError, Held, Place};
 
 use super::announced::Changed;
 use super::fanout::Subscription;
-use super::{NOBODY, Node, peers};
+use super::{NOBODY, Node, routes};
 use crate::streams::context::{
     Context, INBOX, Leader, Listeners, Output, Outputs, Surroundings, Way,
 };
@@ -298,7 +298,7 @@ impl Node {
 
     /// Stops reading from this connection until the streams have room.
     pub(super) fn hold_back(&mut self, now: Time, from: usize, at: usize) {
-        match (peers::slot_of(from), &mut self.peers) {
+        match (routes::slot_of(from), &mut self.peers) {
             (Some(slot), Some(peers)) => peers.pause(slot, now + HELD_BACK),
             _ => match self.entries.get_mut(from) {
                 Some(entry) => entry.session.pause(now + HELD_BACK),
@@ -407,7 +407,7 @@ impl Surroundings for Node {
         let subs = all.map(|key| &self.subs[key as usize]);
         let wanted = subs.filter(|sub| group.is_none_or(|g| sub.queue.as_deref() == Some(g)));
         let of = |sub: &Subscription| {
-            let pending = match (peers::slot_of(sub.conn), &self.peers) {
+            let pending = match (routes::slot_of(sub.conn), &self.peers) {
                 (Some(slot), Some(peers)) => peers.pending(slot)?,
                 _ => self.entries[sub.conn].session.out.len(),
             };
