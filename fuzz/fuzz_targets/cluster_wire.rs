@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use tidegate::Time;
-use tidegate_cluster::channel::{Channel, Step};
+use tidegate_cluster::channel::{Channel, Effect};
 use tidegate_cluster::members::{Members, MembersFile};
 use tidegate_cluster::proof::Secret;
 use tidegate_cluster::roster::{Me, Roster};
@@ -36,11 +36,11 @@ fn hear(input: &[u8], piece: usize) -> (usize, bool, Vec<u8>) {
         end = (end + piece.max(1)).min(input.len());
         loop {
             match channel.next(now, &input[used..end], &roster) {
-                Ok((Step::Need(need), 0)) => {
+                Ok((Effect::Need(need), 0)) => {
                     assert!(need > end - used);
                     break;
                 }
-                Ok((Step::Open(_) | Step::Frame(_), _)) => panic!("the secret was not proved"),
+                Ok((Effect::Open(_) | Effect::Frame(_), _)) => panic!("the secret was not proved"),
                 Ok((_, n)) => used += n,
                 Err(_) => return (used, true, channel.out.to_vec()),
             }

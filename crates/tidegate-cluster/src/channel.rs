@@ -70,7 +70,7 @@ impl ChannelError {
 
 /// The effect of received bytes for the owner of the channel.
 #[derive(Debug)]
-pub enum Step<'a> {
+pub enum Effect<'a> {
     /// The input must hold this many bytes before the channel can continue.
     Need(usize),
     /// The channel handled the frame itself.
@@ -173,7 +173,7 @@ impl Channel {
         now: Time,
         input: &'a [u8],
         judge: &dyn Judge,
-    ) -> Result<(Step<'a>, usize), ChannelError> {
+    ) -> Result<(Effect<'a>, usize), ChannelError> {
         let max = match &self.state {
             State::Greeting(greeting) => {
                 if greeting.side() == Side::Dialled
@@ -187,30 +187,34 @@ impl Channel {
             State::Open(..) => FRAME_BYTES_MAX,
         };
         let (frame, used) = match read(input, max)? {
-            Read::Need(need) => return Ok((Step::Need(need), 0)),
+            Read::Need(need) => return Ok((Effect::Need(need), 0)),
             Read::Frame(frame, used) => (frame, used),
         };
         self.heard = now;
         Ok((self.take(frame, judge)?, used))
     }
 
-    fn take<'a>(&mut self, frame: Frame<'a>, judge: &dyn Judge) -> Result<Step<'a>, ChannelError> {
+    fn take<'a>(
+        &mut self,
+        frame: Frame<'a>,
+        judge: &dyn Judge,
+    ) -> Result<Effect<'a>, ChannelError> {
         let (side, kind) = match &mut self.state {
             State::Open(side, kind) => (*side, *kind),
             State::Greeting(greeting) => {
                 let Some(theirs) = greeting.handle(&frame, judge, &mut self.out)? else {
-                    return Ok(Step::Done);
+                    return Ok(Effect::Done);
                 };
                 self.state = State::Open(greeting.side(), theirs.kind());
-                return Ok(Step::Open(theirs));
+                return Ok(Effect::Open(theirs));
             }
         };
         match (side, kind, &frame) {
             (_, _, Frame::Refused { code, text }) => {
                 Err(GreetingError::from(Refusal::theirs(*code, text)).into())
             }
-            (Side::Dialer, _, Frame::Pong) => Ok(Step::Done),
-            (Side::Dialled, _, Frame::Ping) => Ok(Step::Done),
+            (Side::Dialer, _, Frame::Pong) => Ok(Effect::Done),
+            (Side::Dialled, _, Frame::Ping) => Ok(Effect::Done),
             (Side::Dialled, Kind::Raft, Frame::Raft { .. } | Frame::Fetch { .. })
             | (
                 Side::Dialled,
@@ -221,7 +225,7 @@ impl Channel {
                 | Frame::InterestEnd { .. }
                 | Frame::InterestMembers { .. }
                 | Frame::Message(_),
-            ) => Ok(Step::Frame(frame)),
+            ) => Ok(Effect::Frame(frame)),
             _ => Err(ChannelError::Order),
         }
     }
@@ -329,7 +333,7 @@ mod tests {
         let hello = [0x16, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3];
         assert!(matches!(
             channel.next(now, &hello[..2], &roster),
-            Ok((Step::Need(_), 0))
+            Ok((Effect::Need(_), 0))
         ));
         let e = channel.next(now, &hello, &roster).unwrap_err();
         assert_eq!(e.refusal(), Some(&Refusal::OnlyTls));

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tidegate::queue::{Consumer, RecvError};
 use tidegate::{Clock, Time};
 
-use crate::gather::{Gather, Step};
+use crate::gather::{Gather, Turn};
 use crate::shared::{Shared, lock};
 use crate::writer::{Accepted, Writer};
 use crate::{Failure, Lsn};
@@ -135,14 +135,14 @@ impl Driver {
     pub(crate) fn step(&mut self, now: Time, ended: bool) -> Result<Next, Failure> {
         self.receive();
         let step = self.gather.poll(now, ended);
-        if step != Step::Rest {
+        if step != Turn::Rest {
             self.idle = None;
         }
         match step {
-            Step::Take(batches) => self.begin(now, batches),
-            Step::Hold(until) => Ok(Next::Wait(Some(until))),
-            Step::Rest if ended => self.writer.mark(true).map(|()| Next::End),
-            Step::Rest => self.rest(now),
+            Turn::Take(batches) => self.begin(now, batches),
+            Turn::Hold(until) => Ok(Next::Wait(Some(until))),
+            Turn::Rest if ended => self.writer.mark(true).map(|()| Next::End),
+            Turn::Rest => self.rest(now),
         }
     }
 

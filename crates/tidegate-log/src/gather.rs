@@ -29,7 +29,7 @@ struct Waiting {
 
 /// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum Turn {
     /// Write and sync this many of the waiting batches, the oldest first.
     Take(usize),
     /// Wait until a batch arrives, at most until this time, and poll again.
@@ -59,23 +59,23 @@ impl Gather {
     }
 
     /// Returns the step at `now`; with `closing` no batch waits for company.
-    pub(crate) fn poll(&mut self, now: Time, closing: bool) -> Step {
+    pub(crate) fn poll(&mut self, now: Time, closing: bool) -> Turn {
         debug_assert!(self.running.is_none(), "one sync at a time");
         let Some(oldest) = self.waiting.front() else {
-            return Step::Rest;
+            return Turn::Rest;
         };
         let now = self.boundary.at(now);
         let step = self.boundary.poll(now, self.backlog, oldest.since);
         match step.unwrap_or_else(impossible) {
             boundary::Step::Take(limit) => self.take(now, limit),
             boundary::Step::Hold { .. } if closing => self.take(now, self.boundary.limit()),
-            boundary::Step::Hold { until, .. } => Step::Hold(until),
-            boundary::Step::Busy { .. } | boundary::Step::Rest => Step::Rest,
+            boundary::Step::Hold { until, .. } => Turn::Hold(until),
+            boundary::Step::Busy { .. } | boundary::Step::Rest => Turn::Rest,
         }
     }
 
     /// Takes as many batches as the limit allows, at least one.
-    fn take(&mut self, now: Time, limit: Load) -> Step {
+    fn take(&mut self, now: Time, limit: Load) -> Turn {
         let (mut taken, mut batch) = (0, Load::default());
         while let Some(next) = self.waiting.front() {
             let with = Load::new(batch.items + next.load.items, batch.bytes + next.load.bytes);
@@ -93,7 +93,7 @@ impl Gather {
         };
         let started = self.boundary.started(now, batch, self.backlog, cut);
         self.running = Some(started.unwrap_or_else(impossible));
-        Step::Take(taken)
+        Turn::Take(taken)
     }
 
     /// Records the end of the sync.
@@ -177,12 +177,12 @@ mod tests {
             hold = None;
             if free_at.is_none() {
                 match group.poll(Time::from_nanos(now), false) {
-                    Step::Take(n) => {
+                    Turn::Take(n) => {
                         (running, waiting, syncs) = (n as u64, waiting - n as u64, syncs + 1);
                         free_at = Some(now + sync_ns + running * BYTES);
                     }
-                    Step::Hold(until) => hold = Some(until.as_nanos()),
-                    Step::Rest => assert_eq!(waiting, 0),
+                    Turn::Hold(until) => hold = Some(until.as_nanos()),
+                    Turn::Rest => assert_eq!(waiting, 0),
                 }
             }
         }

@@ -1,11 +1,11 @@
-//! The state of one client connection: bytes in, [`Step`]s and an [`Outbox`] out.
+//! The state of one client connection: bytes in, [`Action`]s and an [`Outbox`] out.
 //!
 //! Owns the order of operations (greeting, CONNECT, credentials, then everything else), the options that a
 //! client chose, its permissions, its deadlines and the bytes that wait to be written to it. Leaves the
 //! effects on other connections to the node: the session returns subscriptions and messages as steps, and the
 //! node carries them out.
 //!
-//! Polling order: call [`Session::next`] until it returns [`Step::More`], then read more bytes. Call
+//! Polling order: call [`Session::next`] until it returns [`Action::More`], then read more bytes. Call
 //! [`Session::deadline`] after each event.
 
 use std::collections::HashMap;
@@ -31,8 +31,8 @@ const CLOSING: Duration = Duration::from_secs(2);
 
 /// The action that one operation requires of the node.
 #[derive(Debug)]
-pub enum Step<'a> {
-    /// The session waits for more bytes, or for the node's answer to a [`Step::Verify`].
+pub enum Action<'a> {
+    /// The session waits for more bytes, or for the node's answer to a [`Action::Verify`].
     More,
     /// The session handled the operation itself.
     Done,
@@ -184,9 +184,9 @@ impl Session {
         now: Time,
         input: &'a [u8],
         settings: &SessionSettings,
-    ) -> (Step<'a>, usize) {
+    ) -> (Action<'a>, usize) {
         if self.phase != Phase::Open && self.phase != Phase::Connecting {
-            return (Step::More, 0);
+            return (Action::More, 0);
         }
         // An unauthenticated client cannot make the server buffer a payload, or parse anything else than
         // CONNECT.
@@ -195,14 +195,14 @@ impl Session {
                 .first()
                 .is_some_and(|b| !b.eq_ignore_ascii_case(&b'c'))
         {
-            return (Step::Close(CloseReason::AuthenticationViolation), 0);
+            return (Action::Close(CloseReason::AuthenticationViolation), 0);
         }
         let limits = ParseLimits {
             control_line_bytes_max: settings.max_control_line,
             payload_bytes_max: settings.max_payload,
         };
         match self.parser.next(input, &limits) {
-            Ok(None) => (Step::More, 0),
+            Ok(None) => (Action::More, 0),
             Ok(Some((op, used))) => (self.operation(now, op, settings), used),
             Err(e) => {
                 let reason = match e {
@@ -210,7 +210,7 @@ impl Session {
                     ParseError::ControlLine => CloseReason::ControlLine,
                     ParseError::Payload => CloseReason::Payload,
                 };
-                (Step::Close(reason), 0)
+                (Action::Close(reason), 0)
             }
         }
     }
@@ -221,19 +221,19 @@ impl Session {
         self.parser.need()
     }
 
-    /// Handles the answer to a [`Step::Verify`].
+    /// Handles the answer to a [`Action::Verify`].
     pub fn handle_verified(
         &mut self,
         now: Time,
         good: bool,
         settings: &SessionSettings,
-    ) -> Step<'static> {
+    ) -> Action<'static> {
         if self.phase != Phase::Verifying {
-            return Step::Done;
+            return Action::Done;
         }
         match self.claimed.take().filter(|_| good) {
             Some(user) => self.admit(now, Some(user), settings),
-            None => Step::Close(CloseReason::AuthenticationViolation),
+            None => Action::Close(CloseReason::AuthenticationViolation),
         }
     }
 
@@ -253,7 +253,7 @@ impl Session {
     }
 
     /// Handles a deadline that has passed.
-    pub fn handle_timeout(&mut self, now: Time, settings: &SessionSettings) -> Step<'static> {
+    pub fn handle_timeout(&mut self, now: Time, settings: &SessionSettings) -> Action<'static> {
         if self.paused.is_some_and(|t| t <= now) {
             self.paused = None;
         }
@@ -261,15 +261,17 @@ impl Session {
             .blocked
             .is_some_and(|t| t + settings.write_deadline <= now)
         {
-            return Step::Close(CloseReason::SlowDeadline);
+            return Action::Close(CloseReason::SlowDeadline);
         }
         if now < self.due {
-            return Step::Done;
+            return Action::Done;
         }
         match self.phase {
-            Phase::Securing => Step::Close(CloseReason::Tls),
-            Phase::Connecting | Phase::Verifying => Step::Close(CloseReason::AuthenticationTimeout),
-            Phase::Closing => Step::Close(CloseReason::ClientClosed),
+            Phase::Securing => Action::Close(CloseReason::Tls),
+            Phase::Connecting | Phase::Verifying => {
+                Action::Close(CloseReason::AuthenticationTimeout)
+            }
+            Phase::Closing => Action::Close(CloseReason::ClientClosed),
             Phase::Open => self.ping(now, settings),
         }
     }
@@ -387,31 +389,31 @@ impl Session {
         }
     }
 
-    fn operation<'a>(&mut self, now: Time, op: Op<'a>, settings: &SessionSettings) -> Step<'a> {
+    fn operation<'a>(&mut self, now: Time, op: Op<'a>, settings: &SessionSettings) -> Action<'a> {
         match op {
             Op::Publish(message) => self.publish(now, message),
             Op::Ping => {
                 self.out.append(&[b"PONG\r\n"]);
                 if std::mem::replace(&mut self.greeted, true) {
-                    Step::Done
+                    Action::Done
                 } else {
-                    Step::Greeted
+                    Action::Greeted
                 }
             }
-            Op::Pong => Step::Done,
+            Op::Pong => Action::Done,
             Op::Subscribe {
                 subject,
                 queue,
                 sid,
             } => self.subscribe(subject, queue, sid, settings),
-            Op::Unsubscribe { sid, max } => Step::Unsubscribe { sid, max },
+            Op::Unsubscribe { sid, max } => Action::Unsubscribe { sid, max },
             Op::Connect(json) => self.connect(now, json, settings),
         }
     }
 
-    fn connect(&mut self, now: Time, json: &[u8], settings: &SessionSettings) -> Step<'static> {
+    fn connect(&mut self, now: Time, json: &[u8], settings: &SessionSettings) -> Action<'static> {
         let Ok(options) = serde_json::from_slice::<Connect>(json) else {
-            return Step::Close(CloseReason::ParseError);
+            return Action::Close(CloseReason::ParseError);
         };
         let wrong = if !(0..=1).contains(&options.protocol) {
             Some(text::INVALID_PROTOCOL)
@@ -422,7 +424,7 @@ impl Session {
         };
         if let Some(text) = wrong {
             op::err(&mut self.out, text);
-            return Step::Close(CloseReason::Protocol);
+            return Action::Close(CloseReason::Protocol);
         }
         self.options = options;
         let given = |s: &Option<String>| s.clone().filter(|s| !s.is_empty());
@@ -432,7 +434,7 @@ impl Session {
         match settings.check(user.as_deref(), password, token) {
             Credentials::NotNeeded => self.admit(now, None, settings),
             Credentials::Good(user) => self.admit(now, Some(user), settings),
-            Credentials::Wrong => Step::Close(CloseReason::AuthenticationViolation),
+            Credentials::Wrong => Action::Close(CloseReason::AuthenticationViolation),
             Credentials::Hashed {
                 user,
                 password,
@@ -440,7 +442,7 @@ impl Session {
             } => {
                 self.claimed = Some(user);
                 self.phase = Phase::Verifying;
-                Step::Verify { password, hash }
+                Action::Verify { password, hash }
             }
         }
     }
@@ -450,35 +452,35 @@ impl Session {
         now: Time,
         user: Option<Arc<User>>,
         settings: &SessionSettings,
-    ) -> Step<'static> {
+    ) -> Action<'static> {
         self.user = user;
         self.phase = Phase::Open;
         self.due = settings.ping_due(now);
         self.ok();
-        Step::Done
+        Action::Done
     }
 
     #[inline]
-    fn publish<'a>(&mut self, now: Time, message: Publish<'a>) -> Step<'a> {
+    fn publish<'a>(&mut self, now: Time, message: Publish<'a>) -> Action<'a> {
         self.traffic.in_msgs += 1;
         self.traffic.in_bytes += message.size() as u64;
         if message.headers.is_some() && !self.options.headers {
-            return Step::Close(CloseReason::ParseError);
+            return Action::Close(CloseReason::ParseError);
         }
         if self.options.pedantic && !subject::is_literal(message.subject) {
             op::err(&mut self.out, text::INVALID_PUBLISH_SUBJECT);
-            return Step::Done;
+            return Action::Done;
         }
         if let Some(permissions) = self.user.as_ref().and_then(|u| u.permissions.as_ref()) {
             let allowed = permissions.may_publish(message.subject)
                 || permissions.responses.is_some() && self.responses.take(now, message.subject);
             if !allowed {
                 op::publish_violation(&mut self.out, message.subject);
-                return Step::Done;
+                return Action::Done;
             }
         }
         self.ok();
-        Step::Publish(message)
+        Action::Publish(message)
     }
 
     fn subscribe<'a>(
@@ -487,42 +489,42 @@ impl Session {
         queue: Option<&'a [u8]>,
         sid: &'a [u8],
         settings: &SessionSettings,
-    ) -> Step<'a> {
+    ) -> Action<'a> {
         if !subject::is_pattern(subject) {
             op::err(&mut self.out, text::INVALID_SUBJECT);
-            return Step::Done;
+            return Action::Done;
         }
         let allowed = self
             .permissions()
             .is_none_or(|p| p.may_subscribe(subject, queue));
         if !allowed {
             op::subscription_violation(&mut self.out, subject, queue);
-            return Step::Done;
+            return Action::Done;
         }
         let full = settings.max_subscriptions > 0 && self.subs.len() >= settings.max_subscriptions;
         if full && !self.subs.contains_key(sid) {
             op::err(&mut self.out, text::MAX_SUBSCRIPTIONS);
-            return Step::Done;
+            return Action::Done;
         }
-        Step::Subscribe {
+        Action::Subscribe {
             subject,
             queue,
             sid,
         }
     }
 
-    fn ping(&mut self, now: Time, settings: &SessionSettings) -> Step<'static> {
+    fn ping(&mut self, now: Time, settings: &SessionSettings) -> Action<'static> {
         let quiet_until = self.active + settings.ping_interval;
         if now < quiet_until {
             self.due = settings.ping_due(self.active).max(now);
-            return Step::Done;
+            return Action::Done;
         }
         if self.pings_out >= settings.ping_max {
-            return Step::Close(CloseReason::Stale);
+            return Action::Close(CloseReason::Stale);
         }
         self.pings_out += 1;
         self.out.append(&[b"PING\r\n"]);
         self.due = settings.ping_due(now);
-        Step::Done
+        Action::Done
     }
 }

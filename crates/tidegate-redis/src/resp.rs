@@ -135,7 +135,7 @@ struct Scan {
     attribute: bool,
 }
 
-enum Step {
+enum Progress {
     Done,
     More,
 }
@@ -207,13 +207,13 @@ impl Decoder {
         loop {
             if self.scan.active {
                 match self.scan_on()? {
-                    Step::More => return Ok(None),
-                    Step::Done if self.scan.attribute => {
+                    Progress::More => return Ok(None),
+                    Progress::Done if self.scan.attribute => {
                         self.start += self.scan.at;
                         self.scan.active = false;
                         continue;
                     }
-                    Step::Done => return self.take_nested().map(Some),
+                    Progress::Done => return self.take_nested().map(Some),
                 }
             }
             let data = &self.buf[self.start..self.end];
@@ -309,7 +309,7 @@ impl Decoder {
     }
 
     /// Continues to measure the nested reply at the start of the buffer.
-    fn scan_on(&mut self) -> Result<Step, ProtocolError> {
+    fn scan_on(&mut self) -> Result<Progress, ProtocolError> {
         let data = &self.buf[self.start..self.end];
         let scan = &mut self.scan;
         loop {
@@ -317,10 +317,10 @@ impl Decoder {
                 return Err(ProtocolError::TooLarge);
             }
             let Some(rest) = data.get(scan.at..).filter(|r| !r.is_empty()) else {
-                return Ok(Step::More);
+                return Ok(Progress::More);
             };
             let Some(len) = line_len(rest)? else {
-                return Ok(Step::More);
+                return Ok(Progress::More);
             };
             // An empty line has no type.
             let Some(body) = rest[..len].get(1..) else {
@@ -338,7 +338,7 @@ impl Decoder {
                         }
                         let end = next + n as usize;
                         if data.len() < end + 2 {
-                            return Ok(Step::More);
+                            return Ok(Progress::More);
                         }
                         if &data[end..end + 2] != b"\r\n" {
                             return Err(ProtocolError::BadEnd);
@@ -376,7 +376,7 @@ impl Decoder {
                 }
             }
             if scan.stack.is_empty() {
-                return Ok(Step::Done);
+                return Ok(Progress::Done);
             }
         }
     }

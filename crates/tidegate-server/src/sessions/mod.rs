@@ -46,7 +46,7 @@ use tidegate_nats::headers::asks_only_for_trace;
 use tidegate_nats::op::{self, Delivery};
 use tidegate_nats::outbox::{Outbox, Pool};
 use tidegate_nats::parse::Publish;
-use tidegate_nats::session::{Step, CloseReason, Session, Traffic};
+use tidegate_nats::session::{Action, CloseReason, Session, Traffic};
 use tidegate_nats::sublist::{SubKey, Sublist};
 use tidegate_stream::stream::Place;
 
@@ -262,11 +262,11 @@ impl Node {
                 .next(now, &input[used..], &self.settings.sessions);
             used += n;
             match step {
-                Step::Publish(message) => {
+                Action::Publish(message) => {
                     self.publish(now, key, &message);
                     full = self.has_gathered(limit);
                 }
-                Step::More => break,
+                Action::More => break,
                 step => self.carry_out(now, key, step),
             }
             if full {
@@ -353,7 +353,7 @@ impl Node {
                 .handle_timeout(now, &self.settings.sessions);
             // The client did not take even the reason for its end: close for good.
             let last_words_over = self.entries[key].session.is_closing();
-            if last_words_over && matches!(step, Step::Close(_)) {
+            if last_words_over && matches!(step, Action::Close(_)) {
                 self.finish(key);
                 continue;
             }
@@ -434,11 +434,11 @@ impl Node {
         self.gathered.items >= limit.items || self.gathered.bytes >= limit.bytes
     }
 
-    fn carry_out(&mut self, now: Time, key: usize, step: Step<'_>) {
+    fn carry_out(&mut self, now: Time, key: usize, step: Action<'_>) {
         match step {
-            Step::More | Step::Done => {}
-            Step::Publish(message) => self.publish(now, key, &message),
-            Step::Greeted => {
+            Action::More | Action::Done => {}
+            Action::Publish(message) => self.publish(now, key, &message),
+            Action::Greeted => {
                 let session = &mut self.entries[key].session;
                 let info = Info {
                     client_id: session.cid,
@@ -448,13 +448,13 @@ impl Node {
                 };
                 session.inform(&info);
             }
-            Step::Subscribe {
+            Action::Subscribe {
                 subject,
                 queue,
                 sid,
             } => self.subscribe(key, subject, queue, sid),
-            Step::Unsubscribe { sid, max } => self.unsubscribe(key, sid, max),
-            Step::Verify { password, hash } => {
+            Action::Unsubscribe { sid, max } => self.unsubscribe(key, sid, max),
+            Action::Verify { password, hash } => {
                 let session = &self.entries[key].session;
                 let verify = Verify {
                     key,
@@ -468,7 +468,7 @@ impl Node {
                     self.close(now, displaced.key, CloseReason::AuthenticationTimeout);
                 }
             }
-            Step::Close(reason) => self.close(now, key, reason),
+            Action::Close(reason) => self.close(now, key, reason),
         }
     }
 

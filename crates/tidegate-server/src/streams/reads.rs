@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use tidegate::Time;
 use tidegate_raft::store::Fetch;
 use tidegate_stream::api::answer::{self, Kind};
-use tidegate_stream::api::direct::{Index, Reading, Step};
+use tidegate_stream::api::direct::{Index, Part, Reading};
 use tidegate_stream::consumer::Message;
 use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::stream::{COMMAND_HEADER_BYTES, Command, Filter, Place, Stream};
@@ -158,12 +158,12 @@ impl JetStream {
                 Some(_) => {}
             }
             match reading.poll(&mut Indexed(stream)) {
-                Step::End => return Came::ToItsEnd,
-                Step::Status(block) => {
+                Part::End => return Came::ToItsEnd,
+                Part::Status(block) => {
                     self.voice(cx, now).status_to(reply, &block);
                     return Came::ToItsEnd;
                 }
-                Step::Read(seq) => match fetch(stream, seq, messages, wanted, &mut held) {
+                Part::Read(seq) => match fetch(stream, seq, messages, wanted, &mut held) {
                     Fetched::Pending => return Came::NotYet,
                     Fetched::Gone => reading.handle_gone(),
                     Fetched::Ready(message) => {

@@ -5,7 +5,7 @@
 //! reading names one message at a time and waits until the caller has read it, so that a slow disk blocks no
 //! other reader.
 //!
-//! Polling order: call [`Reading::poll`]; for [`Step::Read`] read the message, then call
+//! Polling order: call [`Reading::poll`]; for [`Part::Read`] read the message, then call
 //! [`Reading::handle_message`] or [`Reading::handle_gone`], and poll again; any other step ends the reading.
 
 use std::collections::VecDeque;
@@ -304,7 +304,7 @@ enum Way {
 
 /// The next step of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum Part {
     /// Read this message.
     Read(u64),
     /// Send this header block, which ends the answer.
@@ -315,13 +315,13 @@ pub enum Step {
 
 impl Reading {
     /// Returns the next step.
-    pub fn poll(&mut self, index: &mut impl Index) -> Step {
+    pub fn poll(&mut self, index: &mut impl Index) -> Part {
         let full = self.left == 0 || self.bytes_left == 0;
         let next = match &mut self.way {
             Way::Ended(status) => {
                 return status
                     .take()
-                    .map_or(Step::End, |s| Step::Status(s.to_vec()));
+                    .map_or(Part::End, |s| Part::Status(s.to_vec()));
             }
             _ if full => None,
             Way::One(seq) => Some(*seq),
@@ -333,7 +333,7 @@ impl Reading {
                 if let Way::Next { seq: from, .. } = &mut self.way {
                     *from = seq;
                 }
-                Step::Read(seq)
+                Part::Read(seq)
             }
             None => self.end(index),
         }
@@ -402,13 +402,13 @@ impl Reading {
         block.extend_from_slice(b"\r\n");
     }
 
-    fn end(&mut self, index: &mut impl Index) -> Step {
+    fn end(&mut self, index: &mut impl Index) -> Part {
         let way = std::mem::replace(&mut self.way, Way::Ended(None));
         if !self.several {
-            return Step::End;
+            return Part::End;
         }
         if self.sent == 0 {
-            return Step::Status(status::MESSAGE_NOT_FOUND.to_vec());
+            return Part::Status(status::MESSAGE_NOT_FOUND.to_vec());
         }
         let mut block = b"NATS/1.0 204 EOB\r\n".to_vec();
         if let Way::Next {
@@ -426,7 +426,7 @@ impl Reading {
             number(&mut block, b"Nats-UpTo-Sequence: ", up_to);
         }
         block.extend_from_slice(b"\r\n");
-        Step::Status(block)
+        Part::Status(block)
     }
 }
 

@@ -38,7 +38,7 @@ enum Next {
 }
 
 /// The result of one step.
-enum Step {
+enum Flow {
     On,
     /// Nothing is left to deliver.
     End,
@@ -66,9 +66,9 @@ impl Consumer {
                 return Progress::More;
             }
             match self.step(now, &mut ready, source, sink) {
-                Step::On => {}
-                Step::Stop(progress) => return progress,
-                Step::End => {
+                Flow::On => {}
+                Flow::Stop(progress) => return progress,
+                Flow::End => {
                     if let Receiver::Pull(pulls) = &mut self.receiver {
                         pulls.end_of_messages(sink);
                     }
@@ -85,12 +85,12 @@ impl Consumer {
         ready: &mut Ready,
         source: &mut impl Source,
         sink: &mut impl Sink,
-    ) -> Step {
+    ) -> Flow {
         if let Some(progress) = self.held_up(now, *ready, sink) {
-            return Step::Stop(progress);
+            return Flow::Stop(progress);
         }
         if now < self.settings.pause_until_us {
-            return Step::End;
+            return Flow::End;
         }
         let next = match self.next(now, source, sink) {
             Ok(next) => next,
@@ -100,14 +100,14 @@ impl Consumer {
         match source.message(seq) {
             Fetch::Ready(message) => {
                 if self.is_early(now, next, message.time_us) {
-                    return Step::Stop(Progress::Idle);
+                    return Flow::Stop(Progress::Idle);
                 }
                 self.send(now, next, &message, ready, sink);
             }
-            Fetch::Pending => return Step::Stop(Progress::Reading),
+            Fetch::Pending => return Flow::Stop(Progress::Reading),
             Fetch::Gone => self.pass_over(now, next, sink),
         }
-        Step::On
+        Flow::On
     }
 
     /// Returns why no receiver can take a message, if none can.
@@ -136,7 +136,7 @@ impl Consumer {
         now: u64,
         source: &mut impl Source,
         sink: &mut impl Sink,
-    ) -> Result<Next, Step> {
+    ) -> Result<Next, Flow> {
         while let Some(seq) = self.redelivery.next() {
             let deliveries = self.pending.get(seq).map_or(0, |u| u.deliveries);
             if deliveries < self.settings.max_deliver {
@@ -147,7 +147,7 @@ impl Consumer {
             self.exhaust(now, seq, sink);
         }
         if self.awaits_acks() && self.pending.len() >= self.settings.max_unacked {
-            return Err(Step::Stop(Progress::Idle));
+            return Err(Flow::Stop(Progress::Idle));
         }
         if let Some(seq) = self.skip.peek() {
             return Ok(Next::Last { seq });
@@ -160,7 +160,7 @@ impl Consumer {
             None => {
                 self.cursor = self.cursor.max(source.last_seq() + 1);
                 self.replay = None;
-                Err(Step::End)
+                Err(Flow::End)
             }
         }
     }

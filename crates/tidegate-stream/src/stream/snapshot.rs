@@ -277,7 +277,7 @@ impl Snapshot {
         Chunks {
             snapshot: self,
             stream: 0,
-            step: Step::Start,
+            step: Section::Start,
         }
     }
 }
@@ -287,12 +287,12 @@ impl Snapshot {
 pub struct Chunks {
     snapshot: Snapshot,
     stream: usize,
-    step: Step,
+    step: Section,
 }
 
 /// The next part to write.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum Section {
     Start,
     Head,
     Names(usize),
@@ -314,50 +314,50 @@ impl Iterator for Chunks {
 impl Chunks {
     /// Writes the next part; returns whether there was one.
     fn step(&mut self, out: &mut Vec<u8>) -> bool {
-        if let Step::Start = self.step {
+        if let Section::Start = self.step {
             put_u64(out, VERSION.into());
             put_u64(out, self.snapshot.now_us);
             put_u32(out, self.snapshot.last_id);
             put_len(out, self.snapshot.streams.len());
-            self.step = Step::Head;
+            self.step = Section::Head;
             return true;
         }
         let Some(part) = self.snapshot.streams.get(self.stream) else {
             return false;
         };
         self.step = match self.step {
-            Step::Start | Step::Head => {
+            Section::Start | Section::Head => {
                 part.encode_head(out);
-                Step::Names(0)
+                Section::Names(0)
             }
-            Step::Names(page) if page < part.names.pages_len() => {
+            Section::Names(page) if page < part.names.pages_len() => {
                 part.names.encode_page(page, out);
-                Step::Names(page + 1)
+                Section::Names(page + 1)
             }
-            Step::Names(_) => {
+            Section::Names(_) => {
                 put_len(out, part.blocks.len());
-                Step::Blocks(0)
+                Section::Blocks(0)
             }
-            Step::Blocks(at) => match part.blocks.get(at) {
+            Section::Blocks(at) => match part.blocks.get(at) {
                 Some(block) => {
                     block.encode(out);
-                    Step::Blocks(at + 1)
+                    Section::Blocks(at + 1)
                 }
                 None => {
                     part.tail.encode(out);
                     part.ids.encode_head(out);
-                    Step::Ids(0)
+                    Section::Ids(0)
                 }
             },
-            Step::Ids(page) if page < part.ids.pages_len() => {
+            Section::Ids(page) if page < part.ids.pages_len() => {
                 part.ids.encode_page(page, out);
-                Step::Ids(page + 1)
+                Section::Ids(page + 1)
             }
-            Step::Ids(_) => Step::Consumers,
-            Step::Consumers => {
+            Section::Ids(_) => Section::Consumers,
+            Section::Consumers => {
                 part.encode_consumers(out);
                 self.stream += 1;
-                Step::Head
+                Section::Head
             }
         };
         true

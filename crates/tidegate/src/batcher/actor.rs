@@ -18,7 +18,7 @@ use std::task::{Context, Poll};
 
 use super::ages::Ages;
 use super::batch::Batch;
-use super::core::{BUSY, Core, Step};
+use super::core::{BUSY, Core, DriverStep};
 use super::gathered::Gathered;
 use super::handler::{Append, Flow, Init, Op, StopReason};
 use super::keys::{KeyOf, Keys};
@@ -123,7 +123,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
     }
 
     /// Returns the next step at `now`.
-    pub(super) fn poll(&mut self, now: Time) -> Step {
+    pub(super) fn poll(&mut self, now: Time) -> DriverStep {
         if self.shared.life.is_stop() {
             self.core.stop();
         } else if self.shared.queue.is_closed() {
@@ -140,9 +140,9 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         let backlog = Load::new(items, self.shared.backlog_bytes());
         let hold_ended = std::mem::take(&mut self.hold_ended);
         match self.core.poll(now, backlog, oldest) {
-            Step::Hold { .. } if self.is_pressed() => self.core.take_now(),
-            Step::Hold { .. } if hold_ended => self.core.take_held(),
-            Step::Rest if self.waits_for_a_batch() => BUSY,
+            DriverStep::Hold { .. } if self.is_pressed() => self.core.take_now(),
+            DriverStep::Hold { .. } if hold_ended => self.core.take_held(),
+            DriverStep::Rest if self.waits_for_a_batch() => BUSY,
             step => step,
         }
     }
@@ -480,16 +480,16 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
 
     /// Returns whether a handler that panicked in `step` may go on. A handler that panics in each
     /// `handle_continue` would do so for ever, so the actor allows one such panic between two batches.
-    pub(super) fn may_restart(&mut self, step: Step) -> bool {
-        step != Step::Continue || !std::mem::replace(&mut self.restarted, true)
+    pub(super) fn may_restart(&mut self, step: DriverStep) -> bool {
+        step != DriverStep::Continue || !std::mem::replace(&mut self.restarted, true)
     }
 
     /// Prepares a wait in `step` and returns the moment at which the wait ends. For a hold, the actor first
     /// takes the entries out of the queue, so that only a further entry ends the wait. An actor that rests
     /// with large buffers wakes up after a second to free them; then it has no further reason to wake up.
-    pub(super) fn prepare_wait(&mut self, step: Step, now: Time) -> Time {
+    pub(super) fn prepare_wait(&mut self, step: DriverStep, now: Time) -> Time {
         match step {
-            Step::Hold { items, until } => {
+            DriverStep::Hold { items, until } => {
                 self.set_aside(items);
                 // The entries that arrived since the last poll may be enough. `set_aside` drops wakes, so
                 // the actor checks their causes here: a sender without room, and a visit.
@@ -500,8 +500,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
                     until
                 }
             }
-            Step::Rest if self.held_memory() > KEEP => now.after(IDLE_NS),
-            Step::Busy { until } => until,
+            DriverStep::Rest if self.held_memory() > KEEP => now.after(IDLE_NS),
+            DriverStep::Busy { until } => until,
             _ => Time::NEVER,
         }
     }
@@ -527,13 +527,13 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
     }
 
     /// Completes a wait in `step` that [`prepare_wait`](Self::prepare_wait) began and that ended at `now`.
-    pub(super) fn waited(&mut self, step: Step, now: Time, until: Time) {
-        if let Step::Hold { items, .. } = step {
+    pub(super) fn waited(&mut self, step: DriverStep, now: Time, until: Time) {
+        if let DriverStep::Hold { items, .. } = step {
             // The wake of a visitor ends a wait. It is no item, so the actor removes it before
             // the next poll counts the items.
             self.set_aside(items);
         }
-        if step == Step::Rest && now >= until && self.consumer.backlog() == 0 {
+        if step == DriverStep::Rest && now >= until && self.consumer.backlog() == 0 {
             self.batch.shrink(KEEP);
             self.stash.shrink_to(KEEP);
             self.spares.clear();

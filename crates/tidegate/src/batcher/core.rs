@@ -1,7 +1,7 @@
 //! The decisions of an actor, as pure code: the driver passes the time, and the
 //! core sees no item, queue or thread.
 //!
-//! A driver calls [`Core::poll`] with the backlog, performs the [`Step`] that it returns, and reports
+//! A driver calls [`Core::poll`] with the backlog, performs the [`DriverStep`] that it returns, and reports
 //! back: `handle_batch` after it took a batch, `handle_done` after that batch is finished. A stop comes
 //! before every other step, and a continue before any further batch. With an empty backlog the core
 //! returns the idle step once, and then the rest step. An actor that drains never waits for further items,
@@ -39,7 +39,7 @@ enum Life {
 
 /// The next step of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum DriverStep {
     /// Call the handler's continue.
     Continue,
     /// Take a batch within these limits and hand it over.
@@ -57,7 +57,7 @@ pub(super) enum Step {
 }
 
 /// The step while only the end of a batch allows another.
-pub(super) const BUSY: Step = Step::Busy { until: Time::NEVER };
+pub(super) const BUSY: DriverStep = DriverStep::Busy { until: Time::NEVER };
 
 impl Core {
     pub(super) const fn new(boundary: Boundary) -> Self {
@@ -71,15 +71,15 @@ impl Core {
     }
 
     /// Returns the next step at `now`, while `backlog` waits. The oldest waiting item arrived at `oldest`.
-    pub(super) fn poll(&mut self, now: Time, backlog: Load, oldest: Time) -> Step {
+    pub(super) fn poll(&mut self, now: Time, backlog: Load, oldest: Time) -> DriverStep {
         if self.life == Life::Stopped {
             return match self.boundary.running() {
-                0 => Step::End,
+                0 => DriverStep::End,
                 _ => BUSY,
             };
         }
         if std::mem::take(&mut self.continuing) {
-            return Step::Continue;
+            return DriverStep::Continue;
         }
         if backlog.items == 0 {
             return self.poll_empty();
@@ -88,40 +88,40 @@ impl Core {
         let now = self.boundary.at(now);
         let step = self.boundary.poll(now, backlog, oldest);
         match step.unwrap_or_else(impossible) {
-            boundary::Step::Take(limit) => Step::Take(limit),
+            boundary::Step::Take(limit) => DriverStep::Take(limit),
             boundary::Step::Hold { .. } if self.life != Life::Running => {
-                Step::Take(self.boundary.limit())
+                DriverStep::Take(self.boundary.limit())
             }
-            boundary::Step::Hold { items, until } => Step::Hold { items, until },
-            boundary::Step::Busy { until } => Step::Busy { until },
-            boundary::Step::Rest => Step::Rest,
+            boundary::Step::Hold { items, until } => DriverStep::Hold { items, until },
+            boundary::Step::Busy { until } => DriverStep::Busy { until },
+            boundary::Step::Rest => DriverStep::Rest,
         }
     }
 
     /// Replaces the hold that `poll` just returned: the awaited items find no room.
-    pub(super) fn take_now(&mut self) -> Step {
+    pub(super) fn take_now(&mut self) -> DriverStep {
         self.pressed = true;
-        Step::Take(self.boundary.limit())
+        DriverStep::Take(self.boundary.limit())
     }
 
     /// Replaces the hold that `poll` just returned: the driver waits no longer.
-    pub(super) const fn take_held(&self) -> Step {
-        Step::Take(self.boundary.limit())
+    pub(super) const fn take_held(&self) -> DriverStep {
+        DriverStep::Take(self.boundary.limit())
     }
 
-    fn poll_empty(&mut self) -> Step {
+    fn poll_empty(&mut self) -> DriverStep {
         let runs = self.boundary.running() > 0;
         if self.life == Life::Drained {
             if runs {
                 return BUSY;
             }
             self.life = Life::Stopped;
-            return Step::End;
+            return DriverStep::End;
         }
         if runs || std::mem::replace(&mut self.idle, true) {
-            Step::Rest
+            DriverStep::Rest
         } else {
-            Step::Idle
+            DriverStep::Idle
         }
     }
 

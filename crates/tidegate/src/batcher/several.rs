@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::actor::Actor;
-use super::core::Step;
+use super::core::DriverStep;
 use super::handler::Append;
 use super::mend::Panicked;
 use super::mend::catch;
@@ -34,7 +34,7 @@ pub(super) enum Turn {
     /// The driver takes another turn.
     Again,
     /// The driver waits in this step before the next turn.
-    Wait(Step),
+    Wait(DriverStep),
     /// The driver ends the actor.
     End,
 }
@@ -70,7 +70,7 @@ impl<T: Send, R: Send, M: Send> Several<T, R, M> {
         self.actor.receive_visits(to.handler());
         let step = self.actor.poll(now);
         match step {
-            Step::Take(limit) => {
+            DriverStep::Take(limit) => {
                 let gathered = catch(|| {
                     self.actor.gather(now, limit, |batch, op| {
                         batch.push(op);
@@ -84,16 +84,18 @@ impl<T: Send, R: Send, M: Send> Several<T, R, M> {
                 }
                 Turn::Again
             }
-            Step::Idle => {
+            DriverStep::Idle => {
                 if catch(|| to.idle()).is_err() {
                     self.actor.count_panic();
                 }
                 Turn::Again
             }
             // A handler of several batches has no continue.
-            Step::Continue => Turn::Again,
-            Step::Hold { .. } | Step::Busy { .. } | Step::Rest => Turn::Wait(step),
-            Step::End => Turn::End,
+            DriverStep::Continue => Turn::Again,
+            DriverStep::Hold { .. } | DriverStep::Busy { .. } | DriverStep::Rest => {
+                Turn::Wait(step)
+            }
+            DriverStep::End => Turn::End,
         }
     }
 
@@ -106,13 +108,13 @@ impl<T: Send, R: Send, M: Send> Several<T, R, M> {
     }
 
     /// Waits in `step` until it is time to poll the core again.
-    pub(super) fn poll_wait(&mut self, step: Step, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_wait(&mut self, step: DriverStep, cx: &mut Context<'_>) -> Poll<()> {
         if self.landing.poll(cx).is_ready() || self.actor.poll_visits(cx).is_ready() {
             return Poll::Ready(());
         }
         match step {
             // No further batch may start yet, so items in the queue do not end the wait.
-            Step::Busy { .. } => Poll::Pending,
+            DriverStep::Busy { .. } => Poll::Pending,
             // The next poll of the core notices the end of the queue.
             _ => self.actor.consumer.poll_ready(cx).map(|_| ()),
         }

@@ -11,7 +11,7 @@ use std::task::Poll;
 use super::actor::Actor;
 use super::batch::Batch;
 use super::builder::{Builder, not_started, once};
-use super::core::Step;
+use super::core::DriverStep;
 use super::driven::Driven;
 use super::error::SpawnError;
 use super::handle::Handle;
@@ -186,7 +186,7 @@ async fn run<H: AsyncHandler>(
         actor.receive_visits(&handler);
         let step = actor.poll(now);
         let returned = match step {
-            Step::Take(limit) => {
+            DriverStep::Take(limit) => {
                 let any = catch(|| actor.gather(now, limit, |batch, op| handler.append(batch, op)));
                 match any {
                     Ok(true) => {
@@ -198,20 +198,20 @@ async fn run<H: AsyncHandler>(
                     Err(Panicked) => Err(Panicked),
                 }
             }
-            Step::Continue => catch_async(async { handler.handle_continue().await }).await,
-            Step::Idle => match catch(|| handler.idle()) {
+            DriverStep::Continue => catch_async(async { handler.handle_continue().await }).await,
+            DriverStep::Idle => match catch(|| handler.idle()) {
                 // Nothing arrived meanwhile, so the next poll would only return this rest.
                 Ok(()) if actor.is_empty() => {
-                    now = waits.pass(&mut actor, &Step::Rest, now).await;
+                    now = waits.pass(&mut actor, &DriverStep::Rest, now).await;
                     continue;
                 }
                 idle => idle.map(|()| Flow::Continue),
             },
-            Step::Hold { .. } | Step::Rest | Step::Busy { .. } => {
+            DriverStep::Hold { .. } | DriverStep::Rest | DriverStep::Busy { .. } => {
                 now = waits.pass(&mut actor, &step, now).await;
                 continue;
             }
-            Step::End => break false,
+            DriverStep::End => break false,
         };
         now = clock.now();
         if actor.finish(now, returned).is_ok() {

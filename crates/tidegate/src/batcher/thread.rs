@@ -1,7 +1,7 @@
 //! The driver for threads: one named thread that performs the steps of the [`Core`](super::core::Core).
 
 use super::actor::Actor;
-use super::core::Step;
+use super::core::DriverStep;
 use super::handler::{Flow, Handler, Init, StopReason};
 use super::mend::Panicked;
 use super::mend::{Factory, Mended, catch, mend};
@@ -38,7 +38,7 @@ pub(super) fn run<H: Handler>(
         actor.receive_visits(&handler);
         let step = actor.poll(now);
         let returned = match step {
-            Step::Take(limit) => catch(|| {
+            DriverStep::Take(limit) => catch(|| {
                 if actor.gather(now, limit, |batch, op| handler.append(batch, op)) {
                     let handled = may_fail(|| handler.handle_batch(&mut actor.batch));
                     actor.batch.conclude(handled)
@@ -46,20 +46,20 @@ pub(super) fn run<H: Handler>(
                     Flow::Continue
                 }
             }),
-            Step::Continue => catch(|| handler.handle_continue()),
-            Step::Idle => match catch(|| handler.idle()) {
+            DriverStep::Continue => catch(|| handler.handle_continue()),
+            DriverStep::Idle => match catch(|| handler.idle()) {
                 // Nothing arrived meanwhile, so the next poll would only return this rest.
                 Ok(()) if actor.is_empty() => {
-                    now = wait(&mut actor, &mut looks, Step::Rest, now);
+                    now = wait(&mut actor, &mut looks, DriverStep::Rest, now);
                     continue;
                 }
                 idle => idle.map(|()| Flow::Continue),
             },
-            Step::Hold { .. } | Step::Rest | Step::Busy { .. } => {
+            DriverStep::Hold { .. } | DriverStep::Rest | DriverStep::Busy { .. } => {
                 now = wait(&mut actor, &mut looks, step, now);
                 continue;
             }
-            Step::End => break false,
+            DriverStep::End => break false,
         };
         now = clock.now();
         if actor.finish(now, returned).is_ok() {
@@ -93,7 +93,7 @@ pub(super) fn run<H: Handler>(
 fn wait<T: Send, R: Send, M: Send>(
     actor: &mut Actor<T, R, M>,
     looks: &mut Looks,
-    step: Step,
+    step: DriverStep,
     now: Time,
 ) -> Time {
     let clock = actor.clock();

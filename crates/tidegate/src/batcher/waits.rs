@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use tokio::task::{consume_budget, yield_now};
 
 use super::actor::Actor;
-use super::core::Step;
+use super::core::DriverStep;
 use super::patience::{Pass, Patience};
 use super::several::Several;
 use super::timer::{self, Alarm};
@@ -34,7 +34,7 @@ pub(super) trait Waiting<T: Send, R: Send, M: Send> {
     fn actor(&mut self) -> &mut Actor<T, R, M>;
 
     /// Waits in `step` until it is time to poll the core again.
-    fn poll_wait(&mut self, step: Step, cx: &mut Context<'_>) -> Poll<()>;
+    fn poll_wait(&mut self, step: DriverStep, cx: &mut Context<'_>) -> Poll<()>;
 }
 
 impl<T: Send, R: Send, M: Send> Waiting<T, R, M> for Actor<T, R, M> {
@@ -42,7 +42,7 @@ impl<T: Send, R: Send, M: Send> Waiting<T, R, M> for Actor<T, R, M> {
         self
     }
 
-    fn poll_wait(&mut self, _: Step, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_wait(&mut self, _: DriverStep, cx: &mut Context<'_>) -> Poll<()> {
         // The next poll of the core notices the end of the queue.
         self.consumer.poll_ready(cx).map(|_| ())
     }
@@ -53,7 +53,7 @@ impl<T: Send, R: Send, M: Send> Waiting<T, R, M> for Several<T, R, M> {
         &mut self.actor
     }
 
-    fn poll_wait(&mut self, step: Step, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_wait(&mut self, step: DriverStep, cx: &mut Context<'_>) -> Poll<()> {
         Self::poll_wait(self, step, cx)
     }
 }
@@ -93,18 +93,18 @@ impl Waits {
     pub(super) async fn pass<T: Send, R: Send, M: Send>(
         &mut self,
         driver: &mut impl Waiting<T, R, M>,
-        step: &Step,
+        step: &DriverStep,
         now: Time,
     ) -> Time {
         let clock = driver.actor().clock();
         let until = driver.actor().prepare_wait(*step, now);
         let pass = match *step {
-            Step::Hold { .. } if until > now => {
+            DriverStep::Hold { .. } if until > now => {
                 let waiting = driver.actor().waiting();
                 self.patience.hold(now, until, waiting)
             }
             // Enough items arrived while the wait was prepared.
-            Step::Hold { .. } => {
+            DriverStep::Hold { .. } => {
                 driver.actor().waited(*step, now, until);
                 return now;
             }

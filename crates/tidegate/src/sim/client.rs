@@ -54,7 +54,7 @@ struct Item {
 }
 
 /// The steps of the simulation, ordered by time and then by the order in which they were scheduled.
-enum Step {
+enum Scheduled {
     Request,
     Timer(u64),
     Written(Vec<Item>),
@@ -70,7 +70,7 @@ struct Sim<'a> {
     now: f64,
     half_rtt: f64,
     schedule: BinaryHeap<Reverse<(u64, u64)>>,
-    steps: Vec<Option<Step>>,
+    steps: Vec<Option<Scheduled>>,
     queue: Vec<Item>,
     /// The first time at which the queue could have been flushed.
     since: f64,
@@ -88,7 +88,7 @@ struct Sim<'a> {
 }
 
 impl Sim<'_> {
-    fn push(&mut self, t: f64, step: Step) {
+    fn push(&mut self, t: f64, step: Scheduled) {
         let seq = self.steps.len() as u64;
         self.steps.push(Some(step));
         self.schedule.push(Reverse((t.to_bits(), seq)));
@@ -113,7 +113,7 @@ impl Sim<'_> {
         if let When::At(t) | When::After { until: t, .. } = d.when {
             let t = t.as_nanos() as f64 / 1e3;
             if t > self.now {
-                return self.push(t, Step::Timer(self.timer));
+                return self.push(t, Scheduled::Timer(self.timer));
             }
         }
         let started = Event::Started {
@@ -129,7 +129,7 @@ impl Sim<'_> {
         }
         self.writing = true;
         self.flushes += 1;
-        self.push(self.now + cost(WRITE, n), Step::Written(batch));
+        self.push(self.now + cost(WRITE, n), Scheduled::Written(batch));
     }
 
     fn serve(&mut self) {
@@ -139,7 +139,7 @@ impl Sim<'_> {
             self.serves += 1;
             self.push(
                 self.now + cost(SERVE, batch.len() as u64),
-                Step::Served(batch),
+                Scheduled::Served(batch),
             );
         }
     }
@@ -149,13 +149,16 @@ impl Sim<'_> {
             let batch = std::mem::take(&mut self.at_reader);
             self.reading = true;
             self.reads += 1;
-            self.push(self.now + cost(READ, batch.len() as u64), Step::Read(batch));
+            self.push(
+                self.now + cost(READ, batch.len() as u64),
+                Scheduled::Read(batch),
+            );
         }
     }
 
-    fn step(&mut self, step: Step) {
+    fn step(&mut self, step: Scheduled) {
         match step {
-            Step::Request => {
+            Scheduled::Request => {
                 if self.queue.is_empty() {
                     self.since = self.now;
                 }
@@ -167,12 +170,12 @@ impl Sim<'_> {
                 self.c.on(self.at(self.now), Event::Arrived(Load::items(1)));
                 self.decide();
             }
-            Step::Timer(t) => {
+            Scheduled::Timer(t) => {
                 if t == self.timer {
                     self.decide();
                 }
             }
-            Step::Written(batch) => {
+            Scheduled::Written(batch) => {
                 self.writing = false;
                 let cost_ns = (cost(WRITE, batch.len() as u64) * 1e3).round() as u64;
                 self.c.on(
@@ -183,24 +186,24 @@ impl Sim<'_> {
                         ok: true,
                     },
                 );
-                self.push(self.now + self.half_rtt, Step::AtServer(batch));
+                self.push(self.now + self.half_rtt, Scheduled::AtServer(batch));
                 self.since = self.now;
                 self.decide();
             }
-            Step::AtServer(mut batch) => {
+            Scheduled::AtServer(mut batch) => {
                 self.at_server.append(&mut batch);
                 self.serve();
             }
-            Step::Served(batch) => {
+            Scheduled::Served(batch) => {
                 self.serving = false;
-                self.push(self.now + self.half_rtt, Step::AtReader(batch));
+                self.push(self.now + self.half_rtt, Scheduled::AtReader(batch));
                 self.serve();
             }
-            Step::AtReader(mut batch) => {
+            Scheduled::AtReader(mut batch) => {
                 self.at_reader.append(&mut batch);
                 self.read();
             }
-            Step::Read(batch) => self.finished(&batch),
+            Scheduled::Read(batch) => self.finished(&batch),
         }
     }
 
@@ -210,7 +213,7 @@ impl Sim<'_> {
             self.latencies.push(self.now - item.issued);
             if self.closed {
                 let t = self.now + self.rng.exponential(1.0 / THINK);
-                self.push(t, Step::Request);
+                self.push(t, Scheduled::Request);
             }
         }
         let first = batch[0];
@@ -258,14 +261,14 @@ pub fn pipeline(
         Requests::Closed(callers) => {
             for _ in 0..callers {
                 let t = s.rng.random() * THINK;
-                s.push(t, Step::Request);
+                s.push(t, Scheduled::Request);
             }
         }
         Requests::Open(rate) => {
             let mut t = 0.0;
             for _ in 0..n {
                 t += s.rng.exponential(rate);
-                s.push(t, Step::Request);
+                s.push(t, Scheduled::Request);
             }
         }
     }

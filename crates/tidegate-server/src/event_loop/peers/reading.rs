@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use tidegate::Time;
 use tidegate::controller::Load;
 use tidegate_cluster::Kind;
-use tidegate_cluster::channel::Step;
+use tidegate_cluster::channel::Effect;
 use tidegate_cluster::proof::Side;
 
 use super::Peers;
@@ -158,13 +158,13 @@ impl Peers {
             };
             used += n;
             match step {
-                Step::Need(n) => {
+                Effect::Need(n) => {
                     need = n;
                     break;
                 }
-                Step::Done => {}
-                Step::Open(theirs) => self.open(now, key, &theirs, node),
-                Step::Frame(frame) => {
+                Effect::Done => {}
+                Effect::Open(theirs) => self.open(now, key, &theirs, node),
+                Effect::Frame(frame) => {
                     if self.take_frame(now, key, &frame, node, limit) == After::Stop {
                         let slot = self.conns.get(key).and_then(|c| c.slot);
                         full = slot.is_some_and(|slot| node.reads_peer(slot));

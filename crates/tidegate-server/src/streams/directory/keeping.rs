@@ -64,7 +64,7 @@ struct Asker {
 
 /// A step that brings the group's streams closer to the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum Repair {
     /// Makes the directory's stream.
     Create(u32),
     /// Makes a copy of the directory's stream, for its move of this number.
@@ -98,32 +98,32 @@ fn compare(group: u32, directory: &Streams, own: &Streams) -> Compared {
         let entry = directory.get(of);
         match entry.map(|e| (e, e.home())) {
             None if directory.last_id() >= of => {
-                compared.steps.push(Step::Delete(of, stream.id()));
+                compared.steps.push(Repair::Delete(of, stream.id()));
             }
             // The stream has left and the other group has it, or this is a copy that no move needs any more.
             Some((entry, kept)) if is_over(entry, stream) && !kept.is_by(group) => {
-                compared.steps.push(Step::Delete(of, stream.id()));
+                compared.steps.push(Repair::Delete(of, stream.id()));
             }
             // The stream does not leave.
             Some((entry, _)) if is_over(entry, stream) && stream.is_frozen() => {
                 let number = stream.moves();
-                compared.steps.push(Step::Thaw(of, stream.id(), number));
+                compared.steps.push(Repair::Thaw(of, stream.id(), number));
             }
             // The stream arrives.
             Some((entry, _)) if entry.moving().is_some_and(|m| m.to == group) => {}
             // The stream leaves, or the directory here is behind.
-            Some(_) if stream.transit() != Transit::None => compared.steps.push(Step::Wait),
+            Some(_) if stream.transit() != Transit::None => compared.steps.push(Repair::Wait),
             // The directory here does not have the move by which the stream came, or was to
             // leave, and so may be older than the move before. An arrived stream stays
             // closed then, because its move may have been called off.
-            Some((entry, _)) if entry.moves() < stream.moves() => compared.steps.push(Step::Wait),
+            Some((entry, _)) if entry.moves() < stream.moves() => compared.steps.push(Repair::Wait),
             Some((entry, Home::Elsewhere { group: at, made })) if at == group => {
                 let same = entry.config() == stream.config();
                 if !same {
-                    compared.steps.push(Step::Update(of, stream.id()));
+                    compared.steps.push(Repair::Update(of, stream.id()));
                 }
                 if !made {
-                    compared.steps.push(Step::TellMade(of));
+                    compared.steps.push(Repair::TellMade(of));
                 } else if same {
                     compared.same.insert(of);
                 } else {
@@ -131,13 +131,13 @@ fn compare(group: u32, directory: &Streams, own: &Streams) -> Compared {
                 }
             }
             // The directory here is behind.
-            _ => compared.steps.push(Step::Wait),
+            _ => compared.steps.push(Repair::Wait),
         }
     }
     for entry in directory.iter() {
         let comes = entry.moving().filter(|m| m.to == group);
         if let Some(moving) = comes.filter(|_| !compared.own.contains_key(&entry.id())) {
-            compared.steps.push(Step::Copy(entry.id(), moving.number));
+            compared.steps.push(Repair::Copy(entry.id(), moving.number));
         }
         match entry.home() {
             Home::Elsewhere { group: at, made }
@@ -145,8 +145,8 @@ fn compare(group: u32, directory: &Streams, own: &Streams) -> Compared {
             {
                 let id = entry.id();
                 compared.steps.push(match made {
-                    true => Step::Lost(id),
-                    false => Step::Create(id),
+                    true => Repair::Lost(id),
+                    false => Repair::Create(id),
                 });
             }
             _ => {}
@@ -165,7 +165,7 @@ fn is_over(entry: &Stream, stream: &Stream) -> bool {
 #[derive(Debug, Default)]
 struct Compared {
     own: BTreeMap<u32, u32>,
-    steps: Vec<Step>,
+    steps: Vec<Repair>,
     /// Streams that are made, with the configuration that the directory has now.
     same: BTreeSet<u32>,
     /// Streams that are made, with a configuration that the directory had before.
@@ -232,7 +232,7 @@ impl JetStream {
         let mut lost = BTreeSet::new();
         for step in std::mem::take(&mut compared.steps) {
             match step {
-                Step::Lost(of) => {
+                Repair::Lost(of) => {
                     if !self.keeping.lost.contains(&of) {
                         let name = directory.get(of).map_or("", Stream::name);
                         tracing::error!(
@@ -242,7 +242,7 @@ impl JetStream {
                     lost.insert(of);
                     continue;
                 }
-                Step::TellMade(of) => {
+                Repair::TellMade(of) => {
                     let told = self.keeping.told.get(&of);
                     if told.is_none_or(|at| *at + AGAIN <= now) && made.len() < MADE_MAX {
                         self.keeping.told.insert(of, now);
@@ -270,13 +270,13 @@ impl JetStream {
         }
     }
 
-    fn propose_step(&mut self, now: Time, directory: &Streams, step: Step) {
+    fn propose_step(&mut self, now: Time, directory: &Streams, step: Repair) {
         let (kind, of, own, subject) = match step {
-            Step::Create(of) => (Kind::CreateStream, of, 0, Home::Of(of).encode()),
-            Step::Copy(of, number) => (Kind::CreateStream, of, 0, Home::encode_copy(of, number)),
-            Step::Update(of, own) => (Kind::UpdateStream, of, own, Vec::new()),
-            Step::Delete(of, own) => (Kind::DeleteStream, of, own, Vec::new()),
-            Step::Thaw(of, own, number) => return self.propose_thaw(now, of, own, number),
+            Repair::Create(of) => (Kind::CreateStream, of, 0, Home::Of(of).encode()),
+            Repair::Copy(of, number) => (Kind::CreateStream, of, 0, Home::encode_copy(of, number)),
+            Repair::Update(of, own) => (Kind::UpdateStream, of, own, Vec::new()),
+            Repair::Delete(of, own) => (Kind::DeleteStream, of, own, Vec::new()),
+            Repair::Thaw(of, own, number) => return self.propose_thaw(now, of, own, number),
             _ => return,
         };
         // Without room the next comparison proposes it.

@@ -86,7 +86,7 @@ fn answer(stream: &mut Stream, subject: Option<&str>, body: &str) -> Vec<String>
     let (mut reading, mut sent) = (get.read(stream), Vec::new());
     loop {
         match reading.poll(stream) {
-            Step::Read(seq) => {
+            Part::Read(seq) => {
                 let Some((subject, headers)) = stream.messages.get(&seq) else {
                     reading.handle_gone();
                     continue;
@@ -101,8 +101,8 @@ fn answer(stream: &mut Stream, subject: Option<&str>, body: &str) -> Vec<String>
                 reading.handle_message("S", seq, &message, &mut block);
                 sent.push(line(&block));
             }
-            Step::Status(block) => sent.push(line(&block)),
-            Step::End => return sent,
+            Part::Status(block) => sent.push(line(&block)),
+            Part::End => return sent,
         }
     }
 }
@@ -270,20 +270,20 @@ fn messages_that_go_meanwhile() {
     let mut stream = Stream::new(&["a", "b", "c"]);
     let get = parse(None, br#"{"seq":1,"batch":3}"#).unwrap();
     let mut reading = get.read(&mut stream);
-    assert_eq!(reading.poll(&mut stream), Step::Read(1));
+    assert_eq!(reading.poll(&mut stream), Part::Read(1));
     reading.handle_gone();
-    assert_eq!(reading.poll(&mut stream), Step::Read(2));
+    assert_eq!(reading.poll(&mut stream), Part::Read(2));
     // A second poll returns the same message, which is still being read.
-    assert_eq!(reading.poll(&mut stream), Step::Read(2));
+    assert_eq!(reading.poll(&mut stream), Part::Read(2));
     let one = parse(None, br#"{"seq":1}"#).unwrap();
     let mut reading = one.read(&mut stream);
-    assert_eq!(reading.poll(&mut stream), Step::Read(1));
+    assert_eq!(reading.poll(&mut stream), Part::Read(1));
     reading.handle_gone();
     assert_eq!(
         reading.poll(&mut stream),
-        Step::Status(status::MESSAGE_NOT_FOUND.to_vec())
+        Part::Status(status::MESSAGE_NOT_FOUND.to_vec())
     );
-    assert_eq!(reading.poll(&mut stream), Step::End);
+    assert_eq!(reading.poll(&mut stream), Part::End);
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn messages_that_come_meanwhile_are_counted() {
     let mut stream = Stream::new(&["a", "b"]);
     let get = parse(None, br#"{"seq":1,"batch":1}"#).unwrap();
     let mut reading = get.read(&mut stream);
-    assert_eq!(reading.poll(&mut stream), Step::Read(1));
+    assert_eq!(reading.poll(&mut stream), Part::Read(1));
     let message = Message {
         subject: b"a",
         headers: b"",
@@ -302,7 +302,7 @@ fn messages_that_come_meanwhile_are_counted() {
     stream.messages.insert(3, ("c", b""));
     stream.last = 3;
     let eob = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 2\r\nNats-Last-Sequence: 1\r\n\r\n";
-    assert_eq!(reading.poll(&mut stream), Step::Status(eob.to_vec()));
+    assert_eq!(reading.poll(&mut stream), Part::Status(eob.to_vec()));
 }
 
 #[test]

@@ -15,29 +15,29 @@ fn at(ns: u64) -> Time {
 #[test]
 fn regression_19_an_idle_actor_has_no_reason_to_wake_up() {
     let (handle, mut actor) = actor();
-    assert_eq!(actor.poll(at(1)), Step::Idle);
-    assert_eq!(actor.poll(at(1)), Step::Rest);
-    assert_eq!(actor.prepare_wait(Step::Rest, at(1)), Time::NEVER);
+    assert_eq!(actor.poll(at(1)), DriverStep::Idle);
+    assert_eq!(actor.poll(at(1)), DriverStep::Rest);
+    assert_eq!(actor.prepare_wait(DriverStep::Rest, at(1)), Time::NEVER);
     // Large buffers are a reason to wake up, once.
     handle.blocking_cast_many(vec![1; 5000]).unwrap();
-    assert!(matches!(actor.poll(at(2)), Step::Take(_)));
+    assert!(matches!(actor.poll(at(2)), DriverStep::Take(_)));
     let all = Load::new(5000, u64::MAX);
     assert!(actor.gather(at(2), all, |batch, op| {
         batch.push(op);
         Append::Continue
     }));
     assert!(actor.finish(at(3), Ok(Flow::Continue)).is_ok());
-    let until = actor.prepare_wait(Step::Rest, at(3));
+    let until = actor.prepare_wait(DriverStep::Rest, at(3));
     assert_eq!(until, at(3 + IDLE_NS));
-    actor.waited(Step::Rest, until, until);
-    assert_eq!(actor.prepare_wait(Step::Rest, until), Time::NEVER);
+    actor.waited(DriverStep::Rest, until, until);
+    assert_eq!(actor.prepare_wait(DriverStep::Rest, until), Time::NEVER);
 }
 
 #[test]
 fn a_wait_takes_what_is_there_out_of_the_queue_and_no_more_than_it_asks_for() {
     let (handle, mut actor) = actor();
     handle.blocking_cast_many([1, 2, 3, 4]).unwrap();
-    let hold = Step::Hold {
+    let hold = DriverStep::Hold {
         items: 5,
         until: at(100),
     };
@@ -69,7 +69,7 @@ fn a_wait_takes_what_is_there_out_of_the_queue_and_no_more_than_it_asks_for() {
 /// Takes a batch and returns its items.
 fn take(actor: &mut Actor<u64, (), std::convert::Infallible>, now: Time) -> Vec<u64> {
     let mut taken = Vec::new();
-    assert!(matches!(actor.poll(now), Step::Take(_)));
+    assert!(matches!(actor.poll(now), DriverStep::Take(_)));
     actor.gather(now, Load::new(100, u64::MAX), |_, op| {
         taken.extend(match op {
             Op::Cast(n) => Some(n),
@@ -94,9 +94,12 @@ fn a_first_look_does_not_count_the_entry_of_a_sender_stopped_before_its_publicat
     let now = actor.clock().now();
     handle.blocking_cast_many([1, 2, 3]).unwrap();
     let queue = actor.shared.queue.clone();
-    let mut step = Step::End;
+    let mut step = DriverStep::End;
     queue.push_stopped(Entry::Cast(0, 4), || step = actor.poll(now));
-    assert!(matches!(step, Step::Hold { items: 3, .. }), "{step:?}");
+    assert!(
+        matches!(step, DriverStep::Hold { items: 3, .. }),
+        "{step:?}"
+    );
     assert_eq!(take(&mut actor, now), [1, 2, 3, 4]);
 }
 
@@ -106,18 +109,24 @@ fn a_held_batch_waits_for_a_sender_stopped_before_its_publication() {
     let now = actor.clock().now();
     handle.blocking_cast_many([1, 2]).unwrap();
     let hold = actor.poll(now);
-    assert!(matches!(hold, Step::Hold { items: 3, .. }), "{hold:?}");
+    assert!(
+        matches!(hold, DriverStep::Hold { items: 3, .. }),
+        "{hold:?}"
+    );
     assert_ne!(actor.prepare_wait(hold, now), now);
     handle.blocking_cast(3).unwrap();
     let queue = actor.shared.queue.clone();
-    let mut step = Step::End;
+    let mut step = DriverStep::End;
     queue.push_stopped(Entry::Cast(0, 4), || {
         // The later sender publishes its entry, which lies behind the entry of the stopped sender.
         handle.blocking_cast(5).unwrap();
         actor.waited(hold, now, now);
         step = actor.poll(now);
     });
-    assert!(matches!(step, Step::Hold { items: 3, .. }), "{step:?}");
+    assert!(
+        matches!(step, DriverStep::Hold { items: 3, .. }),
+        "{step:?}"
+    );
     assert_eq!(take(&mut actor, now), [1, 2, 3, 4, 5]);
 }
 
@@ -132,7 +141,10 @@ fn a_visit_does_not_end_a_hold() {
     assert!(actor.shared.queue.try_push(Entry::Wake).is_ok());
     actor.waited(hold, now, now);
     let step = actor.poll(now);
-    assert!(matches!(step, Step::Hold { items: 3, .. }), "{step:?}");
+    assert!(
+        matches!(step, DriverStep::Hold { items: 3, .. }),
+        "{step:?}"
+    );
     handle.blocking_cast(4).unwrap();
     assert_eq!(take(&mut actor, now), [1, 2, 3, 4]);
 }
@@ -141,7 +153,7 @@ fn a_visit_does_not_end_a_hold() {
 fn a_lone_entry_that_is_not_published_is_waited_for_and_survives_a_drain() {
     let (handle, mut actor) = actor();
     let now = actor.clock().now();
-    assert_eq!(actor.poll(now), Step::Idle);
+    assert_eq!(actor.poll(now), DriverStep::Idle);
     let queue = actor.shared.queue.clone();
     let mut steps = Vec::new();
     queue.push_stopped(Entry::Cast(1, 1), || {
@@ -151,6 +163,6 @@ fn a_lone_entry_that_is_not_published_is_waited_for_and_survives_a_drain() {
             .unwrap_err();
         steps.push(actor.poll(now));
     });
-    assert_eq!(steps, [Step::Rest; 2], "the entry is still to come");
+    assert_eq!(steps, [DriverStep::Rest; 2], "the entry is still to come");
     assert_eq!(take(&mut actor, now), [1]);
 }

@@ -48,7 +48,7 @@ fn core(linger_ns: u64, bounds: Bounds) -> Core {
     Core::new(Boundary::new(controller, bounds).unwrap())
 }
 
-fn ready(core: &mut Core, now: u64, items: u64) -> Step {
+fn ready(core: &mut Core, now: u64, items: u64) -> DriverStep {
     core.poll(at(now), Load::items(items), at(now))
 }
 
@@ -63,28 +63,41 @@ fn take(core: &mut Core, now: u64, items: u64, left: u64, cut: Cut) -> Option<Re
 #[test]
 fn a_backlog_is_taken_at_once_up_to_the_limit() {
     let mut core = core(0, Bounds::default());
-    assert_eq!(ready(&mut core, 0, 5), Step::Take(Load::new(2, u64::MAX)));
+    assert_eq!(
+        ready(&mut core, 0, 5),
+        DriverStep::Take(Load::new(2, u64::MAX))
+    );
     assert_eq!(take(&mut core, 0, 2, 3, Cut::Items), Some(Reason::Limit));
-    assert_eq!(ready(&mut core, 0, 3), Step::Take(Load::new(4, u64::MAX)));
+    assert_eq!(
+        ready(&mut core, 0, 3),
+        DriverStep::Take(Load::new(4, u64::MAX))
+    );
     assert_eq!(
         take(&mut core, 0, 3, 0, Cut::Drained),
         Some(Reason::Drained)
     );
-    assert_eq!(ready(&mut core, 0, 1), Step::Take(Load::new(2, u64::MAX)));
+    assert_eq!(
+        ready(&mut core, 0, 1),
+        DriverStep::Take(Load::new(2, u64::MAX))
+    );
 }
 
 #[test]
 fn idleness_is_told_once_between_two_batches() {
     let mut core = core(0, Bounds::default());
-    assert_eq!(ready(&mut core, 0, 0), Step::Idle);
-    assert_eq!(ready(&mut core, 0, 0), Step::Rest);
-    assert_eq!(ready(&mut core, 0, 0), Step::Rest);
-    assert!(matches!(ready(&mut core, 1, 1), Step::Take(_)));
+    assert_eq!(ready(&mut core, 0, 0), DriverStep::Idle);
+    assert_eq!(ready(&mut core, 0, 0), DriverStep::Rest);
+    assert_eq!(ready(&mut core, 0, 0), DriverStep::Rest);
+    assert!(matches!(ready(&mut core, 1, 1), DriverStep::Take(_)));
     assert_eq!(take(&mut core, 1, 0, 0, Cut::Drained), None);
-    assert_eq!(ready(&mut core, 1, 0), Step::Rest, "nothing was handled");
-    assert!(matches!(ready(&mut core, 2, 1), Step::Take(_)));
+    assert_eq!(
+        ready(&mut core, 1, 0),
+        DriverStep::Rest,
+        "nothing was handled"
+    );
+    assert!(matches!(ready(&mut core, 2, 1), DriverStep::Take(_)));
     take(&mut core, 2, 1, 0, Cut::Drained);
-    assert_eq!(ready(&mut core, 2, 0), Step::Idle);
+    assert_eq!(ready(&mut core, 2, 0), DriverStep::Idle);
 }
 
 #[test]
@@ -93,48 +106,48 @@ fn a_linger_holds_the_batch_and_a_drain_does_not_wait_for_it() {
     let held = ready(&mut core, 0, 1);
     assert_eq!(
         held,
-        Step::Hold {
+        DriverStep::Hold {
             items: 1,
             until: at(100)
         }
     );
-    assert!(matches!(ready(&mut core, 50, 2), Step::Take(_)));
+    assert!(matches!(ready(&mut core, 50, 2), DriverStep::Take(_)));
     take(&mut core, 50, 2, 0, Cut::Drained);
-    assert!(matches!(ready(&mut core, 60, 1), Step::Hold { .. }));
+    assert!(matches!(ready(&mut core, 60, 1), DriverStep::Hold { .. }));
     assert!(matches!(
         core.poll(at(160), Load::items(1), at(60)),
-        Step::Take(_)
+        DriverStep::Take(_)
     ));
     assert_eq!(
         take(&mut core, 160, 1, 0, Cut::Drained),
         Some(Reason::Linger)
     );
     core.drain(false);
-    assert!(matches!(ready(&mut core, 170, 1), Step::Take(_)));
+    assert!(matches!(ready(&mut core, 170, 1), DriverStep::Take(_)));
     assert_eq!(
         take(&mut core, 170, 1, 0, Cut::Drained),
         Some(Reason::Closing)
     );
     assert_eq!(
         ready(&mut core, 180, 0),
-        Step::Idle,
+        DriverStep::Idle,
         "more may be on its way"
     );
     core.drain(true);
-    assert_eq!(ready(&mut core, 180, 0), Step::End);
+    assert_eq!(ready(&mut core, 180, 0), DriverStep::End);
 }
 
 #[test]
 fn a_continue_comes_before_the_next_batch_and_a_stop_before_both() {
     let mut core = core(0, Bounds::default());
     core.ask_continue();
-    assert_eq!(ready(&mut core, 0, 3), Step::Continue);
-    assert!(matches!(ready(&mut core, 0, 3), Step::Take(_)));
+    assert_eq!(ready(&mut core, 0, 3), DriverStep::Continue);
+    assert!(matches!(ready(&mut core, 0, 3), DriverStep::Take(_)));
     core.ask_continue();
     core.stop();
-    assert_eq!(ready(&mut core, 0, 3), Step::End);
+    assert_eq!(ready(&mut core, 0, 3), DriverStep::End);
     core.drain(true);
-    assert_eq!(ready(&mut core, 0, 3), Step::End);
+    assert_eq!(ready(&mut core, 0, 3), DriverStep::End);
 }
 
 #[test]
@@ -147,31 +160,35 @@ fn an_actor_ends_when_its_last_batch_is_done_and_idles_only_then() {
     let boundary = Boundary::new(Box::new(controller.controller()) as _, bounds).unwrap();
     let mut core = Core::new(boundary);
     let start = |core: &mut Core, now| {
-        assert!(matches!(ready(core, now, 1), Step::Take(_)));
+        assert!(matches!(ready(core, now, 1), DriverStep::Take(_)));
         let (one, none) = (Load::items(1), Load::items(0));
         core.handle_batch(at(now), one, none, Cut::Drained).unwrap()
     };
     let ((first, _), (second, _)) = (start(&mut core, 0), start(&mut core, 1));
     assert_eq!(ready(&mut core, 2, 5), BUSY, "two run already");
-    assert_eq!(ready(&mut core, 2, 0), Step::Rest, "not idle while two run");
+    assert_eq!(
+        ready(&mut core, 2, 0),
+        DriverStep::Rest,
+        "not idle while two run"
+    );
     assert_eq!(core.handle_done(at(10), second, true, 0), 9);
-    assert_eq!(ready(&mut core, 10, 0), Step::Rest);
+    assert_eq!(ready(&mut core, 10, 0), DriverStep::Rest);
     assert_eq!(core.handle_done(at(12), first, true, 0), 12);
-    assert_eq!(ready(&mut core, 12, 0), Step::Idle);
+    assert_eq!(ready(&mut core, 12, 0), DriverStep::Idle);
     let (third, _) = start(&mut core, 13);
     core.drain(true);
     assert_eq!(ready(&mut core, 14, 0), BUSY);
     core.stop();
     assert_eq!(ready(&mut core, 15, 3), BUSY);
     core.handle_done_with(at(16), third, 1, true, 0);
-    assert_eq!(ready(&mut core, 16, 3), Step::End);
+    assert_eq!(ready(&mut core, 16, 3), DriverStep::End);
 }
 
 #[derive(Clone, Debug)]
 enum Do {
     Arrive(u64),
     Pass(u64),
-    Step { cancelled: u64, bytes_cut: bool },
+    DriverStep { cancelled: u64, bytes_cut: bool },
     Continue,
     Drain,
     Stop,
@@ -182,7 +199,7 @@ fn operations() -> impl Strategy<Value = Vec<Do>> {
         6 => (1..200_u64).prop_map(Do::Arrive),
         3 => (0..400_u64).prop_map(Do::Pass),
         12 => (0..3_u64, any::<bool>())
-            .prop_map(|(cancelled, bytes_cut)| Do::Step { cancelled, bytes_cut }),
+            .prop_map(|(cancelled, bytes_cut)| Do::DriverStep { cancelled, bytes_cut }),
         1 => Just(Do::Continue),
         1 => Just(Do::Drain),
     ];
@@ -192,7 +209,7 @@ fn operations() -> impl Strategy<Value = Vec<Do>> {
             ops.push(Do::Stop);
         }
         ops.extend(
-            [Do::Step {
+            [Do::DriverStep {
                 cancelled: 0,
                 bytes_cut: false,
             }; 3],
@@ -231,11 +248,11 @@ proptest! {
                 Do::Continue => {}
                 Do::Drain => { core.drain(true); draining = true; }
                 Do::Stop => { core.stop(); ended = true; }
-                Do::Step { cancelled, bytes_cut } => {
+                Do::DriverStep { cancelled, bytes_cut } => {
                     let step = core.poll(at(now), Load::items(backlog), at(oldest));
-                    if ended { prop_assert_eq!(step, Step::End); continue; }
+                    if ended { prop_assert_eq!(step, DriverStep::End); continue; }
                     match step {
-                        Step::Take(limit) => {
+                        DriverStep::Take(limit) => {
                             prop_assert!(backlog > 0);
                             prop_assert!((1..=items_max).contains(&limit.items));
                             let gone = cancelled.min(backlog);
@@ -254,22 +271,22 @@ proptest! {
                             prop_assert_eq!(took, (n > 0).then_some(5));
                             now += 5;
                         }
-                        Step::Hold { items, until } => {
+                        DriverStep::Hold { items, until } => {
                             prop_assert!(linger > 0 && !draining && backlog > 0);
                             prop_assert!(items >= backlog && until > at(now));
                             prop_assert!(until.since(at(oldest)) <= linger);
                             let then = core.poll(until, Load::items(backlog), at(oldest));
-                            prop_assert!(matches!(then, Step::Take(_)), "a wait ends: {then:?}");
+                            prop_assert!(matches!(then, DriverStep::Take(_)), "a wait ends: {then:?}");
                             now = until.as_nanos();
                         }
-                        Step::Continue => { prop_assert_eq!(continues, 1); continues = 0; }
-                        Step::Idle => {
+                        DriverStep::Continue => { prop_assert_eq!(continues, 1); continues = 0; }
+                        DriverStep::Idle => {
                             prop_assert!(backlog == 0 && !idle_told && !draining);
                             idle_told = true;
                         }
-                        Step::Rest => prop_assert!(backlog == 0 && idle_told && !draining),
-                        Step::Busy { .. } => prop_assert!(false, "no batch runs here"),
-                        Step::End => {
+                        DriverStep::Rest => prop_assert!(backlog == 0 && idle_told && !draining),
+                        DriverStep::Busy { .. } => prop_assert!(false, "no batch runs here"),
+                        DriverStep::End => {
                             prop_assert!(draining && backlog == 0);
                             ended = true;
                         }
