@@ -93,10 +93,7 @@ impl Collector for Figures {
                 flow.resets,
             ),
         ];
-        for (name, help, value) in counters {
-            let metric = ConstCounter::new(value);
-            metric.encode(to.encode_descriptor(name, help, None, metric.metric_type())?)?;
-        }
+        encode_each(&mut to, counters, ConstCounter::new)?;
         if let Some(streams) = &r.streams {
             streams_figures(streams, &mut to)?;
         }
@@ -127,11 +124,7 @@ impl Collector for Figures {
                 process.cpu_seconds,
             ),
         ];
-        for (name, help, value) in gauges {
-            let metric = ConstGauge::new(value);
-            metric.encode(to.encode_descriptor(name, help, None, metric.metric_type())?)?;
-        }
-        Ok(())
+        encode_each(&mut to, gauges, ConstGauge::new)
     }
 }
 
@@ -149,10 +142,7 @@ fn cluster_figures(c: &Cluster, to: &mut DescriptorEncoder<'_>) -> Result<(), fm
             sum(|v| v.traffic.in_msgs),
         ),
     ];
-    for (name, help, value) in counters {
-        let metric = ConstCounter::new(value);
-        metric.encode(to.encode_descriptor(name, help, None, metric.metric_type())?)?;
-    }
+    encode_each(to, counters, ConstCounter::new)?;
     let gauges = [
         ("routes", "Other nodes connected", c.peers.len() as f64),
         (
@@ -166,11 +156,7 @@ fn cluster_figures(c: &Cluster, to: &mut DescriptorEncoder<'_>) -> Result<(), fm
             sum(|v| v.interests as u64) as f64,
         ),
     ];
-    for (name, help, value) in gauges {
-        let metric = ConstGauge::new(value);
-        metric.encode(to.encode_descriptor(name, help, None, metric.metric_type())?)?;
-    }
-    Ok(())
+    encode_each(to, gauges, ConstGauge::new)
 }
 
 fn streams_figures(s: &Streams, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
@@ -236,10 +222,7 @@ fn streams_figures(s: &Streams, to: &mut DescriptorEncoder<'_>) -> Result<(), fm
             acks.counts.items,
         ),
     ];
-    for (name, help, value) in counters {
-        let metric = ConstCounter::new(value);
-        metric.encode(to.encode_descriptor(name, help, None, metric.metric_type())?)?;
-    }
+    encode_each(to, counters, ConstCounter::new)?;
     let gauges = [
         ("streams", "Streams", s.streams as f64),
         ("consumers", "Consumers", s.consumers as f64),
@@ -275,8 +258,17 @@ fn streams_figures(s: &Streams, to: &mut DescriptorEncoder<'_>) -> Result<(), fm
             acks.limit as f64,
         ),
     ];
-    for (name, help, value) in gauges {
-        let metric = ConstGauge::new(value);
+    encode_each(to, gauges, ConstGauge::new)
+}
+
+/// Encodes a metric of one type for each row of a name, a help text and a value.
+fn encode_each<V, M: EncodeMetric>(
+    to: &mut DescriptorEncoder<'_>,
+    rows: impl IntoIterator<Item = (&'static str, &'static str, V)>,
+    metric: fn(V) -> M,
+) -> Result<(), fmt::Error> {
+    for (name, help, value) in rows {
+        let metric = metric(value);
         metric.encode(to.encode_descriptor(name, help, None, metric.metric_type())?)?;
     }
     Ok(())
