@@ -1,47 +1,93 @@
-//! Nested replies, which the crate `resp-rs` builds from frames that the scanner has measured and bounded.
+//! Nested replies, built from frames that the scanner has measured and bounded.
 //!
-//! No other file uses that crate to decode replies. `resp` handles flat replies and incomplete ones.
+//! The scanner has checked lengths, depth and line ends. `resp` handles flat replies and incomplete ones.
 
 use bytes::Bytes;
-use resp_rs::resp3::{Frame, parse_frame};
 
 use crate::reply::{ServerError, Value};
-use crate::resp::{ProtocolError, double};
+use crate::resp::{ProtocolError, length, line_len, line_value};
 
-/// Builds the value of one whole frame.
-pub(crate) fn build(frame: Bytes) -> Result<Value, ProtocolError> {
-    match parse_frame(frame) {
-        Ok((frame, rest)) if rest.is_empty() => value(frame),
-        _ => Err(ProtocolError::Unsupported),
+/// Builds the value of one whole frame. Strings share the frame's memory.
+pub(crate) fn build(frame: &Bytes) -> Result<Value, ProtocolError> {
+    let mut rest = Rest { frame, at: 0 };
+    let value = rest.value()?;
+    match rest.at == frame.len() {
+        true => Ok(value),
+        false => Err(ProtocolError::Unsupported),
     }
 }
 
-fn value(frame: Frame) -> Result<Value, ProtocolError> {
-    Ok(match frame {
-        Frame::SimpleString(s) => Value::Simple(s),
-        Frame::Error(line) | Frame::BlobError(line) => Value::Error(ServerError::parse(&line)),
-        Frame::Integer(n) => Value::Int(n),
-        Frame::BulkString(Some(b)) => Value::Bulk(b),
-        Frame::BulkString(None) | Frame::Null | Frame::Array(None) => Value::Nil,
-        Frame::Double(x) => Value::Double(x),
-        Frame::SpecialFloat(s) => Value::Double(double(&s)?),
-        Frame::Boolean(b) => Value::Bool(b),
-        Frame::BigNumber(n) => Value::BigNumber(n),
-        // Three letters of format and a colon precede the text.
-        Frame::VerbatimString { payload } if payload.len() >= 4 => Value::Bulk(payload.slice(4..)),
-        Frame::Array(Some(items)) => Value::Array(values(items)?),
-        Frame::Set(items) => Value::Set(values(items)?),
-        Frame::Push(items) => Value::Push(values(items)?),
-        Frame::Map(pairs) => Value::Map(
-            pairs
-                .into_iter()
-                .map(|(k, v)| Ok((value(k)?, value(v)?)))
-                .collect::<Result<_, _>>()?,
-        ),
-        _ => return Err(ProtocolError::Unsupported),
-    })
+/// The part of a frame that is not built yet.
+struct Rest<'a> {
+    frame: &'a Bytes,
+    at: usize,
 }
 
-fn values(items: Vec<Frame>) -> Result<Vec<Value>, ProtocolError> {
-    items.into_iter().map(value).collect()
+impl Rest<'_> {
+    /// Builds the next value. The scanner bounds the depth, and with it the recursion.
+    fn value(&mut self) -> Result<Value, ProtocolError> {
+        let (kind, line) = self.line()?;
+        Ok(match kind {
+            b'$' | b'!' | b'=' => match length(&line)? {
+                Some(len) => self.bulk(kind, len)?,
+                None => Value::Nil,
+            },
+            b'*' => match length(&line)? {
+                Some(len) => Value::Array(self.values(len)?),
+                None => Value::Nil,
+            },
+            b'~' => Value::Set(self.values(present(&line)?)?),
+            b'>' => Value::Push(self.values(present(&line)?)?),
+            b'%' => Value::Map(self.pairs(present(&line)?)?),
+            kind => line_value(kind, line)?,
+        })
+    }
+
+    /// Returns the type and the rest of the next line.
+    fn line(&mut self) -> Result<(u8, Bytes), ProtocolError> {
+        let left = &self.frame[self.at..];
+        let (Some(&kind), Some(len)) = (left.first(), line_len(left)?) else {
+            return Err(ProtocolError::Unsupported);
+        };
+        if len == 0 {
+            return Err(ProtocolError::UnknownType(kind));
+        }
+        let line = self.frame.slice(self.at + 1..self.at + len);
+        self.at += len + 2;
+        Ok((kind, line))
+    }
+
+    fn bulk(&mut self, kind: u8, len: u64) -> Result<Value, ProtocolError> {
+        let end = usize::try_from(len)
+            .ok()
+            .and_then(|n| self.at.checked_add(n));
+        let Some(end) = end.filter(|end| end + 2 <= self.frame.len()) else {
+            return Err(ProtocolError::BadEnd);
+        };
+        let bytes = self.frame.slice(self.at..end);
+        self.at = end + 2;
+        match kind {
+            b'!' => Ok(Value::Error(ServerError::parse(&bytes))),
+            // Three letters of format and a colon precede the text.
+            b'=' if bytes.len() >= 4 => Ok(Value::Bulk(bytes.slice(4..))),
+            b'=' => Err(ProtocolError::Unsupported),
+            _ => Ok(Value::Bulk(bytes)),
+        }
+    }
+
+    // An announced length alone determines no allocation: the vectors grow with the values.
+    fn values(&mut self, len: u64) -> Result<Vec<Value>, ProtocolError> {
+        (0..len).map(|_| self.value()).collect()
+    }
+
+    fn pairs(&mut self, len: u64) -> Result<Vec<(Value, Value)>, ProtocolError> {
+        (0..len)
+            .map(|_| Ok((self.value()?, self.value()?)))
+            .collect()
+    }
+}
+
+/// Parses the length of a set, a map or a push, which cannot be null.
+fn present(line: &[u8]) -> Result<u64, ProtocolError> {
+    length(line)?.ok_or(ProtocolError::Unsupported)
 }

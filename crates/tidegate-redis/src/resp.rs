@@ -240,16 +240,10 @@ impl Decoder {
             return Ok(None);
         };
         let body = &data[1..len];
-        let value = match kind {
-            b'+' if body == b"OK" => Value::Simple(Bytes::from_static(b"OK")),
-            b'+' => Value::Simple(Bytes::copy_from_slice(body)),
-            b':' => Value::Int(int(body)?),
-            b'-' => Value::Error(ServerError::parse(body)),
-            b'_' if body.is_empty() => Value::Nil,
-            b'#' if body == b"t" || body == b"f" => Value::Bool(body == b"t"),
-            b',' => Value::Double(double(body)?),
-            b'(' if is_big_number(body) => Value::BigNumber(Bytes::copy_from_slice(body)),
-            _ => return Err(ProtocolError::Unsupported),
+        let value = match (kind, body) {
+            (b'+', b"OK") => Value::Simple(Bytes::from_static(b"OK")),
+            (b':', _) => Value::Int(int(body)?),
+            _ => line_value(kind, Bytes::copy_from_slice(body))?,
         };
         self.start += len + 2;
         Ok(Some(value))
@@ -305,7 +299,7 @@ impl Decoder {
         let frame = Bytes::copy_from_slice(&self.buf[self.start..end]);
         self.start = end;
         self.scan.active = false;
-        nested::build(frame)
+        nested::build(&frame)
     }
 
     /// Continues to measure the nested reply at the start of the buffer.
@@ -409,9 +403,23 @@ pub fn decode(wire: &[u8]) -> Result<Vec<Value>, ProtocolError> {
     }
 }
 
+/// Builds the value of a reply that is one line, from its type and the rest of the line.
+pub(crate) fn line_value(kind: u8, body: Bytes) -> Result<Value, ProtocolError> {
+    Ok(match kind {
+        b'+' => Value::Simple(body),
+        b':' => Value::Int(int(&body)?),
+        b'-' => Value::Error(ServerError::parse(&body)),
+        b'_' if body.is_empty() => Value::Nil,
+        b'#' if *body == *b"t" || *body == *b"f" => Value::Bool(*body == *b"t"),
+        b',' => Value::Double(double(&body)?),
+        b'(' if is_big_number(&body) => Value::BigNumber(body),
+        _ => return Err(ProtocolError::Unsupported),
+    })
+}
+
 /// Returns the length of the line at the start of `data` without its CR LF; `None` until the
 /// line is complete.
-fn line_len(data: &[u8]) -> Result<Option<usize>, ProtocolError> {
+pub(crate) fn line_len(data: &[u8]) -> Result<Option<usize>, ProtocolError> {
     match data.iter().take(LINE_MAX + 2).position(|&b| b == b'\r') {
         Some(at) if at > LINE_MAX => Err(ProtocolError::LineTooLong),
         Some(at) => match data.get(at + 1) {
@@ -425,7 +433,7 @@ fn line_len(data: &[u8]) -> Result<Option<usize>, ProtocolError> {
 }
 
 /// Parses an announced length; `None` for RESP2's null, -1.
-fn length(body: &[u8]) -> Result<Option<u64>, ProtocolError> {
+pub(crate) fn length(body: &[u8]) -> Result<Option<u64>, ProtocolError> {
     match int(body)? {
         -1 => Ok(None),
         n => u64::try_from(n)
@@ -461,7 +469,7 @@ fn int(body: &[u8]) -> Result<i64, ProtocolError> {
     }
 }
 
-pub(crate) fn double(body: &[u8]) -> Result<f64, ProtocolError> {
+fn double(body: &[u8]) -> Result<f64, ProtocolError> {
     std::str::from_utf8(body)
         .ok()
         .filter(|s| {

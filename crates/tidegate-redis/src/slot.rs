@@ -1,5 +1,7 @@
 //! Key slots of Redis Cluster, for programs that route commands themselves.
 
+use crc::{CRC_16_XMODEM, Crc};
+
 /// Returns the slot of a key, 0 to 16383. In a key such as `{user1}.name` only the part in the
 /// first braces counts.
 ///
@@ -10,7 +12,24 @@
 /// ```
 #[must_use]
 pub fn key_slot(key: &[u8]) -> u16 {
-    resp_rs::cluster::hash_slot(key)
+    CRC.checksum(hashed(key)) % SLOTS
+}
+
+/// The number of slots of a cluster.
+const SLOTS: u16 = 16384;
+/// The checksum of the Redis Cluster specification, "Keys distribution model".
+const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
+
+/// Returns the part of a key that selects its slot: the text in the first braces, unless they are
+/// empty or never closed.
+fn hashed(key: &[u8]) -> &[u8] {
+    let tag = || {
+        let open = key.iter().position(|&b| b == b'{')?;
+        let rest = &key[open + 1..];
+        let close = rest.iter().position(|&b| b == b'}')?;
+        (close > 0).then_some(&rest[..close])
+    };
+    tag().unwrap_or(key)
 }
 
 #[cfg(test)]
@@ -26,5 +45,9 @@ mod tests {
         // Empty braces select nothing, so the whole key counts.
         assert_ne!(key_slot(b"{}a"), key_slot(b"{}b"));
         assert_eq!(key_slot(b""), 0);
+        // An open brace without its end selects nothing; only the first pair counts.
+        assert_ne!(key_slot(b"{foo"), key_slot(b"foo"));
+        assert_eq!(key_slot(b"a{foo}{bar}"), 12182);
+        assert_eq!(key_slot(b"{{foo}}"), key_slot(b"{foo"));
     }
 }
