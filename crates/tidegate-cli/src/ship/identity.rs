@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use anyhow::Context as _;
-use sha2::{Digest as _, Sha256};
+use ring::digest::{Context, SHA256};
 use tidegate_link::SessionId;
 
 /// The first two bytes of a session with a name, which a sender can come back to. A receiver with too many
@@ -13,11 +13,11 @@ const NAMED: [u8; 2] = *b"aN";
 
 /// Returns the session of this name; the same name gives the same session on every machine.
 pub(super) fn named(name: &str) -> SessionId {
-    let digest = Sha256::new()
-        .chain_update(b"tidegate session ")
-        .chain_update(name);
+    let mut digest = Context::new(&SHA256);
+    digest.update(b"tidegate session ");
+    digest.update(name.as_bytes());
     let mut id = [0; 16];
-    id.copy_from_slice(&digest.finalize()[..16]);
+    id.copy_from_slice(&digest.finish().as_ref()[..16]);
     id[..2].copy_from_slice(&NAMED);
     SessionId(id)
 }

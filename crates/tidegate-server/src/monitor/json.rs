@@ -5,6 +5,8 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 use tidegate::controller::{Reason, Snapshot};
 use tidegate_stream::schema::level::API_LEVEL;
+use time::OffsetDateTime;
+use time::format_description::well_known::Iso8601;
 
 use crate::event_loop::report::{Connection, Query, Report, Streams};
 
@@ -375,7 +377,8 @@ fn uptime(ns: u64) -> String {
 }
 
 fn rfc3339(at: SystemTime) -> String {
-    humantime::format_rfc3339_nanos(at).to_string()
+    let text = OffsetDateTime::from(at).format(&Iso8601::DEFAULT);
+    text.expect("the system's clock shows a year of four digits")
 }
 
 #[cfg(test)]
