@@ -6,7 +6,6 @@
 
 pub(crate) mod consume;
 mod jetstream;
-mod lines;
 mod names;
 pub(crate) mod publish;
 pub(crate) mod stream;

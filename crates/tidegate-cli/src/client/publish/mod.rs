@@ -4,6 +4,8 @@
 //! number unacknowledged. Otherwise the command ends once the server has taken all messages. The command
 //! never sends a message again by itself; with `--id` the user can run it again without duplicates.
 
+mod lines;
+
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write as _};
@@ -15,10 +17,11 @@ use clap::Args;
 use serde::Deserialize;
 
 use super::jetstream::{self, ApiError};
-use super::lines::{self, Line};
+
 use super::{CLOSED, Client, Message, PATIENCE, ServerArgs, names};
 use crate::Usage;
 use crate::interrupt;
+use lines::Line;
 
 /// The most unacknowledged messages.
 const UNACKED_MAX: usize = 4096;
