@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::Client;
+use super::connection::Client;
 
 /// The error that the server answers instead of a result.
 #[derive(Debug, Deserialize, thiserror::Error)]
@@ -19,6 +19,17 @@ pub(super) struct ApiError {
     err_code: u16,
     #[serde(default)]
     description: String,
+}
+
+impl ApiError {
+    /// Returns whether the same request may succeed soon: no node leads the stream, or its node is away.
+    pub(super) fn passes(&self) -> bool {
+        /// JetStream system temporarily unavailable.
+        const UNAVAILABLE: u16 = 10008;
+        /// Stream is offline.
+        const OFFLINE: u16 = 10118;
+        matches!(self.err_code, UNAVAILABLE | OFFLINE)
+    }
 }
 
 /// Sends a request to `$JS.API.<what>` and returns its answer.
@@ -31,10 +42,9 @@ pub(super) fn ask(client: &mut Client, what: &str, body: &Value) -> anyhow::Resu
     } else {
         serde_json::to_vec(body)?
     };
-    let answer = client.request(&format!("$JS.API.{what}"), &text)?;
-    if matches!(answer.status(), Some((503, _))) {
+    let Some(answer) = client.request(&format!("$JS.API.{what}"), text)? else {
         bail!("the server has no JetStream: there is no answer to $JS.API");
-    }
+    };
     let mut value: Value = serde_json::from_slice(&answer.payload)
         .with_context(|| format!("the answer to {what} is no JSON"))?;
     match value.get_mut("error").map(Value::take) {
@@ -46,10 +56,9 @@ pub(super) fn ask(client: &mut Client, what: &str, body: &Value) -> anyhow::Resu
 /// Returns the stream that takes this subject; `None` if no stream takes it or the server has no JetStream.
 pub(super) fn stream_of(client: &mut Client, subject: &str) -> anyhow::Result<Option<String>> {
     let body = serde_json::to_vec(&json!({ "subject": subject }))?;
-    let answer = client.request("$JS.API.STREAM.NAMES", &body)?;
-    if answer.status().is_some() {
+    let Some(answer) = client.request("$JS.API.STREAM.NAMES", body)? else {
         return Ok(None);
-    }
+    };
     #[derive(Deserialize)]
     struct Names {
         streams: Option<Vec<String>>,

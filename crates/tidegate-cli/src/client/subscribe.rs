@@ -2,19 +2,22 @@
 
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::Context as _;
 use clap::Args;
 
-use super::{CLOSED, Client, ServerArgs, names};
-use crate::interrupt;
+use super::connection::{Client, Stop};
+use super::{ServerArgs, names};
+use crate::{face, interrupt};
 
 /// The arguments of `tidegate sub`.
 #[derive(Args, Debug)]
 pub(crate) struct SubArgs {
     #[command(flatten)]
     server: ServerArgs,
-    /// Subscribe to this subject or pattern.
+    /// Subscribe to this subject or pattern. After a lost connection the command subscribes again; messages
+    /// published meanwhile are missing.
     subject: String,
     /// Join this queue group: its members share the messages.
     #[arg(long, value_name = "NAME")]
@@ -33,24 +36,37 @@ pub(crate) fn run(args: &SubArgs) -> anyhow::Result<ExitCode> {
         names::queue_group("--queue", queue)?;
     }
     let mut client = Client::connect(&args.server)?;
-    client.subscribe(&args.subject, args.queue.as_deref())?;
+    let mut subscription = client.subscribe(&args.subject, args.queue.as_deref())?;
     eprintln!("subscribed to {}", args.subject);
-    let mut out = std::io::stdout().lock();
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut received = 0;
     while received < args.count.unwrap_or(u64::MAX) {
-        let Some(message) = client.message()? else {
-            if interrupt::asked() {
-                return Ok(ExitCode::from(interrupt::EXIT_CODE));
+        let message = match subscription.arrived() {
+            Some(message) => message,
+            None => {
+                // A reader of the output sees every message before the command waits.
+                out.flush()?;
+                match client.next(&mut subscription, Duration::MAX) {
+                    Ok(message) => message,
+                    Err(Stop::Interrupted) => return Ok(ExitCode::from(interrupt::EXIT_CODE)),
+                    Err(Stop::Lost) => {
+                        let again = client.resubscribe(&args.subject, args.queue.as_deref());
+                        subscription =
+                            again.with_context(|| format!("after {received} messages"))?;
+                        face::note(format_args!("subscribed to {} again", args.subject));
+                        continue;
+                    }
+                    Err(stop) => return Err(stop.into()),
+                }
             }
-            bail!("{CLOSED}, after {received} messages");
         };
         if args.subjects {
             write!(out, "{} ", message.subject)?;
         }
         out.write_all(&message.payload)?;
         out.write_all(b"\n")?;
-        out.flush()?;
         received += 1;
     }
+    out.flush()?;
     Ok(ExitCode::SUCCESS)
 }

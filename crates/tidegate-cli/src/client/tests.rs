@@ -19,6 +19,9 @@ struct Operation {
     payload: Vec<u8>,
 }
 
+/// The error when the server closes the connection that a command needs.
+const CLOSED: &str = "the server closed the connection";
+
 /// The server's answer to a request; `None` ends the connection.
 type Answer = fn(&str) -> Option<Value>;
 
@@ -44,7 +47,7 @@ impl Recorder {
             .position(|arg| *arg == "--")
             .unwrap_or(args.len());
         all.extend(&args[..split]);
-        all.extend(["-s", &self.url]);
+        all.extend(["-s", &self.url, "--wait", "0s"]);
         all.extend(&args[split..]);
         let outcome = match Cli::try_parse_from(&all).unwrap().command {
             Command::Pub(args) => super::publish::run(&args),
@@ -70,6 +73,8 @@ fn serve(stream: TcpStream, answer: Answer) -> Vec<Operation> {
         return operations;
     }
     let mut reader = BufReader::new(stream);
+    // The id of each subscription to an inbox, with the part of its subject before a wildcard.
+    let mut inboxes: Vec<(String, String)> = Vec::new();
     let mut line = String::new();
     while reader.read_line(&mut line).is_ok_and(|n| n > 0) {
         let text = line
@@ -83,7 +88,11 @@ fn serve(stream: TcpStream, answer: Answer) -> Vec<Operation> {
         line.clear();
         let mut payload = Vec::new();
         match words[0].as_str() {
-            "CONNECT" | "SUB" | "PONG" => {}
+            "SUB" if words[1].starts_with("_INBOX.") => {
+                let prefix = words[1].trim_end_matches(['*', '>']);
+                inboxes.push((prefix.to_owned(), words.last().unwrap().clone()));
+            }
+            "CONNECT" | "SUB" | "UNSUB" | "PONG" => {}
             "PING" => writer.write_all(b"PONG\r\n").unwrap(),
             "PUB" => {
                 payload.resize(words.last().unwrap().parse::<usize>().unwrap() + 2, 0);
@@ -93,6 +102,14 @@ fn serve(stream: TcpStream, answer: Answer) -> Vec<Operation> {
             }
             other => panic!("{other:?} is no operation of these commands"),
         }
+        let mut deliver = |subject: &str, text: &str| {
+            let inbox = inboxes.iter().find(|(start, _)| subject.starts_with(start));
+            let (sid, bytes) = (&inbox.unwrap().1, text.len());
+            write!(writer, "MSG {subject} {sid} {bytes}\r\n{text}\r\n").unwrap();
+        };
+        if words[0] == "PUB" && words[1].starts_with("_INBOX.") {
+            deliver(&words[1], "");
+        }
         let request = words[0] == "PUB" && words.len() == 4;
         operations.push(Operation { words, payload });
         let last = operations.last().unwrap();
@@ -100,9 +117,7 @@ fn serve(stream: TcpStream, answer: Answer) -> Vec<Operation> {
             let Some(answer) = answer(&last.words[1]) else {
                 break;
             };
-            let text = answer.to_string();
-            let (reply, bytes) = (&last.words[2], text.len());
-            write!(writer, "MSG {reply} 1 {bytes}\r\n{text}\r\n").unwrap();
+            deliver(&last.words[2], &answer.to_string());
         }
     }
     operations
@@ -181,10 +196,12 @@ fn subjects(operations: &[Operation]) -> Vec<String> {
     let words = operations.iter().map(|operation| &operation.words[..]);
     words
         .filter_map(|words| match words {
-            [verb, subject, queue, _] if verb == "SUB" => match subject.starts_with("_INBOX.") {
-                true => None,
-                false => Some(format!("{subject} {queue}").trim_end().to_owned()),
-            },
+            [verb, subject, ..] if verb == "SUB" && subject.starts_with("_INBOX.") => None,
+            [verb, subject, queue @ .., _] if verb == "SUB" => {
+                Some([&[subject.clone()], queue].concat().join(" "))
+            }
+            // The client asks itself whether the server has taken everything.
+            [verb, subject, ..] if verb == "PUB" && subject.starts_with("_INBOX.") => None,
             [verb, subject, ..] if verb == "PUB" => Some(subject.clone()),
             _ => None,
         })
@@ -321,24 +338,29 @@ fn a_server_that_goes_away_while_lines_are_published_is_an_error() {
         stream
             .write_all(b"INFO {\"max_payload\":1048576}\r\n")
             .unwrap();
-        let mut line = String::new();
+        let (mut line, mut sid) = (String::new(), String::new());
         loop {
             line.clear();
             reader.read_line(&mut line).unwrap();
             if line.starts_with("PING") {
                 stream.write_all(b"PONG\r\n").unwrap();
             }
+            if let Some(inbox) = line.strip_prefix("SUB ") {
+                sid = inbox.split_whitespace().last().unwrap().to_owned();
+            }
             if let Some(request) = line.strip_prefix("PUB $JS.API.STREAM.NAMES ") {
                 let (reply, bytes) = request.trim_end().split_once(' ').unwrap();
                 let mut payload = vec![0; bytes.parse::<usize>().unwrap() + 2];
                 reader.read_exact(&mut payload).unwrap();
                 let text = json!({"streams": []}).to_string();
-                write!(stream, "MSG {reply} 1 {}\r\n{text}\r\n", text.len()).unwrap();
+                write!(stream, "MSG {reply} {sid} {}\r\n{text}\r\n", text.len()).unwrap();
                 return;
             }
         }
     });
-    let args = ["tidegate", "pub", "s", "--lines", lines, "-s", &url];
+    let args = [
+        "tidegate", "pub", "s", "--lines", lines, "-s", &url, "--wait", "0s",
+    ];
     let Command::Pub(args) = Cli::try_parse_from(args).unwrap().command else {
         panic!("not pub");
     };
@@ -347,7 +369,7 @@ fn a_server_that_goes_away_while_lines_are_published_is_an_error() {
     assert!(!crate::is_broken_pipe(&error), "{error:#}");
     let said = format!("{error:#}");
     assert!(
-        said.contains(super::CLOSED) && said.contains("took 0 lines"),
+        said.contains(CLOSED) && said.contains("took 0 lines"),
         "{said}"
     );
 }

@@ -1,42 +1,82 @@
-//! Parses `nats://` addresses: the credentials, and the address to connect to.
+//! Parses the servers' addresses: the credentials, the transport, and the addresses to connect to.
 
 use anyhow::anyhow;
+use async_nats::ServerAddr;
 
-pub(super) type Parts = (Option<String>, Option<String>, Option<String>, String);
+use crate::Usage;
 
-/// Returns user, password, token and `host:port`.
-pub(super) fn parse(url: &str) -> anyhow::Result<Parts> {
-    let rest = match url.split_once("://") {
-        None => url,
-        Some(("nats", rest)) => rest,
-        Some((scheme, _)) => {
-            return Err(anyhow!(crate::Usage::new(format!(
-                "{scheme}: expected nats://"
-            ))));
-        }
+/// The servers of one URL list.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Servers {
+    pub(super) credentials: Option<Credentials>,
+    pub(super) addresses: Vec<ServerAddr>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Credentials {
+    /// User and password.
+    User(String, String),
+    Token(String),
+}
+
+impl Servers {
+    /// Returns the addresses as an error names them: without credentials.
+    pub(super) fn names(&self) -> String {
+        let name = |address: &ServerAddr| format!("{}:{}", address.host(), address.port());
+        self.addresses
+            .iter()
+            .map(name)
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+}
+
+/// Parses addresses separated by commas. Credentials in one address hold for all.
+///
+/// # Errors
+/// A [`Usage`] for an address without a host, another scheme, or two addresses with different credentials.
+pub(super) fn parse(list: &str) -> anyhow::Result<Servers> {
+    let mut servers = Servers {
+        credentials: None,
+        addresses: Vec::new(),
     };
-    let (credentials, host) = rest
-        .rsplit_once('@')
-        .map_or((None, rest), |(c, h)| (Some(c), h));
+    for url in list.split(',') {
+        let (credentials, address) = one(url.trim())?;
+        if let Some(credentials) = credentials {
+            let known = servers.credentials.replace(credentials.clone());
+            if known.is_some_and(|known| known != credentials) {
+                let what = "--server: give all servers of the list the same credentials";
+                return Err(anyhow!(Usage::new(what)));
+            }
+        }
+        servers.addresses.push(address);
+    }
+    Ok(servers)
+}
+
+fn one(url: &str) -> anyhow::Result<(Option<Credentials>, ServerAddr)> {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("nats", url));
+    if !matches!(scheme, "nats" | "tls") {
+        let what = format!("{scheme}: expected nats:// or tls://");
+        return Err(anyhow!(Usage::new(what)));
+    }
+    let (credentials, host) = match rest.rsplit_once('@') {
+        Some((credentials, host)) => (Some(credentials), host),
+        None => (None, rest),
+    };
     let host = host.trim_end_matches('/');
     if host.is_empty() || host.starts_with(':') {
         let what = "--server or NATS_URL names no host: expected [nats://]HOST[:PORT]";
-        return Err(anyhow!(crate::Usage::new(what)));
+        return Err(anyhow!(Usage::new(what)));
     }
-    let has_port = host
-        .rsplit_once(':')
-        .is_some_and(|(_, p)| p.parse::<u16>().is_ok());
-    let address = if has_port {
-        host.to_owned()
-    } else {
-        format!("{host}:4222")
-    };
-    let (user, pass, token) = match credentials.map(|c| c.split_once(':').ok_or(c)) {
-        None => (None, None, None),
-        Some(Ok((user, pass))) => (Some(user.to_owned()), Some(pass.to_owned()), None),
-        Some(Err(token)) => (None, None, Some(token.to_owned())),
-    };
-    Ok((user, pass, token, address))
+    let address = format!("{scheme}://{host}")
+        .parse()
+        .map_err(|e| anyhow!(Usage::new(format!("{host}: {e}"))))?;
+    let credentials = credentials.map(|text| match text.split_once(':') {
+        Some((user, pass)) => Credentials::User(user.to_owned(), pass.to_owned()),
+        None => Credentials::Token(text.to_owned()),
+    });
+    Ok((credentials, address))
 }
 
 #[cfg(test)]
@@ -45,19 +85,34 @@ mod tests {
 
     #[test]
     fn urls() {
-        let text = |url: &str| format!("{:?}", parse(url).unwrap());
-        assert_eq!(text("localhost"), r#"(None, None, None, "localhost:4222")"#);
-        assert_eq!(text("nats://h:1/"), r#"(None, None, None, "h:1")"#);
-        assert_eq!(
-            text("nats://t0k@h"),
-            r#"(None, None, Some("t0k"), "h:4222")"#
-        );
+        let text = |list: &str| {
+            let servers = parse(list).unwrap();
+            let tls = servers.addresses.iter().any(ServerAddr::tls_required);
+            format!("{:?} {} {tls}", servers.credentials, servers.names())
+        };
+        assert_eq!(text("localhost"), "None localhost:4222 false");
+        assert_eq!(text("nats://h:1/"), "None h:1 false");
+        assert_eq!(text("tls://h"), "None h:4222 true");
+        assert_eq!(text("nats://t0k@h"), r#"Some(Token("t0k")) h:4222 false"#);
         assert_eq!(
             text("nats://u:p@[::1]:5"),
-            r#"(Some("u"), Some("p"), None, "[::1]:5")"#
+            r#"Some(User("u", "p")) ::1:5 false"#
         );
-        for bad in ["tls://h", "", "nats://", ":4222", "u:p@"] {
-            assert!(parse(bad).unwrap_err().is::<crate::Usage>(), "{bad}");
+        assert_eq!(
+            text("nats://u:p@a:1,b:2, u:p@c"),
+            r#"Some(User("u", "p")) a:1, b:2, c:4222 false"#
+        );
+        for bad in [
+            "http://h",
+            "",
+            "nats://",
+            ":4222",
+            "u:p@",
+            "a,",
+            "h:x",
+            "u:p@a,u:q@b",
+        ] {
+            assert!(parse(bad).unwrap_err().is::<Usage>(), "{bad}");
         }
     }
 }

@@ -350,7 +350,7 @@ fn a_consumer_made_or_emptied_together_with_messages_counts_each_once() {
 fn a_subscriber_fails_when_its_server_goes() {
     for signal in [Signal::TERM, Signal::KILL] {
         let server = Server::start();
-        let mut child = tidegate(&server.url, &["sub", "s"])
+        let mut child = tidegate(&server.url, &["sub", "s", "--wait", "0s"])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -383,7 +383,7 @@ fn a_reader_of_a_stream_fails_when_its_server_goes() {
         let server = Server::start();
         server.good(&["stream", "add", "S", "--subjects", "s"]);
         server.good(&["pub", "s", "one"]);
-        let mut child = tidegate(&server.url, &["consume", "S"])
+        let mut child = tidegate(&server.url, &["consume", "S", "--wait", "0s"])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

@@ -1,66 +1,134 @@
-//! Reads the lines of an input one after the other. Drops each line feed and keeps all other bytes.
+//! Reads the lines of an input on a thread of its own. Drops each line feed and keeps all other bytes.
+//!
+//! The thread hands over all complete lines after each read, so that the lines of a slow pipe do not wait
+//! for each other.
 
-use std::io::{BufRead, Read as _};
+use std::io::{ErrorKind, Read};
 
-/// The outcome of reading a line into the caller's buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+use bytes::{Bytes, BytesMut};
+use tokio::sync::mpsc;
+
+/// The bytes of one read.
+const READ: usize = 64 << 10;
+/// The most reads that wait for the publisher.
+const AHEAD: usize = 8;
+
+/// A line of the input.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// A line feed closed the line; the buffer does not contain it.
-    Closed,
+    /// A line feed closed the line; the bytes do not contain it.
+    Closed(Bytes),
     /// The input ended without a line feed.
-    Open,
-    /// The line has more bytes than the caller allows; the rest is unread.
+    Open(Bytes),
+    /// The line has more bytes than the reader allows; the rest is unread.
     TooLong,
-    /// The input has no more lines.
-    End,
 }
 
-/// Reads the next line of at most `bytes_max` bytes.
-pub(super) fn read(
-    input: &mut dyn BufRead,
-    line: &mut Vec<u8>,
+enum Part {
+    /// Lines with their line feeds.
+    Closed(Bytes),
+    Last(Line),
+}
+
+/// The lines that the thread has read.
+pub(super) struct Lines {
+    parts: mpsc::Receiver<std::io::Result<Part>>,
+    closed: Bytes,
+}
+
+impl Lines {
+    /// Starts the thread. It ends after the input, an error, a line of more than `bytes_max` bytes, or the
+    /// read during which the caller drops the lines.
+    pub(super) fn of(input: impl Read + Send + 'static, bytes_max: usize) -> Self {
+        let (sender, parts) = mpsc::channel(AHEAD);
+        std::thread::spawn(move || {
+            if let Err(error) = read(input, bytes_max, &sender) {
+                // The caller may have dropped the lines.
+                let _ = sender.blocking_send(Err(error));
+            }
+        });
+        Self {
+            parts,
+            closed: Bytes::new(),
+        }
+    }
+
+    /// Returns the next line; `None` at the end of the input. Cancelling the wait loses nothing.
+    pub(super) async fn next(&mut self) -> std::io::Result<Option<Line>> {
+        loop {
+            if let Some(end) = memchr::memchr(b'\n', &self.closed) {
+                let line = self.closed.slice(..end);
+                drop(self.closed.split_to(end + 1));
+                return Ok(Some(Line::Closed(line)));
+            }
+            match self.parts.recv().await.transpose()? {
+                None => return Ok(None),
+                Some(Part::Closed(lines)) => self.closed = lines,
+                Some(Part::Last(line)) => return Ok(Some(line)),
+            }
+        }
+    }
+}
+
+/// Reads to the end of the input, or until the caller has dropped the lines.
+fn read(
+    mut input: impl Read,
     bytes_max: usize,
-) -> std::io::Result<Line> {
-    line.clear();
-    // One byte more than the limit, and the line feed, are enough to recognise a line that is too long.
-    let got = input.take(bytes_max as u64 + 2).read_until(b'\n', line)?;
-    if got == 0 {
-        return Ok(Line::End);
+    sender: &mpsc::Sender<std::io::Result<Part>>,
+) -> std::io::Result<()> {
+    let mut buffer = BytesMut::new();
+    loop {
+        let filled = buffer.len();
+        buffer.resize(filled + READ, 0);
+        let read = loop {
+            match input.read(&mut buffer[filled..]) {
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                outcome => break outcome?,
+            }
+        };
+        buffer.truncate(filled + read);
+        let ended = read == 0;
+        let mut parts = Vec::new();
+        if let Some(last) = memchr::memrchr(b'\n', &buffer[filled..]) {
+            parts.push(Part::Closed(buffer.split_to(filled + last + 1).freeze()));
+        }
+        if buffer.len() > bytes_max {
+            parts.push(Part::Last(Line::TooLong));
+        } else if ended && !buffer.is_empty() {
+            parts.push(Part::Last(Line::Open(std::mem::take(&mut buffer).freeze())));
+        }
+        let over = ended || matches!(parts.last(), Some(Part::Last(_)));
+        for part in parts {
+            if sender.blocking_send(Ok(part)).is_err() {
+                return Ok(());
+            }
+        }
+        if over {
+            return Ok(());
+        }
     }
-    let closed = line.last() == Some(&b'\n');
-    if closed {
-        line.pop();
-    }
-    Ok(match closed {
-        _ if line.len() > bytes_max => Line::TooLong,
-        true => Line::Closed,
-        false => Line::Open,
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn every_byte_but_the_line_feed_is_kept() {
-        let mut input: &[u8] = b"one\n\ntwo\r\n\xff\x00\n12345\n123456\nopen";
-        let mut line = Vec::new();
-        let mut next = |input: &mut &[u8]| {
-            let kind = read(input, &mut line, 5).unwrap();
-            (kind, line.clone())
-        };
-        assert_eq!(next(&mut input), (Line::Closed, b"one".to_vec()));
-        assert_eq!(next(&mut input), (Line::Closed, b"".to_vec()));
-        assert_eq!(next(&mut input), (Line::Closed, b"two\r".to_vec()));
-        assert_eq!(next(&mut input), (Line::Closed, b"\xff\x00".to_vec()));
-        assert_eq!(next(&mut input), (Line::Closed, b"12345".to_vec()));
-        assert_eq!(next(&mut input).0, Line::TooLong);
-        let mut input: &[u8] = b"open";
-        assert_eq!(next(&mut input), (Line::Open, b"open".to_vec()));
-        assert_eq!(next(&mut input).0, Line::End);
-        let mut endless: &[u8] = &[b'x'; 100];
-        assert_eq!(next(&mut endless).0, Line::TooLong);
-        assert_eq!(endless.len(), 93);
+    #[tokio::test]
+    async fn every_byte_but_the_line_feed_is_kept() {
+        // Each read of the chained input ends at a part's end.
+        let input = (&b"one\n\ntw"[..]).chain(&b"o\r\n\xff\x00\n12345\n123456\nop"[..]);
+        let mut lines = Lines::of(input.chain(&b"en"[..]), 5);
+        for line in [&b"one"[..], b"", b"two\r", b"\xff\x00", b"12345", b"123456"] {
+            assert_eq!(
+                lines.next().await.unwrap(),
+                Some(Line::Closed(Bytes::from(line)))
+            );
+        }
+        let open = Some(Line::Open("open".into()));
+        assert_eq!(lines.next().await.unwrap(), open);
+        assert_eq!(lines.next().await.unwrap(), None);
+        let mut endless = Lines::of(std::io::repeat(b'x'), 5);
+        assert_eq!(endless.next().await.unwrap(), Some(Line::TooLong));
+        assert_eq!(endless.next().await.unwrap(), None);
     }
 }

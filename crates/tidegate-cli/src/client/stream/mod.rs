@@ -12,8 +12,9 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::connection::Client;
 use super::jetstream::{self, StreamInfo};
-use super::{Client, ServerArgs, names};
+use super::{ServerArgs, names};
 use crate::Usage;
 
 /// The subcommands of `tidegate stream`.

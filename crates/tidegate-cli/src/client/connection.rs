@@ -1,0 +1,455 @@
+//! One connection to one of the servers, used by one thread.
+//!
+//! The library's own reconnecting is off: it would send new messages before the messages that were lost with
+//! the old connection. A command learns of a loss by [`Stop::Lost`], calls [`Client::reconnect`] and repeats
+//! what the new connection has to know.
+//!
+//! The runtime runs on the calling thread, and only while a method of [`Client`] waits. A command that is
+//! blocked on its output therefore reads nothing, and the server sees a slow reader.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow};
+use async_nats::{
+    ConnectErrorKind, ConnectOptions, Event, HeaderMap, Message, PublishError, PublishErrorKind,
+    Request, RequestErrorKind, ServerAddr, ServerError, Subject, Subscriber,
+};
+use bytes::Bytes;
+use futures_util::{FutureExt as _, StreamExt as _};
+use tidegate_nats::subject::is_literal;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::watch;
+
+use super::url::{self, Credentials, Servers};
+use super::{PATIENCE, ServerArgs, names};
+use crate::{face, interrupt};
+
+/// The interval at which a waiting command checks for Ctrl-C.
+const LOOK: Duration = Duration::from_millis(100);
+/// The longest wait for one server to greet.
+const GREETING: Duration = Duration::from_secs(10);
+/// The pause before the next attempt to connect.
+const PAUSE: Duration = Duration::from_millis(250);
+/// How long a command tries to connect again, without `--wait`.
+const RECONNECTING: Duration = Duration::from_secs(60);
+/// The interval of pings; the third unanswered ping ends the connection.
+const PINGS: Duration = Duration::from_secs(10);
+/// The most messages of a subscription between two waits of the command. Reading stops at some MiB before.
+const UNREAD_MAX: usize = 1 << 22;
+/// The most messages that wait for the connection's task.
+const UNSENT_MAX: usize = 16_384;
+
+/// Why a wait ended without its result.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Stop {
+    #[error("the server closed the connection")]
+    Lost,
+    #[error("interrupted before the server answered")]
+    Interrupted,
+    #[error("the server did not answer within {} s", .0.as_secs())]
+    Silent(Duration),
+    #[error("the server says: {0}")]
+    Refused(String),
+    #[error("`{0}` is not a subject: nothing is sent to it")]
+    NoSubject(String),
+    #[error("Maximum Payload Violation: the message has {0} bytes, and the server takes {1}")]
+    TooLarge(usize, usize),
+}
+
+/// The state of a connection, as its tasks report it.
+#[derive(Default)]
+struct Health {
+    lost: bool,
+    /// The first error that the server sent.
+    refused: Option<String>,
+}
+
+/// A connection, past its greeting.
+pub(super) struct Client {
+    runtime: Runtime,
+    servers: Servers,
+    args: ServerArgs,
+    nats: async_nats::Client,
+    health: watch::Receiver<Health>,
+}
+
+impl Client {
+    /// Connects and waits until a server has taken the credentials.
+    pub(super) fn connect(args: &ServerArgs) -> anyhow::Result<Self> {
+        let servers = url::parse(&args.server)?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let wait = args.wait.unwrap_or_default();
+        let (nats, health) = open_within(&runtime, args, &servers, wait)?;
+        Ok(Self {
+            runtime,
+            servers,
+            args: args.clone(),
+            nats,
+            health,
+        })
+    }
+
+    /// Connects again, for as long as `--wait` allows. Subscriptions and unsent messages of the old
+    /// connection are gone.
+    pub(super) fn reconnect(&mut self) -> anyhow::Result<()> {
+        if !self.waits() {
+            return Err(Stop::Lost.into());
+        }
+        let wait = self.patience();
+        face::note("the connection is lost: connecting again");
+        // The server knew the other nodes of its cluster.
+        for url in self.nats.server_info().connect_urls {
+            if let Ok(address) = url.parse::<ServerAddr>()
+                && !self.servers.addresses.contains(&address)
+            {
+                self.servers.addresses.push(address);
+            }
+        }
+        (self.nats, self.health) = open_within(&self.runtime, &self.args, &self.servers, wait)?;
+        face::note("connected again");
+        Ok(())
+    }
+
+    /// Connects again and subscribes, for as long as `--wait` allows.
+    pub(super) fn resubscribe(
+        &mut self,
+        subject: &str,
+        queue: Option<&str>,
+    ) -> anyhow::Result<Subscription> {
+        let start = Instant::now();
+        loop {
+            self.reconnect()?;
+            match self.subscribe(subject, queue) {
+                Err(e) if is_lost(&e) && start.elapsed() < self.patience() => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Returns how long the client tries to connect again.
+    pub(super) fn patience(&self) -> Duration {
+        self.args.wait.unwrap_or(RECONNECTING)
+    }
+
+    /// Returns whether the client connects again after a loss.
+    pub(super) fn waits(&self) -> bool {
+        !self.patience().is_zero()
+    }
+
+    /// Returns the most bytes of a message, headers included.
+    pub(super) fn max_payload(&self) -> usize {
+        self.nats.max_payload()
+    }
+
+    /// Returns a subject prefix, closed by a dot, that no other client uses.
+    pub(super) fn inbox(&self) -> String {
+        format!("{}.", self.nats.new_inbox())
+    }
+
+    /// Subscribes, and waits until the server has the subscription.
+    pub(super) fn subscribe(
+        &mut self,
+        subject: &str,
+        queue: Option<&str>,
+    ) -> anyhow::Result<Subscription> {
+        names::pattern("the subject to subscribe to", subject)?;
+        let (nats, subject) = (self.nats.clone(), subject.to_owned());
+        let queue = queue.filter(|queue| !queue.is_empty()).map(str::to_owned);
+        if let Some(queue) = &queue {
+            names::queue_group("the queue group", queue)?;
+        }
+        let subscriber = self.wait(PATIENCE, async move {
+            match queue {
+                Some(queue) => nats.queue_subscribe(subject, queue).await,
+                None => nats.subscribe(subject).await,
+            }
+        })?;
+        self.sync()?;
+        Ok(Subscription {
+            messages: Some(subscriber.context("cannot subscribe")?),
+            runtime: self.runtime.handle().clone(),
+        })
+    }
+
+    /// Returns the next message of a subscription.
+    pub(super) fn next(
+        &mut self,
+        subscription: &mut Subscription,
+        patience: Duration,
+    ) -> Result<Message, Stop> {
+        self.wait(patience, subscription.next())?.ok_or(Stop::Lost)
+    }
+
+    /// Hands a message to the connection, which sends it while the command waits. [`Client::sync`] confirms
+    /// that the server has taken it.
+    pub(super) fn publish(&self, subject: &str, payload: Bytes) -> Result<(), Stop> {
+        // The commands check the names that the user gives; parts of these subjects may come from the server.
+        let subject = literal(subject)?;
+        let size = payload.len();
+        self.hand_over(self.nats.publish(subject, payload), size)
+    }
+
+    /// Hands a message to the connection, with a reply subject of this client.
+    pub(super) fn publish_with(
+        &self,
+        subject: Subject,
+        reply: String,
+        headers: HeaderMap,
+        payload: Bytes,
+    ) -> Result<(), Stop> {
+        let (nats, size) = (&self.nats, payload.len());
+        self.hand_over(
+            nats.publish_with_reply_and_headers(subject, reply, headers, payload),
+            size,
+        )
+    }
+
+    fn hand_over(
+        &self,
+        sending: impl Future<Output = Result<(), PublishError>>,
+        size: usize,
+    ) -> Result<(), Stop> {
+        let mut sending = std::pin::pin!(sending);
+        // There is room most of the time; entering the runtime for each message would cost more than the
+        // message.
+        let outcome = match sending.as_mut().now_or_never() {
+            Some(outcome) => outcome,
+            None => self.wait(PATIENCE, sending)?,
+        };
+        outcome.map_err(|e| match e.kind() {
+            PublishErrorKind::MaxPayloadExceeded => Stop::TooLarge(size, self.max_payload()),
+            PublishErrorKind::InvalidSubject => Stop::NoSubject(e.to_string()),
+            PublishErrorKind::Send => Stop::Lost,
+        })
+    }
+
+    /// Sends a request and returns its answer; `None` if no client and no service takes the subject.
+    pub(super) fn request(
+        &mut self,
+        subject: &str,
+        payload: Vec<u8>,
+    ) -> Result<Option<Message>, Stop> {
+        let (subject, size) = (literal(subject)?, payload.len());
+        let request = Request::new().payload(payload.into()).timeout(None);
+        let asking = self.nats.send_request(subject, request);
+        match self.wait(PATIENCE, asking)? {
+            Ok(answer) => Ok(Some(answer)),
+            Err(e) => match e.kind() {
+                RequestErrorKind::NoResponders => Ok(None),
+                RequestErrorKind::MaxPayloadExceeded => {
+                    Err(Stop::TooLarge(size, self.max_payload()))
+                }
+                _ => Err(Stop::Lost),
+            },
+        }
+    }
+
+    /// Waits until the server has taken everything sent so far.
+    ///
+    /// The library has no ping for its users. The client sends itself a message instead: the server handles
+    /// the operations of a connection in order. A server that refuses this message or its subscription has
+    /// read everything before, too.
+    pub(super) fn sync(&mut self) -> Result<(), Stop> {
+        let nats = self.nats.clone();
+        let echo = nats.new_inbox();
+        let name = echo.clone();
+        let outcome = self.wait(PATIENCE, async move {
+            let mut subscriber = nats.subscribe(echo.clone()).await.ok()?;
+            nats.publish(echo, Bytes::new()).await.ok()?;
+            subscriber.next().await?;
+            // An error that came before the message is with the task of events now. The task runs before
+            // this one goes on.
+            tokio::task::yield_now().await;
+            Some(())
+        });
+        match outcome {
+            Ok(Some(())) => self.refused().map_or(Ok(()), Err),
+            Ok(None) => Err(Stop::Lost),
+            Err(Stop::Refused(why)) if why.contains(&name) => Ok(()),
+            Err(stop) => Err(stop),
+        }
+    }
+
+    fn refused(&self) -> Option<Stop> {
+        let refused = self.health.borrow().refused.clone();
+        refused.map(Stop::Refused)
+    }
+
+    /// Drives the connection until `work` ends.
+    pub(super) fn wait<T>(
+        &self,
+        patience: Duration,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Stop> {
+        let mut health = self.health.clone();
+        self.runtime.block_on(async {
+            let mut work = std::pin::pin!(work);
+            let mut ended =
+                std::pin::pin!(health.wait_for(|health| health.lost || health.refused.is_some()));
+            let start = Instant::now();
+            loop {
+                tokio::select! {
+                    biased;
+                    result = &mut work => return Ok(result),
+                    _ = &mut ended => break,
+                    () = tokio::time::sleep(LOOK) => {
+                        if interrupt::asked() {
+                            return Err(Stop::Interrupted);
+                        }
+                        if start.elapsed() >= patience {
+                            return Err(Stop::Silent(patience));
+                        }
+                    }
+                }
+            }
+            // The server may have said why it closes the connection.
+            tokio::task::yield_now().await;
+            Err(self.refused().unwrap_or(Stop::Lost))
+        })
+    }
+}
+
+/// Returns whether the connection's end caused the error.
+pub(super) fn is_lost(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(Stop::Lost))
+}
+
+/// Checks a subject that may hold words from the server.
+pub(super) fn literal(subject: &str) -> Result<Subject, Stop> {
+    match is_literal(subject.as_bytes()) {
+        true => Ok(subject.into()),
+        false => Err(Stop::NoSubject(subject.escape_debug().to_string())),
+    }
+}
+
+/// The messages of a subscription.
+pub(super) struct Subscription {
+    /// `None` only while it is dropped.
+    messages: Option<Subscriber>,
+    runtime: Handle,
+}
+
+impl Subscription {
+    /// Returns the next message; `None` after the connection's end. Cancelling the wait loses nothing.
+    pub(super) async fn next(&mut self) -> Option<Message> {
+        self.messages.as_mut()?.next().await
+    }
+
+    /// Returns the next message, if it has arrived.
+    pub(super) fn arrived(&mut self) -> Option<Message> {
+        self.next().now_or_never().flatten()
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        // The library unsubscribes on a task of its own.
+        let _entered = self.runtime.enter();
+        self.messages = None;
+    }
+}
+
+type Opened = (async_nats::Client, watch::Receiver<Health>);
+
+/// Connects; retries for `wait` while no server can be reached.
+fn open_within(
+    runtime: &Runtime,
+    args: &ServerArgs,
+    servers: &Servers,
+    wait: Duration,
+) -> anyhow::Result<Opened> {
+    let start = Instant::now();
+    runtime.block_on(async {
+        loop {
+            let mut opening = std::pin::pin!(open(args, servers));
+            let outcome = loop {
+                tokio::select! {
+                    outcome = &mut opening => break outcome,
+                    () = tokio::time::sleep(LOOK) => if interrupt::asked() {
+                        return Err(Stop::Interrupted.into());
+                    }
+                }
+            };
+            let error = match outcome {
+                Ok(opened) => return Ok(opened),
+                Err(error) => error,
+            };
+            if error.kind() == ConnectErrorKind::AuthorizationViolation {
+                return Err(Stop::Refused("Authorization Violation".into()).into());
+            }
+            if start.elapsed() >= wait || error.kind() == ConnectErrorKind::Tls {
+                return Err(
+                    anyhow!(error).context(format!("cannot connect to {}", servers.names()))
+                );
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    })
+}
+
+/// Connects to one of the servers, once.
+async fn open(args: &ServerArgs, servers: &Servers) -> Result<Opened, async_nats::ConnectError> {
+    let (report, health) = watch::channel(Health::default());
+    let report = Arc::new(report);
+    let (of_events, of_loss) = (Arc::clone(&report), report);
+    let connected = Arc::new(AtomicBool::new(false));
+    let mut options = ConnectOptions::new()
+        .name("tidegate")
+        .connection_timeout(GREETING)
+        .ping_interval(PINGS)
+        .subscription_capacity(UNREAD_MAX)
+        .client_capacity(UNSENT_MAX)
+        .ignore_discovered_servers()
+        .event_callback(move |event| {
+            if let Some(why) = refusal(&event) {
+                of_events.send_modify(|health| _ = health.refused.get_or_insert(why));
+            }
+            std::future::ready(())
+        })
+        // The library calls this before each attempt to connect. The first one goes on; the second one shows
+        // that the connection is lost, and never ends.
+        .reconnect_to_server_callback(move |_, _| {
+            let again = connected.swap(true, Ordering::Relaxed);
+            if again {
+                of_loss.send_modify(|health| health.lost = true);
+            }
+            async move {
+                match again {
+                    true => std::future::pending().await,
+                    false => None,
+                }
+            }
+        });
+    options = match servers.credentials.clone() {
+        None => options,
+        Some(Credentials::User(user, pass)) => options.user_and_password(user, pass),
+        Some(Credentials::Token(token)) => options.token(token),
+    };
+    if let Some(ca) = &args.tls_ca {
+        options = options.add_root_certificates(ca.clone()).require_tls(true);
+    }
+    if let (Some(cert), Some(key)) = (&args.tls_cert, &args.tls_key) {
+        options = options.add_client_certificate(cert.clone(), key.clone());
+    }
+    Ok((options.connect(&servers.addresses[..]).await?, health))
+}
+
+/// Returns the server's words if the event is an error that connecting again does not mend.
+fn refusal(event: &Event) -> Option<String> {
+    match event {
+        Event::ServerError(ServerError::Other(text)) => {
+            let passes = ["Stale Connection", "Server Shutdown"];
+            let again = passes.iter().any(|passing| text.contains(passing));
+            (!again).then(|| text.clone())
+        }
+        Event::ServerError(ServerError::AuthorizationViolation) => {
+            Some("Authorization Violation".into())
+        }
+        Event::ServerError(ServerError::SlowConsumer(_)) | Event::SlowConsumer(_) => {
+            Some("Slow Consumer".into())
+        }
+        _ => None,
+    }
+}

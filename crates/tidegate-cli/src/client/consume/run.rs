@@ -1,0 +1,323 @@
+//! Pulls the messages of a consumer, writes them and acknowledges them.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::bail;
+use async_nats::{HeaderMap, Message, Subject};
+use serde_json::json;
+
+use super::super::connection::{Client, Stop, Subscription, literal};
+use super::super::jetstream::{self, ConsumerInfo};
+use super::super::publish::OPEN_LINE;
+use super::super::{PATIENCE, progress::Progress};
+use super::delivery::Delivery;
+use super::{ConsumeArgs, consumer, nanos};
+use crate::interrupt;
+
+/// The most messages of one pull.
+const BATCH: u64 = 5000;
+/// The most bytes of one pull; a larger message comes alone.
+const BATCH_BYTES: usize = 8 << 20;
+/// How long a pull waits for new messages, and how often the server sends a heartbeat meanwhile.
+const EXPIRES: Duration = Duration::from_secs(30);
+const HEARTBEAT: Duration = Duration::from_secs(5);
+/// A server that sends nothing for this long counts as gone.
+const SILENCE: Duration = Duration::from_secs(15);
+/// The pause before the command asks again for messages that the server will deliver a second time.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Which messages the consumer wants acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Acks {
+    None,
+    /// The last message; its acknowledgement covers all messages before it.
+    All,
+    Each,
+}
+
+impl Acks {
+    fn of(policy: &str) -> Self {
+        match policy {
+            "none" => Self::None,
+            "all" => Self::All,
+            _ => Self::Each,
+        }
+    }
+}
+
+pub(super) struct Run<'a> {
+    client: Client,
+    args: &'a ConsumeArgs,
+    /// The consumer's name.
+    name: String,
+    acks: Acks,
+    /// The stream's last sequence when the command began.
+    last_seq: u64,
+    /// The number of messages that the user still wants.
+    left: u64,
+    /// The stream sequence of the last message written; 0 before the first.
+    written: u64,
+    /// The stream sequences of messages that are written, until the server has confirmed their
+    /// acknowledgement.
+    unconfirmed: BTreeSet<u64>,
+    /// The consumer sequence of the previous message: a gap after it shows that a message is missing.
+    consumer_seq: Option<u64>,
+    /// A connection was lost: the consumer may hold messages that it delivered into the old one.
+    resumed: bool,
+    progress: Progress,
+}
+
+/// How a pull ended.
+#[derive(PartialEq, Eq)]
+enum Pull {
+    More,
+    Empty,
+    End,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(
+        client: Client,
+        args: &'a ConsumeArgs,
+        consumer: &ConsumerInfo,
+        last_seq: u64,
+    ) -> Self {
+        Self {
+            client,
+            args,
+            name: consumer.name.clone(),
+            acks: Acks::of(&consumer.config.ack_policy),
+            last_seq,
+            left: args.count.unwrap_or(u64::MAX),
+            written: 0,
+            unconfirmed: BTreeSet::new(),
+            consumer_seq: None,
+            resumed: false,
+            progress: Progress::start("messages"),
+        }
+    }
+
+    /// Writes all messages that the user wants.
+    pub(super) fn all(&mut self, out: &mut impl Write) -> anyhow::Result<()> {
+        let mut inbox = self.client.inbox();
+        let mut answers = self.client.subscribe(&format!("{inbox}>"), None)?;
+        for turn in 0_u64.. {
+            if self.left == 0 || interrupt::asked() {
+                break;
+            }
+            let reply = format!("{inbox}{turn}");
+            let outcome = self.pull(&reply, &mut answers, out);
+            out.flush()?;
+            match outcome {
+                Ok(Pull::End) => break,
+                Ok(Pull::Empty) if self.args.until_end && self.is_at_end()? => break,
+                Ok(_) => {}
+                Err(e) => match e.downcast_ref() {
+                    Some(Stop::Interrupted) => break,
+                    Some(Stop::Lost | Stop::Silent(_)) => {
+                        inbox = self.client.inbox();
+                        answers = self.client.resubscribe(&format!("{inbox}>"), None)?;
+                        self.resume()?;
+                    }
+                    _ => return Err(e),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn delete_consumer(&mut self) -> anyhow::Result<()> {
+        let what = format!("CONSUMER.DELETE.{}.{}", self.args.stream, self.name);
+        jetstream::ask(&mut self.client, &what, &json!(null)).map(drop)
+    }
+
+    /// Goes on behind the last message written, on a new connection.
+    fn resume(&mut self) -> anyhow::Result<()> {
+        self.resumed = true;
+        if self.args.durable.is_some() {
+            return Ok(());
+        }
+        // The old consumer may live on: it does not know that its reader is gone. A restarted server has
+        // forgotten it.
+        let _ = self.delete_consumer();
+        let from = match self.written {
+            0 => self.args.from,
+            written => Some(written + 1),
+        };
+        let consumer = consumer(&mut self.client, self.args, from)?;
+        self.name = consumer.name;
+        self.consumer_seq = None;
+        Ok(())
+    }
+
+    /// Returns whether the consumer holds nothing more for this command.
+    fn is_at_end(&mut self) -> anyhow::Result<bool> {
+        if !self.resumed || self.acks == Acks::None {
+            return Ok(true);
+        }
+        let what = format!("CONSUMER.INFO.{}.{}", self.args.stream, self.name);
+        let info = jetstream::ask(&mut self.client, &what, &json!(null))?;
+        let info: ConsumerInfo = serde_json::from_value(info)?;
+        if info.num_pending + info.num_ack_pending == 0 {
+            return Ok(true);
+        }
+        self.client.wait(Duration::MAX, tokio::time::sleep(PAUSE))?;
+        Ok(false)
+    }
+
+    /// Pulls one batch, writes it and acknowledges it.
+    fn pull(
+        &mut self,
+        reply: &str,
+        answers: &mut Subscription,
+        out: &mut impl Write,
+    ) -> anyhow::Result<Pull> {
+        let wanted = BATCH.min(self.left);
+        self.ask(wanted, reply)?;
+        let mut acks = Vec::new();
+        let mut end = Pull::More;
+        let mut got = 0;
+        let silence = match self.args.until_end {
+            true => PATIENCE,
+            false => SILENCE,
+        };
+        while got < wanted {
+            let message = match answers.arrived() {
+                Some(message) => message,
+                None => {
+                    // A reader of the output sees every message before the command waits for more.
+                    out.flush()?;
+                    match self.client.next(answers, silence) {
+                        Ok(message) => message,
+                        Err(Stop::Interrupted) => {
+                            end = Pull::End;
+                            break;
+                        }
+                        Err(stop) => return Err(stop.into()),
+                    }
+                }
+            };
+            if let Some(status) = message.status {
+                if message.subject.as_str() != reply {
+                    continue;
+                }
+                let words = message.description.as_deref().unwrap_or_default();
+                match status.as_u16() {
+                    100 => continue,
+                    404 => end = Pull::Empty,
+                    408 => {}
+                    409 if words.eq_ignore_ascii_case("Batch Completed") => {}
+                    409 if got > 0 && words.contains("MaxBytes") => {}
+                    409 if words.contains("Server Shutdown") => return Err(Stop::Lost.into()),
+                    503 if self.resumed && self.args.durable.is_none() => {
+                        return Err(Stop::Lost.into());
+                    }
+                    503 => bail!("the consumer {} is gone", self.name),
+                    code => bail!("the server ends the batch: {code} {words}"),
+                }
+                break;
+            }
+            let Some(at) = message.reply.as_deref().and_then(Delivery::parse) else {
+                continue;
+            };
+            got += 1;
+            if !self.unconfirmed.contains(&at.stream_seq) {
+                self.write(&message, &at, out)?;
+            }
+            match self.acks {
+                Acks::None => {}
+                Acks::All => {
+                    acks.clear();
+                    acks.extend(message.reply);
+                }
+                Acks::Each => acks.extend(message.reply),
+            }
+            let last = at.stream_seq >= self.last_seq || at.pending == 0;
+            if self.args.until_end && last && !(self.resumed && self.acks != Acks::None) {
+                end = Pull::End;
+                break;
+            }
+            if self.left == 0 {
+                break;
+            }
+        }
+        self.progress.show(self.consumer_seq.unwrap_or_default());
+        out.flush()?;
+        self.acknowledge(acks)?;
+        Ok(end)
+    }
+
+    /// Asks for a batch.
+    fn ask(&mut self, wanted: u64, reply: &str) -> anyhow::Result<()> {
+        let mut ask = json!({
+            "batch": wanted,
+            "max_bytes": BATCH_BYTES.max(self.client.max_payload() + (64 << 10)),
+        });
+        if self.args.until_end {
+            ask["no_wait"] = json!(true);
+        } else {
+            ask["expires"] = json!(nanos(EXPIRES));
+            ask["idle_heartbeat"] = json!(nanos(HEARTBEAT));
+        }
+        let (stream, name) = (&self.args.stream, &self.name);
+        let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}");
+        let ask = ask.to_string().into();
+        Ok(self
+            .client
+            .publish_with(literal(&subject)?, reply.to_owned(), HeaderMap::new(), ask)?)
+    }
+
+    fn write(
+        &mut self,
+        message: &Message,
+        at: &Delivery,
+        out: &mut impl Write,
+    ) -> anyhow::Result<()> {
+        if self.args.durable.is_none() {
+            let expected = self.consumer_seq.map_or(1, |seq| seq + 1);
+            if at.consumer_seq != expected {
+                bail!(
+                    "delivery {} came after {}: something is missing",
+                    at.consumer_seq,
+                    expected - 1
+                );
+            }
+            self.consumer_seq = Some(at.consumer_seq);
+        }
+        if self.args.subjects {
+            write!(out, "{} ", message.subject)?;
+        }
+        out.write_all(&message.payload)?;
+        let mark = message.headers.as_ref().and_then(|h| h.get(OPEN_LINE.0));
+        if mark.is_none_or(|value| value.as_str() != OPEN_LINE.1) {
+            out.write_all(b"\n")?;
+        }
+        self.written = at.stream_seq;
+        self.left -= 1;
+        if self.acks != Acks::None {
+            self.unconfirmed.insert(at.stream_seq);
+        }
+        Ok(())
+    }
+
+    /// Acknowledges every message of a batch. The server answers the last acknowledgement once it has
+    /// recorded it, and the earlier ones arrive before it.
+    fn acknowledge(&mut self, mut acks: Vec<Subject>) -> anyhow::Result<()> {
+        let Some(last) = acks.pop() else {
+            return Ok(());
+        };
+        for ack in acks {
+            self.client.publish(&ack, "+ACK".into())?;
+        }
+        if self.client.request(&last, b"+ACK".to_vec())?.is_none() {
+            bail!(
+                "the consumer {} is gone: the last batch is not acknowledged",
+                self.name
+            );
+        }
+        self.unconfirmed.clear();
+        Ok(())
+    }
+}

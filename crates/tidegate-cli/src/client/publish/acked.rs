@@ -1,0 +1,457 @@
+//! Publishes into a stream that acknowledges each message.
+//!
+//! The publisher keeps a bounded window of unacknowledged messages. After a lost connection it sends the
+//! oldest of them alone, until the stream acknowledges it, and then the others in order. Each message has an
+//! id, so that the stream stores no message twice.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use async_nats::header::NATS_MESSAGE_ID;
+use async_nats::{HeaderMap, Message, StatusCode, Subject};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::super::connection::{Client, Stop, Subscription};
+use super::super::jetstream::{self, ApiError, StreamInfo};
+use super::super::{PATIENCE, progress::Progress};
+use super::{Line, OPEN_LINE, PubArgs, Source, UNACKED_MAX, too_long};
+
+/// The most unacknowledged bytes; a larger message goes alone.
+const UNACKED_BYTES_MAX: usize = 8 << 20;
+/// The longest silence of a stream that has unacknowledged messages.
+const SILENCE: Duration = Duration::from_secs(5);
+/// The pause before a message that no node could store is sent again.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Publishes all messages; returns the line to print.
+pub(super) fn publish(
+    client: &mut Client,
+    args: &PubArgs,
+    stream: &str,
+    source: &mut Source,
+) -> anyhow::Result<String> {
+    let info = jetstream::ask(client, &format!("STREAM.INFO.{stream}"), &json!({}))?;
+    let info: StreamInfo = serde_json::from_value(info).context("STREAM.INFO")?;
+    let inbox = client.inbox();
+    let mut publisher = Publisher {
+        answers: client.subscribe(&format!("{inbox}>"), None)?,
+        client,
+        subject: Subject::from(args.subject.as_str()),
+        stream,
+        id: args.id.as_deref(),
+        prefix: match &args.id {
+            Some(id) => format!("{id}-"),
+            None => inbox.replace("_INBOX.", "").replace('.', "-"),
+        },
+        inbox,
+        duplicate_window: Duration::from_nanos(info.config.duplicate_window),
+        window: VecDeque::new(),
+        bytes: 0,
+        done: 0,
+        acked: 0,
+        duplicates: 0,
+        seqs: None,
+        refused: None,
+        probing: false,
+        heard: Instant::now(),
+        now: Instant::now(),
+    };
+    let outcome = publisher.run(source);
+    publisher.report(outcome, source)
+}
+
+/// A stream's answer to a published message.
+#[derive(Deserialize)]
+struct PubAck {
+    #[serde(default)]
+    seq: u64,
+    #[serde(default)]
+    duplicate: bool,
+    error: Option<ApiError>,
+}
+
+/// The headers of a message.
+#[derive(Clone, Copy)]
+struct Marks {
+    id: bool,
+    /// The line has no line feed.
+    open: bool,
+}
+
+/// A message that the stream has not acknowledged.
+struct Unacked {
+    payload: Bytes,
+    marks: Marks,
+    /// The time of the first sending.
+    sent: Instant,
+    again: bool,
+}
+
+struct Publisher<'a> {
+    client: &'a mut Client,
+    answers: Subscription,
+    subject: Subject,
+    stream: &'a str,
+    id: Option<&'a str>,
+    /// The part of the ids before the number.
+    prefix: String,
+    inbox: String,
+    /// How long the stream remembers ids.
+    duplicate_window: Duration,
+    /// The messages sent, in order; `None` once a message is acknowledged. The front is always
+    /// unacknowledged.
+    window: VecDeque<Option<Unacked>>,
+    /// The unacknowledged bytes.
+    bytes: usize,
+    /// The number of messages that left the window, which is the number of its front, counted from 0.
+    done: u64,
+    acked: u64,
+    duplicates: u64,
+    /// The lowest and the highest sequence that the stream assigned.
+    seqs: Option<(u64, u64)>,
+    /// The first refusal: the number of its line and the reason.
+    refused: Option<(u64, String)>,
+    /// Only the oldest message is sent, until the stream acknowledges it.
+    probing: bool,
+    /// The time of the last acknowledgement, or of the first message after all were acknowledged.
+    heard: Instant,
+    /// The time of the last wait's end.
+    now: Instant,
+}
+
+/// The event that ended a wait of the publisher.
+enum Next {
+    Line(anyhow::Result<Option<Line>>),
+    Answer(Option<Message>),
+    Silence,
+}
+
+impl Publisher<'_> {
+    /// Publishes until the source ends and every message is answered.
+    fn run(&mut self, source: &mut Source) -> anyhow::Result<()> {
+        let mut progress = Progress::start("lines acked");
+        let mut more = true;
+        loop {
+            let wanted = more && self.refused.is_none() && self.has_room();
+            if !wanted && self.window.is_empty() {
+                return Ok(());
+            }
+            let silence = self.silence_max().saturating_sub(self.heard.elapsed());
+            let (answers, waiting) = (&mut self.answers, !self.window.is_empty());
+            let next = async {
+                tokio::select! {
+                    biased;
+                    answer = answers.next(), if waiting => Next::Answer(answer),
+                    line = source.next(), if wanted => Next::Line(line),
+                    () = tokio::time::sleep(silence), if waiting => Next::Silence,
+                }
+            };
+            let next = self.client.wait(Duration::MAX, next);
+            self.now = Instant::now();
+            match next {
+                Ok(Next::Line(line)) => {
+                    more = self.take(line?, source.is_single())?;
+                    // Takes all lines that are there before the connection's task runs.
+                    while more && self.refused.is_none() && self.has_room() {
+                        let Some(line) = now(source.next()) else {
+                            break;
+                        };
+                        more = self.take(line?, source.is_single())?;
+                    }
+                }
+                Ok(Next::Answer(Some(answer))) => {
+                    let mut again = self.handle_answer(&answer)?;
+                    // Answers that arrived together make room together.
+                    while let Some(answer) = self.answers.arrived() {
+                        again |= self.handle_answer(&answer)?;
+                    }
+                    if again {
+                        self.send_again()?;
+                    }
+                    progress.show(self.acked);
+                }
+                Ok(Next::Silence) | Ok(Next::Answer(None)) | Err(Stop::Lost) => self.recover()?,
+                Err(Stop::Interrupted) => bail!("interrupted"),
+                Err(stop) => return Err(stop.into()),
+            }
+        }
+    }
+
+    fn silence_max(&self) -> Duration {
+        match self.client.waits() {
+            true => SILENCE,
+            false => PATIENCE,
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        !self.probing && self.window.len() < UNACKED_MAX && self.bytes < UNACKED_BYTES_MAX
+    }
+
+    /// Sends the next message; returns false at the end of the source.
+    fn take(&mut self, line: Option<Line>, single: bool) -> anyhow::Result<bool> {
+        let number = self.done + self.window.len() as u64;
+        let bytes_max = self.client.max_payload();
+        let (payload, open) = match line {
+            None => return Ok(false),
+            Some(Line::Closed(payload)) => (payload, false),
+            Some(Line::Open(payload)) => (payload, true),
+            Some(Line::TooLong) => {
+                self.refused = Some((number + 1, too_long(bytes_max)));
+                return Ok(false);
+            }
+        };
+        let fits = |marks| self.header_bytes(number, marks) + payload.len() <= bytes_max;
+        // A header may push the message over the limit. Without the mark `consume` adds a line feed; without
+        // an id that the user did not ask for, the message cannot be sent again.
+        let wanted = Marks { id: true, open };
+        let fewer = Marks {
+            id: self.id.is_some(),
+            open: false,
+        };
+        let without_mark = Marks {
+            id: true,
+            open: false,
+        };
+        let mut choices = [wanted, without_mark, fewer].into_iter();
+        let marks = match choices.find(|marks| fits(*marks)) {
+            Some(marks) => marks,
+            None if single => without_mark,
+            None => {
+                self.refused = Some((number + 1, too_long(bytes_max)));
+                return Ok(false);
+            }
+        };
+        if self.window.is_empty() {
+            self.heard = self.now;
+        }
+        self.bytes += payload.len();
+        self.window.push_back(Some(Unacked {
+            payload,
+            marks,
+            sent: self.now,
+            again: false,
+        }));
+        self.send(number)?;
+        Ok(true)
+    }
+
+    /// Sends the message of this number, if it is unacknowledged.
+    fn send(&mut self, number: u64) -> Result<(), Stop> {
+        let at = self.at(number);
+        let Some(Some(unacked)) = self.window.get(at) else {
+            return Ok(());
+        };
+        let headers = self.headers(number, unacked.marks);
+        let reply = format!("{}{number}", self.inbox);
+        let payload = unacked.payload.clone();
+        match self
+            .client
+            .publish_with(self.subject.clone(), reply, headers, payload)
+        {
+            // The next wait finds the loss as well.
+            Err(Stop::Lost) => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    fn headers(&self, number: u64, marks: Marks) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        if marks.id {
+            headers.insert(NATS_MESSAGE_ID, format!("{}{}", self.prefix, number + 1));
+        }
+        if marks.open {
+            headers.insert(OPEN_LINE.0, OPEN_LINE.1);
+        }
+        headers
+    }
+
+    /// Returns the size of the header block.
+    fn header_bytes(&self, number: u64, marks: Marks) -> usize {
+        let line = |name: &str, value| name.len() + ": \r\n".len() + value;
+        let mut bytes = 0;
+        if marks.id {
+            let digits = (number + 1).ilog10() as usize + 1;
+            bytes += line("Nats-Msg-Id", self.prefix.len() + digits);
+        }
+        if marks.open {
+            bytes += line(OPEN_LINE.0, OPEN_LINE.1.len());
+        }
+        match bytes {
+            0 => 0,
+            lines => "NATS/1.0\r\n\r\n".len() + lines,
+        }
+    }
+
+    /// Handles an answer; returns true if messages have to be sent again.
+    fn handle_answer(&mut self, message: &Message) -> anyhow::Result<bool> {
+        let number = message.subject.strip_prefix(self.inbox.as_str());
+        let Some(number) = number.and_then(|n| n.parse::<u64>().ok()) else {
+            return Ok(false);
+        };
+        let at = number.checked_sub(self.done);
+        let slot = at.and_then(|at| self.window.get_mut(usize::try_from(at).ok()?));
+        let Some(slot) = slot else {
+            return Ok(false);
+        };
+        let ack = match message.status {
+            Some(StatusCode::NO_RESPONDERS) => Err("no stream takes this subject now".to_owned()),
+            Some(code) => bail!("the server answers line {} with {code}", number + 1),
+            None => {
+                let ack: PubAck = serde_json::from_slice(&message.payload)
+                    .context("an acknowledgement cannot be read")?;
+                match ack.error {
+                    None => Ok((ack.seq, ack.duplicate)),
+                    // No node leads the stream at the moment.
+                    Some(error) if error.passes() => Err(error.to_string()),
+                    Some(error) => {
+                        self.refuse(number, error.to_string());
+                        return Ok(false);
+                    }
+                }
+            }
+        };
+        match ack {
+            Ok((seq, duplicate)) => {
+                if let Some(unacked) = slot.take() {
+                    self.bytes -= unacked.payload.len();
+                    self.acked += 1;
+                    self.duplicates += u64::from(duplicate && !unacked.again);
+                    let (first, last) = self.seqs.unwrap_or((seq, seq));
+                    self.seqs = Some((first.min(seq), last.max(seq)));
+                    self.heard = self.now;
+                }
+                self.advance();
+                // The stream stores again: all other messages follow.
+                Ok(std::mem::take(&mut self.probing))
+            }
+            Err(why) => {
+                let waited = self.heard.elapsed();
+                if waited >= self.client.patience() {
+                    self.refuse(number, why);
+                    return Ok(false);
+                }
+                // Messages behind this one get the same answer.
+                if !self.probing || number == self.done {
+                    self.probing = true;
+                    self.pause()?;
+                    self.send_oldest()?;
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    /// Notes that the stream refused a message. The message stays unacknowledged and ends the reading of the
+    /// source; the command still waits for the messages sent.
+    fn refuse(&mut self, number: u64, why: String) {
+        let at = self.at(number);
+        if let Some(unacked) = self.window.get_mut(at).and_then(Option::take) {
+            self.bytes -= unacked.payload.len();
+        }
+        let first = self.refused.as_ref().is_none_or(|(line, _)| number < *line);
+        if first {
+            self.refused = Some((number + 1, why));
+        }
+        self.advance();
+    }
+
+    fn advance(&mut self) {
+        while self.window.front().is_some_and(Option::is_none) {
+            self.window.pop_front();
+            self.done += 1;
+        }
+    }
+
+    /// Continues on a new connection after a loss or a silence.
+    fn recover(&mut self) -> anyhow::Result<()> {
+        if self.heard.elapsed() >= self.client.patience() && !self.window.is_empty() {
+            return Err(Stop::Silent(self.heard.elapsed()).into());
+        }
+        self.answers = self.client.resubscribe(&format!("{}>", self.inbox), None)?;
+        if !self.window.is_empty() {
+            self.probing = true;
+            self.send_oldest()?;
+        }
+        Ok(())
+    }
+
+    fn send_oldest(&mut self) -> anyhow::Result<()> {
+        self.resend(self.done)
+    }
+
+    /// Sends every unacknowledged message, in order.
+    fn send_again(&mut self) -> anyhow::Result<()> {
+        (self.done..self.done + self.window.len() as u64).try_for_each(|n| self.resend(n))
+    }
+
+    fn resend(&mut self, number: u64) -> anyhow::Result<()> {
+        let (at, window) = (self.at(number), self.duplicate_window);
+        let Some(Some(unacked)) = self.window.get_mut(at) else {
+            return Ok(());
+        };
+        if !unacked.marks.id {
+            bail!(
+                "line {} is too long for an id: it may be stored",
+                number + 1
+            );
+        }
+        if unacked.sent.elapsed() >= window {
+            let seconds = window.as_secs();
+            bail!("the stream remembers ids for {seconds} s, too short for this interruption");
+        }
+        unacked.again = true;
+        Ok(self.send(number)?)
+    }
+
+    /// Returns the place in the window.
+    fn at(&self, number: u64) -> usize {
+        usize::try_from(number - self.done).unwrap_or(usize::MAX)
+    }
+
+    fn pause(&self) -> Result<(), Stop> {
+        let pause = async { tokio::time::sleep(PAUSE).await };
+        match self.client.wait(Duration::MAX, pause) {
+            // The next wait finds the loss as well.
+            Err(Stop::Lost) => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// Returns the line to print, or the error.
+    fn report(&self, outcome: anyhow::Result<()>, source: &Source) -> anyhow::Result<String> {
+        let sent = self.done + self.window.len() as u64;
+        let lost = match (outcome, &self.refused) {
+            (Err(e), _) => format!("{e:#}"),
+            (Ok(()), Some((_, why))) if source.is_single() => {
+                bail!("{why}: the message is not stored")
+            }
+            (Ok(()), Some((line, why))) => format!("line {line}: {why}"),
+            (Ok(()), None) if self.acked == sent => {
+                let mut said = format!("published {sent} to {}", self.subject);
+                if let Some((first, last)) = self.seqs {
+                    said += &format!(", acked by {} as {first} to {last}", self.stream);
+                }
+                if self.duplicates > 0 {
+                    said += &format!(", {} of them there before", self.duplicates);
+                }
+                return Ok(said);
+            }
+            (Ok(()), None) => "interrupted".into(),
+        };
+        let again = match self.id {
+            Some(_) => "run again with the same --id: the server stores no message twice",
+            None => "a second run would store acknowledged messages a second time (see --id)",
+        };
+        let (acked, not) = (self.acked, sent - self.acked);
+        bail!("{lost}; {acked} are acked, {not} sent are not; {again}")
+    }
+}
+
+/// Returns the result of a future that is ready.
+fn now<T>(future: impl Future<Output = T>) -> Option<T> {
+    futures_util::FutureExt::now_or_never(future)
+}
