@@ -36,6 +36,21 @@ impl Authority {
         self.sign(node, CertificateParams::new(names).unwrap())
     }
 
+    /// Returns the file of the authority's certificate.
+    #[allow(dead_code)] // Only the tests of single servers use it.
+    pub(crate) fn ca(&self) -> String {
+        self.path("ca.pem").to_str().unwrap().to_owned()
+    }
+
+    /// Creates a certificate for these names and addresses; returns the files of the certificate and the key.
+    #[allow(dead_code)] // Only the tests of single servers use it.
+    pub(crate) fn pair(&self, owner: &str, names: &[&str]) -> (String, String) {
+        self.certify(owner, names);
+        let (cert_file, key_file) = self.files(owner);
+        let text = |path: PathBuf| path.to_str().unwrap().to_owned();
+        (text(cert_file), text(key_file))
+    }
+
     /// Creates a certificate that has expired.
     pub(crate) fn certify_long_ago(&self, node: &str, names: &[&str]) -> Vec<String> {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();

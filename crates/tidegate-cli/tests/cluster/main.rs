@@ -30,6 +30,7 @@ mod form;
 mod handover;
 mod hellos;
 mod history;
+mod lines;
 mod load;
 mod mistakes;
 mod mounted;

@@ -7,6 +7,9 @@
 #![allow(clippy::unwrap_used)] // Tests throughout, helpers included.
 
 mod admit;
+#[path = "../cluster/certificates.rs"]
+#[allow(dead_code)] // Shared; only the clusters use some of it.
+mod certificates;
 mod commands;
 mod crowd;
 mod features;
@@ -19,7 +22,9 @@ mod program;
 mod python;
 mod race;
 mod raw;
+mod reconnect;
 mod reset;
 mod scrub;
 mod server;
 mod sync;
+mod tls;

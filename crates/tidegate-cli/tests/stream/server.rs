@@ -52,6 +52,10 @@ impl Server {
 
     /// Spawns a server, which may take long to become ready.
     pub(crate) fn spawn(data: &Path, config: &str, tracer: &[&str]) -> Child {
+        Self::spawn_at("-1", data, config, tracer)
+    }
+
+    fn spawn_at(port: &str, data: &Path, config: &str, tracer: &[&str]) -> Child {
         let file = data.with_extension("conf");
         let mut args: Vec<&Path> = Vec::new();
         let program = match other() {
@@ -65,7 +69,7 @@ impl Server {
             }
         };
         args.push(data);
-        args.extend(["-a", "127.0.0.1", "-p", "-1", "-m", "-1"].map(Path::new));
+        args.extend(["-a", "127.0.0.1", "-p", port, "-m", "-1"].map(Path::new));
         if !config.is_empty() {
             std::fs::write(&file, config).unwrap();
             args.extend([Path::new("-c"), &file]);
@@ -145,6 +149,18 @@ impl Server {
         self.kill();
         let (owned, data) = (self.owned.take(), self.data.clone());
         let mut next = Self::start_in(&data, "");
+        next.owned = owned;
+        next
+    }
+
+    /// Kills the server, as a crash would, and starts another one on its data and its port.
+    pub(crate) fn restart_there(mut self) -> Self {
+        self.kill();
+        let (owned, data) = (self.owned.take(), self.data.clone());
+        let (_, port) = self.url.rsplit_once(':').unwrap();
+        let mut child = Self::spawn_at(port, &data, "", &[]);
+        let log = BufReader::new(child.stderr.take().unwrap());
+        let mut next = Self::ready(child, log, &data);
         next.owned = owned;
         next
     }
