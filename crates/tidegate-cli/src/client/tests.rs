@@ -198,7 +198,7 @@ fn subjects(operations: &[Operation]) -> Vec<String> {
         .filter_map(|words| match words {
             [verb, subject, ..] if verb == "SUB" && subject.starts_with("_INBOX.") => None,
             [verb, subject, queue @ .., _] if verb == "SUB" => {
-                Some([&[subject.clone()], queue].concat().join(" "))
+                Some([std::slice::from_ref(subject), queue].concat().join(" "))
             }
             // The client asks itself whether the server has taken everything.
             [verb, subject, ..] if verb == "PUB" && subject.starts_with("_INBOX.") => None,
