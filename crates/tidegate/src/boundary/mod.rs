@@ -42,11 +42,16 @@
 //! batch that is done twice or never started. A driver that joins the times of several clocks
 //! passes each time through [`Boundary::at`] first.
 
+mod decisions;
 mod error;
 mod table;
 
 use std::fmt;
 
+use decisions::Track;
+pub use decisions::{
+    DECISIONS_HEADER, DecisionLine, DecisionLines, DecisionLog, Run, read_decisions,
+};
 pub use error::BoundaryError;
 
 use crate::Time;
@@ -116,6 +121,8 @@ pub struct Boundary<C = Box<dyn Controller>> {
     /// The end of the wait in progress.
     due: Option<Time>,
     table: Table,
+    /// Where the decisions are written, too.
+    track: Option<Box<Track>>,
 }
 
 impl<C: Controller> Boundary<C> {
@@ -136,7 +143,14 @@ impl<C: Controller> Boundary<C> {
             in_flight: 1,
             due: None,
             table,
+            track: None,
         })
+    }
+
+    /// Writes each further decision into `log`, under this name without blanks. Call it before the first
+    /// event: a replay needs all decisions of a controller.
+    pub fn log_to(&mut self, log: &DecisionLog, name: &str) {
+        self.track = Some(Box::new(Track::new(log, name, self.controller.bounds())));
     }
 
     // ---- what happened
@@ -474,6 +488,9 @@ impl<C: Controller> Boundary<C> {
         self.limit = Load::new(decision.limit_items, decision.limit_bytes);
         self.reason = decision.reason;
         self.in_flight = decision.in_flight;
+        if let Some(track) = &mut self.track {
+            track.note(self.now, event, decision);
+        }
         decision
     }
 
