@@ -223,6 +223,10 @@ pub struct ServeArgs {
     /// count --help` lists them.
     #[arg(long, value_name = "NAME", value_parser = str::parse::<Choice>)]
     controller: Option<Choice>,
+    /// Write every decision about batches to this file, one line each, for as long as the server runs. A file
+    /// that exists is emptied first.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
 }
 
 impl ServeArgs {
@@ -295,6 +299,7 @@ impl ServeArgs {
         s.pid_file = self.pid.clone().or(s.pid_file);
         s.log_file = self.log.clone().or(s.log_file);
         s.controller = self.controller.unwrap_or(s.controller);
+        s.record = self.record.clone().or(s.record);
         s.debug |= self.debug;
         s.insecure |= self.insecure;
         Ok(s)

@@ -163,7 +163,10 @@ fn assemble(
     let epoch = catalog.epoch;
     let end = loaded.recovery.end;
     let boundary = Boundary::new(options.take_controller()?, options.bounds());
-    let boundary = boundary.map_err(|_| OpenError::Options("impossible bounds"))?;
+    let mut boundary = boundary.map_err(|_| OpenError::Options("impossible bounds"))?;
+    if let Some(log) = options.decisions.take() {
+        boundary.log_to(&log, "sync");
+    }
     let waker = std::mem::replace(&mut options.waker, Box::new(|| ()));
     let shared = Arc::new(Shared::new(storage, end, waker));
     let mut keeper = keeper(&shared, &options, catalog, following)?;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tidegate::boundary::DecisionLog;
 use tidegate::controller::{Bounds, Controller, Knee, Objective};
 
 use crate::batch::BATCH_HEADER;
@@ -25,6 +26,7 @@ pub struct Options {
     pub(crate) refuse_shortened: bool,
     pub(crate) seed: Option<u64>,
     pub(crate) controller: Option<Box<dyn Controller>>,
+    pub(crate) decisions: Option<DecisionLog>,
     pub(crate) waker: Waker,
 }
 
@@ -43,6 +45,7 @@ impl Default for Options {
             refuse_shortened: false,
             seed: None,
             controller: None,
+            decisions: None,
             waker: Box::new(|| ()),
         }
     }
@@ -139,6 +142,13 @@ impl Options {
     #[must_use]
     pub fn controller(mut self, controller: Box<dyn Controller>) -> Self {
         self.controller = Some(controller);
+        self
+    }
+
+    /// Writes the decisions about syncs into this log, under the name `sync`.
+    #[must_use]
+    pub fn decisions(mut self, log: DecisionLog) -> Self {
+        self.decisions = Some(log);
         self
     }
 

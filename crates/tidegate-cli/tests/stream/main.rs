@@ -23,6 +23,7 @@ mod python;
 mod race;
 mod raw;
 mod reconnect;
+mod record;
 mod reset;
 mod scrub;
 mod server;

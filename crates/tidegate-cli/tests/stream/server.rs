@@ -42,6 +42,26 @@ impl Server {
         Self::ready(child, log, data)
     }
 
+    /// Starts a server with its data in `data` and further flags.
+    pub(crate) fn start_with(data: &Path, flags: &[&str]) -> Self {
+        let mut child = Self::spawn_at("-1", data, "", &[], flags);
+        let log = BufReader::new(child.stderr.take().unwrap());
+        Self::ready(child, log, data)
+    }
+
+    /// Starts a server that must refuse its flags; returns its standard error.
+    pub(crate) fn refused(data: &Path, flags: &[&str]) -> String {
+        let output = Self::spawn_at("-1", data, "", &[], flags).wait_with_output();
+        let output = output.unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    /// Waits until the server has ended by itself, without an error.
+    pub(crate) fn wait(mut self) {
+        assert!(self.child.wait().unwrap().success(), "{}", self.log());
+    }
+
     /// Starts a server under a program such as a tracer, given with its arguments; the output of both goes to
     /// the same log.
     pub(crate) fn start_under(data: &Path, tracer: &[&str]) -> Self {
@@ -52,10 +72,10 @@ impl Server {
 
     /// Spawns a server, which may take long to become ready.
     pub(crate) fn spawn(data: &Path, config: &str, tracer: &[&str]) -> Child {
-        Self::spawn_at("-1", data, config, tracer)
+        Self::spawn_at("-1", data, config, tracer, &[])
     }
 
-    fn spawn_at(port: &str, data: &Path, config: &str, tracer: &[&str]) -> Child {
+    fn spawn_at(port: &str, data: &Path, config: &str, tracer: &[&str], flags: &[&str]) -> Child {
         let file = data.with_extension("conf");
         let mut args: Vec<&Path> = Vec::new();
         let program = match other() {
@@ -92,6 +112,7 @@ impl Server {
         }
         command
             .args(args)
+            .args(flags)
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         command.stderr(Stdio::piped()).spawn().unwrap()
@@ -158,7 +179,7 @@ impl Server {
         self.kill();
         let (owned, data) = (self.owned.take(), self.data.clone());
         let (_, port) = self.url.rsplit_once(':').unwrap();
-        let mut child = Self::spawn_at(port, &data, "", &[]);
+        let mut child = Self::spawn_at(port, &data, "", &[], &[]);
         let log = BufReader::new(child.stderr.take().unwrap());
         let mut next = Self::ready(child, log, &data);
         next.owned = owned;

@@ -15,6 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 #[cfg(feature = "sim")]
 use tidegate::Time;
+use tidegate::boundary::DecisionLog;
 use tidegate::controller::{Bounds, Fixed, Knee, Objective};
 use tidegate_cluster::groups::{ALL, GroupOf};
 #[cfg(feature = "sim")]
@@ -97,6 +98,8 @@ pub struct Options {
     pub scrub_seed: u64,
     /// True if a sync waits for callers that are about to return, where that pays.
     pub anticipation: bool,
+    /// Takes the decisions about syncs.
+    pub decisions: Option<DecisionLog>,
     /// Options of writing that only measurements use.
     pub lab: Lab,
 }
@@ -121,6 +124,7 @@ impl Default for Options {
             scrub_period: Duration::ZERO,
             scrub_seed: 0,
             anticipation: true,
+            decisions: None,
             lab: Lab::NONE,
         }
     }
@@ -260,6 +264,9 @@ impl Opening {
         {
             // The same controller as the log's default, but without anticipation.
             log_options = log_options.controller(Box::new(knee));
+        }
+        if let Some(decisions) = options.decisions.clone() {
+            log_options = log_options.decisions(decisions);
         }
         let mut stranger = None;
         let mut newer = None;

@@ -63,6 +63,8 @@ pub struct Settings {
     pub debug: bool,
     /// The controller that decides how much the loop gathers before it writes the sockets.
     pub controller: Choice,
+    /// The file for the decisions of every boundary.
+    pub record: Option<PathBuf>,
     /// Allows the server to listen beyond this machine without credentials.
     pub insecure: bool,
     /// The settings of durable streams. Without them a message reaches only those who subscribe when it is
@@ -140,6 +142,7 @@ impl Default for Settings {
             log_file: None,
             debug: false,
             controller: Choice::KNEE,
+            record: None,
             insecure: false,
             streams: None,
             cluster: None,

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::boundary::DecisionLog;
 use tidegate::{Clock, Time};
 use tidegate_log::{Disk, Verdict};
 use tidegate_raft::store::{
@@ -18,6 +19,7 @@ use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::stream::{AccountLimits, Place, Streams};
 
 use super::peers::Peers;
+use super::recording::Recording;
 use super::replication::Replication;
 use super::{RunError, Server, StartError};
 use crate::config::StreamSettings;
@@ -82,6 +84,7 @@ fn open(
     kept: StreamSettings,
     mut among: Option<(&Replication, &mut Peers)>,
     handle: &Handle,
+    decisions: Option<&DecisionLog>,
 ) -> Result<Store, StartError> {
     // Before opening, which may take long: the wall clock has to belong to the moment `now`, or the
     // streams' time would run ahead of it by that.
@@ -103,6 +106,7 @@ fn open(
         scrub_period: kept.scrub_period,
         scrub_seed: crate::event_loop::identity::seed(),
         anticipation: kept.anticipation && kept.lab.anticipates(),
+        decisions: decisions.cloned(),
         lab: kept.lab,
         ..Options::default()
     };
@@ -155,7 +159,10 @@ fn open(
         })?;
         let number = store.group_number(at);
         let seed = crate::event_loop::identity::seed();
-        let streams = JetStream::new(now, kept.clone(), streams, seed).of_group(number);
+        let mut streams = JetStream::new(now, kept.clone(), streams, seed).of_group(number);
+        if let Some(log) = decisions {
+            streams.log_to(log);
+        }
         node.attach_streams(streams);
     }
     let streams = node.all_streams().flat_map(|s| s.applied().iter());
@@ -228,7 +235,8 @@ impl Server {
         // The store claims the directory itself.
         drop(claim);
         let (node, among) = (&mut self.node, self.replication.as_ref().zip(peers));
-        self.store = Some(open(node, now, kept, among, &self.handle)?);
+        let decisions = self.recording.as_ref().map(Recording::log);
+        self.store = Some(open(node, now, kept, among, &self.handle, decisions)?);
         Ok(())
     }
 

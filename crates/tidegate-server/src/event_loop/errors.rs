@@ -24,6 +24,14 @@ pub enum StartError {
         /// The cause.
         source: io::Error,
     },
+    /// The file for decisions cannot be written.
+    #[error("cannot record decisions in {}: {source}", file.display())]
+    Record {
+        /// The file.
+        file: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
     /// The system refused an event loop or a thread.
     #[error("the system refuses what a server needs: {0}")]
     Loop(io::Error),

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use tidegate::Time;
-use tidegate::boundary::{Boundary, BoundaryError, Cut, Step};
+use tidegate::boundary::{Boundary, BoundaryError, Cut, DecisionLog, Step};
 use tidegate::controller::{BatchId, Bounds, Choice, ChoiceError, Load, Reason, Snapshot};
 
 /// The largest and the smallest limit on the copies in one batch.
@@ -42,6 +42,11 @@ impl Flow {
             oldest: None,
             writing: None,
         })
+    }
+
+    /// Writes the decisions into `log`, under the name `sockets`.
+    pub(crate) fn log_to(&mut self, log: &DecisionLog) {
+        self.boundary.log_to(log, "sockets");
     }
 
     /// The most that the loop gathers before it writes.

@@ -33,6 +33,7 @@ mod log_limit;
 pub(crate) mod members;
 mod opening;
 pub(crate) mod peers;
+mod recording;
 mod replication;
 pub(crate) mod report;
 mod socket;
@@ -51,6 +52,7 @@ use self::identity::{seed, server_id, server_info};
 use self::log_limit::LogLimit;
 use self::opening::Opening;
 use self::peers::{PEER_LISTENER, PEER_TOKENS, Peers};
+use self::recording::Recording;
 use self::replication::Replication;
 use self::report::{Cluster, Report, Streams};
 use self::socket::Socket;
@@ -85,6 +87,8 @@ pub struct Server {
     /// Connections to read in this turn.
     ready: Vec<usize>,
     flow: Flow,
+    /// The record of decisions.
+    recording: Option<Recording>,
     tls: Option<Arc<ServerConfig>>,
     handle: Handle,
     verifier: Verifier,
@@ -180,7 +184,12 @@ impl Server {
         let waker = Waker::new(poll.registry(), WAKER).map_err(StartError::Loop)?;
         let handle = Handle::new(waker);
         let tls = settings.tls.as_ref().map(tls::server_config).transpose()?;
-        let flow = Flow::new(settings.controller)?;
+        let mut flow = Flow::new(settings.controller)?;
+        let recording = settings.record.as_deref().map(Recording::start);
+        let recording = recording.transpose()?;
+        if let Some(recording) = &recording {
+            flow.log_to(recording.log());
+        }
         let id = server_id();
         let info = server_info(&settings, address, &id);
         let clock = Clock::start();
@@ -200,6 +209,7 @@ impl Server {
             conns: Vec::new(),
             ready: Vec::new(),
             flow,
+            recording,
             tls,
             verifier: Verifier::start(handle.clone()).map_err(StartError::Loop)?,
             handle,
@@ -258,7 +268,13 @@ impl Server {
         while let ControlFlow::Continue(next) = self.turn(&mut events, wait)? {
             wait = next;
         }
-        self.close_streams()
+        let closed = self.close_streams();
+        let recording = self.recording.take();
+        drop(self);
+        if let Some(recording) = recording {
+            recording.finish();
+        }
+        closed
     }
 
     /// Runs one turn, which waits up to `wait` for events. Returns how long the next turn may wait,

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use tidegate::Time;
+use tidegate::boundary::DecisionLog;
 use tidegate::controller::Snapshot;
 use tidegate_raft::replica::Proposed;
 use tidegate_stream::stream::{Command, Effect, Outcome};
@@ -54,6 +55,11 @@ pub(super) struct Counts {
 }
 
 impl Entries {
+    /// Writes the decisions about the size of entries into `log`, under `name`.
+    pub(super) fn log_to(&mut self, log: &DecisionLog, name: &str) {
+        self.gauge.log_to(log, name);
+    }
+
     /// With `fixed`, commands and bytes, no controller chooses how large an entry grows.
     pub(super) fn new(fixed: Option<(u64, u64)>) -> Self {
         Self {

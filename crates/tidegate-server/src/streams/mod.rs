@@ -32,6 +32,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tidegate::Time;
+use tidegate::boundary::DecisionLog;
 use tidegate::controller::Snapshot;
 use tidegate_cluster::groups::ALL;
 use tidegate_nats::parse::Publish;
@@ -180,6 +181,18 @@ impl JetStream {
             stats: StreamStats::default(),
             body: Vec::new(),
         }
+    }
+
+    /// Writes the decisions of this group's boundaries into `log`: `entries` and `acks`, followed by the number
+    /// of a group other than that of all nodes.
+    pub(crate) fn log_to(&mut self, log: &DecisionLog) {
+        let name = |boundary: &str| match self.group {
+            ALL => boundary.to_owned(),
+            group => format!("{boundary}-{group}"),
+        };
+        let (entries, acks) = (name("entries"), name("acks"));
+        self.entries.log_to(log, &entries);
+        self.publishing.log_to(log.clone(), acks);
     }
 
     /// Makes these the streams of another group.

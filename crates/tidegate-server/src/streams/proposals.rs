@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tidegate::Time;
-use tidegate::boundary::{Boundary, Cut};
+use tidegate::boundary::{Boundary, Cut, DecisionLog};
 use tidegate::controller::{Bounds, Knee, Load, Objective, Reason, Snapshot};
 use tidegate_raft::replica::Proposed;
 use tidegate_stream::stream::{Command, ENTRY_HEADER_BYTES, EncodeError, Encoder, Kind};
@@ -257,6 +257,11 @@ impl Gauge {
             boundary: boundary.unwrap_or_else(|e| unreachable!("these bounds are sound: {e}")),
             fixed: fixed.map(|(commands, bytes)| Load::new(commands, bytes.min(ENTRY_BYTES_MAX))),
         }
+    }
+
+    /// Writes the decisions into `log`, under `name`.
+    pub(super) fn log_to(&mut self, log: &DecisionLog, name: &str) {
+        self.boundary.log_to(log, name);
     }
 
     /// Returns whether an entry with so many commands and bytes has no room for a command of `bytes` more.

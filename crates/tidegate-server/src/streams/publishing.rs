@@ -3,6 +3,7 @@
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
+use tidegate::boundary::DecisionLog;
 use tidegate_stream::api::puback::PubAck;
 use tidegate_stream::ingest::{Atomic, AtomicLimits, Fast, FastLimits};
 
@@ -21,6 +22,8 @@ pub(super) struct Publishing {
     pub(super) pub_acks: HashMap<u32, PubAck, RandomState>,
     /// For publishers to a stream that is deleted.
     pub(super) nameless: PubAck,
+    /// Takes the decisions about acknowledgements, under this name.
+    decisions: Option<(DecisionLog, String)>,
 }
 
 impl Publishing {
@@ -32,13 +35,23 @@ impl Publishing {
             acked_fast: 0,
             pub_acks: HashMap::default(),
             nameless: PubAck::new("", domain),
+            decisions: None,
         }
+    }
+
+    /// Writes the decisions about acknowledgements into `log`, under `name`.
+    pub(super) fn log_to(&mut self, log: DecisionLog, name: String) {
+        self.fast.log_to(&log, &name);
+        self.decisions = Some((log, name));
     }
 
     /// Forgets all batches, because this node leads no more.
     pub(super) fn close_batches(&mut self) {
         self.atomic = new_atomic();
         self.fast = Fast::new(FastLimits::default());
+        if let Some((log, name)) = &self.decisions {
+            self.fast.log_to(log, name);
+        }
         self.batches = batches::Pending::default();
     }
 

@@ -28,6 +28,7 @@ use std::collections::VecDeque;
 use hashbrown::{Equivalent, HashMap};
 use slab::Slab;
 use tidegate::Time;
+use tidegate::boundary::DecisionLog;
 use tidegate::controller::Snapshot;
 use tidegate_nats::headers;
 
@@ -155,6 +156,11 @@ impl Fast {
             pacing: Pacing::new(),
             idle: Idle::default(),
         }
+    }
+
+    /// Writes the decisions about acknowledgements into `log`, under `name`.
+    pub fn log_to(&mut self, log: &DecisionLog, name: &str) {
+        self.pacing.log_to(log, name);
     }
 
     /// Handles a message with the reply subject `control`, for a stream of this configuration.

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use tidegate::Time;
-use tidegate::boundary::{Boundary, BoundaryError, Cut, Step};
+use tidegate::boundary::{Boundary, BoundaryError, Cut, DecisionLog, Step};
 use tidegate::controller::{BatchId, Bounds, Knee, Load, Objective, Reason, Snapshot};
 
 /// The most time between storing the first message that an acknowledgement covers and sending it.
@@ -45,6 +45,11 @@ impl Pacing {
             sending: None,
             unpaid_ns: 0,
         }
+    }
+
+    /// Writes the decisions into `log`, under `name`.
+    pub(super) fn log_to(&mut self, log: &DecisionLog, name: &str) {
+        self.boundary.log_to(log, name);
     }
 
     /// Returns whether to acknowledge `backlog` messages, stored since `oldest`, now. Repeated calls are

@@ -1,0 +1,67 @@
+//! Writes the decisions of every boundary to a file, on a thread of its own.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write as _};
+use std::path::Path;
+use std::thread::JoinHandle;
+
+use tidegate::boundary::{DECISIONS_HEADER, DecisionLines, DecisionLog};
+
+use super::errors::StartError;
+
+/// The most lines that wait for the file. Boundaries leave out further decisions and count them.
+const LINES_MAX: usize = 65_536;
+
+/// The thread that writes, and the log that it reads.
+#[derive(Debug)]
+pub(super) struct Recording {
+    log: DecisionLog,
+    thread: JoinHandle<()>,
+}
+
+impl Recording {
+    /// Creates the file, or empties it, and starts the thread. The thread ends with the last boundary, or
+    /// when the file cannot be written.
+    pub(super) fn start(file: &Path) -> Result<Self, StartError> {
+        let failed = |source| StartError::Record {
+            file: file.to_owned(),
+            source,
+        };
+        let mut output = BufWriter::new(File::create(file).map_err(failed)?);
+        writeln!(output, "{DECISIONS_HEADER}").map_err(failed)?;
+        output.flush().map_err(failed)?;
+        let (log, lines) = DecisionLog::new(LINES_MAX);
+        let name = file.display().to_string();
+        let thread = std::thread::Builder::new().name("record".into());
+        let run = move || {
+            if let Err(error) = write(output, lines) {
+                tracing::error!("{name}: {error}: no further decisions are recorded");
+            }
+        };
+        let thread = thread.spawn(run).map_err(StartError::Loop)?;
+        Ok(Self { log, thread })
+    }
+
+    pub(super) const fn log(&self) -> &DecisionLog {
+        &self.log
+    }
+
+    /// Waits until all decisions are in the file. The boundaries must be gone.
+    pub(super) fn finish(self) {
+        drop(self.log);
+        if self.thread.join().is_err() {
+            tracing::error!("the thread that records decisions has panicked");
+        }
+    }
+}
+
+fn write(mut output: BufWriter<File>, mut lines: DecisionLines) -> io::Result<()> {
+    while let Some(line) = lines.next() {
+        writeln!(output, "{line}")?;
+        while let Some(line) = lines.try_next() {
+            writeln!(output, "{line}")?;
+        }
+        output.flush()?;
+    }
+    Ok(())
+}
