@@ -183,8 +183,8 @@ impl JetStream {
         }
     }
 
-    /// Writes the decisions of this group's boundaries into `log`: `entries` and `acks`, followed by the number
-    /// of a group other than that of all nodes.
+    /// Writes the decisions of this group's boundaries into `log`: `entries` and `acks`. The number of the
+    /// group follows unless it is the group of all nodes.
     pub(crate) fn log_to(&mut self, log: &DecisionLog) {
         let name = |boundary: &str| match self.group {
             ALL => boundary.to_owned(),

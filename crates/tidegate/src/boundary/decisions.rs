@@ -7,9 +7,10 @@
 //! sync lost 12
 //! ```
 //!
-//! Each line names its boundary. `begins` has the bounds: least and most items, bytes, age in nanoseconds, and
-//! batches in flight. An entry follows as in a [log of one controller](crate::controller::write_log). `lost`
-//! counts entries that the writer of the text was too slow for.
+//! Each line names its boundary. `begins` has the bounds: least and most items, bytes, age in nanoseconds,
+//! and batches in flight. An entry follows as in a
+//! [log of one controller](crate::controller::write_log). `lost` counts entries that the writer of the text
+//! was too slow for.
 
 use std::fmt;
 use std::sync::Arc;
