@@ -6,6 +6,7 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
+use crate::consumer::ConsumerSeq;
 use crate::schema::config::{ConsumerConfig, StreamConfig};
 use crate::schema::error::ApiError;
 use crate::schema::level::API_LEVEL;
@@ -281,7 +282,7 @@ pub struct ConsumerInfo<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sequences {
     /// The number of the delivery in the consumer.
-    pub consumer_seq: u64,
+    pub consumer_seq: ConsumerSeq,
     /// The number of the message in the stream.
     pub stream_seq: u64,
     /// The time of the delivery.

@@ -9,6 +9,7 @@ use super::pending::Unacked;
 use super::redelivery::Live;
 use super::reply::AckNumbers;
 use super::seam::Sink;
+use super::sequence::ConsumerSeq;
 use super::state::Position;
 use super::verb::Verb;
 use crate::schema::config::AckPolicy;
@@ -29,7 +30,7 @@ impl Consumer {
         self.used_us = now;
         let seq = numbers.stream_seq;
         let known = (1..=self.delivered.stream_seq).contains(&seq)
-            && (1..=self.delivered.consumer_seq).contains(&numbers.consumer_seq)
+            && (ConsumerSeq::new(1)..=self.delivered.consumer_seq).contains(&numbers.consumer_seq)
             && self.awaits_acks();
         if known {
             match verb {
@@ -145,7 +146,13 @@ impl Consumer {
         self.drop_pending(now, seq);
     }
 
-    fn advise_terminated(&self, seq: u64, consumer_seq: u64, reason: &str, sink: &mut impl Sink) {
+    fn advise_terminated(
+        &self,
+        seq: u64,
+        consumer_seq: ConsumerSeq,
+        reason: &str,
+        sink: &mut impl Sink,
+    ) {
         if let Some(unacked) = self.pending.get(seq) {
             let event = Event::Terminated {
                 consumer_seq,
@@ -181,7 +188,7 @@ impl Consumer {
     /// Moves the ack floor to just before the first pending message.
     fn move_floor(&mut self) {
         let floor = self.pending.first().map_or(self.delivered, |u| Position {
-            consumer_seq: u.consumer_seq - 1,
+            consumer_seq: u.consumer_seq.before(),
             stream_seq: u.stream_seq - 1,
         });
         self.ack_floor = self.ack_floor.max(floor);

@@ -2,6 +2,7 @@
 //!
 //! Owns their events, subjects and JSON. The publisher of an advisory sets its id and time.
 
+use super::sequence::ConsumerSeq;
 use serde::Serialize;
 
 /// An event of a message that its receivers do not see.
@@ -27,19 +28,19 @@ pub enum Event<'a> {
     /// The receiver asked for redelivery.
     Nak {
         /// The number of the delivery that it refused.
-        consumer_seq: u64,
+        consumer_seq: ConsumerSeq,
     },
     /// The receiver acknowledged it, and the sample includes this acknowledgement.
     Acked {
         /// The number of the delivery.
-        consumer_seq: u64,
+        consumer_seq: ConsumerSeq,
         /// The time from that delivery to its acknowledgement, in nanoseconds.
         ack_ns: u64,
     },
     /// The consumer no longer redelivers it: the receiver asked for that, or the stream removed the message.
     Terminated {
         /// The number of a delivery of it.
-        consumer_seq: u64,
+        consumer_seq: ConsumerSeq,
         /// The reason, in the receiver's words.
         reason: &'a str,
     },
@@ -54,7 +55,7 @@ struct Json<'a> {
     stream: &'a str,
     consumer: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    consumer_seq: Option<u64>,
+    consumer_seq: Option<ConsumerSeq>,
     stream_seq: u64,
     deliveries: u32,
     #[serde(skip_serializing_if = "Option::is_none")]

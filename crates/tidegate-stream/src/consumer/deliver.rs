@@ -199,7 +199,7 @@ impl Consumer {
         let reply = self.replies.write(&AckNumbers {
             deliveries: u64::from(deliveries),
             stream_seq: seq,
-            consumer_seq: self.delivered.consumer_seq + 1,
+            consumer_seq: self.delivered.consumer_seq.after(1),
             time_ns: message.time_us.saturating_mul(1000),
             pending: left,
         });
@@ -237,7 +237,7 @@ impl Consumer {
     fn note_delivered(&mut self, now: u64, next: Next) {
         self.last_delivery_us = Some(now);
         self.used_us = now;
-        self.delivered.consumer_seq += 1;
+        self.delivered.consumer_seq = self.delivered.consumer_seq.after(1);
         if let Next::Again { seq, deliveries } = next {
             let wait = self.settings.wait_us(deliveries);
             let Some(unacked) = self.pending.get_mut(seq) else {

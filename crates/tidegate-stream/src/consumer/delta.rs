@@ -19,6 +19,7 @@
 use thiserror::Error;
 
 use super::pending::Unacked;
+use super::sequence::ConsumerSeq;
 use super::state::Position;
 
 /// The most messages one delta, one state and one consumer may hold unacknowledged.
@@ -68,7 +69,7 @@ impl Delta {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.push(VERSION);
         for p in [self.delivered, self.ack_floor] {
-            put(out, p.consumer_seq);
+            put(out, p.consumer_seq.get());
             put(out, p.stream_seq);
         }
         let runs = || self.unacked.chunk_by(follows);
@@ -78,7 +79,7 @@ impl Delta {
             let first = &run[0];
             put(out, first.stream_seq - end);
             put(out, run.len() as u64);
-            put(out, first.consumer_seq);
+            put(out, first.consumer_seq.get());
             put(out, zigzag(first.due_us.wrapping_sub(due)));
             put(out, u64::from(first.deliveries));
             end = first.stream_seq + run.len() as u64;
@@ -101,7 +102,7 @@ impl Delta {
         let rest = &mut rest;
         let position = |rest: &mut &[u8]| {
             Ok(Position {
-                consumer_seq: get(rest)?,
+                consumer_seq: ConsumerSeq::new(get(rest)?),
                 stream_seq: get(rest)?,
             })
         };
@@ -112,7 +113,7 @@ impl Delta {
         };
         let possible = |n: u64| n < NUMBER_END;
         if delta.ack_floor.max(delta.delivered) != delta.delivered
-            || !possible(delta.delivered.consumer_seq)
+            || !possible(delta.delivered.consumer_seq.get())
             || !possible(delta.delivered.stream_seq)
         {
             return Err(DeltaError::Inconsistent);
@@ -150,13 +151,13 @@ impl Delta {
                 || consumer_seq == 0
                 || deliveries == 0
                 || end - 1 > self.delivered.stream_seq
-                || last_delivery - 1 > self.delivered.consumer_seq
+                || last_delivery - 1 > self.delivered.consumer_seq.get()
             {
                 return Err(DeltaError::Inconsistent);
             }
             self.unacked.extend((0..len).map(|i| Unacked {
                 stream_seq: first + i,
-                consumer_seq: consumer_seq + i,
+                consumer_seq: ConsumerSeq::new(consumer_seq + i),
                 due_us: due,
                 deliveries,
                 live: (),
@@ -169,7 +170,7 @@ impl Delta {
 /// Returns whether `b` belongs to the run of `a`.
 fn follows(a: &Unacked, b: &Unacked) -> bool {
     b.stream_seq == a.stream_seq + 1
-        && b.consumer_seq == a.consumer_seq + 1
+        && b.consumer_seq == a.consumer_seq.after(1)
         && b.due_us == a.due_us
         && b.deliveries == a.deliveries
 }
@@ -218,7 +219,7 @@ mod tests {
     fn unacked(stream_seq: u64, consumer_seq: u64, due_us: u64, deliveries: u32) -> Unacked {
         Unacked {
             stream_seq,
-            consumer_seq,
+            consumer_seq: ConsumerSeq::new(consumer_seq),
             due_us,
             deliveries,
             live: (),
@@ -229,11 +230,11 @@ mod tests {
     fn a_batch_delivered_in_a_row_is_a_few_bytes() {
         let delta = Delta {
             delivered: Position {
-                consumer_seq: 500,
+                consumer_seq: ConsumerSeq::new(500),
                 stream_seq: 10_500,
             },
             ack_floor: Position {
-                consumer_seq: 0,
+                consumer_seq: ConsumerSeq::new(0),
                 stream_seq: 10_000,
             },
             unacked: (1..=500)
@@ -287,8 +288,8 @@ mod tests {
             removed in proptest::collection::btree_set(any::<u64>(), 0..50),
         ) {
             let delta = Delta {
-                delivered: Position { consumer_seq: 9000, stream_seq: 5000 },
-                ack_floor: Position { consumer_seq: 3, stream_seq: 0 },
+                delivered: Position { consumer_seq: ConsumerSeq::new(9000), stream_seq: 5000 },
+                ack_floor: Position { consumer_seq: ConsumerSeq::new(3), stream_seq: 0 },
                 unacked: raw.into_iter().map(|(s, (c, d, n))| unacked(s, c, d, n)).collect(),
                 removed: removed.into_iter().collect(),
             };

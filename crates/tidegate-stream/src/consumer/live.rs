@@ -367,7 +367,7 @@ impl Consumer {
         while let Some(seq) = self.redelivery.pop_due(now, &self.pending) {
             self.queue_again(now, seq, sink);
         }
-        let last = (self.delivered.consumer_seq, self.delivered.stream_seq);
+        let last = self.delivered;
         let held_up = self.is_held_up();
         match &mut self.receiver {
             Receiver::Pull(pulls) => {
@@ -451,10 +451,7 @@ impl Consumer {
         let pulls = match &mut self.receiver {
             Receiver::Pull(pulls) => pulls,
             Receiver::Push(push) if ending == Ending::Lost => {
-                return push.tell_lost(
-                    (self.delivered.consumer_seq, self.delivered.stream_seq),
-                    sink,
-                );
+                return push.tell_lost(self.delivered, sink);
             }
             Receiver::Push(_) => return,
         };

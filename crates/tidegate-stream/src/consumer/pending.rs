@@ -8,6 +8,7 @@
 //! Invariants: numbers rise strictly; the first entry is no tombstone; `len` counts the entries that are not
 //! tombstones.
 
+use super::sequence::ConsumerSeq;
 use std::collections::VecDeque;
 
 /// A message handed out and not acknowledged. `L` is the part that only the leader knows.
@@ -16,7 +17,7 @@ pub struct Unacked<L = ()> {
     /// Its number in the stream.
     pub stream_seq: u64,
     /// The number of its first delivery.
-    pub consumer_seq: u64,
+    pub consumer_seq: ConsumerSeq,
     /// The time of its redelivery, in microseconds since the Unix epoch.
     pub due_us: u64,
     /// How often it was delivered, at least once; 0 is a tombstone.
@@ -183,7 +184,7 @@ mod tests {
     fn unacked(stream_seq: u64, consumer_seq: u64) -> Unacked {
         Unacked {
             stream_seq,
-            consumer_seq,
+            consumer_seq: ConsumerSeq::new(consumer_seq),
             due_us: 0,
             deliveries: 1,
             live: (),
@@ -207,7 +208,7 @@ mod tests {
                         model.insert(x, 7);
                         next = next.max(x);
                     }
-                    6..=8 => prop_assert_eq!(pending.remove(x).map(|u| u.consumer_seq), model.remove(&x)),
+                    6..=8 => prop_assert_eq!(pending.remove(x).map(|u| u.consumer_seq.get()), model.remove(&x)),
                     _ => {
                         let first = model.first_key_value().map(|(s, _)| *s).filter(|s| *s <= x);
                         prop_assert_eq!(pending.pop_up_to(x).map(|u| u.stream_seq), first);
@@ -215,9 +216,9 @@ mod tests {
                     }
                 }
                 pending.check_invariants();
-                prop_assert_eq!(pending.get(x).map(|u| u.consumer_seq), model.get(&x).copied());
+                prop_assert_eq!(pending.get(x).map(|u| u.consumer_seq.get()), model.get(&x).copied());
             }
-            let all: Vec<_> = pending.iter().map(|u| (u.stream_seq, u.consumer_seq)).collect();
+            let all: Vec<_> = pending.iter().map(|u| (u.stream_seq, u.consumer_seq.get())).collect();
             prop_assert_eq!(all, model.clone().into_iter().collect::<Vec<_>>());
             prop_assert_eq!(
                 pending.iter_after(100).map(|u| u.stream_seq).collect::<Vec<_>>(),

@@ -17,6 +17,7 @@ use tidegate_nats::subject;
 
 use super::request::PullRequest;
 use super::seam::{Ready, Sink};
+use super::state::Position;
 use super::{duration, status};
 
 /// The most pulls that wait at one consumer.
@@ -346,7 +347,7 @@ impl Pulls {
     }
 
     /// Ends the pulls that have expired, and sends the heartbeats that are due to the pulls that a client
-    /// listens for; `last` holds the numbers of the last delivery. Returns whether a pull ended.
+    /// listens for; `last` is the last delivery. Returns whether a pull ended.
     ///
     /// While delivery is `held_up` by unacknowledged messages, ends the pulls that do not wait, too.
     /// nats-server does the same: otherwise a client that acknowledges slowly gets heartbeats for ever and
@@ -354,7 +355,7 @@ impl Pulls {
     pub(super) fn handle_timeouts(
         &mut self,
         now: u64,
-        last: (u64, u64),
+        last: Position,
         held_up: bool,
         sink: &mut impl Sink,
     ) -> bool {
@@ -385,7 +386,7 @@ impl Pulls {
             pull.beat_us = now.saturating_add(pull.heartbeat_us);
             let heard = sink.ready(&pull.reply, None) != Ready::Nobody;
             match heard {
-                true => sink.status(&pull.reply, b"", &status::heartbeat(last.0, last.1, None)),
+                true => sink.status(&pull.reply, b"", &status::heartbeat(last, None)),
                 false => unheard.push(pull.clone()),
             }
             heard

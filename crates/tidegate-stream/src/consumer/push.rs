@@ -5,6 +5,7 @@
 //! up to [`WINDOW_MAX`]), the rate limit and idle heartbeats. Leaves the messages to [`super::Consumer`].
 
 use super::seam::{Ready, Sink};
+use super::state::Position;
 use super::status;
 
 /// The widest window of flow control.
@@ -155,8 +156,8 @@ impl Push {
         }
     }
 
-    /// Sends a heartbeat if it is due; `last` holds the numbers of the last delivery.
-    pub(super) fn handle_timeouts(&mut self, now: u64, last: (u64, u64), sink: &mut impl Sink) {
+    /// Sends a heartbeat if it is due; `last` is the last delivery.
+    pub(super) fn handle_timeouts(&mut self, now: u64, last: Position, sink: &mut impl Sink) {
         if self.heartbeat_us == 0 || now < self.beat_us {
             return;
         }
@@ -164,7 +165,7 @@ impl Push {
         if self.active {
             let asked = self.flow.as_ref().and_then(|f| f.asked.as_ref());
             let stalled = asked.map(|a| a.subject.as_str());
-            let headers = status::heartbeat(last.0, last.1, stalled);
+            let headers = status::heartbeat(last, stalled);
             sink.status(&self.subject, b"", &headers);
         }
     }
@@ -172,9 +173,13 @@ impl Push {
     /// Tells the receiver that the consumer no longer exists. The protocol has no status for that, so the
     /// heartbeat carries a number that no delivery had. It looks like a missed message, so that a client
     /// recreates its ordered consumer at once rather than after two missed heartbeats.
-    pub(super) fn tell_lost(&mut self, last: (u64, u64), sink: &mut impl Sink) {
+    pub(super) fn tell_lost(&mut self, last: Position, sink: &mut impl Sink) {
         if self.heartbeat_us > 0 {
-            let headers = status::heartbeat(last.0 + 1, last.1, None);
+            let next = Position {
+                consumer_seq: last.consumer_seq.after(1),
+                ..last
+            };
+            let headers = status::heartbeat(next, None);
             sink.status(&self.subject, b"", &headers);
         }
     }

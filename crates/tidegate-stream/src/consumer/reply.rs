@@ -4,6 +4,8 @@
 //! seq>.<consumer seq>.<time ns>.<pending>`; it also reads eleven or more, with a domain and an account
 //! before the stream. Writing a subject costs a few dozen digits into a buffer that is reused.
 
+use super::sequence::ConsumerSeq;
+
 /// Writes acknowledgement subjects of one consumer.
 #[derive(Clone, Debug)]
 pub(super) struct Replies {
@@ -26,7 +28,7 @@ impl Replies {
         let numbers = [
             ack.deliveries,
             ack.stream_seq,
-            ack.consumer_seq,
+            ack.consumer_seq.get(),
             ack.time_ns,
             ack.pending,
         ];
@@ -48,7 +50,7 @@ pub struct AckNumbers {
     /// The message's number in the stream.
     pub stream_seq: u64,
     /// The delivery's number.
-    pub consumer_seq: u64,
+    pub consumer_seq: ConsumerSeq,
     /// The time at which the message was stored, in nanoseconds since the Unix epoch.
     pub time_ns: u64,
     /// The number of messages that waited behind it.
@@ -94,7 +96,7 @@ impl<'a> AckSubject<'a> {
             numbers: AckNumbers {
                 deliveries: decimal(token(2))?,
                 stream_seq: decimal(token(3))?,
-                consumer_seq: decimal(token(4))?,
+                consumer_seq: decimal(token(4)).map(ConsumerSeq::new)?,
                 time_ns: decimal(token(5))?,
                 pending: decimal(token(6))?,
             },
@@ -193,7 +195,7 @@ mod tests {
             let numbers = AckNumbers {
                 deliveries: n[0] >> shift,
                 stream_seq: n[1] >> shift,
-                consumer_seq: n[2],
+                consumer_seq: ConsumerSeq::new(n[2]),
                 time_ns: n[3] >> shift,
                 pending: n[4] >> shift,
             };

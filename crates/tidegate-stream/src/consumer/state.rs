@@ -17,12 +17,13 @@ use serde::{Deserialize, Serialize};
 
 use super::delta::{Delta, DeltaError, NUMBER_END};
 use super::pending::Pending;
+use super::sequence::ConsumerSeq;
 
 /// A place in a consumer's deliveries and in its stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     /// A delivery's number, from 1.
-    pub consumer_seq: u64,
+    pub consumer_seq: ConsumerSeq,
     /// A message's number in the stream.
     pub stream_seq: u64,
 }
@@ -78,7 +79,7 @@ impl State {
     #[must_use]
     pub fn starting_at(start: u64) -> Self {
         let before = Position {
-            consumer_seq: 0,
+            consumer_seq: ConsumerSeq::default(),
             stream_seq: start.saturating_sub(1),
         };
         Self {

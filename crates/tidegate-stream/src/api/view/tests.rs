@@ -261,7 +261,7 @@ fn follower(name: &'static str) -> Follower {
     };
     level::mark_consumer(&mut config);
     let at = Sequences {
-        consumer_seq: 0,
+        consumer_seq: crate::consumer::ConsumerSeq::default(),
         stream_seq: 2,
         last_active: None,
     };

@@ -165,7 +165,10 @@ fn an_absence_that_is_too_long_ends_a_pull_and_keeps_its_message() {
     assert_eq!(w.net.sent, []);
     let info = w.consumer.info(w.now);
     assert_eq!((info.num_waiting, info.num_pending), (0, 1));
-    assert_eq!((info.num_ack_pending, info.delivered.consumer_seq), (0, 0));
+    assert_eq!(
+        (info.num_ack_pending, info.delivered.consumer_seq.get()),
+        (0, 0)
+    );
     w.pull("r", "1");
     assert_eq!(w.sent("r"), [1]);
 }

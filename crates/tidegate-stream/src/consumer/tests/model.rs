@@ -186,7 +186,7 @@ impl World {
         let numbers = AckNumbers {
             deliveries: 1,
             stream_seq: seq,
-            consumer_seq: 1,
+            consumer_seq: ConsumerSeq::new(1),
             time_ns: 0,
             pending: 0,
         };
@@ -405,7 +405,7 @@ impl World {
             !self.recorded.contains(&seq),
             "{seq} was acknowledged for good"
         );
-        assert_eq!(n.consumer_seq, self.known.consumer_seq + 1);
+        assert_eq!(n.consumer_seq.get(), self.known.consumer_seq + 1);
         self.known.consumer_seq += 1;
         let deliveries = if self.known.ahead.contains(&seq) {
             assert_eq!(
@@ -441,7 +441,7 @@ impl World {
             pending,
             self.known.pending.keys().copied().collect::<Vec<_>>()
         );
-        assert_eq!(info.delivered.consumer_seq, self.known.consumer_seq);
+        assert_eq!(info.delivered.consumer_seq.get(), self.known.consumer_seq);
         let floor = info.ack_floor;
         assert_eq!(self.floor.max(floor), floor, "the floor went back");
         self.floor = floor;
@@ -467,7 +467,7 @@ impl World {
                 let numbers = AckNumbers {
                     deliveries: 1,
                     stream_seq: seq,
-                    consumer_seq: 1,
+                    consumer_seq: ConsumerSeq::new(1),
                     time_ns: 0,
                     pending: 0,
                 };

@@ -24,7 +24,7 @@ struct Script {
     consumer: Option<Consumer>,
     logged: bool,
     /// The number of the last delivery of each message.
-    consumer_seqs: BTreeMap<u64, u64>,
+    consumer_seqs: BTreeMap<u64, ConsumerSeq>,
     said: String,
 }
 
@@ -234,7 +234,10 @@ impl Script {
         let numbers = AckNumbers {
             deliveries: 1,
             stream_seq,
-            consumer_seq: self.consumer_seqs.get(&stream_seq).copied().unwrap_or(1),
+            consumer_seq: match self.consumer_seqs.get(&stream_seq) {
+                Some(seq) => *seq,
+                None => ConsumerSeq::new(1),
+            },
             time_ns: 0,
             pending: 0,
         };

@@ -1,0 +1,42 @@
+//! The number of a delivery, as a type of its own: next to it stands the number of a message in the stream.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// The number of a delivery among all deliveries of its consumer, from 1; 0 before the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct ConsumerSeq(u64);
+
+impl ConsumerSeq {
+    /// Takes a number as it stands in a reply subject or in the log.
+    #[must_use]
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Returns the number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the number of the delivery `deliveries` later.
+    #[must_use]
+    pub(super) const fn after(self, deliveries: u64) -> Self {
+        Self(self.0 + deliveries)
+    }
+
+    /// Returns the number of the delivery before; the first has one.
+    #[must_use]
+    pub(super) const fn before(self) -> Self {
+        Self(self.0 - 1)
+    }
+}
+
+impl fmt::Display for ConsumerSeq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
