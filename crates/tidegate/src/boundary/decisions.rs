@@ -161,7 +161,7 @@ impl Track {
         }));
     }
 
-    /// Adds a line, or counts one that is lost; returns whether there was room.
+    /// Adds a line, or counts the lost line; returns whether there was room.
     fn put(&mut self, content: Content) -> bool {
         let boundary = Arc::clone(&self.boundary);
         match self.lines.try_send(DecisionLine { boundary, content }) {
@@ -183,14 +183,14 @@ pub struct Run {
     pub boundary: String,
     /// The bounds of the controller.
     pub bounds: Bounds,
-    /// The decisions, from the controller's first on, up to the first one that is missing.
+    /// The decisions, from the controller's first on, up to the first gap.
     pub entries: Vec<Entry>,
     /// True if later entries are missing.
     pub is_cut: bool,
 }
 
 /// Reads the decisions of all boundaries from the text. A boundary that began several times has several runs.
-/// Of a text that breaks off within its last line, that line is left out.
+/// Leaves out a last line that breaks off.
 ///
 /// # Errors
 /// The text is not a log of decisions, or a line is not one of its lines. The error has the number of the
