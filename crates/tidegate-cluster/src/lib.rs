@@ -15,6 +15,18 @@
 //!          Members, Vouch, Interest, Message, Raft, Ping ... ─────────>
 //!          <───────────── Pong
 //! ```
+//!
+//! ```
+//! use tidegate_cluster::interest::Wanted;
+//!
+//! // The first subscription to a pattern goes to the peers, and the end of the last one.
+//! let mut wanted = Wanted::default();
+//! let (id, is_first) = wanted.add(b"orders.*", None);
+//! assert!(is_first);
+//! assert_eq!(wanted.add(b"orders.*", None), (id, false));
+//! assert_eq!(wanted.remove(b"orders.*", None), None);
+//! assert_eq!(wanted.remove(b"orders.*", None), Some(id));
+//! ```
 
 pub mod channel;
 pub mod formation;

@@ -3,6 +3,48 @@
 //! [`replica`] is a member of one group, around the consensus of the `raft` crate, and pure. [`store`] is the
 //! data directory: the log, the checkpoints of each group, and the release of what no group needs.
 //! [`catchup`] is the protocol by which a member fetches the state from another one, and pure.
+//!
+//! ```
+//! use bytes::Bytes;
+//! use tidegate_log::{Lsn, batch_bytes};
+//! use tidegate_raft::lab::Lab;
+//! use tidegate_raft::replica::{Group, GroupOptions, Restored};
+//!
+//! let options = GroupOptions {
+//!     group: 1,
+//!     id: 1,
+//!     voters: vec![1],
+//!     uncommitted_bytes_max: 16 << 20,
+//!     tail_bytes_max: 1 << 20,
+//!     batch_bytes_max: 1 << 20,
+//!     rejoined: None,
+//!     lab: Lab::NONE,
+//! };
+//! let mut group = Group::open(options, Restored::default());
+//!
+//! // The caller owns the log: it writes the records that the group hands out, and reports the sync.
+//! let mut end = 0;
+//! let mut sync = |group: &mut Group| {
+//!     while let Some(batch) = group.poll_append() {
+//!         let mut at = end + 48;
+//!         let mut positions = Vec::new();
+//!         for record in &batch.records {
+//!             positions.push(Lsn::new(at));
+//!             at += record.stored_bytes();
+//!         }
+//!         end += batch_bytes(&batch.records);
+//!         group.handle_appended(&positions, Lsn::new(end));
+//!     }
+//!     group.handle_durable(Lsn::new(end));
+//! };
+//! sync(&mut group);
+//! while group.poll_committed().is_some() {}
+//! let proposed = group.propose(Bytes::from_static(b"an entry"), 1).expect("there is room");
+//! assert!(group.poll_committed().is_none(), "it is not durable yet");
+//! sync(&mut group);
+//! let committed = group.poll_committed().expect("a group of one needs only its own disk");
+//! assert_eq!(committed.index, proposed.index);
+//! ```
 
 pub mod catchup;
 pub mod lab;

@@ -6,6 +6,33 @@
 //! Everything is one movement: **socket -> parse -> subscriptions -> outboxes -> sockets.** The loop takes
 //! the events that are ready, handles them together, then writes. A [`tidegate`] controller decides how much
 //! the loop gathers before it writes.
+//!
+//! ```
+//! use std::io::{BufRead as _, BufReader, Write as _};
+//! use std::net::TcpStream;
+//!
+//! use tidegate_server::{Server, Settings};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let server = Server::bind(Settings {
+//!     port: 0,
+//!     ..Settings::default()
+//! })?;
+//! let (address, handle) = (server.address(), server.handle());
+//! let thread = std::thread::spawn(move || server.run());
+//!
+//! let mut client = TcpStream::connect(address)?;
+//! client.write_all(b"CONNECT {\"verbose\":false}\r\nPING\r\n")?;
+//! let mut lines = BufReader::new(client).lines();
+//! assert!(lines.next().expect("a greeting")?.starts_with("INFO {"));
+//! assert_eq!(lines.next().expect("an answer")?, "PONG");
+//!
+//! // Connections may finish their work, then the server ends.
+//! handle.drain()?;
+//! thread.join().expect("no panic")?;
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod config;
 mod event_loop;
