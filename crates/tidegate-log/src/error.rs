@@ -213,7 +213,7 @@ impl std::error::Error for ReadError {
 pub enum ReleaseError {
     /// There is no segment of this number.
     Unknown,
-    /// The log still writes to it.
+    /// The log still writes to it, or nothing behind it is durable yet.
     Open,
 }
 
@@ -221,7 +221,9 @@ impl fmt::Display for ReleaseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unknown => "no segment of this number: it may have been released before",
-            Self::Open => "the segment is still written to: only sealed ones can be released",
+            Self::Open => {
+                "nothing behind the segment is durable yet: append more, and release it afterwards"
+            }
         })
     }
 }

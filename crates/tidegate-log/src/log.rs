@@ -29,7 +29,7 @@ pub struct SegmentInfo {
     pub range: Range<Lsn>,
     /// Its records.
     pub records: u64,
-    /// The segment is full, so that it can be released.
+    /// The segment is full and the log is durable beyond it, so that it can be released.
     pub sealed: bool,
     /// The length of its file.
     pub file_bytes: u64,
@@ -102,13 +102,14 @@ impl Log {
     /// Its segments, oldest first.
     #[must_use]
     pub fn segments(&self) -> Vec<SegmentInfo> {
+        let durable = self.durable();
         let segments = &self.shared.segments;
         let segments = segments.read().unwrap_or_else(PoisonError::into_inner);
         let info = segments.values().map(|s| SegmentInfo {
             segment: s.header.segment,
             range: s.header.base..s.end(),
             records: s.records(),
-            sealed: s.is_sealed(),
+            sealed: s.is_sealed() && s.end() < durable,
             file_bytes: s.header.bytes,
         });
         info.collect()
@@ -129,8 +130,11 @@ impl Log {
     /// Releases a sealed segment: nothing in it is needed. The keeper soon uses its file
     /// again or removes it; reads of it fail from then on.
     ///
+    /// The newest segment with durable records always stays, because a start continues at the positions
+    /// behind it.
+    ///
     /// # Errors
-    /// There is no such segment, or it is not sealed.
+    /// There is no such segment, or it is not sealed, or nothing behind it is durable yet.
     pub fn release(&self, segment: u64) -> Result<(), ReleaseError> {
         let infos = self.segments();
         let info = infos.iter().find(|s| s.segment == segment);

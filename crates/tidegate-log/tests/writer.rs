@@ -325,6 +325,36 @@ fn released_segments_are_used_again_and_never_read_as_what_they_were() {
     assert_eq!(again.recovery.first, Lsn::new(entries[0].lsn.get() - 48));
 }
 
+/// A crash must not leave a log without records: it would give its positions again.
+#[test]
+fn the_newest_segment_with_durable_records_stays() {
+    let disk = SimDisk::new();
+    let (mut opened, _) = open(&disk, options());
+    let mut last = append_sync(&mut opened, vec![record(1, 0, 2000)]);
+    let _go_on = GoOn(disk.clone());
+    let first = last.segment;
+    // The log seals the first segment with a sync, and syncs the first batch of the second one.
+    let mut n = 1;
+    let begun = loop {
+        disk.hang_syncs_after(1);
+        last = append(&mut opened, vec![record(1, n, 2000)]);
+        if last.segment != first {
+            break last;
+        }
+        disk.go_on();
+        opened.log.wait_durable(last.end, deadline()).unwrap();
+        n += 1;
+    };
+    disk.wait_until_hanging();
+    assert_eq!(opened.log.release(first), Err(ReleaseError::Open));
+    assert_eq!(opened.log.release_before(begun.at), 0);
+    let (after, entries) = open(&disk.crash(true, |_, _| false), options());
+    assert_eq!((after.recovery.end, entries.len() as u64), (begun.at, n));
+    disk.go_on();
+    opened.log.wait_durable(begun.end, deadline()).unwrap();
+    assert_eq!(opened.log.release(first), Ok(()));
+}
+
 #[test]
 fn the_segment_with_least_that_is_needed_is_copied_forward() {
     let disk = SimDisk::new();
