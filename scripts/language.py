@@ -13,10 +13,12 @@ CONTRIBUTING.md, Plain English. The areas:
 
 `scripts/language.py` prints the counts. `--check` compares them with scripts/language.ceiling, which may name lower numbers than
 an earlier version of it, and never higher ones. `--lower` writes today's counts there where they are lower. `--show AREA` prints
-each finding.
+each finding. `--sample [SEED]` draws 20 comments, 10 log lines and 10 flag helps, for a reader who does not know the code and
+names the actor, the action and the reason of each.
 """
 
 import pathlib
+import random
 import re
 import subprocess
 import sys
@@ -30,6 +32,7 @@ RIDDLE = re.compile(
 )
 OPENER = re.compile(r"^(What|Whether|Who|Whoever|When|Of)\b")
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+LOG_CALL = re.compile(r"\b(?:log|tracing)?(?:::)?(?:error|warn|info|debug)!\(")
 COLUMNS = 110
 SUBJECT = 72
 
@@ -121,6 +124,41 @@ def gather():
     return words, found
 
 
+def log_lines(text):
+    """The format strings of the calls that log, as (line, text)."""
+    for call in LOG_CALL.finditer(text):
+        literal = STRING.search(text, call.end(), call.end() + 400)
+        # A line of one placeholder is written elsewhere.
+        if literal and len(re.findall(r"\b[a-z]+\b", re.sub(r"\{[^}]*\}", "", literal.group(1)))) > 1:
+            yield text.count("\n", 0, call.start()) + 1, re.sub(r"\\\n\s*", "", literal.group(1))
+
+
+def flag_helps(text):
+    """The comments above the fields that clap takes as flags, as (line, text)."""
+    for field in re.finditer(r"((?:^\s*///.*\n)+)\s*#\[(?:arg|command)\(", text, re.MULTILINE):
+        lines = [line.strip().removeprefix("///").strip() for line in field.group(1).strip().splitlines()]
+        yield text.count("\n", 0, field.start(1)) + 1, " ".join(lines)
+
+
+def sample(seed):
+    """Draws comments, log lines and flag helps of the product."""
+    pools = {"comment": [], "log line": [], "flag help": []}
+    for path in tracked("crates/*/src/**/*.rs", "crates/*/src/*.rs"):
+        if is_test(path):
+            continue
+        name, text = str(path.relative_to(ROOT)), path.read_text()
+        product = text.split("#[cfg(test)]\nmod tests {")[0]
+        pools["comment"] += [(f"{name}:{n}", block) for n, block in comment_blocks(product) if len(block) > 30]
+        pools["log line"] += [(f"{name}:{n}", line) for n, line in log_lines(product)]
+        if "clap" in text:
+            pools["flag help"] += [(f"{name}:{n}", line) for n, line in flag_helps(product)]
+    draw = random.Random(seed)
+    print(f"seed {seed}")
+    for (kind, pool), count in zip(pools.items(), (20, 10, 10)):
+        for place, text in draw.sample(sorted(set(pool)), min(count, len(pool))):
+            print(f"\n{kind}  {place}\n" + "\n".join("    " + line for line in text.splitlines()))
+
+
 def parse(text):
     lines = (line.split("#")[0].split() for line in text.splitlines())
     return {line[0]: int(line[1]) for line in lines if len(line) == 2}
@@ -137,6 +175,13 @@ def earlier_ceilings():
 
 
 def main(arguments):
+    if arguments[:1] == ["--sample"] and len(arguments) <= 2:
+        seed = arguments[1] if arguments[1:] else str(random.randrange(10**6))
+        if not seed.isdecimal():
+            print(f"language: expected a number as seed, found {seed}", file=sys.stderr)
+            return 2
+        sample(int(seed))
+        return 0
     words, found = gather()
     now = {area: len(all_) for area, all_ in found.items()}
     if arguments[:1] == ["--show"]:
