@@ -37,7 +37,7 @@ pub(crate) enum Bench {
     /// program.
     Cluster(BenchArgs),
     /// The gain of each step of nats-server's PR 7355 on such streams, and of two more: on this disk, and on
-    /// a disk whose syncs take 5 ms longer.
+    /// a disk with syncs 5 ms longer.
     Raft(BenchArgs),
     /// Real handlers (PostgreSQL, SQLite, HTTP, append and sync, padding, upserts) under closed and open
     /// loops: ours with nothing set beside the best fixed settings, and with --peers beside the crates that

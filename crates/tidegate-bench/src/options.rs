@@ -23,7 +23,7 @@ pub(crate) struct BenchArgs {
     /// bench/results/BENCH.jsonl if not given.
     #[arg(long, value_name = "FILE")]
     pub(crate) resume: Option<PathBuf>,
-    /// Only the cells whose name contains this.
+    /// Only the cells with this in their name.
     #[arg(long, value_name = "TEXT")]
     pub(crate) only: Option<String>,
     /// How long a peer may take for an answer, beyond the time of the measurement, before it counts as hung.

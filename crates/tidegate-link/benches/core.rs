@@ -1,4 +1,4 @@
-//! What a message costs the codec and the pure core: encoding it, finding it, handing it out.
+//! Measures the cost of a message in the codec and the pure core: encoding it, finding it, handing it out.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 

@@ -211,7 +211,7 @@ impl SimDisk {
         all
     }
 
-    /// Returns the disk after a crash. Of the sectors that are not durable, it keeps only those for which
+    /// Returns the disk after a crash. It loses the sectors that are not durable, except those for which
     /// `kept` returns true, by file and number. Names that are not durable are lost, unless `keep_names`.
     #[must_use]
     pub fn crash(&self, keep_names: bool, mut kept: impl FnMut(&str, usize) -> bool) -> Self {

@@ -1,4 +1,4 @@
-//! What applying messages of 128 bytes costs: without arguments, the time of each, with few and many
+//! Measures how messages of 128 bytes are applied: without arguments, the time of each, with few and many
 //! subjects; with a number of messages and one of subjects, what so many take in memory, and what a snapshot
 //! of them takes.
 //!

@@ -1,4 +1,4 @@
-//! What the bookkeeping of a publish costs: its answer, a fast-ingest message, a message of an atomic batch.
+//! Measures the bookkeeping of a publish: its answer, a fast-ingest message, a message of an atomic batch.
 //! One thread, one core; nothing is parsed, proposed or sent.
 //!
 //!     cargo run --release -p tidegate-server --example batches

@@ -1,4 +1,4 @@
-//! What a consumer's own code costs a message on this machine: pulls of 500 messages of 1 KiB, acknowledged
+//! Measures the cost of a consumer's own code for a message: pulls of 500 messages of 1 KiB, acknowledged
 //! one by one, all at once, or not at all; beside the same messages handed from a stream to a connection with
 //! no consumer between.
 //!
@@ -46,7 +46,7 @@ impl Source for Equal {
     }
 }
 
-/// A connection that copies what it is given, and keeps the subjects to acknowledge.
+/// A connection that copies its messages, and keeps the subjects to acknowledge.
 #[derive(Default)]
 struct Connection {
     out: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What the pure parts of the server cost on this machine: finding subscribers, and a message's whole way
+//! Measures the pure parts of the server on this machine: finding subscribers, and a message's whole way
 //! through the node.
 //!
 //! `cargo run --release -p tidegate-server --example costs`

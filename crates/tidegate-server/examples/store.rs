@@ -1,5 +1,6 @@
-//! What consensus and the store add to the log: the group alone in memory, and the store beside bare appends
-//! to a log of its own, in turns, on one disk; then how fast entries are read that are in no cache of ours.
+//! Measures the additional cost of consensus and the store beside the log: the group alone in memory, and the
+//! store beside bare appends to a log of its own, in turns, on one disk; then how fast entries are read that
+//! are in no cache of ours.
 //!
 //! `cargo run --release -p tidegate-server --example store [DIR [ROUNDS]]`
 

@@ -171,7 +171,7 @@ pub(super) fn cells_of_steps(replicas: usize) -> [Cell; 2] {
     [false, true].map(|slow| Cell::new(replicas, Work::Steps { slow }, 10, 1024))
 }
 
-/// Returns the cells of clusters whose nodes are apart: many clients that wait for each acknowledgement, and
+/// Returns the cells of clusters with distant nodes: many clients that wait for each acknowledgement, and
 /// ten with 500 messages in flight, at each round trip.
 pub(super) fn cells_of_distances(replicas: usize) -> Vec<Cell> {
     let cell = |ms, (window, clients)| {

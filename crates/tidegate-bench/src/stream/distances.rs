@@ -1,4 +1,4 @@
-//! Clusters whose nodes are apart: ours beside fixed sizes and numbers of entries, each chosen by hand. A
+//! Clusters with distant nodes: ours beside fixed sizes and numbers of entries, each chosen by hand. A
 //! delaying proxy stands in front of each node's address for the others.
 //!
 //! Each cell first tries every setting of the grid alone and once. The best of them then run beside ours, in
