@@ -10,6 +10,7 @@ mod input;
 pub mod interrupt;
 mod log;
 mod manual;
+mod progress;
 pub mod report;
 pub mod serve;
 mod ship;

@@ -8,7 +8,6 @@ mod connection;
 pub(crate) mod consume;
 mod jetstream;
 mod names;
-mod progress;
 pub(crate) mod publish;
 pub(crate) mod stream;
 pub(crate) mod subscribe;

@@ -8,13 +8,14 @@ use anyhow::bail;
 use async_nats::{HeaderMap, Message, Subject};
 use serde_json::json;
 
+use super::super::PATIENCE;
 use super::super::connection::{Client, Stop, Subscription, literal};
 use super::super::jetstream::{self, ConsumerInfo};
 use super::super::publish::OPEN_LINE;
-use super::super::{PATIENCE, progress::Progress};
 use super::delivery::Delivery;
 use super::{ConsumeArgs, consumer, nanos};
 use crate::interrupt;
+use crate::progress::Progress;
 
 /// The most messages of one pull.
 const BATCH: u64 = 5000;

@@ -14,10 +14,11 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::super::PATIENCE;
 use super::super::connection::{Client, Stop, Subscription};
 use super::super::jetstream::{self, ApiError, StreamInfo};
-use super::super::{PATIENCE, progress::Progress};
 use super::{Line, OPEN_LINE, PubArgs, Source, UNACKED_MAX, too_long};
+use crate::progress::Progress;
 
 /// The most unacknowledged bytes; a larger message goes alone.
 const UNACKED_BYTES_MAX: usize = 8 << 20;

@@ -16,8 +16,8 @@ use bytes::Bytes;
 use clap::Args;
 
 use super::connection::{Client, Stop};
-use super::progress::Progress;
 use super::{ServerArgs, jetstream, names};
+use crate::progress::Progress;
 use crate::{Usage, interrupt};
 use lines::{Line, Lines};
 

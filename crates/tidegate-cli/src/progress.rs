@@ -12,7 +12,7 @@ const QUIET: Duration = Duration::from_secs(2);
 const DRAWN: Duration = Duration::from_millis(100);
 
 /// The progress of a command that counts something; the line is gone when this is dropped.
-pub(super) struct Progress {
+pub(crate) struct Progress {
     what: &'static str,
     start: Instant,
     drawn: Instant,
@@ -22,7 +22,7 @@ pub(super) struct Progress {
 
 impl Progress {
     /// Starts to measure. `what` follows the count, in the plural.
-    pub(super) fn start(what: &'static str) -> Self {
+    pub(crate) fn start(what: &'static str) -> Self {
         let start = Instant::now();
         Self {
             what,
@@ -33,7 +33,7 @@ impl Progress {
     }
 
     /// Shows the count, if it is time to.
-    pub(super) fn show(&mut self, count: u64) {
+    pub(crate) fn show(&mut self, count: u64) {
         let now = Instant::now();
         if now - self.start < QUIET || now - self.drawn < DRAWN {
             return;
