@@ -4,6 +4,7 @@
 //! missing or impossible, 2 if there is no such directory.
 
 mod report;
+mod watched;
 
 use std::fs;
 use std::io::Write as _;
@@ -17,6 +18,7 @@ use tidegate_raft::store::{REPAIRED_FILE, checkpoint, missing};
 
 use crate::Usage;
 use report::{Checkpoint, Looked, Mended};
+use watched::Watched;
 
 /// The subcommands of `tidegate log`.
 #[derive(Debug, Subcommand)]
@@ -75,11 +77,13 @@ fn directories(data: &Path) -> Result<(PathBuf, PathBuf), Usage> {
 
 fn look(args: &LogArgs, by_index: bool) -> anyhow::Result<ExitCode> {
     let (state, log) = directories(&args.data)?;
-    let disk = Disk::existing(&log).with_context(|| log.display().to_string())?;
+    let disk = Watched::new(Disk::existing(&log).with_context(|| log.display().to_string())?);
     let report = match by_index {
         true => tidegate_log::inspect(&disk),
         false => tidegate_log::verify(&disk),
     };
+    // The progress goes before the report comes.
+    drop(disk);
     let looked = Looked {
         report: report.with_context(|| log.display().to_string())?,
         checkpoints: checkpoints(&state)?,
@@ -129,7 +133,7 @@ fn repair(args: &RepairArgs) -> anyhow::Result<ExitCode> {
         return Err(Usage::new("the quarantine must lie outside the data directory").into());
     }
     let mended = {
-        let disk = Disk::existing(&log).with_context(name)?;
+        let disk = Watched::new(Disk::existing(&log).with_context(name)?);
         // The note comes before the repair: a start that misses records must find why they are missing.
         if tidegate_log::verify(&disk)
             .with_context(name)?
@@ -139,7 +143,8 @@ fn repair(args: &RepairArgs) -> anyhow::Result<ExitCode> {
             note(&state, "a repair was begun\n")?;
         }
         drop(disk);
-        let (disk, quarantine) = (Disk::existing(&log)?, Disk::open(&args.quarantine)?);
+        let disk = Watched::new(Disk::existing(&log)?);
+        let quarantine = Disk::open(&args.quarantine)?;
         tidegate_log::repair(&disk, &quarantine).with_context(name)?
     };
     for lost in &mended.lost {
