@@ -290,6 +290,59 @@ fn circles_of_imports_are_found() {
     assert!(one_way.file_circles().is_empty() && one_way.folder_circles().is_empty());
 }
 
+/// Returns the files that the trees of ARCHITECTURE.md list, and the directories without files of their own.
+fn listed(text: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut root = None;
+    let mut path: Vec<String> = Vec::new();
+    for line in text.lines() {
+        if line.starts_with("crates/") && line.ends_with("/src/") {
+            root = Some(line.to_owned());
+            continue;
+        }
+        let Some(root) = root.as_ref().filter(|_| !line.starts_with("```")) else {
+            root = None;
+            continue;
+        };
+        let depth = (line.len() - line.trim_start().len()) / 2 - 1;
+        let Some(name) = line.split_whitespace().next() else {
+            continue;
+        };
+        path.truncate(depth);
+        all.push(format!("{root}{}{name}", path.concat()));
+        let folder = name.strip_suffix(".rs").map(|module| format!("{module}/"));
+        path.push(folder.unwrap_or_else(|| name.to_owned()));
+    }
+    all
+}
+
+#[test]
+fn the_map_lists_every_module() {
+    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let listed = listed(&text);
+    let gone: Vec<_> = listed.iter().filter(|p| !root().join(p).exists()).collect();
+    assert!(gone.is_empty(), "ARCHITECTURE.md lists {gone:?}");
+    // A directory without files of its own in the tree stands for all of its files.
+    let summed_up = |name: &str| {
+        let above = listed
+            .iter()
+            .filter(|l| l.ends_with('/') && name.starts_with(l.as_str()));
+        above.max_by_key(|l| l.len()).is_some_and(|folder| {
+            let mut inside = listed.iter().filter(|l| l.starts_with(folder.as_str()));
+            inside.all(|l| l == folder)
+        })
+    };
+    let missing: Vec<_> = ours()
+        .into_iter()
+        .map(|(name, _)| name)
+        .filter(|name| name.starts_with("crates/") && name.contains("/src/"))
+        .filter(|name| !name.ends_with("/tests.rs") && !name.contains("/tests/"))
+        .filter(|name| !name.starts_with("crates/tidegate-testing/"))
+        .filter(|name| !listed.contains(name) && !summed_up(name))
+        .collect();
+    assert!(missing.is_empty(), "ARCHITECTURE.md lacks {missing:#?}");
+}
+
 #[test]
 fn every_file_says_what_it_owns() {
     let silent: Vec<_> = ours()
