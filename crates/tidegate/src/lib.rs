@@ -57,7 +57,7 @@ pub use time::{Clock, Time, nanos};
 /// Compiles the examples of these documents. Some of them need tokio.
 #[cfg(all(doctest, feature = "tokio"))]
 mod docs {
-    #[doc = include_str!("../../../README.md")]
+    #[doc = include_str!("../../../docs/engine.md")]
     struct Readme;
     #[doc = include_str!("../../../docs/migration.md")]
     struct Migration;
