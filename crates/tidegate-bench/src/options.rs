@@ -19,8 +19,8 @@ pub(crate) struct BenchArgs {
     /// Rounds a cell: each runs every system once, one after the other.
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: Option<u32>,
-    /// Keep finished cells in this file and skip those it has. With --full that is
-    /// bench/results/BENCH.jsonl if not given.
+    /// Keep finished cells in this file, and skip the cells in it. Default with --full:
+    /// bench/results/BENCH.jsonl, named after the bench.
     #[arg(long, value_name = "FILE")]
     pub(crate) resume: Option<PathBuf>,
     /// Only the cells with this in their name.

@@ -80,7 +80,7 @@ pub(crate) struct RecordHeader {
     pub(crate) term: u64,
 }
 
-/// The part of an epoch that records hold.
+/// The bits of an epoch that a record stores.
 pub(crate) const EPOCH_MASK: u32 = 0x00ff_ffff;
 
 impl RecordHeader {

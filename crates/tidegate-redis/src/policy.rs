@@ -109,7 +109,7 @@ const PARTS: u64 = 4;
 /// The fewest parts that keep both sides busy. A part costs each side a system call or two.
 const PARTS_CHEAP: u64 = 2;
 
-/// A flush of fewer commands costs more than a busy server gains.
+/// The least commands of a part. A smaller flush costs more than a busy server gains from getting it earlier.
 const PART_MIN: u64 = 8;
 
 /// The longest any policy may hold a command back.

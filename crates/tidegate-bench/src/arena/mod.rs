@@ -40,10 +40,10 @@ pub(crate) struct ArenaArgs {
     /// constant or cheaper.
     #[arg(long, value_name = "F")]
     family: Option<Family>,
-    /// How many cells to play at once; as many as this machine has cores if not given.
+    /// Play so many cells at once. Default: the number of this machine's cores.
     #[arg(long, value_name = "J", value_parser = value_parser!(u32).range(1..=1024))]
     jobs: Option<u32>,
-    /// How many seeds compare each cell: more of them narrow the interval.
+    /// Compare each cell on so many seeds. More seeds narrow the interval.
     #[arg(long, value_name = "R", default_value_t = 3, value_parser = value_parser!(u32).range(1..=SEEDS.len() as i64))]
     rounds: u32,
     /// The most items in the part of a run that counts.

@@ -7,7 +7,7 @@ use tidegate_log::{Disk, Storage, StorageFile};
 
 use crate::progress::Progress;
 
-/// The directory, and the count of what was read.
+/// The directory, and the count of the bytes read.
 pub(super) struct Watched {
     disk: Disk,
     read: Arc<Mutex<Read>>,

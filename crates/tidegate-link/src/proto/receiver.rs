@@ -23,8 +23,8 @@ use crate::hello::Welcome;
 pub struct ReceiverConfig {
     /// The largest message taken.
     pub frame_max: u32,
-    /// The most bytes of frames that may be unacknowledged: in a session the window; in
-    /// plain, the receiver acknowledges at once when half of this is used.
+    /// The most bytes of frames that may be unacknowledged. The receiver acknowledges at once when a quarter
+    /// of this is used.
     pub window: u64,
     /// Acknowledgements wait for [`Receiver::done`].
     pub when_done: bool,

@@ -45,7 +45,7 @@ impl Store {
         }
         let member = &mut self.members[at];
         tracing::warn!(
-            "the state being taken over from another node holds {held} bytes of other groups' entries: the takeover is given up, and starts again"
+            "the takeover of a state from another node keeps {held} bytes of other groups' entries in the log: this node gives it up and starts it again"
         );
         let heard = member.catching_up.begun.is_none();
         member.catching_up.forget();

@@ -35,7 +35,7 @@ impl Store {
                 delayed.push_back(message);
                 return Ok(());
             }
-            // The leader starts again at another entry.
+            // The leader sends from another entry on, so the delayed messages are obsolete.
             delayed.clear();
         }
         self.take(at, message)

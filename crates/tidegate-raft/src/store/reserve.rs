@@ -59,7 +59,9 @@ impl Reserve {
         if let Err(error) = self.try_make(storage, self.wanted(last))
             && !is_full(&error)
         {
-            tracing::warn!("disk space for checkpoints cannot be reserved: {error}");
+            tracing::warn!(
+                "disk space for checkpoints cannot be reserved: {error}: on a full disk the next checkpoint may fail"
+            );
         }
         self.asked.store(false, Ordering::Release);
     }

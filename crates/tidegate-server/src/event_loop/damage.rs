@@ -18,7 +18,7 @@ const RANGES_MAX: usize = 256;
 /// The time after which a range is looked through again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// A damaged range, and the progress of the look through it.
+/// A damaged range of the log, and how far the loop has searched it for messages that streams still need.
 #[derive(Debug)]
 struct Found {
     range: Range<u64>,

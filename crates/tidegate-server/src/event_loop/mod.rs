@@ -443,7 +443,7 @@ impl Server {
         }
         if !keep_cluster(&mut settings, old) {
             tracing::error!(
-                "reload: of the cluster only certificates can change while running: it stays"
+                "reload: only the certificates of the cluster can change while the server runs: its other settings stay"
             );
         }
         if self.peers.is_some() && settings.server_name != old.server_name {

@@ -204,8 +204,8 @@ impl<H: SharedHandler> Launch<H::Item, H::Reply, H::Info> for Tasks<H> {
             let mut batch = batch;
             let handled = catch_async(async { handler.handle_batch(&mut batch).await }).await;
             let flow = handled.map(|handled| batch.conclude(handled));
-            // The task drops its handler before it finishes the batch, so that an actor that
-            // ended holds the last reference.
+            // The task drops its reference to the handler before it finishes the batch. So once the actor
+            // ends, it holds the only one.
             drop(handler);
             batch.finish(flow.map_or(End::Panicked, End::Done));
         };

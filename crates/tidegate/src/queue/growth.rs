@@ -9,7 +9,7 @@ use crate::Time;
 
 /// The first size, in items.
 pub(super) const LEAST: u64 = 8;
-/// The largest size: each item's share of a claim is then about a nanosecond, even for an expensive claim.
+/// The largest size of a producer's buffer. Even an expensive claim then costs about a nanosecond an item.
 pub(super) const MOST: u64 = 256;
 /// How long a buffer keeps room that it does not need.
 const KEPT_NS: u64 = 1_000_000_000;

@@ -60,7 +60,9 @@ impl Peers {
         if let Err(e) = members::save(disk, file) {
             // The loop asks again.
             file.rejoined = rejoined;
-            return tracing::error!("the file `members` cannot be written: {e}");
+            return tracing::error!(
+                "the file `members` cannot be written: {e}: this node does not count as complete yet, and tries again"
+            );
         }
         tracing::info!("this node has everything again, and votes");
     }

@@ -96,7 +96,7 @@ impl Peers {
         }
     }
 
-    /// Writes the outboxes of the channels themselves: greetings, pongs, messages of groups.
+    /// Writes the frames that the channels queued themselves: greetings, pongs, messages between groups.
     pub(crate) fn flush(&mut self, now: Time, node: &mut Node) {
         while let Some(key) = self.dirty.pop() {
             if let Some(conn) = self.conns.get_mut(key) {

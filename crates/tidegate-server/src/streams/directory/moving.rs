@@ -461,7 +461,7 @@ impl JetStream {
                 }
                 Gathered::NotYet => {}
                 Gathered::Damaged(seq) => tracing::error!(
-                    "stream {} cannot move on: its message {seq} is damaged here; delete it if no other node has it",
+                    "the move of stream {} has stopped: message {seq} is damaged on this node. If no other node has that message, delete the message",
                     own.name()
                 ),
             }
