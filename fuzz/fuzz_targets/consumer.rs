@@ -4,32 +4,35 @@
 
 use libfuzzer_sys::fuzz_target;
 use tidegate_stream::schema::config::{AckPolicy, ConsumerConfig};
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::consumer::{
-    AckNumbers, AckSubject, Advisory, Consumer, Delivery, Fetch, Identity, Message, Ready, Sink, Source, State,
+    AckNumbers, AckSubject, Advisory, Consumer, ConsumerSeq, Delivery, Fetch, Identity, Message, Ready, Sink, Source, State,
 };
 
 struct Ten;
 
+const LAST: StreamSeq = StreamSeq::new(10);
+
 impl Source for Ten {
-    fn first_seq(&self) -> u64 {
-        1
+    fn first_seq(&self) -> StreamSeq {
+        StreamSeq::FIRST
     }
-    fn last_seq(&self) -> u64 {
-        10
+    fn last_seq(&self) -> StreamSeq {
+        LAST
     }
-    fn next_at(&mut self, seq: u64) -> Option<u64> {
-        (seq <= 10).then_some(seq.max(1))
+    fn next_at(&mut self, seq: StreamSeq) -> Option<StreamSeq> {
+        (seq <= LAST).then_some(seq.max(StreamSeq::FIRST))
     }
-    fn count_from(&mut self, seq: u64) -> u64 {
-        11_u64.saturating_sub(seq.max(1))
+    fn count_from(&mut self, seq: StreamSeq) -> u64 {
+        LAST.next().saturating_distance(seq.max(StreamSeq::FIRST))
     }
-    fn last_per_subject(&mut self) -> Option<Vec<u64>> {
-        Some((1..=10).collect())
+    fn last_per_subject(&mut self) -> Option<Vec<StreamSeq>> {
+        Some(StreamSeq::FIRST.up_to(LAST.next()).collect())
     }
-    fn contains(&self, seq: u64) -> bool {
-        (1..=10).contains(&seq)
+    fn contains(&self, seq: StreamSeq) -> bool {
+        (StreamSeq::FIRST..=LAST).contains(&seq)
     }
-    fn message(&mut self, _: u64) -> Fetch<'_> {
+    fn message(&mut self, _: StreamSeq) -> Fetch<'_> {
         Fetch::Ready(Message { subject: b"s", headers: b"", payload: b"p", time_us: 1 })
     }
 }
@@ -55,7 +58,7 @@ impl Sink for Nowhere {
 
 fuzz_target!(|input: &[u8]| {
     let _ = AckSubject::parse(input);
-    let mut state = State::decode(input).unwrap_or_else(|_| State::starting_at(1));
+    let mut state = State::decode(input).unwrap_or_else(|_| State::starting_at(StreamSeq::FIRST));
     state.check_invariants();
     let config = ConsumerConfig {
         ack_policy: AckPolicy::Explicit,
@@ -65,9 +68,9 @@ fuzz_target!(|input: &[u8]| {
         ..ConsumerConfig::default()
     };
     let identity = Identity { stream: "S", consumer: "C", logged: true };
-    if state.delivered().stream_seq > 10 {
+    if state.delivered().stream_seq > LAST {
         // No stream of ten messages ever delivered this sequence.
-        state = State::starting_at(1);
+        state = State::starting_at(StreamSeq::FIRST);
     }
     let mut consumer = Consumer::new(1, identity, &config, &state, &mut Ten);
     for (i, line) in input.split(|b| *b == b'\n').enumerate() {
@@ -75,7 +78,8 @@ fuzz_target!(|input: &[u8]| {
         consumer.handle_pull(now, b"r", line, &mut Nowhere);
         consumer.deliver(now, 20, &mut Ten, &mut Nowhere);
         let seq = line.first().map_or(1, |b| u64::from(b % 12));
-        let numbers = AckNumbers { deliveries: 1, stream_seq: seq, consumer_seq: 1, time_ns: 0, pending: 0 };
+        let (stream_seq, consumer_seq) = (StreamSeq::new(seq), ConsumerSeq::new(1));
+        let numbers = AckNumbers { deliveries: 1, stream_seq, consumer_seq, time_ns: 0, pending: 0 };
         consumer.handle_ack(now, &numbers, b"d", line, &mut Nowhere);
         consumer.handle_timeouts(now, &mut Nowhere);
         if let Some(delta) = consumer.poll_delta(now) {

@@ -10,6 +10,7 @@ use tidegate_stream::consumer::{
     AckSubject, Advisory, Consumer, Delivery, Fetch, Identity, Message, Ready, Sink, Source, State,
 };
 use tidegate_stream::schema::config::ConsumerConfig;
+use tidegate_stream::schema::sequence::StreamSeq;
 
 /// A stream of equal messages.
 struct Equal {
@@ -18,30 +19,30 @@ struct Equal {
 }
 
 impl Source for Equal {
-    fn first_seq(&self) -> u64 {
-        1
+    fn first_seq(&self) -> StreamSeq {
+        StreamSeq::FIRST
     }
-    fn last_seq(&self) -> u64 {
-        self.last
+    fn last_seq(&self) -> StreamSeq {
+        StreamSeq::new(self.last)
     }
-    fn next_at(&mut self, seq: u64) -> Option<u64> {
-        (seq <= self.last).then_some(seq)
+    fn next_at(&mut self, seq: StreamSeq) -> Option<StreamSeq> {
+        (seq.get() <= self.last).then_some(seq)
     }
-    fn count_from(&mut self, seq: u64) -> u64 {
-        (self.last + 1).saturating_sub(seq)
+    fn count_from(&mut self, seq: StreamSeq) -> u64 {
+        (self.last + 1).saturating_sub(seq.get())
     }
-    fn last_per_subject(&mut self) -> Option<Vec<u64>> {
+    fn last_per_subject(&mut self) -> Option<Vec<StreamSeq>> {
         None
     }
-    fn contains(&self, seq: u64) -> bool {
-        (1..=self.last).contains(&seq)
+    fn contains(&self, seq: StreamSeq) -> bool {
+        (1..=self.last).contains(&seq.get())
     }
-    fn message(&mut self, seq: u64) -> Fetch<'_> {
+    fn message(&mut self, seq: StreamSeq) -> Fetch<'_> {
         Fetch::Ready(Message {
             subject: b"orders.new",
             headers: b"",
             payload: &self.payload,
-            time_us: 1_700_000_000_000_000 + seq,
+            time_us: 1_700_000_000_000_000 + seq.get(),
         })
     }
 }
@@ -87,7 +88,7 @@ fn main() {
     let bare = median(|| {
         let (mut stream, mut net) = (stream(), Connection::default());
         for seq in 1..=MESSAGES {
-            if let Fetch::Ready(m) = stream.message(seq) {
+            if let Fetch::Ready(m) = stream.message(StreamSeq::new(seq)) {
                 let delivery = Delivery {
                     subject: m.subject,
                     reply: b"$JS.ACK.ORDERS.worker.1.100000.100000.1700000000000000000.400000",
@@ -140,7 +141,7 @@ fn consume(config: &ConsumerConfig) {
         logged: true,
     };
     let mut now = 1_700_000_000_000_000;
-    let mut state = State::starting_at(1);
+    let mut state = State::starting_at(StreamSeq::FIRST);
     let mut consumer = Consumer::new(now, identity, config, &state, &mut stream);
     let mut acks = Vec::new();
     for _ in 0..MESSAGES / BATCH {
@@ -180,7 +181,7 @@ fn consume(config: &ConsumerConfig) {
             consumer.handle_delta_durable(&mut net);
         }
     }
-    assert_eq!(consumer.info(now).delivered.stream_seq, MESSAGES);
+    assert_eq!(consumer.info(now).delivered.stream_seq.get(), MESSAGES);
 }
 
 /// The median of some rounds, in nanoseconds a message.

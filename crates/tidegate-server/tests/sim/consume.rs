@@ -21,7 +21,7 @@ impl Member {
     /// The consumer's position, as far as this node has applied it.
     pub(crate) fn consumed(&self) -> Option<u64> {
         let consumer = self.streams.get(STREAM)?.consumer(NAME)?;
-        Some(consumer.state().ack_floor().stream_seq)
+        Some(consumer.state().ack_floor().stream_seq.get())
     }
 
     /// Returns whether the consumer has all messages.

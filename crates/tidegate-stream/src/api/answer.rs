@@ -10,6 +10,7 @@ use crate::consumer::ConsumerSeq;
 use crate::schema::config::{ConsumerConfig, StreamConfig};
 use crate::schema::error::ApiError;
 use crate::schema::level::API_LEVEL;
+use crate::schema::sequence::StreamSeq;
 use crate::schema::timestamp::Timestamp;
 
 /// The type of the answer to a request for a subject that the server does not serve.
@@ -284,7 +285,7 @@ pub struct Sequences {
     /// The number of the delivery in the consumer.
     pub consumer_seq: ConsumerSeq,
     /// The number of the message in the stream.
-    pub stream_seq: u64,
+    pub stream_seq: StreamSeq,
     /// The time of the delivery.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_active: Option<Timestamp>,

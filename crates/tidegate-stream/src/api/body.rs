@@ -12,6 +12,7 @@ use super::request::{ConsumerName, NAME_BYTES_MAX};
 use crate::schema::config::{Compression, ConsumerConfig, Retention, StreamConfig};
 use crate::schema::error::ApiError;
 use crate::schema::level;
+use crate::schema::sequence::StreamSeq;
 use crate::schema::timestamp::Timestamp;
 use crate::stream::{DeleteRequest, PurgeRequest};
 
@@ -96,7 +97,7 @@ struct Pause {
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Reset {
-    seq: u64,
+    seq: StreamSeq,
 }
 
 #[derive(Default, Deserialize)]
@@ -195,9 +196,9 @@ pub(super) fn pause(text: &[u8]) -> Result<Option<Timestamp>, ApiError> {
 }
 
 /// Reads the message with which the consumer starts again; 0 means the messages that are not settled.
-pub(super) fn reset(text: &[u8]) -> Result<u64, ApiError> {
+pub(super) fn reset(text: &[u8]) -> Result<StreamSeq, ApiError> {
     match text {
-        b"" | b"null" => Ok(0),
+        b"" | b"null" => Ok(StreamSeq::ZERO),
         _ => json::body::<Reset>(text).map(|reset| reset.seq),
     }
 }

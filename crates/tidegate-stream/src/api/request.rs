@@ -16,6 +16,7 @@ use super::{json, status};
 use crate::schema::config::{ConsumerConfig, StreamConfig};
 use crate::schema::error::ApiError;
 use crate::schema::level;
+use crate::schema::sequence::StreamSeq;
 use crate::schema::timestamp::Timestamp;
 use crate::stream::{DeleteRequest, PurgeRequest};
 
@@ -133,7 +134,7 @@ pub enum Request<'a> {
         /// The consumer.
         consumer: &'a str,
         /// The message to start with; 0 means the messages that are not settled.
-        seq: u64,
+        seq: StreamSeq,
     },
     /// Pulls messages; the consumer reads the body. The server does not answer a pull from a consumer that
     /// does not exist.

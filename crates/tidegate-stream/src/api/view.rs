@@ -16,6 +16,7 @@ use super::body::{InfoDetails, StreamPage, offset};
 use crate::schema::config::{ConsumerConfig, StreamConfig};
 use crate::schema::error::ApiError;
 use crate::schema::level;
+use crate::schema::sequence::StreamSeq;
 use crate::schema::timestamp::Timestamp;
 
 /// The most names of one answer.
@@ -290,13 +291,13 @@ pub fn consumer_reset(
     server: &Server<'_>,
     stream: &str,
     consumer: &impl ConsumerView,
-    seq: u64,
+    seq: StreamSeq,
 ) -> Vec<u8> {
     #[derive(Serialize)]
     struct Reset<'a> {
         #[serde(flatten)]
         info: ConsumerInfo<'a>,
-        reset_seq: u64,
+        reset_seq: StreamSeq,
     }
     let reset = Reset {
         info: consumer_info_of(server, stream, consumer),

@@ -13,6 +13,7 @@ use super::sequence::ConsumerSeq;
 use super::state::Position;
 use super::verb::Verb;
 use crate::schema::config::AckPolicy;
+use crate::schema::sequence::StreamSeq;
 
 impl Consumer {
     /// Handles an acknowledgement: `numbers` come from its subject, `reply` is empty if the receiver does not
@@ -29,7 +30,7 @@ impl Consumer {
         let verb = Verb::parse(payload);
         self.used_us = now;
         let seq = numbers.stream_seq;
-        let known = (1..=self.delivered.stream_seq).contains(&seq)
+        let known = (StreamSeq::FIRST..=self.delivered.stream_seq).contains(&seq)
             && (ConsumerSeq::new(1)..=self.delivered.consumer_seq).contains(&numbers.consumer_seq)
             && self.awaits_acks();
         if known {
@@ -62,7 +63,7 @@ impl Consumer {
     fn sample(&self, now: u64, numbers: &AckNumbers, sink: &mut impl Sink) {
         let percent = self.settings.sample_percent;
         // The multiplication by an odd number spreads successive sequences evenly.
-        let scrambled = numbers.stream_seq.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let scrambled = numbers.stream_seq.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         if scrambled % 100 >= percent {
             return;
         }
@@ -78,7 +79,7 @@ impl Consumer {
         }
     }
 
-    fn acknowledge(&mut self, now: u64, seq: u64) {
+    fn acknowledge(&mut self, now: u64, seq: StreamSeq) {
         if self.settings.ack == AckPolicy::Explicit {
             self.drop_pending(now, seq);
             return;
@@ -105,7 +106,7 @@ impl Consumer {
     }
 
     /// Delays the redelivery of a message by `delay_us`, or by the wait that follows a delivery.
-    fn put_off(&mut self, now: u64, seq: u64, delay_us: Option<u64>) {
+    fn put_off(&mut self, now: u64, seq: StreamSeq, delay_us: Option<u64>) {
         let Some(unacked) = self.pending.get_mut(seq) else {
             return;
         };
@@ -118,7 +119,7 @@ impl Consumer {
     }
 
     /// Queues a message for redelivery, or gives it up if it has reached its delivery limit.
-    pub(super) fn queue_again(&mut self, now: u64, seq: u64, sink: &mut impl Sink) {
+    pub(super) fn queue_again(&mut self, now: u64, seq: StreamSeq, sink: &mut impl Sink) {
         let Some(unacked) = self.pending.get_mut(seq) else {
             return;
         };
@@ -130,7 +131,7 @@ impl Consumer {
     }
 
     /// Gives up a message that has reached its delivery limit.
-    pub(super) fn exhaust(&mut self, now: u64, seq: u64, sink: &mut impl Sink) {
+    pub(super) fn exhaust(&mut self, now: u64, seq: StreamSeq, sink: &mut impl Sink) {
         if let Some(unacked) = self.pending.get(seq) {
             let advisory = self.advisory(unacked, Event::MaxDeliver);
             sink.advisory(&advisory);
@@ -139,7 +140,13 @@ impl Consumer {
     }
 
     /// Ends the redelivery of a message, and reports the reason.
-    pub(super) fn terminate(&mut self, now: u64, seq: u64, reason: &str, sink: &mut impl Sink) {
+    pub(super) fn terminate(
+        &mut self,
+        now: u64,
+        seq: StreamSeq,
+        reason: &str,
+        sink: &mut impl Sink,
+    ) {
         if let Some(unacked) = self.pending.get(seq) {
             self.advise_terminated(seq, unacked.consumer_seq, reason, sink);
         }
@@ -148,7 +155,7 @@ impl Consumer {
 
     fn advise_terminated(
         &self,
-        seq: u64,
+        seq: StreamSeq,
         consumer_seq: ConsumerSeq,
         reason: &str,
         sink: &mut impl Sink,
@@ -173,7 +180,7 @@ impl Consumer {
     }
 
     /// Removes a message from the pending ones.
-    pub(super) fn drop_pending(&mut self, now: u64, seq: u64) {
+    pub(super) fn drop_pending(&mut self, now: u64, seq: StreamSeq) {
         if let Some(unacked) = self.pending.remove(seq) {
             self.forget(now, unacked);
             self.move_floor();
@@ -189,7 +196,7 @@ impl Consumer {
     fn move_floor(&mut self) {
         let floor = self.pending.first().map_or(self.delivered, |u| Position {
             consumer_seq: u.consumer_seq.before(),
-            stream_seq: u.stream_seq - 1,
+            stream_seq: u.stream_seq.prev(),
         });
         self.ack_floor = self.ack_floor.max(floor);
     }

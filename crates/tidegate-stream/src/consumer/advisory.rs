@@ -2,8 +2,10 @@
 //!
 //! Owns their events, subjects and JSON. The publisher of an advisory sets its id and time.
 
-use super::sequence::ConsumerSeq;
 use serde::Serialize;
+
+use super::sequence::ConsumerSeq;
+use crate::schema::sequence::StreamSeq;
 
 /// An event of a message that its receivers do not see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +15,7 @@ pub struct Advisory<'a> {
     /// The consumer.
     pub consumer: &'a str,
     /// The message's number in the stream.
-    pub stream_seq: u64,
+    pub stream_seq: StreamSeq,
     /// How often it was delivered.
     pub deliveries: u32,
     /// The event.
@@ -56,7 +58,7 @@ struct Json<'a> {
     consumer: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     consumer_seq: Option<ConsumerSeq>,
-    stream_seq: u64,
+    stream_seq: StreamSeq,
     deliveries: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,

@@ -15,6 +15,7 @@ use super::pending::Pending;
 use super::redelivery::Live;
 use super::seam::Sink;
 use super::state::Position;
+use crate::schema::sequence::StreamSeq;
 
 /// The time for which changes gather, in microseconds.
 const LINGER_US: u64 = 100_000;
@@ -33,13 +34,13 @@ pub(super) struct Changes {
     /// True if the log keeps this consumer.
     logged: bool,
     /// The highest delivered message in the last delta.
-    told: u64,
+    told: StreamSeq,
     /// The number of messages delivered since then.
     new: usize,
     /// Older messages that were redelivered or put off.
-    touched: Vec<u64>,
+    touched: Vec<StreamSeq>,
     /// Older messages that are no longer pending.
-    removed: Vec<u64>,
+    removed: Vec<StreamSeq>,
     /// The time of the first change.
     since: Option<u64>,
     /// The number of deltas taken, and of those that are durable.
@@ -50,7 +51,7 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    pub(super) fn new(logged: bool, told: u64) -> Self {
+    pub(super) fn new(logged: bool, told: StreamSeq) -> Self {
         Self {
             logged,
             told,
@@ -88,7 +89,7 @@ impl Changes {
     }
 
     /// Notes that a pending message was redelivered or put off.
-    pub(super) fn note_touched(&mut self, now: u64, seq: u64, live: &mut Live) {
+    pub(super) fn note_touched(&mut self, now: u64, seq: StreamSeq, live: &mut Live) {
         if self.logged {
             self.note(now);
             if seq <= self.told && !live.touched {
@@ -99,7 +100,7 @@ impl Changes {
     }
 
     /// Notes that a message is no longer pending.
-    pub(super) fn note_removed(&mut self, now: u64, seq: u64) {
+    pub(super) fn note_removed(&mut self, now: u64, seq: StreamSeq) {
         if self.logged {
             self.note(now);
             if seq <= self.told {
@@ -183,7 +184,7 @@ impl Changes {
 
     /// Restarts after message `told`, as the log recorded: drops all earlier changes, and answers every
     /// receiver that waits for one of them.
-    pub(super) fn handle_reset(&mut self, told: u64, sink: &mut impl Sink) {
+    pub(super) fn handle_reset(&mut self, told: StreamSeq, sink: &mut impl Sink) {
         debug_assert!(
             self.is_settled(),
             "a delta of before would be applied after"

@@ -12,6 +12,7 @@ use super::redelivery::Live;
 use super::reply::{AckNumbers, put_decimal};
 use super::seam::{Delivery, Fetch, Message, Ready, Sink, Source};
 use super::status;
+use crate::schema::sequence::StreamSeq;
 
 /// The state in which [`Consumer::deliver`] stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,11 +31,11 @@ pub enum Progress {
 #[derive(Clone, Copy, Debug)]
 enum Next {
     /// A message that was delivered before.
-    Again { seq: u64, deliveries: u32 },
+    Again { seq: StreamSeq, deliveries: u32 },
     /// The last message of its subject.
-    Last { seq: u64 },
+    Last { seq: StreamSeq },
     /// A message that was never delivered.
-    New { seq: u64 },
+    New { seq: StreamSeq },
 }
 
 /// The result of one step.
@@ -158,7 +159,7 @@ impl Consumer {
                 Ok(Next::New { seq })
             }
             None => {
-                self.cursor = self.cursor.max(source.last_seq() + 1);
+                self.cursor = self.cursor.max(source.last_seq().next());
                 self.replay = None;
                 Err(Flow::End)
             }
@@ -270,7 +271,7 @@ impl Consumer {
     }
 
     /// Advances past `next`, and returns the number of its message.
-    fn go_on(&mut self, next: Next) -> u64 {
+    fn go_on(&mut self, next: Next) -> StreamSeq {
         match next {
             Next::Again { seq, .. } => seq,
             Next::Last { seq } => {
@@ -278,7 +279,7 @@ impl Consumer {
                 seq
             }
             Next::New { seq } => {
-                self.cursor = seq + 1;
+                self.cursor = seq.next();
                 self.ahead = self.ahead.saturating_sub(1);
                 seq
             }

@@ -21,6 +21,7 @@ use thiserror::Error;
 use super::pending::Unacked;
 use super::sequence::ConsumerSeq;
 use super::state::Position;
+use crate::schema::sequence::StreamSeq;
 
 /// The most messages one delta, one state and one consumer may hold unacknowledged.
 pub const UNACKED_MAX: usize = 1 << 20;
@@ -38,7 +39,7 @@ pub(super) struct Delta {
     /// Messages delivered or redelivered, or put off, by rising number in the stream.
     pub(super) unacked: Vec<Unacked>,
     /// Messages above the floor that are not pending any more, by rising number.
-    pub(super) removed: Vec<u64>,
+    pub(super) removed: Vec<StreamSeq>,
 }
 
 /// The error for bytes that are not a consumer's state or delta.
@@ -70,26 +71,27 @@ impl Delta {
         out.push(VERSION);
         for p in [self.delivered, self.ack_floor] {
             put(out, p.consumer_seq.get());
-            put(out, p.stream_seq);
+            put(out, p.stream_seq.get());
         }
         let runs = || self.unacked.chunk_by(follows);
         put(out, runs().count() as u64);
         let (mut end, mut due) = (0, 0);
         for run in runs() {
             let first = &run[0];
-            put(out, first.stream_seq - end);
+            let seq = first.stream_seq.get();
+            put(out, seq - end);
             put(out, run.len() as u64);
             put(out, first.consumer_seq.get());
             put(out, zigzag(first.due_us.wrapping_sub(due)));
             put(out, u64::from(first.deliveries));
-            end = first.stream_seq + run.len() as u64;
+            end = seq + run.len() as u64;
             due = first.due_us;
         }
         put(out, self.removed.len() as u64);
         let mut last = 0;
         for seq in &self.removed {
-            put(out, seq - last);
-            last = *seq;
+            put(out, seq.get() - last);
+            last = seq.get();
         }
     }
 
@@ -103,7 +105,7 @@ impl Delta {
         let position = |rest: &mut &[u8]| {
             Ok(Position {
                 consumer_seq: ConsumerSeq::new(get(rest)?),
-                stream_seq: get(rest)?,
+                stream_seq: StreamSeq::new(get(rest)?),
             })
         };
         let mut delta = Self {
@@ -114,7 +116,7 @@ impl Delta {
         let possible = |n: u64| n < NUMBER_END;
         if delta.ack_floor.max(delta.delivered) != delta.delivered
             || !possible(delta.delivered.consumer_seq.get())
-            || !possible(delta.delivered.stream_seq)
+            || !possible(delta.delivered.stream_seq.get())
         {
             return Err(DeltaError::Inconsistent);
         }
@@ -124,7 +126,7 @@ impl Delta {
             last = last
                 .checked_add(get(rest)?)
                 .ok_or(DeltaError::Inconsistent)?;
-            delta.removed.push(last);
+            delta.removed.push(StreamSeq::new(last));
         }
         if !rest.is_empty() {
             return Err(DeltaError::Long);
@@ -150,13 +152,13 @@ impl Delta {
                 || first == 0
                 || consumer_seq == 0
                 || deliveries == 0
-                || end - 1 > self.delivered.stream_seq
+                || end - 1 > self.delivered.stream_seq.get()
                 || last_delivery - 1 > self.delivered.consumer_seq.get()
             {
                 return Err(DeltaError::Inconsistent);
             }
             self.unacked.extend((0..len).map(|i| Unacked {
-                stream_seq: first + i,
+                stream_seq: StreamSeq::new(first + i),
                 consumer_seq: ConsumerSeq::new(consumer_seq + i),
                 due_us: due,
                 deliveries,
@@ -169,7 +171,7 @@ impl Delta {
 
 /// Returns whether `b` belongs to the run of `a`.
 fn follows(a: &Unacked, b: &Unacked) -> bool {
-    b.stream_seq == a.stream_seq + 1
+    b.stream_seq == a.stream_seq.next()
         && b.consumer_seq == a.consumer_seq.after(1)
         && b.due_us == a.due_us
         && b.deliveries == a.deliveries
@@ -218,7 +220,7 @@ mod tests {
 
     fn unacked(stream_seq: u64, consumer_seq: u64, due_us: u64, deliveries: u32) -> Unacked {
         Unacked {
-            stream_seq,
+            stream_seq: StreamSeq::new(stream_seq),
             consumer_seq: ConsumerSeq::new(consumer_seq),
             due_us,
             deliveries,
@@ -231,11 +233,11 @@ mod tests {
         let delta = Delta {
             delivered: Position {
                 consumer_seq: ConsumerSeq::new(500),
-                stream_seq: 10_500,
+                stream_seq: StreamSeq::new(10_500),
             },
             ack_floor: Position {
                 consumer_seq: ConsumerSeq::new(0),
-                stream_seq: 10_000,
+                stream_seq: StreamSeq::new(10_000),
             },
             unacked: (1..=500)
                 .map(|n| unacked(10_000 + n, n, 1_700_000_000_000_000, 1))
@@ -288,10 +290,10 @@ mod tests {
             removed in proptest::collection::btree_set(any::<u64>(), 0..50),
         ) {
             let delta = Delta {
-                delivered: Position { consumer_seq: ConsumerSeq::new(9000), stream_seq: 5000 },
-                ack_floor: Position { consumer_seq: ConsumerSeq::new(3), stream_seq: 0 },
+                delivered: Position { consumer_seq: ConsumerSeq::new(9000), stream_seq: StreamSeq::new(5000) },
+                ack_floor: Position { consumer_seq: ConsumerSeq::new(3), stream_seq: StreamSeq::ZERO },
                 unacked: raw.into_iter().map(|(s, (c, d, n))| unacked(s, c, d, n)).collect(),
-                removed: removed.into_iter().collect(),
+                removed: removed.into_iter().map(StreamSeq::new).collect(),
             };
             let mut bytes = Vec::new();
             delta.encode(&mut bytes);
@@ -299,7 +301,7 @@ mod tests {
                 prop_assert!(Delta::decode(&bytes[..cut]).is_err());
             }
             prop_assert_eq!(Delta::decode(&bytes).unwrap(), delta);
-            let mut state = State::starting_at(1);
+            let mut state = State::starting_at(StreamSeq::FIRST);
             state.apply(&bytes).unwrap();
             state.check_invariants();
             prop_assert_eq!(State::decode(&state.encode()).unwrap(), state);
@@ -307,7 +309,7 @@ mod tests {
 
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
-            let mut state = State::starting_at(1);
+            let mut state = State::starting_at(StreamSeq::FIRST);
             for version in [None, Some(VERSION)] {
                 let mut bytes = bytes.clone();
                 if let (Some(version), Some(first)) = (version, bytes.first_mut()) {

@@ -23,6 +23,7 @@ use super::skip::Skip;
 use super::state::{Position, State};
 use super::status;
 use crate::schema::config::{AckPolicy, ConsumerConfig};
+use crate::schema::sequence::StreamSeq;
 
 /// A consumer on the node that serves it.
 ///
@@ -49,7 +50,7 @@ pub struct Consumer {
     /// The last message of each subject, delivered before all other new messages.
     pub(super) skip: Skip,
     /// The lowest number that a new message can have.
-    pub(super) cursor: u64,
+    pub(super) cursor: StreamSeq,
     /// The number of matching messages from `cursor` on.
     pub(super) ahead: u64,
     pub(super) receiver: Receiver,
@@ -74,7 +75,7 @@ pub(super) enum Receiver {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Replay {
     /// The last message that is replayed.
-    pub(super) until: u64,
+    pub(super) until: StreamSeq,
     /// The times at which the last replayed message was stored and delivered.
     pub(super) last: Option<(u64, u64)>,
     /// The time at which the next message is due.
@@ -155,7 +156,7 @@ impl Consumer {
             redelivery: Redelivery::default(),
             changes: Changes::new(identity.logged, state.delivered.stream_seq),
             skip: Skip::default(),
-            cursor: 0,
+            cursor: StreamSeq::ZERO,
             ahead: 0,
             receiver,
             replay: settings.replay_original.then(|| Replay {
@@ -185,13 +186,13 @@ impl Consumer {
     fn look_ahead(&mut self, state: &State, source: &mut impl Source) {
         let delivered = state.delivered.stream_seq;
         self.skip = Skip::default();
-        self.cursor = delivered.saturating_add(1);
+        self.cursor = delivered.saturating_next();
         if state.resume > delivered
             && let Some(mut last) = source.last_per_subject()
         {
             last.retain(|seq| *seq > delivered && *seq <= state.resume);
             self.skip = Skip::new(last);
-            self.cursor = state.resume.saturating_add(1);
+            self.cursor = state.resume.saturating_next();
         }
         self.ahead = source.count_from(self.cursor);
     }
@@ -328,14 +329,20 @@ impl Consumer {
 
     /// Counts a message that the stream stored. Returns whether a call of [`Consumer::deliver`] may deliver
     /// it.
-    pub fn handle_stored(&mut self, seq: u64, subject: &[u8]) -> bool {
+    pub fn handle_stored(&mut self, seq: StreamSeq, subject: &[u8]) -> bool {
         let wanted = seq >= self.cursor && self.wants(subject);
         self.ahead += u64::from(wanted);
         wanted && self.is_used()
     }
 
     /// Handles the removal of a message from the stream.
-    pub fn handle_removed(&mut self, now: u64, seq: u64, subject: &[u8], sink: &mut impl Sink) {
+    pub fn handle_removed(
+        &mut self,
+        now: u64,
+        seq: StreamSeq,
+        subject: &[u8],
+        sink: &mut impl Sink,
+    ) {
         if seq >= self.cursor {
             if self.wants(subject) {
                 self.ahead = self.ahead.saturating_sub(1);
@@ -354,9 +361,9 @@ impl Consumer {
     }
 
     fn drop_missing(&mut self, now: u64, source: &impl Source) {
-        let missing = |seq: &u64| !source.contains(*seq);
+        let missing = |seq: &StreamSeq| !source.contains(*seq);
         let seqs = self.pending.iter().map(|u| u.stream_seq);
-        let gone: Vec<u64> = seqs.filter(missing).collect();
+        let gone: Vec<StreamSeq> = seqs.filter(missing).collect();
         for seq in gone {
             self.drop_pending(now, seq);
         }

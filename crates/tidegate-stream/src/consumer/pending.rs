@@ -8,14 +8,16 @@
 //! Invariants: numbers rise strictly; the first entry is no tombstone; `len` counts the entries that are not
 //! tombstones.
 
-use super::sequence::ConsumerSeq;
 use std::collections::VecDeque;
+
+use super::sequence::ConsumerSeq;
+use crate::schema::sequence::StreamSeq;
 
 /// A message handed out and not acknowledged. `L` is the part that only the leader knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unacked<L = ()> {
     /// Its number in the stream.
-    pub stream_seq: u64,
+    pub stream_seq: StreamSeq,
     /// The number of its first delivery.
     pub consumer_seq: ConsumerSeq,
     /// The time of its redelivery, in microseconds since the Unix epoch.
@@ -71,19 +73,19 @@ impl<L: Copy> Pending<L> {
     }
 
     /// Iterates over the messages numbered higher than `seq`, in order.
-    pub fn iter_after(&self, seq: u64) -> impl Iterator<Item = &Unacked<L>> {
+    pub fn iter_after(&self, seq: StreamSeq) -> impl Iterator<Item = &Unacked<L>> {
         let from = self.ring.partition_point(|u| u.stream_seq <= seq);
         self.ring.range(from..).filter(|u| u.deliveries > 0)
     }
 
     /// The message with this number.
     #[must_use]
-    pub fn get(&self, seq: u64) -> Option<&Unacked<L>> {
+    pub fn get(&self, seq: StreamSeq) -> Option<&Unacked<L>> {
         self.find(seq).map(|at| &self.ring[at])
     }
 
     /// The message with this number, to change it; the number must stay.
-    pub(super) fn get_mut(&mut self, seq: u64) -> Option<&mut Unacked<L>> {
+    pub(super) fn get_mut(&mut self, seq: StreamSeq) -> Option<&mut Unacked<L>> {
         self.find(seq).map(|at| &mut self.ring[at])
     }
 
@@ -111,7 +113,7 @@ impl<L: Copy> Pending<L> {
     }
 
     /// Removes the message with this number.
-    pub(super) fn remove(&mut self, seq: u64) -> Option<Unacked<L>> {
+    pub(super) fn remove(&mut self, seq: StreamSeq) -> Option<Unacked<L>> {
         let at = self.find(seq)?;
         let removed = self.ring[at];
         self.ring[at].deliveries = 0;
@@ -124,7 +126,7 @@ impl<L: Copy> Pending<L> {
     }
 
     /// Removes the first message if its number is at most `seq`.
-    pub(super) fn pop_up_to(&mut self, seq: u64) -> Option<Unacked<L>> {
+    pub(super) fn pop_up_to(&mut self, seq: StreamSeq) -> Option<Unacked<L>> {
         let first = *self.ring.front().filter(|u| u.stream_seq <= seq)?;
         self.ring.pop_front();
         self.len -= 1;
@@ -132,9 +134,9 @@ impl<L: Copy> Pending<L> {
         Some(first)
     }
 
-    fn find(&self, seq: u64) -> Option<usize> {
+    fn find(&self, seq: StreamSeq) -> Option<usize> {
         let first = self.ring.front()?.stream_seq;
-        let guess = usize::try_from(seq.checked_sub(first)?).ok()?;
+        let guess = usize::try_from(seq.distance(first)?).ok()?;
         let at = match self.ring.get(guess) {
             Some(u) if u.stream_seq == seq => guess,
             _ => self
@@ -183,7 +185,7 @@ mod tests {
 
     fn unacked(stream_seq: u64, consumer_seq: u64) -> Unacked {
         Unacked {
-            stream_seq,
+            stream_seq: StreamSeq::new(stream_seq),
             consumer_seq: ConsumerSeq::new(consumer_seq),
             due_us: 0,
             deliveries: 1,
@@ -208,20 +210,20 @@ mod tests {
                         model.insert(x, 7);
                         next = next.max(x);
                     }
-                    6..=8 => prop_assert_eq!(pending.remove(x).map(|u| u.consumer_seq.get()), model.remove(&x)),
+                    6..=8 => prop_assert_eq!(pending.remove(StreamSeq::new(x)).map(|u| u.consumer_seq.get()), model.remove(&x)),
                     _ => {
                         let first = model.first_key_value().map(|(s, _)| *s).filter(|s| *s <= x);
-                        prop_assert_eq!(pending.pop_up_to(x).map(|u| u.stream_seq), first);
+                        prop_assert_eq!(pending.pop_up_to(StreamSeq::new(x)).map(|u| u.stream_seq.get()), first);
                         first.map(|s| model.remove(&s));
                     }
                 }
                 pending.check_invariants();
-                prop_assert_eq!(pending.get(x).map(|u| u.consumer_seq.get()), model.get(&x).copied());
+                prop_assert_eq!(pending.get(StreamSeq::new(x)).map(|u| u.consumer_seq.get()), model.get(&x).copied());
             }
-            let all: Vec<_> = pending.iter().map(|u| (u.stream_seq, u.consumer_seq.get())).collect();
+            let all: Vec<_> = pending.iter().map(|u| (u.stream_seq.get(), u.consumer_seq.get())).collect();
             prop_assert_eq!(all, model.clone().into_iter().collect::<Vec<_>>());
             prop_assert_eq!(
-                pending.iter_after(100).map(|u| u.stream_seq).collect::<Vec<_>>(),
+                pending.iter_after(StreamSeq::new(100)).map(|u| u.stream_seq.get()).collect::<Vec<_>>(),
                 model.range(101..).map(|(s, _)| *s).collect::<Vec<_>>()
             );
         }

@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use super::pending::{Pending, Unacked};
+use crate::schema::sequence::StreamSeq;
 
 /// The part of an unacknowledged message that only the leader knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,8 +22,8 @@ pub(super) struct Live {
 /// The two orders over the pending messages.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Redelivery {
-    due: BinaryHeap<Reverse<(u64, u64)>>,
-    queue: BTreeMap<u64, u64>,
+    due: BinaryHeap<Reverse<(u64, StreamSeq)>>,
+    queue: BTreeMap<u64, StreamSeq>,
     last_turn: u64,
 }
 
@@ -36,12 +37,12 @@ impl Redelivery {
     }
 
     /// The next message to redeliver.
-    pub(super) fn next(&self) -> Option<u64> {
+    pub(super) fn next(&self) -> Option<StreamSeq> {
         self.queue.first_key_value().map(|(_, seq)| *seq)
     }
 
     /// Notes the due time of a message, which its entry holds, too.
-    pub(super) fn schedule(&mut self, due_us: u64, seq: u64, pending: &Pending<Live>) {
+    pub(super) fn schedule(&mut self, due_us: u64, seq: StreamSeq, pending: &Pending<Live>) {
         if self.due.len() > 2 * pending.len() + STALE_MIN {
             let living = pending.iter().filter(|u| u.live.turn == 0);
             self.due = living.map(|u| Reverse((u.due_us, u.stream_seq))).collect();
@@ -61,7 +62,7 @@ impl Redelivery {
     }
 
     /// Takes out the next message that is due by `now`.
-    pub(super) fn pop_due(&mut self, now: u64, pending: &Pending<Live>) -> Option<u64> {
+    pub(super) fn pop_due(&mut self, now: u64, pending: &Pending<Live>) -> Option<StreamSeq> {
         self.deadline(pending).filter(|due| *due <= now)?;
         self.due.pop().map(|Reverse((_, seq))| seq)
     }

@@ -5,6 +5,7 @@
 //! before the stream. Writing a subject costs a few dozen digits into a buffer that is reused.
 
 use super::sequence::ConsumerSeq;
+use crate::schema::sequence::StreamSeq;
 
 /// Writes acknowledgement subjects of one consumer.
 #[derive(Clone, Debug)]
@@ -27,7 +28,7 @@ impl Replies {
         self.buffer.truncate(self.prefix_bytes);
         let numbers = [
             ack.deliveries,
-            ack.stream_seq,
+            ack.stream_seq.get(),
             ack.consumer_seq.get(),
             ack.time_ns,
             ack.pending,
@@ -48,7 +49,7 @@ pub struct AckNumbers {
     /// How often the message was delivered.
     pub deliveries: u64,
     /// The message's number in the stream.
-    pub stream_seq: u64,
+    pub stream_seq: StreamSeq,
     /// The delivery's number.
     pub consumer_seq: ConsumerSeq,
     /// The time at which the message was stored, in nanoseconds since the Unix epoch.
@@ -95,7 +96,7 @@ impl<'a> AckSubject<'a> {
             consumer: token(1),
             numbers: AckNumbers {
                 deliveries: decimal(token(2))?,
-                stream_seq: decimal(token(3))?,
+                stream_seq: decimal(token(3)).map(StreamSeq::new)?,
                 consumer_seq: decimal(token(4)).map(ConsumerSeq::new)?,
                 time_ns: decimal(token(5))?,
                 pending: decimal(token(6))?,
@@ -194,7 +195,7 @@ mod tests {
         fn written_values_are_read_back(n in any::<[u64; 5]>(), shift in 0_u32..64) {
             let numbers = AckNumbers {
                 deliveries: n[0] >> shift,
-                stream_seq: n[1] >> shift,
+                stream_seq: StreamSeq::new(n[1] >> shift),
                 consumer_seq: ConsumerSeq::new(n[2]),
                 time_ns: n[3] >> shift,
                 pending: n[4] >> shift,

@@ -9,6 +9,7 @@ use super::seam::View;
 use super::state::{Position, RESET_RANGE};
 use crate::schema::config::{ConsumerConfig, DeliverPolicy};
 use crate::schema::error::ApiError;
+use crate::schema::sequence::StreamSeq;
 
 /// Returns the message to which a reset moves a consumer of this stream: `asked`, or, where that is 0, the
 /// first message after the ack floor.
@@ -18,11 +19,11 @@ use crate::schema::error::ApiError;
 pub fn reset_to(
     config: &ConsumerConfig,
     ack_floor: Position,
-    asked: u64,
+    asked: StreamSeq,
     stream: &mut impl View,
-) -> Result<u64, ApiError> {
-    if asked == 0 {
-        return Ok(ack_floor.stream_seq + 1);
+) -> Result<StreamSeq, ApiError> {
+    if asked == StreamSeq::ZERO {
+        return Ok(ack_floor.stream_seq.next());
     }
     match config.deliver_policy {
         DeliverPolicy::All => {}

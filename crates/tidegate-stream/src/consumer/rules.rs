@@ -9,6 +9,7 @@ use tidegate_nats::subject;
 use super::duration;
 use crate::schema::config::{AckPolicy, ConsumerConfig, DeliverPolicy, StreamConfig};
 use crate::schema::error::ApiError;
+use crate::schema::sequence::StreamSeq;
 
 /// The default of the most unacknowledged messages.
 pub(super) const MAX_ACK_PENDING_DEFAULT: i64 = 1000;
@@ -209,7 +210,10 @@ fn check_filters(config: &ConsumerConfig) -> Result<(), ApiError> {
 }
 
 fn check_start(config: &ConsumerConfig) -> Result<(), ApiError> {
-    let (seq, time) = (config.opt_start_seq > 0, config.opt_start_time.is_some());
+    let (seq, time) = (
+        config.opt_start_seq > StreamSeq::ZERO,
+        config.opt_start_time.is_some(),
+    );
     let (name, seq_expected, time_expected) = match config.deliver_policy {
         DeliverPolicy::All => ("all", false, false),
         DeliverPolicy::Last => ("last", false, false),
@@ -466,7 +470,9 @@ mod tests {
                 c.deliver_policy = DeliverPolicy::New
             }),
             ("storage type can not be updated", |c| c.mem_storage = true),
-            ("start sequence can not be updated", |c| c.opt_start_seq = 1),
+            ("start sequence can not be updated", |c| {
+                c.opt_start_seq = StreamSeq::FIRST
+            }),
             ("ack policy can not be updated", |c| {
                 c.ack_policy = AckPolicy::All
             }),

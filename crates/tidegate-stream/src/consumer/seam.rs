@@ -4,47 +4,49 @@
 //! Owns no state. The implementations keep the messages, know the clients that listen to a subject, and apply
 //! the consumer's filters: a source shows one consumer's part of a stream.
 
+use crate::schema::sequence::StreamSeq;
+
 /// The part of a stream that decides where a new consumer starts.
 pub trait View {
     /// The number of the first message, of any subject; of an empty stream one more than
     /// [`View::last_seq`].
-    fn first_seq(&self) -> u64;
+    fn first_seq(&self) -> StreamSeq;
 
     /// The number of the last message ever stored, of any subject; 0 before the first.
-    fn last_seq(&self) -> u64;
+    fn last_seq(&self) -> StreamSeq;
 
     /// The last message that passes the consumer's filters.
-    fn last_matching(&mut self) -> Option<u64>;
+    fn last_matching(&mut self) -> Option<StreamSeq>;
 
     /// The first message, of any subject, stored at this time or later (microseconds since the Unix
     /// epoch); one more than [`View::last_seq`] if there is none.
-    fn seq_at_time(&mut self, time_us: u64) -> u64;
+    fn seq_at_time(&mut self, time_us: u64) -> StreamSeq;
 }
 
 /// The messages of a stream that pass one consumer's filters.
 pub trait Source {
     /// The number of the first message, of any subject; of an empty stream one more than
     /// [`Source::last_seq`].
-    fn first_seq(&self) -> u64;
+    fn first_seq(&self) -> StreamSeq;
 
     /// The number of the last message ever stored, of any subject.
-    fn last_seq(&self) -> u64;
+    fn last_seq(&self) -> StreamSeq;
 
     /// The first message that passes the filters, numbered `seq` or higher.
-    fn next_at(&mut self, seq: u64) -> Option<u64>;
+    fn next_at(&mut self, seq: StreamSeq) -> Option<StreamSeq>;
 
     /// Returns how many messages numbered `seq` or higher pass the filters.
-    fn count_from(&mut self, seq: u64) -> u64;
+    fn count_from(&mut self, seq: StreamSeq) -> u64;
 
     /// The last message of each subject that passes the filters, in order; `None` where each message is the
     /// last of its subject, as in a stream that keeps one message for each subject.
-    fn last_per_subject(&mut self) -> Option<Vec<u64>>;
+    fn last_per_subject(&mut self) -> Option<Vec<StreamSeq>>;
 
     /// Returns whether the stream holds the message.
-    fn contains(&self, seq: u64) -> bool;
+    fn contains(&self, seq: StreamSeq) -> bool;
 
     /// Reads a message.
-    fn message(&mut self, seq: u64) -> Fetch<'_>;
+    fn message(&mut self, seq: StreamSeq) -> Fetch<'_>;
 }
 
 /// The result of reading a message.

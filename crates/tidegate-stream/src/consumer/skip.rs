@@ -2,6 +2,8 @@
 //!
 //! Owns the list. Leaves the choice of its messages to the stream.
 
+use crate::schema::sequence::StreamSeq;
+
 /// The messages still to be delivered, by rising number; a message removed meanwhile has its top bit set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Skip {
@@ -14,11 +16,11 @@ const REMOVED: u64 = 1 << 63;
 
 impl Skip {
     /// A list of messages by rising number.
-    pub(super) fn new(seqs: Vec<u64>) -> Self {
+    pub(super) fn new(seqs: Vec<StreamSeq>) -> Self {
         debug_assert!(seqs.is_sorted());
         Self {
             left: seqs.len() as u64,
-            seqs,
+            seqs: seqs.into_iter().map(StreamSeq::get).collect(),
             at: 0,
         }
     }
@@ -29,7 +31,7 @@ impl Skip {
     }
 
     /// The next message.
-    pub(super) fn peek(&mut self) -> Option<u64> {
+    pub(super) fn peek(&mut self) -> Option<StreamSeq> {
         while self.seqs.get(self.at).is_some_and(|s| s & REMOVED != 0) {
             self.at += 1;
         }
@@ -39,7 +41,7 @@ impl Skip {
             self.seqs = Vec::new();
             self.at = 0;
         }
-        next
+        next.map(StreamSeq::new)
     }
 
     /// Advances past the message that [`Skip::peek`] returned.
@@ -49,17 +51,18 @@ impl Skip {
     }
 
     /// Removes the messages that `keep` rejects.
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(u64) -> bool) {
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(StreamSeq) -> bool) {
         self.seqs.drain(..self.at);
-        self.seqs.retain(|s| *s & REMOVED == 0 && keep(*s));
+        self.seqs
+            .retain(|s| *s & REMOVED == 0 && keep(StreamSeq::new(*s)));
         self.at = 0;
         self.left = self.seqs.len() as u64;
     }
 
     /// Removes a message that is still to be delivered; returns whether the list had it.
-    pub(super) fn remove(&mut self, seq: u64) -> bool {
+    pub(super) fn remove(&mut self, seq: StreamSeq) -> bool {
         let rest = &mut self.seqs[self.at..];
-        let found = rest.binary_search_by_key(&seq, |s| s & !REMOVED);
+        let found = rest.binary_search_by_key(&seq.get(), |s| s & !REMOVED);
         let Some(entry) = found.ok().map(|i| &mut rest[i]) else {
             return false;
         };
@@ -76,14 +79,15 @@ mod tests {
 
     #[test]
     fn removed_ones_are_passed_over() {
-        let mut skip = Skip::new(vec![2, 5, 6, 9]);
-        assert!(skip.remove(2) && !skip.remove(2) && !skip.remove(3));
-        assert_eq!((skip.peek(), skip.left()), (Some(5), 3));
+        let n = StreamSeq::new;
+        let mut skip = Skip::new(vec![n(2), n(5), n(6), n(9)]);
+        assert!(skip.remove(n(2)) && !skip.remove(n(2)) && !skip.remove(n(3)));
+        assert_eq!((skip.peek(), skip.left()), (Some(n(5)), 3));
         skip.advance();
-        assert!(!skip.remove(5) && skip.remove(9));
-        assert_eq!((skip.peek(), skip.left()), (Some(6), 1));
+        assert!(!skip.remove(n(5)) && skip.remove(n(9)));
+        assert_eq!((skip.peek(), skip.left()), (Some(n(6)), 1));
         skip.advance();
         assert_eq!((skip.peek(), skip.left()), (None, 0));
-        assert!(!skip.remove(6));
+        assert!(!skip.remove(n(6)));
     }
 }

@@ -15,8 +15,8 @@ impl State {
         let (first, last) = (stream.first_seq(), stream.last_seq());
         let start = match config.deliver_policy {
             DeliverPolicy::All => first,
-            DeliverPolicy::New => last + 1,
-            DeliverPolicy::Last => stream.last_matching().unwrap_or(last + 1),
+            DeliverPolicy::New => last.next(),
+            DeliverPolicy::Last => stream.last_matching().unwrap_or(last.next()),
             DeliverPolicy::ByStartSequence => config.opt_start_seq,
             DeliverPolicy::ByStartTime => {
                 let time = config.opt_start_time.map_or(0, |t| t.as_micros_up());
@@ -24,6 +24,6 @@ impl State {
             }
             DeliverPolicy::LastPerSubject => return Self::starting_last_per_subject(last),
         };
-        Self::starting_at(start.clamp(first.min(last + 1), last + 1))
+        Self::starting_at(start.clamp(first.min(last.next()), last.next()))
     }
 }

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::delta::{Delta, DeltaError, NUMBER_END};
 use super::pending::Pending;
 use super::sequence::ConsumerSeq;
+use crate::schema::sequence::StreamSeq;
 
 /// A place in a consumer's deliveries and in its stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub struct Position {
     /// A delivery's number, from 1.
     pub consumer_seq: ConsumerSeq,
     /// A message's number in the stream.
-    pub stream_seq: u64,
+    pub stream_seq: StreamSeq,
 }
 
 impl Position {
@@ -44,24 +45,24 @@ impl Position {
 #[serde(rename_all = "snake_case")]
 pub enum Start {
     /// Start with this message.
-    At(u64),
+    At(StreamSeq),
     /// Start with the last message of each subject up to this one, then deliver all later messages.
-    LastPerSubject(u64),
+    LastPerSubject(StreamSeq),
 }
 
 impl Start {
     /// The message after which the consumer delivers every message.
     #[must_use]
-    pub const fn after(self) -> u64 {
+    pub const fn after(self) -> StreamSeq {
         match self {
-            Self::At(start) => start.saturating_sub(1),
+            Self::At(start) => start.saturating_prev(),
             Self::LastPerSubject(resume) => resume,
         }
     }
 }
 
 /// The messages to which a consumer can be reset, whether the stream holds them or not.
-pub const RESET_RANGE: RangeInclusive<u64> = 1..=NUMBER_END;
+pub const RESET_RANGE: RangeInclusive<StreamSeq> = StreamSeq::FIRST..=StreamSeq::new(NUMBER_END);
 
 /// The part of a consumer that the log keeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,16 +72,16 @@ pub struct State {
     pub(super) pending: Pending,
     /// The last message of the range from which the consumer delivers only the last message of each subject;
     /// 0 if the consumer did not start so.
-    pub(super) resume: u64,
+    pub(super) resume: StreamSeq,
 }
 
 impl State {
     /// Creates the state of a consumer that starts with message `start`.
     #[must_use]
-    pub fn starting_at(start: u64) -> Self {
+    pub fn starting_at(start: StreamSeq) -> Self {
         let before = Position {
             consumer_seq: ConsumerSeq::default(),
-            stream_seq: start.saturating_sub(1),
+            stream_seq: start.saturating_prev(),
         };
         Self {
             delivered: before,
@@ -92,7 +93,7 @@ impl State {
     /// Creates the state of a consumer that starts with the last message of each subject up to message
     /// `resume`, then delivers all later messages.
     #[must_use]
-    pub fn starting_last_per_subject(resume: u64) -> Self {
+    pub fn starting_last_per_subject(resume: StreamSeq) -> Self {
         Self {
             resume,
             ..Self::default()
@@ -112,7 +113,7 @@ impl State {
     #[must_use]
     pub const fn start(&self) -> Start {
         match self.resume {
-            0 => Start::At(self.delivered.stream_seq.saturating_add(1)),
+            StreamSeq::ZERO => Start::At(self.delivered.stream_seq.saturating_next()),
             resume => Start::LastPerSubject(resume),
         }
     }
@@ -145,7 +146,7 @@ impl State {
     /// Resets the consumer to message `seq`, one of [`RESET_RANGE`]: no message from there on counts as
     /// delivered, every message before it counts as acknowledged, and deliveries count from 1. The caller
     /// must not apply a delta from before the reset after it.
-    pub fn reset(&mut self, seq: u64) {
+    pub fn reset(&mut self, seq: StreamSeq) {
         *self = Self {
             resume: self.resume,
             ..Self::starting_at(seq)
@@ -175,7 +176,7 @@ impl State {
             unacked: self.pending.iter().copied().collect(),
             removed: Vec::new(),
         };
-        let mut out = self.resume.to_le_bytes().to_vec();
+        let mut out = self.resume.get().to_le_bytes().to_vec();
         all.encode(&mut out);
         out
     }
@@ -184,7 +185,7 @@ impl State {
     pub fn decode(bytes: &[u8]) -> Result<Self, DeltaError> {
         let (resume, delta) = bytes.split_first_chunk().ok_or(DeltaError::Short)?;
         let mut state = Self {
-            resume: u64::from_le_bytes(*resume),
+            resume: StreamSeq::new(u64::from_le_bytes(*resume)),
             ..Self::default()
         };
         state.apply(delta)?;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::sequence::StreamSeq;
 use super::timestamp::Timestamp;
 
 /// A stream's configuration.
@@ -53,7 +54,7 @@ pub struct StreamConfig {
     pub compression: Compression,
     /// The number of the first message, if not 1.
     #[serde(skip_serializing_if = "is_zero")]
-    pub first_seq: u64,
+    pub first_seq: StreamSeq,
     /// Clients may read messages by direct requests, without the leader's JSON.
     pub allow_direct: bool,
     /// The same for mirrors.
@@ -110,7 +111,7 @@ impl Default for StreamConfig {
             no_ack: false,
             duplicate_window: 0,
             compression: Compression::None,
-            first_seq: 0,
+            first_seq: StreamSeq::ZERO,
             allow_direct: false,
             mirror_direct: false,
             discard_new_per_subject: false,
@@ -203,7 +204,7 @@ pub struct ConsumerConfig {
     pub deliver_policy: DeliverPolicy,
     /// The first message, with [`DeliverPolicy::ByStartSequence`].
     #[serde(skip_serializing_if = "is_zero")]
-    pub opt_start_seq: u64,
+    pub opt_start_seq: StreamSeq,
     /// The first message's earliest time, with [`DeliverPolicy::ByStartTime`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opt_start_time: Option<Timestamp>,

@@ -13,6 +13,7 @@ use super::streams::{DeleteRequest, PurgeRequest, parse};
 use crate::consumer::rules::{Admission, admit};
 use crate::consumer::{RESET_RANGE, State};
 use crate::schema::error::ApiError;
+use crate::schema::sequence::StreamSeq;
 
 impl Stream {
     pub(super) fn apply_purge(
@@ -94,7 +95,7 @@ impl Stream {
             return Err(ApiError::MAXIMUM_CONSUMERS);
         }
         // After a restart, messages in memory may be gone and their numbers used again.
-        let there = start.filter(|start| start.after() <= self.content.last_seq);
+        let there = start.filter(|start| start.after().get() <= self.content.last_seq);
         let state = match there {
             Some(start) => State::beginning(start),
             None => State::new(&config, &mut StreamView::new(self, &config)),
@@ -144,7 +145,10 @@ impl Stream {
         let consumer = self.consumers.get_mut(name);
         let consumer = consumer.ok_or(ApiError::CONSUMER_NOT_FOUND)?;
         let seq = <[u8; 8]>::try_from(command.payload).map(u64::from_le_bytes);
-        let seq = seq.ok().filter(|seq| RESET_RANGE.contains(seq));
+        let seq = seq
+            .ok()
+            .map(StreamSeq::new)
+            .filter(|seq| RESET_RANGE.contains(seq));
         Arc::make_mut(&mut consumer.state).reset(seq.ok_or(ApiError::BAD_REQUEST)?);
         effects.push(Effect::ConsumerReset {
             stream: self.id,

@@ -11,6 +11,7 @@ use super::filter::Filter;
 use super::single::Stream;
 use crate::consumer::{Start, State, View};
 use crate::schema::config::ConsumerConfig;
+use crate::schema::sequence::StreamSeq;
 
 /// A consumer, as the log knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,19 +80,19 @@ pub fn consumer_filter(config: &ConsumerConfig) -> Filter {
 }
 
 impl View for StreamView<'_> {
-    fn first_seq(&self) -> u64 {
-        self.stream.content.first_seq
+    fn first_seq(&self) -> StreamSeq {
+        StreamSeq::new(self.stream.content.first_seq)
     }
 
-    fn last_seq(&self) -> u64 {
-        self.stream.content.last_seq
+    fn last_seq(&self) -> StreamSeq {
+        StreamSeq::new(self.stream.content.last_seq)
     }
 
-    fn last_matching(&mut self) -> Option<u64> {
-        self.stream.last_matching(&self.filter)
+    fn last_matching(&mut self) -> Option<StreamSeq> {
+        self.stream.last_matching(&self.filter).map(StreamSeq::new)
     }
 
-    fn seq_at_time(&mut self, time_us: u64) -> u64 {
-        self.stream.seq_at_time(time_us)
+    fn seq_at_time(&mut self, time_us: u64) -> StreamSeq {
+        StreamSeq::new(self.stream.seq_at_time(time_us))
     }
 }

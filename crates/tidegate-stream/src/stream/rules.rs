@@ -75,7 +75,7 @@ pub fn check(config: &StreamConfig) -> Result<StreamConfig, ApiError> {
             }
         }
     }
-    if config.first_seq > FIRST_SEQ_MAX {
+    if config.first_seq.get() > FIRST_SEQ_MAX {
         return invalid("first sequence is too large, maximum allowed is 4611686018427387904");
     }
     if config.subjects.is_empty() {
@@ -315,7 +315,10 @@ mod tests {
         assert!(refusal(|c| c.subject_delete_marker_ttl = 5).contains("at least 1 second"));
         let rollup = refusal(|c| (c.deny_purge, c.allow_rollup_hdrs) = (true, true));
         assert!(rollup.contains("roll-ups require"));
-        assert!(refusal(|c| c.first_seq = u64::MAX).contains("first sequence"));
+        assert!(
+            refusal(|c| c.first_seq = crate::schema::sequence::StreamSeq::MAX)
+                .contains("first sequence")
+        );
     }
 
     #[test]

@@ -119,7 +119,7 @@ pub struct Stored {
 impl Stream {
     pub(super) fn new(id: u32, config: StreamConfig, created_us: u64, in_memory: bool) -> Self {
         let limits = Limits::of(&config);
-        let mut content = Content::new(config.first_seq.max(1), in_memory);
+        let mut content = Content::new(config.first_seq.get().max(1), in_memory);
         content
             .subjects
             .set_chained(is_chained(&limits), std::iter::empty());

@@ -90,7 +90,7 @@ impl Part {
             created_us: stream.created_us,
             config: stream.config.clone(),
             last_msg_id: Vec::new(),
-            last_seq: stream.config.first_seq.max(1) - 1,
+            last_seq: stream.config.first_seq.get().max(1) - 1,
             last_time_us: 0,
             names: Names::default(),
             blocks: VecDeque::new(),
@@ -152,7 +152,7 @@ impl Part {
         };
         let created_us = from.u64()?;
         let config: StreamConfig = serde_json::from_slice(from.bytes()?)?;
-        let sound = config.first_seq <= rules::FIRST_SEQ_MAX
+        let sound = config.first_seq.get() <= rules::FIRST_SEQ_MAX
             && config.subjects.iter().all(|p| is_pattern(p.as_bytes()));
         if !sound {
             return Err(RestoreError::Inconsistent("a stream's configuration"));

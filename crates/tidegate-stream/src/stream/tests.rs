@@ -6,6 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::consumer::Start;
 use crate::schema::error::ApiError;
+use crate::schema::sequence::StreamSeq;
 
 /// The streams, and the outcomes of the last entry.
 struct Scene {
@@ -532,7 +533,11 @@ fn a_consumer_without_its_first_message_begins_as_configured() {
         let made = scene.command(Kind::CreateConsumer, 1, "C", &request);
         assert_eq!(made, Outcome::ConsumerCreated { stream: 1 });
         let state = scene.stream().consumer("C").unwrap().state();
-        assert_eq!(state.start(), Start::At(before + 1), "{start}");
+        assert_eq!(
+            state.start(),
+            Start::At(StreamSeq::new(before + 1)),
+            "{start}"
+        );
     }
 }
 
@@ -716,7 +721,7 @@ fn consumers_are_kept() {
         refused(ApiError::MAXIMUM_CONSUMERS)
     );
     let consumer = scene.stream().consumer("C").unwrap();
-    assert_eq!(consumer.state().delivered().stream_seq, 5);
+    assert_eq!(consumer.state().delivered().stream_seq, StreamSeq::new(5));
     assert!(matches!(
         scene.command(Kind::ConsumerDelta, 1, "C", "?"),
         Outcome::Refused { .. }
@@ -743,7 +748,7 @@ fn consumers_are_kept() {
         Some(Effect::ConsumerReset { stream: 1, name }) if name == "C"
     ));
     let state = scene.stream().consumer("C").unwrap().state();
-    assert_eq!(state.delivered().stream_seq, 2);
+    assert_eq!(state.delivered().stream_seq, StreamSeq::new(2));
     assert_eq!(
         scene.command(Kind::DeleteConsumer, 1, "C", ""),
         Outcome::ConsumerDeleted { stream: 1 }

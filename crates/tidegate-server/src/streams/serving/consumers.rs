@@ -14,6 +14,7 @@ use tidegate_stream::consumer::{
     Consumer, Ending, Fetch, Identity, Position, Progress, Source, Start, State,
 };
 use tidegate_stream::schema::config::{AckPolicy, ConsumerConfig};
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::schema::timestamp::Timestamp;
 use tidegate_stream::stream::{
     Command, Effect, Filter, Kind, Place, Stream, Transit, consumer_filter,
@@ -213,7 +214,7 @@ impl Consumers {
     }
 
     /// Wakes the consumers that a stored message is for.
-    fn handle_stored(&mut self, stream: u32, seq: u64, subject: &[u8]) {
+    fn handle_stored(&mut self, stream: u32, seq: StreamSeq, subject: &[u8]) {
         let Some(interest) = self.interests.get_mut(&stream) else {
             return;
         };
@@ -366,36 +367,39 @@ pub(crate) struct Seen<'a> {
 }
 
 impl Source for Seen<'_> {
-    fn first_seq(&self) -> u64 {
-        self.stream.first_seq()
+    fn first_seq(&self) -> StreamSeq {
+        StreamSeq::new(self.stream.first_seq())
     }
 
-    fn last_seq(&self) -> u64 {
-        self.stream.last_seq()
+    fn last_seq(&self) -> StreamSeq {
+        StreamSeq::new(self.stream.last_seq())
     }
 
-    fn next_at(&mut self, seq: u64) -> Option<u64> {
-        self.stream.next_at(seq, self.filter)
+    fn next_at(&mut self, seq: StreamSeq) -> Option<StreamSeq> {
+        let next = self.stream.next_at(seq.get(), self.filter);
+        next.map(StreamSeq::new)
     }
 
-    fn count_from(&mut self, seq: u64) -> u64 {
-        self.stream.count_from(seq, self.filter)
+    fn count_from(&mut self, seq: StreamSeq) -> u64 {
+        self.stream.count_from(seq.get(), self.filter)
     }
 
-    fn last_per_subject(&mut self) -> Option<Vec<u64>> {
+    fn last_per_subject(&mut self) -> Option<Vec<StreamSeq>> {
         // Where the stream keeps one message a subject, each message is the last of its subject.
-        (self.stream.config().max_msgs_per_subject != 1)
-            .then(|| self.stream.last_per_subject(self.filter))
+        (self.stream.config().max_msgs_per_subject != 1).then(|| {
+            let last = self.stream.last_per_subject(self.filter);
+            last.into_iter().map(StreamSeq::new).collect()
+        })
     }
 
-    fn contains(&self, seq: u64) -> bool {
-        self.stream.contains(seq)
+    fn contains(&self, seq: StreamSeq) -> bool {
+        self.stream.contains(seq.get())
     }
 
-    fn message(&mut self, seq: u64) -> Fetch<'_> {
+    fn message(&mut self, seq: StreamSeq) -> Fetch<'_> {
         match fetch(
             self.stream,
-            seq,
+            seq.get(),
             self.messages,
             &mut self.wanted,
             &mut self.held,
@@ -555,7 +559,8 @@ impl JetStream {
                     subject,
                     ..
                 } => {
-                    self.consumers.handle_stored(*stream, *seq, subject);
+                    self.consumers
+                        .handle_stored(*stream, StreamSeq::new(*seq), subject);
                 }
                 Effect::Removed {
                     stream,
@@ -571,7 +576,8 @@ impl JetStream {
                     for key in &concerned {
                         self.with_consumer(cx, now, *key, |live, voice| {
                             let wall_us = voice.wall_us;
-                            live.consumer.handle_removed(wall_us, *seq, subject, voice);
+                            let seq = StreamSeq::new(*seq);
+                            live.consumer.handle_removed(wall_us, seq, subject, voice);
                         });
                     }
                     self.consumers.concerned = concerned;

@@ -14,6 +14,7 @@ use tidegate_stream::api::answer::{self, Kind as Answer};
 use tidegate_stream::api::view;
 use tidegate_stream::consumer::{Ending, State, reset_to};
 use tidegate_stream::schema::error::ApiError;
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{Command, Kind, Outcome, StreamView};
 
 use super::Key;
@@ -32,14 +33,14 @@ const WAITING_MAX: usize = 64;
 pub(crate) struct Resets {
     asked: VecDeque<Asked>,
     /// The first reset is proposed, and begins with this message.
-    proposed: Option<u64>,
+    proposed: Option<StreamSeq>,
 }
 
 /// A request to reset a consumer.
 #[derive(Debug)]
 struct Asked {
     reply: Box<[u8]>,
-    seq: u64,
+    seq: StreamSeq,
     /// The change that other requests wait for.
     change: ChangeId,
 }
@@ -61,7 +62,7 @@ impl JetStream {
         &mut self,
         key: Key,
         reply: &[u8],
-        seq: u64,
+        seq: StreamSeq,
         change: Change,
     ) -> Result<(), ApiError> {
         let live = self.consumers.get_mut(key);
@@ -112,7 +113,7 @@ impl JetStream {
         };
         if logged {
             live.resets.proposed = Some(seq);
-            let (name, payload) = (live.name().to_owned(), seq.to_le_bytes());
+            let (name, payload) = (live.name().to_owned(), seq.get().to_le_bytes());
             let command = Command::new(Kind::ResetConsumer, id, name.as_bytes(), &payload);
             self.command(now, false, &command, Some((b"", Then::Reset(key))));
             return Some(());
@@ -205,7 +206,7 @@ impl JetStream {
         cx: &mut Context<'_>,
         now: Time,
         key: Key,
-        done: Result<u64, ApiError>,
+        done: Result<StreamSeq, ApiError>,
     ) -> Option<()> {
         let live = self.consumers.get_mut(key)?;
         let asked = live.resets.asked.pop_front()?;

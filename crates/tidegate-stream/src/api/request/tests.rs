@@ -246,7 +246,7 @@ fn requests_without_a_configuration() {
     let reset = |seq| Request::ConsumerReset {
         stream,
         consumer,
-        seq,
+        seq: StreamSeq::new(seq),
     };
     let resets = [
         ("", 0),

@@ -262,7 +262,7 @@ fn follower(name: &'static str) -> Follower {
     level::mark_consumer(&mut config);
     let at = Sequences {
         consumer_seq: crate::consumer::ConsumerSeq::default(),
-        stream_seq: 2,
+        stream_seq: StreamSeq::new(2),
         last_active: None,
     };
     Follower(

@@ -69,7 +69,7 @@ impl World {
     }
 
     fn store(&mut self) {
-        self.stream.last_seq += 1;
+        self.stream.last_seq = self.stream.last_seq.next();
         let stored = Stored {
             subject: "a".into(),
             headers: Vec::new(),
@@ -106,7 +106,7 @@ impl World {
         });
         let seqs = numbers.map(|n| {
             assert_eq!(n.deliveries, 1);
-            n.stream_seq
+            n.stream_seq.get()
         });
         seqs.collect()
     }
@@ -145,7 +145,7 @@ proptest! {
         // The consumer sent each message once, to one of the two inboxes.
         let mut sent = [w.sent("r"), w.sent("other")].concat();
         sent.sort_unstable();
-        prop_assert_eq!(sent, (1..=w.stream.last_seq).collect::<Vec<_>>());
+        prop_assert_eq!(sent, (1..=w.stream.last_seq.get()).collect::<Vec<_>>());
         prop_assert!(w.sent("other").len() <= others);
         prop_assert_eq!(w.consumer.info(w.now).num_waiting, 1);
     }

@@ -11,17 +11,18 @@ use tidegate_nats::subject;
 
 use super::*;
 use crate::schema::config::{ConsumerConfig, StreamConfig};
+use crate::schema::sequence::StreamSeq;
 
 /// A stream in memory, seen through a consumer's filters.
 #[derive(Clone, Debug, Default)]
 struct Stream {
-    messages: BTreeMap<u64, Stored>,
-    last_seq: u64,
+    messages: BTreeMap<StreamSeq, Stored>,
+    last_seq: StreamSeq,
     filters: Vec<String>,
     /// Messages that are being read.
-    reading: BTreeSet<u64>,
+    reading: BTreeSet<StreamSeq>,
     /// Messages that cannot be read.
-    damaged: BTreeSet<u64>,
+    damaged: BTreeSet<StreamSeq>,
     one_a_subject: bool,
 }
 
@@ -39,66 +40,66 @@ impl Stream {
         self.filters.is_empty() || self.filters.iter().any(contains)
     }
 
-    fn matching(&self, from: u64) -> impl Iterator<Item = (u64, &Stored)> {
+    fn matching(&self, from: StreamSeq) -> impl Iterator<Item = (StreamSeq, &Stored)> {
         let messages = self.messages.range(from..).map(|(seq, m)| (*seq, m));
         messages.filter(|(_, m)| self.matches(&m.subject))
     }
 }
 
 impl View for Stream {
-    fn first_seq(&self) -> u64 {
+    fn first_seq(&self) -> StreamSeq {
         let first = self.messages.first_key_value().map(|(seq, _)| *seq);
-        first.unwrap_or(self.last_seq + 1)
+        first.unwrap_or(self.last_seq.next())
     }
 
-    fn last_seq(&self) -> u64 {
+    fn last_seq(&self) -> StreamSeq {
         self.last_seq
     }
 
-    fn last_matching(&mut self) -> Option<u64> {
-        self.matching(0).last().map(|(seq, _)| seq)
+    fn last_matching(&mut self) -> Option<StreamSeq> {
+        self.matching(StreamSeq::ZERO).last().map(|(seq, _)| seq)
     }
 
-    fn seq_at_time(&mut self, time_us: u64) -> u64 {
+    fn seq_at_time(&mut self, time_us: u64) -> StreamSeq {
         let mut messages = self.messages.iter();
         messages
             .find(|(_, m)| m.time_us >= time_us)
-            .map_or(self.last_seq + 1, |(seq, _)| *seq)
+            .map_or(self.last_seq.next(), |(seq, _)| *seq)
     }
 }
 
 impl Source for Stream {
-    fn first_seq(&self) -> u64 {
+    fn first_seq(&self) -> StreamSeq {
         View::first_seq(self)
     }
 
-    fn last_seq(&self) -> u64 {
+    fn last_seq(&self) -> StreamSeq {
         self.last_seq
     }
 
-    fn next_at(&mut self, seq: u64) -> Option<u64> {
+    fn next_at(&mut self, seq: StreamSeq) -> Option<StreamSeq> {
         self.matching(seq).next().map(|(seq, _)| seq)
     }
 
-    fn count_from(&mut self, seq: u64) -> u64 {
+    fn count_from(&mut self, seq: StreamSeq) -> u64 {
         self.matching(seq).count() as u64
     }
 
-    fn last_per_subject(&mut self) -> Option<Vec<u64>> {
-        let last: BTreeMap<&str, u64> = self
-            .matching(0)
+    fn last_per_subject(&mut self) -> Option<Vec<StreamSeq>> {
+        let last: BTreeMap<&str, StreamSeq> = self
+            .matching(StreamSeq::ZERO)
             .map(|(seq, m)| (&*m.subject, seq))
             .collect();
-        let mut seqs: Vec<u64> = last.into_values().collect();
+        let mut seqs: Vec<StreamSeq> = last.into_values().collect();
         seqs.sort_unstable();
         (!self.one_a_subject).then_some(seqs)
     }
 
-    fn contains(&self, seq: u64) -> bool {
+    fn contains(&self, seq: StreamSeq) -> bool {
         self.messages.contains_key(&seq)
     }
 
-    fn message(&mut self, seq: u64) -> Fetch<'_> {
+    fn message(&mut self, seq: StreamSeq) -> Fetch<'_> {
         match self.messages.get(&seq) {
             _ if self.reading.contains(&seq) => Fetch::Pending,
             Some(m) if !self.damaged.contains(&seq) => Fetch::Ready(Message {

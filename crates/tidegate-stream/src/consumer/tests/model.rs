@@ -15,11 +15,11 @@ use crate::schema::config::{AckPolicy, DeliverPolicy};
 #[derive(Clone, Debug, Default)]
 struct Known {
     /// Never delivered.
-    ahead: BTreeSet<u64>,
+    ahead: BTreeSet<StreamSeq>,
     /// Delivered and not settled: the count of deliveries, and the time of the redelivery.
-    pending: BTreeMap<u64, (u64, u64)>,
+    pending: BTreeMap<StreamSeq, (u64, u64)>,
     consumer_seq: u64,
-    delivered: u64,
+    delivered: StreamSeq,
 }
 
 struct World {
@@ -34,13 +34,13 @@ struct World {
     told: VecDeque<(Vec<u8>, Known)>,
     durable: Known,
     /// The acknowledged messages for which the receiver got an answer.
-    recorded: BTreeSet<u64>,
+    recorded: BTreeSet<StreamSeq>,
     /// The messages that an acknowledgement with a reply subject covers.
-    asked: BTreeMap<String, Vec<u64>>,
+    asked: BTreeMap<String, Vec<StreamSeq>>,
     asks: u64,
     floor: Position,
     /// The last message of the stream when the consumer began with the last message of each subject.
-    resume: u64,
+    resume: StreamSeq,
 }
 
 const SUBJECTS: [&str; 4] = ["a", "b", "c", "d"];
@@ -75,27 +75,27 @@ impl World {
             consumer,
         };
         let start = match world.config.deliver_policy {
-            DeliverPolicy::New => world.stream.last_seq + 1,
+            DeliverPolicy::New => world.stream.last_seq.next(),
             DeliverPolicy::Last => world
                 .stream
                 .last_matching()
-                .unwrap_or(world.stream.last_seq + 1),
-            _ => 1,
+                .unwrap_or(world.stream.last_seq.next()),
+            _ => StreamSeq::FIRST,
         };
-        world.known.delivered = start - 1;
+        world.known.delivered = start.prev();
         world.known.ahead = world.ahead();
         world.durable = world.known.clone();
         world
     }
 
     /// The messages that are ahead, from the stream and the last message delivered.
-    fn ahead(&mut self) -> BTreeSet<u64> {
+    fn ahead(&mut self) -> BTreeSet<StreamSeq> {
         let delivered = self.known.delivered;
-        let all = self.stream.matching(delivered + 1).map(|(seq, _)| seq);
+        let all = self.stream.matching(delivered.next()).map(|(seq, _)| seq);
         if self.config.deliver_policy != DeliverPolicy::LastPerSubject {
             return all.collect();
         }
-        let later: Vec<u64> = all.filter(|seq| *seq > self.resume).collect();
+        let later: Vec<StreamSeq> = all.filter(|seq| *seq > self.resume).collect();
         let last = self.stream.last_per_subject().unwrap();
         let first = last
             .into_iter()
@@ -150,7 +150,7 @@ impl World {
                 }
             }
             18 if x.is_multiple_of(5) => {
-                let up_to = self.stream.last_seq * (x % 7) / 7;
+                let up_to = StreamSeq::new(self.stream.last_seq.get() * (x % 7) / 7);
                 self.stream.messages.retain(|seq, _| *seq > up_to);
                 self.known.ahead.retain(|seq| *seq > up_to);
                 self.known.pending.retain(|seq, _| *seq > up_to);
@@ -175,14 +175,15 @@ impl World {
     }
 
     fn ack(&mut self, kind: u8, x: u64) {
-        let pending: Vec<u64> = self.known.pending.keys().copied().collect();
+        let pending: Vec<StreamSeq> = self.known.pending.keys().copied().collect();
         // Mostly a pending message, sometimes any.
         let seq = if x.is_multiple_of(8) || pending.is_empty() {
-            x % (self.stream.last_seq + 3)
+            StreamSeq::new(x % (self.stream.last_seq.get() + 3))
         } else {
             pending[x as usize % pending.len()]
         };
-        let valid = seq >= 1 && seq <= self.known.delivered && self.known.consumer_seq >= 1;
+        let valid =
+            seq >= StreamSeq::FIRST && seq <= self.known.delivered && self.known.consumer_seq >= 1;
         let numbers = AckNumbers {
             deliveries: 1,
             stream_seq: seq,
@@ -204,9 +205,9 @@ impl World {
             _ => "+WPI",
         };
         if valid && self.config.ack_policy != AckPolicy::None {
-            let settled: Vec<u64> = match self.config.ack_policy {
+            let settled: Vec<StreamSeq> = match self.config.ack_policy {
                 AckPolicy::Explicit => vec![seq],
-                _ => (1..=seq).collect(),
+                _ => StreamSeq::FIRST.up_to(seq.next()).collect(),
             };
             let deliveries = self.known.pending.get(&seq).map(|(n, _)| *n);
             match (payload, deliveries) {
@@ -320,22 +321,24 @@ impl World {
         }
         assert!(self.consumer.is_settled());
         let asked = match x % 3 {
-            0 => 0,
-            _ => 1 + x % (self.stream.last_seq + 3),
+            0 => StreamSeq::ZERO,
+            _ => StreamSeq::new(1 + x % (self.stream.last_seq.get() + 3)),
         };
         let floor = self.consumer.info(self.now).ack_floor;
         let seq = match reset_to(&self.config, floor, asked, &mut self.stream) {
             Ok(seq) => seq,
             Err(error) => {
-                assert!(asked > 0 && self.config.deliver_policy != DeliverPolicy::All);
+                assert!(
+                    asked > StreamSeq::ZERO && self.config.deliver_policy != DeliverPolicy::All
+                );
                 assert_eq!(error.err_code, 10204);
                 return;
             }
         };
         assert_eq!(
             seq,
-            if asked == 0 {
-                floor.stream_seq + 1
+            if asked == StreamSeq::ZERO {
+                floor.stream_seq.next()
             } else {
                 asked
             }
@@ -355,7 +358,7 @@ impl World {
         assert!(self.asked.is_empty(), "{:?}", self.asked);
         self.recorded.retain(|recorded| *recorded < seq);
         self.known = Known {
-            delivered: seq - 1,
+            delivered: seq.prev(),
             ..Known::default()
         };
         self.known.ahead = self.ahead();
@@ -391,7 +394,7 @@ impl World {
             Sent::Advisory(text) if text.contains("MAX_DELIVERIES") => {
                 let json: serde_json::Value =
                     serde_json::from_str(text.split_once(' ').unwrap().1).unwrap();
-                let seq = json["stream_seq"].as_u64().unwrap();
+                let seq = json["stream_seq"].as_u64().map(StreamSeq::new).unwrap();
                 let (deliveries, due) = self.known.pending.remove(&seq).unwrap();
                 assert!(deliveries as i64 >= self.config.max_deliver && due <= self.now);
             }
@@ -436,7 +439,7 @@ impl World {
         self.consumer.check_invariants(&mut self.stream);
         let info = self.consumer.info(self.now);
         assert_eq!(info.num_pending, self.known.ahead.len() as u64);
-        let pending: Vec<u64> = self.consumer.pending.iter().map(|u| u.stream_seq).collect();
+        let pending: Vec<StreamSeq> = self.consumer.pending.iter().map(|u| u.stream_seq).collect();
         assert_eq!(
             pending,
             self.known.pending.keys().copied().collect::<Vec<_>>()
@@ -482,8 +485,8 @@ impl World {
     }
 }
 
-fn put(stream: &mut Stream, now: u64, subject: u64) -> u64 {
-    stream.last_seq += 1;
+fn put(stream: &mut Stream, now: u64, subject: u64) -> StreamSeq {
+    stream.last_seq = stream.last_seq.next();
     let stored = Stored {
         subject: SUBJECTS[subject as usize % 4].to_owned(),
         headers: Vec::new(),

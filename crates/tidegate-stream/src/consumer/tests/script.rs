@@ -24,7 +24,7 @@ struct Script {
     consumer: Option<Consumer>,
     logged: bool,
     /// The number of the last delivery of each message.
-    consumer_seqs: BTreeMap<u64, ConsumerSeq>,
+    consumer_seqs: BTreeMap<StreamSeq, ConsumerSeq>,
     said: String,
 }
 
@@ -94,8 +94,8 @@ impl Script {
                 let payload = "x".repeat(bytes.parse().unwrap());
                 self.store(&format!("{subject}={payload}"));
             }
-            "remove" => self.remove(rest.parse().unwrap()),
-            "purge" => self.purge(rest.parse().unwrap()),
+            "remove" => self.remove(number(rest)),
+            "purge" => self.purge(number(rest)),
             "pull" => {
                 let (reply, body) = rest.split_once(' ').unwrap_or((rest, ""));
                 self.with(|c, s, now| {
@@ -113,9 +113,9 @@ impl Script {
             }
             "behind" => drop(self.net.behind.insert(rest.to_owned())),
             "ready" => drop(self.net.behind.remove(rest)),
-            "reading" => drop(self.stream.reading.insert(rest.parse().unwrap())),
-            "read" => drop(self.stream.reading.remove(&rest.parse().unwrap())),
-            "damaged" => drop(self.stream.damaged.insert(rest.parse().unwrap())),
+            "reading" => drop(self.stream.reading.insert(number(rest))),
+            "read" => drop(self.stream.reading.remove(&number(rest))),
+            "damaged" => drop(self.stream.damaged.insert(number(rest))),
             "one_a_subject" => self.stream.one_a_subject = true,
             "delta" => self.delta(),
             "durable" => self.durable(),
@@ -201,8 +201,8 @@ impl Script {
         let payload = parts.next().unwrap_or("").as_bytes().to_vec();
         let header = |h| format!("NATS/1.0\r\n{h}\r\n\r\n").into_bytes();
         let headers = parts.next().map_or_else(Vec::new, header);
-        self.stream.last_seq += 1;
-        let seq = self.stream.last_seq;
+        let seq = self.stream.last_seq.next();
+        self.stream.last_seq = seq;
         self.with(|c, _, _| {
             c.handle_stored(seq, subject.as_bytes());
         });
@@ -215,12 +215,12 @@ impl Script {
         self.stream.messages.insert(seq, stored);
     }
 
-    fn remove(&mut self, seq: u64) {
+    fn remove(&mut self, seq: StreamSeq) {
         let subject = self.stream.messages.remove(&seq).unwrap().subject;
         self.with(|c, s, now| c.handle_removed(now, seq, subject.as_bytes(), &mut s.net));
     }
 
-    fn purge(&mut self, up_to: u64) {
+    fn purge(&mut self, up_to: StreamSeq) {
         self.stream.messages.retain(|seq, _| *seq > up_to);
         self.with(|c, s, now| c.handle_purged(now, &mut s.stream));
     }
@@ -228,7 +228,7 @@ impl Script {
     /// `message reply payload`, where `-` is no reply.
     fn ack(&mut self, rest: &str) {
         let mut parts = rest.splitn(3, ' ');
-        let stream_seq: u64 = parts.next().unwrap().parse().unwrap();
+        let stream_seq = number(parts.next().unwrap());
         let reply = parts.next().filter(|r| *r != "-").unwrap_or("");
         let payload = parts.next().unwrap_or("");
         let numbers = AckNumbers {
@@ -366,4 +366,9 @@ impl Script {
             }
         }
     }
+}
+
+/// Reads the number of a message.
+fn number(text: &str) -> StreamSeq {
+    StreamSeq::new(text.parse().unwrap())
 }

@@ -12,6 +12,7 @@ use super::super::streams::{AccountLimits, Streams};
 use super::*;
 use crate::consumer::State;
 use crate::schema::config::Storage;
+use crate::schema::sequence::StreamSeq;
 
 const SECOND: u64 = 1_000_000;
 const GROUP: u32 = 0x1001;
@@ -253,7 +254,9 @@ impl World {
                 );
             }
             6 => {
-                let delta = State::starting_at(last.saturating_sub(b)).encode()[8..].to_vec();
+                let delta = State::starting_at(StreamSeq::new(last.saturating_sub(b))).encode()
+                    [8..]
+                    .to_vec();
                 self.both(at, move |stream| {
                     let mut entry = Vec::new();
                     let name = format!("C{a}");
