@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tidegate_stream::schema::config::StreamConfig;
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{AccountLimits, Command, Encoder, Filter, Kind, Streams};
 
 const BATCH: usize = 256;
@@ -53,7 +54,7 @@ fn big(messages: usize, subjects: usize) {
     );
     let at = Instant::now();
     let mut pattern = Filter::new(["s.7", "s.8"]);
-    let found = stream.count_from(2, &mut pattern);
+    let found = stream.count_from(StreamSeq::new(2), &mut pattern);
     println!("  counting {found} wanted: {:?}", at.elapsed());
     let at = Instant::now();
     let snapshot = streams.snapshot();

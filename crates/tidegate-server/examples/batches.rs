@@ -12,6 +12,7 @@ use tidegate_stream::ingest::{
     Atomic, AtomicLimits, Fast, FastLimits, Incoming, Persisted, Staged, Verdict, batch_id, control,
 };
 use tidegate_stream::schema::config::StreamConfig;
+use tidegate_stream::schema::sequence::StreamSeq;
 
 const MESSAGES: u64 = 1_000_000;
 const PAYLOAD: &[u8] = &[b'x'; 128];
@@ -38,7 +39,7 @@ fn pub_acks() -> Duration {
     let start = Instant::now();
     for seq in 0..MESSAGES {
         out.clear();
-        ack.stored(&mut out, seq);
+        ack.stored(&mut out, StreamSeq::new(seq));
         black_box(&out);
     }
     start.elapsed()
@@ -71,7 +72,12 @@ fn fast(config: &StreamConfig) -> Duration {
         }
         for ticket in tickets.drain(..) {
             stored += 1;
-            fast.handle_outcome(now, ticket, Persisted::Stored(stored), &mut answers);
+            fast.handle_outcome(
+                now,
+                ticket,
+                Persisted::Stored(StreamSeq::new(stored)),
+                &mut answers,
+            );
         }
         if fast.poll_acks(now, &mut answers) {
             fast.handle_acks_sent(now, 1000);

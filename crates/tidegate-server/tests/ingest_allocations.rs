@@ -11,6 +11,7 @@ use tidegate::Time;
 use tidegate_stream::api::puback::PubAck;
 use tidegate_stream::ingest::{Fast, FastLimits, Incoming, Persisted, Verdict, What, control};
 use tidegate_stream::schema::config::StreamConfig;
+use tidegate_stream::schema::sequence::StreamSeq;
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -57,7 +58,12 @@ fn none_a_message() {
         }
         for ticket in tickets.drain(..) {
             seq += 1;
-            fast.handle_outcome(now, ticket, Persisted::Stored(seq), &mut answers);
+            fast.handle_outcome(
+                now,
+                ticket,
+                Persisted::Stored(StreamSeq::new(seq)),
+                &mut answers,
+            );
         }
         if fast.poll_acks(now, &mut answers) {
             fast.handle_acks_sent(now, 2_000);
@@ -82,8 +88,8 @@ fn none_an_ack() {
     let region = Region::new(ALLOCATOR);
     for seq in 0..1000 {
         out.clear();
-        ack.stored(&mut out, seq);
-        ack.duplicate(&mut out, seq);
+        ack.stored(&mut out, StreamSeq::new(seq));
+        ack.duplicate(&mut out, StreamSeq::new(seq));
     }
     assert_eq!(region.change().allocations, 0);
 }

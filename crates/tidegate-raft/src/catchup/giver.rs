@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use super::wire::{Ask, MessagesEncoder, encode_state};
+use tidegate_stream::schema::sequence::StreamSeq;
 
 /// The most bytes of an answer, except for a single larger message.
 const ANSWER_BYTES: usize = 256 * 1024;
@@ -29,10 +30,10 @@ pub trait Source {
     fn state(&mut self, index: u64, offset: u64, len: usize) -> Option<(u64, u64, Vec<u8>)>;
 
     /// Returns the first message of this stream that is numbered `from` or higher; `None` if there is none.
-    fn next(&mut self, stream: u32, from: u64) -> Option<u64>;
+    fn next(&mut self, stream: u32, from: StreamSeq) -> Option<StreamSeq>;
 
     /// Reads that message.
-    fn message(&mut self, stream: u32, seq: u64) -> Read;
+    fn message(&mut self, stream: u32, seq: StreamSeq) -> Read;
 }
 
 /// Answers questions about a state: see [`crate::catchup`].
@@ -40,7 +41,7 @@ pub trait Source {
 pub struct Giver {
     asks: VecDeque<(u64, Ask)>,
     /// The unfinished answer to the first question, and the number at which it continues.
-    begun: Option<(MessagesEncoder, u64)>,
+    begun: Option<(MessagesEncoder, StreamSeq)>,
 }
 
 impl Giver {
@@ -84,8 +85,8 @@ impl Giver {
     fn messages(
         &mut self,
         stream: u32,
-        first: u64,
-        last: u64,
+        first: StreamSeq,
+        last: StreamSeq,
         source: &mut dyn Source,
     ) -> Option<Bytes> {
         let fresh = || (MessagesEncoder::begin(stream, first), first);
@@ -99,11 +100,11 @@ impl Giver {
                     return None;
                 }
             }
-            at = seq + 1;
+            at = seq.next();
             if encoder.len() >= ANSWER_BYTES {
                 return Some(encoder.end(at));
             }
         }
-        Some(encoder.end(last.saturating_add(1)))
+        Some(encoder.end(last.saturating_next()))
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tidegate::Time;
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{Filter, Place, Streams};
 
 use super::wire::{Answer, Ask};
@@ -20,18 +21,18 @@ const STATE_BYTES_MAX: u64 = 64 << 30;
 /// The messages that the taker has already.
 pub trait Own {
     /// Returns the place of this message, if the taker has it.
-    fn place(&self, stream: u32, seq: u64) -> Option<Place>;
+    fn place(&self, stream: u32, seq: StreamSeq) -> Option<Place>;
 
     /// Returns the first of its messages in the stream that is numbered `from` or higher.
-    fn next(&self, stream: u32, from: u64) -> Option<u64>;
+    fn next(&self, stream: u32, from: StreamSeq) -> Option<StreamSeq>;
 }
 
 impl Own for Streams {
-    fn place(&self, stream: u32, seq: u64) -> Option<Place> {
+    fn place(&self, stream: u32, seq: StreamSeq) -> Option<Place> {
         self.get(stream)?.place(seq)
     }
 
-    fn next(&self, stream: u32, from: u64) -> Option<u64> {
+    fn next(&self, stream: u32, from: StreamSeq) -> Option<StreamSeq> {
         self.get(stream)?.next_at(from, &mut Filter::all())
     }
 }
@@ -44,7 +45,7 @@ pub enum Taken {
     /// The whole checkpoint. The caller answers with [`Taker::handle_state`] or [`Taker::handle_refused`].
     State(Vec<u8>),
     /// Messages of a stream, by number. The caller appends them and then calls [`Taker::handle_placed`].
-    Messages(u32, Vec<(u64, Bytes)>),
+    Messages(u32, Vec<(StreamSeq, Bytes)>),
 }
 
 /// Asks for a state, one question at a time: see [`crate::catchup`].
@@ -70,7 +71,7 @@ struct Coming {
     term: u64,
     streams: Streams,
     /// The next message to examine.
-    cursor: (u32, u64),
+    cursor: (u32, StreamSeq),
     /// True once all messages were examined.
     through: bool,
     /// The number of fetched messages.
@@ -187,8 +188,9 @@ impl Taker {
                 Phase::Messages(coming),
             ) if (stream, first) == (of, at) && next > first => {
                 self.asked = None;
-                coming.cursor = (stream, next.min(last.saturating_add(1)));
-                let wanted = |seq: u64| (first..=last).contains(&seq) && coming.lies(stream, seq);
+                coming.cursor = (stream, next.min(last.saturating_next()));
+                let wanted =
+                    |seq: StreamSeq| (first..=last).contains(&seq) && coming.lies(stream, seq);
                 messages.retain(|(seq, _)| wanted(*seq));
                 coming.give_up_missing(stream, first..coming.cursor.1, &messages);
                 coming.fetched += messages.len() as u64;
@@ -208,7 +210,7 @@ impl Taker {
             index,
             term,
             streams,
-            cursor: (0, 0),
+            cursor: (0, StreamSeq::ZERO),
             through: false,
             fetched: 0,
             placed: 0,
@@ -229,7 +231,7 @@ impl Taker {
     }
 
     /// Notes the place of a fetched message, and returns the bytes with which the message counts.
-    pub fn handle_placed(&mut self, stream: u32, seq: u64, place: Place) -> u32 {
+    pub fn handle_placed(&mut self, stream: u32, seq: StreamSeq, place: Place) -> u32 {
         let Phase::Messages(coming) = &mut self.phase else {
             return 0;
         };
@@ -249,7 +251,7 @@ impl Taker {
     }
 
     /// Notes a new place of a message of this member's own streams.
-    pub fn handle_relocated(&mut self, stream: u32, seq: u64, from: Place, to: Place) {
+    pub fn handle_relocated(&mut self, stream: u32, seq: StreamSeq, from: Place, to: Place) {
         if let Phase::Messages(coming) = &mut self.phase {
             coming.streams.relocate(stream, seq, from, to);
         }
@@ -275,13 +277,13 @@ impl Taker {
 }
 
 impl Coming {
-    fn lies(&self, stream: u32, seq: u64) -> bool {
+    fn lies(&self, stream: u32, seq: StreamSeq) -> bool {
         self.streams
             .get(stream)
             .is_some_and(|s| s.place(seq).is_some())
     }
 
-    fn place(&mut self, stream: u32, seq: u64, to: Place) {
+    fn place(&mut self, stream: u32, seq: StreamSeq, to: Place) {
         let from = self.streams.get(stream).and_then(|s| s.place(seq));
         if let Some(from) = from {
             self.streams.relocate(stream, seq, from, to);
@@ -289,7 +291,12 @@ impl Coming {
     }
 
     /// Gives up the messages among these numbers that the answer lacks: the giver no longer has them.
-    fn give_up_missing(&mut self, stream: u32, seqs: std::ops::Range<u64>, came: &[(u64, Bytes)]) {
+    fn give_up_missing(
+        &mut self,
+        stream: u32,
+        seqs: std::ops::Range<StreamSeq>,
+        came: &[(StreamSeq, Bytes)],
+    ) {
         let mut all = Filter::all();
         let mut seq = seqs.start;
         let mut came = came.iter().map(|(seq, _)| *seq).peekable();
@@ -301,11 +308,11 @@ impl Coming {
             if came.peek() != Some(&next) {
                 self.place(stream, next, Place::default());
             }
-            seq = next + 1;
+            seq = next.next();
         }
     }
 
-    fn next_in(&self, stream: u32, from: u64, all: &mut Filter) -> Option<u64> {
+    fn next_in(&self, stream: u32, from: StreamSeq, all: &mut Filter) -> Option<StreamSeq> {
         self.streams.get(stream)?.next_at(from, all)
     }
 
@@ -324,7 +331,7 @@ impl Coming {
             if looked > TURN_MESSAGES {
                 return None;
             }
-            self.cursor = (stream, seq + 1);
+            self.cursor = (stream, seq.next());
             match own.place(stream, seq) {
                 Some(place) => self.place(stream, seq, place),
                 None => {
@@ -349,17 +356,17 @@ impl Coming {
             .filter(|s| !s.in_memory())
             .map(|s| s.id());
         match ids.filter(|id| *id > after).min() {
-            Some(id) => self.cursor = (id, 0),
+            Some(id) => self.cursor = (id, StreamSeq::ZERO),
             None => self.through = true,
         }
     }
 }
 
 /// Returns the last number, not far from `first`, up to which `own` has no message.
-fn last_missing(stream: u32, first: u64, own: &dyn Own) -> u64 {
-    let end = first + ASKED_MAX;
-    let known = own.next(stream, first + 1);
-    known.map_or(end, |seq| seq.min(end)) - 1
+fn last_missing(stream: u32, first: StreamSeq, own: &dyn Own) -> StreamSeq {
+    let end = first.after(ASKED_MAX);
+    let known = own.next(stream, first.next());
+    known.map_or(end, |seq| seq.min(end)).prev()
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@
 //! ```
 
 use bytes::{BufMut, Bytes, BytesMut};
+use tidegate_stream::schema::sequence::StreamSeq;
 
 /// A question of a node to another node that has the data it lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +32,9 @@ pub enum Ask {
         /// The id of the stream.
         stream: u32,
         /// The first number.
-        first: u64,
+        first: StreamSeq,
         /// The last number.
-        last: u64,
+        last: StreamSeq,
     },
 }
 
@@ -56,11 +57,11 @@ pub enum Answer {
         /// The id of the stream.
         stream: u32,
         /// The first number.
-        first: u64,
+        first: StreamSeq,
         /// The number behind the last one covered.
-        next: u64,
+        next: StreamSeq,
         /// The number of each message, and the message as an entry of its own.
-        messages: Vec<(u64, Bytes)>,
+        messages: Vec<(StreamSeq, Bytes)>,
     },
 }
 
@@ -110,8 +111,8 @@ impl Ask {
                 out.put_u8(ASK_MESSAGES);
                 out.put_u64_le(index);
                 out.put_u32_le(stream);
-                out.put_u64_le(first);
-                out.put_u64_le(last);
+                out.put_u64_le(first.get());
+                out.put_u64_le(last.get());
             }
         }
         out.freeze()
@@ -139,18 +140,18 @@ impl MessagesEncoder {
 
     /// Begins an answer for this stream from number `first` on, without messages.
     #[must_use]
-    pub fn begin(stream: u32, first: u64) -> Self {
+    pub fn begin(stream: u32, first: StreamSeq) -> Self {
         let mut out = BytesMut::with_capacity(4096);
         out.put_u8(MESSAGES);
         out.put_u32_le(stream);
-        out.put_u64_le(first);
+        out.put_u64_le(first.get());
         out.put_u64_le(0);
         Self(out)
     }
 
     /// Appends a message: its number, and the command that stored it.
-    pub fn message(&mut self, seq: u64, command: &[u8]) {
-        self.0.put_u64_le(seq);
+    pub fn message(&mut self, seq: StreamSeq, command: &[u8]) {
+        self.0.put_u64_le(seq.get());
         // The largest payload bounds the length of a command.
         self.0.put_u32_le(u32::try_from(command.len()).unwrap_or(0));
         self.0.put_slice(command);
@@ -170,8 +171,8 @@ impl MessagesEncoder {
 
     /// Ends the answer, which covers all messages before number `next`.
     #[must_use]
-    pub fn end(mut self, next: u64) -> Bytes {
-        self.0[Self::NEXT..Self::NEXT + 8].copy_from_slice(&next.to_le_bytes());
+    pub fn end(mut self, next: StreamSeq) -> Bytes {
+        self.0[Self::NEXT..Self::NEXT + 8].copy_from_slice(&next.get().to_le_bytes());
         sealed(self.0)
     }
 }
@@ -199,8 +200,8 @@ pub fn decode(bytes: &Bytes) -> Result<Frame, WireError> {
             Ask::Messages {
                 index: from.u64()?,
                 stream: from.u32()?,
-                first: from.u64()?,
-                last: from.u64()?,
+                first: from.seq()?,
+                last: from.seq()?,
             }
         };
         return match from.0.is_empty() {
@@ -222,10 +223,10 @@ pub fn decode(bytes: &Bytes) -> Result<Frame, WireError> {
             bytes: from.0,
         })),
         MESSAGES => {
-            let (stream, first, next) = (from.u32()?, from.u64()?, from.u64()?);
+            let (stream, first, next) = (from.u32()?, from.seq()?, from.seq()?);
             let mut messages = Vec::new();
             while !from.0.is_empty() {
-                let (seq, len) = (from.u64()?, from.u32()? as usize);
+                let (seq, len) = (from.seq()?, from.u32()? as usize);
                 messages.push((seq, from.take(len)?));
             }
             Ok(Frame::Answer(Answer::Messages {
@@ -261,6 +262,10 @@ impl From {
         n.copy_from_slice(&self.take(8)?);
         Ok(u64::from_le_bytes(n))
     }
+
+    fn seq(&mut self) -> Result<StreamSeq, WireError> {
+        self.u64().map(StreamSeq::new)
+    }
 }
 
 #[cfg(test)]
@@ -275,13 +280,13 @@ mod tests {
         let messages = Ask::Messages {
             index: 7,
             stream: 3,
-            first: 1,
-            last: u64::MAX,
+            first: StreamSeq::new(1),
+            last: StreamSeq::MAX,
         };
-        let mut several = MessagesEncoder::begin(3, 1);
+        let mut several = MessagesEncoder::begin(3, StreamSeq::new(1));
         assert!(several.is_empty());
-        several.message(1, b"one");
-        several.message(4, b"");
+        several.message(StreamSeq::new(1), b"one");
+        several.message(StreamSeq::new(4), b"");
         vec![
             (state.encode(), Frame::Ask(state)),
             (messages.encode(), Frame::Ask(messages)),
@@ -295,12 +300,15 @@ mod tests {
                 }),
             ),
             (
-                several.end(6),
+                several.end(StreamSeq::new(6)),
                 Frame::Answer(Answer::Messages {
                     stream: 3,
-                    first: 1,
-                    next: 6,
-                    messages: vec![(1, Bytes::from_static(b"one")), (4, Bytes::new())],
+                    first: StreamSeq::new(1),
+                    next: StreamSeq::new(6),
+                    messages: vec![
+                        (StreamSeq::new(1), Bytes::from_static(b"one")),
+                        (StreamSeq::new(4), Bytes::new()),
+                    ],
                 }),
             ),
         ]

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use tidegate_log::{AppendError, Appended, Lsn, Record, batch_bytes};
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{Command, ENTRY_HEADER_BYTES, Place};
 
 use super::checkpoint::Header;
@@ -32,7 +33,7 @@ pub struct Fetched {
     /// The id of its stream.
     pub stream: u32,
     /// Its sequence number.
-    pub seq: u64,
+    pub seq: StreamSeq,
     /// The message as an entry of its own, as [`Store::read_alone`] of the other member returned it.
     pub entry: Bytes,
 }
@@ -224,7 +225,7 @@ impl Store {
         let records = messages.iter().map(|message| Record {
             group,
             kind,
-            index: message.seq,
+            index: message.seq.get(),
             term: u64::from(message.stream),
             payload: message.entry.clone(),
         });

@@ -10,6 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use tidegate_log::{AppendError, Lsn, Record, batch_bytes};
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{ENTRY_HEADER_BYTES, Place, Resident};
 
 use super::room::Room;
@@ -29,7 +30,7 @@ pub struct LyingIn {
     /// The range of record positions.
     pub lsns: Range<u64>,
     /// Restricts the answer to messages from this stream and sequence on.
-    pub from: (u32, u64),
+    pub from: (u32, StreamSeq),
 }
 
 /// See the [module](self).
@@ -37,7 +38,7 @@ pub struct LyingIn {
 pub(super) struct Compaction {
     segment: Option<Range<Lsn>>,
     /// The group of the next question, and the point from which it asks; `None` once all messages are known.
-    from: Option<(usize, (u32, u64))>,
+    from: Option<(usize, (u32, StreamSeq))>,
     /// Messages to copy, each with the position of its group.
     wanted: VecDeque<(usize, Resident)>,
     /// Messages that are appended and not yet durable, each with the end of its batch and the position of its
@@ -64,7 +65,7 @@ impl Compaction {
         // Marks the segment now, so that the store does not begin it a second time.
         self.given_up.insert(segment.start.get());
         self.segment = Some(segment);
-        self.from = Some((0, (0, 0)));
+        self.from = Some((0, (0, StreamSeq::ZERO)));
     }
 
     pub(super) fn poll_lying(&self) -> Option<LyingIn> {
@@ -81,11 +82,11 @@ impl Compaction {
     pub(super) fn handle_lying(
         &mut self,
         lying: Vec<Resident>,
-        next: Option<(u32, u64)>,
+        next: Option<(u32, StreamSeq)>,
         groups: usize,
     ) {
         let Some((at, _)) = self.from else { return };
-        let following = (at + 1 < groups).then_some((at + 1, (0, 0)));
+        let following = (at + 1 < groups).then_some((at + 1, (0, StreamSeq::ZERO)));
         self.from = next.map(|next| (at, next)).or(following);
         self.wanted.extend(lying.into_iter().map(|l| (at, l)));
     }
@@ -142,7 +143,7 @@ impl Store {
                     let record = Record {
                         group: self.members[at].group.number(),
                         kind: records::KIND_RELOCATED,
-                        index: message.seq,
+                        index: message.seq.get(),
                         term: u64::from(message.stream),
                         payload,
                     };

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use tidegate_cluster::groups::GroupOf;
 use tidegate_log::Lsn;
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{AccountLimits, Streams};
 
 use super::{OpenError, Opening, Options, Replaying};
@@ -32,7 +33,7 @@ pub struct MissingIn {
     /// The number of lost messages.
     pub messages: u64,
     /// The numbers of the lost messages: the first and the last of each run.
-    pub seqs: Vec<(u64, u64)>,
+    pub seqs: Vec<(StreamSeq, StreamSeq)>,
 }
 
 /// Returns the losses of the data directory `dir`, given the ranges of the log that are lost. Opens the
@@ -82,7 +83,10 @@ pub fn missing(dir: &Path, lost: &[Range<Lsn>]) -> Result<Missing, OpenError> {
 fn lying(streams: &Streams, lost: &[Range<Lsn>]) -> Vec<MissingIn> {
     let mut all = Vec::new();
     for range in lost {
-        let (lsns, mut from) = (range.start.get()..range.end.get(), Some((0, 0)));
+        let (lsns, mut from) = (
+            range.start.get()..range.end.get(),
+            Some((0, StreamSeq::ZERO)),
+        );
         while let Some(at) = from {
             let (found, next) = streams.residents_in(&lsns, at);
             all.extend(found.into_iter().map(|l| (l.stream, l.seq)));
@@ -107,7 +111,7 @@ fn lying(streams: &Streams, lost: &[Range<Lsn>]) -> Vec<MissingIn> {
         };
         of.messages += 1;
         match of.seqs.last_mut() {
-            Some((_, last)) if *last + 1 == seq => *last = seq,
+            Some((_, last)) if last.next() == seq => *last = seq,
             _ => of.seqs.push((seq, seq)),
         }
     }

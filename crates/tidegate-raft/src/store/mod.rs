@@ -50,6 +50,7 @@ use bytes::Bytes;
 use tidegate_log::{
     Append, AppendError, Appended, Appender, Failure, Log, Lsn, Record, Storage, batch_bytes,
 };
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::Place;
 
 use crate::replica::records;
@@ -100,7 +101,7 @@ pub struct Relocated {
     /// Its stream's id.
     pub stream: u32,
     /// Its sequence.
-    pub seq: u64,
+    pub seq: StreamSeq,
     /// Its new place.
     pub place: Place,
 }

@@ -24,6 +24,7 @@ use tidegate_log::{
     Disk, KIND_LOST, Log, Lsn, Opened, ReadError, Record, RecordInfo, Recovery, SegmentInfo,
     Storage,
 };
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{ENTRY_HEADER_BYTES, Place};
 
 use super::catch_up::CatchingUp;
@@ -651,7 +652,7 @@ fn logged(lsn: Lsn, record: Record) -> LoggedEntry {
 fn moved(lsn: Lsn, record: &Record) -> Option<Relocated> {
     Some(Relocated {
         stream: u32::try_from(record.term).ok()?,
-        seq: record.index,
+        seq: StreamSeq::new(record.index),
         place: Place {
             lsn: lsn.get(),
             offset: ENTRY_HEADER_BYTES as u32,

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use tidegate_log::Lsn;
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{ENTRY_HEADER_BYTES, Place};
 
 use super::Relocated;
@@ -15,7 +16,7 @@ use super::Relocated;
 #[derive(Debug, Default)]
 pub struct Staged {
     /// The number and the record position of each message, by stream, in the order of the numbers.
-    streams: BTreeMap<u32, Vec<(u64, u64)>>,
+    streams: BTreeMap<u32, Vec<(StreamSeq, u64)>>,
     /// The position of the first.
     from: Option<Lsn>,
     /// The bytes they take in the log.
@@ -58,7 +59,7 @@ impl Staged {
 
     /// Returns the place of this message, if it was fetched.
     #[must_use]
-    pub fn place(&self, stream: u32, seq: u64) -> Option<Place> {
+    pub fn place(&self, stream: u32, seq: StreamSeq) -> Option<Place> {
         let messages = self.streams.get(&stream)?;
         let at = messages.binary_search_by_key(&seq, |m| m.0).ok()?;
         Some(Place {
@@ -69,7 +70,7 @@ impl Staged {
 
     /// Returns the first message of this stream that is numbered `from` or higher.
     #[must_use]
-    pub fn next(&self, stream: u32, from: u64) -> Option<u64> {
+    pub fn next(&self, stream: u32, from: StreamSeq) -> Option<StreamSeq> {
         let messages = self.streams.get(&stream)?;
         let at = messages.partition_point(|(seq, _)| *seq < from);
         messages.get(at).map(|(seq, _)| *seq)
@@ -85,16 +86,21 @@ mod tests {
         let mut apart = Staged::default();
         for (stream, seq, lsn) in [(1, 5, 50), (1, 7, 70), (2, 5, 90), (1, 6, 60), (1, 5, 55)] {
             let place = Place { lsn, offset: 0 };
-            apart.insert(&Relocated { stream, seq, place });
+            apart.insert(&Relocated {
+                stream,
+                seq: StreamSeq::new(seq),
+                place,
+            });
         }
-        let lsn = |stream, seq| apart.place(stream, seq).map(|p| p.lsn);
+        let lsn = |stream, seq| apart.place(stream, StreamSeq::new(seq)).map(|p| p.lsn);
+        let next = |stream, from| apart.next(stream, StreamSeq::new(from)).map(StreamSeq::get);
         assert_eq!(
             [lsn(1, 5), lsn(1, 6), lsn(1, 7)],
             [Some(55), Some(60), Some(70)]
         );
         assert_eq!([lsn(2, 5), lsn(2, 6), lsn(3, 5)], [Some(90), None, None]);
-        assert_eq!([apart.next(1, 0), apart.next(1, 6)], [Some(5), Some(6)]);
-        assert_eq!([apart.next(1, 8), apart.next(3, 0)], [None, None]);
+        assert_eq!([next(1, 0), next(1, 6)], [Some(5), Some(6)]);
+        assert_eq!([next(1, 8), next(3, 0)], [None, None]);
         assert_eq!((apart.from(), apart.bytes()), (Some(Lsn::new(50)), 0));
         for (at, bytes) in [(60, 5), (40, 6), (90, 7)] {
             apart.note(Lsn::new(at), bytes);

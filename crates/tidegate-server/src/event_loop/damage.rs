@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tidegate::Time;
 use tidegate_log::Lsn;
+use tidegate_stream::schema::sequence::StreamSeq;
 
 use tidegate_stream::stream::Streams;
 
@@ -24,13 +25,13 @@ struct Found {
     range: Range<u64>,
     at: Time,
     /// The group and the message in it at which the look goes on.
-    from: (usize, (u32, u64)),
+    from: (usize, (u32, StreamSeq)),
     /// The number of messages in the range at the first look.
     messages: u64,
     /// In the present look: the messages that may still come, and those that are lost, with an example.
     coming: u64,
     lost: u64,
-    example: Option<(usize, u32, u64)>,
+    example: Option<(usize, u32, StreamSeq)>,
     first: bool,
 }
 
@@ -51,7 +52,7 @@ impl Damage {
         self.ranges.push_back(Found {
             range,
             at: now,
-            from: (0, (0, 0)),
+            from: (0, (0, StreamSeq::ZERO)),
             messages: 0,
             coming: 0,
             lost: 0,
@@ -72,7 +73,7 @@ impl Damage {
         &mut self,
         now: Time,
         groups: &[&Streams],
-        mut ask: impl FnMut(usize, u32, u64) -> bool,
+        mut ask: impl FnMut(usize, u32, StreamSeq) -> bool,
     ) {
         let Some(at) = self.ranges.iter().position(|f| f.at <= now) else {
             return;
@@ -93,7 +94,7 @@ impl Damage {
                 }
             }
         }
-        let following = (group + 1 < groups.len()).then_some((group + 1, (0, 0)));
+        let following = (group + 1 < groups.len()).then_some((group + 1, (0, StreamSeq::ZERO)));
         if let Some(next) = next.map(|next| (group, next)).or(following) {
             found.from = next;
             return;
@@ -103,7 +104,7 @@ impl Damage {
             self.ranges.remove(at);
             return;
         }
-        (found.from, found.at, found.first) = ((0, (0, 0)), now + AGAIN, false);
+        (found.from, found.at, found.first) = ((0, (0, StreamSeq::ZERO)), now + AGAIN, false);
         (found.coming, found.lost, found.example) = (0, 0, None);
     }
 }
@@ -174,7 +175,7 @@ mod tests {
     fn turn(damage: &mut Damage, now: Time, streams: &Streams, comes: bool) -> Vec<u64> {
         let mut asked = Vec::new();
         damage.turn(now, &[streams], |_, _, seq| {
-            asked.push(seq);
+            asked.push(seq.get());
             comes
         });
         asked
@@ -190,12 +191,16 @@ mod tests {
         assert!(turn(&mut damage, at(0), &streams, true).is_empty());
         let stream = streams.by_name("S").unwrap();
         for seq in [5, 6] {
-            let from = streams.get(stream).unwrap().place(seq).unwrap();
+            let from = streams
+                .get(stream)
+                .unwrap()
+                .place(StreamSeq::new(seq))
+                .unwrap();
             let to = Place {
                 lsn: 9000 + seq,
                 ..from
             };
-            assert!(streams.relocate(stream, seq, from, to));
+            assert!(streams.relocate(stream, StreamSeq::new(seq), from, to));
         }
         assert!(turn(&mut damage, at(1), &streams, true).is_empty());
         assert_eq!(damage.deadline(), Time::NEVER);

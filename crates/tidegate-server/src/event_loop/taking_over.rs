@@ -9,6 +9,7 @@ use tidegate::Time;
 use tidegate_raft::catchup::wire::{self, Answer, Frame};
 use tidegate_raft::catchup::{Giver, Mender, Own, Read, Source, Taken, Taker};
 use tidegate_raft::store::{Fetch, Fetched, InstallError, Live, Store, read_given};
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{AccountLimits, Filter, Place, Streams};
 
 use super::peers::Peers;
@@ -73,12 +74,12 @@ struct Known<'a> {
 }
 
 impl Own for Known<'_> {
-    fn place(&self, stream: u32, seq: u64) -> Option<Place> {
+    fn place(&self, stream: u32, seq: StreamSeq) -> Option<Place> {
         let known = self.streams.place(stream, seq);
         known.or_else(|| self.store.apart(self.at).place(stream, seq))
     }
 
-    fn next(&self, stream: u32, from: u64) -> Option<u64> {
+    fn next(&self, stream: u32, from: StreamSeq) -> Option<StreamSeq> {
         let known = self.streams.next(stream, from);
         let apart = self.store.apart(self.at).next(stream, from);
         known.into_iter().chain(apart).min()
@@ -91,12 +92,12 @@ impl Source for Given<'_> {
         Some((part.index, part.total, part.bytes))
     }
 
-    fn next(&mut self, stream: u32, from: u64) -> Option<u64> {
+    fn next(&mut self, stream: u32, from: StreamSeq) -> Option<StreamSeq> {
         let stream = self.streams.get(stream)?;
         stream.next_at(from, &mut Filter::all())
     }
 
-    fn message(&mut self, stream: u32, seq: u64) -> Read {
+    fn message(&mut self, stream: u32, seq: StreamSeq) -> Read {
         let place = self.streams.get(stream).and_then(|s| s.place(seq));
         match place.map(|place| self.store.read_alone(self.at, place)) {
             Some(Fetch::Ready(entry)) => Read::Ready(entry),
@@ -188,7 +189,7 @@ impl TakingOver {
         // Looking up the messages in a record takes a while: once a second is enough.
         self.damaged.retain(|_, until| *until > now);
         self.damaged.insert(lsn, now + LOOK_AGAIN);
-        let (mut from, mut comes) = (Some((0, 0)), false);
+        let (mut from, mut comes) = (Some((0, StreamSeq::ZERO)), false);
         while let Some(at) = from {
             let (lying, next) = streams.residents_in(&(lsn..lsn + 1), at);
             for message in lying {
@@ -200,7 +201,7 @@ impl TakingOver {
     }
 
     /// Does the same for one message, if the caller knows that its place cannot be read.
-    pub(super) fn mend_one(&mut self, now: Time, stream: u32, seq: u64) -> bool {
+    pub(super) fn mend_one(&mut self, now: Time, stream: u32, seq: StreamSeq) -> bool {
         self.mender.handle_damaged(now, stream, seq)
     }
 
@@ -335,9 +336,9 @@ fn whole(taker: Taker, store: &Store) -> Option<Taking> {
     let mut live = store.fresh_live();
     let mut all = Filter::all();
     for stream in streams.iter().filter(|s| !s.in_memory()) {
-        let mut seq = 0;
+        let mut seq = StreamSeq::ZERO;
         while let Some(next) = stream.next_at(seq, &mut all) {
-            seq = next + 1;
+            seq = next.next();
             if let Some(message) = stream.message(next)
                 && message.place != Place::default()
             {

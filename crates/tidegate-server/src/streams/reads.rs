@@ -10,6 +10,7 @@ use tidegate_stream::api::answer::{self, Kind};
 use tidegate_stream::api::direct::{Index, Part, Reading};
 use tidegate_stream::consumer::Message;
 use tidegate_stream::schema::error::ApiError;
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{COMMAND_HEADER_BYTES, Command, Filter, Place, Stream};
 
 use super::context::Context;
@@ -37,7 +38,7 @@ enum What {
     /// Messages as they are stored.
     Direct(Box<Reading>),
     /// One message as JSON, with or without its headers.
-    Json { seq: u64, no_headers: bool },
+    Json { seq: StreamSeq, no_headers: bool },
 }
 
 impl Reads {
@@ -60,7 +61,13 @@ impl Reads {
     }
 
     /// Queues a read of one message as JSON. Returns whether there was room.
-    pub(super) fn json(&mut self, stream: u32, reply: &[u8], seq: u64, no_headers: bool) -> bool {
+    pub(super) fn json(
+        &mut self,
+        stream: u32,
+        reply: &[u8],
+        seq: StreamSeq,
+        no_headers: bool,
+    ) -> bool {
         self.add(Read {
             stream,
             reply: reply.into(),
@@ -117,7 +124,7 @@ impl JetStream {
         (messages, wanted): (&dyn Messages, &mut Vec<Place>),
         reply: &[u8],
         stream: u32,
-        seq: u64,
+        seq: StreamSeq,
         no_headers: bool,
     ) -> Came {
         let mut held = Held::default();
@@ -200,7 +207,7 @@ pub(super) enum Fetched<'a> {
 /// there.
 pub(super) fn fetch<'a>(
     stream: &Stream,
-    seq: u64,
+    seq: StreamSeq,
     messages: &dyn Messages,
     wanted: &mut Vec<Place>,
     held: &'a mut Held,
@@ -256,35 +263,40 @@ fn peek(messages: &dyn Messages, place: Place, wanted: &mut Vec<Place>) -> Fetch
 pub(super) struct Indexed<'a>(pub(super) &'a Stream);
 
 impl Index for Indexed<'_> {
-    fn first_seq(&self) -> u64 {
+    fn first_seq(&self) -> StreamSeq {
         self.0.state().first_seq
     }
 
-    fn last_seq(&self) -> u64 {
+    fn last_seq(&self) -> StreamSeq {
         self.0.state().last_seq
     }
 
-    fn contains(&self, seq: u64) -> bool {
+    fn contains(&self, seq: StreamSeq) -> bool {
         self.0.contains(seq)
     }
 
-    fn next_at(&mut self, seq: u64, pattern: &[u8]) -> Option<u64> {
+    fn next_at(&mut self, seq: StreamSeq, pattern: &[u8]) -> Option<StreamSeq> {
         self.0.next_at(seq, &mut Filter::new([pattern]))
     }
 
-    fn count_from(&mut self, seq: u64, pattern: &[u8]) -> u64 {
+    fn count_from(&mut self, seq: StreamSeq, pattern: &[u8]) -> u64 {
         self.0.count_from(seq, &mut Filter::new([pattern]))
     }
 
-    fn last_of(&mut self, pattern: &[u8]) -> Option<u64> {
+    fn last_of(&mut self, pattern: &[u8]) -> Option<StreamSeq> {
         self.0.last_of(pattern)
     }
 
-    fn seq_at_time(&mut self, time_us: u64) -> u64 {
+    fn seq_at_time(&mut self, time_us: u64) -> StreamSeq {
         self.0.seq_at_time(time_us)
     }
 
-    fn last_per_subject(&mut self, pattern: &[u8], up_to: u64, max: usize) -> Option<Vec<u64>> {
+    fn last_per_subject(
+        &mut self,
+        pattern: &[u8],
+        up_to: StreamSeq,
+        max: usize,
+    ) -> Option<Vec<StreamSeq>> {
         self.0
             .last_per_subject_up_to(&Filter::new([pattern]), up_to, max)
     }

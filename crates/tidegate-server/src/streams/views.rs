@@ -7,6 +7,7 @@ use tidegate_stream::api::body::InfoDetails;
 use tidegate_stream::api::view;
 use tidegate_stream::api::view::{StreamCounts, StreamView};
 use tidegate_stream::schema::config::StreamConfig;
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::Stream;
 
 use super::JetStream;
@@ -35,7 +36,7 @@ impl StreamView for Shown<'_> {
         }
     }
 
-    fn deleted(&self, limit: usize) -> Vec<u64> {
+    fn deleted(&self, limit: usize) -> Vec<StreamSeq> {
         self.stream.deleted(limit)
     }
 

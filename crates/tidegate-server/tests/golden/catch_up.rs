@@ -5,6 +5,7 @@ use std::fs;
 use bytes::Bytes;
 use tidegate_cluster::VERSION;
 use tidegate_raft::catchup::wire::{Answer, Ask, Frame, MessagesEncoder, decode, encode_state};
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::Encoder;
 
 use super::hex::{self, Fields, Text};
@@ -33,8 +34,8 @@ pub(crate) fn samples() -> Vec<(Bytes, Frame)> {
     let messages = Ask::Messages {
         index: 74,
         stream: 3,
-        first: 9,
-        last: 99,
+        first: StreamSeq::new(9),
+        last: StreamSeq::new(99),
     };
     let part = Answer::State {
         index: 74,
@@ -52,15 +53,15 @@ pub(crate) fn samples() -> Vec<(Bytes, Frame)> {
     Encoder::begin(&mut message, 1_767_225_600_000_000)
         .publish(3, b"orders.new", None, b"hello")
         .unwrap();
-    let mut several = MessagesEncoder::begin(3, 9);
-    several.message(9, &message);
-    several.message(12, &message);
+    let mut several = MessagesEncoder::begin(3, StreamSeq::new(9));
+    several.message(StreamSeq::new(9), &message);
+    several.message(StreamSeq::new(12), &message);
     let answer = Answer::Messages {
         stream: 3,
-        first: 9,
-        next: 20,
+        first: StreamSeq::new(9),
+        next: StreamSeq::new(20),
         messages: [9, 12]
-            .map(|seq| (seq, Bytes::from(message.clone())))
+            .map(|seq| (StreamSeq::new(seq), Bytes::from(message.clone())))
             .to_vec(),
     };
     vec![
@@ -69,7 +70,7 @@ pub(crate) fn samples() -> Vec<(Bytes, Frame)> {
         (encode_state(74, 9, 13, b"part"), Frame::Answer(part)),
         (encode_state(0, 0, 0, b""), Frame::Answer(none)),
         (messages.encode(), Frame::Ask(messages)),
-        (several.end(20), Frame::Answer(answer)),
+        (several.end(StreamSeq::new(20)), Frame::Answer(answer)),
     ]
 }
 

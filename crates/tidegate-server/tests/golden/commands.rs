@@ -9,6 +9,7 @@ use std::fs;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tidegate_stream::schema::config::{Storage, StreamConfig};
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{
     AccountLimits, Command, ConsumerRequest, Cursor, DeleteRequest, Encoder, Entry, EntryError,
     Export, Home, Kind, Moving, Need, Outcome, PurgeRequest, Streams, Transit, VERSION,
@@ -352,7 +353,8 @@ fn removals(world: &mut World) {
         ("delete message", true),
         ("delete message and erase it", false),
     ] {
-        let seq = world.groups[ALL].get(stream).unwrap().state().last_seq - u64::from(no_erase);
+        let last = world.groups[ALL].get(stream).unwrap().state().last_seq;
+        let seq = if no_erase { last.prev() } else { last };
         let payload = serde_json::to_vec(&DeleteRequest { seq, no_erase }).unwrap();
         world.good(
             ALL,
@@ -381,7 +383,7 @@ fn removals(world: &mut World) {
     ] {
         let request = PurgeRequest {
             filter: filter.into(),
-            seq,
+            seq: StreamSeq::new(seq),
             keep,
         };
         let payload = serde_json::to_vec(&request).unwrap();
@@ -566,7 +568,7 @@ fn moves(world: &mut World) {
         world.good(FROM, "publish", &publish);
     }
     let delete = serde_json::to_vec(&DeleteRequest {
-        seq: 3,
+        seq: StreamSeq::new(3),
         no_erase: true,
     })
     .unwrap();

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{Filter, Streams};
 
 /// Lists every stream with its messages and consumers.
@@ -39,7 +40,7 @@ pub(crate) fn listing(streams: &Streams) -> String {
             state.num_deleted,
         );
         let mut filter = Filter::new(std::iter::empty::<&str>());
-        let mut next = stream.next_at(0, &mut filter);
+        let mut next = stream.next_at(StreamSeq::ZERO, &mut filter);
         while let Some(seq) = next {
             let message = stream.message(seq).unwrap();
             let _ = writeln!(
@@ -51,7 +52,7 @@ pub(crate) fn listing(streams: &Streams) -> String {
                 message.place.lsn,
                 message.place.offset,
             );
-            next = stream.next_at(seq + 1, &mut filter);
+            next = stream.next_at(seq.next(), &mut filter);
         }
         for (name, consumer) in stream.consumers() {
             let config = serde_json::to_string(consumer.config()).unwrap();

@@ -83,7 +83,7 @@ pub(crate) fn damaged(
             .iter()
             .flat_map(|stream| {
                 let state = stream.state();
-                let seqs = state.first_seq..=state.last_seq;
+                let seqs = state.first_seq.up_to(state.last_seq.next());
                 seqs.filter_map(|seq| Some((stream.id(), seq, stream.place(seq)?)))
             })
             .collect();
@@ -99,7 +99,7 @@ pub(crate) fn damaged(
                 }
             };
             let model = oracles.of(group).model.streams.get(&stream);
-            let stored = model.and_then(|s| s.messages.get(&seq)).copied();
+            let stored = model.and_then(|s| s.messages.get(&seq.get())).copied();
             ensure!(
                 read.is_none() || read == stored,
                 "node {}, where {what}, serves message {seq} of stream {stream} of group {group} as another",

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use tidegate_raft::store::{Fetch, Fetched, InstallError, Store};
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{AccountLimits, Place, Streams};
 
 use crate::coverage::Coverage;
@@ -15,17 +16,17 @@ const ASKED_MAX: usize = 200;
 /// The data fetched so far. Messages stay valid if the member asks another node next.
 #[derive(Default)]
 pub(crate) struct CatchingUp {
-    places: BTreeMap<(u32, u64), Place>,
+    places: BTreeMap<(u32, StreamSeq), Place>,
     /// The state being installed, and the index of its last entry.
     pub(crate) installing: Option<(u64, Streams)>,
 }
 
 /// All messages of some streams, with their places.
-fn messages(streams: &Streams) -> Vec<(u32, u64, Place, u32)> {
+fn messages(streams: &Streams) -> Vec<(u32, StreamSeq, Place, u32)> {
     let mut all = Vec::new();
     for stream in streams.iter() {
         let state = stream.state();
-        for seq in state.first_seq..=state.last_seq {
+        for seq in state.first_seq.up_to(state.last_seq.next()) {
             let message = stream.message(seq);
             all.extend(message.map(|m| (stream.id(), seq, m.place, m.bytes)));
         }
@@ -64,7 +65,10 @@ impl CatchingUp {
         }
         while let Some(fetched) = store.poll_fetched(member.at) {
             let places = &mut member.catching_up.places;
-            places.insert((fetched.stream, fetched.seq), fetched.place);
+            places.insert(
+                (fetched.stream, StreamSeq::new(fetched.seq.get())),
+                fetched.place,
+            );
         }
         let of = of_other.applied(other.at);
         if of.0 < needed.index {
@@ -114,7 +118,11 @@ impl CatchingUp {
     }
 }
 
-fn fetch(ours: (usize, &mut Store), theirs: (usize, &mut Store), lacking: &[(u32, u64, Place)]) {
+fn fetch(
+    ours: (usize, &mut Store),
+    theirs: (usize, &mut Store),
+    lacking: &[(u32, StreamSeq, Place)],
+) {
     let ((at, store), (of, other)) = (ours, theirs);
     if store.log().stats().pending_bytes > 0 {
         // The messages fetched before are not durable yet.

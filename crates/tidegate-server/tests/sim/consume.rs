@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use tidegate_raft::store::Store;
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{Command, Encoder, Kind};
 
 use crate::member::Member;
@@ -26,7 +27,10 @@ impl Member {
 
     /// Returns whether the consumer has all messages.
     pub(crate) fn consumed_all(&self) -> bool {
-        let last = self.streams.get(STREAM).map_or(0, |s| s.state().last_seq);
+        let last = self
+            .streams
+            .get(STREAM)
+            .map_or(0, |s| s.state().last_seq.get());
         last == 0 || self.consumed() == Some(last)
     }
 
@@ -57,7 +61,11 @@ impl Member {
         let mut upto = from;
         while upto < from + TAKEN_MAX {
             let next = upto + 1;
-            let Some(place) = self.streams.get(STREAM).and_then(|s| s.place(next)) else {
+            let Some(place) = self
+                .streams
+                .get(STREAM)
+                .and_then(|s| s.place(StreamSeq::new(next)))
+            else {
                 break;
             };
             let Some(crc) = self.message(store, place)? else {

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use tidegate_raft::store::{Due, Fetch, Store, WriteError, account, relocate};
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{Command, Effect, Encoder, Kind, Outcome, Place, Streams};
 
 use crate::catch_up::CatchingUp;
@@ -216,12 +217,12 @@ impl Member {
                 let told = match outcome {
                     Outcome::Stored { stream, seq } => Told::Stored {
                         stream: *stream,
-                        seq: *seq,
+                        seq: seq.get(),
                         again: false,
                     },
                     Outcome::Duplicate { stream, seq } => Told::Stored {
                         stream: *stream,
-                        seq: *seq,
+                        seq: seq.get(),
                         again: true,
                     },
                     Outcome::Refused { error, .. } => {
@@ -250,14 +251,17 @@ impl Member {
                 let state = self.streams.get(stream).map(|s| s.state());
                 if let Some(state) = state.filter(|s| s.messages > 0 && !model.messages.is_empty())
                 {
-                    let seq = dice.range(state.first_seq, state.last_seq);
+                    let seq = dice.range(state.first_seq.get(), state.last_seq.get());
                     self.checking.push((stream, seq));
                 }
             }
         }
         let checking = std::mem::take(&mut self.checking);
         for (stream, seq) in checking {
-            let place = self.streams.get(stream).and_then(|s| s.place(seq));
+            let place = self
+                .streams
+                .get(stream)
+                .and_then(|s| s.place(StreamSeq::new(seq)));
             let Some(place) = place else {
                 continue;
             };

@@ -55,7 +55,7 @@ impl Model {
             let right = match (known, wrong, outcome) {
                 (Some(seq), _, Outcome::Duplicate { seq: told, .. }) => {
                     self.duplicates += 1;
-                    seq == *told
+                    seq == told.get()
                 }
                 (None, true, Outcome::Refused { .. }) => {
                     self.refused += 1;
@@ -70,7 +70,7 @@ impl Model {
                     if let Some(id) = asked.msg_id {
                         stream.ids.insert(id.to_vec(), n);
                     }
-                    n == *seq
+                    n == seq.get()
                 }
                 _ => false,
             };

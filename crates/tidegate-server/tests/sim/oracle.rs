@@ -253,8 +253,8 @@ fn digest_outcomes(outcomes: &[Outcome]) -> u64 {
     let mut hash = Fnv::default();
     for outcome in outcomes {
         match outcome {
-            Outcome::Stored { stream, seq } => hash.all(&[1, u64::from(*stream), *seq]),
-            Outcome::Duplicate { stream, seq } => hash.all(&[2, u64::from(*stream), *seq]),
+            Outcome::Stored { stream, seq } => hash.all(&[1, u64::from(*stream), seq.get()]),
+            Outcome::Duplicate { stream, seq } => hash.all(&[2, u64::from(*stream), seq.get()]),
             other => hash.write(format!("{other:?}").as_bytes()),
         }
     }
@@ -271,14 +271,19 @@ fn digest(streams: &Streams) -> u64 {
             stream.created_us(),
             state.messages,
             state.bytes,
-            state.first_seq,
-            state.last_seq,
+            state.first_seq.get(),
+            state.last_seq.get(),
             state.last_time_us,
         ]);
-        for seq in state.first_seq..=state.last_seq {
+        for seq in state.first_seq.up_to(state.last_seq.next()) {
             if let Some(message) = stream.message(seq) {
                 let subject = crc32c::crc32c(&message.subject);
-                let fields = [seq, message.time_us, message.bytes.into(), subject.into()];
+                let fields = [
+                    seq.get(),
+                    message.time_us,
+                    message.bytes.into(),
+                    subject.into(),
+                ];
                 hash.all(&fields);
             }
         }

@@ -11,6 +11,7 @@ use tidegate_cluster::groups::{ALL, GroupOf, groups};
 use tidegate_log::{Doing, Steps};
 use tidegate_raft::replica::{Message, wire};
 use tidegate_raft::store::{Due, Fetch, Fetched, OpenError, Opening, Options, Store, WriteError};
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{Command, Entry, Kind, Place};
 
 use crate::common::{Disks, options};
@@ -353,7 +354,7 @@ impl Cluster {
             return;
         }
         while let Some(fetched) = store.poll_fetched(of) {
-            member.fetching.insert(fetched.seq, fetched.place);
+            member.fetching.insert(fetched.seq.get(), fetched.place);
         }
         let from = IDS.iter().position(|id| *id == wanted.from).unwrap();
         let Some(other) = self.nodes[from].as_mut() else {
@@ -369,7 +370,7 @@ impl Cluster {
         for (seq, (place, _)) in &mut toy.messages {
             let ours = member.toy.messages.get(seq).map(|(place, _)| *place);
             let ours = ours.or_else(|| member.fetching.get(seq).copied());
-            match ours.or_else(|| store.apart(of).place(1, *seq)) {
+            match ours.or_else(|| store.apart(of).place(1, StreamSeq::new(*seq))) {
                 Some(ours) => *place = ours,
                 None => lacking.push((*seq, *place)),
             }
@@ -389,7 +390,11 @@ impl Cluster {
         for (seq, place) in lacking.into_iter().take(5) {
             if let Fetch::Ready(entry) = other.store.read_alone(theirs, place) {
                 let stream = 1;
-                messages.push(Fetched { stream, seq, entry });
+                messages.push(Fetched {
+                    stream,
+                    seq: StreamSeq::new(seq),
+                    entry,
+                });
             }
         }
         if !messages.is_empty() && store.log().stats().pending_bytes == 0 {

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tidegate_raft::store::{Due, Fetch, Opening, Options, Store};
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{AccountLimits, Command, Effect, Encoder, Kind, Place, Streams};
 
 const DIR: &str = "tests/golden/v1";
@@ -175,10 +176,13 @@ fn a_data_directory_of_version_1() {
     assert!(store.log().first().get() > 0, "a segment was let go");
     let stream = streams.get(streams.by_name("orders").unwrap()).unwrap();
     let state = stream.state();
-    assert_eq!((state.first_seq, state.last_seq), (10, MESSAGES));
+    assert_eq!(
+        (state.first_seq, state.last_seq),
+        (StreamSeq::new(10), StreamSeq::new(MESSAGES))
+    );
     assert_eq!(state.messages, MESSAGES - 27);
     let places: Vec<(u64, Place)> = (1..=MESSAGES)
-        .filter_map(|seq| Some((seq, stream.place(seq)?)))
+        .filter_map(|seq| Some((seq, stream.place(StreamSeq::new(seq))?)))
         .collect();
     assert!(
         places[0].1.lsn > places[10].1.lsn,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use tidegate_raft::store::{Due, Live, LyingIn};
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{Command, Encoder, Entry, Kind, Place, Resident};
 
 /// See the [module](self).
@@ -27,7 +28,7 @@ impl Toy {
                 }
             }
             Due::Relocated(moved) => {
-                let Some((place, bytes)) = self.messages.get_mut(&moved.seq) else {
+                let Some((place, bytes)) = self.messages.get_mut(&moved.seq.get()) else {
                     return;
                 };
                 live.removed(*place, *bytes);
@@ -59,16 +60,25 @@ impl Toy {
     }
 
     /// Looks through a hundred messages at once.
-    pub(crate) fn residents_in(&self, asked: &LyingIn) -> (Vec<Resident>, Option<(u32, u64)>) {
-        let from = if asked.from.0 == 0 { 0 } else { asked.from.1 };
+    pub(crate) fn residents_in(
+        &self,
+        asked: &LyingIn,
+    ) -> (Vec<Resident>, Option<(u32, StreamSeq)>) {
+        let from = if asked.from.0 == 0 {
+            0
+        } else {
+            asked.from.1.get()
+        };
         let looked: Vec<_> = self.messages.range(from..).take(100).collect();
-        let next = looked.get(99).map(|(seq, _)| (1, **seq + 1));
+        let next = looked
+            .get(99)
+            .map(|(seq, _)| (1, StreamSeq::new(**seq + 1)));
         let here = looked
             .into_iter()
             .filter(|(_, (place, _))| asked.lsns.contains(&place.lsn));
         let lying = here.map(|(&seq, &(place, _))| Resident {
             stream: 1,
-            seq,
+            seq: StreamSeq::new(seq),
             place,
         });
         (lying.collect(), next)

@@ -192,11 +192,11 @@ pub struct StreamState {
     /// The number of bytes.
     pub bytes: u64,
     /// The number of the first message.
-    pub first_seq: u64,
+    pub first_seq: StreamSeq,
     /// The time at which the first message was stored.
     pub first_ts: Timestamp,
     /// The number of the last message ever stored.
-    pub last_seq: u64,
+    pub last_seq: StreamSeq,
     /// The time at which the last message was stored.
     pub last_ts: Timestamp,
     /// The number of subjects that have messages.
@@ -213,7 +213,7 @@ pub struct StreamState {
     pub num_deleted: u64,
     /// The numbers of the deleted messages, if the request asks for them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub deleted: Vec<u64>,
+    pub deleted: Vec<StreamSeq>,
     /// The number of consumers.
     pub consumer_count: usize,
 }
@@ -424,7 +424,11 @@ pub fn paused(until: Option<Timestamp>, now: Timestamp) -> Vec<u8> {
 
 /// Encodes the answer to a request for one message, as it is stored; `no_headers` leaves out its headers.
 #[must_use]
-pub fn message(seq: u64, message: &crate::consumer::Message<'_>, no_headers: bool) -> Vec<u8> {
+pub fn message(
+    seq: StreamSeq,
+    message: &crate::consumer::Message<'_>,
+    no_headers: bool,
+) -> Vec<u8> {
     #[derive(Serialize)]
     struct Answer<'a> {
         message: Stored<'a>,
@@ -432,7 +436,7 @@ pub fn message(seq: u64, message: &crate::consumer::Message<'_>, no_headers: boo
     #[derive(Serialize)]
     struct Stored<'a> {
         subject: Cow<'a, str>,
-        seq: u64,
+        seq: StreamSeq,
         #[serde(skip_serializing_if = "String::is_empty")]
         hdrs: String,
         #[serde(skip_serializing_if = "String::is_empty")]

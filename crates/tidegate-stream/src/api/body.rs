@@ -175,7 +175,7 @@ pub(super) fn creatable(config: &StreamConfig) -> Result<(), ApiError> {
 /// Reads which messages to remove.
 pub(super) fn purge(text: &[u8]) -> Result<PurgeRequest, ApiError> {
     let purge: PurgeRequest = json::optional_of(text, &["filter", "seq", "keep"])?;
-    if purge.seq > 0 && purge.keep > 0 {
+    if purge.seq > StreamSeq::ZERO && purge.keep > 0 {
         return Err(ApiError::BAD_REQUEST);
     }
     Ok(purge)

@@ -17,6 +17,7 @@ use super::puback::write_number;
 use super::{json, status};
 use crate::consumer::Message;
 use crate::schema::error::ApiError;
+use crate::schema::sequence::StreamSeq;
 use crate::schema::timestamp::Timestamp;
 
 /// The most subjects of one answer with the last message of each.
@@ -28,14 +29,14 @@ pub const MAX_BYTES: u64 = 64 << 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct DirectGet {
-    seq: u64,
+    seq: StreamSeq,
     last_by_subj: String,
     next_by_subj: String,
     batch: i64,
     max_bytes: i64,
     start_time: Option<Timestamp>,
     multi_last: Vec<String>,
-    up_to_seq: u64,
+    up_to_seq: StreamSeq,
     up_to_time: Option<Timestamp>,
     no_hdr: bool,
 }
@@ -57,30 +58,35 @@ const FIELDS: &[&str] = &[
 /// A stream's messages by number, subject and time.
 pub trait Index {
     /// Returns the number of the first message; for an empty stream one more than [`Index::last_seq`].
-    fn first_seq(&self) -> u64;
+    fn first_seq(&self) -> StreamSeq;
 
     /// Returns the number of the last message ever stored.
-    fn last_seq(&self) -> u64;
+    fn last_seq(&self) -> StreamSeq;
 
     /// Returns whether the stream has the message.
-    fn contains(&self, seq: u64) -> bool;
+    fn contains(&self, seq: StreamSeq) -> bool;
 
     /// Returns the first message from number `seq` on with a subject that matches `pattern`.
-    fn next_at(&mut self, seq: u64, pattern: &[u8]) -> Option<u64>;
+    fn next_at(&mut self, seq: StreamSeq, pattern: &[u8]) -> Option<StreamSeq>;
 
     /// Returns how many messages from number `seq` on match `pattern`.
-    fn count_from(&mut self, seq: u64, pattern: &[u8]) -> u64;
+    fn count_from(&mut self, seq: StreamSeq, pattern: &[u8]) -> u64;
 
     /// Returns the last message that matches `pattern`.
-    fn last_of(&mut self, pattern: &[u8]) -> Option<u64>;
+    fn last_of(&mut self, pattern: &[u8]) -> Option<StreamSeq>;
 
     /// Returns the first message stored at this time or later, in microseconds since the Unix epoch; one more
     /// than [`Index::last_seq`] if there is none.
-    fn seq_at_time(&mut self, time_us: u64) -> u64;
+    fn seq_at_time(&mut self, time_us: u64) -> StreamSeq;
 
     /// Returns the last message, up to number `up_to`, of each subject that matches `pattern`, in any order;
     /// `None` if there are more than `max` of them.
-    fn last_per_subject(&mut self, pattern: &[u8], up_to: u64, max: usize) -> Option<Vec<u64>>;
+    fn last_per_subject(
+        &mut self,
+        pattern: &[u8],
+        up_to: StreamSeq,
+        max: usize,
+    ) -> Option<Vec<StreamSeq>>;
 }
 
 /// Reads a direct request. `subject` is the part of its subject after the stream.
@@ -130,7 +136,7 @@ impl DirectGet {
 
     /// Returns the one message that this request means, for an answer as JSON.
     #[must_use]
-    pub fn find(&self, index: &mut impl Index) -> Option<u64> {
+    pub fn find(&self, index: &mut impl Index) -> Option<StreamSeq> {
         if !self.last_by_subj.is_empty() {
             return can_be(&self.last_by_subj)
                 .then(|| index.last_of(self.last_by_subj.as_bytes()))
@@ -162,7 +168,7 @@ impl DirectGet {
             bytes_left,
             pending: 0,
             sent: 0,
-            last: 0,
+            last: StreamSeq::ZERO,
         };
         if !self.multi_last.is_empty() {
             if reading.left == 0 {
@@ -199,7 +205,7 @@ impl DirectGet {
     /// Refuses a request that contradicts itself or asks for nothing. An impossible subject does ask for
     /// something: no message has it.
     fn check(&self) -> Result<(), &'static [u8]> {
-        let seq = self.seq > 0;
+        let seq = self.seq > StreamSeq::ZERO;
         let last = !self.last_by_subj.is_empty();
         let next = !self.next_by_subj.is_empty();
         let multi = !self.multi_last.is_empty();
@@ -210,7 +216,7 @@ impl DirectGet {
         if (seq && (last || time))
             || (last && (time || next || multi || self.batch > 0))
             || (next && multi)
-            || (self.up_to_seq > 0 && self.up_to_time.is_some())
+            || (self.up_to_seq > StreamSeq::ZERO && self.up_to_time.is_some())
             || self.batch < 0
             || self.multi_last.len() > MULTI_LAST_MAX
         {
@@ -219,7 +225,7 @@ impl DirectGet {
         Ok(())
     }
 
-    fn start(&self, index: &mut impl Index) -> u64 {
+    fn start(&self, index: &mut impl Index) -> StreamSeq {
         match self.start_time {
             Some(time) => index.seq_at_time(time.as_micros_up()),
             None => self.seq,
@@ -233,9 +239,9 @@ impl DirectGet {
                 if after <= index.first_seq() {
                     return Way::Ended(Some(status::NO_RESULTS));
                 }
-                after - 1
+                after.prev()
             }
-            None if self.up_to_seq == 0 => index.last_seq(),
+            None if self.up_to_seq == StreamSeq::ZERO => index.last_seq(),
             None => self.up_to_seq,
         };
         let mut seqs = Vec::new();
@@ -281,22 +287,22 @@ pub struct Reading {
     pending: u64,
     sent: u64,
     /// The number of the message sent last.
-    last: u64,
+    last: StreamSeq,
 }
 
 #[derive(Clone, Debug)]
 enum Way {
-    One(u64),
+    One(StreamSeq),
     Next {
         /// The lowest number that the next message can have.
-        seq: u64,
+        seq: StreamSeq,
         pattern: String,
         /// The stream's last number at the time when `pending` was counted.
-        valid_through: u64,
+        valid_through: StreamSeq,
     },
     Listed {
-        seqs: VecDeque<u64>,
-        up_to: u64,
+        seqs: VecDeque<StreamSeq>,
+        up_to: StreamSeq,
     },
     /// Ended, with a status that is still to be sent, if any.
     Ended(Option<&'static [u8]>),
@@ -306,7 +312,7 @@ enum Way {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Read this message.
-    Read(u64),
+    Read(StreamSeq),
     /// Send this header block, which ends the answer.
     Status(Vec<u8>),
     /// The answer has ended.
@@ -344,7 +350,7 @@ impl Reading {
     pub fn handle_message(
         &mut self,
         stream: &str,
-        seq: u64,
+        seq: StreamSeq,
         message: &Message<'_>,
         block: &mut Vec<u8>,
     ) {
@@ -372,7 +378,7 @@ impl Reading {
     /// Advances past the last named message.
     fn pass(&mut self) {
         match &mut self.way {
-            Way::Next { seq, .. } => *seq += 1,
+            Way::Next { seq, .. } => *seq = seq.next(),
             Way::Listed { seqs, .. } => {
                 seqs.pop_front();
             }
@@ -380,7 +386,7 @@ impl Reading {
         }
     }
 
-    fn head(&self, stream: &str, seq: u64, message: &Message<'_>, block: &mut Vec<u8>) {
+    fn head(&self, stream: &str, seq: StreamSeq, message: &Message<'_>, block: &mut Vec<u8>) {
         match message.headers.strip_suffix(b"\r\n") {
             Some(own) => block.extend_from_slice(own),
             None => block.extend_from_slice(b"NATS/1.0\r\n"),
@@ -392,12 +398,12 @@ impl Reading {
         };
         text(block, b"Nats-Stream: ", stream.as_bytes());
         text(block, b"Nats-Subject: ", message.subject);
-        number(block, b"Nats-Sequence: ", seq);
+        number(block, b"Nats-Sequence: ", seq.get());
         let time = Timestamp::from_micros(message.time_us).to_string();
         text(block, b"Nats-Time-Stamp: ", time.as_bytes());
         if self.several {
             number(block, b"Nats-Num-Pending: ", self.pending);
-            number(block, b"Nats-Last-Sequence: ", self.last);
+            number(block, b"Nats-Last-Sequence: ", self.last.get());
         }
         block.extend_from_slice(b"\r\n");
     }
@@ -421,9 +427,9 @@ impl Reading {
             self.pending = index.count_from(*seq, pattern.as_bytes());
         }
         number(&mut block, b"Nats-Num-Pending: ", self.pending);
-        number(&mut block, b"Nats-Last-Sequence: ", self.last);
+        number(&mut block, b"Nats-Last-Sequence: ", self.last.get());
         if let Way::Listed { up_to, .. } = way {
-            number(&mut block, b"Nats-UpTo-Sequence: ", up_to);
+            number(&mut block, b"Nats-UpTo-Sequence: ", up_to.get());
         }
         block.extend_from_slice(b"\r\n");
         Part::Status(block)

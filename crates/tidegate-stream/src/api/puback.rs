@@ -3,16 +3,18 @@
 
 use super::json::write_string;
 use crate::schema::error::ApiError;
+use crate::schema::sequence::StreamSeq;
 
 /// Writes the answers to publishers of one stream, with the constant head `{"stream":"S","seq":` encoded
 /// once.
 ///
 /// ```
 /// use tidegate_stream::api::puback::PubAck;
+/// use tidegate_stream::schema::sequence::StreamSeq;
 ///
 /// let ack = PubAck::new("S", None);
 /// let mut out = Vec::new();
-/// ack.stored(&mut out, 17);
+/// ack.stored(&mut out, StreamSeq::new(17));
 /// assert_eq!(out, br#"{"stream":"S","seq":17}"#);
 /// ```
 #[derive(Clone, Debug)]
@@ -39,13 +41,13 @@ impl PubAck {
     }
 
     /// Appends the answer for a stored message.
-    pub fn stored(&self, out: &mut Vec<u8>, seq: u64) {
+    pub fn stored(&self, out: &mut Vec<u8>, seq: StreamSeq) {
         self.seq(out, seq);
         out.extend_from_slice(&self.tail);
     }
 
     /// Appends the answer for a message that was stored before.
-    pub fn duplicate(&self, out: &mut Vec<u8>, seq: u64) {
+    pub fn duplicate(&self, out: &mut Vec<u8>, seq: StreamSeq) {
         self.seq(out, seq);
         out.extend_from_slice(b",\"duplicate\":true");
         out.extend_from_slice(&self.tail);
@@ -53,7 +55,7 @@ impl PubAck {
 
     /// Appends the answer for a stored batch: the number of its last message, its id, and its count of
     /// messages.
-    pub fn batch(&self, out: &mut Vec<u8>, seq: u64, id: &[u8], count: u64) {
+    pub fn batch(&self, out: &mut Vec<u8>, seq: StreamSeq, id: &[u8], count: u64) {
         self.seq(out, seq);
         out.extend_from_slice(b",\"batch\":");
         write_string(out, id);
@@ -72,9 +74,9 @@ impl PubAck {
         out.extend_from_slice(&self.tail);
     }
 
-    fn seq(&self, out: &mut Vec<u8>, seq: u64) {
+    fn seq(&self, out: &mut Vec<u8>, seq: StreamSeq) {
         out.extend_from_slice(&self.head);
-        write_number(out, seq);
+        write_number(out, seq.get());
     }
 }
 
@@ -110,6 +112,7 @@ pub fn write_number(out: &mut Vec<u8>, mut n: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::sequence::nth;
 
     fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
         let mut out = Vec::new();
@@ -120,13 +123,13 @@ mod tests {
     #[test]
     fn answers() {
         let ack = PubAck::new("S", None);
-        assert_eq!(text(|o| ack.stored(o, 1)), r#"{"stream":"S","seq":1}"#);
+        assert_eq!(text(|o| ack.stored(o, nth(1))), r#"{"stream":"S","seq":1}"#);
         assert_eq!(
-            text(|o| ack.duplicate(o, 4)),
+            text(|o| ack.duplicate(o, nth(4))),
             r#"{"stream":"S","seq":4,"duplicate":true}"#
         );
         assert_eq!(
-            text(|o| ack.batch(o, 9, b"id", 3)),
+            text(|o| ack.batch(o, nth(9), b"id", 3)),
             r#"{"stream":"S","seq":9,"batch":"id","count":3}"#
         );
         assert_eq!(
@@ -139,7 +142,7 @@ mod tests {
     fn names_are_escaped_and_domains_named() {
         let ack = PubAck::new("a\"b", Some("hub"));
         assert_eq!(
-            text(|o| ack.stored(o, u64::MAX)),
+            text(|o| ack.stored(o, nth(u64::MAX))),
             r#"{"stream":"a\"b","seq":18446744073709551615,"domain":"hub"}"#
         );
     }

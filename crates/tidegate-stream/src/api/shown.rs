@@ -6,6 +6,7 @@ use super::direct::Index;
 use super::view::{ConsumerCounts, ConsumerView, StreamCounts, StreamView};
 use crate::consumer::{Info, Position};
 use crate::schema::config::{ConsumerConfig, StreamConfig};
+use crate::schema::sequence::StreamSeq;
 use crate::schema::timestamp::Timestamp;
 use crate::stream::{Filter, Stream, StreamConsumer};
 
@@ -24,8 +25,8 @@ impl StreamView for Stream {
             messages: state.messages,
             bytes: state.bytes,
             // As in nats-server, clients see 0 before the first message.
-            first_seq: if state.last_seq == 0 {
-                0
+            first_seq: if state.last_seq == StreamSeq::ZERO {
+                StreamSeq::ZERO
             } else {
                 state.first_seq
             },
@@ -38,7 +39,7 @@ impl StreamView for Stream {
         }
     }
 
-    fn deleted(&self, limit: usize) -> Vec<u64> {
+    fn deleted(&self, limit: usize) -> Vec<StreamSeq> {
         self.deleted(limit)
     }
 
@@ -80,37 +81,42 @@ impl<'a> Messages<'a> {
 }
 
 impl Index for Messages<'_> {
-    fn first_seq(&self) -> u64 {
+    fn first_seq(&self) -> StreamSeq {
         self.stream.state().first_seq
     }
 
-    fn last_seq(&self) -> u64 {
+    fn last_seq(&self) -> StreamSeq {
         self.stream.state().last_seq
     }
 
-    fn contains(&self, seq: u64) -> bool {
+    fn contains(&self, seq: StreamSeq) -> bool {
         self.stream.contains(seq)
     }
 
-    fn next_at(&mut self, seq: u64, pattern: &[u8]) -> Option<u64> {
+    fn next_at(&mut self, seq: StreamSeq, pattern: &[u8]) -> Option<StreamSeq> {
         let stream = self.stream;
         stream.next_at(seq, self.filter(pattern))
     }
 
-    fn count_from(&mut self, seq: u64, pattern: &[u8]) -> u64 {
+    fn count_from(&mut self, seq: StreamSeq, pattern: &[u8]) -> u64 {
         let stream = self.stream;
         stream.count_from(seq, self.filter(pattern))
     }
 
-    fn last_of(&mut self, pattern: &[u8]) -> Option<u64> {
+    fn last_of(&mut self, pattern: &[u8]) -> Option<StreamSeq> {
         self.stream.last_of(pattern)
     }
 
-    fn seq_at_time(&mut self, time_us: u64) -> u64 {
+    fn seq_at_time(&mut self, time_us: u64) -> StreamSeq {
         self.stream.seq_at_time(time_us)
     }
 
-    fn last_per_subject(&mut self, pattern: &[u8], up_to: u64, max: usize) -> Option<Vec<u64>> {
+    fn last_per_subject(
+        &mut self,
+        pattern: &[u8],
+        up_to: StreamSeq,
+        max: usize,
+    ) -> Option<Vec<StreamSeq>> {
         let stream = self.stream;
         let filter = self.filter(pattern);
         if up_to >= stream.state().last_seq {
@@ -120,7 +126,7 @@ impl Index for Messages<'_> {
         // The filter knows only the overall last message of each subject. To find the last up to an earlier
         // number, walk the messages.
         let mut last = std::collections::HashMap::new();
-        let mut at = stream.next_at(0, filter);
+        let mut at = stream.next_at(StreamSeq::ZERO, filter);
         while let Some(seq) = at.filter(|&seq| seq <= up_to) {
             if let Some(message) = stream.message(seq) {
                 last.insert(message.subject, seq);
@@ -128,7 +134,7 @@ impl Index for Messages<'_> {
             if last.len() > max {
                 return None;
             }
-            at = stream.next_at(seq + 1, filter);
+            at = stream.next_at(seq.next(), filter);
         }
         Some(last.into_values().collect())
     }
@@ -196,6 +202,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::schema::sequence::nth;
     use crate::stream::{AccountLimits, Command, Encoder, Kind, Streams};
 
     /// Returns a stream `S` of `s.>` with messages of these subjects, published a second apart.
@@ -232,7 +239,7 @@ mod tests {
         let counts = stream.counts();
         assert_eq!(
             (counts.messages, counts.first_seq, counts.last_seq),
-            (3, 1, 3)
+            (3, nth(1), nth(3))
         );
         assert_eq!(
             (counts.first_us, counts.last_us),
@@ -254,15 +261,18 @@ mod tests {
     fn messages() {
         let streams = streams(&["s.a", "s.b", "s.a", "s.c"]);
         let mut messages = Messages::new(streams.get(1).unwrap());
-        assert_eq!((messages.first_seq(), messages.last_seq()), (1, 4));
-        assert!(messages.contains(4) && !messages.contains(5));
-        assert_eq!(messages.next_at(2, b"s.a"), Some(3));
-        assert_eq!(messages.next_at(2, b"s.*"), Some(2));
-        assert_eq!(messages.next_at(5, b">"), None);
-        assert_eq!(messages.count_from(2, b"s.a"), 1);
-        assert_eq!(messages.last_of(b"s.a"), Some(3));
-        assert_eq!(messages.seq_at_time(2_500_000), 3);
-        assert_eq!(messages.seq_at_time(9_000_000), 5);
+        assert_eq!(
+            (messages.first_seq(), messages.last_seq()),
+            (nth(1), nth(4))
+        );
+        assert!(messages.contains(nth(4)) && !messages.contains(nth(5)));
+        assert_eq!(messages.next_at(nth(2), b"s.a"), Some(nth(3)));
+        assert_eq!(messages.next_at(nth(2), b"s.*"), Some(nth(2)));
+        assert_eq!(messages.next_at(nth(5), b">"), None);
+        assert_eq!(messages.count_from(nth(2), b"s.a"), 1);
+        assert_eq!(messages.last_of(b"s.a"), Some(nth(3)));
+        assert_eq!(messages.seq_at_time(2_500_000), nth(3));
+        assert_eq!(messages.seq_at_time(9_000_000), nth(5));
     }
 
     #[test]
@@ -274,10 +284,10 @@ mod tests {
             last.sort_unstable();
             Some(last)
         };
-        assert_eq!(last(4, 3), Some(vec![2, 3, 4]));
-        assert_eq!(last(4, 2), None);
-        assert_eq!(last(2, 2), Some(vec![1, 2]));
-        assert_eq!(last(2, 1), None);
-        assert_eq!(last(0, 1), Some(vec![]));
+        assert_eq!(last(nth(4), 3), Some(vec![nth(2), nth(3), nth(4)]));
+        assert_eq!(last(nth(4), 2), None);
+        assert_eq!(last(nth(2), 2), Some(vec![nth(1), nth(2)]));
+        assert_eq!(last(nth(2), 1), None);
+        assert_eq!(last(nth(0), 1), Some(vec![]));
     }
 }

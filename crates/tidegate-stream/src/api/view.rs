@@ -53,7 +53,7 @@ pub trait StreamView {
     fn counts(&self) -> StreamCounts;
 
     /// Returns the numbers between the first and the last that have no message, in order, `limit` at most.
-    fn deleted(&self, limit: usize) -> Vec<u64>;
+    fn deleted(&self, limit: usize) -> Vec<StreamSeq>;
 
     /// Calls `each` with every subject that matches `pattern` and the number of its messages, in any order.
     fn subjects(&self, pattern: &[u8], each: &mut dyn FnMut(&[u8], u64));
@@ -67,11 +67,11 @@ pub struct StreamCounts {
     /// Their bytes.
     pub bytes: u64,
     /// The number of the first message.
-    pub first_seq: u64,
+    pub first_seq: StreamSeq,
     /// The time at which it was stored, in microseconds since the Unix epoch; `None` for an empty stream.
     pub first_us: Option<u64>,
     /// The number of the last message ever stored.
-    pub last_seq: u64,
+    pub last_seq: StreamSeq,
     /// The time at which it was stored; `None` if there never was a message.
     pub last_us: Option<u64>,
     /// The number of subjects.

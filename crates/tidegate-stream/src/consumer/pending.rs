@@ -136,7 +136,7 @@ impl<L: Copy> Pending<L> {
 
     fn find(&self, seq: StreamSeq) -> Option<usize> {
         let first = self.ring.front()?.stream_seq;
-        let guess = usize::try_from(seq.distance(first)?).ok()?;
+        let guess = usize::try_from(seq.checked_distance(first)?).ok()?;
         let at = match self.ring.get(guess) {
             Some(u) if u.stream_seq == seq => guess,
             _ => self

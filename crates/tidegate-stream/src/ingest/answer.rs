@@ -2,6 +2,7 @@
 
 use crate::api::puback::{PubAck, write_error, write_number};
 use crate::schema::error::ApiError;
+use crate::schema::sequence::StreamSeq;
 
 /// An answer to a publisher.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +43,7 @@ pub enum What {
     /// The batch has ended.
     End {
         /// The number of the last message in the stream.
-        stream_seq: u64,
+        stream_seq: StreamSeq,
         /// The id of the batch.
         id: Vec<u8>,
         /// The number of the last message in the batch.

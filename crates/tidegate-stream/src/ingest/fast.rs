@@ -41,6 +41,7 @@ use super::{ID_BYTES_MAX, Incoming};
 use crate::schema::config::{Discard, StreamConfig};
 use crate::schema::error::ApiError;
 use crate::schema::level;
+use crate::schema::sequence::StreamSeq;
 
 /// The limits of open batches and of held bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,9 +86,9 @@ pub struct Ticket {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Persisted<'a> {
     /// The stream stored the message, with this number.
-    Stored(u64),
+    Stored(StreamSeq),
     /// The stream has stored the message before, with this number.
-    Duplicate(u64),
+    Duplicate(StreamSeq),
     /// The stream refused the message.
     Refused(&'a ApiError),
 }
@@ -260,7 +261,9 @@ impl Fast {
         let counts = ticket.seq <= batch.received;
         match outcome {
             Persisted::Stored(seq) if counts => batch.stream_seq = seq,
-            Persisted::Duplicate(seq) if counts && batch.stream_seq == 0 => batch.stream_seq = seq,
+            Persisted::Duplicate(seq) if counts && batch.stream_seq == StreamSeq::ZERO => {
+                batch.stream_seq = seq
+            }
             Persisted::Refused(error) if counts && batch.gap_ok => {
                 let (seq, error) = (ticket.seq, error.clone());
                 batch.answer(What::Error { seq, error }, answers);
@@ -438,7 +441,7 @@ impl Fast {
             uncertain: false,
             held: VecDeque::new(),
             held_bytes: 0,
-            stream_seq: 0,
+            stream_seq: StreamSeq::ZERO,
             ending: false,
         }));
         let id = control.id.into();

@@ -6,9 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// The number of a message in its stream, from 1; 0 before the first.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct StreamSeq(u64);
 
@@ -76,10 +74,17 @@ impl StreamSeq {
         Self(self.0.saturating_add(messages))
     }
 
+    /// Returns how many numbers later this one is than `earlier`, which must not be after it.
+    #[must_use]
+    #[inline]
+    pub const fn distance(self, earlier: Self) -> u64 {
+        self.0 - earlier.0
+    }
+
     /// Returns how many numbers later this one is than `earlier`; `None` if it is before.
     #[must_use]
     #[inline]
-    pub const fn distance(self, earlier: Self) -> Option<u64> {
+    pub const fn checked_distance(self, earlier: Self) -> Option<u64> {
         self.0.checked_sub(earlier.0)
     }
 
@@ -100,4 +105,17 @@ impl fmt::Display for StreamSeq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
+}
+
+/// Shows the number alone: the reader knows the kind from the field.
+impl fmt::Debug for StreamSeq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Returns the number of the `number`th message, for tests.
+#[cfg(test)]
+pub(crate) const fn nth(number: u64) -> StreamSeq {
+    StreamSeq::new(number)
 }

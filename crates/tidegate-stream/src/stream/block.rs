@@ -9,6 +9,7 @@ use super::bits::{self, Bits};
 use super::command::Place;
 use super::wire::RestoreError;
 use super::wire::{Reader, put_len, put_u32, put_u64};
+use crate::schema::sequence::StreamSeq;
 
 /// The unit of positions: records of the log begin at multiples of it, so that a difference of 32 bits spans
 /// 32 GiB.
@@ -75,7 +76,7 @@ struct Row {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Block {
     /// The number of the message at bit 0.
-    first: u64,
+    first: StreamSeq,
     lsn_base: u64,
     time_base: u64,
     /// The messages that have a row, and the part of them that is not removed.
@@ -89,7 +90,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    pub(super) const fn new(first: u64) -> Self {
+    pub(super) const fn new(first: StreamSeq) -> Self {
         Self {
             first,
             lsn_base: 0,
@@ -104,7 +105,7 @@ impl Block {
     }
 
     /// Creates the next block; after a full block it has capacity for a full one.
-    pub(super) fn successor(&self, first: u64) -> Self {
+    pub(super) fn successor(&self, first: StreamSeq) -> Self {
         let rows = if self.rows.len() == bits::LEN {
             bits::LEN
         } else {
@@ -117,7 +118,7 @@ impl Block {
         }
     }
 
-    pub(super) const fn first(&self) -> u64 {
+    pub(super) const fn first(&self) -> StreamSeq {
         self.first
     }
 
@@ -139,24 +140,24 @@ impl Block {
     }
 
     /// Returns the bit of the message with this number, if it is one of the 256.
-    pub(super) fn bit(&self, seq: u64) -> Option<usize> {
-        let bit = usize::try_from(seq.checked_sub(self.first)?).ok()?;
+    pub(super) fn bit(&self, seq: StreamSeq) -> Option<usize> {
+        let bit = usize::try_from(seq.checked_distance(self.first)?).ok()?;
         (bit < bits::LEN).then_some(bit)
     }
 
     /// Returns the number after the last message that has a row.
-    pub(super) fn end(&self) -> u64 {
+    pub(super) fn end(&self) -> StreamSeq {
         let last = self.rows_of.prev(bits::LEN - 1);
-        last.map_or(self.first, |bit| self.seq(bit) + 1)
+        last.map_or(self.first, |bit| self.seq(bit).next())
     }
 
     /// Returns the number of the message at `bit`.
-    pub(super) const fn seq(&self, bit: usize) -> u64 {
-        self.first + bit as u64
+    pub(super) const fn seq(&self, bit: usize) -> StreamSeq {
+        self.first.after(bit as u64)
     }
 
     /// Returns whether the next message can be added.
-    pub(super) fn fits(&self, seq: u64, place: Place, time_us: u64) -> bool {
+    pub(super) fn fits(&self, seq: StreamSeq, place: Place, time_us: u64) -> bool {
         if self.rows.is_empty() {
             return seq == self.first;
         }
@@ -171,12 +172,14 @@ impl Block {
     }
 
     /// Adds the next message, for which [`Block::fits`] must have returned true.
-    pub(super) fn push(&mut self, seq: u64, slot: &Slot) {
+    pub(super) fn push(&mut self, seq: StreamSeq, slot: &Slot) {
         if self.rows.is_empty() {
             self.lsn_base = slot.place.lsn;
             self.time_base = slot.time_us;
         }
-        let bit = usize::try_from(seq - self.first).unwrap_or(bits::LEN);
+        let bit = self
+            .bit(seq)
+            .expect("a block takes a message only where it fits");
         self.rows_of.set(bit);
         self.live.set(bit);
         self.subjects.push(slot.subject);
@@ -304,7 +307,7 @@ impl Block {
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        for n in [self.first, self.lsn_base, self.time_base] {
+        for n in [self.first.get(), self.lsn_base, self.time_base] {
             put_u64(out, n);
         }
         for word in self.rows_of.0.iter().chain(&self.live.0) {
@@ -327,10 +330,10 @@ impl Block {
     /// Reads a block with messages numbered up to `last`, and with subjects that `known` accepts.
     pub(super) fn decode(
         from: &mut Reader<'_>,
-        last: u64,
+        last: StreamSeq,
         mut known: impl FnMut(u32) -> bool,
     ) -> Result<Self, RestoreError> {
-        let mut block = Self::new(from.u64()?);
+        let mut block = Self::new(StreamSeq::new(from.u64()?));
         (block.lsn_base, block.time_base) = (from.u64()?, from.u64()?);
         for bits in [&mut block.rows_of, &mut block.live] {
             for word in &mut bits.0 {
@@ -355,7 +358,7 @@ impl Block {
         }
         let fits = |base: u64, span: u64| base.checked_add(span).is_some();
         let live = (0..4).all(|w| block.live.0[w] & !block.rows_of.0[w] == 0)
-            && fits(block.first, bits::LEN as u64)
+            && fits(block.first.get(), bits::LEN as u64)
             && block
                 .live
                 .iter()

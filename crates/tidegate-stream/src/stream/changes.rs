@@ -29,7 +29,10 @@ impl Stream {
         }
         let bad_filter =
             !request.filter.is_empty() && !subject::is_pattern(request.filter.as_bytes());
-        if bad_filter || (request.seq > 0 && request.keep > 0) || request.seq > FIRST_SEQ_MAX {
+        if bad_filter
+            || (request.seq > StreamSeq::ZERO && request.keep > 0)
+            || request.seq > FIRST_SEQ_MAX
+        {
             return Err(ApiError::BAD_REQUEST);
         }
         let purged = self.purge(&request.filter, request.seq, request.keep, effects);
@@ -95,7 +98,7 @@ impl Stream {
             return Err(ApiError::MAXIMUM_CONSUMERS);
         }
         // After a restart, messages in memory may be gone and their numbers used again.
-        let there = start.filter(|start| start.after().get() <= self.content.last_seq);
+        let there = start.filter(|start| start.after() <= self.content.last_seq);
         let state = match there {
             Some(start) => State::beginning(start),
             None => State::new(&config, &mut StreamView::new(self, &config)),

@@ -81,18 +81,18 @@ pub fn consumer_filter(config: &ConsumerConfig) -> Filter {
 
 impl View for StreamView<'_> {
     fn first_seq(&self) -> StreamSeq {
-        StreamSeq::new(self.stream.content.first_seq)
+        self.stream.content.first_seq
     }
 
     fn last_seq(&self) -> StreamSeq {
-        StreamSeq::new(self.stream.content.last_seq)
+        self.stream.content.last_seq
     }
 
     fn last_matching(&mut self) -> Option<StreamSeq> {
-        self.stream.last_matching(&self.filter).map(StreamSeq::new)
+        self.stream.last_matching(&self.filter)
     }
 
     fn seq_at_time(&mut self, time_us: u64) -> StreamSeq {
-        StreamSeq::new(self.stream.seq_at_time(time_us))
+        self.stream.seq_at_time(time_us)
     }
 }

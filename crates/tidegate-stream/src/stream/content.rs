@@ -15,6 +15,7 @@ use super::command::Place;
 use super::filter::{Filter, Reach};
 use super::index::{Bulk, Index};
 use super::subjects::{Name, Subjects};
+use crate::schema::sequence::StreamSeq;
 
 /// The messages of one stream.
 #[derive(Debug)]
@@ -24,17 +25,17 @@ pub(super) struct Content {
     pub(super) messages: u64,
     pub(super) bytes: u64,
     /// The first message's number; without messages, the next one's.
-    pub(super) first_seq: u64,
+    pub(super) first_seq: StreamSeq,
     /// The number of the last message ever stored.
-    pub(super) last_seq: u64,
+    pub(super) last_seq: StreamSeq,
     /// The time of the last message ever stored.
     pub(super) last_time_us: u64,
     /// Messages with their own time to live, by due time.
-    pub(super) dues: BTreeSet<(u64, u64)>,
+    pub(super) dues: BTreeSet<(u64, StreamSeq)>,
     /// No message below this number expires by age: it is gone or never expires.
-    aged_from: u64,
+    aged_from: StreamSeq,
     /// The commands that stored the messages, if the stream is in memory.
-    bodies: Option<HashMap<u64, Bytes, RandomState>>,
+    bodies: Option<HashMap<StreamSeq, Bytes, RandomState>>,
 }
 
 /// A removed message.
@@ -47,14 +48,14 @@ pub(super) struct Gone {
 
 impl Content {
     /// Creates an empty content; the first message will be `first_seq`.
-    pub(super) fn new(first_seq: u64, in_memory: bool) -> Self {
+    pub(super) fn new(first_seq: StreamSeq, in_memory: bool) -> Self {
         Self {
             index: Index::new(),
             subjects: Subjects::new(),
             messages: 0,
             bytes: 0,
             first_seq,
-            last_seq: first_seq - 1,
+            last_seq: first_seq.prev(),
             last_time_us: 0,
             dues: BTreeSet::new(),
             aged_from: first_seq,
@@ -67,13 +68,13 @@ impl Content {
         mut self,
         index: Index,
         subjects: Subjects,
-        last_seq: u64,
+        last_seq: StreamSeq,
         last_time_us: u64,
     ) -> Self {
         self.index = index;
         self.subjects = subjects;
         (self.last_seq, self.last_time_us) = (last_seq, last_time_us);
-        for block in self.index.blocks_from(0) {
+        for block in self.index.blocks_from(StreamSeq::ZERO) {
             for (seq, slot) in block
                 .live()
                 .iter()
@@ -87,7 +88,7 @@ impl Content {
                 }
             }
         }
-        self.first_seq = self.index.next(0).unwrap_or(last_seq + 1);
+        self.first_seq = self.index.next(StreamSeq::ZERO).unwrap_or(last_seq.next());
         self.aged_from = self.first_seq;
         self
     }
@@ -104,8 +105,8 @@ impl Content {
         subject: &[u8],
         mut slot: Slot,
         body: Option<Bytes>,
-    ) -> (u64, u32, Name) {
-        let seq = self.last_seq + 1;
+    ) -> (StreamSeq, u32, Name) {
+        let seq = self.last_seq.next();
         let (id, name) = self.subjects.add(subject, seq);
         slot.subject = id;
         // Numbers rise, and times never fall, even if the leader's clock went back.
@@ -126,7 +127,7 @@ impl Content {
         (seq, id, name)
     }
 
-    pub(super) fn remove(&mut self, seq: u64) -> Option<Gone> {
+    pub(super) fn remove(&mut self, seq: StreamSeq) -> Option<Gone> {
         let slot = self.index.get(seq)?;
         self.index.remove(seq);
         let subject = self.forget(seq, &slot);
@@ -142,9 +143,9 @@ impl Content {
     /// subject.
     pub(super) fn remove_where(
         &mut self,
-        from: u64,
-        to: u64,
-        want: impl FnMut(u64, u32) -> bool,
+        from: StreamSeq,
+        to: StreamSeq,
+        want: impl FnMut(StreamSeq, u32) -> bool,
     ) -> Bulk {
         let bulk = self.index.remove_where(from, to, want);
         for (seq, slot) in bulk.slots() {
@@ -161,18 +162,18 @@ impl Content {
             *bodies = HashMap::default();
         }
         (self.messages, self.bytes) = (0, 0);
-        self.first_seq = self.last_seq + 1;
+        self.first_seq = self.last_seq.next();
         self.index.remove_all()
     }
 
     /// Skips numbers, so that the next message is `first_seq`; the stream must have no messages.
-    pub(super) const fn skip_to(&mut self, first_seq: u64) {
+    pub(super) const fn skip_to(&mut self, first_seq: StreamSeq) {
         self.first_seq = first_seq;
-        self.last_seq = first_seq - 1;
+        self.last_seq = first_seq.prev();
     }
 
     /// Uncounts a message that left the index.
-    fn forget(&mut self, seq: u64, slot: &Slot) -> Name {
+    fn forget(&mut self, seq: StreamSeq, slot: &Slot) -> Name {
         if slot.flags.has(Flags::TTL) {
             self.dues.remove(&(slot.due_us, seq));
         }
@@ -186,18 +187,20 @@ impl Content {
 
     fn renew_first(&mut self) {
         self.first_seq = if self.messages == 0 {
-            self.last_seq + 1
+            self.last_seq.next()
         } else {
-            self.index.next(self.first_seq).unwrap_or(self.last_seq + 1)
+            self.index
+                .next(self.first_seq)
+                .unwrap_or(self.last_seq.next())
         };
     }
 
-    pub(super) fn body(&self, seq: u64) -> Option<&Bytes> {
+    pub(super) fn body(&self, seq: StreamSeq) -> Option<&Bytes> {
         self.bodies.as_ref()?.get(&seq)
     }
 
     /// Returns the first message of a subject that has messages.
-    pub(super) fn first_of(&mut self, id: u32) -> Option<u64> {
+    pub(super) fn first_of(&mut self, id: u32) -> Option<StreamSeq> {
         let stat = *self.subjects.stat(id);
         let first = self.index.next_of(id, stat.first, stat.last);
         self.subjects.tighten(id, first, None);
@@ -205,20 +208,20 @@ impl Content {
     }
 
     /// Returns the last message of a subject that has messages.
-    pub(super) fn last_of(&self, id: u32) -> Option<u64> {
+    pub(super) fn last_of(&self, id: u32) -> Option<StreamSeq> {
         let stat = self.subjects.stat(id);
         self.index.prev_of(id, stat.last, stat.first)
     }
 
     /// Returns the last message of the subject, and makes its bound exact.
-    pub(super) fn last_of_mut(&mut self, id: u32) -> Option<u64> {
+    pub(super) fn last_of_mut(&mut self, id: u32) -> Option<StreamSeq> {
         let last = self.last_of(id);
         self.subjects.tighten(id, None, last);
         last
     }
 
     /// Returns the last message of a subject, or of all subjects that a pattern matches.
-    pub(super) fn last_matching(&self, filter: &Filter) -> Option<u64> {
+    pub(super) fn last_matching(&self, filter: &Filter) -> Option<StreamSeq> {
         match filter.reach(&self.subjects) {
             Reach::One(id) => self.last_of(id?),
             _ => {
@@ -241,7 +244,7 @@ impl Content {
     }
 
     /// Returns the first message at `seq` or above that passes the filter.
-    pub(super) fn next(&self, seq: u64, filter: &mut Filter) -> Option<u64> {
+    pub(super) fn next(&self, seq: StreamSeq, filter: &mut Filter) -> Option<StreamSeq> {
         let seq = seq.max(self.first_seq);
         match filter.reach(&self.subjects) {
             Reach::All => self.index.next(seq),
@@ -253,13 +256,13 @@ impl Content {
             Reach::Patterns => {
                 let subjects = &self.subjects;
                 self.index
-                    .next_where(seq, u64::MAX, |id| filter.wants(subjects, id))
+                    .next_where(seq, StreamSeq::MAX, |id| filter.wants(subjects, id))
             }
         }
     }
 
     /// Returns how many messages at `seq` or above pass the filter.
-    pub(super) fn count_from(&self, seq: u64, filter: &mut Filter) -> u64 {
+    pub(super) fn count_from(&self, seq: StreamSeq, filter: &mut Filter) -> u64 {
         let subjects = &self.subjects;
         let whole = seq <= self.first_seq;
         match filter.reach(subjects) {
@@ -277,14 +280,14 @@ impl Content {
                 let wanted = subjects.iter().filter(|(_, name, _)| filter.matches(name));
                 wanted.map(|(_, _, stat)| u64::from(stat.count)).sum()
             }
-            Reach::Patterns => self.count_where(seq, u64::MAX, |s| filter.wants(subjects, s)),
+            Reach::Patterns => self.count_where(seq, StreamSeq::MAX, |s| filter.wants(subjects, s)),
         }
     }
 
-    fn count_where(&self, seq: u64, to: u64, mut want: impl FnMut(u32) -> bool) -> u64 {
+    fn count_where(&self, seq: StreamSeq, to: StreamSeq, mut want: impl FnMut(u32) -> bool) -> u64 {
         let blocks = self.index.blocks_from(seq).take_while(|b| b.first() <= to);
         let here = |block: &super::block::Block| {
-            let from = seq.saturating_sub(block.first()).min(LEN as u64) as usize;
+            let from = seq.saturating_distance(block.first()).min(LEN as u64) as usize;
             let wanted = block.subjects_from(from).filter(|(_, s)| want(*s));
             wanted.count() as u64
         };
@@ -292,12 +295,12 @@ impl Content {
     }
 
     /// Returns the last message of each subject that passes the filter, by number.
-    pub(super) fn last_per_subject(&self, filter: &Filter) -> Vec<u64> {
+    pub(super) fn last_per_subject(&self, filter: &Filter) -> Vec<StreamSeq> {
         let wanted = self
             .subjects
             .iter()
             .filter(|(_, name, _)| filter.matches(name));
-        let mut seqs: Vec<u64> = wanted.filter_map(|(id, ..)| self.last_of(id)).collect();
+        let mut seqs: Vec<StreamSeq> = wanted.filter_map(|(id, ..)| self.last_of(id)).collect();
         seqs.sort_unstable();
         seqs
     }
@@ -309,7 +312,7 @@ impl Content {
     }
 
     /// Returns the first message that expires by age.
-    pub(super) fn next_aged(&mut self) -> Option<(u64, u64)> {
+    pub(super) fn next_aged(&mut self) -> Option<(StreamSeq, u64)> {
         let mut seq = self.aged_from.max(self.first_seq);
         loop {
             seq = self.index.next(seq)?;
@@ -318,7 +321,7 @@ impl Content {
             if !slot.flags.has(Flags::NEVER) {
                 return Some((seq, slot.time_us));
             }
-            seq += 1;
+            seq = seq.next();
         }
     }
 
@@ -326,7 +329,7 @@ impl Content {
         self.index.check_invariants();
         self.subjects.check_invariants();
         let (mut messages, mut bytes, mut dues) = (0, 0, 0);
-        for block in self.index.blocks_from(0) {
+        for block in self.index.blocks_from(StreamSeq::ZERO) {
             for bit in block.live().iter() {
                 let Some(slot) = block.get(bit) else { continue };
                 messages += 1;
@@ -353,7 +356,9 @@ impl Content {
         assert_eq!(counted, messages);
         assert_eq!(
             self.first_seq,
-            self.index.next(0).unwrap_or(self.last_seq + 1)
+            self.index
+                .next(StreamSeq::ZERO)
+                .unwrap_or(self.last_seq.next())
         );
         if let Some(bodies) = &self.bodies {
             assert_eq!(bodies.len() as u64, messages);

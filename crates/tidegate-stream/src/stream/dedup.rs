@@ -12,6 +12,7 @@ use hashbrown::HashTable;
 
 use super::wire::RestoreError;
 use super::wire::{Reader, put_bytes, put_len, put_u64};
+use crate::schema::sequence::StreamSeq;
 
 /// The number of ids in a page.
 const PAGE_LEN: usize = 256;
@@ -39,12 +40,12 @@ struct Page {
 #[derive(Clone, Copy, Debug)]
 struct Row {
     end: usize,
-    seq: u64,
+    seq: StreamSeq,
     time_us: u64,
 }
 
 impl Page {
-    fn get(&self, at: usize) -> Option<(&[u8], u64, u64)> {
+    fn get(&self, at: usize) -> Option<(&[u8], StreamSeq, u64)> {
         let row = self.rows.get(at)?;
         let start = at.checked_sub(1).map_or(0, |before| self.rows[before].end);
         Some((&self.ids[start..row.end], row.seq, row.time_us))
@@ -64,14 +65,14 @@ impl Dedup {
     }
 
     /// Returns the number of the message stored with this id.
-    pub(super) fn find(&self, id: &[u8]) -> Option<u64> {
+    pub(super) fn find(&self, id: &[u8]) -> Option<StreamSeq> {
         let same = |n: &u64| self.get(*n).is_some_and(|(other, ..)| other == id);
         let found = self.by_id.find(self.hasher.hash_one(id), same)?;
         self.get(*found).map(|(_, seq, _)| seq)
     }
 
     /// Adds the id of message `seq`, which must not be remembered yet.
-    pub(super) fn add(&mut self, id: &[u8], seq: u64, time_us: u64) {
+    pub(super) fn add(&mut self, id: &[u8], seq: StreamSeq, time_us: u64) {
         let full = self.pages.back().is_none_or(|p| p.rows.len() == PAGE_LEN);
         if full {
             self.pages.push_back(Arc::default());
@@ -118,7 +119,7 @@ impl Dedup {
 
     /// Iterates over the remembered ids except the `skip` oldest ones, with their messages' numbers and
     /// times.
-    pub(super) fn iter_from(&self, skip: u64) -> impl Iterator<Item = (&[u8], u64, u64)> {
+    pub(super) fn iter_from(&self, skip: u64) -> impl Iterator<Item = (&[u8], StreamSeq, u64)> {
         let from = self.oldest.saturating_add(skip);
         (from..self.next).map_while(|n| self.get(n))
     }
@@ -137,7 +138,7 @@ impl Dedup {
         }
     }
 
-    fn get(&self, n: u64) -> Option<(&[u8], u64, u64)> {
+    fn get(&self, n: u64) -> Option<(&[u8], StreamSeq, u64)> {
         get(&self.pages, self.base, n)
     }
 }
@@ -165,7 +166,7 @@ impl Ids {
         let page = &self.pages[page];
         for (id, seq, time_us) in (skip..page.rows.len()).filter_map(|at| page.get(at)) {
             put_bytes(out, id);
-            put_u64(out, seq);
+            put_u64(out, seq.get());
             put_u64(out, time_us);
         }
     }
@@ -175,7 +176,7 @@ impl Ids {
         let mut dedup = Dedup::new();
         let mut last = 0;
         for _ in 0..from.len(20)? {
-            let (id, seq, time_us) = (from.bytes()?, from.u64()?, from.u64()?);
+            let (id, seq, time_us) = (from.bytes()?, StreamSeq::new(from.u64()?), from.u64()?);
             if time_us < last || dedup.find(id).is_some() {
                 return Err(RestoreError::Inconsistent("the ids of a stream's messages"));
             }
@@ -186,7 +187,7 @@ impl Ids {
     }
 }
 
-fn get(pages: &VecDeque<Arc<Page>>, base: u64, n: u64) -> Option<(&[u8], u64, u64)> {
+fn get(pages: &VecDeque<Arc<Page>>, base: u64, n: u64) -> Option<(&[u8], StreamSeq, u64)> {
     let at = usize::try_from(n.checked_sub(base)?).ok()?;
     pages.get(at / PAGE_LEN)?.get(at % PAGE_LEN)
 }
@@ -199,25 +200,25 @@ mod tests {
     fn ids_go_with_time() {
         let mut dedup = Dedup::new();
         for n in 0..1000_u64 {
-            dedup.add(format!("id-{n}").as_bytes(), n + 1, n);
+            dedup.add(format!("id-{n}").as_bytes(), StreamSeq::new(n + 1), n);
         }
-        assert_eq!(dedup.find(b"id-0"), Some(1));
+        assert_eq!(dedup.find(b"id-0"), Some(StreamSeq::FIRST));
         dedup.forget_before(700);
         assert_eq!(dedup.len(), 300);
         assert_eq!(
             (dedup.find(b"id-699"), dedup.find(b"id-700")),
-            (None, Some(701))
+            (None, Some(StreamSeq::new(701)))
         );
         let ids = dedup.shared();
         let mut bytes = Vec::new();
         ids.encode_head(&mut bytes);
         (0..ids.pages_len()).for_each(|page| ids.encode_page(page, &mut bytes));
         let again = Ids::decode(&mut Reader(&bytes)).unwrap();
-        assert_eq!(again.find(b"id-700"), Some(701));
+        assert_eq!(again.find(b"id-700"), Some(StreamSeq::new(701)));
         assert_eq!(again.len(), 300);
         dedup.forget_before(2000);
         assert_eq!(dedup.len(), 0);
-        dedup.add(b"id-5", 2000, 2000);
-        assert_eq!(dedup.find(b"id-5"), Some(2000));
+        dedup.add(b"id-5", StreamSeq::new(2000), 2000);
+        assert_eq!(dedup.find(b"id-5"), Some(StreamSeq::new(2000)));
     }
 }

@@ -18,6 +18,7 @@ use super::outcome::Effect;
 use super::publish::{Accepted, Rollup};
 use super::single::{Stream, counted_bytes};
 use crate::consumer::duration;
+use crate::schema::sequence::StreamSeq;
 
 /// The most messages that one command removes: the rest stays due, and the next command removes it.
 const EXPIRE_MAX: usize = 4096;
@@ -62,14 +63,14 @@ impl Stream {
     }
 
     /// Returns the due messages, at most `most` of each kind.
-    fn due(&mut self, now: u64, most: usize) -> Vec<u64> {
-        let own = self.content.dues.range(..=(now, u64::MAX));
-        let mut due: Vec<u64> = own.take(most).map(|(_, seq)| *seq).collect();
+    fn due(&mut self, now: u64, most: usize) -> Vec<StreamSeq> {
+        let own = self.content.dues.range(..=(now, StreamSeq::MAX));
+        let mut due: Vec<StreamSeq> = own.take(most).map(|(_, seq)| *seq).collect();
         if self.limits.age_us > 0
             && let Some(born) = now.checked_sub(self.limits.age_us)
         {
             let first = self.content.next_aged().map(|(seq, _)| seq);
-            let aged = std::iter::successors(first, |seq| self.content.index.next(seq + 1));
+            let aged = std::iter::successors(first, |seq| self.content.index.next(seq.next()));
             let slots = aged.filter_map(|seq| Some((seq, self.content.index.get(seq)?)));
             let old = slots.take_while(|(_, slot)| slot.time_us <= born);
             let mortal = old.filter(|(_, slot)| !slot.flags.has(Flags::NEVER));
@@ -80,7 +81,7 @@ impl Stream {
 
     /// Returns the facts about a message that must not go without a marker: the stream holds it, it is the
     /// only one of its subject, and it is no marker itself.
-    fn awaits_marker(&self, seq: u64) -> Option<Slot> {
+    fn awaits_marker(&self, seq: StreamSeq) -> Option<Slot> {
         let slot = self.content.index.get(seq)?;
         let alone = self.content.subjects.stat(slot.subject).count == 1;
         let awaits = self.limits.marker_ttl_secs > 0 && alone && !slot.flags.has(Flags::MARKER);

@@ -3,17 +3,18 @@
 use super::filter::Filter;
 use super::single::Stream;
 use super::streams::Streams;
+use crate::schema::sequence::StreamSeq;
 
 impl Stream {
     /// The first message's number; without messages, the next one's.
     #[must_use]
-    pub const fn first_seq(&self) -> u64 {
+    pub const fn first_seq(&self) -> StreamSeq {
         self.content.first_seq
     }
 
     /// The number of the last message ever stored; 0 before the first.
     #[must_use]
-    pub const fn last_seq(&self) -> u64 {
+    pub const fn last_seq(&self) -> StreamSeq {
         self.content.last_seq
     }
 
@@ -23,9 +24,9 @@ impl Stream {
     pub fn last_per_subject_up_to(
         &self,
         filter: &Filter,
-        up_to: u64,
+        up_to: StreamSeq,
         max: usize,
-    ) -> Option<Vec<u64>> {
+    ) -> Option<Vec<StreamSeq>> {
         let mut seqs = Vec::new();
         for (id, name, stat) in self.content.subjects.iter() {
             if !filter.matches(name) {

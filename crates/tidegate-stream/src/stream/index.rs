@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::bits::{Bits, LEN};
 use super::block::{Block, Slot};
 use super::command::Place;
+use crate::schema::sequence::StreamSeq;
 
 /// All messages of a stream by number.
 #[derive(Clone, Debug)]
@@ -23,7 +24,7 @@ pub(super) struct Index {
 
 #[derive(Clone, Copy, Debug)]
 struct Head {
-    first: u64,
+    first: StreamSeq,
     live: u32,
 }
 
@@ -32,12 +33,12 @@ impl Index {
         Self {
             heads: VecDeque::new(),
             blocks: VecDeque::new(),
-            tail: Block::new(0),
+            tail: Block::new(StreamSeq::ZERO),
         }
     }
 
     /// Adds a message, numbered higher than any before.
-    pub(super) fn push(&mut self, seq: u64, slot: &Slot) {
+    pub(super) fn push(&mut self, seq: StreamSeq, slot: &Slot) {
         if !self.tail.fits(seq, slot.place, slot.time_us) {
             self.close_tail(seq);
         }
@@ -45,7 +46,7 @@ impl Index {
     }
 
     /// Closes the block being filled; the next begins with message `first`.
-    fn close_tail(&mut self, first: u64) {
+    fn close_tail(&mut self, first: StreamSeq) {
         let next = self.tail.successor(first);
         let mut closed = std::mem::replace(&mut self.tail, next);
         let live = closed.live().count() as u32;
@@ -60,7 +61,7 @@ impl Index {
     }
 
     /// Returns the index of the block that would hold `seq`; the open block comes after the closed ones.
-    fn block_of(&self, seq: u64) -> usize {
+    fn block_of(&self, seq: StreamSeq) -> usize {
         if seq >= self.tail.first() {
             return self.blocks.len();
         }
@@ -73,13 +74,13 @@ impl Index {
         self.blocks.get(at).map_or(&self.tail, |block| block)
     }
 
-    pub(super) fn get(&self, seq: u64) -> Option<Slot> {
+    pub(super) fn get(&self, seq: StreamSeq) -> Option<Slot> {
         let block = self.block(self.block_of(seq));
         block.get(block.bit(seq)?)
     }
 
     /// Removes a message, which the index must hold.
-    pub(super) fn remove(&mut self, seq: u64) {
+    pub(super) fn remove(&mut self, seq: StreamSeq) {
         let at = self.block_of(seq);
         let Some(block) = self.blocks.get_mut(at) else {
             if let Some(bit) = self.tail.bit(seq) {
@@ -103,7 +104,7 @@ impl Index {
     }
 
     /// Changes the place of a message, which the index must hold.
-    pub(super) fn relocate(&mut self, seq: u64, place: Place) {
+    pub(super) fn relocate(&mut self, seq: StreamSeq, place: Place) {
         let at = self.block_of(seq);
         let block = match self.blocks.get_mut(at) {
             Some(block) => Arc::make_mut(block),
@@ -115,12 +116,12 @@ impl Index {
     }
 
     /// Returns the first message at `seq` or above.
-    pub(super) fn next(&self, seq: u64) -> Option<u64> {
-        self.find_next(seq, u64::MAX, |block, from| block.live().next(from))
+    pub(super) fn next(&self, seq: StreamSeq) -> Option<StreamSeq> {
+        self.find_next(seq, StreamSeq::MAX, |block, from| block.live().next(from))
     }
 
     /// Returns the first message of `subject` from `seq` to `to`.
-    pub(super) fn next_of(&self, subject: u32, seq: u64, to: u64) -> Option<u64> {
+    pub(super) fn next_of(&self, subject: u32, seq: StreamSeq, to: StreamSeq) -> Option<StreamSeq> {
         self.find_next(seq, to, |block, from| {
             // With exact bounds, the first look is the last.
             if block.live().has(from) && block.subject(from) == subject {
@@ -136,25 +137,25 @@ impl Index {
     /// Returns the first message at `seq` or above with a wanted subject.
     pub(super) fn next_where(
         &self,
-        seq: u64,
-        to: u64,
+        seq: StreamSeq,
+        to: StreamSeq,
         mut want: impl FnMut(u32) -> bool,
-    ) -> Option<u64> {
+    ) -> Option<StreamSeq> {
         self.find_next(seq, to, |block, from| next_bit(block, from, &mut want))
     }
 
     fn find_next(
         &self,
-        seq: u64,
-        to: u64,
+        seq: StreamSeq,
+        to: StreamSeq,
         mut find: impl FnMut(&Block, usize) -> Option<usize>,
-    ) -> Option<u64> {
+    ) -> Option<StreamSeq> {
         for at in self.block_of(seq)..=self.blocks.len() {
             let block = self.block(at);
             if block.first() > to {
                 return None;
             }
-            let from = seq.saturating_sub(block.first());
+            let from = seq.saturating_distance(block.first());
             if from < LEN as u64
                 && let Some(bit) = find(block, from as usize)
             {
@@ -165,10 +166,15 @@ impl Index {
     }
 
     /// Returns the last message of `subject` at `seq` or below, down to `down_to`.
-    pub(super) fn prev_of(&self, subject: u32, seq: u64, down_to: u64) -> Option<u64> {
+    pub(super) fn prev_of(
+        &self,
+        subject: u32,
+        seq: StreamSeq,
+        down_to: StreamSeq,
+    ) -> Option<StreamSeq> {
         for at in (0..=self.block_of(seq)).rev() {
             let block = self.block(at);
-            let Some(span) = seq.checked_sub(block.first()) else {
+            let Some(span) = seq.checked_distance(block.first()) else {
                 continue;
             };
             let to = (span as usize).min(LEN - 1);
@@ -195,9 +201,9 @@ impl Index {
     /// subject.
     pub(super) fn remove_where(
         &mut self,
-        from: u64,
-        to: u64,
-        mut want: impl FnMut(u64, u32) -> bool,
+        from: StreamSeq,
+        to: StreamSeq,
+        mut want: impl FnMut(StreamSeq, u32) -> bool,
     ) -> Bulk {
         let mut bulk = Bulk::default();
         let mut mask = |block: &Block| {
@@ -278,10 +284,10 @@ impl Index {
     }
 
     /// Returns how many messages are at `seq` or above.
-    pub(super) fn count_from(&self, seq: u64) -> u64 {
+    pub(super) fn count_from(&self, seq: StreamSeq) -> u64 {
         let at = self.block_of(seq);
         let block = self.block(at);
-        let from = seq.saturating_sub(block.first()).min(LEN as u64) as usize;
+        let from = seq.saturating_distance(block.first()).min(LEN as u64) as usize;
         let here = block.live().count() - block.live().rank(from);
         let behind: u64 = self
             .heads
@@ -298,7 +304,7 @@ impl Index {
     }
 
     /// Returns the first message stored at `time_us` or later.
-    pub(super) fn at_time(&self, time_us: u64) -> Option<u64> {
+    pub(super) fn at_time(&self, time_us: u64) -> Option<StreamSeq> {
         // Times never fall, so the message is in the last block that begins before `time_us`, or is the first
         // of the next block.
         let behind = self.blocks.partition_point(|b| b.time_base() < time_us);
@@ -313,7 +319,7 @@ impl Index {
     }
 
     /// Iterates over the blocks that hold messages at `seq` or above, in order.
-    pub(super) fn blocks_from(&self, seq: u64) -> impl Iterator<Item = &Block> {
+    pub(super) fn blocks_from(&self, seq: StreamSeq) -> impl Iterator<Item = &Block> {
         (self.block_of(seq)..=self.blocks.len()).map(|at| self.block(at))
     }
 
@@ -328,14 +334,18 @@ impl Index {
 
     pub(super) fn check_invariants(&self) {
         assert_eq!(self.heads.len(), self.blocks.len());
-        let mut behind = 0;
+        let mut behind = StreamSeq::ZERO;
         for (head, block) in self.heads.iter().zip(&self.blocks) {
             block.check_invariants();
             assert_eq!(head.first, block.first());
             assert_eq!(head.live as usize, block.live().count());
             assert!(head.live > 0, "a closed block without messages");
             assert!(head.first >= behind, "blocks overlap");
-            behind = block.live().iter().last().map_or(0, |b| block.seq(b) + 1);
+            behind = block
+                .live()
+                .iter()
+                .last()
+                .map_or(StreamSeq::ZERO, |b| block.seq(b).next());
         }
         assert!(self.tail.first() >= behind || self.tail.is_unused());
         self.tail.check_invariants();
@@ -348,12 +358,12 @@ pub struct Bulk(Vec<(Arc<Block>, Bits)>);
 
 impl Bulk {
     /// Iterates over the messages by number, with place and size.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, Place, u32)> {
+    pub fn iter(&self) -> impl Iterator<Item = (StreamSeq, Place, u32)> {
         let slots = self.slots();
         slots.map(|(seq, slot)| (seq, slot.place, slot.bytes))
     }
 
-    pub(super) fn slots(&self) -> impl Iterator<Item = (u64, Slot)> {
+    pub(super) fn slots(&self) -> impl Iterator<Item = (StreamSeq, Slot)> {
         self.0.iter().flat_map(|(block, mask)| {
             let slot = |bit| Some((block.seq(bit), block.get(bit)?));
             mask.iter().filter_map(slot)

@@ -10,6 +10,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::schema::config::{Discard, Storage, StreamConfig};
+use crate::schema::sequence::nth;
 
 const SUBJECTS: [&str; 5] = ["s.a", "s.b", "s.c.d", "s.c.e", "s.f"];
 const FILTERS: [&[&str]; 6] = [
@@ -431,16 +432,16 @@ impl World {
                 Effect::Stored {
                     seq, place, bytes, ..
                 } => {
-                    assert_eq!(self.live.insert(seq, (place, bytes)), None);
+                    assert_eq!(self.live.insert(seq.get(), (place, bytes)), None);
                 }
                 Effect::Removed {
                     seq, place, bytes, ..
                 } => {
-                    assert_eq!(self.live.remove(&seq), Some((place, bytes)));
+                    assert_eq!(self.live.remove(&seq.get()), Some((place, bytes)));
                 }
                 Effect::Purged { messages, .. } => {
                     for (seq, place, bytes) in messages.iter() {
-                        assert_eq!(self.live.remove(&seq), Some((place, bytes)));
+                        assert_eq!(self.live.remove(&seq.get()), Some((place, bytes)));
                     }
                 }
                 _ => {}
@@ -491,7 +492,7 @@ impl World {
                 let filter = FILTERS[*filter];
                 let request = PurgeRequest {
                     filter: filter.first().map_or(String::new(), |f| (*f).to_owned()),
-                    seq: *seq,
+                    seq: nth(*seq),
                     keep: *keep,
                 };
                 let json = serde_json::to_vec(&request).unwrap();
@@ -506,7 +507,7 @@ impl World {
             Act::Delete(index) => {
                 let seq = index.index(self.model.last_seq as usize + 2) as u64;
                 let json = serde_json::to_vec(&DeleteRequest {
-                    seq,
+                    seq: nth(seq),
                     no_erase: true,
                 })
                 .unwrap();
@@ -533,12 +534,12 @@ impl World {
                 }
                 let at = index.index(self.model.messages.len());
                 let seq = *self.model.messages.keys().nth(at).unwrap();
-                let from = self.one.get(1).unwrap().place(seq).unwrap();
+                let from = self.one.get(1).unwrap().place(nth(seq)).unwrap();
                 let to = Place {
                     lsn: from.lsn + (index.index(1 << 20) as u64) * (1 << 18),
                     offset: 16,
                 };
-                assert!(self.one.relocate(1, seq, from, to));
+                assert!(self.one.relocate(1, nth(seq), from, to));
                 self.live.get_mut(&seq).unwrap().0 = to;
                 self.relocated = true;
             }
@@ -694,11 +695,11 @@ impl World {
         let state = stream.state();
         assert_eq!(state.messages as usize, model.messages.len());
         assert_eq!(state.bytes, model.bytes());
-        assert_eq!(state.last_seq, model.last_seq);
+        assert_eq!(state.last_seq.get(), model.last_seq);
         assert_eq!(state.last_time_us, model.last_time);
         let first = model.messages.first_key_value();
         assert_eq!(
-            state.first_seq,
+            state.first_seq.get(),
             first.map_or(model.last_seq + 1, |(s, _)| *s)
         );
         assert_eq!(state.first_time_us, first.map_or(0, |(_, m)| m.time));
@@ -706,7 +707,7 @@ impl World {
         let seqs: Vec<u64> = self.live.keys().copied().collect();
         assert!(seqs.iter().eq(model.messages.keys()));
         for (seq, m) in &model.messages {
-            let stored = stream.message(*seq).unwrap();
+            let stored = stream.message(nth(*seq)).unwrap();
             assert_eq!(&*stored.subject, m.subject.as_bytes());
             assert_eq!((stored.time_us, u64::from(stored.bytes)), (m.time, m.bytes));
             assert_eq!(self.live[seq].0, stored.place);
@@ -723,26 +724,29 @@ impl World {
                 .collect();
             for from in [
                 0,
-                state.first_seq + 1,
-                state.last_seq / 2,
-                state.last_seq + 1,
+                state.first_seq.get() + 1,
+                state.last_seq.get() / 2,
+                state.last_seq.get() + 1,
             ] {
                 let behind = wanted.partition_point(|s| *s < from);
                 assert_eq!(
-                    stream.next_at(from, &mut filter),
-                    wanted.get(behind).copied()
+                    stream.next_at(nth(from), &mut filter),
+                    wanted.get(behind).copied().map(nth)
                 );
                 assert_eq!(
-                    stream.count_from(from, &mut filter),
+                    stream.count_from(nth(from), &mut filter),
                     (wanted.len() - behind) as u64
                 );
             }
-            assert_eq!(stream.last_matching(&filter), wanted.last().copied());
+            assert_eq!(
+                stream.last_matching(&filter),
+                wanted.last().copied().map(nth)
+            );
             let mut last = BTreeMap::new();
             wanted.iter().for_each(|s| {
-                last.insert(&model.messages[s].subject, *s);
+                last.insert(&model.messages[s].subject, nth(*s));
             });
-            let mut last: Vec<u64> = last.into_values().collect();
+            let mut last: Vec<_> = last.into_values().collect();
             last.sort_unstable();
             assert_eq!(stream.last_per_subject(&filter), last);
             assert_eq!(stream.subjects(&filter).count(), last.len());
@@ -750,7 +754,7 @@ impl World {
         for time in [0, state.first_time_us + 1, model.now, model.now + 1] {
             let first = model.messages.iter().find(|(_, m)| m.time >= time);
             let expected = first.map_or(model.last_seq + 1, |(s, _)| *s);
-            assert_eq!(stream.seq_at_time(time), expected);
+            assert_eq!(stream.seq_at_time(time).get(), expected);
         }
     }
 }
@@ -763,8 +767,8 @@ impl std::fmt::Debug for Publish<'_> {
 
 fn told(outcome: &Outcome) -> Expected {
     match outcome {
-        Outcome::Stored { seq, .. } => Ok(*seq),
-        Outcome::Duplicate { seq, .. } => Err(Ok(*seq)),
+        Outcome::Stored { seq, .. } => Ok(seq.get()),
+        Outcome::Duplicate { seq, .. } => Err(Ok(seq.get())),
         Outcome::Refused { error, .. } => Err(Err(error.err_code)),
         other => panic!("{other:?}"),
     }

@@ -37,6 +37,7 @@ use super::wire::{Reader, put_bytes, put_u32, put_u64};
 use super::wire::{RestoreError, SEQ_MAX};
 use crate::consumer::State;
 use crate::schema::error::ApiError;
+use crate::schema::sequence::StreamSeq;
 
 /// The most runs exported at once, and the most numbers searched for them.
 const RUNS_MAX: usize = 16 * 1024;
@@ -96,6 +97,15 @@ impl Cursor {
 
     const fn new(stage: Stage, at: u64) -> Self {
         Self { stage, at }
+    }
+
+    const fn at_message(stage: Stage, seq: StreamSeq) -> Self {
+        Self::new(stage, seq.get())
+    }
+
+    /// The message from which the data comes, in the stages that have one.
+    const fn message(self) -> StreamSeq {
+        StreamSeq::new(self.at)
     }
 
     fn put(self, out: &mut Vec<u8>) {
@@ -217,7 +227,7 @@ impl Course {
 pub struct Export {
     from: Cursor,
     /// The number from which messages are not exported yet.
-    next: u64,
+    next: StreamSeq,
     bytes_max: usize,
     rows: Vec<u8>,
     messages: Vec<u8>,
@@ -227,7 +237,7 @@ pub struct Export {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Read this message and pass it to [`Export::add`], then call [`Export::poll`] again.
-    Message(u64),
+    Message(StreamSeq),
     /// Freeze the home group: it has no more data to export before that.
     Freeze,
     /// Nothing: the export is complete, and these are the bytes of its entry, for stream 0.
@@ -242,7 +252,7 @@ impl Export {
         Encoder::begin(&mut messages, 0);
         Self {
             from,
-            next: from.at,
+            next: from.message(),
             bytes_max,
             rows: Vec::new(),
             messages,
@@ -283,8 +293,8 @@ impl Export {
     }
 
     /// Adds the message that [`Need::Message`] asked for, unless it has gone since.
-    pub fn add(&mut self, stream: &Stream, seq: u64, message: &Command<'_>) {
-        self.next = seq + 1;
+    pub fn add(&mut self, stream: &Stream, seq: StreamSeq, message: &Command<'_>) {
+        self.next = seq.next();
         let Some(slot) = stream.content.index.get(seq) else {
             return;
         };
@@ -294,7 +304,7 @@ impl Export {
         };
         let written = Encoder::resume(&mut self.messages).command(&command);
         debug_assert!(written.is_ok(), "{written:?}");
-        put_u64(&mut self.rows, seq);
+        put_u64(&mut self.rows, seq.get());
         put_u64(&mut self.rows, slot.time_us);
         put_u32(&mut self.rows, slot.flags.bits());
         put_u64(&mut self.rows, slot.due_us);
@@ -310,23 +320,23 @@ impl Export {
                 if self.rows.is_empty() && !frozen {
                     return None;
                 }
-                put_u64(body, content.first_seq);
+                put_u64(body, content.first_seq.get());
                 put_u64(body, if frozen { content.messages } else { u64::MAX });
                 body.extend_from_slice(&self.rows);
                 Some(match end && frozen {
                     true => Cursor::new(Stage::Gone, 0),
-                    false => Cursor::new(Stage::Messages, self.next),
+                    false => Cursor::at_message(Stage::Messages, self.next),
                 })
             }
             Stage::Gone => {
-                let (to, runs) = stream.runs(self.from.at);
+                let (to, runs) = stream.runs(self.from.message());
                 for (first, last) in runs {
-                    put_u64(body, first);
-                    put_u64(body, last);
+                    put_u64(body, first.get());
+                    put_u64(body, last.get());
                 }
                 Some(match to > content.last_seq {
                     true => Cursor::new(Stage::Ids, 0),
-                    false => Cursor::new(Stage::Gone, to),
+                    false => Cursor::at_message(Stage::Gone, to),
                 })
             }
             Stage::Ids => {
@@ -336,7 +346,7 @@ impl Export {
                         return Some(Cursor::new(Stage::Ids, at));
                     }
                     put_bytes(body, id);
-                    put_u64(body, seq);
+                    put_u64(body, seq.get());
                     put_u64(body, time_us);
                 }
                 Some(Cursor::new(Stage::Consumers, 0))
@@ -354,7 +364,7 @@ impl Export {
             }
             Stage::Rest | Stage::Done => {
                 put_u64(body, stream.created_us);
-                put_u64(body, content.last_seq);
+                put_u64(body, content.last_seq.get());
                 put_u64(body, content.last_time_us);
                 put_bytes(body, &stream.last_msg_id);
                 Some(Cursor::new(Stage::Done, 0))
@@ -366,17 +376,17 @@ impl Export {
 /// The data of an import.
 enum Brought {
     Messages {
-        first_seq: u64,
+        first_seq: StreamSeq,
         /// The count of messages at the home group, if it is frozen.
         all: u64,
-        slots: Vec<(u64, Slot)>,
+        slots: Vec<(StreamSeq, Slot)>,
     },
-    Gone(Vec<(u64, u64)>),
-    Ids(Vec<(Vec<u8>, u64, u64)>),
+    Gone(Vec<(StreamSeq, StreamSeq)>),
+    Ids(Vec<(Vec<u8>, StreamSeq, u64)>),
     Consumers(Vec<(String, StreamConsumer)>),
     Rest {
         created_us: u64,
-        last_seq: u64,
+        last_seq: StreamSeq,
         last_time_us: u64,
         last_msg_id: Vec<u8>,
     },
@@ -404,15 +414,16 @@ impl Import {
         let wrong = RestoreError::Inconsistent("the state brought to a copy");
         let brought = match at.stage {
             Stage::Messages => {
-                let (first_seq, all) = (from.u64()?, from.u64()?);
+                let (first_seq, all) = (StreamSeq::new(from.u64()?), from.u64()?);
                 let mut slots = Vec::with_capacity(from.0.len() / ROW_BYTES);
-                let mut least = at.at.max(1);
+                let mut least = at.message().max(StreamSeq::FIRST);
                 while !from.0.is_empty() {
-                    let (seq, time_us, flags) = (from.u64()?, from.u64()?, from.u32()?);
+                    let seq = StreamSeq::new(from.u64()?);
+                    let (time_us, flags) = (from.u64()?, from.u32()?);
                     if seq < least || seq >= SEQ_MAX {
                         return Err(wrong);
                     }
-                    least = seq + 1;
+                    least = seq.next();
                     let slot = Slot {
                         place: Place::default(),
                         time_us,
@@ -423,7 +434,7 @@ impl Import {
                     };
                     slots.push((seq, slot));
                 }
-                if to.stage == Stage::Messages && to.at < least {
+                if to.stage == Stage::Messages && to.message() < least {
                     return Err(wrong);
                 }
                 Brought::Messages {
@@ -434,13 +445,14 @@ impl Import {
             }
             Stage::Gone => {
                 let mut runs = Vec::with_capacity(from.0.len() / 16);
-                let mut least = at.at;
+                let mut least = at.message();
                 while !from.0.is_empty() {
-                    let (first, last) = (from.u64()?, from.u64()?);
+                    let first = StreamSeq::new(from.u64()?);
+                    let last = StreamSeq::new(from.u64()?);
                     if first < least || last < first || last >= SEQ_MAX {
                         return Err(wrong);
                     }
-                    least = last + 1;
+                    least = last.next();
                     runs.push((first, last));
                 }
                 Brought::Gone(runs)
@@ -448,7 +460,8 @@ impl Import {
             Stage::Ids => {
                 let mut ids = Vec::new();
                 while !from.0.is_empty() {
-                    ids.push((from.bytes()?.to_vec(), from.u64()?, from.u64()?));
+                    let id = from.bytes()?.to_vec();
+                    ids.push((id, StreamSeq::new(from.u64()?), from.u64()?));
                 }
                 Brought::Ids(ids)
             }
@@ -463,7 +476,8 @@ impl Import {
                 Brought::Consumers(consumers)
             }
             Stage::Rest => {
-                let (created_us, last_seq, last_time_us) = (from.u64()?, from.u64()?, from.u64()?);
+                let created_us = from.u64()?;
+                let (last_seq, last_time_us) = (StreamSeq::new(from.u64()?), from.u64()?);
                 let last_msg_id = from.bytes()?.to_vec();
                 if last_seq >= SEQ_MAX {
                     return Err(wrong);
@@ -544,17 +558,18 @@ impl Stream {
             return 0;
         }
         let content = &self.content;
-        let left = (content.last_seq + 1).saturating_sub(cursor.at.max(content.first_seq));
+        let from = cursor.message().max(content.first_seq);
+        let left = content.last_seq.next().saturating_distance(from);
         let each = content.bytes / content.messages.max(1);
         left.saturating_mul(each).min(content.bytes)
     }
 
     /// Returns a bounded number of runs of numbers from `at` on that have no messages, and the number at
     /// which the search stopped.
-    fn runs(&self, at: u64) -> (u64, Vec<(u64, u64)>) {
+    fn runs(&self, at: StreamSeq) -> (StreamSeq, Vec<(StreamSeq, StreamSeq)>) {
         let content = &self.content;
         let mut at = at.max(content.first_seq);
-        let most = at.saturating_add(LOOKED_AT_MAX);
+        let most = at.saturating_after(LOOKED_AT_MAX);
         let mut runs = Vec::new();
         for block in content.index.blocks_from(at) {
             for seq in block.live().iter().map(|bit| block.seq(bit)) {
@@ -562,9 +577,9 @@ impl Stream {
                     continue;
                 }
                 if seq > at {
-                    runs.push((at, seq - 1));
+                    runs.push((at, seq.prev()));
                 }
-                at = seq + 1;
+                at = seq.next();
             }
             if runs.len() >= RUNS_MAX || at >= most {
                 return (at, runs);
@@ -573,7 +588,7 @@ impl Stream {
         if at <= content.last_seq {
             runs.push((at, content.last_seq));
         }
-        (content.last_seq + 1, runs)
+        (content.last_seq.next(), runs)
     }
 
     /// Applies an import with the messages that follow it; returns whether it was the next one for this copy.
@@ -607,7 +622,7 @@ impl Stream {
                         bytes,
                         ..slot
                     };
-                    self.content.last_seq = seq - 1;
+                    self.content.last_seq = seq.prev();
                     let (_, _, subject) = self.content.push(command.subject, slot, body);
                     effects.push(Effect::Stored {
                         stream: self.id,
@@ -618,7 +633,7 @@ impl Stream {
                     });
                 }
                 if self.content.first_seq < first_seq {
-                    self.remove_range(0, first_seq - 1, effects);
+                    self.remove_range(StreamSeq::ZERO, first_seq.prev(), effects);
                 }
                 if to.stage == Stage::Gone && self.content.messages == all {
                     // A copy has at least the home group's messages, so with the same count it has no others.
@@ -628,10 +643,10 @@ impl Stream {
             Brought::Gone(runs) => {
                 let mut runs = runs.into_iter().peekable();
                 let end = match to.stage {
-                    Stage::Gone => to.at,
-                    _ => u64::MAX,
+                    Stage::Gone => to.message(),
+                    _ => StreamSeq::MAX,
                 };
-                let bulk = self.content.remove_where(from.at, end, |seq, _| {
+                let bulk = self.content.remove_where(from.message(), end, |seq, _| {
                     while runs.next_if(|(_, last)| *last < seq).is_some() {}
                     runs.peek().is_some_and(|(first, _)| *first <= seq)
                 });
@@ -659,7 +674,7 @@ impl Stream {
                     .max(content.last_time_us)
                     .max(self.dedup.last_us());
                 if content.messages == 0 {
-                    content.first_seq = last_seq + 1;
+                    content.first_seq = last_seq.next();
                 }
                 content.age_anew();
             }
@@ -684,7 +699,7 @@ impl Stream {
                     && (self.content.messages == 0 || first > self.content.last_seq)
             }
             Brought::Ids(ids) => {
-                let unknown = |(id, ..): &(Vec<u8>, u64, u64)| self.dedup.find(id).is_none();
+                let unknown = |(id, ..): &(Vec<u8>, StreamSeq, u64)| self.dedup.find(id).is_none();
                 ids.iter().all(unknown)
                     && ids.is_sorted_by_key(|(.., time)| *time)
                     && ids

@@ -5,6 +5,7 @@ use super::command::Place;
 use super::index::Bulk;
 use super::subjects::Name;
 use crate::schema::error::ApiError;
+use crate::schema::sequence::StreamSeq;
 
 /// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,14 +16,14 @@ pub enum Outcome {
         /// Its stream.
         stream: u32,
         /// Its number.
-        seq: u64,
+        seq: StreamSeq,
     },
     /// The message is a duplicate: a message with its id is already stored under this number.
     Duplicate {
         /// Its stream.
         stream: u32,
         /// The first one's number.
-        seq: u64,
+        seq: StreamSeq,
     },
     /// The command was refused and changed nothing.
     Refused {
@@ -36,7 +37,7 @@ pub enum Outcome {
         /// Its stream.
         stream: u32,
         /// The last message's number.
-        seq: u64,
+        seq: StreamSeq,
         /// How many messages it has.
         count: u32,
     },
@@ -108,7 +109,7 @@ pub enum Effect {
         /// Its stream.
         stream: u32,
         /// Its number.
-        seq: u64,
+        seq: StreamSeq,
         /// Its place; the default if the stream is in memory.
         place: Place,
         /// Its size as its stream counts it.
@@ -121,7 +122,7 @@ pub enum Effect {
         /// Its stream.
         stream: u32,
         /// Its number.
-        seq: u64,
+        seq: StreamSeq,
         /// Its last place.
         place: Place,
         /// Its size as its stream counted it.

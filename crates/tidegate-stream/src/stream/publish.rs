@@ -13,6 +13,7 @@ use super::command::Command;
 use super::headers::{Asked, Ttl, number};
 use super::single::{Stream, counted_bytes, lifetime};
 use crate::schema::error::ApiError;
+use crate::schema::sequence::StreamSeq;
 
 /// The most bytes of a message's headers.
 const HEADERS_BYTES_MAX: usize = 65_535;
@@ -42,7 +43,7 @@ pub(super) enum Rollup {
 /// The reason for which the stream refuses a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    Duplicate(u64),
+    Duplicate(StreamSeq),
     Error(ApiError),
 }
 
@@ -190,7 +191,7 @@ impl Stream {
             if stage.is_some_and(|s| s.messages > 0) {
                 return Err(ApiError::WRONG_LAST_SEQUENCE_UNKNOWN);
             }
-            if number(expected) != Some(self.content.last_seq) {
+            if number(expected) != Some(self.content.last_seq.get()) {
                 return Err(ApiError::wrong_last_sequence(self.content.last_seq));
             }
         }
@@ -209,8 +210,8 @@ impl Stream {
             None if asked.expected_subject.is_some() => self.last_of(subject),
             None => None,
         };
-        let last = last.unwrap_or(0);
-        if number(expected) != Some(last) {
+        let last = last.unwrap_or_default();
+        if number(expected) != Some(last.get()) {
             return Err(ApiError::wrong_last_sequence(last));
         }
         Ok(())

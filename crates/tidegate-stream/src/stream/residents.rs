@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::bits::LEN;
 use super::command::Place;
 use super::streams::Streams;
+use crate::schema::sequence::StreamSeq;
 
 /// The number of blocks of messages that one search reads.
 const BLOCKS_MAX: usize = 256;
@@ -16,7 +17,7 @@ pub struct Resident {
     /// Its stream's number.
     pub stream: u32,
     /// Its number in the stream.
-    pub seq: u64,
+    pub seq: StreamSeq,
     /// Its place in the log.
     pub place: Place,
 }
@@ -28,8 +29,8 @@ impl Streams {
     pub fn residents_in(
         &self,
         lsns: &Range<u64>,
-        from: (u32, u64),
-    ) -> (Vec<Resident>, Option<(u32, u64)>) {
+        from: (u32, StreamSeq),
+    ) -> (Vec<Resident>, Option<(u32, StreamSeq)>) {
         let mut ids: Vec<u32> = self.streams.keys().copied().collect();
         ids.sort_unstable();
         let (mut found, mut blocks) = (Vec::new(), 0);
@@ -37,7 +38,11 @@ impl Streams {
             let Some(stream) = self.streams.get(&id).filter(|s| !s.in_memory()) else {
                 continue;
             };
-            let first = if id == from.0 { from.1 } else { 0 };
+            let first = if id == from.0 {
+                from.1
+            } else {
+                StreamSeq::ZERO
+            };
             for block in stream.content.index.blocks_from(first) {
                 if blocks == BLOCKS_MAX {
                     return (found, Some((id, block.first())));
@@ -64,6 +69,7 @@ impl Streams {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::sequence::nth;
     use crate::stream::{AccountLimits, Command, Encoder, Kind, Outcome};
 
     fn limits() -> AccountLimits {
@@ -107,10 +113,10 @@ mod tests {
             });
         }
         let find = |streams: &Streams, lsns: Range<u64>| {
-            let (mut all, mut from, mut looks) = (Vec::new(), Some((0, 0)), 0);
+            let (mut all, mut from, mut looks) = (Vec::new(), Some((0, StreamSeq::ZERO)), 0);
             while let Some(at) = from {
                 let (found, next) = streams.residents_in(&lsns, at);
-                all.extend(found.iter().map(|l| (l.stream, l.seq)));
+                all.extend(found.iter().map(|l| (l.stream, l.seq.get())));
                 (from, looks) = (next, looks + 1);
             }
             (all, looks)
@@ -118,9 +124,9 @@ mod tests {
         let (found, looks) = find(&streams, 800..816);
         assert_eq!(found, [(a, 100), (a, 101), (b, 100), (b, 101)]);
         assert!(looks > 1);
-        let (from, to) = (streams.get(a).unwrap().place(100).unwrap(), 1 << 40);
+        let (from, to) = (streams.get(a).unwrap().place(nth(100)).unwrap(), 1 << 40);
         let to = Place { lsn: to, ..from };
-        assert!(streams.relocate(a, 100, from, to));
+        assert!(streams.relocate(a, nth(100), from, to));
         assert_eq!(find(&streams, 800..816).0, [(a, 101), (b, 100), (b, 101)]);
         assert_eq!(find(&streams, to.lsn..to.lsn + 8).0, [(a, 100)]);
     }

@@ -10,6 +10,7 @@ use super::Stream;
 use super::consumers::StreamConsumer;
 use crate::schema::config::{Discard, Retention, Storage, StreamConfig};
 use crate::schema::error::ApiError;
+use crate::schema::sequence::StreamSeq;
 
 const NAME_BYTES_MAX: usize = 255;
 const DESCRIPTION_BYTES_MAX: usize = 4 * 1024;
@@ -18,7 +19,7 @@ const SHORTEST_NS: i64 = 100_000_000;
 const SECOND_NS: i64 = 1_000_000_000;
 const DEDUP_NS: i64 = 120 * SECOND_NS;
 /// The bound of message numbers, which leaves room for further messages.
-pub(super) const FIRST_SEQ_MAX: u64 = 1 << 62;
+pub(super) const FIRST_SEQ_MAX: StreamSeq = StreamSeq::new(1 << 62);
 
 /// Returns the configuration to store: the checked one, with defaults for missing fields.
 ///
@@ -75,7 +76,7 @@ pub fn check(config: &StreamConfig) -> Result<StreamConfig, ApiError> {
             }
         }
     }
-    if config.first_seq.get() > FIRST_SEQ_MAX {
+    if config.first_seq > FIRST_SEQ_MAX {
         return invalid("first sequence is too large, maximum allowed is 4611686018427387904");
     }
     if config.subjects.is_empty() {
@@ -315,10 +316,7 @@ mod tests {
         assert!(refusal(|c| c.subject_delete_marker_ttl = 5).contains("at least 1 second"));
         let rollup = refusal(|c| (c.deny_purge, c.allow_rollup_hdrs) = (true, true));
         assert!(rollup.contains("roll-ups require"));
-        assert!(
-            refusal(|c| c.first_seq = crate::schema::sequence::StreamSeq::MAX)
-                .contains("first sequence")
-        );
+        assert!(refusal(|c| c.first_seq = StreamSeq::MAX).contains("first sequence"));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use super::outcome::Effect;
 use super::publish::{Accepted, Rollup};
 use super::subjects::Name;
 use crate::schema::config::{Discard, StreamConfig};
+use crate::schema::sequence::StreamSeq;
 
 /// The number of messages from which a removal is reported as one effect.
 const BULK_MIN: u64 = 256;
@@ -90,9 +91,9 @@ pub struct StreamState {
     /// nats-server counts.
     pub bytes: u64,
     /// The first message's number; without messages, the next one's.
-    pub first_seq: u64,
+    pub first_seq: StreamSeq,
     /// The number of the last message ever stored; 0 before the first.
-    pub last_seq: u64,
+    pub last_seq: StreamSeq,
     /// The time at which the first message was stored, in microseconds since 1970; 0 without messages.
     pub first_time_us: u64,
     /// The time at which the last message was stored, even if it is gone; 0 before the first.
@@ -119,7 +120,7 @@ pub struct Stored {
 impl Stream {
     pub(super) fn new(id: u32, config: StreamConfig, created_us: u64, in_memory: bool) -> Self {
         let limits = Limits::of(&config);
-        let mut content = Content::new(config.first_seq.get().max(1), in_memory);
+        let mut content = Content::new(config.first_seq.max(StreamSeq::FIRST), in_memory);
         content
             .subjects
             .set_chained(is_chained(&limits), std::iter::empty());
@@ -187,7 +188,7 @@ impl Stream {
     pub fn state(&self) -> StreamState {
         let content = &self.content;
         let first = content.index.get(content.first_seq);
-        let span = content.last_seq + 1 - content.first_seq;
+        let span = content.last_seq.next().distance(content.first_seq);
         StreamState {
             messages: content.messages,
             bytes: content.bytes,
@@ -202,7 +203,7 @@ impl Stream {
 
     /// Returns the message with this number, if the stream holds it.
     #[must_use]
-    pub fn message(&self, seq: u64) -> Option<Stored> {
+    pub fn message(&self, seq: StreamSeq) -> Option<Stored> {
         let slot = self.content.index.get(seq)?;
         Some(Stored {
             place: slot.place,
@@ -214,58 +215,58 @@ impl Stream {
 
     /// Returns the place of the message with this number, if the stream holds it.
     #[must_use]
-    pub fn place(&self, seq: u64) -> Option<Place> {
+    pub fn place(&self, seq: StreamSeq) -> Option<Place> {
         self.content.index.get(seq).map(|slot| slot.place)
     }
 
     /// Returns whether the stream holds the message with this number.
     #[must_use]
-    pub fn contains(&self, seq: u64) -> bool {
+    pub fn contains(&self, seq: StreamSeq) -> bool {
         self.content.index.get(seq).is_some()
     }
 
     /// The command that stored the message, if the stream is in memory: read it with [`Command::read`] from
     /// offset 0.
     #[must_use]
-    pub fn body(&self, seq: u64) -> Option<&Bytes> {
+    pub fn body(&self, seq: StreamSeq) -> Option<&Bytes> {
         self.content.body(seq)
     }
 
     /// Returns the first message numbered `seq` or higher that passes the filter.
     #[must_use]
-    pub fn next_at(&self, seq: u64, filter: &mut Filter) -> Option<u64> {
+    pub fn next_at(&self, seq: StreamSeq, filter: &mut Filter) -> Option<StreamSeq> {
         self.content.next(seq, filter)
     }
 
     /// Returns how many messages numbered `seq` or higher pass the filter.
     #[must_use]
-    pub fn count_from(&self, seq: u64, filter: &mut Filter) -> u64 {
+    pub fn count_from(&self, seq: StreamSeq, filter: &mut Filter) -> u64 {
         self.content.count_from(seq, filter)
     }
 
     /// Returns the last message that passes the filter.
     #[must_use]
-    pub fn last_matching(&self, filter: &Filter) -> Option<u64> {
+    pub fn last_matching(&self, filter: &Filter) -> Option<StreamSeq> {
         self.content.last_matching(filter)
     }
 
     /// Returns the last message of the subject, or of the subjects that match the pattern.
     #[must_use]
-    pub fn last_of(&self, pattern: &[u8]) -> Option<u64> {
+    pub fn last_of(&self, pattern: &[u8]) -> Option<StreamSeq> {
         self.last_matching(&Filter::new([pattern]))
     }
 
     /// Returns the last message of each subject that passes the filter, by number.
     #[must_use]
-    pub fn last_per_subject(&self, filter: &Filter) -> Vec<u64> {
+    pub fn last_per_subject(&self, filter: &Filter) -> Vec<StreamSeq> {
         self.content.last_per_subject(filter)
     }
 
     /// Returns the first message stored at this time or later; one more than the last if there is none.
     #[must_use]
-    pub fn seq_at_time(&self, time_us: u64) -> u64 {
+    pub fn seq_at_time(&self, time_us: u64) -> StreamSeq {
         let found = self.content.index.at_time(time_us);
-        found.unwrap_or(self.content.last_seq + 1)
+        found.unwrap_or(self.content.last_seq.next())
     }
 
     /// Iterates over the subjects that have messages and pass the filter, with their counts, in no particular
@@ -278,15 +279,15 @@ impl Stream {
 
     /// Returns at most `limit` numbers between the first message and the last that have no message.
     #[must_use]
-    pub fn deleted(&self, limit: usize) -> Vec<u64> {
+    pub fn deleted(&self, limit: usize) -> Vec<StreamSeq> {
         let mut deleted = Vec::new();
         let mut at = self.content.first_seq;
         while at <= self.content.last_seq && deleted.len() < limit {
             let next = self.content.index.next(at);
-            let next = next.unwrap_or(self.content.last_seq + 1);
+            let next = next.unwrap_or(self.content.last_seq.next());
             let room = (limit - deleted.len()) as u64;
-            deleted.extend(at..next.min(at.saturating_add(room)));
-            at = next + 1;
+            deleted.extend(at.up_to(next.min(at.saturating_after(room))));
+            at = next.next();
         }
         deleted
     }
@@ -319,7 +320,7 @@ impl Stream {
         now: u64,
         body: Option<Bytes>,
         effects: &mut Vec<Effect>,
-    ) -> u64 {
+    ) -> StreamSeq {
         let slot = Slot {
             place,
             time_us: now,
@@ -347,7 +348,7 @@ impl Stream {
             Rollup::None => {}
             Rollup::Subject => self.roll_up_subject(id, seq, effects),
             Rollup::Matching => self.roll_up_matching(command.subject, seq, effects),
-            Rollup::All => self.remove_range(0, seq - 1, effects),
+            Rollup::All => self.remove_range(StreamSeq::ZERO, seq.prev(), effects),
         }
         seq
     }
@@ -367,7 +368,7 @@ impl Stream {
     }
 
     /// Removes the messages of subject `id` before `seq`, unless the limits removed `seq` too.
-    fn roll_up_subject(&mut self, id: u32, seq: u64, effects: &mut Vec<Effect>) {
+    fn roll_up_subject(&mut self, id: u32, seq: StreamSeq, effects: &mut Vec<Effect>) {
         if !self.contains(seq) {
             return;
         }
@@ -375,7 +376,7 @@ impl Stream {
         if u64::from(stat.count) > BULK_MIN {
             let bulk = self
                 .content
-                .remove_where(stat.first, seq - 1, |_, s| s == id);
+                .remove_where(stat.first, seq.prev(), |_, s| s == id);
             self.tell(bulk, effects);
             return;
         }
@@ -386,7 +387,7 @@ impl Stream {
         }
     }
 
-    fn roll_up_matching(&mut self, pattern: &[u8], seq: u64, effects: &mut Vec<Effect>) {
+    fn roll_up_matching(&mut self, pattern: &[u8], seq: StreamSeq, effects: &mut Vec<Effect>) {
         if self.contains(seq)
             && let Ok(pattern) = std::str::from_utf8(pattern)
         {
@@ -396,7 +397,12 @@ impl Stream {
     }
 
     /// Removes the messages from `from` to `to`.
-    pub(super) fn remove_range(&mut self, from: u64, to: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn remove_range(
+        &mut self,
+        from: StreamSeq,
+        to: StreamSeq,
+        effects: &mut Vec<Effect>,
+    ) {
         let bulk = self.content.remove_where(from, to, |_, _| true);
         self.tell(bulk, effects);
     }
@@ -412,7 +418,7 @@ impl Stream {
 
     /// Removes a message; returns whether the stream held it.
     #[inline]
-    pub(super) fn remove(&mut self, seq: u64, effects: &mut Vec<Effect>) -> bool {
+    pub(super) fn remove(&mut self, seq: StreamSeq, effects: &mut Vec<Effect>) -> bool {
         let Some(gone) = self.content.remove(seq) else {
             return false;
         };
@@ -430,19 +436,22 @@ impl Stream {
     pub(super) fn purge(
         &mut self,
         filter: &str,
-        below: u64,
+        below: StreamSeq,
         keep: u64,
         effects: &mut Vec<Effect>,
     ) -> u64 {
         // Numbers begin at 1, so that no message is below 1.
-        if below == 1 {
+        if below == StreamSeq::FIRST {
             return 0;
         }
         let everything = filter.is_empty() || filter == ">";
-        let bulk = if everything && keep == 0 && (below == 0 || below > self.content.last_seq) {
+        let bulk = if everything
+            && keep == 0
+            && (below == StreamSeq::ZERO || below > self.content.last_seq)
+        {
             let bulk = self.content.remove_all();
             // As in nats-server: a purge up to a number beyond the last message moves the next number there.
-            if below > self.content.last_seq + 1 {
+            if below > self.content.last_seq.next() {
                 self.content.skip_to(below);
             }
             bulk
@@ -454,16 +463,16 @@ impl Stream {
         purged
     }
 
-    fn purge_some(&mut self, filter: &str, below: u64, keep: u64) -> Bulk {
+    fn purge_some(&mut self, filter: &str, below: StreamSeq, keep: u64) -> Bulk {
         let mut filter = match filter {
             "" => Filter::all(),
             filter => Filter::new([filter]),
         };
         let to = match below {
-            0 => self.content.last_seq,
-            n => n - 1,
+            StreamSeq::ZERO => self.content.last_seq,
+            below => below.prev(),
         };
-        let wanted = self.content.count_from(0, &mut filter);
+        let wanted = self.content.count_from(StreamSeq::ZERO, &mut filter);
         let mut most = match keep {
             0 => u64::MAX,
             keep => wanted.saturating_sub(keep),
@@ -479,7 +488,7 @@ impl Stream {
             }
             ids
         };
-        self.content.remove_where(0, to, |_, id| {
+        self.content.remove_where(StreamSeq::ZERO, to, |_, id| {
             let goes = most > 0 && ids.get(id as usize) == Some(&true);
             most -= u64::from(goes);
             goes
@@ -503,14 +512,14 @@ impl Stream {
         }
         if !over.is_empty() {
             let last = self.content.last_seq;
-            let bulk = self.content.remove_where(0, last, |_, id| {
+            let bulk = self.content.remove_where(StreamSeq::ZERO, last, |_, id| {
                 let excess = over.get_mut(id as usize).filter(|n| **n > 0);
                 excess.map(|n| *n -= 1).is_some()
             });
             self.tell(bulk, effects);
         }
         if let Some(to) = self.surplus_end() {
-            self.remove_range(0, to, effects);
+            self.remove_range(StreamSeq::ZERO, to, effects);
         }
     }
 
@@ -518,7 +527,7 @@ impl Stream {
     pub(super) fn renew_chains(&mut self) {
         let chained = is_chained(&self.limits);
         if chained != self.content.subjects.is_chained() {
-            let blocks = self.content.index.blocks_from(0);
+            let blocks = self.content.index.blocks_from(StreamSeq::ZERO);
             let messages =
                 blocks.flat_map(|b| b.live().iter().map(|bit| (b.seq(bit), b.subject(bit))));
             self.content.subjects.set_chained(chained, messages);
@@ -526,11 +535,11 @@ impl Stream {
     }
 
     /// Returns the last of the oldest messages that exceed the limits.
-    fn surplus_end(&self) -> Option<u64> {
+    fn surplus_end(&self) -> Option<StreamSeq> {
         let mut messages = self.content.messages.saturating_sub(self.limits.messages);
         let mut bytes = self.content.bytes.saturating_sub(self.limits.bytes);
         let mut end = None;
-        for block in self.content.index.blocks_from(0) {
+        for block in self.content.index.blocks_from(StreamSeq::ZERO) {
             for bit in block.live().iter() {
                 if messages == 0 && bytes == 0 {
                     return end;
@@ -549,7 +558,7 @@ impl Stream {
         self.content.check_invariants();
         if !self.kept.is_here() && !self.is_filling() {
             assert_eq!(
-                (self.content.last_seq + 1, self.consumers.len()),
+                (self.content.last_seq.next(), self.consumers.len()),
                 (self.content.first_seq, 0)
             );
         }

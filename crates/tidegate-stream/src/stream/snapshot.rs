@@ -46,6 +46,7 @@ use super::wire::{
 };
 use crate::consumer::State;
 use crate::schema::config::StreamConfig;
+use crate::schema::sequence::StreamSeq;
 
 /// The approximate size of a chunk.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -68,7 +69,7 @@ struct Part {
     created_us: u64,
     config: StreamConfig,
     last_msg_id: Vec<u8>,
-    last_seq: u64,
+    last_seq: StreamSeq,
     last_time_us: u64,
     names: Names,
     blocks: VecDeque<Arc<Block>>,
@@ -90,11 +91,11 @@ impl Part {
             created_us: stream.created_us,
             config: stream.config.clone(),
             last_msg_id: Vec::new(),
-            last_seq: stream.config.first_seq.get().max(1) - 1,
+            last_seq: stream.config.first_seq.max(StreamSeq::FIRST).prev(),
             last_time_us: 0,
             names: Names::default(),
             blocks: VecDeque::new(),
-            tail: Block::new(0),
+            tail: Block::new(StreamSeq::ZERO),
             ids: Ids::default(),
             consumers: consumers.map(|(n, c)| (n.clone(), c.clone())).collect(),
             in_memory: stream.in_memory(),
@@ -120,7 +121,7 @@ impl Part {
         // A configuration is plain data: writing it cannot fail.
         put_bytes(out, &serde_json::to_vec(&self.config).unwrap_or_default());
         put_bytes(out, &self.last_msg_id);
-        put_u64(out, self.last_seq);
+        put_u64(out, self.last_seq.get());
         put_u64(out, self.last_time_us);
         self.names.encode_head(out);
     }
@@ -152,7 +153,7 @@ impl Part {
         };
         let created_us = from.u64()?;
         let config: StreamConfig = serde_json::from_slice(from.bytes()?)?;
-        let sound = config.first_seq.get() <= rules::FIRST_SEQ_MAX
+        let sound = config.first_seq <= rules::FIRST_SEQ_MAX
             && config.subjects.iter().all(|p| is_pattern(p.as_bytes()));
         if !sound {
             return Err(RestoreError::Inconsistent("a stream's configuration"));
@@ -166,13 +167,13 @@ impl Part {
             return Err(RestoreError::Inconsistent("a stream in memory that moves"));
         }
         stream.last_msg_id = from.bytes()?.to_vec();
-        let (last_seq, last_time_us) = (from.u64()?, from.u64()?);
+        let (last_seq, last_time_us) = (StreamSeq::new(from.u64()?), from.u64()?);
         if last_seq >= SEQ_MAX {
             return Err(RestoreError::Inconsistent("a stream's last number"));
         }
         let names = Names::decode(from)?;
         let index = decode_index(from, last_seq, &names)?;
-        stream.content = Content::new(last_seq + 1, stream.in_memory()).restored(
+        stream.content = Content::new(last_seq.next(), stream.in_memory()).restored(
             index,
             Subjects::restored(names),
             last_seq,
@@ -192,7 +193,7 @@ impl Part {
             stream.consumers.insert(name, consumer);
         }
         let content = &stream.content;
-        let holds = content.first_seq != content.last_seq + 1 || !stream.consumers.is_empty();
+        let holds = content.first_seq != content.last_seq.next() || !stream.consumers.is_empty();
         if !kept.is_here() && !stream.is_filling() && holds {
             return Err(RestoreError::Inconsistent("what another group keeps"));
         }
@@ -202,11 +203,11 @@ impl Part {
 
 fn decode_index(
     from: &mut Reader<'_>,
-    last_seq: u64,
+    last_seq: StreamSeq,
     names: &Names,
 ) -> Result<Index, RestoreError> {
     let mut blocks = VecDeque::new();
-    let mut behind = 0;
+    let mut behind = StreamSeq::ZERO;
     let mut next = |from: &mut Reader<'_>, closed: bool| {
         let block = Block::decode(from, last_seq, |id| names.has(id))?;
         let empty = block.live().count() == 0;

@@ -32,6 +32,7 @@ use super::rules;
 use super::single::Stream;
 use crate::schema::config::{Storage, StreamConfig};
 use crate::schema::error::ApiError;
+use crate::schema::sequence::StreamSeq;
 
 /// The number of commands after which one round of expiry stops; a round may propose a few more.
 const PROPOSED_MAX: usize = 4096;
@@ -43,7 +44,7 @@ pub struct PurgeRequest {
     /// The pattern that the subjects of purged messages match; empty: all.
     pub filter: String,
     /// Purge only messages below this number; 0: all.
-    pub seq: u64,
+    pub seq: StreamSeq,
     /// The number of newest messages that stay; 0: none.
     pub keep: u64,
 }
@@ -53,7 +54,7 @@ pub struct PurgeRequest {
 #[serde(default)]
 pub struct DeleteRequest {
     /// The number of the message.
-    pub seq: u64,
+    pub seq: StreamSeq,
     /// True if its bytes need not be overwritten.
     pub no_erase: bool,
 }
@@ -383,7 +384,7 @@ impl Streams {
             Ok(accepted) => {
                 out.push(Outcome::Done);
                 let at = out.len() - 1;
-                let mut last = 0;
+                let mut last = StreamSeq::ZERO;
                 for (command, accepted) in batch.iter().zip(&accepted) {
                     let Some(stream) = self.streams.get_mut(&id) else {
                         break;
@@ -536,7 +537,7 @@ impl Streams {
 
     /// Changes the place of a message; returns whether the message was at `from`. This is no command: each
     /// node decides by itself where it stores a message.
-    pub fn relocate(&mut self, stream: u32, seq: u64, from: Place, to: Place) -> bool {
+    pub fn relocate(&mut self, stream: u32, seq: StreamSeq, from: Place, to: Place) -> bool {
         let Some(stream) = self.streams.get_mut(&stream) else {
             return false;
         };

@@ -16,6 +16,7 @@ use hashbrown::HashTable;
 
 use super::wire::RestoreError;
 use super::wire::{Reader, put_bytes, put_len, put_u32};
+use crate::schema::sequence::StreamSeq;
 
 /// A subject's bytes, shared.
 pub type Name = Arc<[u8]>;
@@ -37,7 +38,7 @@ pub(super) struct Subjects {
     free: Vec<u32>,
     births: u32,
     /// The numbers of the messages of each subject, if they are kept.
-    chains: Option<Vec<VecDeque<u64>>>,
+    chains: Option<Vec<VecDeque<StreamSeq>>>,
 }
 
 /// Names by number, shared.
@@ -108,9 +109,9 @@ impl Names {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stat {
     /// A lower bound of the numbers of its messages.
-    pub(super) first: u64,
+    pub(super) first: StreamSeq,
     /// An upper bound of the numbers of its messages.
-    pub(super) last: u64,
+    pub(super) last: StreamSeq,
     pub(super) count: u32,
     /// A value that differs for each use of the number.
     pub(super) birth: u32,
@@ -139,8 +140,8 @@ impl Subjects {
         for id in 0..names.len as u32 {
             all.births += 1;
             all.stats.push(Stat {
-                first: 0,
-                last: 0,
+                first: StreamSeq::ZERO,
+                last: StreamSeq::ZERO,
                 count: 0,
                 birth: all.births,
             });
@@ -193,7 +194,7 @@ impl Subjects {
     }
 
     /// Counts message `seq` of `name`; returns the subject's number and its bytes.
-    pub(super) fn add(&mut self, name: &[u8], seq: u64) -> (u32, Name) {
+    pub(super) fn add(&mut self, name: &[u8], seq: StreamSeq) -> (u32, Name) {
         let hash = self.hasher.hash_one(name);
         let pages = &self.pages;
         let same = |id: &u32| name_in(pages, *id).is_some_and(|n| **n == *name);
@@ -209,7 +210,7 @@ impl Subjects {
     }
 
     /// Counts message `seq` of a subject that has a number.
-    pub(super) fn count_in(&mut self, id: u32, seq: u64) {
+    pub(super) fn count_in(&mut self, id: u32, seq: StreamSeq) {
         let stat = &mut self.stats[id as usize];
         if stat.count == 0 {
             stat.first = seq;
@@ -224,8 +225,8 @@ impl Subjects {
     fn give(&mut self, name: &Name, hash: u64) -> u32 {
         self.births = self.births.wrapping_add(1);
         let stat = Stat {
-            first: 0,
-            last: 0,
+            first: StreamSeq::ZERO,
+            last: StreamSeq::ZERO,
             count: 0,
             birth: self.births,
         };
@@ -255,15 +256,15 @@ impl Subjects {
     }
 
     /// Uncounts message `seq` of the subject, and frees its number after its last message; returns its bytes.
-    pub(super) fn take(&mut self, id: u32, seq: u64) -> Name {
+    pub(super) fn take(&mut self, id: u32, seq: StreamSeq) -> Name {
         let shared = self.name(id).cloned().unwrap_or_default();
         let stat = &mut self.stats[id as usize];
         stat.count -= 1;
         if stat.first == seq {
-            stat.first = seq + 1;
+            stat.first = seq.next();
         }
         if stat.last == seq {
-            stat.last = seq.saturating_sub(1);
+            stat.last = seq.saturating_prev();
         }
         let count = stat.count;
         if let Some(chains) = &mut self.chains {
@@ -292,7 +293,7 @@ impl Subjects {
     }
 
     /// Narrows the bounds of the subject's messages.
-    pub(super) fn tighten(&mut self, id: u32, first: Option<u64>, last: Option<u64>) {
+    pub(super) fn tighten(&mut self, id: u32, first: Option<StreamSeq>, last: Option<StreamSeq>) {
         let stat = &mut self.stats[id as usize];
         stat.first = first.unwrap_or(stat.first);
         stat.last = last.unwrap_or(stat.last);
@@ -312,7 +313,11 @@ impl Subjects {
     }
 
     /// Sets whether the numbers of messages are kept; `messages` yields the current ones, in order.
-    pub(super) fn set_chained(&mut self, on: bool, messages: impl Iterator<Item = (u64, u32)>) {
+    pub(super) fn set_chained(
+        &mut self,
+        on: bool,
+        messages: impl Iterator<Item = (StreamSeq, u32)>,
+    ) {
         self.chains = on.then(|| vec![VecDeque::new(); self.stats.len()]);
         let Some(chains) = &mut self.chains else {
             return;
@@ -332,7 +337,7 @@ impl Subjects {
         let names: usize = self.iter().map(|(_, name, _)| name.len() + 16).sum();
         let chains = self.chains.iter().flatten();
         let chains: usize = chains
-            .map(|c| size_of_val(c) + c.capacity() * size_of::<u64>())
+            .map(|c| size_of_val(c) + c.capacity() * size_of::<StreamSeq>())
             .sum();
         names
             + chains

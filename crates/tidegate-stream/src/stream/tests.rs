@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::consumer::Start;
 use crate::schema::error::ApiError;
-use crate::schema::sequence::StreamSeq;
+use crate::schema::sequence::{StreamSeq, nth};
 
 /// The streams, and the outcomes of the last entry.
 struct Scene {
@@ -102,9 +102,9 @@ impl Scene {
         let mut seqs = Vec::new();
         while let Some(seq) = self
             .stream()
-            .next_at(seqs.last().map_or(0, |s| s + 1), &mut all)
+            .next_at(nth(seqs.last().map_or(0, |s| s + 1)), &mut all)
         {
-            seqs.push(seq);
+            seqs.push(seq.get());
         }
         seqs
     }
@@ -123,6 +123,7 @@ fn block(headers: &[(&str, &str)]) -> Option<Vec<u8>> {
 }
 
 fn stored(seq: u64) -> Outcome {
+    let seq = nth(seq);
     Outcome::Stored { stream: 1, seq }
 }
 
@@ -143,7 +144,7 @@ fn messages_are_numbered_and_found() {
     let state = scene.stream().state();
     assert_eq!(
         (state.messages, state.first_seq, state.last_seq),
-        (600, 1, 600)
+        (600, nth(1), nth(600))
     );
     assert_eq!((state.num_subjects, state.num_deleted), (3, 0));
     assert_eq!(
@@ -151,35 +152,44 @@ fn messages_are_numbered_and_found() {
         (1_000_010, 1_006_000)
     );
     assert_eq!(state.bytes, 600 * (30 + 3 + 5));
-    let message = scene.stream().message(300).unwrap();
+    let message = scene.stream().message(nth(300)).unwrap();
     assert_eq!(
         (&*message.subject, message.place.lsn),
         (&b"s.0"[..], 64 * 301)
     );
     assert_eq!(message.place.offset, ENTRY_HEADER_BYTES as u32);
     let mut filter = Filter::new(["s.1"]);
-    assert_eq!(scene.stream().next_at(299, &mut filter), Some(301));
-    assert_eq!(scene.stream().count_from(1, &mut filter), 200);
-    assert_eq!(scene.stream().count_from(301, &mut filter), 100);
+    assert_eq!(
+        scene.stream().next_at(nth(299), &mut filter),
+        Some(nth(301))
+    );
+    assert_eq!(scene.stream().count_from(nth(1), &mut filter), 200);
+    assert_eq!(scene.stream().count_from(nth(301), &mut filter), 100);
     let mut filter = Filter::new(["s.1", "s.2"]);
-    assert_eq!(scene.stream().next_at(300, &mut filter), Some(301));
-    assert_eq!(scene.stream().count_from(301, &mut filter), 200);
-    assert_eq!(scene.stream().last_of(b"s.*"), Some(600));
-    assert_eq!(scene.stream().last_of(b"s.1"), Some(598));
+    assert_eq!(
+        scene.stream().next_at(nth(300), &mut filter),
+        Some(nth(301))
+    );
+    assert_eq!(scene.stream().count_from(nth(301), &mut filter), 200);
+    assert_eq!(scene.stream().last_of(b"s.*"), Some(nth(600)));
+    assert_eq!(scene.stream().last_of(b"s.1"), Some(nth(598)));
     assert_eq!(
         scene.stream().last_per_subject(&Filter::all()),
-        [598, 599, 600]
+        [nth(598), nth(599), nth(600)]
     );
-    assert_eq!(scene.stream().seq_at_time(1_003_001), 301);
-    assert_eq!(scene.stream().seq_at_time(0), 1);
-    assert_eq!(scene.stream().seq_at_time(u64::MAX), 601);
+    assert_eq!(scene.stream().seq_at_time(1_003_001), nth(301));
+    assert_eq!(scene.stream().seq_at_time(0), nth(1));
+    assert_eq!(scene.stream().seq_at_time(u64::MAX), nth(601));
 }
 
 #[test]
 fn a_message_sent_twice_is_stored_once() {
     let mut scene = Scene::with(json!({"duplicate_window": 1_000_000_000}));
     assert_eq!(scene.publish("s.a", &[("Nats-Msg-Id", "1")]), stored(1));
-    let duplicate = Outcome::Duplicate { stream: 1, seq: 1 };
+    let duplicate = Outcome::Duplicate {
+        stream: 1,
+        seq: nth(1),
+    };
     assert_eq!(scene.publish("s.b", &[("Nats-Msg-Id", "1")]), duplicate);
     scene.now_us += 1_000_000;
     assert_eq!(scene.publish("s.a", &[("Nats-Msg-Id", "1")]), duplicate);
@@ -241,7 +251,10 @@ fn limits_drop_the_oldest() {
         scene.publish("s.a", &[]);
     }
     assert_eq!(scene.seqs(), [3, 4, 5]);
-    assert!(matches!(scene.effects[1], Effect::Removed { seq: 2, .. }));
+    assert!(matches!(
+        scene.effects[1],
+        Effect::Removed { seq, .. } if seq == nth(2)
+    ));
     let mut scene = Scene::with(json!({"max_bytes": 100}));
     for _ in 0..5 {
         scene.publish("s.a", &[]);
@@ -349,7 +362,7 @@ fn purging() {
     assert_eq!(purge(json!({})), (purged(2), vec![]));
     assert_eq!(purge(json!({"seq": 100})).0, purged(0));
     let state = scene.stream().state();
-    assert_eq!((state.first_seq, state.last_seq), (100, 99));
+    assert_eq!((state.first_seq, state.last_seq), (nth(100), nth(99)));
     assert_eq!(scene.publish("s.a", &[]), stored(100));
 }
 
@@ -372,11 +385,11 @@ fn deleting_messages() {
     let outside = |why| refused(ApiError::message_delete(why));
     assert_eq!(delete(9), outside("stream store EOF"));
     assert_eq!(delete(0), outside("no message found"));
-    assert_eq!(scene.stream().deleted(10), [2]);
+    assert_eq!(scene.stream().deleted(10), [nth(2)]);
     assert_eq!(scene.stream().state().num_deleted, 1);
-    assert_eq!(scene.stream().last_of(b"s.a"), Some(4));
+    assert_eq!(scene.stream().last_of(b"s.a"), Some(nth(4)));
     scene.command(Kind::DeleteMessage, 1, "", r#"{"seq":4}"#);
-    assert_eq!(scene.stream().last_of(b"s.a"), Some(3));
+    assert_eq!(scene.stream().last_of(b"s.a"), Some(nth(3)));
     assert_eq!(scene.publish("s.a", &[]), stored(5));
 }
 
@@ -449,7 +462,7 @@ fn batches_stand_or_fall_together() {
     let whole = scene.batch(&[("s.a", &[]), ("s.b", &[("Nats-Msg-Id", "1")])]);
     let batch = Outcome::Batch {
         stream: 1,
-        seq: 2,
+        seq: nth(2),
         count: 2,
     };
     assert_eq!(whole, [batch, stored(1), stored(2)]);
@@ -486,10 +499,10 @@ fn batches_stand_or_fall_together() {
     for (messages, error) in cases {
         let out = scene.batch(messages);
         assert_eq!(out, vec![refused(error); 3]);
-        assert_eq!(scene.stream().state().last_seq, 2);
+        assert_eq!(scene.stream().state().last_seq, nth(2));
     }
     assert_eq!(scene.batch(&[("s.x", last), ("s.a", subject)]).len(), 3);
-    assert_eq!(scene.stream().state().last_seq, 4);
+    assert_eq!(scene.stream().state().last_seq, nth(4));
     let cut = scene.apply(|entry| {
         entry.atomic(1, 2).unwrap();
         entry.publish(1, b"s.a", None, b"").unwrap();
@@ -509,10 +522,10 @@ fn streams_in_memory_keep_their_messages() {
         .apply_memory(&entry.into(), &mut out, &mut effects)
         .unwrap();
     assert_eq!(out, [stored(1)]);
-    let body = scene.stream().body(1).unwrap();
+    let body = scene.stream().body(nth(1)).unwrap();
     assert_eq!(Command::read(body, 0).unwrap().payload, b"in memory");
     scene.command(Kind::Purge, 1, "", "{}");
-    assert_eq!(scene.stream().body(1), None);
+    assert_eq!(scene.stream().body(nth(1)), None);
 }
 
 /// Messages in memory may be gone by the time the log's entries are read again.
@@ -654,12 +667,12 @@ fn a_marker_stays_where_a_subject_ends() {
     scene.expire(start + 10 * SECOND);
     // The first message of s.a went, a marker replaced the last one; the marker of s.b needs no marker.
     assert_eq!(scene.seqs(), [4]);
-    let marker = scene.stream().message(4).unwrap();
+    let marker = scene.stream().message(nth(4)).unwrap();
     assert_eq!(&*marker.subject, b"s.a");
     let stored = scene
         .effects
         .iter()
-        .any(|e| matches!(e, Effect::Stored { seq: 4, place, .. } if *place == marker.place));
+        .any(|e| matches!(e, Effect::Stored { seq, place, .. } if (*seq, *place) == (nth(4), marker.place)));
     assert!(stored);
     // It expires by age before its own due time, and leaves no marker.
     scene.expire(start + 20 * SECOND);
@@ -904,7 +917,10 @@ fn a_name_belongs_to_one_stream_of_the_directory_at_a_time() {
     assert!(matches!(other, Outcome::Refused { .. }), "{other:?}");
     assert_eq!(
         scene.publish("e.a", &[]),
-        Outcome::Stored { stream: 1, seq: 1 }
+        Outcome::Stored {
+            stream: 1,
+            seq: nth(1)
+        }
     );
     let nonsense = scene.command(Kind::CreateStream, 0, "abc", json);
     assert!(matches!(nonsense, Outcome::Refused { error, .. } if error == ApiError::BAD_REQUEST));

@@ -1,6 +1,7 @@
 //! Numbers and texts of a snapshot, as bytes: little-endian, texts after their length. Reading ends in a
 //! value or an error.
 
+use crate::schema::sequence::StreamSeq;
 use thiserror::Error;
 
 pub(super) const VERSION: u8 = 3;
@@ -9,7 +10,7 @@ pub(super) const VERSION_WITHOUT_KEPT: u8 = 1;
 /// The second version, which can still be read.
 pub(super) const VERSION_WITHOUT_MOVING: u8 = 2;
 /// The bound of message numbers, which leaves room for further messages.
-pub(super) const SEQ_MAX: u64 = 1 << 63;
+pub(super) const SEQ_MAX: StreamSeq = StreamSeq::new(1 << 63);
 
 /// The error for bytes that are not a snapshot.
 #[derive(Debug, Error)]

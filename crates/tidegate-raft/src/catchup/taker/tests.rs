@@ -17,12 +17,12 @@ struct Node {
     log: BTreeMap<u64, Bytes>,
     next: u64,
     /// The fetched messages of the only stream that are in the log alone.
-    staged: BTreeMap<u64, Place>,
+    staged: BTreeMap<StreamSeq, Place>,
     /// A checkpoint, and the index of the last entry in it.
     state: Option<(u64, Vec<u8>)>,
     /// Makes each read succeed only at the second attempt.
     slow: bool,
-    read: Option<u64>,
+    read: Option<StreamSeq>,
 }
 
 impl Node {
@@ -78,12 +78,12 @@ impl Node {
 }
 
 impl Own for Node {
-    fn place(&self, stream: u32, seq: u64) -> Option<Place> {
+    fn place(&self, stream: u32, seq: StreamSeq) -> Option<Place> {
         let known = self.streams.place(stream, seq);
         known.or_else(|| self.staged.get(&seq).copied())
     }
 
-    fn next(&self, stream: u32, from: u64) -> Option<u64> {
+    fn next(&self, stream: u32, from: StreamSeq) -> Option<StreamSeq> {
         let apart = self.staged.range(from..).next().map(|(&seq, _)| seq);
         let known = Own::next(&self.streams, stream, from);
         known.into_iter().chain(apart).min()
@@ -103,11 +103,11 @@ impl Source for Node {
         ))
     }
 
-    fn next(&mut self, stream: u32, from: u64) -> Option<u64> {
+    fn next(&mut self, stream: u32, from: StreamSeq) -> Option<StreamSeq> {
         self.streams.get(stream)?.next_at(from, &mut Filter::all())
     }
 
-    fn message(&mut self, stream: u32, seq: u64) -> Read {
+    fn message(&mut self, stream: u32, seq: StreamSeq) -> Read {
         if self.slow && self.read.replace(seq) != Some(seq) {
             return Read::Pending;
         }
@@ -199,11 +199,11 @@ fn present_messages_are_not_fetched_and_lost_answers_come_again() {
         let (ours, theirs) = (streams.get(1).unwrap(), giver.streams.get(1).unwrap());
         assert_eq!(ours.state(), theirs.state());
         for seq in 1..=1000 {
-            let place = ours.place(seq).unwrap();
+            let place = ours.place(StreamSeq::new(seq)).unwrap();
             assert!(place.lsn >= BEFORE, "message {seq} lies here");
             assert_eq!(
                 own.payload(place),
-                giver.payload(theirs.place(seq).unwrap())
+                giver.payload(theirs.place(StreamSeq::new(seq)).unwrap())
             );
         }
     }
@@ -215,14 +215,17 @@ fn messages_fetched_before_are_not_fetched_again() {
     giver.checkpoint();
     catch_up(&mut Taker::new(3), &mut own, &mut giver, false);
     // Drops some fetched messages, as if the first catch-up had broken off.
-    own.staged.retain(|seq, _| seq % 100 > 10);
+    own.staged.retain(|seq, _| seq.get() % 100 > 10);
     let mut taker = Taker::new(3);
     assert_eq!(catch_up(&mut taker, &mut own, &mut giver, false), 99);
     assert_eq!(taker.placed(), 99);
     let (_, _, streams, _) = taker.into_state().unwrap();
     let (ours, theirs) = (streams.get(1).unwrap(), giver.streams.get(1).unwrap());
     for seq in 1..=1000 {
-        let (place, other) = (ours.place(seq).unwrap(), theirs.place(seq).unwrap());
+        let (place, other) = (
+            ours.place(StreamSeq::new(seq)).unwrap(),
+            theirs.place(StreamSeq::new(seq)).unwrap(),
+        );
         assert_eq!(own.payload(place), giver.payload(other));
     }
 }
@@ -237,9 +240,9 @@ fn messages_removed_since_have_no_place() {
     let (_, _, streams, _) = taker.into_state().unwrap();
     let stream = streams.get(1).unwrap();
     assert_eq!(stream.state().messages, 1000);
-    assert!(stream.place(100).unwrap().lsn >= BEFORE);
-    assert_eq!(stream.place(500), Some(Place::default()));
-    assert!(stream.place(995).unwrap().lsn >= BEFORE);
+    assert!(stream.place(StreamSeq::new(100)).unwrap().lsn >= BEFORE);
+    assert_eq!(stream.place(StreamSeq::new(500)), Some(Place::default()));
+    assert!(stream.place(StreamSeq::new(995)).unwrap().lsn >= BEFORE);
 }
 
 #[test]

@@ -16,6 +16,7 @@ use tidegate_cluster::groups::{GroupOf, groups};
 use tidegate_cluster::members::Members;
 use tidegate_raft::replica::{Message, StepError, wire};
 use tidegate_raft::store::{Space, Store};
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::AccountLimits;
 
 use self::in_group::InGroup;
@@ -220,7 +221,7 @@ impl Replication {
     }
 
     /// Asks other nodes for a damaged message of a group. Returns whether it may come.
-    pub(super) fn mend_one(&mut self, now: Time, at: usize, stream: u32, seq: u64) -> bool {
+    pub(super) fn mend_one(&mut self, now: Time, at: usize, stream: u32, seq: StreamSeq) -> bool {
         let group = self.groups.get_mut(at);
         group.is_some_and(|g| g.taking_over.mend_one(now, stream, seq))
     }

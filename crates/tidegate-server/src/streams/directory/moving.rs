@@ -17,6 +17,7 @@ use tidegate::Time;
 use tidegate_cluster::groups::ALL;
 use tidegate_raft::store::Space;
 use tidegate_stream::schema::config::StreamConfig;
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{
     Command, Cursor, Entry, Export, Home, Kind, Moving, Need, Outcome, Place, Stream, Streams,
     Transit,
@@ -680,7 +681,7 @@ fn is_near(own: &Stream, from: Cursor, left_max: u64) -> bool {
 enum Gathered {
     Ready(Vec<u8>),
     NotYet,
-    Damaged(u64),
+    Damaged(StreamSeq),
 }
 
 /// Gathers the messages of an export, as far as they can be read now.

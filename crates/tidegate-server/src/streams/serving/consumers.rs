@@ -368,38 +368,35 @@ pub(crate) struct Seen<'a> {
 
 impl Source for Seen<'_> {
     fn first_seq(&self) -> StreamSeq {
-        StreamSeq::new(self.stream.first_seq())
+        self.stream.first_seq()
     }
 
     fn last_seq(&self) -> StreamSeq {
-        StreamSeq::new(self.stream.last_seq())
+        self.stream.last_seq()
     }
 
     fn next_at(&mut self, seq: StreamSeq) -> Option<StreamSeq> {
-        let next = self.stream.next_at(seq.get(), self.filter);
-        next.map(StreamSeq::new)
+        self.stream.next_at(seq, self.filter)
     }
 
     fn count_from(&mut self, seq: StreamSeq) -> u64 {
-        self.stream.count_from(seq.get(), self.filter)
+        self.stream.count_from(seq, self.filter)
     }
 
     fn last_per_subject(&mut self) -> Option<Vec<StreamSeq>> {
         // Where the stream keeps one message a subject, each message is the last of its subject.
-        (self.stream.config().max_msgs_per_subject != 1).then(|| {
-            let last = self.stream.last_per_subject(self.filter);
-            last.into_iter().map(StreamSeq::new).collect()
-        })
+        (self.stream.config().max_msgs_per_subject != 1)
+            .then(|| self.stream.last_per_subject(self.filter))
     }
 
     fn contains(&self, seq: StreamSeq) -> bool {
-        self.stream.contains(seq.get())
+        self.stream.contains(seq)
     }
 
     fn message(&mut self, seq: StreamSeq) -> Fetch<'_> {
         match fetch(
             self.stream,
-            seq.get(),
+            seq,
             self.messages,
             &mut self.wanted,
             &mut self.held,
@@ -559,8 +556,7 @@ impl JetStream {
                     subject,
                     ..
                 } => {
-                    self.consumers
-                        .handle_stored(*stream, StreamSeq::new(*seq), subject);
+                    self.consumers.handle_stored(*stream, *seq, subject);
                 }
                 Effect::Removed {
                     stream,
@@ -576,8 +572,7 @@ impl JetStream {
                     for key in &concerned {
                         self.with_consumer(cx, now, *key, |live, voice| {
                             let wall_us = voice.wall_us;
-                            let seq = StreamSeq::new(*seq);
-                            live.consumer.handle_removed(wall_us, seq, subject, voice);
+                            live.consumer.handle_removed(wall_us, *seq, subject, voice);
                         });
                     }
                     self.consumers.concerned = concerned;

@@ -2,6 +2,7 @@
 
 use raft::eraftpb::MessageType;
 use tidegate_raft::replica::Message;
+use tidegate_stream::schema::sequence::StreamSeq;
 
 use super::World;
 use crate::ledger::{Held, Ledger};
@@ -142,7 +143,7 @@ fn has_all(id: u64, up: &mut Up, at: usize, oracle: &mut Oracle) -> Verdict {
             return Err(format!("stream {} of group {group} is gone", acked.stream));
         };
         let kept = stream.config().max_msgs < 0;
-        let Some(place) = stream.place(acked.seq) else {
+        let Some(place) = stream.place(StreamSeq::new(acked.seq)) else {
             ensure!(
                 !kept,
                 "acked message {} of stream {} of group {group} is gone",

@@ -3,25 +3,28 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::schema::sequence::nth;
 
 /// Messages by number; message n was stored at second n.
 #[derive(Default)]
 struct Stream {
-    messages: BTreeMap<u64, (&'static str, &'static [u8])>,
-    last: u64,
+    messages: BTreeMap<StreamSeq, (&'static str, &'static [u8])>,
+    last: StreamSeq,
 }
 
 impl Stream {
     fn new(subjects: &[&'static str]) -> Self {
-        let numbered = (1..).zip(subjects.iter().map(|s| (*s, &b""[..])));
+        let numbered = (1..)
+            .map(StreamSeq::new)
+            .zip(subjects.iter().map(|s| (*s, &b""[..])));
         Self {
             messages: numbered.collect(),
-            last: subjects.len() as u64,
+            last: StreamSeq::new(subjects.len() as u64),
         }
     }
 
-    fn matching(&self, pattern: &[u8]) -> impl DoubleEndedIterator<Item = u64> {
-        let of = |(seq, (subject, _)): (&u64, &(&str, &[u8]))| {
+    fn matching(&self, pattern: &[u8]) -> impl DoubleEndedIterator<Item = StreamSeq> {
+        let of = |(seq, (subject, _)): (&StreamSeq, &(&str, &[u8]))| {
             subject::contains(pattern, subject.as_bytes()).then_some(*seq)
         };
         self.messages.iter().filter_map(of)
@@ -29,40 +32,45 @@ impl Stream {
 }
 
 impl Index for Stream {
-    fn first_seq(&self) -> u64 {
+    fn first_seq(&self) -> StreamSeq {
         self.messages
             .keys()
             .next()
             .copied()
-            .unwrap_or(self.last + 1)
+            .unwrap_or(self.last.next())
     }
 
-    fn last_seq(&self) -> u64 {
+    fn last_seq(&self) -> StreamSeq {
         self.last
     }
 
-    fn contains(&self, seq: u64) -> bool {
+    fn contains(&self, seq: StreamSeq) -> bool {
         self.messages.contains_key(&seq)
     }
 
-    fn next_at(&mut self, seq: u64, pattern: &[u8]) -> Option<u64> {
+    fn next_at(&mut self, seq: StreamSeq, pattern: &[u8]) -> Option<StreamSeq> {
         self.matching(pattern).find(|&s| s >= seq)
     }
 
-    fn count_from(&mut self, seq: u64, pattern: &[u8]) -> u64 {
+    fn count_from(&mut self, seq: StreamSeq, pattern: &[u8]) -> u64 {
         self.matching(pattern).filter(|&s| s >= seq).count() as u64
     }
 
-    fn last_of(&mut self, pattern: &[u8]) -> Option<u64> {
+    fn last_of(&mut self, pattern: &[u8]) -> Option<StreamSeq> {
         self.matching(pattern).next_back()
     }
 
-    fn seq_at_time(&mut self, time_us: u64) -> u64 {
-        let seq = time_us.div_ceil(1_000_000);
-        self.next_at(seq, b">").unwrap_or(self.last + 1)
+    fn seq_at_time(&mut self, time_us: u64) -> StreamSeq {
+        let seq = StreamSeq::new(time_us.div_ceil(1_000_000));
+        self.next_at(seq, b">").unwrap_or(self.last.next())
     }
 
-    fn last_per_subject(&mut self, pattern: &[u8], up_to: u64, max: usize) -> Option<Vec<u64>> {
+    fn last_per_subject(
+        &mut self,
+        pattern: &[u8],
+        up_to: StreamSeq,
+        max: usize,
+    ) -> Option<Vec<StreamSeq>> {
         let numbers = self.matching(pattern).filter(|&seq| seq <= up_to);
         let last: BTreeMap<_, _> = numbers.map(|seq| (self.messages[&seq].0, seq)).collect();
         (last.len() <= max).then(|| last.into_values().collect())
@@ -95,7 +103,7 @@ fn answer(stream: &mut Stream, subject: Option<&str>, body: &str) -> Vec<String>
                     subject: subject.as_bytes(),
                     headers,
                     payload: b"hi",
-                    time_us: seq * 1_000_000,
+                    time_us: seq.get() * 1_000_000,
                 };
                 let mut block = Vec::new();
                 reading.handle_message("S", seq, &message, &mut block);
@@ -117,7 +125,7 @@ fn sent(subject: &str, seq: u64, more: &str) -> String {
 #[test]
 fn one_message() {
     let mut stream = Stream::new(&["s.0", "s.1", "s.2", "s.0"]);
-    stream.messages.remove(&2);
+    stream.messages.remove(&nth(2));
     for (body, subject, seq) in [
         (r#"{"seq":1}"#, "s.0", 1),
         (r#"{"last_by_subj":"s.2"}"#, "s.2", 3),
@@ -150,7 +158,7 @@ fn own_headers_come_first() {
     let mut stream = Stream::new(&["s.0"]);
     stream
         .messages
-        .insert(1, ("s.0", b"NATS/1.0\r\nA: b\r\n\r\n"));
+        .insert(nth(1), ("s.0", b"NATS/1.0\r\nA: b\r\n\r\n"));
     assert_eq!(
         answer(&mut stream, None, r#"{"seq":1}"#),
         ["A: b; Stream: S; Subject: s.0; Sequence: 1; Time-Stamp: 1970-01-01T00:00:01Z"]
@@ -164,11 +172,11 @@ fn own_headers_come_first() {
 #[test]
 fn several_messages() {
     let mut stream = Stream::new(&["s.0", "s.1", "s.2"]);
-    stream.messages.remove(&2);
+    stream.messages.remove(&nth(2));
     let first = |pending: u64| {
         sent(
             "s.0",
-            1,
+            nth(1).get(),
             &format!("; Num-Pending: {pending}; Last-Sequence: 0"),
         )
     };
@@ -247,9 +255,9 @@ fn too_many_subjects() {
     for seq in 1..=1025 {
         stream
             .messages
-            .insert(seq, (format!("a.{seq}").leak(), b""));
+            .insert(nth(seq), (format!("a.{seq}").leak(), b""));
     }
-    stream.last = 1025;
+    stream.last = nth(1025);
     assert_eq!(
         answer(&mut stream, None, r#"{"multi_last":["a.*"]}"#),
         ["413 Too Many Results"]
@@ -270,14 +278,14 @@ fn messages_that_go_meanwhile() {
     let mut stream = Stream::new(&["a", "b", "c"]);
     let get = parse(None, br#"{"seq":1,"batch":3}"#).unwrap();
     let mut reading = get.read(&mut stream);
-    assert_eq!(reading.poll(&mut stream), Part::Read(1));
+    assert_eq!(reading.poll(&mut stream), Part::Read(nth(1)));
     reading.handle_gone();
-    assert_eq!(reading.poll(&mut stream), Part::Read(2));
+    assert_eq!(reading.poll(&mut stream), Part::Read(nth(2)));
     // A second poll returns the same message, which is still being read.
-    assert_eq!(reading.poll(&mut stream), Part::Read(2));
+    assert_eq!(reading.poll(&mut stream), Part::Read(nth(2)));
     let one = parse(None, br#"{"seq":1}"#).unwrap();
     let mut reading = one.read(&mut stream);
-    assert_eq!(reading.poll(&mut stream), Part::Read(1));
+    assert_eq!(reading.poll(&mut stream), Part::Read(nth(1)));
     reading.handle_gone();
     assert_eq!(
         reading.poll(&mut stream),
@@ -291,16 +299,16 @@ fn messages_that_come_meanwhile_are_counted() {
     let mut stream = Stream::new(&["a", "b"]);
     let get = parse(None, br#"{"seq":1,"batch":1}"#).unwrap();
     let mut reading = get.read(&mut stream);
-    assert_eq!(reading.poll(&mut stream), Part::Read(1));
+    assert_eq!(reading.poll(&mut stream), Part::Read(nth(1)));
     let message = Message {
         subject: b"a",
         headers: b"",
         payload: b"",
         time_us: 0,
     };
-    reading.handle_message("S", 1, &message, &mut Vec::new());
-    stream.messages.insert(3, ("c", b""));
-    stream.last = 3;
+    reading.handle_message("S", nth(1), &message, &mut Vec::new());
+    stream.messages.insert(nth(3), ("c", b""));
+    stream.last = nth(3);
     let eob = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 2\r\nNats-Last-Sequence: 1\r\n\r\n";
     assert_eq!(reading.poll(&mut stream), Part::Status(eob.to_vec()));
 }
@@ -309,9 +317,12 @@ fn messages_that_come_meanwhile_are_counted() {
 fn a_message_for_an_answer_as_json() {
     let mut stream = Stream::new(&["a", "b", "a"]);
     let mut find = |body: &str| parse_json(body.as_bytes()).unwrap().find(&mut stream);
-    assert_eq!(find(r#"{"seq":2}"#), Some(2));
+    assert_eq!(find(r#"{"seq":2}"#), Some(nth(2)));
     assert_eq!(find(r#"{"seq":4}"#), None);
-    assert_eq!(find(r#"{"last_by_subj":"a"}"#), Some(3));
-    assert_eq!(find(r#"{"seq":2,"next_by_subj":"a"}"#), Some(3));
-    assert_eq!(find(r#"{"start_time":"1970-01-01T00:00:02Z"}"#), Some(2));
+    assert_eq!(find(r#"{"last_by_subj":"a"}"#), Some(nth(3)));
+    assert_eq!(find(r#"{"seq":2,"next_by_subj":"a"}"#), Some(nth(3)));
+    assert_eq!(
+        find(r#"{"start_time":"1970-01-01T00:00:02Z"}"#),
+        Some(nth(2))
+    );
 }

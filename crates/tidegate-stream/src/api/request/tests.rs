@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::api::body::{InfoDetails, Placement, StreamPage};
+use crate::schema::sequence::nth;
 
 fn parse<'a>(subject: &'a str, body: &'a str) -> Result<Request<'a>, Refusal> {
     parse_with(subject, b"", body)
@@ -174,7 +175,7 @@ fn requests_without_a_configuration() {
                 stream,
                 purge: PurgeRequest {
                     filter: "a".into(),
-                    seq: 0,
+                    seq: nth(0),
                     keep: 2,
                 },
             },
@@ -185,7 +186,7 @@ fn requests_without_a_configuration() {
             Request::MessageDelete {
                 stream,
                 delete: DeleteRequest {
-                    seq: 2,
+                    seq: nth(2),
                     no_erase: true,
                 },
             },

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::api::answer;
 use crate::consumer::Message;
+use crate::schema::sequence::nth;
 
 const VERSION: &str = "2.12.0";
 const CREATED: u64 = 1_795_316_806_996_994;
@@ -29,8 +30,8 @@ impl StreamView for Shown {
         self.counts
     }
 
-    fn deleted(&self, limit: usize) -> Vec<u64> {
-        [2].into_iter().take(limit).collect()
+    fn deleted(&self, limit: usize) -> Vec<StreamSeq> {
+        [nth(2)].into_iter().take(limit).collect()
     }
 
     fn subjects(&self, pattern: &[u8], each: &mut dyn FnMut(&[u8], u64)) {
@@ -120,9 +121,9 @@ fn a_stream_in_detail() {
     stream.counts = StreamCounts {
         messages: 3,
         bytes: 127,
-        first_seq: 1,
+        first_seq: nth(1),
         first_us: Some(CREATED),
-        last_seq: 4,
+        last_seq: nth(4),
         last_us: Some(CREATED + 6),
         subjects: 2,
         deleted: 1,
@@ -384,7 +385,7 @@ fn messages_as_json() {
     let head = r#"{"type":"io.nats.jetstream.api.v1.stream_msg_get_response","message":{"subject":"s.1","seq":2,"#;
     let time = r#""time":"2026-11-22T03:06:46.996994Z"}}"#;
     assert_eq!(
-        text(answer::message(2, &message, false)),
+        text(answer::message(nth(2), &message, false)),
         format!(r#"{head}"hdrs":"TkFUUy8xLjANCkE6IGINCg0K","data":"aGk=",{time}"#)
     );
     let empty = Message {
@@ -392,7 +393,7 @@ fn messages_as_json() {
         ..message
     };
     assert_eq!(
-        text(answer::message(2, &empty, true)),
+        text(answer::message(nth(2), &empty, true)),
         format!("{head}{time}")
     );
 }

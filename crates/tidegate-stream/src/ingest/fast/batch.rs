@@ -9,6 +9,7 @@ use crate::ingest::answer::{Answer, What};
 use crate::ingest::pacing::Spacing;
 use crate::ingest::reply::Control;
 use crate::schema::error::ApiError;
+use crate::schema::sequence::StreamSeq;
 
 /// An open batch.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ pub(super) struct Batch {
     pub(super) held: VecDeque<HeldMessage>,
     pub(super) held_bytes: usize,
     /// The number of the last stored message in the stream.
-    pub(super) stream_seq: u64,
+    pub(super) stream_seq: StreamSeq,
     /// The batch accepts no more messages. It has ended once all messages up to `received` are stored.
     pub(super) ending: bool,
 }

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::super::reply::control;
 use super::*;
 use crate::api::puback::PubAck;
+use crate::schema::sequence::nth;
 
 const S: u32 = 7;
 
@@ -72,7 +73,7 @@ impl Server {
 
     fn stored(&mut self, ticket: Option<Ticket>) {
         self.seq += 1;
-        self.outcome(ticket.unwrap(), Persisted::Stored(self.seq));
+        self.outcome(ticket.unwrap(), Persisted::Stored(nth(self.seq)));
     }
 
     fn refused(&mut self, ticket: Option<Ticket>) {
@@ -367,11 +368,11 @@ fn with_gaps_refused_messages_are_told_and_passed_over() {
 fn duplicates_count() {
     let mut server = Server::new();
     let first = server.send("a", "fail", 1, 0);
-    server.outcome(first.unwrap(), Persisted::Duplicate(9));
+    server.outcome(first.unwrap(), Persisted::Duplicate(nth(9)));
     server.acks();
     let second = server.send("a", "fail", 2, 2);
     server.answered();
-    server.outcome(second.unwrap(), Persisted::Duplicate(10));
+    server.outcome(second.unwrap(), Persisted::Duplicate(nth(10)));
     assert_eq!(
         server.answered(),
         [r#"{"stream":"S","seq":9,"batch":"a","count":2}"#]
@@ -427,7 +428,7 @@ fn a_stream_that_is_gone() {
     server.fast.handle_stream_gone(S);
     server.fast.check_invariants();
     server.answered();
-    server.outcome(second.unwrap(), Persisted::Stored(9));
+    server.outcome(second.unwrap(), Persisted::Stored(nth(9)));
     server.acks();
     assert!(server.answered().is_empty() && server.fast.open_count() == 0);
 }

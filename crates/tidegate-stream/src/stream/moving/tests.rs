@@ -13,6 +13,7 @@ use super::*;
 use crate::consumer::State;
 use crate::schema::config::Storage;
 use crate::schema::sequence::StreamSeq;
+use crate::schema::sequence::nth;
 
 const SECOND: u64 = 1_000_000;
 const GROUP: u32 = 0x1001;
@@ -151,7 +152,7 @@ impl Group {
             String::from_utf8_lossy(&stream.last_msg_id),
             stream.config
         );
-        let mut next = stream.content.index.next(0);
+        let mut next = stream.content.index.next(StreamSeq::ZERO);
         while let Some(seq) = next {
             let slot = stream.content.index.get(seq).unwrap();
             let command = Command::read(&self.log[&slot.place.lsn], slot.place.offset).unwrap();
@@ -169,7 +170,7 @@ impl Group {
                 **stream.content.subjects.name(slot.subject).unwrap(),
                 *command.subject
             );
-            next = stream.content.index.next(seq + 1);
+            next = stream.content.index.next(seq.next());
         }
         for id in stream.dedup.iter_from(0) {
             text += &format!("{id:?}\n");
@@ -232,7 +233,7 @@ impl World {
                 entry
             }
         };
-        let last = self.home.stream(at.0).last_seq();
+        let last = self.home.stream(at.0).last_seq().get();
         match what {
             0 => {
                 let purge = json!({"filter": format!("s.{a}"), "keep": b / 10});
@@ -516,7 +517,7 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
     let publish = |d: &mut Group| d.command(3, Kind::Publish, 1, b"s.a", b"text");
     assert!(matches!(
         publish(&mut directory),
-        Outcome::Stored { seq: 1, .. }
+        Outcome::Stored { seq, .. } if seq == nth(1)
     ));
     let refused = |o: Outcome| assert!(matches!(o, Outcome::Refused { .. }), "{o:?}");
     // A stream does not move to the group that keeps it, and does not freeze without a move.
@@ -542,7 +543,7 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
     refused(update(&mut directory, group + 1, 2));
     assert!(matches!(
         publish(&mut directory),
-        Outcome::Stored { seq: 2, .. }
+        Outcome::Stored { seq, .. } if seq == nth(2)
     ));
     // It has not left yet.
     let moved = |d: &mut Group, m: Moving| d.command(4, Kind::Moved, 1, b"", &m.encode());
@@ -606,7 +607,7 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
     assert_eq!(directory.stream(1).moving(), None);
     assert!(matches!(
         publish(&mut directory),
-        Outcome::Stored { seq: 2, .. }
+        Outcome::Stored { seq, .. } if seq == nth(2)
     ));
     assert_eq!(
         update(&mut directory, group, 1),
@@ -655,7 +656,7 @@ fn a_move_that_is_called_off_leaves_nothing_and_is_not_done_after_all() {
     refused(freeze(&mut directory, first));
     assert!(matches!(
         publish(&mut directory),
-        Outcome::Stored { seq: 2, .. }
+        Outcome::Stored { seq, .. } if seq == nth(2)
     ));
     // To another group instead, which takes two attempts.
     update(&mut directory, GROUP, 3);
@@ -667,7 +668,7 @@ fn a_move_that_is_called_off_leaves_nothing_and_is_not_done_after_all() {
     );
     assert!(matches!(
         publish(&mut directory),
-        Outcome::Stored { seq: 3, .. }
+        Outcome::Stored { seq, .. } if seq == nth(3)
     ));
     refused(moved(&mut directory, second));
     assert_eq!(freeze(&mut directory, third), Outcome::Done);
@@ -681,7 +682,7 @@ fn a_move_that_is_called_off_leaves_nothing_and_is_not_done_after_all() {
     refused(moved(&mut directory, third));
     assert!(matches!(
         publish(&mut directory),
-        Outcome::Stored { seq: 4, .. }
+        Outcome::Stored { seq, .. } if seq == nth(4)
     ));
     directory.restart();
     assert_eq!(freeze(&mut directory, fourth), Outcome::Done);
@@ -745,15 +746,30 @@ fn a_group_with_a_slow_clock_goes_on() {
     for id in 4..=8 {
         let seq = publish(&mut copy, 900 * SECOND + id, id);
         match id {
-            4 | 5 => assert_eq!(seq, Outcome::Duplicate { stream: 1, seq: id }),
-            _ => assert_eq!(seq, Outcome::Stored { stream: 1, seq: id }),
+            4 | 5 => assert_eq!(
+                seq,
+                Outcome::Duplicate {
+                    stream: 1,
+                    seq: nth(id)
+                }
+            ),
+            _ => assert_eq!(
+                seq,
+                Outcome::Stored {
+                    stream: 1,
+                    seq: nth(id)
+                }
+            ),
         }
         copy.restart();
     }
     publish(&mut copy, 2000 * SECOND, 9);
     assert_eq!(
         publish(&mut copy, 2000 * SECOND, 1),
-        Outcome::Stored { stream: 1, seq: 10 }
+        Outcome::Stored {
+            stream: 1,
+            seq: nth(10)
+        }
     );
     copy.restart();
 }

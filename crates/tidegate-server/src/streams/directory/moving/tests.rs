@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{Command, Filter, Home, Moving, Stream, Transit};
 
 use super::super::leaderless::AWAY;
@@ -130,14 +131,14 @@ impl World {
                 assert_eq!(stream.transit(), Transit::None);
                 stream.check_invariants();
                 let mut content = BTreeMap::new();
-                let mut next = stream.next_at(0, &mut Filter::all());
+                let mut next = stream.next_at(StreamSeq::ZERO, &mut Filter::all());
                 while let Some(seq) = next {
                     let place = stream.place(seq).unwrap();
                     let entry = self.entry(slot.group(), place.lsn);
                     let command = Command::read(entry, place.offset).unwrap();
                     let text = String::from_utf8(command.payload.to_vec()).unwrap();
-                    content.insert(seq, text);
-                    next = stream.next_at(seq + 1, &mut Filter::all());
+                    content.insert(seq.get(), text);
+                    next = stream.next_at(seq.next(), &mut Filter::all());
                 }
                 all.push((content, stream.last_seq(), stream.consumers().count()));
             }
