@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidegate_stream::stream::{AccountLimits, Encoder, Home, Kind, Streams, VERSION};
+use tidegate_stream::stream::{AccountLimits, Encoder, Kind, Placement, Streams, VERSION};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut streams = Streams::new(AccountLimits::NONE);
@@ -16,8 +16,8 @@ fuzz_target!(|bytes: &[u8]| {
     encoder.command(&create).expect("it fits");
     // The directory's entry for a stream that another group keeps, and a stream of another directory.
     for (kept, config) in [
-        (Home::Elsewhere { group: 7, made: false }, &br#"{"name":"E","subjects":["e"]}"#[..]),
-        (Home::Of(9), br#"{"name":"O","subjects":["o"]}"#),
+        (Placement::Elsewhere { group: 7 }, &br#"{"name":"E","subjects":["e"]}"#[..]),
+        (Placement::Of(9), br#"{"name":"O","subjects":["o"]}"#),
     ] {
         let subject = kept.encode();
         let create = tidegate_stream::stream::Command::new(Kind::CreateStream, 0, &subject, config);

@@ -313,7 +313,7 @@ impl JetStream {
                 }
                 self.check_replicas(config.num_replicas)?;
                 let config = self.streams.check_update(&config)?;
-                let course = self.course(cx, &config)?;
+                let course = self.course(cx, &config)?.encode();
                 let of = self.entry(&config.name)?;
                 let (id, differs) = (of.id(), *of.config() != config);
                 // An update to the present configuration changes nothing, so no request waits for it.

@@ -9,10 +9,12 @@ use std::fs;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tidegate_stream::schema::config::{Storage, StreamConfig};
+use tidegate_stream::schema::number::MoveNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{
-    AccountLimits, Command, ConsumerRequest, Cursor, DeleteRequest, Encoder, Entry, EntryError,
-    Export, Home, Kind, Moving, Need, Outcome, PurgeRequest, Streams, Transit, VERSION,
+    AccountLimits, Command, ConsumerRequest, Course, Cursor, DeleteRequest, Encoder, Entry,
+    EntryError, Export, Filling, Kind, Moving, Need, Outcome, Placement, PurgeRequest, Renewal,
+    Streams, Thaw, Transit, VERSION,
 };
 
 use super::hex::{self, Text};
@@ -181,7 +183,7 @@ impl World {
     /// copy's group. Returns true once the copy is whole, or needs the home group to freeze the stream.
     fn import(&mut self, from: u32, to: u32) -> bool {
         let copy = self.groups[TO].get(to).unwrap();
-        let number = copy.moves().to_le_bytes();
+        let filling = Filling::By(copy.moves()).encode();
         let Transit::Filling(cursor) = copy.transit() else {
             return true;
         };
@@ -203,7 +205,7 @@ impl World {
             .map(|command| {
                 let command = command.unwrap();
                 let subject = match command.kind {
-                    Kind::Import => &number,
+                    Kind::Import => &filling,
                     _ => command.subject,
                 };
                 Command {
@@ -247,7 +249,7 @@ fn publishes(world: &mut World) {
         "allow_batched": true, "allow_direct": true, "duplicate_window": 120_000_000_000_u64,
         "subject_delete_marker_ttl": 60_000_000_000_u64, "max_msgs_per_subject": 100, "metadata": {"team": "tide"},
     });
-    let stream = world.create(ALL, &orders, &Home::Here.encode());
+    let stream = world.create(ALL, &orders, &Placement::Here.encode());
     let plain = Command::new(Kind::Publish, stream, b"orders.new", b"plain");
     world.good(ALL, "publish plain", &plain);
     let empty = Command {
@@ -366,7 +368,7 @@ fn removals(world: &mut World) {
         "name": "PURGES", "subjects": ["purges.*"], "max_age": 3_600_000_000_000_u64, "max_bytes": 1_000_000, "discard": "new",
         "first_seq": 100, "max_msg_size": 1000, "description": "emptied",
     });
-    let stream = world.create(ALL, &purges, &Home::Here.encode());
+    let stream = world.create(ALL, &purges, &Placement::Here.encode());
     let consumer = json!({"durable_name": "keeps", "name": "keeps", "ack_policy": "explicit"});
     world.consumer(stream, "keeps", &consumer, "create", &Value::Null);
     for n in 1..=12 {
@@ -551,12 +553,11 @@ fn others(world: &mut World) {
 fn moves(world: &mut World) {
     let config =
         json!({"name": "MOVES", "subjects": ["moves.*"], "duplicate_window": 120_000_000_000_u64});
-    let elsewhere = Home::Elsewhere {
+    let elsewhere = Placement::Elsewhere {
         group: NUMBERS[FROM],
-        made: false,
     };
     let entry = world.create(ALL, &config, &elsewhere.encode());
-    let own = world.create(FROM, &config, &Home::Of(entry).encode());
+    let own = world.create(FROM, &config, &Placement::Of(entry).encode());
     world.good(ALL, "made", &Command::new(Kind::Made, entry, b"", b""));
     for n in 1..=5 {
         let headers = block(&[&format!("Nats-Msg-Id: m{n}")]);
@@ -588,10 +589,14 @@ fn moves(world: &mut World) {
     );
     // The first move is called off although the stream is frozen already, the second begins again, the
     // third is called off.
-    let to = NUMBERS[TO].to_le_bytes();
+    let to = Course::To { group: NUMBERS[TO] }.encode();
     let moving = |number| Moving {
         to: NUMBERS[TO],
-        number,
+        number: MoveNumber::new(number),
+    };
+    let copy_of = |of, number| {
+        let r#move = MoveNumber::new(number);
+        Placement::Copy { of, r#move }.encode()
     };
     world.update(ALL, "update stream, it moves", entry, &json!({}), &to);
     world.good(
@@ -599,24 +604,28 @@ fn moves(world: &mut World) {
         "freeze",
         &Command::new(Kind::Freeze, own, b"", &moving(1).encode()),
     );
-    let renewed = moving(1).encode_renewed(0x1003);
+    let renewed = Renewal {
+        of: moving(1),
+        to: 0x1003,
+    };
     world.good(
         ALL,
         "renew",
-        &Command::new(Kind::Renew, entry, b"", &renewed),
+        &Command::new(Kind::Renew, entry, b"", &renewed.encode()),
     );
-    world.good(
-        FROM,
-        "thaw",
-        &Command::new(Kind::Thaw, own, b"", &1_u32.to_le_bytes()),
-    );
-    let instead = Moving::encode_instead(None, 2);
+    let r#move = MoveNumber::new(1);
+    let thaw = Thaw { r#move }.encode();
+    world.good(FROM, "thaw", &Command::new(Kind::Thaw, own, b"", &thaw));
+    let instead = Course::Instead {
+        group: None,
+        r#move: MoveNumber::new(2),
+    };
     world.update(
         ALL,
         "update stream, its move is called off",
         entry,
         &json!({"num_replicas": 3}),
-        &instead,
+        &instead.encode(),
     );
     world.update(
         ALL,
@@ -625,7 +634,7 @@ fn moves(world: &mut World) {
         &json!({"num_replicas": 1}),
         &to,
     );
-    let copy = world.create(TO, &config, &Home::encode_copy(entry, 3));
+    let copy = world.create(TO, &config, &copy_of(entry, 3));
     // Imports all parts but those that need the home group to freeze the stream.
     while !world.import(own, copy) {}
     world.good(
@@ -652,9 +661,9 @@ fn moves(world: &mut World) {
     );
     // A stream that is half moved, and a stream that leaves: a state has both.
     let config = json!({"name": "HALFWAY", "subjects": ["halfway"]});
-    world.create(TO, &config, &Home::encode_copy(99, 1));
+    world.create(TO, &config, &copy_of(99, 1));
     let config = json!({"name": "LEAVES", "subjects": ["leaves"]});
-    let leaves = world.create(FROM, &config, &Home::Of(98).encode());
+    let leaves = world.create(FROM, &config, &Placement::Of(98).encode());
     world.good(
         FROM,
         "freeze",

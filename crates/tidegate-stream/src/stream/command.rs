@@ -42,12 +42,11 @@ pub struct Place {
 pub enum Kind {
     /// Stores a message.
     Publish = 1,
-    /// Creates a stream; the payload is its configuration as JSON, the stream 0. The subject names the group
-    /// that keeps it: [`super::Home::encode`].
+    /// Creates a stream; the payload is its configuration as JSON, the stream 0. The subject is a
+    /// [`super::Placement`].
     CreateStream = 2,
-    /// Changes a stream's configuration; the payload is the new one as JSON. If the stream moves, the subject
-    /// is the group it moves to, a `u32`. If the number of a move, a `u32`, follows, the command calls that
-    /// move off, and group 0 means that the stream stays.
+    /// Changes a stream's configuration; the payload is the new one as JSON, the subject a
+    /// [`super::Course`].
     UpdateStream = 3,
     /// Deletes a stream with all its messages and consumers.
     DeleteStream = 4,
@@ -72,20 +71,19 @@ pub enum Kind {
     /// Notes that the group that is to keep the stream has created it.
     Made = 13,
     /// Copies a part of a stream from the group that keeps it to the copy that is to replace it. The payload
-    /// describes the part, and its messages follow as publishes. The subject is the number of the move, a
-    /// `u32`. Older logs have an empty subject; then the number is not checked.
+    /// describes the part, and its messages follow as publishes. The subject is a [`super::Filling`].
     Import = 14,
     /// Freezes the stream, which leaves for another group: nothing changes here unless it thaws. The payload
-    /// is [`super::Moving::encode`].
+    /// is a [`super::Moving`].
     Freeze = 15,
-    /// Ends a move of a stream of the directory: the group it moves to has all of it. The payload is
-    /// [`super::Moving::encode`].
+    /// Ends a move of a stream of the directory: the group it moves to has all of it. The payload is a
+    /// [`super::Moving`].
     Moved = 16,
-    /// Calls off a move of a stream of the directory and begins another; the payload is
-    /// [`super::Moving::encode`] and the group of the new move, a `u32`.
+    /// Calls off a move of a stream of the directory and begins another; the payload is a
+    /// [`super::Renewal`].
     Renew = 17,
-    /// Thaws the stream: the move by which it was to leave is called off, and it stays here. The payload is
-    /// the move's number, a `u32`.
+    /// Thaws the stream: the move by which it was to leave is called off, and it stays here. The payload is a
+    /// [`super::Thaw`].
     Thaw = 18,
     /// Resets the consumer that the subject names; the payload is the number of the message to which it goes
     /// back, a `u64`.
@@ -147,7 +145,7 @@ pub struct Command<'a> {
     pub kind: Kind,
     /// The stream it changes; 0 if it has none yet.
     pub stream: u32,
-    /// The message's subject, the consumer's name, or the group that keeps the stream or is to keep it.
+    /// The message's subject, the consumer's name, or a number of its [`Kind`].
     pub subject: &'a [u8],
     /// The message's header block, if it has one.
     pub headers: Option<&'a [u8]>,

@@ -555,7 +555,7 @@ impl World {
         let kept;
         let command = match what {
             Entered::Create(group) => {
-                kept = Home::Elsewhere { group, made: false }.encode();
+                kept = Placement::Elsewhere { group }.encode();
                 Command::new(Kind::CreateStream, 0, &kept, config)
             }
             Entered::Made => Command::new(Kind::Made, id, b"", b""),

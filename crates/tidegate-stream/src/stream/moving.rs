@@ -32,11 +32,13 @@ use super::command::{Command, ENTRY_HEADER_BYTES, Encoder, Kind, Place};
 use super::consumers::StreamConsumer;
 use super::home::Home;
 use super::outcome::Effect;
+use super::placement::Moving;
 use super::single::{Stream, counted_bytes};
 use super::wire::{Reader, put_bytes, put_u32, put_u64};
 use super::wire::{RestoreError, SEQ_MAX};
 use crate::consumer::State;
 use crate::schema::error::ApiError;
+use crate::schema::number::MoveNumber;
 use crate::schema::sequence::StreamSeq;
 
 /// The most runs exported at once, and the most numbers searched for them.
@@ -152,72 +154,6 @@ impl Transit {
                 stage => Self::Filling(Cursor::new(stage, at)),
             },
         })
-    }
-}
-
-/// The move of a stream of the directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Moving {
-    /// The group that is to keep it.
-    pub to: u32,
-    /// The number of the move among the moves of the stream.
-    pub number: u32,
-}
-
-impl Moving {
-    /// Encodes the subject of [`Kind::UpdateStream`] for a command that calls off move `number`: the stream
-    /// goes to group `to` instead, or stays.
-    #[must_use]
-    pub fn encode_instead(to: Option<u32>, number: u32) -> Vec<u8> {
-        [to.unwrap_or(0).to_le_bytes(), number.to_le_bytes()].concat()
-    }
-
-    /// Encodes the payload of [`Kind::Freeze`] and [`Kind::Moved`].
-    #[must_use]
-    pub fn encode(self) -> Vec<u8> {
-        [self.to.to_le_bytes(), self.number.to_le_bytes()].concat()
-    }
-
-    /// Encodes the payload of [`Kind::Renew`], with `to` as the new group.
-    #[must_use]
-    pub fn encode_renewed(self, to: u32) -> Vec<u8> {
-        [&self.encode()[..], &to.to_le_bytes()].concat()
-    }
-
-    pub(super) fn decode_renewed(bytes: &[u8]) -> Option<(Self, u32)> {
-        let (of, to) = bytes.split_last_chunk()?;
-        Some((Self::decode(of)?, u32::from_le_bytes(*to)))
-    }
-
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
-        let (to, number) = bytes.split_first_chunk()?;
-        Some(Self {
-            to: u32::from_le_bytes(*to),
-            number: u32::from_le_bytes(number.try_into().ok()?),
-        })
-    }
-}
-
-/// The effect of a command that changes a stream of the directory on the group that keeps it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Course {
-    /// The group stays the same.
-    Same,
-    /// The stream moves to this group.
-    To(u32),
-    /// The move with this number is called off, and the stream moves to this group, if there is one.
-    Instead(Option<u32>, u32),
-}
-
-impl Course {
-    pub(super) fn of(subject: &[u8]) -> Result<Self, ApiError> {
-        let number = |bytes: &[u8]| bytes.try_into().map(u32::from_le_bytes);
-        match (subject.get(..4).map(number), subject.get(4..).map(number)) {
-            _ if subject.is_empty() => Ok(Self::Same),
-            (Some(Ok(to)), _) if subject.len() == 4 => Ok(Self::To(to)),
-            (Some(Ok(to)), Some(Ok(of))) => Ok(Self::Instead(Some(to).filter(|to| *to > 0), of)),
-            _ => Err(ApiError::BAD_REQUEST),
-        }
     }
 }
 
@@ -520,7 +456,7 @@ impl Stream {
 
     /// The number of its current or last move. In the directory: the number of moves so far.
     #[must_use]
-    pub const fn moves(&self) -> u32 {
+    pub const fn moves(&self) -> MoveNumber {
         self.moves
     }
 
@@ -715,7 +651,7 @@ impl Stream {
 
     /// Begins a move to group `to`.
     pub(super) fn begin_move(&mut self, to: u32) {
-        self.moves += 1;
+        self.moves = self.moves.next();
         self.moving = Some(to);
         if to == ALL {
             self.transit = Transit::Filling(Cursor::START);

@@ -20,6 +20,7 @@ use super::outcome::Effect;
 use super::publish::{Accepted, Rollup};
 use super::subjects::Name;
 use crate::schema::config::{Discard, StreamConfig};
+use crate::schema::number::MoveNumber;
 use crate::schema::sequence::StreamSeq;
 
 /// The number of messages from which a removal is reported as one effect.
@@ -38,7 +39,7 @@ pub struct Stream {
     /// The group it is to move to and the number of its moves so far, in the directory. In another group that
     /// it leaves or enters, `moves` is the number of that move.
     pub(super) moving: Option<u32>,
-    pub(super) moves: u32,
+    pub(super) moves: MoveNumber,
     /// Its state between two groups: only an import changes a stream in transit, if any command does.
     pub(super) transit: Transit,
     pub(super) content: Content,
@@ -132,7 +133,7 @@ impl Stream {
             kept: Home::Here,
             changed: 0,
             moving: None,
-            moves: 0,
+            moves: MoveNumber::ZERO,
             transit: Transit::None,
             content,
             dedup: Dedup::new(),

@@ -46,6 +46,7 @@ use super::wire::{
 };
 use crate::consumer::State;
 use crate::schema::config::StreamConfig;
+use crate::schema::number::MoveNumber;
 use crate::schema::sequence::StreamSeq;
 
 /// The approximate size of a chunk.
@@ -64,7 +65,7 @@ struct Part {
     id: u32,
     kept: Home,
     moving: Option<u32>,
-    moves: u32,
+    moves: MoveNumber,
     transit: Transit,
     created_us: u64,
     config: StreamConfig,
@@ -114,7 +115,7 @@ impl Part {
     fn encode_head(&self, out: &mut Vec<u8>) {
         put_u32(out, self.id);
         self.kept.put(out);
-        put_u32(out, self.moves);
+        put_u32(out, self.moves.get());
         put_u32(out, self.moving.unwrap_or(0));
         self.transit.put(out);
         put_u64(out, self.created_us);
@@ -148,8 +149,12 @@ impl Part {
             _ => Home::read(from)?,
         };
         let (moves, moving, transit) = match version {
-            VERSION_WITHOUT_KEPT | VERSION_WITHOUT_MOVING => (0, 0, Transit::None),
-            _ => (from.u32()?, from.u32()?, Transit::read(from)?),
+            VERSION_WITHOUT_KEPT | VERSION_WITHOUT_MOVING => (MoveNumber::ZERO, 0, Transit::None),
+            _ => (
+                MoveNumber::new(from.u32()?),
+                from.u32()?,
+                Transit::read(from)?,
+            ),
         };
         let created_us = from.u64()?;
         let config: StreamConfig = serde_json::from_slice(from.bytes()?)?;

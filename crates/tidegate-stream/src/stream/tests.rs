@@ -62,7 +62,7 @@ impl Scene {
         out.remove(0)
     }
 
-    fn create_kept(&mut self, kept: Home, json: &str) -> Outcome {
+    fn create_kept(&mut self, kept: Placement, json: &str) -> Outcome {
         let subject = kept.encode();
         let command = Command::new(Kind::CreateStream, 0, &subject, json.as_bytes());
         let mut out = self.apply(|entry| {
@@ -861,7 +861,7 @@ fn an_entry_for_what_another_group_keeps_holds_nothing() {
     let mut scene = Scene::with(json!({}));
     let json = r#"{"name":"E","subjects":["e.>"],"allow_atomic":true}"#;
     let group = 0x1001;
-    let made = scene.create_kept(Home::Elsewhere { group, made: false }, json);
+    let made = scene.create_kept(Placement::Elsewhere { group }, json);
     assert_eq!(made, Outcome::Created { stream: 2 });
     assert_eq!(scene.streams.capture(b"e.a"), Some(2));
     let out = scene.apply(|entry| {
@@ -907,13 +907,13 @@ fn an_entry_for_what_another_group_keeps_holds_nothing() {
 fn a_name_belongs_to_one_stream_of_the_directory_at_a_time() {
     let mut scene = Scene::new();
     let json = r#"{"name":"E","subjects":["e.>"]}"#;
-    let made = scene.create_kept(Home::Of(5), json);
+    let made = scene.create_kept(Placement::Of(5), json);
     assert_eq!(made, Outcome::Created { stream: 1 });
     assert_eq!(
-        scene.create_kept(Home::Of(5), json),
+        scene.create_kept(Placement::Of(5), json),
         Outcome::Exists { stream: 1 }
     );
-    let other = scene.create_kept(Home::Of(6), json);
+    let other = scene.create_kept(Placement::Of(6), json);
     assert!(matches!(other, Outcome::Refused { .. }), "{other:?}");
     assert_eq!(
         scene.publish("e.a", &[]),

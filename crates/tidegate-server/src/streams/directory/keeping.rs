@@ -15,7 +15,8 @@ use tidegate_cluster::groups::ALL;
 use tidegate_stream::api::answer;
 use tidegate_stream::api::view;
 use tidegate_stream::schema::error::ApiError;
-use tidegate_stream::stream::{Command, Home, Kind, Stream, Streams, Transit};
+use tidegate_stream::schema::number::MoveNumber;
+use tidegate_stream::stream::{Command, Home, Kind, Placement, Stream, Streams, Thaw, Transit};
 
 use super::leader_message::{Change, LeaderMessage};
 use crate::streams::JetStream;
@@ -68,7 +69,7 @@ enum Repair {
     /// Makes the directory's stream.
     Create(u32),
     /// Makes a copy of the directory's stream, for its move of this number.
-    Copy(u32, u32),
+    Copy(u32, MoveNumber),
     /// Gives the group's stream the configuration of the directory's: the directory's
     /// number, the group's own.
     Update(u32, u32),
@@ -77,7 +78,7 @@ enum Repair {
     Delete(u32, u32),
     /// Thaws a stream that stays because its move was called off: the directory's number,
     /// the group's own, and the move's.
-    Thaw(u32, u32, u32),
+    Thaw(u32, u32, MoveNumber),
     /// Reports to the directory that the stream is made.
     TellMade(u32),
     /// Waits, because the directory here does not yet tell which step is due.
@@ -159,7 +160,7 @@ fn compare(group: u32, directory: &Streams, own: &Streams) -> Compared {
 /// directory that is behind does not show that.
 fn is_over(entry: &Stream, stream: &Stream) -> bool {
     let (last, number) = (entry.moves(), stream.moves());
-    number > 0 && (last > number || (last == number && entry.moving().is_none()))
+    number > MoveNumber::ZERO && (last > number || (last == number && entry.moving().is_none()))
 }
 
 #[derive(Debug, Default)]
@@ -272,11 +273,14 @@ impl JetStream {
 
     fn propose_step(&mut self, now: Time, directory: &Streams, step: Repair) {
         let (kind, of, own, subject) = match step {
-            Repair::Create(of) => (Kind::CreateStream, of, 0, Home::Of(of).encode()),
-            Repair::Copy(of, number) => (Kind::CreateStream, of, 0, Home::encode_copy(of, number)),
+            Repair::Create(of) => (Kind::CreateStream, of, 0, Placement::Of(of).encode()),
+            Repair::Copy(of, r#move) => {
+                let copy = Placement::Copy { of, r#move };
+                (Kind::CreateStream, of, 0, copy.encode())
+            }
             Repair::Update(of, own) => (Kind::UpdateStream, of, own, Vec::new()),
             Repair::Delete(of, own) => (Kind::DeleteStream, of, own, Vec::new()),
-            Repair::Thaw(of, own, number) => return self.propose_thaw(now, of, own, number),
+            Repair::Thaw(of, own, r#move) => return self.propose_thaw(now, of, own, r#move),
             _ => return,
         };
         // Without room the next comparison proposes it.
@@ -294,11 +298,11 @@ impl JetStream {
         }
     }
 
-    fn propose_thaw(&mut self, now: Time, of: u32, own: u32, number: u32) {
+    fn propose_thaw(&mut self, now: Time, of: u32, own: u32, r#move: MoveNumber) {
         if self.is_full() || self.keeping.proposed.contains(&of) {
             return;
         }
-        let payload = number.to_le_bytes();
+        let payload = Thaw { r#move }.encode();
         let thaw = Command::new(Kind::Thaw, own, b"", &payload);
         self.command(now, false, &thaw, Some((b"", Then::Listed(of))));
         self.keeping.proposed.insert(of);

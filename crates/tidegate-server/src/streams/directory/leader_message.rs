@@ -217,7 +217,10 @@ mod tests {
         ));
         let exported = LeaderMessage::Exported {
             stream: 7,
-            moving: Moving { to: 1, number: 2 },
+            moving: Moving {
+                to: 1,
+                number: tidegate_stream::schema::number::MoveNumber::new(2),
+            },
             from: Cursor::START,
             entry: b"{}\0 x".to_vec(),
         };

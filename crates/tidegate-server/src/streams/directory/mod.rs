@@ -21,7 +21,7 @@ use tidegate_stream::api::answer::{self, Kind as Answer};
 use tidegate_stream::api::strip;
 use tidegate_stream::schema::config::StreamConfig;
 use tidegate_stream::schema::error::ApiError;
-use tidegate_stream::stream::{Command, Home, Kind, Moving, Outcome};
+use tidegate_stream::stream::{Command, Course, Home, Kind, Moving, Outcome, Placement, Renewal};
 
 use self::gathering::Gathers;
 use self::leader_message::LeaderMessage;
@@ -151,16 +151,16 @@ impl JetStream {
         &mut self,
         cx: &mut Context<'_>,
         config: &StreamConfig,
-    ) -> Result<Home, ApiError> {
+    ) -> Result<Placement, ApiError> {
         if !self.is_split() {
-            return Ok(Home::Here);
+            return Ok(Placement::Here);
         }
         let chosen = self.choose(cx, config)?;
         self.directory.making += 1;
         *self.directory.chosen.entry(chosen).or_default() += 1;
         Ok(match chosen {
-            ALL => Home::Here,
-            group => Home::Elsewhere { group, made: false },
+            ALL => Placement::Here,
+            group => Placement::Elsewhere { group },
         })
     }
 
@@ -200,17 +200,17 @@ impl JetStream {
         })
     }
 
-    /// Returns the part of the update command that moves a stream to another group, or that calls off its
-    /// move. Empty if the update does neither.
+    /// Returns the effect of an update on the group that keeps the stream: it may move the stream to another
+    /// group, or call off its move.
     pub(super) fn course(
         &mut self,
         cx: &mut Context<'_>,
         config: &StreamConfig,
-    ) -> Result<Vec<u8>, ApiError> {
+    ) -> Result<Course, ApiError> {
         let there = self.streams.by_name(&config.name);
         let there = there.and_then(|id| self.streams.get(id));
         let Some(there) = there.filter(|s| s.config().num_replicas != config.num_replicas) else {
-            return Ok(Vec::new());
+            return Ok(Course::Same);
         };
         let moving = there.moving();
         let at = match there.home() {
@@ -224,9 +224,12 @@ impl JetStream {
             false => Some(self.choose(cx, config)?),
         };
         Ok(match (moving, to) {
-            (Some(moving), to) => Moving::encode_instead(to, moving.number),
-            (None, Some(to)) => to.to_le_bytes().to_vec(),
-            (None, None) => Vec::new(),
+            (Some(moving), group) => Course::Instead {
+                group,
+                r#move: moving.number,
+            },
+            (None, Some(group)) => Course::To { group },
+            (None, None) => Course::Same,
         })
     }
 
@@ -284,7 +287,7 @@ impl JetStream {
     }
 
     fn propose_renew(&mut self, now: Time, stream: u32, moving: Moving, to: u32) {
-        let payload = moving.encode_renewed(to);
+        let payload = Renewal { of: moving, to }.encode();
         let renew = Command::new(Kind::Renew, stream, b"", &payload);
         self.command(now, false, &renew, Some((b"", Then::Noted)));
     }

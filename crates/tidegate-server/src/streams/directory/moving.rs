@@ -19,8 +19,8 @@ use tidegate_raft::store::Space;
 use tidegate_stream::schema::config::StreamConfig;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{
-    Command, Cursor, Entry, Export, Home, Kind, Moving, Need, Outcome, Place, Stream, Streams,
-    Transit,
+    Command, Cursor, Entry, Export, Filling, Home, Kind, Moving, Need, Outcome, Place, Stream,
+    Streams, Transit,
 };
 
 use super::leader_message::LeaderMessage;
@@ -522,7 +522,7 @@ impl JetStream {
             return;
         }
         arriving.proposed = true;
-        let number = moving.number.to_le_bytes();
+        let filling = Filling::By(moving.number).encode();
         if self.has_no_room_for(entry.len()) {
             self.seal(now);
         }
@@ -530,7 +530,7 @@ impl JetStream {
             let command = Command {
                 stream: own,
                 subject: match command.kind {
-                    Kind::Import => &number,
+                    Kind::Import => &filling,
                     _ => command.subject,
                 },
                 ..command

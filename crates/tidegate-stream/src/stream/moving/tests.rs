@@ -8,6 +8,7 @@ use serde_json::json;
 use super::super::command::Entry;
 use super::super::home::Home;
 use super::super::outcome::{Effect, Outcome};
+use super::super::placement::{Course, Filling, Placement, Renewal, Thaw};
 use super::super::streams::{AccountLimits, Streams};
 use super::*;
 use crate::consumer::State;
@@ -104,8 +105,8 @@ impl Group {
     }
 
     /// Applies an export to a copy, for the move with this number.
-    fn import_of(&mut self, now: u64, id: u32, exported: &[u8], number: u32) -> bool {
-        let number = number.to_le_bytes();
+    fn import_of(&mut self, now: u64, id: u32, exported: &[u8], number: MoveNumber) -> bool {
+        let number = Filling::By(number).encode();
         let mut entry = Vec::new();
         let mut encoder = Encoder::begin(&mut entry, now);
         let mut count = 0;
@@ -362,7 +363,7 @@ fn move_one(seed: u64, config: &serde_json::Value) {
         twin: Group::new(),
     };
     let json = config.to_string();
-    let of = Home::Of(7).encode();
+    let of = Placement::Of(7).encode();
     let (now, at) = (world.now, (1, 1));
     for group in [&mut world.home, &mut world.twin] {
         let made = group.command(now, Kind::CreateStream, 0, &of, json.as_bytes());
@@ -376,7 +377,7 @@ fn move_one(seed: u64, config: &serde_json::Value) {
         world.now,
         Kind::CreateStream,
         0,
-        &Home::encode_copy(7, 1),
+        &copy_of(7, 1),
         json.as_bytes(),
     );
     assert_eq!(made, Outcome::Created { stream: 1 });
@@ -390,20 +391,20 @@ fn move_one(seed: u64, config: &serde_json::Value) {
         if steps > 1 && number < 4 && world.rng.below(30) == 0 {
             // The move is called off and begins again.
             let thaw = |g: &mut Group, n: u32| {
-                g.command(world.now, Kind::Thaw, 1, b"", &n.to_le_bytes()) == Outcome::Done
+                g.command(world.now, Kind::Thaw, 1, b"", &thaw_of(n)) == Outcome::Done
             };
             let frozen = world.home.stream(1).is_frozen();
             assert!(!thaw(&mut world.home, number + 1));
             assert_eq!(thaw(&mut world.home, number), frozen, "seed {seed}");
             assert!(!thaw(&mut world.home, number));
             if frozen {
-                let late = Moving { to: GROUP, number }.encode();
+                let late = moving_to(GROUP, number).encode();
                 let late = world.home.command(world.now, Kind::Freeze, 1, b"", &late);
                 assert!(matches!(late, Outcome::Refused { .. }), "seed {seed}");
             }
             number += 1;
             copy = Group::new();
-            let of = Home::encode_copy(7, number);
+            let of = copy_of(7, number);
             copy.command(world.now, Kind::CreateStream, 0, &of, json.as_bytes());
             freeze_at = steps + world.rng.below(60);
             old.clear();
@@ -411,7 +412,7 @@ fn move_one(seed: u64, config: &serde_json::Value) {
         }
         if steps == freeze_at + 1 {
             let frozen = {
-                let moving = Moving { to: GROUP, number }.encode();
+                let moving = moving_to(GROUP, number).encode();
                 world.home.command(world.now, Kind::Freeze, 1, b"", &moving)
             };
             assert_eq!(frozen, Outcome::Done);
@@ -494,7 +495,7 @@ fn a_copy_is_what_the_stream_was() {
 }
 
 /// A directory with the stream `S`, number 1.
-fn directory(kept: Home) -> Group {
+fn directory(kept: Placement) -> Group {
     let mut group = Group::new();
     let json = configs()[0].to_string();
     let made = group.command(1, Kind::CreateStream, 0, &kept.encode(), json.as_bytes());
@@ -505,7 +506,7 @@ fn directory(kept: Home) -> Group {
 fn update(group: &mut Group, to: u32, replicas: u32) -> Outcome {
     let mut config = configs()[0].clone();
     config["num_replicas"] = replicas.into();
-    let to = to.to_le_bytes();
+    let to = Course::To { group: to }.encode();
     let body = config.to_string();
     group.command(2, Kind::UpdateStream, 1, &to, body.as_bytes())
 }
@@ -513,7 +514,7 @@ fn update(group: &mut Group, to: u32, replicas: u32) -> Outcome {
 #[test]
 fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
     let group = GROUP;
-    let mut directory = directory(Home::Here);
+    let mut directory = directory(Placement::Here);
     let publish = |d: &mut Group| d.command(3, Kind::Publish, 1, b"s.a", b"text");
     assert!(matches!(
         publish(&mut directory),
@@ -527,7 +528,7 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
         &mut directory,
         Moving {
             to: group,
-            number: 0,
+            number: MoveNumber::new(0),
         },
     ));
     assert_eq!(
@@ -536,7 +537,7 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
     );
     let moving = Moving {
         to: group,
-        number: 1,
+        number: MoveNumber::new(1),
     };
     assert_eq!(directory.stream(1).moving(), Some(moving));
     // One move at a time, and no other change; the home group still stores messages.
@@ -552,7 +553,7 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
         &mut directory,
         Moving {
             to: group,
-            number: 2,
+            number: MoveNumber::new(2),
         },
     ));
     assert_eq!(freeze(&mut directory, moving), Outcome::Done);
@@ -560,7 +561,7 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
     refused(moved(
         &mut directory,
         Moving {
-            number: 2,
+            number: MoveNumber::new(2),
             ..moving
         },
     ));
@@ -594,11 +595,11 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
         5,
         Kind::CreateStream,
         0,
-        &Home::Of(1).encode(),
+        &Placement::Of(1).encode(),
         json.as_bytes(),
     );
     home.command(5, Kind::Publish, 1, b"s.b", b"more");
-    freeze(&mut home, Moving { to: ALL, number: 2 });
+    freeze(&mut home, moving_to(ALL, 2));
     while let Some(cursor) = directory.cursor(1) {
         let exported = home.export(1, cursor, 10).unwrap();
         assert!(directory.import(6, 1, &exported));
@@ -617,7 +618,7 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
         directory.stream(1).moving(),
         Some(Moving {
             to: group,
-            number: 3
+            number: MoveNumber::new(3)
         })
     );
     let deleted = directory.command(7, Kind::DeleteStream, 1, b"", b"");
@@ -633,14 +634,16 @@ fn a_move_that_is_called_off_leaves_nothing_and_is_not_done_after_all() {
     let instead = |g: &mut Group, to: Option<u32>, number: u32, replicas: u32| {
         let mut config = configs()[0].clone();
         config["num_replicas"] = replicas.into();
-        let (to, body) = (Moving::encode_instead(to, number), config.to_string());
+        let r#move = MoveNumber::new(number);
+        let to = Course::Instead { group: to, r#move }.encode();
+        let body = config.to_string();
         g.command(5, Kind::UpdateStream, 1, &to, body.as_bytes())
     };
     let first = Moving {
         to: GROUP,
-        number: 1,
+        number: MoveNumber::new(1),
     };
-    let mut directory = directory(Home::Here);
+    let mut directory = directory(Placement::Here);
     refused(instead(&mut directory, None, 0, 3));
     update(&mut directory, GROUP, 3);
     publish(&mut directory);
@@ -660,7 +663,7 @@ fn a_move_that_is_called_off_leaves_nothing_and_is_not_done_after_all() {
     ));
     // To another group instead, which takes two attempts.
     update(&mut directory, GROUP, 3);
-    let [second, third, fourth] = [2, 3, 4].map(|number| Moving { to: GROUP, number });
+    let [second, third, fourth] = [2, 3, 4].map(|number| moving_to(GROUP, number));
     assert_eq!(freeze(&mut directory, second), Outcome::Done);
     assert_eq!(
         instead(&mut directory, Some(GROUP), 2, 2),
@@ -673,7 +676,7 @@ fn a_move_that_is_called_off_leaves_nothing_and_is_not_done_after_all() {
     refused(moved(&mut directory, second));
     assert_eq!(freeze(&mut directory, third), Outcome::Done);
     let renew = |g: &mut Group, m: Moving, to: u32| {
-        g.command(6, Kind::Renew, 1, b"", &m.encode_renewed(to))
+        g.command(6, Kind::Renew, 1, b"", &Renewal { of: m, to }.encode())
     };
     refused(renew(&mut directory, second, GROUP));
     refused(renew(&mut directory, third, ALL));
@@ -689,26 +692,26 @@ fn a_move_that_is_called_off_leaves_nothing_and_is_not_done_after_all() {
     assert_eq!(moved(&mut directory, fourth), Outcome::Done);
     // Back again; an import from before the move was called off would lack later changes.
     update(&mut directory, ALL, 3);
-    let fifth = Moving { to: ALL, number: 5 };
+    let fifth = moving_to(ALL, 5);
     let mut home = Group::new();
-    let (json, of) = (configs()[0].to_string(), Home::Of(1).encode());
+    let (json, of) = (configs()[0].to_string(), Placement::Of(1).encode());
     home.command(5, Kind::CreateStream, 0, &of, json.as_bytes());
     publish(&mut home);
     assert_eq!(freeze(&mut home, fifth), Outcome::Done);
     let all = home.export(1, Cursor::START, 1 << 20).unwrap();
-    assert!(directory.import_of(6, 1, &all, 5));
+    assert!(directory.import_of(6, 1, &all, MoveNumber::new(5)));
     assert_eq!(directory.stream(1).state().messages, 1);
     assert_eq!(renew(&mut directory, fifth, ALL), Outcome::Done);
     assert_eq!(directory.stream(1).state().messages, 0);
     directory.restart();
-    home.command(5, Kind::Thaw, 1, b"", &5_u32.to_le_bytes());
+    home.command(5, Kind::Thaw, 1, b"", &thaw_of(5));
     publish(&mut home);
-    assert!(!directory.import_of(6, 1, &all, 5));
-    let sixth = Moving { to: ALL, number: 6 };
+    assert!(!directory.import_of(6, 1, &all, MoveNumber::new(5)));
+    let sixth = moving_to(ALL, 6);
     assert_eq!(freeze(&mut home, sixth), Outcome::Done);
     while let Some(cursor) = directory.cursor(1) {
         let exported = home.export(1, cursor, 10).unwrap();
-        assert!(directory.import_of(6, 1, &exported, 6));
+        assert!(directory.import_of(6, 1, &exported, MoveNumber::new(6)));
     }
     assert_eq!(directory.stream(1).state().messages, 2);
     assert_eq!(directory.stream(1).home(), Home::Here);
@@ -717,7 +720,7 @@ fn a_move_that_is_called_off_leaves_nothing_and_is_not_done_after_all() {
 
 #[test]
 fn a_group_with_a_slow_clock_goes_on() {
-    let mut home = directory(Home::Of(7));
+    let mut home = directory(Placement::Of(7));
     let publish = |group: &mut Group, now: u64, id: u64| {
         let headers = format!("NATS/1.0\r\nNats-Msg-Id: {id}\r\n\r\n");
         let mut entry = Vec::new();
@@ -731,12 +734,12 @@ fn a_group_with_a_slow_clock_goes_on() {
     }
     let moving = Moving {
         to: GROUP,
-        number: 1,
+        number: MoveNumber::new(1),
     };
     home.command(1001 * SECOND, Kind::Freeze, 1, b"", &moving.encode());
     let json = configs()[0].to_string();
     let mut copy = Group::new();
-    let of = Home::encode_copy(7, 1);
+    let of = copy_of(7, 1);
     copy.command(1, Kind::CreateStream, 0, &of, json.as_bytes());
     while let Some(cursor) = copy.cursor(1) {
         let exported = home.export(1, cursor, 100).unwrap();
@@ -776,7 +779,7 @@ fn a_group_with_a_slow_clock_goes_on() {
 
 #[test]
 fn nonsense_is_refused() {
-    let mut home = directory(Home::Of(7));
+    let mut home = directory(Placement::Of(7));
     for _ in 0..5 {
         home.command(2, Kind::Publish, 1, b"s.a", b"text");
     }
@@ -785,13 +788,7 @@ fn nonsense_is_refused() {
     let mut rng = Rng(99);
     for _ in 0..3000 {
         let mut copy = Group::new();
-        copy.command(
-            1,
-            Kind::CreateStream,
-            0,
-            &Home::encode_copy(7, 1),
-            json.as_bytes(),
-        );
+        copy.command(1, Kind::CreateStream, 0, &copy_of(7, 1), json.as_bytes());
         let mut bytes = exported.clone();
         for _ in 0..=rng.below(3) {
             let at = rng.below(bytes.len() as u64 - 20) as usize + 20;
@@ -819,4 +816,19 @@ fn nonsense_is_refused() {
             copy.restart();
         }
     }
+}
+
+fn moving_to(to: u32, number: u32) -> Moving {
+    let number = MoveNumber::new(number);
+    Moving { to, number }
+}
+
+fn copy_of(of: u32, number: u32) -> Vec<u8> {
+    let r#move = MoveNumber::new(number);
+    Placement::Copy { of, r#move }.encode()
+}
+
+fn thaw_of(number: u32) -> Vec<u8> {
+    let r#move = MoveNumber::new(number);
+    Thaw { r#move }.encode()
 }

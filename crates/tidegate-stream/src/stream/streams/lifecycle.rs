@@ -4,8 +4,9 @@ use tidegate_cluster::groups::ALL;
 
 use super::super::command::{Command, Commands, EntryError};
 use super::super::home::Home;
-use super::super::moving::{self, Course, Cursor, Import, Moving, Transit};
+use super::super::moving::{self, Cursor, Import, Transit};
 use super::super::outcome::{Effect, Outcome};
+use super::super::placement::{Course, Filling, Moving, Placement, Renewal, Thaw};
 use super::super::publish::Refusal;
 use super::super::rules;
 use super::super::single::Stream;
@@ -32,9 +33,8 @@ impl Streams {
         let read = Import::read(import.payload);
         let stream = entry_of(&mut self.streams, import, context.past_log);
         // An import for a move that was called off may lack later changes.
-        let is_of = |stream: &Stream| {
-            import.subject.is_empty() || *import.subject == stream.moves.to_le_bytes()
-        };
+        let filling = Filling::decode(import.subject);
+        let is_of = |stream: &Stream| filling.as_ref().is_ok_and(|f| f.is_for(stream.moves));
         let (Ok(read), Some(stream)) = (read, stream.ok().filter(|s| is_of(s))) else {
             let error = ApiError::BAD_REQUEST;
             let refused = Outcome::Refused { stream: id, error };
@@ -74,7 +74,8 @@ impl Streams {
         now: u64,
         effects: &mut Vec<Effect>,
     ) -> Result<Outcome, Refusal> {
-        let (kept, copy) = Home::of(command)?;
+        let placement = Placement::decode(command.subject)?;
+        let kept = placement.home();
         let config = self.may_create(&parse(command.payload)?)?;
         if let Some(stream) = self.by_name(&config.name) {
             let there = self.get(stream).map(Stream::home);
@@ -87,13 +88,14 @@ impl Streams {
         self.last_id += 1;
         let id = self.last_id;
         let in_memory = self.limits.puts_in_memory(&config);
-        if copy.is_some() && in_memory {
+        let is_copy = matches!(placement, Placement::Copy { .. });
+        if is_copy && in_memory {
             return Err(ApiError::BAD_REQUEST.into());
         }
         let mut stream = Stream::new(id, config, now, in_memory);
         stream.kept = kept;
-        if let Some(number) = copy {
-            stream.moves = number;
+        if let Placement::Copy { r#move, .. } = placement {
+            stream.moves = r#move;
             stream.transit = Transit::Filling(Cursor::START);
         }
         self.insert(stream);
@@ -140,16 +142,16 @@ impl Streams {
     ) -> Result<Outcome, Refusal> {
         let id = command.stream;
         entry_of(&mut self.streams, command, context.past_log)?;
-        let course = Course::of(command.subject)?;
+        let course = Course::decode(command.subject)?;
         let (to, calls_off) = match course {
             Course::Same => (None, false),
-            Course::To(to) => (Some(to), false),
-            Course::Instead(to, _) => (to, true),
+            Course::To { group } => (Some(group), false),
+            Course::Instead { group, .. } => (group, true),
         };
         let config = self.may_update(id, &parse(command.payload)?, calls_off)?;
         let old = self.get(id).ok_or(ApiError::STREAM_NOT_FOUND)?;
         match course {
-            Course::Instead(_, of) if old.moving().is_none_or(|m| m.number != of) => {
+            Course::Instead { r#move, .. } if old.moving().is_none_or(|m| m.number != r#move) => {
                 return Err(ApiError::stream_update(
                     "the stream has moved before that could be called off: ask again",
                 )
@@ -229,13 +231,15 @@ impl Streams {
     ) -> Result<Outcome, Refusal> {
         self.alter(context, command, |stream| {
             check_here(stream)?;
-            let moving = Moving::decode(command.payload).filter(|_| !stream.in_memory());
+            let moving = Moving::decode(command.payload)?;
             // A stream leaves once for each move: a move that was called off does not start again.
-            let is_due = |m: &Moving| match stream.kept {
-                Home::Here => stream.moving() == Some(*m),
-                _ => m.number > stream.moves,
+            let is_due = match stream.kept {
+                Home::Here => stream.moving() == Some(moving),
+                _ => moving.number > stream.moves,
             };
-            let moving = moving.filter(is_due).ok_or(ApiError::BAD_REQUEST)?;
+            if !is_due || stream.in_memory() {
+                return Err(ApiError::BAD_REQUEST);
+            }
             (stream.moves, stream.transit) = (moving.number, Transit::Frozen);
             effects.push(Effect::StreamFrozen { stream: stream.id });
             Ok(true)
@@ -250,10 +254,12 @@ impl Streams {
         effects: &mut Vec<Effect>,
     ) -> Result<Outcome, Refusal> {
         self.alter(context, command, |stream| {
-            let moved = Moving::decode(command.payload).filter(|m| m.to != ALL);
+            let moved = Moving::decode(command.payload)?;
             let left = !stream.kept.is_here() || stream.is_frozen();
-            let moved = moved.filter(|m| left && stream.moving() == Some(*m));
-            let group = moved.ok_or(ApiError::BAD_REQUEST)?.to;
+            if moved.to == ALL || !left || stream.moving() != Some(moved) {
+                return Err(ApiError::BAD_REQUEST);
+            }
+            let group = moved.to;
             if stream.kept.is_here() {
                 stream.empty(effects);
             }
@@ -272,10 +278,11 @@ impl Streams {
         effects: &mut Vec<Effect>,
     ) -> Result<Outcome, Refusal> {
         self.alter(context, command, |stream| {
-            let renewed = Moving::decode_renewed(command.payload);
-            let renewed = renewed.filter(|(of, _)| stream.moving() == Some(*of));
-            let (_, to) = renewed.ok_or(ApiError::BAD_REQUEST)?;
-            let to = stream.may_move(to)?;
+            let renewal = Renewal::decode(command.payload)?;
+            if stream.moving() != Some(renewal.of) {
+                return Err(ApiError::BAD_REQUEST);
+            }
+            let to = stream.may_move(renewal.to)?;
             stream.call_off(effects);
             stream.begin_move(to);
             Ok(true)
@@ -290,8 +297,11 @@ impl Streams {
         effects: &mut Vec<Effect>,
     ) -> Result<Outcome, Refusal> {
         self.alter(context, command, |stream| {
-            let by = *command.payload == stream.moves.to_le_bytes();
-            if !by || !stream.is_frozen() || !matches!(stream.kept, Home::Of(_)) {
+            let thaw = Thaw::decode(command.payload)?;
+            if thaw.r#move != stream.moves
+                || !stream.is_frozen()
+                || !matches!(stream.kept, Home::Of(_))
+            {
                 return Err(ApiError::BAD_REQUEST);
             }
             stream.transit = Transit::None;

@@ -2,6 +2,7 @@
 //! folder for each version of the protocol.
 
 use tidegate_cluster::VERSION;
+use tidegate_stream::schema::number::MoveNumber;
 use tidegate_stream::stream::{Cursor, Moving, Stage};
 
 use super::{Change, LeaderMessage};
@@ -39,7 +40,7 @@ fn samples() -> Vec<LeaderMessage> {
         7,
         Moving {
             to: 4098,
-            number: 2,
+            number: MoveNumber::new(2),
         },
     );
     let mut all = Vec::new();

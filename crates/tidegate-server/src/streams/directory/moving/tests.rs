@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
+use tidegate_stream::schema::number::MoveNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{Command, Filter, Home, Moving, Stream, Transit};
 
@@ -57,7 +58,7 @@ impl World {
     }
 
     fn moves_of(&self, name: &str) -> u32 {
-        self.entry_of(name).moves()
+        self.entry_of(name).moves().get()
     }
 
     fn messages_of(&self, name: &str) -> u64 {
@@ -559,7 +560,10 @@ fn a_target_that_hears_nothing_any_more_does_not_keep_a_stream_frozen() {
 #[test]
 fn a_copy_that_comes_nearer_has_its_time() {
     let second = std::time::Duration::from_secs(1);
-    let moving = Moving { to: 7, number: 1 };
+    let moving = Moving {
+        to: 7,
+        number: MoveNumber::new(1),
+    };
     let (mut moves, mut now) = (Moves::default(), Time::from_nanos(1));
     let mut left: u64 = 10 << 30;
     while left > FREEZE_BYTES {
@@ -576,7 +580,7 @@ fn a_copy_that_comes_nearer_has_its_time() {
     assert!(moves.left_max(3, now) > 64 << 20);
     // The next move starts from nothing of that.
     let next = Moving {
-        number: 2,
+        number: MoveNumber::new(2),
         ..moving
     };
     moves.handle_left(now, 3, next, 64 << 20);
@@ -742,7 +746,7 @@ fn nothing_is_lost_under_any_leaders_and_lost_messages() {
         assert_eq!(w.copies("A"), w.members_of("A"), "seed {seed}");
         let directory = w.nodes[0].streams(0).unwrap().applied();
         let entry = directory.by_name("A").and_then(|id| directory.get(id));
-        moves += entry.unwrap().moves();
+        moves += entry.unwrap().moves().get();
         let mut known = BTreeMap::new();
         for (at, (seq, text)) in content.iter().enumerate() {
             assert_eq!(*seq, at as u64 + 1, "seed {seed}");

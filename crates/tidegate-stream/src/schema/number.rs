@@ -1,0 +1,50 @@
+//! The numbers that tell moves of a stream apart, as types of their own: next to them stand numbers of
+//! groups, of streams and of messages.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The number of a move among the moves of a stream, from 1; 0 before the first.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MoveNumber(u32);
+
+impl MoveNumber {
+    /// The number before the first move, which no move has.
+    pub const ZERO: Self = Self(0);
+
+    /// Takes a number as it stands in the log or in a message.
+    #[must_use]
+    #[inline]
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Returns the number.
+    #[must_use]
+    #[inline]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// Returns the number of the next move.
+    #[must_use]
+    #[inline]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl fmt::Display for MoveNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Shows the number alone: the reader knows the kind from the field.
+impl fmt::Debug for MoveNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

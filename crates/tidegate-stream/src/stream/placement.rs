@@ -1,0 +1,347 @@
+//! The parts of commands that say where a stream is, where it goes, and by which move, as bytes.
+//!
+//! Owns the layout of these subjects and payloads: integers without a tag, told apart by their length. No
+//! other module reads or writes them. Leaves to [`super::streams`] whether the stream fits them. All numbers
+//! are little-endian `u32`s.
+//!
+//! ```text
+//! Placement   CreateStream, subject   nothing | group, 0 | 0, number in the directory
+//!                                     | 0, number in the directory, move
+//! Course      UpdateStream, subject   nothing | group | group or 0, move
+//! Filling     Import, subject         nothing | move
+//! Moving      Freeze, Moved, payload  group, move
+//! Renewal     Renew, payload          group, move, new group
+//! Thaw        Thaw, payload           move
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use super::home::Home;
+use crate::schema::error::ApiError;
+use crate::schema::number::MoveNumber;
+
+/// The group that is to keep a new stream: the subject of [`super::Kind::CreateStream`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// The group that creates it; no directory lists it.
+    Here,
+    /// Another group: the command creates an entry of the directory.
+    Elsewhere {
+        /// The number of that group.
+        group: u32,
+    },
+    /// The group that creates it, for the directory of another group, in which it has this number.
+    Of(u32),
+    /// The group that creates it, once a move has filled it: the command creates an empty copy.
+    Copy {
+        /// The number in the directory of the stream to copy.
+        of: u32,
+        /// The move that fills the copy.
+        r#move: MoveNumber,
+    },
+}
+
+impl Placement {
+    /// Encodes the placement.
+    #[must_use]
+    pub fn encode(self) -> Vec<u8> {
+        match self {
+            Self::Here => Vec::new(),
+            Self::Elsewhere { group } => packed([group, 0]),
+            Self::Of(number) => packed([0, number]),
+            Self::Copy { of, r#move } => packed([0, of, r#move.get()]),
+        }
+    }
+
+    /// Decodes the placement.
+    pub(super) fn decode(subject: &[u8]) -> Result<Self, ApiError> {
+        if subject.is_empty() {
+            return Ok(Self::Here);
+        }
+        if let Some([group, of]) = unpacked(subject) {
+            return match (group, of) {
+                (1.., 0) => Ok(Self::Elsewhere { group }),
+                (0, 1..) => Ok(Self::Of(of)),
+                _ => Err(ApiError::BAD_REQUEST),
+            };
+        }
+        match unpacked(subject) {
+            Some([0, of, number]) if of > 0 && number > 0 => Ok(Self::Copy {
+                of,
+                r#move: MoveNumber::new(number),
+            }),
+            _ => Err(ApiError::BAD_REQUEST),
+        }
+    }
+
+    /// Returns the home group of a stream that was just created so.
+    pub(super) const fn home(self) -> Home {
+        match self {
+            Self::Here => Home::Here,
+            Self::Elsewhere { group } => Home::Elsewhere { group, made: false },
+            Self::Of(of) | Self::Copy { of, .. } => Home::Of(of),
+        }
+    }
+}
+
+/// The effect of a change of configuration on the group that keeps a stream of the directory: the subject of
+/// [`super::Kind::UpdateStream`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Course {
+    /// The group stays the same.
+    Same,
+    /// The stream moves to another group.
+    To {
+        /// The number of that group.
+        group: u32,
+    },
+    /// A move is called off. The stream moves to another group instead, or stays.
+    Instead {
+        /// The number of that group; `None` if the stream stays.
+        group: Option<u32>,
+        /// The move that is called off.
+        r#move: MoveNumber,
+    },
+}
+
+impl Course {
+    /// Encodes the course.
+    #[must_use]
+    pub fn encode(self) -> Vec<u8> {
+        match self {
+            Self::Same => Vec::new(),
+            Self::To { group } => packed([group]),
+            Self::Instead { group, r#move } => packed([group.unwrap_or(0), r#move.get()]),
+        }
+    }
+
+    /// Decodes the course.
+    pub(super) fn decode(subject: &[u8]) -> Result<Self, ApiError> {
+        if subject.is_empty() {
+            return Ok(Self::Same);
+        }
+        if let Some([group]) = unpacked(subject) {
+            return Ok(Self::To { group });
+        }
+        let [group, number] = unpacked(subject).ok_or(ApiError::BAD_REQUEST)?;
+        Ok(Self::Instead {
+            group: Some(group).filter(|group| *group > 0),
+            r#move: MoveNumber::new(number),
+        })
+    }
+}
+
+/// The move to which an imported part belongs: the subject of [`super::Kind::Import`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filling {
+    /// An older log does not say: the copy takes the part for any move.
+    Any,
+    /// This move: the copy of another move refuses the part.
+    By(MoveNumber),
+}
+
+impl Filling {
+    /// Encodes the move.
+    #[must_use]
+    pub fn encode(self) -> Vec<u8> {
+        match self {
+            Self::Any => Vec::new(),
+            Self::By(r#move) => packed([r#move.get()]),
+        }
+    }
+
+    /// Decodes the move.
+    pub(super) fn decode(subject: &[u8]) -> Result<Self, ApiError> {
+        if subject.is_empty() {
+            return Ok(Self::Any);
+        }
+        let [number] = unpacked(subject).ok_or(ApiError::BAD_REQUEST)?;
+        Ok(Self::By(MoveNumber::new(number)))
+    }
+
+    /// Returns whether a copy that this move fills takes the part.
+    pub(super) fn is_for(self, r#move: MoveNumber) -> bool {
+        matches!(self, Self::Any) || self == Self::By(r#move)
+    }
+}
+
+/// The move of a stream of the directory: the payload of [`super::Kind::Freeze`] and
+/// [`super::Kind::Moved`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moving {
+    /// The group that is to keep it.
+    pub to: u32,
+    /// The number of the move among the moves of the stream.
+    pub number: MoveNumber,
+}
+
+impl Moving {
+    /// Encodes the move.
+    #[must_use]
+    pub fn encode(self) -> Vec<u8> {
+        packed([self.to, self.number.get()])
+    }
+
+    /// Decodes the move.
+    pub(super) fn decode(payload: &[u8]) -> Result<Self, ApiError> {
+        let [to, number] = unpacked(payload).ok_or(ApiError::BAD_REQUEST)?;
+        let number = MoveNumber::new(number);
+        Ok(Self { to, number })
+    }
+}
+
+/// A move that another one replaces: the payload of [`super::Kind::Renew`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renewal {
+    /// The move that is called off.
+    pub of: Moving,
+    /// The group that is to keep the stream instead.
+    pub to: u32,
+}
+
+impl Renewal {
+    /// Encodes both moves.
+    #[must_use]
+    pub fn encode(self) -> Vec<u8> {
+        packed([self.of.to, self.of.number.get(), self.to])
+    }
+
+    /// Decodes both moves.
+    pub(super) fn decode(payload: &[u8]) -> Result<Self, ApiError> {
+        let [from, number, to] = unpacked(payload).ok_or(ApiError::BAD_REQUEST)?;
+        let number = MoveNumber::new(number);
+        let of = Moving { to: from, number };
+        Ok(Self { of, to })
+    }
+}
+
+/// The move that is called off by a thaw: the payload of [`super::Kind::Thaw`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thaw {
+    /// The number of that move.
+    pub r#move: MoveNumber,
+}
+
+impl Thaw {
+    /// Encodes the move.
+    #[must_use]
+    pub fn encode(self) -> Vec<u8> {
+        packed([self.r#move.get()])
+    }
+
+    /// Decodes the move.
+    pub(super) fn decode(payload: &[u8]) -> Result<Self, ApiError> {
+        let [number] = unpacked(payload).ok_or(ApiError::BAD_REQUEST)?;
+        Ok(Self {
+            r#move: MoveNumber::new(number),
+        })
+    }
+}
+
+/// Writes the numbers one after the other.
+fn packed<const N: usize>(numbers: [u32; N]) -> Vec<u8> {
+    numbers.map(u32::to_le_bytes).concat()
+}
+
+/// Reads so many numbers that fill `bytes`; `None` if the length is another.
+fn unpacked<const N: usize>(bytes: &[u8]) -> Option<[u32; N]> {
+    let (words, []) = bytes.as_chunks::<4>() else {
+        return None;
+    };
+    let words: &[[u8; 4]; N] = words.try_into().ok()?;
+    Some(words.map(u32::from_le_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+
+    use super::*;
+
+    const MOVE: MoveNumber = MoveNumber::new(3);
+    const MOVING: Moving = Moving {
+        to: 0x1002,
+        number: MOVE,
+    };
+    const BAD: ApiError = ApiError::BAD_REQUEST;
+
+    /// Checks that each of these comes back from its bytes, and that every other length is refused.
+    fn come_back<T: Copy + Debug + PartialEq>(
+        all: &[(T, &[u32])],
+        encode: fn(T) -> Vec<u8>,
+        decode: fn(&[u8]) -> Result<T, ApiError>,
+    ) {
+        for (value, numbers) in all {
+            let bytes = encode(*value);
+            let expected: Vec<u8> = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
+            assert_eq!(bytes, expected, "{value:?}");
+            assert_eq!(decode(&bytes), Ok(*value));
+        }
+        let known = |len: usize| all.iter().any(|(_, numbers)| numbers.len() * 4 == len);
+        for len in (0..=40).filter(|len| !known(*len)) {
+            for byte in [0, 1] {
+                assert_eq!(decode(&vec![byte; len]), Err(BAD), "{len} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn placements() {
+        let all: [(_, &[u32]); 4] = [
+            (Placement::Here, &[]),
+            (Placement::Elsewhere { group: 0x1002 }, &[0x1002, 0]),
+            (Placement::Of(7), &[0, 7]),
+            (
+                Placement::Copy {
+                    of: 7,
+                    r#move: MOVE,
+                },
+                &[0, 7, 3],
+            ),
+        ];
+        come_back(&all, Placement::encode, Placement::decode);
+        let refused: [&[u32]; 6] = [
+            &[0, 0],
+            &[1, 1],
+            &[0, 7, 0],
+            &[0, 0, 3],
+            &[1, 0, 3],
+            &[1, 7, 3],
+        ];
+        for numbers in refused {
+            let bytes: Vec<u8> = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
+            assert_eq!(Placement::decode(&bytes), Err(BAD), "{numbers:?}");
+        }
+    }
+
+    #[test]
+    fn courses() {
+        let instead = |group| Course::Instead {
+            group,
+            r#move: MOVE,
+        };
+        let all: [(_, &[u32]); 4] = [
+            (Course::Same, &[]),
+            (Course::To { group: 0x1002 }, &[0x1002]),
+            (instead(Some(0x1002)), &[0x1002, 3]),
+            (instead(None), &[0, 3]),
+        ];
+        come_back(&all, Course::encode, Course::decode);
+    }
+
+    #[test]
+    fn moves() {
+        let all: [(_, &[u32]); 2] = [(Filling::Any, &[]), (Filling::By(MOVE), &[3])];
+        come_back(&all, Filling::encode, Filling::decode);
+        assert!(Filling::Any.is_for(MOVE) && Filling::By(MOVE).is_for(MOVE));
+        assert!(!Filling::By(MOVE.next()).is_for(MOVE));
+        come_back(&[(MOVING, &[0x1002, 3])], Moving::encode, Moving::decode);
+        let renewal = Renewal { of: MOVING, to: 9 };
+        come_back(
+            &[(renewal, &[0x1002, 3, 9])],
+            Renewal::encode,
+            Renewal::decode,
+        );
+        come_back(&[(Thaw { r#move: MOVE }, &[3])], Thaw::encode, Thaw::decode);
+    }
+}
