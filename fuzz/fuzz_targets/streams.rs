@@ -4,6 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use tidegate_stream::schema::number::DirectoryNumber;
 use tidegate_stream::stream::{AccountLimits, Encoder, Kind, Placement, Streams, VERSION};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -17,7 +18,7 @@ fuzz_target!(|bytes: &[u8]| {
     // The directory's entry for a stream that another group keeps, and a stream of another directory.
     for (kept, config) in [
         (Placement::Elsewhere { group: 7 }, &br#"{"name":"E","subjects":["e"]}"#[..]),
-        (Placement::Of(9), br#"{"name":"O","subjects":["o"]}"#),
+        (Placement::Of(DirectoryNumber::new(9)), br#"{"name":"O","subjects":["o"]}"#),
     ] {
         let subject = kept.encode();
         let create = tidegate_stream::stream::Command::new(Kind::CreateStream, 0, &subject, config);

@@ -190,7 +190,7 @@ impl Node {
         let Home::Elsewhere { group, .. } = entry.home() else {
             return directory.serves().then_some(0);
         };
-        let open = |s: &JetStream| s.serves() && s.is_open(entry.id());
+        let open = |s: &JetStream| s.serves() && s.is_open(entry.entry_number());
         let at = self.slot_of_group(group)?;
         self.streams(at).is_some_and(open).then_some(at)
     }

@@ -300,6 +300,7 @@ impl Outputs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_stream::schema::number::DirectoryNumber;
 
     /// Surroundings with one listener.
     struct One(Listeners);
@@ -419,8 +420,12 @@ mod tests {
             around: &around,
             outputs: &mut outputs,
         };
-        assert!(!cx.tell_group(2, None, LeaderMessage::Made(vec![1])));
-        assert!(cx.tell_group(1, Some(b"r"), LeaderMessage::Made(vec![1])));
+        assert!(!cx.tell_group(2, None, LeaderMessage::Made(vec![DirectoryNumber::new(1)])));
+        assert!(cx.tell_group(
+            1,
+            Some(b"r"),
+            LeaderMessage::Made(vec![DirectoryNumber::new(1)])
+        ));
         let (mut list, _) = outputs.parts();
         assert!(matches!(
             list.next(),

@@ -6,6 +6,7 @@ use tidegate_stream::api::puback::PubAck;
 use tidegate_stream::api::view;
 use tidegate_stream::ingest::Ticket;
 use tidegate_stream::schema::error::ApiError;
+use tidegate_stream::schema::number::DirectoryNumber;
 use tidegate_stream::schema::timestamp::Timestamp;
 use tidegate_stream::stream::Outcome;
 
@@ -43,10 +44,10 @@ pub(super) enum Then {
     DeletedElsewhere(u32),
     /// Notes that the stream with this number in the directory is as the directory lists
     /// it. No client waits for it.
-    Listed(u32),
+    Listed(DirectoryNumber),
     /// Notes that a part of a stream that moves here is imported: the stream's number in
     /// the directory. No client waits for it.
-    Filled(u32),
+    Filled(DirectoryNumber),
     /// Does nothing.
     Noted,
 }
@@ -87,7 +88,8 @@ impl JetStream {
                 let kind = Kind::StreamDelete;
                 if let Outcome::Deleted { stream } = *outcome {
                     self.body = body;
-                    return self.forward(cx, now, reply, kind, (stream, group));
+                    let of = DirectoryNumber::new(stream);
+                    return self.forward(cx, now, reply, kind, (of, group));
                 }
                 body = self.changed(now, kind, outcome);
             }

@@ -435,8 +435,8 @@ impl JetStream {
 
     /// Handles a pull from a consumer that does not exist: as if no node listened, unless the stream moves.
     fn pulled_in_vain(&mut self, stream: &str, reply: &[u8]) -> Reply {
-        let id = self.entry(stream).ok().map(Stream::id);
-        match id.is_some_and(|id| self.is_unsettled(id) && self.park_moving(id, reply)) {
+        let of = self.entry(stream).ok().map(Stream::entry_number);
+        match of.is_some_and(|of| self.is_unsettled(of) && self.park_moving(of, reply)) {
             true => Reply::Later,
             false => Reply::Nobody,
         }

@@ -9,7 +9,7 @@ use std::fs;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tidegate_stream::schema::config::{Storage, StreamConfig};
-use tidegate_stream::schema::number::MoveNumber;
+use tidegate_stream::schema::number::{DirectoryNumber, MoveNumber};
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{
     AccountLimits, Command, ConsumerRequest, Course, Cursor, DeleteRequest, Encoder, Entry,
@@ -557,7 +557,11 @@ fn moves(world: &mut World) {
         group: NUMBERS[FROM],
     };
     let entry = world.create(ALL, &config, &elsewhere.encode());
-    let own = world.create(FROM, &config, &Placement::Of(entry).encode());
+    let own = world.create(
+        FROM,
+        &config,
+        &Placement::Of(DirectoryNumber::new(entry)).encode(),
+    );
     world.good(ALL, "made", &Command::new(Kind::Made, entry, b"", b""));
     for n in 1..=5 {
         let headers = block(&[&format!("Nats-Msg-Id: m{n}")]);
@@ -634,7 +638,7 @@ fn moves(world: &mut World) {
         &json!({"num_replicas": 1}),
         &to,
     );
-    let copy = world.create(TO, &config, &copy_of(entry, 3));
+    let copy = world.create(TO, &config, &copy_of(DirectoryNumber::new(entry), 3));
     // Imports all parts but those that need the home group to freeze the stream.
     while !world.import(own, copy) {}
     world.good(
@@ -661,9 +665,13 @@ fn moves(world: &mut World) {
     );
     // A stream that is half moved, and a stream that leaves: a state has both.
     let config = json!({"name": "HALFWAY", "subjects": ["halfway"]});
-    world.create(TO, &config, &copy_of(99, 1));
+    world.create(TO, &config, &copy_of(DirectoryNumber::new(99), 1));
     let config = json!({"name": "LEAVES", "subjects": ["leaves"]});
-    let leaves = world.create(FROM, &config, &Placement::Of(98).encode());
+    let leaves = world.create(
+        FROM,
+        &config,
+        &Placement::Of(DirectoryNumber::new(98)).encode(),
+    );
     world.good(
         FROM,
         "freeze",

@@ -1,6 +1,6 @@
 //! The terms that the API shares with streams and consumers: the configurations that clients give
 //! ([`config`]), the errors that they get ([`error`]), the levels that they may require ([`level`]), the
-//! numbers of messages ([`sequence`]) and of moves ([`number`]), and times ([`timestamp`]).
+//! numbers of messages ([`sequence`]), of streams and of moves ([`number`]), and times ([`timestamp`]).
 
 pub mod config;
 pub mod error;

@@ -1,9 +1,44 @@
-//! The numbers that tell moves of a stream apart, as types of their own: next to them stand numbers of
-//! groups, of streams and of messages.
+//! The numbers of streams and of their moves, as types of their own: next to them stand numbers of groups and
+//! of messages.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+
+/// The number of a stream in the directory, which lists the streams of all groups. The group that keeps the
+/// stream has another number for it. In the group of all nodes, which has the directory, both are the same.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DirectoryNumber(u32);
+
+impl DirectoryNumber {
+    /// Takes a number as it stands in the log or in a message.
+    #[must_use]
+    #[inline]
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Returns the number.
+    #[must_use]
+    #[inline]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for DirectoryNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Shows the number alone: the reader knows the kind from the field.
+impl fmt::Debug for DirectoryNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// The number of a move among the moves of a stream, from 1; 0 before the first.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

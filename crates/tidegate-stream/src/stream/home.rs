@@ -6,6 +6,7 @@
 
 use super::wire::RestoreError;
 use super::wire::{Reader, put_u32};
+use crate::schema::number::DirectoryNumber;
 
 /// The group that keeps a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,7 +23,7 @@ pub enum Home {
         made: bool,
     },
     /// This group keeps it, for the directory of another group, in which it has this number.
-    Of(u32),
+    Of(DirectoryNumber),
 }
 
 impl Home {
@@ -31,7 +32,7 @@ impl Home {
         let (kind, number) = match self {
             Self::Here => (0, 0),
             Self::Elsewhere { group, made } => (1 + u8::from(made), group),
-            Self::Of(number) => (3, number),
+            Self::Of(number) => (3, number.get()),
         };
         out.push(kind);
         put_u32(out, number);
@@ -44,7 +45,7 @@ impl Home {
                 group,
                 made: kind == 2,
             }),
-            (3, number) if number > 0 => Ok(Self::Of(number)),
+            (3, number) if number > 0 => Ok(Self::Of(DirectoryNumber::new(number))),
             _ => Err(RestoreError::Inconsistent("who keeps a stream")),
         }
     }
@@ -70,7 +71,11 @@ mod tests {
     fn a_home_comes_back_from_a_snapshot() {
         for made in [false, true] {
             let group = 0x1002;
-            for kept in [Home::Here, Home::Elsewhere { group, made }, Home::Of(7)] {
+            for kept in [
+                Home::Here,
+                Home::Elsewhere { group, made },
+                Home::Of(DirectoryNumber::new(7)),
+            ] {
                 let mut bytes = Vec::new();
                 kept.put(&mut bytes);
                 assert_eq!(Home::read(&mut Reader(&bytes)).unwrap(), kept);

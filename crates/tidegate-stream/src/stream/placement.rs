@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::home::Home;
 use crate::schema::error::ApiError;
-use crate::schema::number::MoveNumber;
+use crate::schema::number::{DirectoryNumber, MoveNumber};
 
 /// The group that is to keep a new stream: the subject of [`super::Kind::CreateStream`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,11 +31,11 @@ pub enum Placement {
         group: u32,
     },
     /// The group that creates it, for the directory of another group, in which it has this number.
-    Of(u32),
+    Of(DirectoryNumber),
     /// The group that creates it, once a move has filled it: the command creates an empty copy.
     Copy {
         /// The number in the directory of the stream to copy.
-        of: u32,
+        of: DirectoryNumber,
         /// The move that fills the copy.
         r#move: MoveNumber,
     },
@@ -48,8 +48,8 @@ impl Placement {
         match self {
             Self::Here => Vec::new(),
             Self::Elsewhere { group } => packed([group, 0]),
-            Self::Of(number) => packed([0, number]),
-            Self::Copy { of, r#move } => packed([0, of, r#move.get()]),
+            Self::Of(of) => packed([0, of.get()]),
+            Self::Copy { of, r#move } => packed([0, of.get(), r#move.get()]),
         }
     }
 
@@ -61,13 +61,13 @@ impl Placement {
         if let Some([group, of]) = unpacked(subject) {
             return match (group, of) {
                 (1.., 0) => Ok(Self::Elsewhere { group }),
-                (0, 1..) => Ok(Self::Of(of)),
+                (0, 1..) => Ok(Self::Of(DirectoryNumber::new(of))),
                 _ => Err(ApiError::BAD_REQUEST),
             };
         }
         match unpacked(subject) {
             Some([0, of, number]) if of > 0 && number > 0 => Ok(Self::Copy {
-                of,
+                of: DirectoryNumber::new(of),
                 r#move: MoveNumber::new(number),
             }),
             _ => Err(ApiError::BAD_REQUEST),
@@ -258,6 +258,7 @@ mod tests {
 
     use super::*;
 
+    const OF: DirectoryNumber = DirectoryNumber::new(7);
     const MOVE: MoveNumber = MoveNumber::new(3);
     const MOVING: Moving = Moving {
         to: 0x1002,
@@ -290,10 +291,10 @@ mod tests {
         let all: [(_, &[u32]); 4] = [
             (Placement::Here, &[]),
             (Placement::Elsewhere { group: 0x1002 }, &[0x1002, 0]),
-            (Placement::Of(7), &[0, 7]),
+            (Placement::Of(OF), &[0, 7]),
             (
                 Placement::Copy {
-                    of: 7,
+                    of: OF,
                     r#move: MOVE,
                 },
                 &[0, 7, 3],

@@ -20,7 +20,7 @@ use super::outcome::Effect;
 use super::publish::{Accepted, Rollup};
 use super::subjects::Name;
 use crate::schema::config::{Discard, StreamConfig};
-use crate::schema::number::MoveNumber;
+use crate::schema::number::{DirectoryNumber, MoveNumber};
 use crate::schema::sequence::StreamSeq;
 
 /// The number of messages from which a removal is reported as one effect.
@@ -146,6 +146,12 @@ impl Stream {
     #[must_use]
     pub const fn id(&self) -> u32 {
         self.id
+    }
+
+    /// Its number in the directory, for a stream of the group that has the directory.
+    #[must_use]
+    pub const fn entry_number(&self) -> DirectoryNumber {
+        DirectoryNumber::new(self.id)
     }
 
     /// Its name.

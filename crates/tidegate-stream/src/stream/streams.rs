@@ -32,6 +32,7 @@ use super::rules;
 use super::single::Stream;
 use crate::schema::config::{Storage, StreamConfig};
 use crate::schema::error::ApiError;
+use crate::schema::number::DirectoryNumber;
 use crate::schema::sequence::StreamSeq;
 
 /// The number of commands after which one round of expiry stops; a round may propose a few more.
@@ -153,6 +154,18 @@ impl Streams {
     #[must_use]
     pub fn get(&self, id: u32) -> Option<&Stream> {
         self.streams.get(&id).map(|stream| &**stream)
+    }
+
+    /// The stream with this number in the directory, for the group that has the directory.
+    #[must_use]
+    pub fn entry(&self, of: DirectoryNumber) -> Option<&Stream> {
+        self.get(of.get())
+    }
+
+    /// Returns the number in the directory of the stream with this name, for the group that has the directory.
+    #[must_use]
+    pub fn entry_by_name(&self, name: &str) -> Option<DirectoryNumber> {
+        self.by_name(name).map(DirectoryNumber::new)
     }
 
     /// Iterates over all streams, by name.

@@ -6,6 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::consumer::Start;
 use crate::schema::error::ApiError;
+use crate::schema::number::DirectoryNumber;
 use crate::schema::sequence::{StreamSeq, nth};
 
 /// The streams, and the outcomes of the last entry.
@@ -907,13 +908,13 @@ fn an_entry_for_what_another_group_keeps_holds_nothing() {
 fn a_name_belongs_to_one_stream_of_the_directory_at_a_time() {
     let mut scene = Scene::new();
     let json = r#"{"name":"E","subjects":["e.>"]}"#;
-    let made = scene.create_kept(Placement::Of(5), json);
+    let made = scene.create_kept(Placement::Of(DirectoryNumber::new(5)), json);
     assert_eq!(made, Outcome::Created { stream: 1 });
     assert_eq!(
-        scene.create_kept(Placement::Of(5), json),
+        scene.create_kept(Placement::Of(DirectoryNumber::new(5)), json),
         Outcome::Exists { stream: 1 }
     );
-    let other = scene.create_kept(Placement::Of(6), json);
+    let other = scene.create_kept(Placement::Of(DirectoryNumber::new(6)), json);
     assert!(matches!(other, Outcome::Refused { .. }), "{other:?}");
     assert_eq!(
         scene.publish("e.a", &[]),

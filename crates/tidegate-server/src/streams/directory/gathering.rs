@@ -15,6 +15,7 @@ use tidegate_stream::api::body::StreamPage;
 use tidegate_stream::api::view;
 use tidegate_stream::schema::config::Storage;
 use tidegate_stream::schema::error::ApiError;
+use tidegate_stream::schema::number::DirectoryNumber;
 use tidegate_stream::stream::{Home, Stream};
 
 use super::leader_message::LeaderMessage;
@@ -32,7 +33,7 @@ pub(crate) struct Reported {
     question: u64,
     group: u32,
     /// The streams in the form of a list's items, by number in the directory.
-    streams: Vec<(u32, Value)>,
+    streams: Vec<(DirectoryNumber, Value)>,
     /// The sums over all streams of the group.
     file_bytes: u64,
     memory_bytes: u64,
@@ -55,7 +56,7 @@ struct Gather {
     until: Time,
     /// The groups that have not reported yet.
     awaited: BTreeSet<u32>,
-    told: BTreeMap<u32, Value>,
+    told: BTreeMap<DirectoryNumber, Value>,
     file_bytes: u64,
     memory_bytes: u64,
     consumers: usize,
@@ -65,7 +66,7 @@ struct Gather {
 enum What {
     Account,
     /// The streams of one page by name, with their numbers.
-    List(Page, Vec<(u32, String)>),
+    List(Page, Vec<(DirectoryNumber, String)>),
 }
 
 impl Gathers {
@@ -95,7 +96,7 @@ impl JetStream {
         now: Time,
         reply: &[u8],
     ) -> Result<(), ApiError> {
-        let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        let mut groups: BTreeMap<u32, Vec<DirectoryNumber>> = BTreeMap::new();
         for stream in self.streams.iter() {
             if let Home::Elsewhere { group, .. } = stream.home() {
                 groups.entry(group).or_default();
@@ -114,13 +115,13 @@ impl JetStream {
     ) -> Result<(), ApiError> {
         let all: Vec<_> = self.streams.iter().map(|s| self.shown(s)).collect();
         let (page, shown) = view::stream_page(all.iter(), ask);
-        let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        let mut groups: BTreeMap<u32, Vec<DirectoryNumber>> = BTreeMap::new();
         let mut names = Vec::with_capacity(shown.len());
         for shown in shown {
             let stream = shown.stream;
-            names.push((stream.id(), stream.name().to_owned()));
+            names.push((stream.entry_number(), stream.name().to_owned()));
             if let Home::Elsewhere { group, .. } = stream.home() {
-                groups.entry(group).or_default().push(stream.id());
+                groups.entry(group).or_default().push(stream.entry_number());
             }
         }
         self.gather(cx, now, reply, What::List(page, names), groups)
@@ -132,7 +133,7 @@ impl JetStream {
         now: Time,
         reply: &[u8],
         what: What,
-        groups: BTreeMap<u32, Vec<u32>>,
+        groups: BTreeMap<u32, Vec<DirectoryNumber>>,
     ) -> Result<(), ApiError> {
         let gathers = &mut self.directory.gathers;
         if gathers.open.len() >= GATHERS_MAX {
@@ -170,8 +171,8 @@ impl JetStream {
     }
 
     /// Returns this group's report about its streams.
-    pub(crate) fn report(&self, now: Time, question: u64, streams: &[u32]) -> Reported {
-        let asked: BTreeSet<u32> = streams.iter().copied().collect();
+    pub(crate) fn report(&self, now: Time, question: u64, streams: &[DirectoryNumber]) -> Reported {
+        let asked: BTreeSet<DirectoryNumber> = streams.iter().copied().collect();
         let of = |stream: &Stream| match stream.home() {
             Home::Of(of) if asked.contains(&of) && self.is_open(of) => Some(of),
             _ => None,
@@ -229,7 +230,7 @@ impl JetStream {
         let server = self.server(now);
         let (mut infos, mut missing) = (Vec::new(), Vec::new());
         for (id, name) in names {
-            let kept = self.streams.get(*id).filter(|s| s.home().is_here());
+            let kept = self.streams.entry(*id).filter(|s| s.home().is_here());
             let here = kept.map(|s| view::stream_listed(&server, &self.shown(s)));
             match here.or_else(|| gather.told.get(id).cloned()) {
                 Some(info) => infos.push(info),

@@ -15,7 +15,7 @@ use tidegate_cluster::groups::ALL;
 use tidegate_stream::api::answer;
 use tidegate_stream::api::view;
 use tidegate_stream::schema::error::ApiError;
-use tidegate_stream::schema::number::MoveNumber;
+use tidegate_stream::schema::number::{DirectoryNumber, MoveNumber};
 use tidegate_stream::stream::{Command, Home, Kind, Placement, Stream, Streams, Thaw, Transit};
 
 use super::leader_message::{Change, LeaderMessage};
@@ -36,19 +36,19 @@ const MADE_MAX: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Keeping {
     /// The group's own number of each stream, by its number in the directory.
-    own: BTreeMap<u32, u32>,
+    own: BTreeMap<DirectoryNumber, u32>,
     /// The directory's numbers of the streams that are open.
-    open: BTreeSet<u32>,
+    open: BTreeSet<DirectoryNumber>,
     /// The streams that were made once and are not on this node.
-    lost: BTreeSet<u32>,
+    lost: BTreeSet<DirectoryNumber>,
     /// The numbers of changes that both had at the last comparison.
     compared: Option<(u64, u64)>,
     /// The time at which the leader compares again even if neither has changed.
     again: Option<Time>,
     /// The streams with a proposal that is not applied yet, by number in the directory.
-    proposed: BTreeSet<u32>,
+    proposed: BTreeSet<DirectoryNumber>,
     /// The time at which the leader last reported each stream to the directory as made.
-    told: BTreeMap<u32, Time>,
+    told: BTreeMap<DirectoryNumber, Time>,
     askers: VecDeque<Asker>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Keeping {
 #[derive(Debug)]
 struct Asker {
     change: Change,
-    stream: u32,
+    stream: DirectoryNumber,
     /// The index of the directory's entry with the change.
     index: u64,
     reply: Box<[u8]>,
@@ -67,24 +67,24 @@ struct Asker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Repair {
     /// Makes the directory's stream.
-    Create(u32),
+    Create(DirectoryNumber),
     /// Makes a copy of the directory's stream, for its move of this number.
-    Copy(u32, MoveNumber),
+    Copy(DirectoryNumber, MoveNumber),
     /// Gives the group's stream the configuration of the directory's: the directory's
     /// number, the group's own.
-    Update(u32, u32),
+    Update(DirectoryNumber, u32),
     /// Deletes the group's stream that the directory does not have here any more: the
     /// directory's number, the group's own.
-    Delete(u32, u32),
+    Delete(DirectoryNumber, u32),
     /// Thaws a stream that stays because its move was called off: the directory's number,
     /// the group's own, and the move's.
-    Thaw(u32, u32, MoveNumber),
+    Thaw(DirectoryNumber, u32, MoveNumber),
     /// Reports to the directory that the stream is made.
-    TellMade(u32),
+    TellMade(DirectoryNumber),
     /// Waits, because the directory here does not yet tell which step is due.
     Wait,
     /// Reports the stream as lost.
-    Lost(u32),
+    Lost(DirectoryNumber),
 }
 
 /// Compares the streams of `group` with the directory: returns the steps that are due, and
@@ -96,9 +96,9 @@ fn compare(group: u32, directory: &Streams, own: &Streams) -> Compared {
             continue;
         };
         compared.own.insert(of, stream.id());
-        let entry = directory.get(of);
+        let entry = directory.entry(of);
         match entry.map(|e| (e, e.home())) {
-            None if directory.last_id() >= of => {
+            None if directory.last_id() >= of.get() => {
                 compared.steps.push(Repair::Delete(of, stream.id()));
             }
             // The stream has left and the other group has it, or this is a copy that no move needs any more.
@@ -137,17 +137,19 @@ fn compare(group: u32, directory: &Streams, own: &Streams) -> Compared {
     }
     for entry in directory.iter() {
         let comes = entry.moving().filter(|m| m.to == group);
-        if let Some(moving) = comes.filter(|_| !compared.own.contains_key(&entry.id())) {
-            compared.steps.push(Repair::Copy(entry.id(), moving.number));
+        if let Some(moving) = comes.filter(|_| !compared.own.contains_key(&entry.entry_number())) {
+            compared
+                .steps
+                .push(Repair::Copy(entry.entry_number(), moving.number));
         }
         match entry.home() {
             Home::Elsewhere { group: at, made }
-                if at == group && !compared.own.contains_key(&entry.id()) =>
+                if at == group && !compared.own.contains_key(&entry.entry_number()) =>
             {
-                let id = entry.id();
+                let of = entry.entry_number();
                 compared.steps.push(match made {
-                    true => Repair::Lost(id),
-                    false => Repair::Create(id),
+                    true => Repair::Lost(of),
+                    false => Repair::Create(of),
                 });
             }
             _ => {}
@@ -165,12 +167,12 @@ fn is_over(entry: &Stream, stream: &Stream) -> bool {
 
 #[derive(Debug, Default)]
 struct Compared {
-    own: BTreeMap<u32, u32>,
+    own: BTreeMap<DirectoryNumber, u32>,
     steps: Vec<Repair>,
     /// Streams that are made, with the configuration that the directory has now.
-    same: BTreeSet<u32>,
+    same: BTreeSet<DirectoryNumber>,
     /// Streams that are made, with a configuration that the directory had before.
-    changing: BTreeSet<u32>,
+    changing: BTreeSet<DirectoryNumber>,
 }
 
 impl Keeping {
@@ -185,12 +187,12 @@ impl Keeping {
     }
 
     /// Returns the group's own number of the directory's stream.
-    pub(crate) fn own_of(&self, of: u32) -> Option<u32> {
+    pub(crate) fn own_of(&self, of: DirectoryNumber) -> Option<u32> {
         self.own.get(&of).copied()
     }
 
     /// Notes that the proposal about this stream is applied or refused.
-    pub(crate) fn handle_done(&mut self, of: u32) {
+    pub(crate) fn handle_done(&mut self, of: DirectoryNumber) {
         self.proposed.remove(&of);
     }
 }
@@ -198,7 +200,7 @@ impl Keeping {
 impl JetStream {
     /// Returns whether the stream with this number in the directory is open here.
     #[must_use]
-    pub(crate) fn is_open(&self, stream: u32) -> bool {
+    pub(crate) fn is_open(&self, stream: DirectoryNumber) -> bool {
         self.keeping.open.contains(&stream)
     }
 
@@ -235,7 +237,7 @@ impl JetStream {
             match step {
                 Repair::Lost(of) => {
                     if !self.keeping.lost.contains(&of) {
-                        let name = directory.get(of).map_or("", Stream::name);
+                        let name = directory.entry(of).map_or("", Stream::name);
                         tracing::error!(
                             "stream {name} is lost with its only disk: delete it and create it again"
                         );
@@ -256,7 +258,8 @@ impl JetStream {
         }
         let before = std::mem::take(&mut self.keeping.open);
         let changing = compared.changing.intersection(&before).copied();
-        let open: BTreeSet<u32> = compared.same.iter().copied().chain(changing).collect();
+        let open: BTreeSet<DirectoryNumber> =
+            compared.same.iter().copied().chain(changing).collect();
         self.role.interest_changed |= open != before;
         self.keeping
             .told
@@ -287,7 +290,7 @@ impl JetStream {
         if self.is_full() || self.keeping.proposed.contains(&of) {
             return;
         }
-        let config = directory.get(of).map(Stream::config);
+        let config = directory.entry(of).map(Stream::config);
         let waiter = (&b""[..], Then::Listed(of));
         let proposed = match config.filter(|_| kind != Kind::DeleteStream) {
             Some(config) => self.propose(now, kind, own, &subject, config, waiter),
@@ -298,7 +301,7 @@ impl JetStream {
         }
     }
 
-    fn propose_thaw(&mut self, now: Time, of: u32, own: u32, r#move: MoveNumber) {
+    fn propose_thaw(&mut self, now: Time, of: DirectoryNumber, own: u32, r#move: MoveNumber) {
         if self.is_full() || self.keeping.proposed.contains(&of) {
             return;
         }
@@ -316,7 +319,7 @@ impl JetStream {
         now: Time,
         reply: &[u8],
         change: Change,
-        (stream, index): (u32, u64),
+        (stream, index): (DirectoryNumber, u64),
     ) {
         let asker = Asker {
             change,
@@ -363,7 +366,7 @@ impl JetStream {
         if asker.change == Change::Deleted {
             return own.is_none().then_some(Ok(0));
         }
-        let Some(entry) = directory.applied().get(asker.stream) else {
+        let Some(entry) = directory.applied().entry(asker.stream) else {
             return Some(Err(ApiError::STREAM_NOT_FOUND));
         };
         if self.keeping.lost.contains(&asker.stream) {

@@ -9,6 +9,7 @@
 use serde::{Deserialize, Serialize};
 use tidegate::Time;
 use tidegate_stream::api::answer::Kind as Answer;
+use tidegate_stream::schema::number::DirectoryNumber;
 use tidegate_stream::stream::{Cursor, Moving};
 
 use super::gathering::Reported;
@@ -31,32 +32,32 @@ pub(crate) enum LeaderMessage {
         /// The kind of the change.
         change: Change,
         /// The stream's number in the directory.
-        stream: u32,
+        stream: DirectoryNumber,
         /// The index of the directory's entry.
         index: u64,
     },
     /// To the leader of the directory: these streams are made.
-    Made(Vec<u32>),
+    Made(Vec<DirectoryNumber>),
     /// To the leader of a group: asks for the state of these streams and for the sums over
     /// all of the group's streams.
     Report {
         /// The number of the question.
         question: u64,
         /// The numbers of the streams in the directory.
-        streams: Vec<u32>,
+        streams: Vec<DirectoryNumber>,
     },
     /// To the leader of the directory: the answer to `Report`.
     Reported(Reported),
     /// To the leader of the group that keeps a stream which moves: asks for the part behind `from`.
     Export {
         /// The stream's number in the directory.
-        stream: u32,
+        stream: DirectoryNumber,
         moving: Moving,
         from: Cursor,
     },
     /// To the leader of the group that the stream moves to: the answer to `Export`.
     Exported {
-        stream: u32,
+        stream: DirectoryNumber,
         moving: Moving,
         from: Cursor,
         /// The bytes of an entry. They are no JSON, and stand behind the JSON.
@@ -64,9 +65,15 @@ pub(crate) enum LeaderMessage {
         entry: Vec<u8>,
     },
     /// To the leader of the directory: this stream is frozen, and the group it moves to does not go on.
-    Stalled { stream: u32, moving: Moving },
+    Stalled {
+        stream: DirectoryNumber,
+        moving: Moving,
+    },
     /// To the leader of the directory: the group that this stream moves to has all of it.
-    Moved { stream: u32, moving: Moving },
+    Moved {
+        stream: DirectoryNumber,
+        moving: Moving,
+    },
 }
 
 impl LeaderMessage {
@@ -203,7 +210,7 @@ mod tests {
     fn announcements_come_back() {
         let told = LeaderMessage::Changed {
             change: Change::Updated,
-            stream: 7,
+            stream: DirectoryNumber::new(7),
             index: 9,
         };
         let json = serde_json::to_string(&told).unwrap();
@@ -213,10 +220,10 @@ mod tests {
         );
         assert!(matches!(
             serde_json::from_str(&json),
-            Ok(LeaderMessage::Changed { stream: 7, .. })
+            Ok(LeaderMessage::Changed { stream, .. }) if stream == DirectoryNumber::new(7)
         ));
         let exported = LeaderMessage::Exported {
-            stream: 7,
+            stream: DirectoryNumber::new(7),
             moving: Moving {
                 to: 1,
                 number: tidegate_stream::schema::number::MoveNumber::new(2),
@@ -227,7 +234,8 @@ mod tests {
         let payload = exported.encode().unwrap();
         assert!(matches!(
             LeaderMessage::decode(&payload),
-            Some(LeaderMessage::Exported { stream: 7, entry, .. }) if entry == b"{}\0 x"
+            Some(LeaderMessage::Exported { stream, entry, .. })
+                if stream == DirectoryNumber::new(7) && entry == b"{}\0 x"
         ));
         assert!(LeaderMessage::decode(br#"{"made":[1]}"#).is_some());
         assert!(

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
+use tidegate_stream::schema::number::DirectoryNumber;
 use tidegate_stream::stream::Moving;
 
 use crate::streams::JetStream;
@@ -24,7 +25,7 @@ const LOOK: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(crate) struct Leaderless {
     /// The time since which each group has been without a leader.
-    since: BTreeMap<u32, (Moving, Time)>,
+    since: BTreeMap<DirectoryNumber, (Moving, Time)>,
     look_at: Option<Time>,
 }
 
@@ -45,7 +46,7 @@ impl JetStream {
         let moves = self
             .streams
             .iter()
-            .filter_map(|s| Some((s.id(), s.moving()?)));
+            .filter_map(|s| Some((s.entry_number(), s.moving()?)));
         // Only the leader of the group of all nodes gets here, so that group has one.
         let moves = moves
             .filter(|(_, moving)| moving.to != ALL && cx.around.leader_of(moving.to).is_none());
@@ -58,7 +59,7 @@ impl JetStream {
             .collect();
         let since = self.leaderless.since.iter();
         let long = since.filter(|(_, (_, since))| *since + AWAY <= now);
-        let long: Vec<(u32, Moving)> = long
+        let long: Vec<(DirectoryNumber, Moving)> = long
             .map(|(stream, (moving, _))| (*stream, *moving))
             .collect();
         for (stream, moving) in long {

@@ -21,6 +21,7 @@ use tidegate_stream::api::answer::{self, Kind as Answer};
 use tidegate_stream::api::strip;
 use tidegate_stream::schema::config::StreamConfig;
 use tidegate_stream::schema::error::ApiError;
+use tidegate_stream::schema::number::DirectoryNumber;
 use tidegate_stream::stream::{Command, Course, Home, Kind, Moving, Outcome, Placement, Renewal};
 
 use self::gathering::Gathers;
@@ -69,7 +70,7 @@ pub(super) struct Directory {
 #[derive(Debug)]
 struct Doubt {
     /// The stream's number and name.
-    entry: u32,
+    entry: DirectoryNumber,
     stream: Box<str>,
     way: Way,
     subject: Box<[u8]>,
@@ -85,7 +86,7 @@ struct Untold {
     kind: Answer,
     reply: Box<[u8]>,
     /// The stream and the group.
-    of: (u32, u32),
+    of: (DirectoryNumber, u32),
     index: u64,
     until: Time,
 }
@@ -238,10 +239,10 @@ impl JetStream {
         &mut self,
         cx: &mut Context<'_>,
         now: Time,
-        stream: u32,
+        stream: DirectoryNumber,
         moving: Moving,
     ) {
-        let entry = self.streams.get(stream);
+        let entry = self.streams.entry(stream);
         let Some(entry) = entry.filter(|e| e.moving() == Some(moving)) else {
             return;
         };
@@ -263,10 +264,10 @@ impl JetStream {
         &mut self,
         cx: &mut Context<'_>,
         now: Time,
-        stream: u32,
+        stream: DirectoryNumber,
         moving: Moving,
     ) {
-        let Some(entry) = self.streams.get(stream).filter(|_| !self.is_full()) else {
+        let Some(entry) = self.streams.entry(stream).filter(|_| !self.is_full()) else {
             return;
         };
         let home = match entry.home() {
@@ -286,9 +287,9 @@ impl JetStream {
         self.propose_renew(now, stream, moving, to);
     }
 
-    fn propose_renew(&mut self, now: Time, stream: u32, moving: Moving, to: u32) {
+    fn propose_renew(&mut self, now: Time, stream: DirectoryNumber, moving: Moving, to: u32) {
         let payload = Renewal { of: moving, to }.encode();
-        let renew = Command::new(Kind::Renew, stream, b"", &payload);
+        let renew = Command::new(Kind::Renew, stream.get(), b"", &payload);
         self.command(now, false, &renew, Some((b"", Then::Noted)));
     }
 
@@ -300,7 +301,7 @@ impl JetStream {
         now: Time,
         reply: &[u8],
         kind: Answer,
-        (stream, group): (u32, u32),
+        (stream, group): (DirectoryNumber, u32),
     ) {
         let untold = Untold {
             kind,
@@ -349,29 +350,30 @@ impl JetStream {
     }
 
     /// Returns the stream that a change is about and the group that keeps it, if that is another group.
-    pub(super) fn changed_elsewhere(&self, outcome: &Outcome) -> Option<(u32, u32)> {
+    pub(super) fn changed_elsewhere(&self, outcome: &Outcome) -> Option<(DirectoryNumber, u32)> {
         let (Outcome::Created { stream }
         | Outcome::Exists { stream }
         | Outcome::Updated { stream }) = *outcome
         else {
             return None;
         };
-        match self.streams.get(stream)?.home() {
-            Home::Elsewhere { group, .. } => Some((stream, group)),
+        let entry = self.streams.get(stream)?;
+        match entry.home() {
+            Home::Elsewhere { group, .. } => Some((entry.entry_number(), group)),
             _ => None,
         }
     }
 
     /// Proposes to the directory that a group has made these streams.
-    pub(super) fn propose_made(&mut self, now: Time, streams: &[u32]) {
+    pub(super) fn propose_made(&mut self, now: Time, streams: &[DirectoryNumber]) {
         for stream in streams {
-            let kept = self.streams.get(*stream).map(|s| s.home());
+            let kept = self.streams.entry(*stream).map(|s| s.home());
             if !matches!(kept, Some(Home::Elsewhere { made: false, .. })) {
                 continue;
             }
             let waiter = (&b""[..], Then::Noted);
             // Without room, the group's leader reports the stream again.
-            let _ = self.propose(now, Kind::Made, *stream, b"", &(), waiter);
+            let _ = self.propose(now, Kind::Made, stream.get(), b"", &(), waiter);
         }
     }
 
@@ -388,7 +390,7 @@ impl JetStream {
         let Some(reply) = message.reply else {
             return Taken::Yes;
         };
-        let entry = self.streams.by_name(stream);
+        let entry = self.streams.entry_by_name(stream);
         let Some(entry) = entry.filter(|_| self.directory.doubts.len() < DOUBTS_MAX) else {
             self.refuse_unserved(cx, now, reply);
             return Taken::Yes;
@@ -414,7 +416,7 @@ impl JetStream {
         let (Some(asked), Some(reply)) = (asked, message.reply) else {
             return Taken::No;
         };
-        let entry = self.streams.by_name(stream);
+        let entry = self.streams.entry_by_name(stream);
         let moves = asked.starts_with(PULLS) && entry.is_some_and(|e| self.is_unsettled(e));
         match entry.is_some_and(|e| moves && self.park_moving(e, reply)) {
             true => Taken::Yes,
@@ -435,7 +437,7 @@ impl JetStream {
                 headers: doubt.headers.as_deref(),
                 payload: &doubt.payload,
             };
-            let Some(entry) = self.streams.by_name(&doubt.stream) else {
+            let Some(entry) = self.streams.entry_by_name(&doubt.stream) else {
                 // The stream is deleted.
                 self.handle_request(cx, now, &message);
                 continue;
@@ -460,8 +462,8 @@ impl JetStream {
     }
 
     /// Returns the group that has the stream of this number open on this node, if that is another group.
-    fn opened_by(&self, cx: &Context<'_>, stream: u32) -> Option<u32> {
-        let Home::Elsewhere { group, .. } = self.streams.get(stream)?.home() else {
+    fn opened_by(&self, cx: &Context<'_>, stream: DirectoryNumber) -> Option<u32> {
+        let Home::Elsewhere { group, .. } = self.streams.entry(stream)?.home() else {
             return None;
         };
         let of = cx.around.streams_of(group);

@@ -17,6 +17,7 @@ use tidegate::Time;
 use tidegate_cluster::groups::ALL;
 use tidegate_raft::store::Space;
 use tidegate_stream::schema::config::StreamConfig;
+use tidegate_stream::schema::number::DirectoryNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{
     Command, Cursor, Entry, Export, Filling, Home, Kind, Moving, Need, Outcome, Place, Stream,
@@ -61,12 +62,12 @@ const MOVED: &[u8] = b"NATS/1.0 409 Leadership Change\r\n\r\n";
 pub(crate) struct Moves {
     /// The numbers of changes that the directory and the group's streams had at the last look.
     looked: Option<(u64, u64)>,
-    arriving: BTreeMap<u32, Arriving>,
+    arriving: BTreeMap<DirectoryNumber, Arriving>,
     /// Requests for parts that the group has not looked at yet.
-    asked: BTreeMap<u32, (Moving, Cursor)>,
-    leaving: BTreeMap<u32, Leaving>,
+    asked: BTreeMap<DirectoryNumber, (Moving, Cursor)>,
+    leaving: BTreeMap<DirectoryNumber, Leaving>,
     /// How near the copies of leaving streams are to them.
-    nearing: BTreeMap<u32, Nearing>,
+    nearing: BTreeMap<DirectoryNumber, Nearing>,
     /// Streams that a freeze is proposed for, by the group's own numbers, and the time
     /// until which that may take.
     freezing: BTreeMap<u32, Time>,
@@ -74,14 +75,14 @@ pub(crate) struct Moves {
     frozen: BTreeMap<u32, Frozen>,
     /// Streams with a move that was given up: the group it goes to, and the time until
     /// which the stream is not frozen again for it.
-    calm: BTreeMap<u32, (u32, Time)>,
+    calm: BTreeMap<DirectoryNumber, (u32, Time)>,
     /// Consumers that were served here, until their clients can be sent to the target.
-    ended: Vec<(u32, Live)>,
-    parked: Vec<(u32, Box<[u8]>)>,
+    ended: Vec<(DirectoryNumber, Live)>,
+    parked: Vec<(DirectoryNumber, Box<[u8]>)>,
     /// The streams that those clients wait for, and the time since which they are known to be served.
-    served: BTreeMap<u32, Time>,
+    served: BTreeMap<DirectoryNumber, Time>,
     /// Streams that have moved, and are not known to be served yet.
-    unsettled: BTreeSet<u32>,
+    unsettled: BTreeSet<DirectoryNumber>,
     /// The time of the next look for these streams.
     look_at: Option<Time>,
 }
@@ -122,7 +123,7 @@ struct Nearing {
 /// A frozen stream that a move takes away.
 #[derive(Debug)]
 struct Frozen {
-    stream: u32,
+    stream: DirectoryNumber,
     moving: Moving,
     /// The cursor of the last request.
     from: Option<Cursor>,
@@ -158,7 +159,7 @@ impl Moves {
     /// Returns how many bytes of a stream may be left when it is frozen. The number grows
     /// as long as the copy comes no nearer: clients may publish into a stream faster than
     /// it moves, and it would never be frozen otherwise.
-    fn left_max(&self, stream: u32, now: Time) -> u64 {
+    fn left_max(&self, stream: DirectoryNumber, now: Time) -> u64 {
         let nearing = self.nearing.get(&stream);
         let since = nearing.map_or(0, |nearing| now.since(nearing.at));
         let doubled = since / DOUBLING.as_nanos() as u64;
@@ -166,7 +167,7 @@ impl Moves {
     }
 
     /// Notes that a copy lacks so many bytes of a stream.
-    fn handle_left(&mut self, now: Time, stream: u32, moving: Moving, left: u64) {
+    fn handle_left(&mut self, now: Time, stream: DirectoryNumber, moving: Moving, left: u64) {
         let nearing = Nearing {
             moving,
             left,
@@ -181,7 +182,7 @@ impl Moves {
     }
 
     /// Notes that a stream has moved.
-    pub(crate) fn handle_moved(&mut self, stream: u32) {
+    pub(crate) fn handle_moved(&mut self, stream: DirectoryNumber) {
         self.unsettled.insert(stream);
     }
 }
@@ -196,14 +197,14 @@ const fn home(entry: &Stream) -> u32 {
 
 /// Returns the streams that are to come to `group`: copies, and whole streams that the
 /// directory does not list there yet.
-fn arriving(group: u32, directory: &Streams, own: &Streams) -> BTreeMap<u32, Arriving> {
+fn arriving(group: u32, directory: &Streams, own: &Streams) -> BTreeMap<DirectoryNumber, Arriving> {
     let of = |stream: &Stream| {
         let number = match stream.home() {
             Home::Of(of) => of,
-            _ if group == ALL => stream.id(),
+            _ if group == ALL => stream.entry_number(),
             _ => return None,
         };
-        let entry = directory.get(number)?;
+        let entry = directory.entry(number)?;
         let moving = entry.moving().filter(|m| m.to == group)?;
         let arriving = Arriving {
             own: stream.id(),
@@ -230,10 +231,10 @@ fn frozen(group: u32, directory: &Streams, own: &Streams, until: Time) -> BTreeM
     let of = |stream: &Stream| {
         let number = match stream.home() {
             Home::Of(of) => of,
-            _ if group == ALL => stream.id(),
+            _ if group == ALL => stream.entry_number(),
             _ => return None,
         };
-        let moving = directory.get(number)?.moving()?;
+        let moving = directory.entry(number)?.moving()?;
         let leaves = stream.is_frozen() && stream.moves() == moving.number;
         let frozen = Frozen {
             stream: number,
@@ -340,7 +341,7 @@ impl JetStream {
 
     /// Notes that the target of a move asks for the part behind `from`. The leader looks at it in this
     /// group's turn, when it can look at the directory, too.
-    pub(crate) fn handle_export(&mut self, stream: u32, moving: Moving, from: Cursor) {
+    pub(crate) fn handle_export(&mut self, stream: DirectoryNumber, moving: Moving, from: Cursor) {
         if self.moves.asked.len() < LEAVING_MAX || self.moves.asked.contains_key(&stream) {
             self.moves.asked.insert(stream, (moving, from));
         }
@@ -350,7 +351,7 @@ impl JetStream {
         &mut self,
         cx: &Context<'_>,
         now: Time,
-        stream: u32,
+        stream: DirectoryNumber,
         moving: Moving,
         from: Cursor,
     ) {
@@ -364,7 +365,7 @@ impl JetStream {
             whole && same && home(entry) == self.group
         };
         let own = match self.group {
-            ALL => Some(stream),
+            ALL => Some(stream.get()),
             _ => self.keeping.own_of(stream),
         };
         let Some(own) = own.and_then(|own| self.streams.get(own)) else {
@@ -375,7 +376,7 @@ impl JetStream {
             _ => cx
                 .around
                 .streams_of(ALL)
-                .and_then(|d| d.applied().get(stream)),
+                .and_then(|d| d.applied().entry(stream)),
         };
         // A directory that is behind does not show where the stream is to go.
         if !entry.is_some_and(|entry| of_entry(entry, own)) {
@@ -497,7 +498,7 @@ impl JetStream {
     pub(crate) fn handle_exported(
         &mut self,
         now: Time,
-        stream: u32,
+        stream: DirectoryNumber,
         moving: Moving,
         from: Cursor,
         entry: &[u8],
@@ -541,7 +542,7 @@ impl JetStream {
     }
 
     /// Handles the outcome of an import.
-    pub(crate) fn handle_import(&mut self, now: Time, stream: u32, outcome: &Outcome) {
+    pub(crate) fn handle_import(&mut self, now: Time, stream: DirectoryNumber, outcome: &Outcome) {
         if let Some(arriving) = self.moves.arriving.get_mut(&stream) {
             arriving.proposed = false;
             arriving.again = match outcome {
@@ -552,11 +553,11 @@ impl JetStream {
     }
 
     /// Proposes to the directory that a group has all of a stream.
-    pub(crate) fn propose_moved(&mut self, now: Time, stream: u32, moving: Moving) {
-        let due = self.streams.get(stream).and_then(Stream::moving) == Some(moving);
+    pub(crate) fn propose_moved(&mut self, now: Time, stream: DirectoryNumber, moving: Moving) {
+        let due = self.streams.entry(stream).and_then(Stream::moving) == Some(moving);
         if due {
             let payload = moving.encode();
-            let command = Command::new(Kind::Moved, stream, b"", &payload);
+            let command = Command::new(Kind::Moved, stream.get(), b"", &payload);
             self.command(now, false, &command, Some((b"", Then::Noted)));
         }
     }
@@ -575,16 +576,16 @@ impl JetStream {
     }
 
     /// Returns the number in the directory of a stream of this group.
-    fn number_of(&self, own: u32) -> u32 {
+    fn number_of(&self, own: u32) -> DirectoryNumber {
         match self.streams.get(own).map(Stream::home) {
             Some(Home::Of(of)) => of,
-            _ => own,
+            _ => DirectoryNumber::new(own),
         }
     }
 
     /// Keeps a pull from a stream that moves, to end it once the stream is served again.
     /// Returns whether there was room.
-    pub(crate) fn park_moving(&mut self, stream: u32, reply: &[u8]) -> bool {
+    pub(crate) fn park_moving(&mut self, stream: DirectoryNumber, reply: &[u8]) -> bool {
         let room = self.moves.parked.len() < PARKED_MAX;
         if room {
             self.moves.parked.push((stream, reply.into()));
@@ -593,8 +594,8 @@ impl JetStream {
     }
 
     /// Returns whether a stream of the directory moves, or has moved and is not known to be served yet.
-    pub(crate) fn is_unsettled(&self, stream: u32) -> bool {
-        let entry = self.streams.get(stream);
+    pub(crate) fn is_unsettled(&self, stream: DirectoryNumber) -> bool {
+        let entry = self.streams.entry(stream);
         self.moves.unsettled.contains(&stream) || entry.is_some_and(|e| e.moving().is_some())
     }
 
@@ -607,7 +608,7 @@ impl JetStream {
         }
         let ended = moves.ended.iter().map(|(of, _)| *of);
         let parked = moves.parked.iter().map(|(of, _)| *of);
-        let all: BTreeSet<u32> = ended
+        let all: BTreeSet<DirectoryNumber> = ended
             .chain(parked)
             .chain(moves.unsettled.iter().copied())
             .collect();
@@ -624,7 +625,7 @@ impl JetStream {
         let ended = std::mem::take(&mut self.moves.ended);
         let (told, ended) = ended.into_iter().partition(|(of, _)| ready.contains(of));
         self.moves.ended = ended;
-        let told: Vec<(u32, Live)> = told;
+        let told: Vec<(DirectoryNumber, Live)> = told;
         for (_, mut live) in told {
             let ending = match live.logged {
                 true => Ending::LeadershipChange,
@@ -643,9 +644,9 @@ impl JetStream {
     }
 
     /// Returns whether a stream of the directory is deleted, or served by the group that keeps it.
-    fn is_found(&self, cx: &mut Context<'_>, stream: u32) -> bool {
+    fn is_found(&self, cx: &mut Context<'_>, stream: DirectoryNumber) -> bool {
         let entry = |directory: &Self| {
-            let entry = directory.streams.get(stream);
+            let entry = directory.streams.entry(stream);
             entry.map(|e| (e.home(), e.is_frozen(), e.name().to_owned()))
         };
         let entry = match self.group {

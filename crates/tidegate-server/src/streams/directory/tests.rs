@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tidegate_cluster::groups::ALL;
 use tidegate_stream::api::answer::ClusterInfo;
+use tidegate_stream::schema::number::DirectoryNumber;
 use tidegate_stream::stream::{AccountLimits, Home, Streams};
 
 use crate::config::StreamSettings;
@@ -232,10 +233,20 @@ fn streams_kept_by_a_restarted_node_open_once_it_has_heard_of_all_changes() {
     // A client that asks meanwhile gets its answer once the directory is current.
     w.publish(owner, "$JS.API.STREAM.INFO.B", "r.a", "");
     assert_eq!(w.heard(owner), "");
-    assert!(!w.nodes[owner].streams(at).unwrap().is_open(2));
+    assert!(
+        !w.nodes[owner]
+            .streams(at)
+            .unwrap()
+            .is_open(DirectoryNumber::new(2))
+    );
     w.nodes[owner].streams_mut(0).unwrap().set_current();
     w.turn();
-    assert!(w.nodes[owner].streams(at).unwrap().is_open(2));
+    assert!(
+        w.nodes[owner]
+            .streams(at)
+            .unwrap()
+            .is_open(DirectoryNumber::new(2))
+    );
     w.settle();
     let heard = w.heard(owner);
     let answers = heard.matches("stream_info_response").count();

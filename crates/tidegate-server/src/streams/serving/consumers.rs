@@ -14,6 +14,7 @@ use tidegate_stream::consumer::{
     Consumer, Ending, Fetch, Identity, Position, Progress, Source, Start, State,
 };
 use tidegate_stream::schema::config::{AckPolicy, ConsumerConfig};
+use tidegate_stream::schema::number::DirectoryNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::schema::timestamp::Timestamp;
 use tidegate_stream::stream::{
@@ -584,10 +585,12 @@ impl JetStream {
                     }
                 }
                 Effect::StreamFrozen { stream } => self.end_frozen(*stream),
-                Effect::StreamStays { stream } => self.moves.handle_moved(*stream),
+                Effect::StreamStays { stream } => {
+                    self.moves.handle_moved(DirectoryNumber::new(*stream));
+                }
                 Effect::StreamMoved { stream } => {
                     self.publishing.pub_acks.remove(stream);
-                    self.moves.handle_moved(*stream);
+                    self.moves.handle_moved(DirectoryNumber::new(*stream));
                 }
                 Effect::StreamUpdated { stream } => {
                     let config = self.streams.get(*stream).map(|s| s.config());

@@ -13,6 +13,7 @@ use super::super::streams::{AccountLimits, Streams};
 use super::*;
 use crate::consumer::State;
 use crate::schema::config::Storage;
+use crate::schema::number::DirectoryNumber;
 use crate::schema::sequence::StreamSeq;
 use crate::schema::sequence::nth;
 
@@ -363,7 +364,7 @@ fn move_one(seed: u64, config: &serde_json::Value) {
         twin: Group::new(),
     };
     let json = config.to_string();
-    let of = Placement::Of(7).encode();
+    let of = Placement::Of(DirectoryNumber::new(7)).encode();
     let (now, at) = (world.now, (1, 1));
     for group in [&mut world.home, &mut world.twin] {
         let made = group.command(now, Kind::CreateStream, 0, &of, json.as_bytes());
@@ -595,7 +596,7 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
         5,
         Kind::CreateStream,
         0,
-        &Placement::Of(1).encode(),
+        &Placement::Of(DirectoryNumber::new(1)).encode(),
         json.as_bytes(),
     );
     home.command(5, Kind::Publish, 1, b"s.b", b"more");
@@ -694,7 +695,10 @@ fn a_move_that_is_called_off_leaves_nothing_and_is_not_done_after_all() {
     update(&mut directory, ALL, 3);
     let fifth = moving_to(ALL, 5);
     let mut home = Group::new();
-    let (json, of) = (configs()[0].to_string(), Placement::Of(1).encode());
+    let (json, of) = (
+        configs()[0].to_string(),
+        Placement::Of(DirectoryNumber::new(1)).encode(),
+    );
     home.command(5, Kind::CreateStream, 0, &of, json.as_bytes());
     publish(&mut home);
     assert_eq!(freeze(&mut home, fifth), Outcome::Done);
@@ -720,7 +724,7 @@ fn a_move_that_is_called_off_leaves_nothing_and_is_not_done_after_all() {
 
 #[test]
 fn a_group_with_a_slow_clock_goes_on() {
-    let mut home = directory(Placement::Of(7));
+    let mut home = directory(Placement::Of(DirectoryNumber::new(7)));
     let publish = |group: &mut Group, now: u64, id: u64| {
         let headers = format!("NATS/1.0\r\nNats-Msg-Id: {id}\r\n\r\n");
         let mut entry = Vec::new();
@@ -779,7 +783,7 @@ fn a_group_with_a_slow_clock_goes_on() {
 
 #[test]
 fn nonsense_is_refused() {
-    let mut home = directory(Placement::Of(7));
+    let mut home = directory(Placement::Of(DirectoryNumber::new(7)));
     for _ in 0..5 {
         home.command(2, Kind::Publish, 1, b"s.a", b"text");
     }
@@ -824,6 +828,7 @@ fn moving_to(to: u32, number: u32) -> Moving {
 }
 
 fn copy_of(of: u32, number: u32) -> Vec<u8> {
+    let of = DirectoryNumber::new(of);
     let r#move = MoveNumber::new(number);
     Placement::Copy { of, r#move }.encode()
 }

@@ -2,7 +2,7 @@
 //! folder for each version of the protocol.
 
 use tidegate_cluster::VERSION;
-use tidegate_stream::schema::number::MoveNumber;
+use tidegate_stream::schema::number::{DirectoryNumber, MoveNumber};
 use tidegate_stream::stream::{Cursor, Moving, Stage};
 
 use super::{Change, LeaderMessage};
@@ -37,7 +37,7 @@ const fn name_of(told: &LeaderMessage) -> &'static str {
 
 fn samples() -> Vec<LeaderMessage> {
     let (stream, moving) = (
-        7,
+        DirectoryNumber::new(7),
         Moving {
             to: 4098,
             number: MoveNumber::new(2),
@@ -54,10 +54,10 @@ fn samples() -> Vec<LeaderMessage> {
             index,
         });
     }
-    all.push(LeaderMessage::Made(vec![7, 9]));
+    all.push(LeaderMessage::Made(vec![stream, DirectoryNumber::new(9)]));
     all.push(LeaderMessage::Report {
         question: 1,
-        streams: vec![7],
+        streams: vec![stream],
     });
     // Its fields are private to another module, so the sample is read from JSON. The test writes it again.
     let reported = r#"{"question":1,"group":4097,"streams":[[7,{"config":{"name":"S"}}]],"file_bytes":100,"memory_bytes":0,"consumers":2}"#;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
-use tidegate_stream::schema::number::MoveNumber;
+use tidegate_stream::schema::number::{DirectoryNumber, MoveNumber};
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{Command, Filter, Home, Moving, Stream, Transit};
 
@@ -567,24 +567,28 @@ fn a_copy_that_comes_nearer_has_its_time() {
     let (mut moves, mut now) = (Moves::default(), Time::from_nanos(1));
     let mut left: u64 = 10 << 30;
     while left > FREEZE_BYTES {
-        moves.handle_left(now, 3, moving, left);
-        assert_eq!(moves.left_max(3, now), FREEZE_BYTES, "{left}");
+        moves.handle_left(now, DirectoryNumber::new(3), moving, left);
+        assert_eq!(
+            moves.left_max(DirectoryNumber::new(3), now),
+            FREEZE_BYTES,
+            "{left}"
+        );
         now = now + second;
         left = left.saturating_sub(50 << 20);
     }
     // Publishers add as much as is copied, and now and then a little less.
     for n in 0..60 {
-        moves.handle_left(now, 3, moving, (64 << 20) + (n % 7));
+        moves.handle_left(now, DirectoryNumber::new(3), moving, (64 << 20) + (n % 7));
         now = now + second;
     }
-    assert!(moves.left_max(3, now) > 64 << 20);
+    assert!(moves.left_max(DirectoryNumber::new(3), now) > 64 << 20);
     // The next move starts from nothing of that.
     let next = Moving {
         number: MoveNumber::new(2),
         ..moving
     };
-    moves.handle_left(now, 3, next, 64 << 20);
-    assert_eq!(moves.left_max(3, now), FREEZE_BYTES);
+    moves.handle_left(now, DirectoryNumber::new(3), next, 64 << 20);
+    assert_eq!(moves.left_max(DirectoryNumber::new(3), now), FREEZE_BYTES);
 }
 
 #[test]

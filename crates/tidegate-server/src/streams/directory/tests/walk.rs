@@ -211,7 +211,7 @@ impl Walk {
                     match entry.home() {
                         Home::Elsewhere { group, made } if group == slot.group() => {
                             assert!(made, "{}", entry.name());
-                            expected.push((entry.config().clone(), Home::Of(entry.id())));
+                            expected.push((entry.config().clone(), Home::Of(entry.entry_number())));
                         }
                         _ => {}
                     }
