@@ -34,6 +34,7 @@
 
 pub mod api;
 pub mod consumer;
+mod convert;
 pub mod ingest;
 pub mod schema;
 pub mod stream;

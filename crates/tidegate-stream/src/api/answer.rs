@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 
 use crate::consumer::ConsumerSeq;
+use crate::convert::{or_zero, saturating_usize};
 use crate::schema::config::{ConsumerConfig, StreamConfig};
 use crate::schema::error::ApiError;
 use crate::schema::level::API_LEVEL;
@@ -132,7 +133,7 @@ impl ClusterInfo {
     /// as a fault, while a disconnected surplus copy is no fault.
     #[must_use]
     pub fn of(&self, num_replicas: i64) -> Cow<'_, Self> {
-        let others = usize::try_from(num_replicas.max(1) - 1).unwrap_or(usize::MAX);
+        let others = saturating_usize(or_zero(num_replicas).max(1) - 1);
         if self.replicas.len() <= others {
             return Cow::Borrowed(self);
         }
@@ -410,6 +411,7 @@ pub fn paused(until: Option<Timestamp>, now: Timestamp) -> Vec<u8> {
         pause_remaining: i64,
     }
     let until = until.unwrap_or(Timestamp::ZERO);
+    // A pause of centuries: the client reads an i64.
     let remaining = i64::try_from(until.as_nanos() - now.as_nanos()).unwrap_or(i64::MAX);
     let paused = until > now;
     done(

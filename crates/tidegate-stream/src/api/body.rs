@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::json;
 use super::request::{ConsumerName, NAME_BYTES_MAX};
+use crate::convert::{or_zero, saturating_usize};
 use crate::schema::config::{Compression, ConsumerConfig, Retention, StreamConfig};
 use crate::schema::error::ApiError;
 use crate::schema::level;
@@ -123,7 +124,7 @@ pub(super) fn page(text: &[u8]) -> Result<usize, ApiError> {
 
 /// Returns an offset as a number of things to skip; a negative offset is 0.
 pub(super) fn offset(offset: i64) -> usize {
-    usize::try_from(offset.max(0)).unwrap_or(usize::MAX)
+    saturating_usize(or_zero(offset))
 }
 
 /// Reads the configuration of the stream `name`, with the level that it requires, and whether to be pedantic.

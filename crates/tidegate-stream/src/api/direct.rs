@@ -16,6 +16,7 @@ use tidegate_nats::subject;
 use super::puback::write_number;
 use super::{json, status};
 use crate::consumer::Message;
+use crate::convert::{or_zero, positive};
 use crate::schema::error::ApiError;
 use crate::schema::sequence::StreamSeq;
 use crate::schema::timestamp::Timestamp;
@@ -156,15 +157,12 @@ impl DirectGet {
     /// Starts an answer. The reading finds its messages one by one.
     #[must_use]
     pub fn read(&self, index: &mut impl Index) -> Reading {
-        let bytes_left = u64::try_from(self.max_bytes)
-            .ok()
-            .filter(|&bytes| (1..MAX_BYTES).contains(&bytes))
-            .unwrap_or(MAX_BYTES);
+        let bytes_left = positive(self.max_bytes).map_or(MAX_BYTES, |bytes| bytes.min(MAX_BYTES));
         let mut reading = Reading {
             way: Way::Ended(None),
             no_headers: self.no_hdr,
             several: self.batch > 0 || !self.multi_last.is_empty(),
-            left: u64::try_from(self.batch).unwrap_or(0),
+            left: or_zero(self.batch),
             bytes_left,
             pending: 0,
             sent: 0,

@@ -251,7 +251,8 @@ pub fn stream_page<'a, V: StreamView + 'a>(
 /// Returns a stream as a list contains it.
 #[must_use]
 pub fn stream_listed(server: &Server<'_>, stream: &impl StreamView) -> Value {
-    serde_json::to_value(stream_info_of(server, stream)).unwrap_or_default()
+    // Strings, numbers and lists of them always have a JSON form.
+    serde_json::to_value(stream_info_of(server, stream)).expect("an answer is always JSON")
 }
 
 /// Encodes the answer to [`Kind::StreamList`] from the reports of several nodes: the streams of the page, and
@@ -413,6 +414,7 @@ fn consumer_info_of<'a>(
         num_pending: counts.pending,
         push_bound: counts.push_bound,
         paused: remaining > 0,
+        // A pause of centuries: the client reads an i64.
         pause_remaining: i64::try_from(remaining).unwrap_or(i64::MAX),
         cluster: server.cluster,
         ts: server.now,

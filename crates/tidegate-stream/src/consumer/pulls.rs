@@ -42,7 +42,8 @@ impl PullLimits {
         if over(request.batch, self.batch) {
             Some(format!("Exceeded MaxRequestBatch of {}", self.batch))
         } else if over(request.expires_ns, self.expires_ns) {
-            let expires = i64::try_from(self.expires_ns).unwrap_or(i64::MAX);
+            let expires = i64::try_from(self.expires_ns);
+            let expires = expires.expect("the limit comes from an i64 of a configuration");
             let expires = duration::text(expires);
             Some(format!("Exceeded MaxRequestExpires of {expires}"))
         } else if over(request.max_bytes, self.bytes) {

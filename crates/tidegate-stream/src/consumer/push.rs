@@ -7,6 +7,7 @@
 use super::seam::{Ready, Sink};
 use super::state::Position;
 use super::status;
+use crate::convert::saturating_u64;
 
 /// The widest window of flow control.
 const WINDOW_MAX: u64 = 32 << 20;
@@ -118,7 +119,7 @@ impl Push {
         self.beat_us = now.saturating_add(self.heartbeat_us);
         if let Some(rate) = &mut self.rate {
             let took = u128::from(bytes) * 8_000_000 / u128::from(rate.bits_per_second);
-            let took = u64::try_from(took).unwrap_or(u64::MAX);
+            let took = saturating_u64(took);
             let from = rate.sent_us.max(now.saturating_sub(BURST_US));
             rate.sent_us = from.saturating_add(took);
         }

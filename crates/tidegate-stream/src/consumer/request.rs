@@ -3,6 +3,7 @@
 //! Owns its three forms (empty, a number, JSON) and the errors of a request by itself. Leaves the consumer's
 //! limits and the queue to [`super::pulls`].
 
+use crate::convert::or_zero;
 use serde::{Deserialize, Deserializer};
 
 /// The content of a pull request.
@@ -83,14 +84,13 @@ impl PullRequest {
         if !(0..=9).contains(&body.priority) {
             return Err("Priority must be between 0 and 9".to_owned());
         }
-        let positive = |n: i64| u64::try_from(n).unwrap_or(0);
         Ok(Self {
             batch: at_least_one(body.batch),
-            expires_ns: positive(body.expires),
+            expires_ns: or_zero(body.expires),
             expired: body.expires < 0,
             no_wait: body.no_wait,
-            max_bytes: positive(body.max_bytes),
-            heartbeat_ns: positive(body.idle_heartbeat),
+            max_bytes: or_zero(body.max_bytes),
+            heartbeat_ns: or_zero(body.idle_heartbeat),
         })
     }
 }
@@ -105,7 +105,7 @@ where
 }
 
 fn at_least_one(n: i64) -> u64 {
-    u64::try_from(n).map_or(1, |n| n.max(1))
+    or_zero(n).max(1)
 }
 
 #[cfg(test)]

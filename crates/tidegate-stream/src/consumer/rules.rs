@@ -123,7 +123,8 @@ fn check_numbers(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), A
 }
 
 fn check_backoff(config: &ConsumerConfig) -> Result<(), ApiError> {
-    let len = i64::try_from(config.backoff.len()).unwrap_or(i64::MAX);
+    let len =
+        i64::try_from(config.backoff.len()).expect("a list in memory has fewer than 2^63 items");
     if config.max_deliver != -1 && len > config.max_deliver {
         return Err(ApiError::MAX_DELIVER_BACKOFF);
     }

@@ -7,6 +7,7 @@ use super::delta::UNACKED_MAX;
 use super::pulls::{PullLimits, WAITING_MAX};
 use super::push::PushSettings;
 use super::rules::MAX_ACK_PENDING_DEFAULT;
+use crate::convert::{or_zero, positive, saturating_u32, saturating_usize};
 use crate::schema::config::{AckPolicy, ConsumerConfig, ReplayPolicy};
 
 #[derive(Clone, Debug)]
@@ -53,8 +54,7 @@ impl Settings {
         Self {
             ack: config.ack_policy,
             waits_us,
-            max_deliver: positive(config.max_deliver)
-                .map_or(u32::MAX, |n| u32::try_from(n).unwrap_or(u32::MAX)),
+            max_deliver: positive(config.max_deliver).map_or(u32::MAX, saturating_u32),
             max_unacked,
             headers_only: config.headers_only,
             sample_percent: config
@@ -67,11 +67,10 @@ impl Settings {
             inactive_us: positive(config.inactive_threshold).map(|ns| ns.div_ceil(1000)),
             filters,
             pulls: PullLimits {
-                waiting: positive(config.max_waiting)
-                    .map_or(WAITING_MAX, |n| usize::try_from(n).unwrap_or(WAITING_MAX)),
-                batch: positive(config.max_batch).unwrap_or(0),
-                expires_ns: positive(config.max_expires).unwrap_or(0),
-                bytes: positive(config.max_bytes).unwrap_or(0),
+                waiting: positive(config.max_waiting).map_or(WAITING_MAX, saturating_usize),
+                batch: or_zero(config.max_batch),
+                expires_ns: or_zero(config.max_expires),
+                bytes: or_zero(config.max_bytes),
             },
             push: (!config.deliver_subject.is_empty()).then(|| PushSettings {
                 subject: config.deliver_subject.as_bytes().into(),
@@ -94,10 +93,6 @@ impl Settings {
     }
 }
 
-fn positive(n: i64) -> Option<u64> {
-    u64::try_from(n).ok().filter(|n| *n > 0)
-}
-
 fn micros(ns: i64) -> u64 {
-    positive(ns).map_or(0, |ns| ns.div_ceil(1000))
+    or_zero(ns).div_ceil(1000)
 }

@@ -16,7 +16,7 @@ impl State {
         let start = match config.deliver_policy {
             DeliverPolicy::All => first,
             DeliverPolicy::New => last.next(),
-            DeliverPolicy::Last => stream.last_matching().unwrap_or(last.next()),
+            DeliverPolicy::Last => stream.last_matching().unwrap_or_else(|| last.next()),
             DeliverPolicy::ByStartSequence => config.opt_start_seq,
             DeliverPolicy::ByStartTime => {
                 let time = config.opt_start_time.map_or(0, |t| t.as_micros_up());

@@ -142,7 +142,8 @@ impl AtomicBatch {
     /// Returns the number of its messages: at least one.
     #[must_use]
     pub fn len(&self) -> u32 {
-        u32::try_from(self.messages.spans.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.messages.spans.len())
+            .expect("a batch in memory has fewer than 2^32 messages")
     }
 
     /// Returns whether the batch has no messages, which never holds for a complete batch.

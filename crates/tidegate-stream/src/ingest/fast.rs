@@ -569,8 +569,7 @@ fn may_be_refused(config: &StreamConfig, block: &[u8]) -> bool {
 }
 
 fn index(key: usize) -> u32 {
-    // Far fewer batches than 2^32 may be open.
-    u32::try_from(key).unwrap_or(u32::MAX)
+    u32::try_from(key).expect("far fewer batches than 2^32 may be open")
 }
 
 #[cfg(test)]

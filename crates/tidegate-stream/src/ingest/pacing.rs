@@ -5,6 +5,7 @@
 //! for, and never later than 5 ms. The server acknowledges a batch at once if it has stored as many messages
 //! of it as the publisher waits for ([`Spacing`]), because that publisher may have stopped sending.
 
+use crate::convert::saturating_u16;
 use std::time::Duration;
 
 use tidegate::Time;
@@ -148,8 +149,7 @@ impl Spacing {
     pub(super) fn choose(&mut self, under_way: u64, open: usize) -> u16 {
         let share = WINDOW_BYTES / (open.max(1) as u64 * self.message_bytes.max(1));
         let wanted = (2 * under_way).max(u64::from(self.now / 2)).min(share);
-        let wanted = u16::try_from(wanted).unwrap_or(u16::MAX);
-        self.now = wanted.clamp(1, self.most);
+        self.now = saturating_u16(wanted).clamp(1, self.most);
         self.now
     }
 }

@@ -4,6 +4,7 @@
 use thiserror::Error;
 
 use super::number;
+use crate::convert::saturating_u16;
 
 const SUFFIX: &[u8] = b".$FI";
 /// The flow if the subject gives none, or 0.
@@ -78,7 +79,7 @@ fn parse(rest: &[u8]) -> Option<Control<'_>> {
     let (rest, flow) = split(rest)?;
     let flow = match number(flow) {
         None | Some(0) => FLOW,
-        Some(flow) => u16::try_from(flow).unwrap_or(u16::MAX),
+        Some(flow) => saturating_u16(flow),
     };
     let (_, id) = split(rest)?;
     fits.then_some(Control {

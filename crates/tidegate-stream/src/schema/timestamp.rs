@@ -4,6 +4,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use crate::convert::saturating_u64;
+
 /// A point in time, in nanoseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i128);
@@ -24,14 +26,14 @@ impl Timestamp {
     /// Returns microseconds since the Unix epoch, rounded down; times before it become 0.
     #[must_use]
     pub fn as_micros(self) -> u64 {
-        u64::try_from(self.0.div_euclid(1000)).unwrap_or(0)
+        saturating_u64(self.0.div_euclid(1000).max(0).unsigned_abs())
     }
 
     /// Returns microseconds since the Unix epoch, rounded up, so that a time given in nanoseconds is not
     /// reached early.
     #[must_use]
     pub fn as_micros_up(self) -> u64 {
-        u64::try_from((self.0 + 999).div_euclid(1000)).unwrap_or(0)
+        saturating_u64((self.0 + 999).div_euclid(1000).max(0).unsigned_abs())
     }
 
     /// Returns nanoseconds since the Unix epoch, which may be negative.

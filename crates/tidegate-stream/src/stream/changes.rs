@@ -93,6 +93,7 @@ impl Stream {
             (_, Some(_)) => return Ok(Outcome::ConsumerExists { stream }),
             (_, None) => {}
         }
+        // A negative limit is none.
         let most = u64::try_from(self.config.max_consumers).unwrap_or(u64::MAX);
         if self.consumers.len() as u64 >= most {
             return Err(ApiError::MAXIMUM_CONSUMERS);

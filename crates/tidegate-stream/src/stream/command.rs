@@ -402,11 +402,11 @@ impl<'b, B: Buffer> Encoder<'b, B> {
         let subject_len = u16::try_from(command.subject.len())
             .map_err(|_| EncodeError::Subject(command.subject.len()))?;
         let start = self.buffer.written().len();
-        // The end fits, so every length and the offset do.
         if u32::try_from(start + command.encoded_bytes()).is_err() {
             return Err(EncodeError::Full);
         }
-        let len = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
+        let fits = |len: usize| u32::try_from(len).expect("the end of the command fits");
+        let len = |bytes: &[u8]| fits(bytes.len()).to_le_bytes();
         let headers = command.headers.unwrap_or_default();
         let mut header = [0; COMMAND_HEADER_BYTES];
         header[0] = command.kind as u8;
@@ -419,7 +419,7 @@ impl<'b, B: Buffer> Encoder<'b, B> {
         self.buffer.put(command.subject);
         self.buffer.put(headers);
         self.buffer.put(command.payload);
-        Ok(u32::try_from(start).unwrap_or(u32::MAX))
+        Ok(fits(start))
     }
 
     /// Returns the length of the entry so far, in bytes.

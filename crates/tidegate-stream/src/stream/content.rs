@@ -88,7 +88,10 @@ impl Content {
                 }
             }
         }
-        self.first_seq = self.index.next(StreamSeq::ZERO).unwrap_or(last_seq.next());
+        self.first_seq = self
+            .index
+            .next(StreamSeq::ZERO)
+            .unwrap_or_else(|| last_seq.next());
         self.aged_from = self.first_seq;
         self
     }
@@ -191,7 +194,7 @@ impl Content {
         } else {
             self.index
                 .next(self.first_seq)
-                .unwrap_or(self.last_seq.next())
+                .unwrap_or_else(|| self.last_seq.next())
         };
     }
 
@@ -358,7 +361,7 @@ impl Content {
             self.first_seq,
             self.index
                 .next(StreamSeq::ZERO)
-                .unwrap_or(self.last_seq.next())
+                .unwrap_or_else(|| self.last_seq.next())
         );
         if let Some(bodies) = &self.bodies {
             assert_eq!(bodies.len() as u64, messages);

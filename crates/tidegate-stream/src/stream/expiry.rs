@@ -117,7 +117,7 @@ impl Stream {
     /// The headers of a marker, the same as nats-server's.
     fn marker_headers(&self) -> String {
         let ttl = i64::try_from(self.limits.marker_ttl_secs.saturating_mul(1_000_000_000));
-        let ttl = duration::text(ttl.unwrap_or(i64::MAX));
+        let ttl = duration::text(ttl.expect("the configuration has it as an i64 of nanoseconds"));
         format!(
             "NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\nNats-TTL: {ttl}\r\nNats-Rollup: sub\r\n\r\n"
         )
@@ -141,6 +141,7 @@ impl Stream {
         };
         let life = self.limits.marker_ttl_secs.saturating_mul(1_000_000);
         let marker = Accepted {
+            // A marker is small, and the log of another node that has a larger one must not end this node.
             bytes: u32::try_from(counted_bytes(command)).unwrap_or(slot.bytes),
             flags: Flags::MARKER.with(Flags::TTL),
             due_us: now.saturating_add(life),

@@ -12,6 +12,9 @@ use super::block::{Block, Slot};
 use super::command::Place;
 use crate::schema::sequence::StreamSeq;
 
+/// The assertion of a call for a message that the index must hold.
+const HELD: &str = "the caller has found the message";
+
 /// All messages of a stream by number.
 #[derive(Clone, Debug)]
 pub(super) struct Index {
@@ -83,9 +86,8 @@ impl Index {
     pub(super) fn remove(&mut self, seq: StreamSeq) {
         let at = self.block_of(seq);
         let Some(block) = self.blocks.get_mut(at) else {
-            if let Some(bit) = self.tail.bit(seq) {
-                self.tail.remove(bit);
-            }
+            let bit = self.tail.bit(seq).expect(HELD);
+            self.tail.remove(bit);
             return;
         };
         self.heads[at].live -= 1;
@@ -94,7 +96,7 @@ impl Index {
             self.blocks.remove(at);
             return;
         }
-        let Some(bit) = block.bit(seq) else { return };
+        let bit = block.bit(seq).expect(HELD);
         let block = Arc::make_mut(block);
         block.remove(bit);
         // Limits and age empty the first block, so that it is soon dropped as a whole.
@@ -110,9 +112,8 @@ impl Index {
             Some(block) => Arc::make_mut(block),
             None => &mut self.tail,
         };
-        if let Some(bit) = block.bit(seq) {
-            block.relocate(bit, place);
-        }
+        let bit = block.bit(seq).expect(HELD);
+        block.relocate(bit, place);
     }
 
     /// Returns the first message at `seq` or above.

@@ -37,6 +37,7 @@ use super::single::{Stream, counted_bytes};
 use super::wire::{Reader, put_bytes, put_u32, put_u64};
 use super::wire::{RestoreError, SEQ_MAX};
 use crate::consumer::State;
+use crate::convert::saturating_usize;
 use crate::schema::error::ApiError;
 use crate::schema::number::MoveNumber;
 use crate::schema::sequence::StreamSeq;
@@ -288,7 +289,8 @@ impl Export {
                 Some(Cursor::new(Stage::Consumers, 0))
             }
             Stage::Consumers => {
-                let skip = usize::try_from(self.from.at).unwrap_or(usize::MAX);
+                // The cursor comes from another node.
+                let skip = saturating_usize(self.from.at);
                 let consumers = stream.consumers.iter().skip(skip);
                 for (at, (name, consumer)) in (self.from.at..).zip(consumers) {
                     if body.len() >= self.bytes_max {
@@ -552,7 +554,8 @@ impl Stream {
             } => {
                 for ((seq, slot), command) in slots.into_iter().zip(messages) {
                     let (place, body) = keep(self, command);
-                    let bytes = u32::try_from(counted_bytes(command)).unwrap_or(u32::MAX);
+                    let bytes = u32::try_from(counted_bytes(command));
+                    let bytes = bytes.expect("a copy takes no larger message");
                     let slot = Slot {
                         place,
                         bytes,
@@ -689,8 +692,8 @@ impl StreamConsumer {
     pub(super) fn put(&self, name: &str, state: &[u8], out: &mut Vec<u8>) {
         put_bytes(out, name.as_bytes());
         put_u64(out, self.created_us);
-        // A configuration is plain data: writing it cannot fail.
-        put_bytes(out, &serde_json::to_vec(&*self.config).unwrap_or_default());
+        let config = serde_json::to_vec(&*self.config);
+        put_bytes(out, &config.expect("a configuration is plain data"));
         put_bytes(out, state);
     }
 

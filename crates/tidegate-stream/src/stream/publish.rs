@@ -12,6 +12,7 @@ use super::block::Flags;
 use super::command::Command;
 use super::headers::{Asked, Ttl, number};
 use super::single::{Stream, counted_bytes, lifetime};
+use crate::convert::saturating_u32;
 use crate::schema::error::ApiError;
 use crate::schema::sequence::StreamSeq;
 
@@ -76,7 +77,8 @@ impl Stream {
         }
         let bytes = counted_bytes(command);
         let mut accepted = Accepted {
-            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+            // The check of the size refuses a message that does not fit.
+            bytes: saturating_u32(bytes),
             flags: Flags::default(),
             due_us: 0,
             msg_id: None,

@@ -8,6 +8,7 @@ use tidegate_nats::subject;
 
 use super::Stream;
 use super::consumers::StreamConsumer;
+use crate::convert::or_zero;
 use crate::schema::config::{Discard, Retention, Storage, StreamConfig};
 use crate::schema::error::ApiError;
 use crate::schema::sequence::StreamSeq;
@@ -247,7 +248,7 @@ fn check_subjects(config: &StreamConfig) -> Result<(), ApiError> {
 /// Returns the bytes that a stream of this configuration reserves, of its kind of storage: its byte limit.
 pub(super) fn reserved(config: &StreamConfig, storage: Storage) -> u64 {
     if config.storage == storage {
-        u64::try_from(config.max_bytes).unwrap_or(0)
+        or_zero(config.max_bytes)
     } else {
         0
     }

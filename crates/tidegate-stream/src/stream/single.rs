@@ -19,6 +19,7 @@ use super::moving::Transit;
 use super::outcome::Effect;
 use super::publish::{Accepted, Rollup};
 use super::subjects::Name;
+use crate::convert::{or_zero, positive};
 use crate::schema::config::{Discard, StreamConfig};
 use crate::schema::number::{DirectoryNumber, MoveNumber};
 use crate::schema::sequence::StreamSeq;
@@ -66,9 +67,9 @@ pub(super) struct Limits {
 
 impl Limits {
     pub(super) fn of(config: &StreamConfig) -> Self {
-        let limit = |n: i64| u64::try_from(n).ok().filter(|n| *n > 0).unwrap_or(u64::MAX);
+        let limit = |n: i64| positive(n).unwrap_or(u64::MAX);
         // Rounded up, so that no message goes early.
-        let micros = |ns: i64| u64::try_from(ns).unwrap_or(0).div_ceil(1000);
+        let micros = |ns: i64| or_zero(ns).div_ceil(1000);
         Self {
             messages: limit(config.max_msgs),
             bytes: limit(config.max_bytes),
@@ -76,8 +77,7 @@ impl Limits {
             message_bytes: limit(config.max_msg_size.into()).min(MESSAGE_BYTES_MAX.into()),
             age_us: micros(config.max_age),
             dedup_us: micros(config.duplicate_window),
-            marker_ttl_secs: u64::try_from(config.subject_delete_marker_ttl).unwrap_or(0)
-                / 1_000_000_000,
+            marker_ttl_secs: or_zero(config.subject_delete_marker_ttl) / 1_000_000_000,
             discard_new: config.discard == Discard::New,
         }
     }
@@ -273,7 +273,7 @@ impl Stream {
     #[must_use]
     pub fn seq_at_time(&self, time_us: u64) -> StreamSeq {
         let found = self.content.index.at_time(time_us);
-        found.unwrap_or(self.content.last_seq.next())
+        found.unwrap_or_else(|| self.content.last_seq.next())
     }
 
     /// Iterates over the subjects that have messages and pass the filter, with their counts, in no particular
@@ -291,7 +291,7 @@ impl Stream {
         let mut at = self.content.first_seq;
         while at <= self.content.last_seq && deleted.len() < limit {
             let next = self.content.index.next(at);
-            let next = next.unwrap_or(self.content.last_seq.next());
+            let next = next.unwrap_or_else(|| self.content.last_seq.next());
             let room = (limit - deleted.len()) as u64;
             deleted.extend(at.up_to(next.min(at.saturating_after(room))));
             at = next.next();
@@ -363,9 +363,8 @@ impl Stream {
     /// Removes the messages that exceed a limit because of a new message of subject `id`.
     fn make_room(&mut self, id: u32, effects: &mut Vec<Effect>) {
         while u64::from(self.content.subjects.stat(id).count) > self.limits.per_subject {
-            let Some(first) = self.content.first_of(id) else {
-                break;
-            };
+            let first = self.content.first_of(id);
+            let first = first.expect("a subject has as many messages as it counts");
             self.remove(first, effects);
         }
         while self.content.messages > self.limits.messages || self.content.bytes > self.limits.bytes

@@ -119,8 +119,8 @@ impl Part {
         put_u32(out, self.moving.unwrap_or(0));
         self.transit.put(out);
         put_u64(out, self.created_us);
-        // A configuration is plain data: writing it cannot fail.
-        put_bytes(out, &serde_json::to_vec(&self.config).unwrap_or_default());
+        let config = serde_json::to_vec(&self.config);
+        put_bytes(out, &config.expect("a configuration is plain data"));
         put_bytes(out, &self.last_msg_id);
         put_u64(out, self.last_seq.get());
         put_u64(out, self.last_time_us);

@@ -162,7 +162,8 @@ impl Streams {
         self.get(of.get())
     }
 
-    /// Returns the number in the directory of the stream with this name, for the group that has the directory.
+    /// Returns the number in the directory of the stream with this name, for the group that has the
+    /// directory.
     #[must_use]
     pub fn entry_by_name(&self, name: &str) -> Option<DirectoryNumber> {
         self.by_name(name).map(DirectoryNumber::new)
@@ -399,9 +400,8 @@ impl Streams {
                 let at = out.len() - 1;
                 let mut last = StreamSeq::ZERO;
                 for (command, accepted) in batch.iter().zip(&accepted) {
-                    let Some(stream) = self.streams.get_mut(&id) else {
-                        break;
-                    };
+                    let stream = self.streams.get_mut(&id);
+                    let stream = stream.expect("the check found the stream of the batch");
                     let before = stream.content.bytes;
                     let (place, body) = context.keep(stream, command);
                     last = stream.store(command, accepted, place, context.now, body, effects);
@@ -586,9 +586,8 @@ impl Streams {
     ) -> Result<usize, EncodeError> {
         let mut written = 0;
         for id in self.names.values() {
-            let Some(stream) = self.streams.get_mut(id) else {
-                continue;
-            };
+            let stream = self.streams.get_mut(id);
+            let stream = stream.expect("each name has its stream");
             let due = stream.next_due().is_some_and(|due| due <= now_us);
             if due && stream.in_memory() == (storage == Storage::Memory) {
                 written += stream.propose_expiry(now_us, entry)?;

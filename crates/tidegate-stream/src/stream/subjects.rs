@@ -201,7 +201,10 @@ impl Subjects {
         if let Some(id) = self.by_name.find(hash, same).copied() {
             self.count_in(id, seq);
             let shared = name_in(&self.pages, id).cloned();
-            return (id, shared.unwrap_or_default());
+            return (
+                id,
+                shared.expect("the table finds only subjects with a name"),
+            );
         }
         let shared: Name = name.into();
         let id = self.give(&shared, hash);
@@ -257,7 +260,8 @@ impl Subjects {
 
     /// Uncounts message `seq` of the subject, and frees its number after its last message; returns its bytes.
     pub(super) fn take(&mut self, id: u32, seq: StreamSeq) -> Name {
-        let shared = self.name(id).cloned().unwrap_or_default();
+        let shared = self.name(id).cloned();
+        let shared = shared.expect("a subject with messages has a name");
         let stat = &mut self.stats[id as usize];
         stat.count -= 1;
         if stat.first == seq {

@@ -43,9 +43,11 @@ pub(super) fn put_u64(out: &mut Vec<u8>, n: u64) {
     out.extend_from_slice(&n.to_le_bytes());
 }
 
-/// A count; no count in a snapshot reaches 2^32, since each item takes more than a byte of memory.
+/// Writes a count.
 pub(super) fn put_len(out: &mut Vec<u8>, len: usize) {
-    put_u32(out, u32::try_from(len).unwrap_or(u32::MAX));
+    let len = u32::try_from(len);
+    // Each item takes more than a byte of memory.
+    put_u32(out, len.expect("no count in a snapshot reaches 2^32"));
 }
 
 pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {

@@ -37,7 +37,7 @@ impl Index for Stream {
             .keys()
             .next()
             .copied()
-            .unwrap_or(self.last.next())
+            .unwrap_or_else(|| self.last.next())
     }
 
     fn last_seq(&self) -> StreamSeq {
@@ -62,7 +62,7 @@ impl Index for Stream {
 
     fn seq_at_time(&mut self, time_us: u64) -> StreamSeq {
         let seq = StreamSeq::new(time_us.div_ceil(1_000_000));
-        self.next_at(seq, b">").unwrap_or(self.last.next())
+        self.next_at(seq, b">").unwrap_or_else(|| self.last.next())
     }
 
     fn last_per_subject(

@@ -49,7 +49,7 @@ impl Stream {
 impl View for Stream {
     fn first_seq(&self) -> StreamSeq {
         let first = self.messages.first_key_value().map(|(seq, _)| *seq);
-        first.unwrap_or(self.last_seq.next())
+        first.unwrap_or_else(|| self.last_seq.next())
     }
 
     fn last_seq(&self) -> StreamSeq {
@@ -64,7 +64,7 @@ impl View for Stream {
         let mut messages = self.messages.iter();
         messages
             .find(|(_, m)| m.time_us >= time_us)
-            .map_or(self.last_seq.next(), |(seq, _)| *seq)
+            .map_or_else(|| self.last_seq.next(), |(seq, _)| *seq)
     }
 }
 

@@ -79,7 +79,7 @@ impl World {
             DeliverPolicy::Last => world
                 .stream
                 .last_matching()
-                .unwrap_or(world.stream.last_seq.next()),
+                .unwrap_or_else(|| world.stream.last_seq.next()),
             _ => StreamSeq::FIRST,
         };
         world.known.delivered = start.prev();

@@ -160,9 +160,8 @@ impl Streams {
             _ => {}
         }
         let to = to.map(|to| old.may_move(to)).transpose()?;
-        let Some(mut stream) = self.streams.remove(&id) else {
-            return Err(ApiError::STREAM_NOT_FOUND.into());
-        };
+        let stream = self.streams.remove(&id);
+        let mut stream = stream.expect("the checks found the stream");
         self.patterns.remove(id, &stream.config.subjects);
         self.tally.remove(&stream);
         let before = stream.content.bytes;
@@ -318,21 +317,21 @@ impl Streams {
     ) -> Result<Outcome, Refusal> {
         let id = command.stream;
         entry_of(&mut self.streams, command, context.past_log)?;
-        if let Some(mut stream) = self.streams.remove(&id) {
-            self.changes += 1;
-            self.names.remove(&stream.config.name);
-            self.patterns.remove(id, &stream.config.subjects);
-            self.tally.remove(&stream);
-            let before = stream.content.bytes;
-            let messages = stream.content.remove_all();
-            self.held.count(before, &stream);
-            effects.push(Effect::StreamDeleted {
-                stream: id,
-                name: stream.config.name,
-                messages,
-                consumers: stream.consumers.into_keys().collect(),
-            });
-        }
+        let stream = self.streams.remove(&id);
+        let mut stream = stream.expect("the check found the stream");
+        self.changes += 1;
+        self.names.remove(&stream.config.name);
+        self.patterns.remove(id, &stream.config.subjects);
+        self.tally.remove(&stream);
+        let before = stream.content.bytes;
+        let messages = stream.content.remove_all();
+        self.held.count(before, &stream);
+        effects.push(Effect::StreamDeleted {
+            stream: id,
+            name: stream.config.name,
+            messages,
+            consumers: stream.consumers.into_keys().collect(),
+        });
         Ok(Outcome::Deleted { stream: id })
     }
 }

@@ -34,7 +34,8 @@ impl Patterns {
 
     /// Removes the patterns of a stream, which must be those that [`Patterns::insert`] added.
     pub(super) fn remove(&mut self, stream: u32, patterns: &[String]) {
-        let keys = self.keys.remove(&stream).unwrap_or_default();
+        let keys = self.keys.remove(&stream);
+        let keys = keys.expect("each stream has its patterns here");
         for (key, pattern) in keys.into_iter().zip(patterns) {
             self.owners.remove(key as usize);
             self.list.remove(pattern.as_bytes(), key);

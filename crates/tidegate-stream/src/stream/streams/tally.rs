@@ -8,6 +8,7 @@ use tidegate_cluster::groups::ALL;
 use super::super::home::Home;
 use super::super::rules;
 use super::super::single::Stream;
+use crate::convert::saturating_u64;
 use crate::schema::config::Storage;
 
 /// The sums over all streams. The caller removes a stream before its configuration or its group changes, and
@@ -53,7 +54,7 @@ impl Tally {
             Storage::File => self.file_bytes,
             Storage::Memory => self.memory_bytes,
         };
-        u64::try_from(bytes).unwrap_or(u64::MAX)
+        saturating_u64(bytes)
     }
 
     /// Returns how many streams this group keeps, or is to keep.
