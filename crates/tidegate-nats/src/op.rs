@@ -2,9 +2,11 @@
 //! nothing.
 //!
 //! A message for many receivers is prepared once ([`Delivery`]). The copies differ only in the name of the
-//! subscription, so a copy costs four appends and no formatting.
+//! subscription, so a copy costs four appends and no formatting. Receivers that are behind share the payload.
 
-use super::outbox::Outbox;
+use bytes::Bytes;
+
+use super::outbox::{CHUNK_BYTES, Outbox};
 use super::parse::Publish;
 
 /// The texts of `-ERR`, as clients know them: some clients close the connection at an unknown one.
@@ -70,6 +72,9 @@ pub fn no_responders(out: &mut Outbox, reply: &[u8], sid: &[u8], subject: &[u8])
     ]);
 }
 
+/// The least bytes that receivers share: below this a copy is smaller than the note of its place.
+const SHARED_BYTES_MIN: usize = 128;
+
 /// A message prepared for its receivers. It keeps its buffers from one message to the next.
 #[derive(Debug, Default)]
 pub struct Delivery {
@@ -78,12 +83,15 @@ pub struct Delivery {
     /// ` [reply ][#headers ]#total␍␊`
     tail: Vec<u8>,
     digits: Digits,
+    /// The headers and the payload, once a receiver that is behind needed them.
+    shared: Option<Bytes>,
 }
 
 impl Delivery {
     /// Prepares `message`; without `with_headers`, for a client that cannot read headers, it leaves them out.
     pub fn prepare(&mut self, message: &Publish<'_>, with_headers: bool) {
         let headers = message.headers.filter(|_| with_headers);
+        self.shared = None;
         self.head.clear();
         self.head
             .extend_from_slice(if headers.is_some() { b"HMSG " } else { b"MSG " });
@@ -111,6 +119,28 @@ impl Delivery {
     #[inline]
     pub fn write(&self, out: &mut Outbox, sid: &[u8], headers: &[u8], payload: &[u8]) {
         out.append(&[&self.head, sid, &self.tail, headers, payload, b"\r\n"]);
+    }
+
+    /// Appends the message like [`write`](Self::write). If it has `several` receivers, an outbox that is more
+    /// than a chunk behind, and may stay so, shares the payload with the others.
+    #[inline]
+    pub fn write_copy(
+        &mut self,
+        out: &mut Outbox,
+        sid: &[u8],
+        headers: &[u8],
+        payload: &[u8],
+        several: bool,
+    ) {
+        let len = headers.len() + payload.len();
+        if !several || out.len() < CHUNK_BYTES || len < SHARED_BYTES_MIN {
+            return self.write(out, sid, headers, payload);
+        }
+        let copy = || [headers, payload].concat().into();
+        let shared = self.shared.get_or_insert_with(copy).clone();
+        out.append(&[&self.head, sid, &self.tail]);
+        out.append_shared(shared);
+        out.append(&[b"\r\n"]);
     }
 }
 
@@ -173,6 +203,33 @@ mod tests {
             written(|out| d.write(out, b"1", b"", headed.payload)),
             "MSG a.b 1 r 2\r\nhi\r\n"
         );
+    }
+
+    #[test]
+    fn copies_are_the_same_bytes_where_receivers_are_behind() {
+        let payload = [b'p'; 300];
+        let message = Publish {
+            subject: b"a",
+            reply: None,
+            headers: Some(&b"NATS/1.0\r\n\r\n"[..]),
+            payload: &payload,
+        };
+        let (mut d, behind) = (Delivery::default(), vec![b'x'; CHUNK_BYTES]);
+        for with_headers in [true, false] {
+            d.prepare(&message, with_headers);
+            let headers = if with_headers {
+                message.header_block()
+            } else {
+                b""
+            };
+            let (mut copied, mut shared) = (Outbox::default(), Outbox::default());
+            copied.append(&[&behind]);
+            shared.append(&[&behind]);
+            d.write(&mut copied, b"1", headers, &payload);
+            d.write_copy(&mut shared, b"1", headers, &payload, true);
+            assert_eq!(copied.to_vec(), shared.to_vec());
+            assert!(shared.slices().count() > copied.slices().count());
+        }
     }
 
     #[test]

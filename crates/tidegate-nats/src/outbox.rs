@@ -5,8 +5,14 @@
 //! shrinks. An empty outbox holds no chunk, so that an idle connection costs none. The caller that drains the
 //! outbox may keep emptied chunks in a [`Pool`]. The session bounds the backlog (`max_pending`), because it
 //! must decide about a client that exceeds the bound.
+//!
+//! Outboxes can share the payload of one message: a chunk then holds the bytes around it, and the place at
+//! which it belongs. A thousand receivers that do not read keep one copy.
 
 use std::collections::VecDeque;
+use std::iter;
+
+use bytes::{Buf, Bytes};
 
 /// The bytes of a chunk; a larger message gets a chunk of its own size.
 pub const CHUNK_BYTES: usize = 64 * 1024;
@@ -17,11 +23,33 @@ const POOL_LEN_MAX: usize = 256;
 /// Bytes waiting for a socket, in order.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    chunks: VecDeque<Vec<u8>>,
-    /// The bytes of the first chunk that are already written.
+    chunks: VecDeque<Chunk>,
+    /// The own bytes of the first chunk that are already written.
     taken: usize,
     bytes: usize,
     spare: Option<Vec<u8>>,
+}
+
+/// Bytes of this outbox, with shared ones between them.
+#[derive(Debug, Default)]
+struct Chunk {
+    own: Vec<u8>,
+    /// Each payload with the number of own bytes before it.
+    shared: VecDeque<(usize, Bytes)>,
+}
+
+impl Chunk {
+    /// Iterates over the waiting bytes behind the first `taken` own ones.
+    fn slices(&self, taken: usize) -> impl Iterator<Item = &[u8]> {
+        let starts = iter::once(taken).chain(self.shared.iter().map(|(at, _)| *at));
+        let ends = self.shared.iter().map(|(at, _)| *at);
+        let ends = ends.chain(iter::once(self.own.len()));
+        let payloads = self.shared.iter().map(|(_, payload)| &payload[..]);
+        let own = starts.zip(ends).map(|(start, end)| &self.own[start..end]);
+        own.zip(payloads.chain(iter::once(&[][..])))
+            .flat_map(|(own, payload)| [own, payload])
+            .filter(|slice| !slice.is_empty())
+    }
 }
 
 impl Outbox {
@@ -32,16 +60,31 @@ impl Outbox {
         let fits = self
             .chunks
             .back()
-            .is_some_and(|c| c.capacity() - c.len() >= len);
+            .is_some_and(|c| c.own.capacity() - c.own.len() >= len);
         if !fits {
             self.add_chunk(len);
         }
         // The chunk was just found or added.
         if let Some(chunk) = self.chunks.back_mut() {
             for part in parts {
-                chunk.extend_from_slice(part);
+                chunk.own.extend_from_slice(part);
             }
             self.bytes += len;
+        }
+    }
+
+    /// Appends a payload that other outboxes have, too, behind the bytes appended so far.
+    pub fn append_shared(&mut self, payload: Bytes) {
+        if payload.is_empty() {
+            return;
+        }
+        if self.chunks.is_empty() {
+            self.add_chunk(0);
+        }
+        // The chunk was just found or added.
+        if let Some(chunk) = self.chunks.back_mut() {
+            self.bytes += payload.len();
+            chunk.shared.push_back((chunk.own.len(), payload));
         }
     }
 
@@ -74,22 +117,35 @@ impl Outbox {
         self.chunks
             .iter()
             .enumerate()
-            .map(move |(i, c)| if i == 0 { &c[taken..] } else { &c[..] })
+            .flat_map(move |(i, c)| c.slices(if i == 0 { taken } else { 0 }))
     }
 
     /// Drops the first `len` bytes, which are written. Emptied chunks go into the pool.
     pub fn take(&mut self, len: usize, pool: &mut Pool) {
         assert!(len <= self.bytes, "more written than there was");
         self.bytes -= len;
-        let mut left = len + self.taken;
-        while let Some(chunk) = self.chunks.front() {
-            if left < chunk.len() {
+        let mut left = len;
+        while let Some(chunk) = self.chunks.front_mut() {
+            let own_end = chunk.shared.front().map_or(chunk.own.len(), |(at, _)| *at);
+            let own = left.min(own_end - self.taken);
+            self.taken += own;
+            left -= own;
+            if self.taken < own_end {
                 break;
             }
-            left -= chunk.len();
-            pool.put(self.chunks.pop_front());
+            if let Some((_, payload)) = chunk.shared.front_mut() {
+                let part = left.min(payload.len());
+                payload.advance(part);
+                left -= part;
+                if !payload.is_empty() {
+                    break;
+                }
+                chunk.shared.pop_front();
+            } else {
+                pool.put(self.chunks.pop_front().map(|chunk| chunk.own));
+                self.taken = 0;
+            }
         }
-        self.taken = left;
         if self.bytes == 0 {
             pool.put(self.spare.take());
         }
@@ -108,11 +164,14 @@ impl Outbox {
 
     #[cold]
     fn add_chunk(&mut self, len: usize) {
-        let chunk = match self.spare.take() {
+        let own = match self.spare.take() {
             Some(chunk) if chunk.capacity() >= len => chunk,
             _ => Vec::with_capacity(len.max(CHUNK_BYTES)),
         };
-        self.chunks.push_back(chunk);
+        self.chunks.push_back(Chunk {
+            own,
+            shared: VecDeque::new(),
+        });
     }
 }
 
@@ -150,6 +209,11 @@ mod tests {
             out.append(&[&part, &large]);
             expected.extend_from_slice(&part);
             expected.extend_from_slice(&large);
+            if i % 3 == 0 {
+                let payload = vec![(i % 241) as u8; i % 1000];
+                expected.extend_from_slice(&payload);
+                out.append_shared(payload.into());
+            }
             if i % 7 == 0 {
                 let n = out.len() * (i % 5) / 4;
                 got.extend(out.to_vec().drain(..n));
@@ -165,5 +229,29 @@ mod tests {
                 .iter()
                 .all(|c| c.is_empty() && c.capacity() == CHUNK_BYTES)
         );
+    }
+    #[test]
+    fn outboxes_share_a_payload_until_each_has_written_it() {
+        let (mut pool, payload) = (Pool::default(), Bytes::from(vec![7; 1000]));
+        let mut outboxes: Vec<Outbox> = (0..3).map(|_| Outbox::default()).collect();
+        for out in &mut outboxes {
+            out.append(&[b"head "]);
+            out.append_shared(payload.clone());
+            out.append_shared(Bytes::new());
+            out.append(&[b"\r\n"]);
+            assert_eq!((out.len(), out.slices().count()), (1007, 3));
+        }
+        let start = payload.as_ptr();
+        drop(payload);
+        for (n, out) in outboxes.iter_mut().enumerate() {
+            assert_eq!(out.slices().nth(1).unwrap().as_ptr(), start);
+            out.take(5 + n * 300, &mut pool);
+            assert_eq!(out.len(), 1002 - n * 300);
+            assert_eq!(out.slices().next().unwrap().len(), 1000 - n * 300);
+            out.take(1000 - n * 300, &mut pool);
+            assert_eq!(out.to_vec(), b"\r\n");
+            out.clear(&mut pool);
+            assert!(out.chunks.is_empty());
+        }
     }
 }

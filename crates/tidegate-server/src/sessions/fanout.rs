@@ -67,10 +67,12 @@ pub(super) struct Fanout<'a, 'm> {
     pub(super) message: &'a Publish<'m>,
     pub(super) max_pending: usize,
     pub(super) stall_bytes: usize,
-    pub(super) whole: &'a Delivery,
+    pub(super) whole: &'a mut Delivery,
     /// The form without headers, prepared for the first receiver that needs it.
     pub(super) bare: &'a mut Delivery,
     pub(super) bare_ready: bool,
+    /// Several receivers outside of queue groups get a copy.
+    pub(super) several: bool,
     pub(super) entries: &'a mut Slab<Entry>,
     pub(super) subs: &'a mut Slab<Subscription>,
     pub(super) peers: Option<&'a mut Peers>,
@@ -124,18 +126,25 @@ impl Fanout<'_, '_> {
             session.out.give_chunk(self.pool.get());
         }
         if self.message.headers.is_none() || session.options.headers {
-            self.whole.write(
+            let headers = self.message.header_block();
+            self.whole.write_copy(
                 &mut session.out,
                 &sub.sid,
-                self.message.header_block(),
+                headers,
                 self.message.payload,
+                self.several,
             );
         } else {
             if !std::mem::replace(&mut self.bare_ready, true) {
                 self.bare.prepare(self.message, false);
             }
-            self.bare
-                .write(&mut session.out, &sub.sid, b"", self.message.payload);
+            self.bare.write_copy(
+                &mut session.out,
+                &sub.sid,
+                b"",
+                self.message.payload,
+                self.several,
+            );
         }
         session.may_answer(self.now, self.message.reply);
         session.traffic.out_msgs += 1;
