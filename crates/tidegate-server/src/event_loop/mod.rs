@@ -1,8 +1,8 @@
 //! The loop's one thread: waits for sockets, hands bytes to the node, writes the outboxes, arms one timer.
 //!
 //! Owns the sockets and decides only the order of work: take the events, act once, then write. The
-//! loop reads each ready connection once a turn, so that none starves another; `Flow` decides
-//! when to write in between.
+//! loop reads ready connections for a bounded time a turn and in equal shares (`ReadQueue`), so that none
+//! starves another; `Flow` decides when to write in between.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::ErrorKind;
@@ -33,6 +33,7 @@ mod log_limit;
 pub(crate) mod members;
 mod opening;
 pub(crate) mod peers;
+mod read_queue;
 mod recording;
 mod replication;
 pub(crate) mod report;
@@ -52,6 +53,7 @@ use self::identity::{seed, server_id, server_info};
 use self::log_limit::LogLimit;
 use self::opening::Opening;
 use self::peers::{PEER_LISTENER, PEER_TOKENS, Peers};
+use self::read_queue::{ReadQueue, Share};
 use self::recording::Recording;
 use self::replication::Replication;
 use self::report::{Cluster, Report, Streams};
@@ -84,8 +86,8 @@ pub struct Server {
     address: SocketAddr,
     node: Node,
     conns: Vec<Option<Conn>>,
-    /// Connections to read in this turn.
-    ready: Vec<usize>,
+    /// Connections to read.
+    ready: ReadQueue,
     flow: Flow,
     /// The record of decisions.
     recording: Option<Recording>,
@@ -133,8 +135,10 @@ pub struct Server {
 struct Conn {
     socket: Socket,
     address: SocketAddr,
-    /// Bytes received and not used yet.
+    /// Bytes received and not used yet, behind the first `used` ones.
     input: Vec<u8>,
+    /// Not 0 only after a cut.
+    used: usize,
     /// The socket may have more to read.
     readable: bool,
     /// The socket takes more.
@@ -143,6 +147,9 @@ struct Conn {
     ended: bool,
     /// `ready` contains this connection.
     listed: bool,
+    share: Share,
+    /// The last slice ended before the last whole operation of `input`: the loop reads no more before it.
+    cut: bool,
     opening: Opening,
     /// The place of its waiting handshake; the loop does not read the connection meanwhile.
     place: Option<Place>,
@@ -207,7 +214,7 @@ impl Server {
             address,
             node,
             conns: Vec::new(),
-            ready: Vec::new(),
+            ready: ReadQueue::default(),
             flow,
             recording,
             tls,
@@ -379,7 +386,7 @@ impl Server {
             && conn.place.is_none()
             && !std::mem::replace(&mut conn.listed, true)
         {
-            self.ready.push(key);
+            self.ready.push(key, conn.share);
         }
     }
 
@@ -470,21 +477,26 @@ impl Server {
         tracing::info!("Reloaded server configuration");
     }
 
-    /// Reads each listed connection once. A connection with more to read stays listed.
+    /// Reads listed connections as long as the turn allows. A connection with more to read stays listed.
     fn read_ready(&mut self, now: Time) {
-        let mut ready = std::mem::take(&mut self.ready);
         let mut scratch = std::mem::take(&mut self.scratch);
-        for key in ready.drain(..) {
+        self.ready.begin_turn();
+        let mut now = now;
+        while let Some(key) = self.ready.next() {
             if let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut) {
                 conn.listed = false;
                 self.read(now, key, &mut scratch);
+            }
+            let end = self.clock.now();
+            let share = self
+                .ready
+                .handle_read(end - std::mem::replace(&mut now, end));
+            if let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut) {
+                conn.share = share;
                 self.list_again(key);
             }
         }
         self.scratch = scratch;
-        if self.ready.is_empty() {
-            self.ready = ready;
-        }
     }
 
     fn list_again(&mut self, key: usize) {
@@ -505,6 +517,9 @@ impl Server {
         let Some(conn) = self.conns[key].as_mut() else {
             return;
         };
+        if conn.cut {
+            return self.go_on_after_cut(now, key);
+        }
         // The rest of the last read goes to the front; a large message has a buffer of its own.
         let gathers = need > scratch.len();
         let kept = if gathers { 0 } else { conn.input.len() };
@@ -550,6 +565,25 @@ impl Server {
         }
     }
 
+    /// Uses bytes that a slice left, before the socket is read again.
+    fn go_on_after_cut(&mut self, now: Time, key: usize) {
+        let Some(conn) = self.conns[key].as_mut() else {
+            return;
+        };
+        conn.cut = false;
+        let mut input = std::mem::take(&mut conn.input);
+        let start = conn.used;
+        let used = start + self.consume(now, key, &input[start..]);
+        if let Some(conn) = self.conns[key].as_mut() {
+            conn.used = used;
+            if !conn.cut {
+                input.drain(..std::mem::take(&mut conn.used));
+            }
+            conn.input = input;
+            conn.keep(b"");
+        }
+    }
+
     /// Adds to a message larger than a read.
     fn gather(&mut self, now: Time, key: usize, bytes: &[u8]) {
         let need = self.node.need(key);
@@ -580,8 +614,10 @@ impl Server {
         }
     }
 
-    /// Hands in bytes and writes whenever enough is gathered. Returns the number of bytes used.
+    /// Hands in bytes, until the connection's slice is over, and writes whenever enough is gathered. Returns
+    /// the number of bytes used.
     fn consume(&mut self, now: Time, key: usize, bytes: &[u8]) -> usize {
+        let end = now + self.ready.slice();
         let mut used = 0;
         loop {
             let received = self
@@ -592,7 +628,16 @@ impl Server {
                 break;
             }
             let now = self.clock.now();
-            self.flush(now, self.flow.reason());
+            if self.node.has_gathered(self.flow.limit()) {
+                self.flush(now, self.flow.reason());
+            }
+            if now >= end {
+                if let Some(conn) = self.conns[key].as_mut() {
+                    conn.cut = true;
+                    conn.readable = true;
+                }
+                break;
+            }
         }
         used
     }

@@ -11,6 +11,7 @@ use tidegate::Time;
 use tidegate_nats::op::text;
 use tidegate_nats::session::CloseReason;
 
+use super::read_queue::Share;
 use super::{Conn, Server};
 use crate::config::HandshakeFirst;
 use crate::event_loop::socket::Socket;
@@ -126,6 +127,9 @@ impl Server {
             writable: true,
             ended: false,
             listed: false,
+            used: 0,
+            share: Share::default(),
+            cut: false,
             opening,
             place: None,
         });

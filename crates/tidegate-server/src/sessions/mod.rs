@@ -64,6 +64,12 @@ use crate::streams::context::Outputs;
 pub(crate) const STALL_BYTES: usize = 8 * 1024 * 1024;
 /// The connection key of messages that the node itself publishes.
 pub(crate) const NOBODY: usize = usize::MAX;
+/// After so much input or output of one connection the node returns to the driver, which looks at the
+/// time: some 20 microseconds of work.
+const STEP: Load = Load {
+    items: 128,
+    bytes: 64 * 1024,
+};
 /// The longest pause of a publisher for a receiver that is behind.
 const STALL: Duration = Duration::from_millis(10);
 
@@ -85,7 +91,8 @@ pub struct Verify {
 pub struct Received {
     /// Bytes used.
     pub used: usize,
-    /// The node stopped because enough is gathered: the driver writes, then hands in the rest.
+    /// The node stopped after a part of the work: the driver writes if enough is gathered, and hands in the
+    /// rest.
     pub full: bool,
 }
 
@@ -243,7 +250,7 @@ impl Node {
     }
 
     /// Handles received bytes: `input` is all of them that are not used yet. Stops early once
-    /// `limit` is gathered.
+    /// `limit` is gathered, and after some operations or copies.
     pub fn handle_received(
         &mut self,
         now: Time,
@@ -253,22 +260,26 @@ impl Node {
     ) -> Received {
         let mut used = 0;
         let mut full = false;
+        let mut operations = 0;
+        let step = Load {
+            items: limit.items.min(self.gathered.items + STEP.items),
+            bytes: limit.bytes.min(self.gathered.bytes + STEP.bytes),
+        };
         if let Some(entry) = self.entries.get_mut(key) {
             entry.session.handle_activity(now);
         }
         while let Some(entry) = self.entries.get_mut(key).filter(|e| e.session.reads()) {
-            let (step, n) = entry
+            let (action, n) = entry
                 .session
                 .next(now, &input[used..], &self.settings.sessions);
             used += n;
-            match step {
-                Action::Publish(message) => {
-                    self.publish(now, key, &message);
-                    full = self.has_gathered(limit);
-                }
+            operations += 1;
+            match action {
+                Action::Publish(message) => self.publish(now, key, &message),
                 Action::More => break,
-                step => self.carry_out(now, key, step),
+                action => self.carry_out(now, key, action),
             }
+            full = operations >= STEP.items || self.has_gathered(step);
             if full {
                 break;
             }
@@ -430,7 +441,7 @@ impl Node {
     }
 
     /// Returns whether the outboxes hold so much that the driver writes before the node delivers more.
-    const fn has_gathered(&self, limit: Load) -> bool {
+    pub(crate) const fn has_gathered(&self, limit: Load) -> bool {
         self.gathered.items >= limit.items || self.gathered.bytes >= limit.bytes
     }
 

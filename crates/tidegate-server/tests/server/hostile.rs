@@ -56,6 +56,51 @@ fn nonsense_is_answered_and_closed() {
     all_is_well(&server);
 }
 
+/// The patterns of a subject of `tokens` times `a`, with each of the tokens as it is or as a wildcard.
+fn overlapping(tokens: u32) -> String {
+    let pattern = |n: u32| {
+        let token = |bit: u32| if n >> bit & 1 == 1 { "*" } else { "a" };
+        let tokens: Vec<_> = (0..tokens).map(token).collect();
+        format!("SUB {} {n}\r\n", tokens.join("."))
+    };
+    (0..1 << tokens).map(pattern).collect()
+}
+
+/// One connection publishes messages that another one receives a thousand times each, and reads them as fast
+/// as it can. A third client's pings are answered meanwhile, and each copy arrives, although the publisher
+/// has closed its socket at once.
+#[test]
+fn a_publisher_with_many_receivers_does_not_hold_up_others() {
+    const TOKENS: u32 = 10;
+    const PUBLISHED: usize = 1000;
+    let server = start("ping_interval: \"60s\"");
+    let mut receiver = Raw::connect(&server);
+    receiver.done(&format!(
+        "CONNECT {{\"verbose\":false}}\r\n{}",
+        overlapping(TOKENS)
+    ));
+    let subject = vec!["a"; TOKENS as usize].join(".");
+    let (bomb, copies) = (
+        format!("PUB {subject} 2\r\nhi\r\n").repeat(PUBLISHED),
+        PUBLISHED << TOKENS,
+    );
+    let reading = std::thread::spawn(move || receiver.count(b'h', copies));
+    let mut neighbour = Raw::connect(&server);
+    neighbour.done("CONNECT {\"verbose\":false}\r\n");
+    let mut publisher = Raw::connect(&server);
+    publisher.send("CONNECT {\"verbose\":false}\r\n");
+    publisher.send(bomb);
+    publisher.stream.shutdown(Shutdown::Write).unwrap();
+    let mut answered = 0;
+    while !reading.is_finished() {
+        neighbour.done("");
+        answered += 1;
+    }
+    assert_eq!(reading.join().unwrap(), copies);
+    // The loop's turns are slices of the work, and each one answers the ping that has come meanwhile.
+    assert!(answered > 20, "{answered}");
+}
+
 /// Under any controller everything arrives, and a lone message does not wait for ever.
 #[test]
 fn any_controller_will_do() {

@@ -37,6 +37,18 @@ impl Raw {
         self.stream.write_all(text.as_ref()).unwrap();
     }
 
+    /// Reads until `wanted` bytes of this kind have come, and returns their number.
+    pub(crate) fn count(&mut self, byte: u8, wanted: usize) -> usize {
+        let mut buf = [0; 65536];
+        let mut count = 0;
+        while count < wanted {
+            let n = self.stream.read(&mut buf).unwrap();
+            assert!(n > 0, "end after {count} of {wanted}");
+            count += buf[..n].iter().filter(|b| **b == byte).count();
+        }
+        count
+    }
+
     /// Reads up to and with `end`.
     pub(crate) fn until(&mut self, end: &str) -> String {
         let started = Instant::now();

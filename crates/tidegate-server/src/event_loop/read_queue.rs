@@ -1,0 +1,164 @@
+//! Chooses the connections that one turn of the loop reads, and how long each may keep it: start-time fair
+//! queueing by the loop's time (P. Goyal, H. Vin and H. Cheng, 1996).
+//!
+//! The work of one connection can take long: a read of 64 KiB holds thousands of publishes, each with any
+//! number of receivers. A connection therefore keeps the loop for one [`SLICE`] and for the operation that
+//! exceeds it; the rest of its bytes waits for its next slice. Connections with work get equal shares of the
+//! time, whatever one of them sends. A connection whose operation took longer than its slice waits until the
+//! others have had as much. A turn reads for [`BUDGET`], so that Raft, timers and writes are no further away
+//! than that and one operation.
+//!
+//! Owns the order and the accounts. The caller reads, measures, and reports the time. Every operation costs
+//! the logarithm of the number of waiting connections.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+/// The time that one turn reads.
+pub(super) const BUDGET: Duration = Duration::from_micros(500);
+/// The time for which a connection may keep the loop at once.
+const SLICE: Duration = Duration::from_micros(100);
+
+/// The connections with something to read, in the order of their shares.
+#[derive(Debug, Default)]
+pub(super) struct ReadQueue {
+    /// Start, number of arrival, and key.
+    waiting: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    /// The start of the connection that was served last, in nanoseconds of served time.
+    clock: u64,
+    arrivals: u64,
+    spent: Duration,
+}
+
+/// The account of one connection: the served time at which its next slice begins at the earliest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Share(u64);
+
+impl ReadQueue {
+    /// Returns whether no connection waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Queues a connection that does not wait yet.
+    pub(super) fn push(&mut self, key: usize, share: Share) {
+        self.arrivals += 1;
+        let start = share.0.max(self.clock);
+        self.waiting.push(Reverse((start, self.arrivals, key)));
+    }
+
+    /// Begins the reading of a turn.
+    pub(super) fn begin_turn(&mut self) {
+        self.spent = Duration::ZERO;
+    }
+
+    /// Returns the connection to read next, for one slice; [`handle_read`](Self::handle_read) must follow.
+    /// `None`: none waits, or the turn has spent its time.
+    pub(super) fn next(&mut self) -> Option<usize> {
+        if self.spent >= BUDGET {
+            return None;
+        }
+        let Reverse((start, _, key)) = self.waiting.pop()?;
+        self.clock = start;
+        Some(key)
+    }
+
+    /// Returns how long the connection of the last [`next`](Self::next) may keep the loop. Alone, it may do so
+    /// for the rest of the turn.
+    pub(super) fn slice(&self) -> Duration {
+        match self.waiting.is_empty() {
+            true => BUDGET.saturating_sub(self.spent),
+            false => SLICE,
+        }
+    }
+
+    /// Notes that the connection of the last [`next`](Self::next) kept the loop for `took`. Returns its
+    /// account.
+    pub(super) fn handle_read(&mut self, took: Duration) -> Share {
+        self.spent += took;
+        // Five hundred years fit.
+        Share(self.clock + took.as_nanos() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MICRO: Duration = Duration::from_micros(1);
+
+    /// Runs one turn over connections that all have more to read; each reading costs `cost(key)`.
+    fn turn(
+        queue: &mut ReadQueue,
+        served: &mut BTreeMap<usize, Duration>,
+        cost: impl Fn(usize) -> Duration,
+    ) {
+        queue.begin_turn();
+        let mut again = Vec::new();
+        while let Some(key) = queue.next() {
+            let took = cost(key);
+            *served.entry(key).or_default() += took;
+            again.push((key, queue.handle_read(took)));
+        }
+        for (key, share) in again {
+            queue.push(key, share);
+        }
+    }
+
+    #[test]
+    fn a_light_connection_waits_for_one_operation_of_heavy_ones() {
+        let mut queue = ReadQueue::default();
+        let mut shares = BTreeMap::new();
+        for key in 0..10 {
+            queue.push(key, Share::default());
+        }
+        // Each operation of ten publishers takes 3 ms, and connection 10 has a ping in each turn.
+        for _ in 0..100 {
+            queue.push(10, shares.get(&10).copied().unwrap_or_default());
+            queue.begin_turn();
+            let mut order = Vec::new();
+            while let Some(key) = queue.next() {
+                let took = if key == 10 { MICRO } else { 3000 * MICRO };
+                let share = queue.handle_read(took);
+                shares.insert(key, share);
+                if key != 10 {
+                    queue.push(key, share);
+                }
+                order.push(key);
+            }
+            assert!(order.len() <= 2, "{order:?}");
+        }
+        let clock = queue.clock;
+        assert!(shares[&10].0 + 3_000_000 * 10 >= clock);
+    }
+
+    proptest! {
+        /// Connections that always have more to read get the same time, within one operation and one slice;
+        /// a turn spends its budget and one operation more at most.
+        #[test]
+        fn shares_are_equal(costs in prop::collection::vec(1_u64..2000, 1..12), turns in 50_usize..200) {
+            let mut queue = ReadQueue::default();
+            for key in 0..costs.len() {
+                queue.push(key, Share::default());
+            }
+            let mut served = BTreeMap::new();
+            let cost = |key: usize| Duration::from_micros(costs[key]);
+            let most = costs.iter().copied().max().unwrap_or(0);
+            for _ in 0..turns {
+                let before: Duration = served.values().sum();
+                turn(&mut queue, &mut served, cost);
+                let took = served.values().sum::<Duration>() - before;
+                prop_assert!(took < BUDGET + Duration::from_micros(most));
+                prop_assert_eq!(queue.waiting.len(), costs.len());
+            }
+            let times: Vec<_> = (0..costs.len()).map(|key| served.get(&key).copied().unwrap_or_default()).collect();
+            let (least, greatest) = (times.iter().min().unwrap(), times.iter().max().unwrap());
+            prop_assert!(*greatest - *least <= Duration::from_micros(2 * most), "{:?}", times);
+        }
+    }
+}
