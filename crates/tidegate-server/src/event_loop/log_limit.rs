@@ -5,25 +5,41 @@ use std::time::Duration;
 
 use tidegate::Time;
 
-/// The time between two lines.
+/// The time between two lines, if nothing else is given.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// A rate-limited log line.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct LogLimit {
+    pause: Duration,
     next: Time,
     /// The number of events since the last line.
     missed: u64,
 }
 
+impl Default for LogLimit {
+    fn default() -> Self {
+        Self::every(PAUSE)
+    }
+}
+
 impl LogLimit {
+    /// Returns the limit of one line in each `pause`.
+    pub(super) const fn every(pause: Duration) -> Self {
+        Self {
+            pause,
+            next: Time::ZERO,
+            missed: 0,
+        }
+    }
+
     /// Counts an event. Returns the suffix of the line if the line is due now.
     pub(super) fn due(&mut self, now: Time) -> Option<String> {
         if now < self.next {
             self.missed += 1;
             return None;
         }
-        self.next = now + PAUSE;
+        self.next = now + self.pause;
         Some(match std::mem::take(&mut self.missed) {
             0 => String::new(),
             missed => format!(" ({missed} more since it was said last)"),

@@ -40,6 +40,7 @@ pub(crate) mod report;
 mod socket;
 mod taking_over;
 pub(crate) mod tls;
+pub(crate) mod turns;
 mod verify;
 
 use self::applying::Waiting;
@@ -59,6 +60,7 @@ use self::replication::Replication;
 use self::report::{Cluster, Report, Streams};
 use self::socket::Socket;
 use self::tls::PeerTls;
+use self::turns::Turns;
 use self::verify::Verifier;
 use crate::config::Settings;
 use crate::sessions::Node;
@@ -128,7 +130,7 @@ pub struct Server {
     /// The end of a drain's reading; the server then closes everything.
     draining: Option<Time>,
     stopping: bool,
-    turns: u64,
+    turns: Turns,
 }
 
 #[derive(Debug)]
@@ -240,7 +242,7 @@ impl Server {
             parting: None,
             draining: None,
             stopping: false,
-            turns: 0,
+            turns: Turns::new(),
         };
         server.open_streams(server.clock.now())?;
         Ok(server)
@@ -295,8 +297,8 @@ impl Server {
             Err(e) if e.kind() != ErrorKind::Interrupted => return Err(RunError::Loop(e)),
             _ => {}
         }
-        self.turns += 1;
         let now = self.clock.now();
+        self.turns.begin(now);
         for event in &*events {
             self.take_event(now, event);
         }
@@ -320,10 +322,13 @@ impl Server {
             peers.flush(now, &mut self.node);
         }
         self.drop_closed();
-        Ok(match self.is_over(now) {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(self.wait(now, hold)),
-        })
+        if self.is_over(now) {
+            return Ok(ControlFlow::Break(()));
+        }
+        let now = self.clock.now();
+        let wait = self.wait(now, hold);
+        self.turns.end(now, wait.map(|wait| now + wait));
+        Ok(ControlFlow::Continue(wait))
     }
 
     /// The time to wait for events.
@@ -401,7 +406,7 @@ impl Server {
                         &self.node,
                         query,
                         now.as_nanos(),
-                        self.turns,
+                        self.turns.stats(),
                         self.flow.snapshot(),
                         streams,
                         self.peers.as_ref().map(|p| Cluster::take(&self.node, p)),

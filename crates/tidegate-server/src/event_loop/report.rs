@@ -18,6 +18,7 @@ use tidegate_stream::stream::{Stream, Usage};
 
 use crate::config::StreamSettings;
 use crate::event_loop::peers::Peers;
+use crate::event_loop::turns::TurnStats;
 use crate::sessions::routes::PeerView;
 use crate::sessions::{Node, NodeStats};
 use crate::streams::StreamStats;
@@ -56,7 +57,7 @@ pub(crate) struct Report {
     pub(crate) auth_required: bool,
     pub(crate) stats: NodeStats,
     pub(crate) sublist: SublistStats,
-    pub(crate) turns: u64,
+    pub(crate) turns: TurnStats,
     pub(crate) flow: Snapshot,
     pub(crate) selected: Vec<Connection>,
     pub(crate) streams: Option<Streams>,
@@ -227,7 +228,7 @@ impl Report {
         node: &Node,
         query: Query,
         uptime_ns: u64,
-        turns: u64,
+        turns: TurnStats,
         flow: Snapshot,
         streams: Option<Streams>,
         cluster: Option<Cluster>,

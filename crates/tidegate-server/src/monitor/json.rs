@@ -9,6 +9,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Iso8601;
 
 use crate::event_loop::report::{Connection, Query, Report, Streams};
+use crate::event_loop::turns::TurnStats;
 
 /// The wall-clock times of the server's start and of this answer.
 pub(super) struct WallClock {
@@ -75,10 +76,11 @@ pub(super) fn varz(r: &Report, wall: &WallClock) -> Vec<u8> {
         "out_msgs": r.stats.traffic.out_msgs,
         "in_bytes": r.stats.traffic.in_bytes,
         "out_bytes": r.stats.traffic.out_bytes,
-        "loop_turns": r.turns,
+        "loop_turns": r.turns.turns,
         "batching": { "socket_writes": controller(&r.flow) },
         "lame_duck_mode": r.info.ldm,
     });
+    out["loop"] = turns(&r.turns);
     if let Some(cluster) = &r.cluster {
         out["cluster"] = json!({
             "name": cluster.name,
@@ -101,6 +103,15 @@ pub(super) fn varz(r: &Report, wall: &WallClock) -> Vec<u8> {
         out["log"] = log(streams);
     }
     bytes(&out)
+}
+
+/// Returns the figures of the loop's turns.
+fn turns(turns: &TurnStats) -> Value {
+    let [p50, p99, p999, max] = turns.cpu_ns;
+    json!({
+        "late": turns.late,
+        "turn_cpu_ns": { "p50": p50, "p99": p99, "p99.9": p999, "max": max },
+    })
 }
 
 /// Returns whether the server is ready, and the reason if it is not.

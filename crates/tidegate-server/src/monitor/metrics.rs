@@ -3,13 +3,15 @@
 use std::fmt;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text::encode};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet, text::encode};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
 
 use super::json::Process;
 use crate::event_loop::report::{Cluster, Report, Streams};
+use crate::event_loop::turns::{TURN_BOUNDS_US, TurnStats};
 use crate::sessions::routes::PeerView;
 
 /// Returns all figures as text.
@@ -75,7 +77,12 @@ impl Collector for Figures {
             (
                 "loop_turns",
                 "Turns of the event loop, that is wake-ups and turns that found more to do",
-                r.turns,
+                r.turns.turns,
+            ),
+            (
+                "loop_late",
+                "Number of times that the event loop was late by 100 ms or more",
+                r.turns.late,
             ),
             (
                 "write_batches",
@@ -94,6 +101,7 @@ impl Collector for Figures {
             ),
         ];
         encode_each(&mut to, counters, ConstCounter::new)?;
+        turn_cpu(&r.turns, &mut to)?;
         if let Some(streams) = &r.streams {
             streams_figures(streams, &mut to)?;
         }
@@ -126,6 +134,20 @@ impl Collector for Figures {
         ];
         encode_each(&mut to, gauges, ConstGauge::new)
     }
+}
+
+/// Encodes the histogram of the CPU time of the loop's turns.
+fn turn_cpu(turns: &TurnStats, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let bounds = TURN_BOUNDS_US.iter().map(|us| *us as f64 / 1e6);
+    let buckets: Vec<(f64, u64)> = bounds.chain([f64::MAX]).zip(turns.within).collect();
+    let help = "CPU time of the event loop's thread in one turn";
+    let mut encoder = to.encode_descriptor(
+        "loop_turn_cpu",
+        help,
+        Some(&Unit::Seconds),
+        MetricType::Histogram,
+    )?;
+    encoder.encode_histogram::<NoLabelSet>(turns.total_ns as f64 / 1e9, turns.turns, &buckets, None)
 }
 
 fn cluster_figures(c: &Cluster, to: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

@@ -1,0 +1,126 @@
+//! The account of the loop's turns: their number, the CPU time of each, and how often the loop was late.
+//!
+//! The CPU time is the loop's own thread's, so it tells the work of a turn from the time for which other
+//! processes had the core. One system call a turn measures it.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use rustix::time::{ClockId, clock_gettime};
+use tidegate::Time;
+
+use super::log_limit::LogLimit;
+
+/// The loop is late if it takes a timer or ends a turn so much after its time.
+const LATE: Duration = Duration::from_millis(100);
+/// The interval between two log lines.
+const LOGGED: Duration = Duration::from_secs(60);
+/// A longer turn counts as this long.
+const LONGEST: Duration = Duration::from_secs(100);
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Turns {
+    /// Nanoseconds of CPU time.
+    cpu: Histogram<u64>,
+    /// The thread's CPU time at the end of the last turn.
+    used: Option<Duration>,
+    begun: Time,
+    /// The time at which the turn was to begin at the latest.
+    due: Option<Time>,
+    within: [u64; TURN_BOUNDS_US.len() + 1],
+    total_ns: u64,
+    late: u64,
+    log: LogLimit,
+}
+
+/// Bounds of the CPU time of a turn, in microseconds.
+pub(crate) const TURN_BOUNDS_US: [u64; 10] = [
+    30, 100, 300, 500, 1000, 2000, 4000, 10_000, 100_000, 1_000_000,
+];
+
+/// The figures of the turns so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TurnStats {
+    /// The number of turns.
+    pub(crate) turns: u64,
+    /// Nanoseconds of CPU time that 50, 99 and 99.9 per cent of the turns stayed within, and the longest.
+    pub(crate) cpu_ns: [u64; 4],
+    /// The number of turns within each of [`TURN_BOUNDS_US`], and longer ones last.
+    pub(crate) within: [u64; TURN_BOUNDS_US.len() + 1],
+    /// Nanoseconds of CPU time of all turns.
+    pub(crate) total_ns: u64,
+    /// How often the loop was late.
+    pub(crate) late: u64,
+}
+
+impl Turns {
+    /// Returns an account without turns. The bounds of the histogram are constants that fit.
+    pub(super) fn new() -> Self {
+        let cpu = Histogram::new_with_max(LONGEST.as_nanos() as u64, 2);
+        Self {
+            cpu: cpu.unwrap_or_else(|e| unreachable!("the bounds of the histogram fit: {e}")),
+            // The loop's thread is not known before its first turn.
+            used: None,
+            begun: Time::ZERO,
+            due: None,
+            within: [0; TURN_BOUNDS_US.len() + 1],
+            total_ns: 0,
+            late: 0,
+            log: LogLimit::every(LOGGED),
+        }
+    }
+
+    /// A turn begins.
+    pub(super) fn begin(&mut self, now: Time) {
+        self.begun = now;
+        if let Some(due) = self.due.take() {
+            self.check(now, due);
+        }
+    }
+
+    /// The turn ends; the next one begins at `due` at the latest, if that is known.
+    pub(super) fn end(&mut self, now: Time, due: Option<Time>) {
+        let used = used();
+        if let Some(before) = self.used.replace(used) {
+            let took = used.saturating_sub(before);
+            self.cpu.saturating_record(took.as_nanos() as u64);
+            self.total_ns += took.as_nanos() as u64;
+            let us = took.as_micros() as u64;
+            self.within[TURN_BOUNDS_US.partition_point(|bound| *bound < us)] += 1;
+        }
+        self.check(now, self.begun);
+        self.due = due;
+    }
+
+    fn check(&mut self, now: Time, due: Time) {
+        if now < due + LATE {
+            return;
+        }
+        self.late += 1;
+        if let Some(more) = self.log.due(now) {
+            let ms = Duration::from_nanos(now.since(due)).as_millis();
+            tracing::warn!(
+                "the event loop was late by {ms} ms: cores are busy, or one piece of work took long{more}"
+            );
+        }
+    }
+
+    /// Returns the figures.
+    pub(super) fn stats(&self) -> TurnStats {
+        TurnStats {
+            turns: self.cpu.len(),
+            within: self.within,
+            total_ns: self.total_ns,
+            cpu_ns: [0.5, 0.99, 0.999, 1.0].map(|q| self.cpu.value_at_quantile(q)),
+            late: self.late,
+        }
+    }
+}
+
+/// Returns the CPU time of this thread.
+fn used() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    // The clock of a thread begins at 0.
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
