@@ -25,6 +25,10 @@ pub(super) struct Entry {
     pub(super) waiters: Vec<usize>,
     /// The reason for its end, while it closes.
     pub(super) reason: CloseReason,
+    /// The node still removes its subscriptions.
+    pub(super) leaving: bool,
+    /// The driver has dropped its socket; the entry stays while it is leaving.
+    pub(super) gone: bool,
 }
 
 impl Entry {
@@ -34,6 +38,8 @@ impl Entry {
             dirty: false,
             waiters: Vec::new(),
             reason: CloseReason::ClientClosed,
+            leaving: false,
+            gone: false,
         }
     }
 }
@@ -106,6 +112,9 @@ impl Fanout<'_, '_> {
             return false;
         }
         let entry = &mut self.entries[sub.conn];
+        if entry.leaving {
+            return false;
+        }
         let session = &mut entry.session;
         if sub.filtered
             && let Some(permissions) = session.permissions()

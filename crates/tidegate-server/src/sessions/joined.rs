@@ -81,9 +81,16 @@ pub(crate) fn client(node: &mut Node, now: Time) -> usize {
 
 /// Handles text that a client sends.
 pub(crate) fn say(node: &mut Node, now: Time, key: usize, text: &str) {
-    let received = node.handle_received(now, key, text.as_bytes(), ANY);
-    assert_eq!(received.used, text.len(), "{text}");
-    node.check_invariants();
+    let mut used = 0;
+    loop {
+        let received = node.handle_received(now, key, &text.as_bytes()[used..], ANY);
+        node.check_invariants();
+        used += received.used;
+        if !received.full {
+            break;
+        }
+    }
+    assert_eq!(used, text.len(), "{text}");
 }
 
 /// Returns the text that a client received since the last call.

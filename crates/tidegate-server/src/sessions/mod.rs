@@ -21,6 +21,7 @@ mod fanout;
 #[cfg(test)]
 pub(super) mod joined;
 mod leaders;
+mod leaving;
 mod passwords;
 mod queue_groups;
 pub(crate) mod routes;
@@ -52,6 +53,7 @@ use tidegate_stream::stream::Place;
 
 use self::announced::Announced;
 use self::fanout::{Entry, Fanout, Subscription};
+use self::leaving::Leaving;
 use self::passwords::Passwords;
 use self::routes::Peers;
 use self::slots::Inner;
@@ -141,6 +143,7 @@ pub struct Node {
     next_cid: u64,
     stats: NodeStats,
     lame: Option<Lame>,
+    leaving: Leaving,
     /// By slot, see [`streams`]; `None` while they handle an event.
     streams: Vec<Option<Box<JetStream>>>,
     /// Scratch of one event of streams.
@@ -192,6 +195,7 @@ impl Node {
             next_cid: 1,
             stats: NodeStats::default(),
             lame: None,
+            leaving: Leaving::default(),
             streams: Vec::new(),
             outputs: Outputs::default(),
             wanted: VecDeque::new(),
@@ -298,7 +302,7 @@ impl Node {
     /// Returns whether the connection still exists.
     #[must_use]
     pub fn contains(&self, key: usize) -> bool {
-        self.entries.contains(key)
+        self.entries.get(key).is_some_and(|entry| !entry.gone)
     }
 
     /// Notes that bytes arrived which are not a whole operation yet.
@@ -352,7 +356,7 @@ impl Node {
         self.close(now, key, reason);
     }
 
-    /// Handles all timeouts that are due.
+    /// Handles all timeouts that are due, and does a part of the work that takes long.
     pub fn handle_timeouts(&mut self, now: Time) {
         while let Some(key) = self.timers.pop(now) {
             if !self.entries.contains(key) {
@@ -378,12 +382,16 @@ impl Node {
         if let Some(peers) = &mut self.peers {
             peers.handle_timeouts(now);
         }
+        self.go_on_leaving();
         self.limp(now);
     }
 
     /// The time at which the driver calls [`Node::handle_timeouts`] next.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
+        if !self.leaving.is_empty() {
+            return Some(Time::ZERO);
+        }
         let lame = self.lame.map(|l| l.next);
         let peers = self.peers.as_ref().and_then(|p| p.deadline());
         let times = [self.timers.next(), lame, peers];
@@ -698,7 +706,7 @@ impl Node {
     }
 
     fn close(&mut self, now: Time, key: usize, reason: CloseReason) {
-        let Some(entry) = self.entries.get_mut(key) else {
+        let Some(entry) = self.entries.get_mut(key).filter(|e| !e.gone) else {
             return;
         };
         if !entry.session.is_closing() {
@@ -714,10 +722,7 @@ impl Node {
             for waiter in std::mem::take(&mut entry.waiters) {
                 self.resume(waiter);
             }
-            let subs: Vec<SubKey> = self.entries[key].session.subs.values().copied().collect();
-            for sub in subs {
-                self.remove_subscription(sub);
-            }
+            self.leave(key);
         }
         // The client reads no more, or never did.
         let deaf = matches!(reason, CloseReason::ClientClosed | CloseReason::Io)
@@ -732,12 +737,18 @@ impl Node {
 
     /// Forgets a closed connection.
     fn finish(&mut self, key: usize) {
-        let mut entry = self.entries.remove(key);
+        let entry = &mut self.entries[key];
         entry.session.out.clear(&mut self.pool);
+        entry.gone = true;
         self.timers.arm(key, Time::NEVER);
-        self.dirty.retain(|k| *k != key);
+        if std::mem::take(&mut entry.dirty) {
+            self.dirty.retain(|k| *k != key);
+        }
         self.passwords.remove(entry.session.cid);
         self.closed.push((key, entry.reason));
+        if !entry.leaving {
+            self.entries.remove(key);
+        }
     }
 
     fn resume(&mut self, key: usize) {
@@ -753,6 +764,7 @@ impl Node {
 
     fn touch(&mut self, key: usize) {
         if let Some(entry) = self.entries.get_mut(key)
+            && !entry.gone
             && (!entry.session.out.is_empty() || entry.session.is_closing())
             && !std::mem::replace(&mut entry.dirty, true)
         {
@@ -761,7 +773,7 @@ impl Node {
     }
 
     fn arm(&mut self, key: usize) {
-        if let Some(entry) = self.entries.get(key) {
+        if let Some(entry) = self.entries.get(key).filter(|e| !e.gone) {
             self.timers
                 .arm(key, entry.session.deadline(&self.settings.sessions));
         }

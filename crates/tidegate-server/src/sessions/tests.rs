@@ -83,6 +83,39 @@ fn talk(text: &[u8], piece: usize) -> [Vec<u8>; 2] {
     sent
 }
 
+/// A client with many subscriptions leaves while another one publishes to them: it gets nothing more, a queue
+/// group's message goes to the member that stays, and no new connection gets its key.
+#[test]
+fn a_client_leaves_in_parts() {
+    let mut node = node();
+    let now = Time::from_nanos(1);
+    let quiet = "CONNECT {\"verbose\":false}\r\n";
+    let (leaves, stays) = (accept(&mut node), accept(&mut node));
+    let subs: String = (0..8).map(|sid| format!("SUB a q {sid}\r\n")).collect();
+    node.handle_received(now, leaves, (quiet.to_owned() + &subs).as_bytes(), ANY);
+    node.handle_received(
+        now,
+        stays,
+        (quiet.to_owned() + "SUB a q 1\r\n").as_bytes(),
+        ANY,
+    );
+    node.handle_closed(now, leaves, CloseReason::ClientClosed);
+    assert!(!node.contains(leaves) && node.len() == 1);
+    assert_eq!(node.poll_closed().map(|(key, _)| key), Some(leaves));
+    let mut turns = 0;
+    while node.deadline() == Some(Time::ZERO) {
+        node.handle_received(now, stays, b"PUB a 1\r\nx\r\n", ANY);
+        assert_ne!(accept(&mut node), leaves);
+        node.handle_timeouts(now);
+        node.check_invariants();
+        turns += 1;
+    }
+    assert_eq!(turns, 4);
+    assert_eq!(node.outbox(stays).to_vec(), b"MSG a 1 1\r\nx\r\n".repeat(4));
+    assert_eq!(node.sublist_stats().len, 1);
+    assert_eq!(accept(&mut node), leaves);
+}
+
 proptest! {
     #[test]
     fn where_bytes_are_cut_changes_nothing(text in operations(), piece in 1..50_usize) {
@@ -121,6 +154,10 @@ proptest! {
         }
         for key in keys.into_iter().flatten() {
             node.handle_closed(now, key, CloseReason::ClientClosed);
+        }
+        for _ in 0..8 * 12 {
+            node.handle_timeouts(now);
+            node.check_invariants();
         }
         prop_assert!(node.is_empty());
         prop_assert_eq!(node.sublist_stats().len, 0);

@@ -36,18 +36,20 @@ impl Node {
     /// The number of connections.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.entries.len()
+        let gone = self.leaving.keys().filter(|key| self.entries[*key].gone);
+        self.entries.len() - gone.count()
     }
 
     /// Returns whether the node has no connections.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.len() == 0
     }
 
     /// The sessions, for monitoring.
     pub fn sessions(&self) -> impl Iterator<Item = &Session> {
-        self.entries.iter().map(|(_, entry)| &entry.session)
+        let here = self.entries.iter().filter(|(_, entry)| !entry.gone);
+        here.map(|(_, entry)| &entry.session)
     }
 
     /// The patterns of a session's subscriptions, for monitoring.
@@ -64,7 +66,7 @@ impl Node {
         let by_sessions: usize = self.entries.iter().map(|(_, e)| e.session.subs.len()).sum();
         let by_peers = self.peers.as_ref().map_or(0, |p| p.interests());
         assert_eq!(
-            by_sessions + by_peers,
+            by_sessions + self.leaving.subscriptions() + by_peers,
             self.subs.len(),
             "subscriptions by session and peer, and in all"
         );

@@ -490,6 +490,9 @@ proptest! {
         }
         for (node, key) in clients {
             c.nodes[node].handle_closed(NOW, key, tidegate_nats::session::CloseReason::ClientClosed);
+            while c.nodes[node].deadline() == Some(Time::ZERO) {
+                c.nodes[node].handle_timeouts(NOW);
+            }
         }
         c.pump();
         for node in &c.nodes {
