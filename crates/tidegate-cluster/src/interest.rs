@@ -163,7 +163,7 @@ fn told<'a>(key: &'a [u8], want: &Want) -> InterestUpdate<'a> {
     let (pattern, queue) = split(key);
     InterestUpdate {
         id: want.id,
-        members: u32::try_from(want.count).unwrap_or(u32::MAX),
+        members: u32::try_from(want.count).expect("subscriptions take more than a byte each"),
         pattern,
         queue,
     }

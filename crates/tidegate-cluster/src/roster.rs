@@ -160,7 +160,9 @@ impl Roster {
         let slot = match found {
             Some(slot) => slot,
             // Without members names come and go, so the slot of a disconnected peer is reused.
-            None if self.peers.len() >= PEERS_MAX => free().unwrap_or(0),
+            None if self.peers.len() >= PEERS_MAX => {
+                free().expect("a channel is admitted only while the slot of a peer is free")
+            }
             None => self.peers.len(),
         };
         let fresh = Peer {

@@ -423,7 +423,10 @@ impl Code {
     pub fn get(self) -> u16 {
         match self {
             Self::Other(n) => n,
-            named => CODES.iter().position(|c| *c == named).unwrap_or(0) as u16,
+            named => {
+                let place = CODES.iter().position(|c| *c == named);
+                place.expect("each named code has a number") as u16
+            }
         }
     }
 

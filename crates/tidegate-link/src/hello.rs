@@ -197,7 +197,7 @@ fn open(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, HandshakeError> {
 }
 
 fn seal(body: &[u8]) -> Vec<u8> {
-    let len = u16::try_from(body.len()).unwrap_or(u16::MAX);
+    let len = u16::try_from(body.len()).expect("the lengths of tokens and texts are bounded");
     let mut out = Vec::with_capacity(HEAD + body.len() + 4);
     out.extend_from_slice(MAGIC);
     out.extend_from_slice(&MARK.to_le_bytes());

@@ -462,9 +462,8 @@ fn walk(
     }
 }
 
-/// There are fewer than 2^32 trie nodes and subscriptions: each takes more than a byte.
 fn index(i: usize) -> u32 {
-    u32::try_from(i).unwrap_or(NONE)
+    u32::try_from(i).expect("trie nodes and subscriptions take more than a byte each")
 }
 
 #[cfg(test)]

@@ -152,8 +152,9 @@ impl MessagesEncoder {
     /// Appends a message: its number, and the command that stored it.
     pub fn message(&mut self, seq: StreamSeq, command: &[u8]) {
         self.0.put_u64_le(seq.get());
-        // The largest payload bounds the length of a command.
-        self.0.put_u32_le(u32::try_from(command.len()).unwrap_or(0));
+        let len = u32::try_from(command.len());
+        self.0
+            .put_u32_le(len.expect("the largest payload bounds the length of a command"));
         self.0.put_slice(command);
     }
 

@@ -24,7 +24,9 @@ impl Node {
         let left = over.saturating_sub(grace);
         self.lame = Some(Lame {
             next: now + grace,
-            every: left / u32::try_from(self.entries.len().max(1)).unwrap_or(u32::MAX),
+            every: left
+                / u32::try_from(self.entries.len().max(1))
+                    .expect("connections take more than a byte each"),
         });
     }
 

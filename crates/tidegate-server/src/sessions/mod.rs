@@ -511,8 +511,7 @@ impl Node {
                 delivered: 0,
                 max: 0,
             });
-            // Fewer than 2^32: each subscription takes more than a byte.
-            let sub = SubKey::try_from(sub).unwrap_or(SubKey::MAX);
+            let sub = SubKey::try_from(sub).expect("subscriptions take more than a byte each");
             let session = &mut self.entries[key].session;
             session.subs.insert(sid.into(), sub);
             self.sublist.insert(pattern, queue, sub);

@@ -356,7 +356,7 @@ impl Node {
             delivered: 0,
             max: 0,
         });
-        let sub = SubKey::try_from(sub).unwrap_or(SubKey::MAX);
+        let sub = SubKey::try_from(sub).expect("subscriptions take more than a byte each");
         heard.insert(id, sub);
         self.sublist.insert_many(pattern, queue, sub);
         self.subscribed(pattern);

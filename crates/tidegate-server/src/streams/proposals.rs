@@ -31,7 +31,7 @@ pub(super) struct Waiter<T> {
     command: u32,
     /// The start of its reply subject in the arena, in bytes.
     start: u32,
-    len: u16,
+    len: u32,
     /// The action that follows the outcome.
     pub(super) then: T,
 }
@@ -54,10 +54,11 @@ impl<T> Default for Waiters<T> {
 
 impl<T> Waiters<T> {
     fn add(&mut self, command: u32, reply: &[u8], then: T) {
-        // An arena of one entry: replies are bounded by the control line, commands by `ENTRY_COMMANDS_MAX`.
-        let start = u32::try_from(self.subjects.len()).unwrap_or(u32::MAX);
-        let len = u16::try_from(reply.len()).unwrap_or(0);
-        self.subjects.extend_from_slice(&reply[..usize::from(len)]);
+        let small = "an entry's commands and their reply subjects are in memory, and few";
+        let start = u32::try_from(self.subjects.len()).expect(small);
+        // The configuration bounds the length of a subject, and may allow more than 64 KiB.
+        let len = u32::try_from(reply.len()).expect(small);
+        self.subjects.extend_from_slice(reply);
         self.list.push(Waiter {
             command,
             start,
@@ -72,7 +73,7 @@ impl<T> Waiters<T> {
         let subjects = &self.subjects;
         self.list.drain(..).map(|w| {
             let start = w.start as usize;
-            let reply = &subjects[start..start + usize::from(w.len)];
+            let reply = &subjects[start..start + w.len as usize];
             (w.command as usize, reply, w.then)
         })
     }
@@ -178,7 +179,8 @@ impl<T> Proposals<T> {
         };
         // Commands that did not fit go with the next entry.
         let written = write(&mut encoder).unwrap_or(0);
-        self.commands += u32::try_from(written).unwrap_or(0);
+        self.commands +=
+            u32::try_from(written).expect("an entry in memory has fewer than 2^32 commands");
         match self.commands.checked_sub(1).filter(|_| written > 0) {
             Some(last) => self.waiters.add(last, b"", then),
             None if self.commands == 0 => self.open.clear(),

@@ -55,8 +55,8 @@ impl Interest {
         } = &mut **filtered;
         let mine = of.entry(key).or_default();
         for pattern in filters(config) {
-            // Patterns are fewer than 2^32: each takes more than a byte.
-            let sub = SubKey::try_from(owners.insert(key)).unwrap_or(SubKey::MAX);
+            let sub =
+                SubKey::try_from(owners.insert(key)).expect("patterns take more than a byte each");
             patterns.insert(pattern.as_bytes(), None, sub);
             mine.push(sub);
         }
