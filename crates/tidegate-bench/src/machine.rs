@@ -83,7 +83,12 @@ pub(crate) fn heap_bytes() -> u64 {
 
 /// Resident memory, MiB.
 pub(crate) fn rss_mb() -> Option<f64> {
-    let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
+    rss_mb_of("self")
+}
+
+/// Returns the resident memory of a process, `self` or its number, MiB.
+pub(crate) fn rss_mb_of(process: &str) -> Option<f64> {
+    let pages = std::fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
     let pages: f64 = pages.split(' ').nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as f64 / 1_048_576.0)
 }

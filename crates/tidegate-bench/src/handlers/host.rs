@@ -14,18 +14,18 @@ use crate::rounds::median;
 
 /// The figures of the host: see the module.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-pub(super) struct Host {
-    pub(super) machine: String,
-    pub(super) commit: Option<String>,
+pub(crate) struct Host {
+    pub(crate) machine: String,
+    pub(crate) commit: Option<String>,
     /// A cache line's round trip between two threads, nanoseconds, median.
-    pub(super) round_trip_ns: f64,
+    pub(crate) round_trip_ns: f64,
     /// A write of 4 KiB with its `fdatasync`, microseconds, median.
-    pub(super) sync_us: f64,
+    pub(crate) sync_us: f64,
 }
 
 impl Host {
     /// Measures for some 20 ms, with a file in `directory`.
-    pub(super) fn measure(
+    pub(crate) fn measure(
         machine: String,
         commit: Option<String>,
         directory: &Path,

@@ -26,12 +26,12 @@ const STREAM: &str = "bench";
 const WINDOW: Duration = Duration::from_millis(1500);
 
 /// The directory of the servers' files; removed with the bench.
-pub(super) struct Directory(PathBuf);
+pub(crate) struct Directory(PathBuf);
 
 impl Directory {
     /// Creates it below `TIDEGATE_BENCH_DIR`, or in the build directory: that is on a disk, while the
     /// system's temporary directory may be in memory.
-    pub(super) fn make() -> anyhow::Result<Self> {
+    pub(crate) fn make() -> anyhow::Result<Self> {
         let parent = match std::env::var_os("TIDEGATE_BENCH_DIR") {
             Some(directory) => PathBuf::from(directory),
             None => machine::upwards("target")
@@ -42,11 +42,11 @@ impl Directory {
         Ok(Self(path))
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
-    pub(super) fn is_in_memory(&self) -> bool {
+    pub(crate) fn is_in_memory(&self) -> bool {
         const TMPFS: u64 = 0x0102_1994;
         rustix::fs::statfs(&self.0).is_ok_and(|fs| fs.f_type as u64 == TMPFS)
     }

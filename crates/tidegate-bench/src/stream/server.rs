@@ -1,6 +1,7 @@
 //! A server of the bench, ours or nats-server: the bench starts it on the given ports with a directory of its
 //! own and reads its cost; the server ends with the bench, even if the bench is killed.
 
+use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt as _;
@@ -58,12 +59,12 @@ impl Kind {
 
 /// A node's place in its cluster.
 #[derive(Clone, Debug)]
-pub(super) struct Membership<'a> {
-    pub(super) name: String,
+pub(crate) struct Membership<'a> {
+    pub(crate) name: String,
     /// The address on which the node listens to the others.
-    pub(super) listen: SocketAddr,
+    pub(crate) listen: SocketAddr,
     /// The addresses of all nodes.
-    pub(super) routes: &'a [SocketAddr],
+    pub(crate) routes: &'a [SocketAddr],
 }
 
 impl Membership<'_> {
@@ -85,7 +86,7 @@ impl Membership<'_> {
 }
 
 /// A running server.
-pub(super) struct Server {
+pub(crate) struct Server {
     guard: Child,
     pid: u32,
     addr: SocketAddr,
@@ -121,12 +122,29 @@ impl Server {
         directory: &Path,
         addresses: (SocketAddr, SocketAddr),
     ) -> anyhow::Result<Self> {
+        let data = directory.join("data");
+        let words = [
+            program.as_os_str(),
+            "serve".as_ref(),
+            "--data".as_ref(),
+            data.as_ref(),
+        ];
+        Self::start_program(&words, directory, addresses, None)
+    }
+
+    /// Starts the program of these words with its log in `directory`, which this function empties.
+    ///
+    /// # Errors
+    /// The server cannot be started.
+    pub(crate) fn start_program(
+        words: &[&OsStr],
+        directory: &Path,
+        addresses: (SocketAddr, SocketAddr),
+        membership: Option<Membership<'_>>,
+    ) -> anyhow::Result<Self> {
         let mut command = guarded(directory)?;
-        command
-            .arg(program)
-            .arg("serve")
-            .arg("--data")
-            .arg(directory.join("data"));
+        command.args(words);
+        command.args(membership.map(|m| m.arguments()).unwrap_or_default());
         Self::run(command, directory, addresses)
     }
 
@@ -160,16 +178,15 @@ impl Server {
     ///
     /// # Errors
     /// The server does not come up; the error has the last lines of its log.
-    pub(super) fn wait_ready(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn wait_ready(&mut self) -> anyhow::Result<()> {
         let until = Instant::now() + PATIENCE;
         loop {
-            let said = std::fs::read_to_string(&self.log).unwrap_or_default();
+            let said = self.said();
             if said.contains("Server is ready") {
                 return Ok(());
             }
-            let gone = !Path::new(&format!("/proc/{}/stat", self.pid)).exists();
             let words = said.lines().rev().take(3).collect::<Vec<_>>().join("; ");
-            ensure!(!gone, "the server ended: {words}");
+            ensure!(self.is_running(), "the server ended: {words}");
             ensure!(
                 Instant::now() < until && !interrupt::asked(),
                 "the server does not come up: {words}"
@@ -178,18 +195,29 @@ impl Server {
         }
     }
 
-    pub(super) fn addr(&self) -> SocketAddr {
+    /// Returns the log so far.
+    pub(crate) fn said(&self) -> String {
+        let bytes = std::fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Returns whether the server's process runs.
+    pub(crate) fn is_running(&self) -> bool {
+        Path::new(&format!("/proc/{}/stat", self.pid)).exists()
+    }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
         self.addr
     }
 
     /// Returns the processor time of all its threads so far, in seconds; the system counts in ticks of 10 ms.
-    pub(super) fn cpu_s(&self) -> anyhow::Result<f64> {
+    pub(crate) fn cpu_s(&self) -> anyhow::Result<f64> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
         machine::cpu_ticks_s(&stat, false).context("/proc/PID/stat cannot be read")
     }
 
     /// Returns the server's process id.
-    pub(super) const fn pid(&self) -> u32 {
+    pub(crate) const fn pid(&self) -> u32 {
         self.pid
     }
 
@@ -205,10 +233,8 @@ impl Server {
     }
 
     /// Returns the resident memory, MiB.
-    pub(super) fn rss_mb(&self) -> Option<f64> {
-        let pages = std::fs::read_to_string(format!("/proc/{}/statm", self.pid)).ok()?;
-        let pages: f64 = pages.split(' ').nth(1)?.parse().ok()?;
-        Some(pages * rustix::param::page_size() as f64 / 1_048_576.0)
+    pub(crate) fn rss_mb(&self) -> Option<f64> {
+        machine::rss_mb_of(&self.pid.to_string())
     }
 
     /// Returns the number of subscriptions, the server's own included.
@@ -362,7 +388,7 @@ fn arguments(
 ///
 /// # Errors
 /// The program is not built.
-fn product() -> anyhow::Result<PathBuf> {
+pub(crate) fn product() -> anyhow::Result<PathBuf> {
     let beside = || Ok::<_, std::io::Error>(std::env::current_exe()?.with_file_name("tidegate"));
     let path = std::env::var_os("TIDEGATE").map_or_else(beside, |path| Ok(path.into()))?;
     let text = "expected the server at this path: cargo build --release -p tidegate-cli, or name it in TIDEGATE";
