@@ -46,6 +46,15 @@ pub(crate) enum Bench {
     /// Generated worlds in virtual time: cost curves of nine families, noise, changes, servers and loads.
     /// Ours with nothing set beside greedy, exponential, aimd and the best fixed settings.
     Arena(crate::arena::ArenaArgs),
+    /// One hostile or clumsy client beside well-behaved neighbours: what the neighbours wait, how much memory
+    /// the server takes, ours and with --peers nats-server.
+    Neighbours(crate::neighbours::NeighboursArgs),
+    /// The neighbours, as a process of their own: told what to do on standard input.
+    #[command(hide = true)]
+    NeighboursClients,
+    /// The attackers, as a process of their own.
+    #[command(hide = true)]
+    NeighboursAttackers,
     /// Two binaries of `tidegate` as stream servers, in interleaved pairs: is NEW worse than OLD?
     Compare(crate::compare::CompareArgs),
     /// A server with further flags: the ways of writing that `raft` and the slowed cells compare.

@@ -12,6 +12,7 @@ mod latency;
 mod link;
 mod machine;
 mod mailbox;
+mod neighbours;
 mod options;
 mod peers;
 mod proxy;
@@ -84,6 +85,15 @@ fn run(bench: &Bench) -> anyhow::Result<ExitCode> {
         Bench::Compare(args) => return compare::run(args),
         Bench::Handlers(args) => return handlers::run(args),
         Bench::Arena(args) => return arena::run(args),
+        Bench::Neighbours(args) => return neighbours::run(args),
+        Bench::NeighboursClients => {
+            neighbours::serve_clients()?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Bench::NeighboursAttackers => {
+            neighbours::serve_attackers()?;
+            return Ok(ExitCode::SUCCESS);
+        }
         Bench::Serve(args) => return tidegate_cli::serve::run(args),
         Bench::Raft(args) => {
             let mut session = Session::open("raft", &stream::defaults_of_steps(args))?;

@@ -32,7 +32,7 @@ use tidegate_cli::report::Document;
 use tidegate_cli::{Usage, interrupt};
 
 use cell::{Cell, Kind, Load};
-use host::Host;
+pub(crate) use host::Host;
 use outcome::Played;
 use play::{Ground, Times};
 use results::{Effort, Results};

@@ -32,9 +32,11 @@ use super::rounds::Contestant;
 use super::session::Session;
 use crate::options::{BenchArgs, Effort};
 use cell::{Cell, Work, cells, cells_of_clusters, cells_of_distances, cells_of_steps};
+pub(crate) use field::Directory;
 use field::Field;
 pub(crate) use pair::{Measured, Pair, Traffic};
 use server::{Kind, Programs};
+pub(crate) use server::{Membership, Server, product};
 
 /// The number of nodes of a cluster, and of replicas of each stream there.
 const NODES: usize = 3;

@@ -1,0 +1,273 @@
+//! `tidegate-bench neighbours`: what one hostile or clumsy client does to its neighbours, on our server and
+//! with `--peers` on nats-server.
+//!
+//! Each attack meets a fresh server, which may use all cores. The attackers and the neighbours are processes
+//! on one core. The neighbours run before, during and after the attack at a fixed pace, beside a bare write
+//! with `fdatasync` and a bare echo as the floors of the machine. The neighbours' process has a priority
+//! above that of all others, where the system allows it: the floors are then too low rather than too high.
+//!
+//! [`attack`], [`figures`], [`pace`] and [`report`] decide and are pure. [`turn`] runs one attack on one
+//! server, [`system`] starts the servers, [`clients`] is the process of the neighbours, [`strike`] that of
+//! the attackers.
+
+mod attack;
+mod clients;
+mod figures;
+mod floor;
+mod login;
+mod pace;
+mod report;
+mod socket;
+mod strike;
+mod system;
+mod turn;
+mod wire;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use clap::{Args, value_parser};
+use rustix::thread::{CpuSet, sched_getaffinity};
+use tidegate_cli::report::Document;
+use tidegate_cli::{Usage, interrupt};
+
+use crate::handlers::Host;
+use crate::machine;
+use crate::stream::Directory;
+use attack::{ATTACKS, Attack};
+pub(crate) use clients::serve as serve_clients;
+use report::Contestant;
+pub(crate) use strike::serve as serve_attackers;
+use system::{Setting, System};
+use turn::Plan;
+
+/// The arguments of `tidegate-bench neighbours`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct NeighboursArgs {
+    /// Attack nats-server of bench/peers/go-nats too, with its default: it acknowledges before it syncs.
+    #[arg(long)]
+    peers: bool,
+    /// With --peers, attack nats-server also with a sync before each acknowledgement.
+    #[arg(long, requires = "peers")]
+    always: bool,
+    /// Print one JSON document instead of tables.
+    #[arg(long)]
+    json: bool,
+    /// Only the attacks with this in their name.
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Print the attacks instead of running them.
+    #[arg(long)]
+    list: bool,
+    /// The factor for every amount of an attack; 0.01 proves only that the bench works.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor)]
+    scale: f64,
+    /// The messages of the stream that `stream-deleted` deletes.
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=100_000_000))]
+    messages: Option<u64>,
+    /// How long an attack may take.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
+    attack_max: f64,
+    /// How long the preparation of an attack may take.
+    #[arg(long, value_name = "SECONDS", default_value_t = 180.0, value_parser = seconds)]
+    prepare_max: f64,
+    /// How long to measure before an attack.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
+    before: f64,
+    /// How long to measure at least from the start of an attack on.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
+    window: f64,
+    /// How long to measure after an attack, until the last look at the server's memory.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
+    after: f64,
+    /// The cost of the hash that one login is checked against.
+    #[arg(long, value_name = "COST", default_value_t = 11, value_parser = value_parser!(u32).range(4..=16))]
+    bcrypt_cost: u32,
+    /// The core of the attackers and the neighbours; the last one if not given.
+    #[arg(long, value_name = "N")]
+    core: Option<usize>,
+    /// Let the attackers connect from the neighbours' address, not from 127.0.0.2.
+    #[arg(long)]
+    same_address: bool,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|s| (0.05..=3600.0).contains(s));
+    seconds.ok_or_else(|| "give seconds from 0.05 to 3600".into())
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    let factor = text.parse().ok().filter(|f| (0.0001..=100.0).contains(f));
+    factor.ok_or_else(|| "give a factor from 0.0001 to 100".into())
+}
+
+/// A server with more than this share of the spare memory ends the attack.
+const RSS_SHARE: f64 = 0.7;
+
+/// The checks of a hash that are timed.
+const HASHES: u32 = 5;
+
+/// Runs the attacks. The exit code is 1 if one of them did not take place on our server.
+pub(crate) fn run(args: &NeighboursArgs) -> anyhow::Result<ExitCode> {
+    let wanted = |attack: &&Attack| {
+        let only = args.only.as_ref();
+        only.is_none_or(|only| attack.name.contains(only.as_str()))
+    };
+    let attacks: Vec<_> = ATTACKS.iter().filter(wanted).collect();
+    if attacks.is_empty() {
+        let names = ATTACKS.map(|attack| attack.name).join(", ");
+        let only = args.only.as_deref().unwrap_or_default();
+        return Err(Usage::new(format!("no attack has `{only}` in its name: {names}")).into());
+    }
+    if args.list {
+        for attack in attacks {
+            writeln!(std::io::stdout(), "{}: {}", attack.name, attack.text)?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let directory = Directory::make()?;
+    let nats_server = if args.peers { nats_server() } else { None };
+    let contestants = contestants(args, nats_server.as_ref());
+    let plan = plan(args, &directory, nats_server)?;
+    let mut document = Document::new("neighbours");
+    announce(&document, &directory, &plan)?;
+    let mut whole = true;
+    for attack in attacks {
+        let mut rows = Vec::new();
+        for contestant in &contestants {
+            if interrupt::asked() {
+                break;
+            }
+            say(&format!("{}: {}", attack.name, contestant.system.name()));
+            let hash_us = plan.hash.as_secs_f64() * 1e6;
+            match plan.turn(attack, contestant.system) {
+                Ok(outcome) => {
+                    whole &= contestant.system != System::Ours || outcome.deeds.is_some();
+                    rows.extend(contestant.rows(attack, &outcome, hash_us));
+                }
+                Err(e) => {
+                    whole &= contestant.system != System::Ours;
+                    rows.extend(contestant.failed(attack, &format!("not carried out: {e:#}")));
+                }
+            }
+        }
+        if !args.json && !rows.is_empty() {
+            writeln!(std::io::stdout(), "{}", report::table(attack, &rows))?;
+        }
+        document.rows.extend(rows);
+    }
+    if args.json {
+        writeln!(std::io::stdout(), "{}", document.json()?)?;
+    }
+    Ok(match whole {
+        _ if interrupt::asked() => ExitCode::from(interrupt::EXIT_CODE),
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(1),
+    })
+}
+
+fn contestants(args: &NeighboursArgs, nats_server: Option<&PathBuf>) -> Vec<Contestant> {
+    let ours = Contestant {
+        system: System::Ours,
+        version: Some(env!("CARGO_PKG_VERSION").into()),
+    };
+    let mut all = vec![ours];
+    if args.peers {
+        let version = nats_server.and_then(version_of);
+        let systems = [
+            Some(System::Nats),
+            args.always.then_some(System::NatsAlways),
+        ];
+        all.extend(systems.into_iter().flatten().map(|system| Contestant {
+            system,
+            version: version.clone(),
+        }));
+    }
+    all
+}
+
+fn plan(
+    args: &NeighboursArgs,
+    directory: &Directory,
+    nats_server: Option<PathBuf>,
+) -> anyhow::Result<Plan> {
+    let password = "correct horse".to_owned();
+    let hash = bcrypt::hash(&password, args.bcrypt_cost)?;
+    // The shortest of a few: another process may have held up the others.
+    let mut once = Duration::MAX;
+    for _ in 0..HASHES {
+        let start = Instant::now();
+        bcrypt::verify(&password, &hash)?;
+        once = once.min(start.elapsed());
+    }
+    let seconds = Duration::from_secs_f64;
+    let core = match args.core {
+        Some(core) => core,
+        None => last_core()?,
+    };
+    Ok(Plan {
+        setting: Setting {
+            plain: ("plain".into(), "correct plain horse".into()),
+            hashed: ("hashed".into(), password),
+            hash,
+            nats_server,
+        },
+        directory: directory.path().to_owned(),
+        echo: floor::echo()?,
+        core,
+        scale: args.scale,
+        messages: args.messages,
+        same_address: args.same_address,
+        before: seconds(args.before),
+        window: seconds(args.window),
+        after: seconds(args.after),
+        prepare_max: seconds(args.prepare_max),
+        strike_max: seconds(args.attack_max),
+        hash: once,
+        rss_max_mb: turn::available_mb().unwrap_or(f64::MAX) * RSS_SHARE,
+    })
+}
+
+/// Says what the figures depend on.
+fn announce(document: &Document, directory: &Directory, plan: &Plan) -> anyhow::Result<()> {
+    let (machine, commit) = (document.machine.clone(), document.commit.clone());
+    let host = Host::measure(machine.clone(), commit, directory.path())?;
+    say(&format!(
+        "{machine}; {host}; one hash {:.0} ms; attackers and neighbours on core {}",
+        plan.hash.as_secs_f64() * 1e3,
+        plan.core
+    ));
+    say(&format!("data in {}", directory.path().display()));
+    if directory.is_in_memory() {
+        say("that is memory and no disk: syncs cost nothing there; set TIDEGATE_BENCH_DIR");
+    }
+    Ok(())
+}
+
+fn last_core() -> anyhow::Result<usize> {
+    let cores = sched_getaffinity(None)?;
+    let last = (0..CpuSet::MAX_CPU).rev().find(|core| cores.is_set(*core));
+    last.context("no core")
+}
+
+fn nats_server() -> Option<PathBuf> {
+    let root = machine::upwards("bench/peers/go-nats")?;
+    let path = root.join("bench/peers/go-nats/bin/nats-server");
+    if !path.exists() {
+        say("nats-server is not built: bench/peers/install.sh go-nats");
+    }
+    path.exists().then_some(path)
+}
+
+fn version_of(program: &PathBuf) -> Option<String> {
+    let output = Command::new(program).arg("--version").output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    Some(text.trim().rsplit_once('v')?.1.to_owned())
+}
+
+fn say(text: &str) {
+    eprintln!("tidegate-bench: {text}");
+}

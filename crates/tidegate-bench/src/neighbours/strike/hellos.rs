@@ -1,0 +1,133 @@
+//! A burst of TLS hellos from clients without credentials, which never finish the handshake. The servers of
+//! this bench listen for TLS and for plain text on the same port.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use super::super::wire::dial;
+use super::{Deeds, Job, Strike};
+
+/// How long to wait for the greetings of all connections, before the hellos go out together.
+const GREETINGS: Duration = Duration::from_secs(1);
+/// The pause before the next look at all connections.
+const LOOK: Duration = Duration::from_millis(2);
+
+pub(super) fn prepare(job: Job) -> Strike {
+    // The connections are part of the attack: a server closes those that do not log in within two seconds.
+    Box::new(move |until| strike(&job, until))
+}
+
+/// One connection.
+struct Client {
+    stream: TcpStream,
+    greeted: bool,
+    answered: bool,
+    closed: bool,
+}
+
+impl Client {
+    /// Reads what has come.
+    fn look(&mut self) {
+        let mut part = [0; 4096];
+        if self.closed {
+            return;
+        }
+        match self.stream.read(&mut part) {
+            Ok(0) => self.closed = true,
+            Ok(len) => {
+                let said = &part[..len];
+                // The greeting is a line of text; a record of TLS is the answer to the hello.
+                self.greeted |= said.contains(&b'\n');
+                self.answered |= said[0] == 0x16;
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+            Err(_) => self.closed = true,
+        }
+    }
+}
+
+fn strike(job: &Job, until: Instant) -> anyhow::Result<Deeds> {
+    let mut clients = Vec::new();
+    let mut refused = None;
+    for _ in 0..job.amount {
+        match dial(job.addr, job.source, GREETINGS) {
+            Ok(stream) => {
+                stream.set_nonblocking(true)?;
+                clients.push(Client {
+                    stream,
+                    greeted: false,
+                    answered: false,
+                    closed: false,
+                });
+            }
+            Err(e) => refused = Some(format!("{e:#}")),
+        }
+    }
+    let all = |clients: &mut [Client], until: Instant, done: fn(&Client) -> bool| {
+        while Instant::now() < until {
+            clients.iter_mut().for_each(Client::look);
+            if clients.iter().all(|c| done(c) || c.closed) {
+                break;
+            }
+            std::thread::sleep(LOOK);
+        }
+    };
+    all(&mut clients, Instant::now() + GREETINGS, |c| c.greeted);
+    let (hello, start) = (hello(), Instant::now());
+    for client in &mut clients {
+        client.closed |= client.stream.write_all(&hello).is_err();
+    }
+    all(&mut clients, until, |c| c.answered);
+    let count = |of: fn(&Client) -> bool| clients.iter().filter(|c| of(c)).count() as f64;
+    let deeds = Deeds::default()
+        .put("hellos", clients.len() as f64)
+        .put("answered", count(|c| c.answered))
+        .put("closed_unanswered", count(|c| c.closed && !c.answered))
+        .put("lasted_s", start.elapsed().as_secs_f64());
+    Ok(match refused {
+        Some(e) => deeds.note(format!(
+            "{} of {} connections: {e}",
+            clients.len(),
+            job.amount
+        )),
+        None => deeds,
+    })
+}
+
+/// A ClientHello of TLS 1.2 that asks for nothing but ECDHE with an RSA signature.
+fn hello() -> Vec<u8> {
+    let extensions: &[&[u8]] = &[
+        // supported_groups: x25519, secp256r1
+        &[0, 10, 0, 6, 0, 4, 0, 29, 0, 23],
+        // signature_algorithms: rsa_pss_rsae_sha256, rsa_pkcs1_sha256
+        &[0, 13, 0, 6, 0, 4, 8, 4, 4, 1],
+    ];
+    let extensions = extensions.concat();
+    let mut body = vec![3, 3];
+    body.extend([7; 32]);
+    // No session; TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256; no compression.
+    body.extend([0, 0, 2, 0xc0, 0x2f, 1, 0]);
+    body.extend((extensions.len() as u16).to_be_bytes());
+    body.extend(extensions);
+    let len = body.len() as u16;
+    let mut record = vec![0x16, 3, 1];
+    record.extend((len + 4).to_be_bytes());
+    record.extend([1, 0]);
+    record.extend(len.to_be_bytes());
+    record.extend(body);
+    record
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_in_the_hello_match() {
+        let hello = hello();
+        let length = |at: usize| usize::from(u16::from_be_bytes([hello[at], hello[at + 1]]));
+        assert_eq!(length(3), hello.len() - 5);
+        assert_eq!(length(7), hello.len() - 9);
+    }
+}

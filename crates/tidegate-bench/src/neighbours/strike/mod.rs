@@ -1,0 +1,156 @@
+//! The process of the attackers: on the neighbours' core. The bench drives it by two lines on its standard
+//! input: `prepare JOB`, then `strike`. Its connections end with it.
+
+mod hellos;
+mod logins;
+mod monitor;
+mod streams;
+mod subscribers;
+mod subscriptions;
+mod wildcards;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, Write as _};
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::attack::{Attack, Deed, LASTS, scaled};
+use super::clients::pin;
+use super::wire::Wire;
+
+/// The work of the attackers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Job {
+    pub(super) attack: String,
+    /// Messages, clients, subscriptions or streams, already scaled.
+    pub(super) amount: u64,
+    /// The factor for everything else.
+    pub(super) scale: f64,
+    pub(super) addr: SocketAddr,
+    pub(super) http: SocketAddr,
+    /// The attackers' own address.
+    pub(super) source: Option<IpAddr>,
+    pub(super) core: usize,
+    /// Name and password of a user with a plain password.
+    pub(super) plain: (String, String),
+    /// The name of a user with a hash.
+    pub(super) hashed: String,
+    /// How long the preparation and the attack may take, each.
+    pub(super) prepare_max: Duration,
+    pub(super) strike_max: Duration,
+    /// How long an attack lasts at least that may be repeated.
+    pub(super) window: Duration,
+}
+
+impl Job {
+    /// Opens a connection of an attacker.
+    fn wire(&self) -> anyhow::Result<Wire> {
+        let login = (self.plain.0.as_str(), self.plain.1.as_str());
+        Wire::open(self.addr, self.source, login, self.strike_max)
+    }
+
+    /// Returns the duration of an attack that lasts as long as it likes.
+    fn lasts(&self) -> Duration {
+        LASTS
+            .mul_f64(self.scale)
+            .max(self.window)
+            .min(self.strike_max)
+    }
+}
+
+/// The deeds of the attackers, for the report.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Deeds {
+    /// Amounts and times by their names.
+    pub(super) figures: BTreeMap<String, f64>,
+    /// The part of the attack that did not succeed.
+    pub(super) note: Option<String>,
+}
+
+impl Deeds {
+    fn put(mut self, name: &str, value: f64) -> Self {
+        self.figures.insert(name.to_owned(), value);
+        self
+    }
+
+    fn note(mut self, note: String) -> Self {
+        self.note = Some(note);
+        self
+    }
+}
+
+/// A prepared attack: it ends at the given moment at the latest.
+type Strike = Box<dyn FnOnce(Instant) -> anyhow::Result<Deeds>>;
+
+/// Answers the bench's requests until its end of the pipe closes.
+pub(crate) fn serve() -> anyhow::Result<()> {
+    let mut prepared = None;
+    for line in std::io::stdin().lock().lines() {
+        let answer =
+            answer(&mut prepared, &line?).unwrap_or_else(|e| json!({"error": format!("{e:#}")}));
+        writeln!(std::io::stdout(), "{answer}")?;
+    }
+    Ok(())
+}
+
+fn answer(prepared: &mut Option<(Strike, Duration)>, request: &str) -> anyhow::Result<Value> {
+    let (verb, rest) = request.split_once(' ').unwrap_or((request, ""));
+    match verb {
+        "prepare" => {
+            let job: Job = serde_json::from_str(rest)?;
+            pin(job.core)?;
+            allow_files();
+            let strike_max = job.strike_max;
+            *prepared = Some((prepare(job)?, strike_max));
+            Ok(json!({"pid": std::process::id()}))
+        }
+        "strike" => {
+            let (strike, limit) = prepared.take().context("not prepared")?;
+            let start = Instant::now();
+            let deeds = strike(start + limit)?.put("seconds", start.elapsed().as_secs_f64());
+            Ok(serde_json::to_value(deeds)?)
+        }
+        _ => bail!("unknown request {verb}"),
+    }
+}
+
+fn prepare(job: Job) -> anyhow::Result<Strike> {
+    let until = Instant::now() + job.prepare_max;
+    let attack = Attack::named(&job.attack).context("no such attack")?;
+    match attack.deed {
+        Deed::Nothing => Ok(Box::new(|_| Ok(Deeds::default()))),
+        Deed::Wildcards { after } => {
+            let after = scaled(after, job.scale);
+            wildcards::prepare(&job, after, until)
+        }
+        Deed::Hellos => Ok(hellos::prepare(job)),
+        Deed::SubscriptionsComeAndGo => subscriptions::come_and_go(&job),
+        Deed::SubscriptionsLeave => subscriptions::leave(&job, until),
+        Deed::SlowSubscribers => subscribers::prepare(&job, until),
+        Deed::WrongPasswords => Ok(logins::prepare(job)),
+        Deed::Connz => monitor::connections(job, until),
+        Deed::Subsz => monitor::subscriptions(job, until),
+        Deed::Jsz => monitor::streams(job, until),
+        deed => streams::prepare(&job, deed, until),
+    }
+}
+
+/// Raises the limit of open files to the most this process may request.
+fn allow_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let all = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    // An attack that needs more reports how far it came.
+    let _ = setrlimit(Resource::Nofile, all);
+}
+
+fn millis(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
+}
