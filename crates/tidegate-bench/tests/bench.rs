@@ -666,3 +666,99 @@ fn arena_refuses_what_it_does_not_know() {
         assert!(errors.contains(text), "{args:?}: {errors}");
     }
 }
+
+/// Runs small attacks on `tidegate-bench serve`: the product may not be built.
+fn neighbours(directory: &Path, args: &[&str]) -> Output {
+    let short = ["--before", "0.3", "--window", "0.5", "--after", "0.3"];
+    let small = ["--scale", "0.002", "--bcrypt-cost", "4", "--json"];
+    Command::new(env!("CARGO_BIN_EXE_tidegate-bench"))
+        .arg("neighbours")
+        .args(short)
+        .args(small)
+        .args(args)
+        .current_dir(directory)
+        .env("TIDEGATE", env!("CARGO_BIN_EXE_tidegate-bench"))
+        .env("TIDEGATE_BENCH_DIR", directory)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn neighbours_are_measured_before_during_and_after_an_attack() {
+    let directory = tempfile::tempdir().unwrap();
+    // No nats-server is below this directory: its rows say so.
+    let attacks = [
+        ("wildcards-alone", "attack_deliveries", &["--peers"][..]),
+        ("purge-half", "attack_purged", &[]),
+    ];
+    for (attack, deed, peers) in attacks {
+        let output = neighbours(directory.path(), &[&["--only", attack], peers].concat());
+        let document = document(&output);
+        assert_eq!(document["bench"], "neighbours");
+        let ours: Vec<_> = rows(&document)
+            .iter()
+            .filter(|row| row["system"] == "tidegate")
+            .collect();
+        let names: Vec<_> = ours
+            .iter()
+            .map(|row| row["controller"].as_str().unwrap())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "publisher",
+                "bare write + fdatasync",
+                "subscriber",
+                "ping",
+                "bare echo",
+                "login",
+                "login with a hash",
+                "server"
+            ]
+        );
+        let (server, clients) = ours.split_last().unwrap();
+        for row in clients {
+            assert_eq!(
+                (&row["case"], &row["failures"]),
+                (&attack.into(), &0.into())
+            );
+            for key in ["p50_us", "p99_us", "p999_us", "worst_us", "count"] {
+                assert!(row[key].as_f64().unwrap() > 0.0, "{key}: {row}");
+            }
+            for phase in ["before", "after"] {
+                let count = &row[format!("{phase}_count")];
+                assert!(count.as_u64().unwrap() > 0, "{phase}: {row}");
+            }
+        }
+        assert!(clients[0]["excess_p999_us"].is_f64(), "{}", clients[0]);
+        assert_eq!(server["carried_out"], true, "{server}");
+        for key in ["rss_before_mb", "rss_mb", "rss_after_mb", deed] {
+            assert!(server[key].as_f64().unwrap() > 0.0, "{key}: {server}");
+        }
+        let theirs = rows(&document)
+            .iter()
+            .filter(|row| row["system"] != "tidegate");
+        let notes: Vec<_> = theirs.map(|row| row["note"].as_str().unwrap()).collect();
+        assert_eq!(notes.len(), peers.len(), "{notes:?}");
+        assert!(
+            notes.iter().all(|note| note.contains("no nats-server")),
+            "{notes:?}"
+        );
+        // The servers' files are removed.
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn neighbours_lists_its_attacks_and_refuses_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = neighbours(directory.path(), &["--list", "--only", "hellos"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.lines().count(), 3, "{text}");
+    let output = neighbours(directory.path(), &["--only", "kindness"]);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(errors.contains("wildcards-alone"), "{errors}");
+}
