@@ -85,10 +85,3 @@ pub use run::{Pipeline, Transaction};
 pub use slot::key_slot;
 pub use stats::{Depths, Stats};
 pub use tls::Tls;
-
-/// Compiles the examples in `docs/`.
-#[cfg(doctest)]
-mod docs {
-    #[doc = include_str!("../../../docs/redis.md")]
-    struct Redis;
-}

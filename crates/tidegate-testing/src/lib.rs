@@ -65,3 +65,17 @@ pub fn python_with_nats() -> Option<PathBuf> {
     }
     found
 }
+
+/// Compiles the examples of the repository's documents here, in a crate that no package contains: a path to
+/// them would leave the package of the crate that they describe.
+#[cfg(doctest)]
+mod docs {
+    #[doc = include_str!("../../../docs/engine.md")]
+    struct Engine;
+    #[doc = include_str!("../../../docs/migration.md")]
+    struct Migration;
+    #[doc = include_str!("../../../docs/tuning.md")]
+    struct Tuning;
+    #[doc = include_str!("../../../docs/redis.md")]
+    struct Redis;
+}

@@ -53,14 +53,3 @@ mod time;
 
 pub use blocking::WouldBlock;
 pub use time::{Clock, Time, nanos};
-
-/// Compiles the examples of these documents. Some of them need tokio.
-#[cfg(all(doctest, feature = "tokio"))]
-mod docs {
-    #[doc = include_str!("../../../docs/engine.md")]
-    struct Readme;
-    #[doc = include_str!("../../../docs/migration.md")]
-    struct Migration;
-    #[doc = include_str!("../../../docs/tuning.md")]
-    struct Tuning;
-}
