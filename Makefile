@@ -8,7 +8,7 @@ PRODUCT := --workspace --exclude tidegate-bench --features $(FEATURES)
 # Tests that miss a tool are noted here and counted at the end; with TIDEGATE_TESTS=all they fail.
 export TIDEGATE_TESTS_IGNORED := $(CURDIR)/target/tests-ignored
 
-.PHONY: help deps deps-redis deps-nats deps-python deps-system deps-peers handlers arena test test-all loom ignored compare compare-benches compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move prove-power soak-sim stream-oracle cluster-oracle bench fuzz audit clean
+.PHONY: help deps deps-redis deps-nats deps-python deps-system deps-peers handlers arena test test-all loom ignored compare compare-benches compare-self check language prove-sync prove-kill prove-failover prove-partitions prove-away measure-move prove-power soak-sim stream-oracle cluster-oracle bench fuzz audit package clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -151,6 +151,9 @@ audit: ## licences, bans and advisories of every dependency
 	@$(CARGO) deny --version >/dev/null 2>&1 || { echo "missing: cargo install --locked cargo-deny"; exit 1; }
 	$(CARGO) deny --all-features check licenses bans sources
 	@$(CARGO) deny --all-features check advisories || echo "advisories: the database could not be had, or has findings (above)"
+
+package: ## a dry run of publishing each crate: every package builds from its own files (needs a clean work tree)
+	$(CARGO) publish --locked --workspace --dry-run
 
 clean: ## build output
 	$(CARGO) clean
