@@ -9,6 +9,8 @@ use libfuzzer_sys::fuzz_target;
 use tidegate::Time;
 use tidegate_stream::schema::config::StreamConfig;
 use tidegate_stream::schema::error::ApiError;
+use tidegate_stream::schema::number::StreamNumber;
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::ingest::{
     Atomic, AtomicLimits, Fast, FastLimits, Incoming, Persisted, Verdict, What, batch_id, control,
 };
@@ -27,9 +29,9 @@ fuzz_target!(|data: &[u8]| {
         let headers: &[u8] = if first % 3 == 0 { reply } else { b"" };
         let message = Incoming { subject: b"s", reply, headers, payload: b"x" };
         if let Some(id) = batch_id(headers) {
-            atomic.handle_message(now, 1, &config, id, &message);
+            atomic.handle_message(now, StreamNumber::FIRST, &config, id, &message);
         } else if let Some(control) = control(reply) {
-            if let Verdict::Store(ticket) = fast.handle_message(now, 1, &config, control, &message, &mut answers) {
+            if let Verdict::Store(ticket) = fast.handle_message(now, StreamNumber::FIRST, &config, control, &message, &mut answers) {
                 log.push_back(ticket);
             }
         }
@@ -38,8 +40,8 @@ fuzz_target!(|data: &[u8]| {
             stored += 1;
             let outcome = match first % 7 {
                 0 => Persisted::Refused(&ApiError::SUBJECT_OVERLAP),
-                1 => Persisted::Duplicate(stored),
-                _ => Persisted::Stored(stored),
+                1 => Persisted::Duplicate(StreamSeq::new(stored)),
+                _ => Persisted::Stored(StreamSeq::new(stored)),
             };
             fast.handle_outcome(now, ticket, outcome, &mut answers);
             while let Some(held) = fast.poll_released() {
@@ -63,7 +65,7 @@ fuzz_target!(|data: &[u8]| {
             }
         }
     }
-    fast.handle_stream_gone(1);
-    atomic.handle_stream_gone(1);
+    fast.handle_stream_gone(StreamNumber::FIRST);
+    atomic.handle_stream_gone(StreamNumber::FIRST);
     assert_eq!((fast.open_count(), atomic.open(), atomic.bytes()), (0, 0, 0));
 });

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tidegate_stream::schema::number::DirectoryNumber;
+use tidegate_stream::schema::number::{DirectoryNumber, StreamNumber};
 use tidegate_stream::stream::{AccountLimits, Encoder, Kind, Placement, Streams, VERSION};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -13,7 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
     let mut first = Vec::new();
     let mut encoder = Encoder::begin(&mut first, 1);
     let config = br#"{"name":"S","subjects":["s.>"],"allow_atomic":true,"allow_rollup_hdrs":true,"allow_msg_ttl":true,"max_age":9000000000,"max_msgs_per_subject":3}"#;
-    let create = tidegate_stream::stream::Command::new(Kind::CreateStream, 0, b"", config);
+    let create = tidegate_stream::stream::Command::new(Kind::CreateStream, StreamNumber::NONE, b"", config);
     encoder.command(&create).expect("it fits");
     // The directory's entry for a stream that another group keeps, and a stream of another directory.
     for (kept, config) in [
@@ -21,7 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
         (Placement::Of(DirectoryNumber::new(9)), br#"{"name":"O","subjects":["o"]}"#),
     ] {
         let subject = kept.encode();
-        let create = tidegate_stream::stream::Command::new(Kind::CreateStream, 0, &subject, config);
+        let create = tidegate_stream::stream::Command::new(Kind::CreateStream, StreamNumber::NONE, &subject, config);
         encoder.command(&create).expect("it fits");
     }
     streams

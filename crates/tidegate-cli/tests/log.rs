@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tidegate_raft::store::{Due, Opening, Options};
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::stream::{self, AccountLimits, Encoder, Kind, Streams};
 
 const MESSAGES: u64 = 50;
@@ -53,8 +54,8 @@ fn make(dir: &Path, checkpoint: bool) {
         let mut entry = Vec::new();
         let payload = [seq as u8; 1024];
         let command = match seq {
-            0 => stream::Command::new(Kind::CreateStream, 0, b"", config),
-            _ => stream::Command::new(Kind::Publish, 1, b"orders.new", &payload),
+            0 => stream::Command::new(Kind::CreateStream, StreamNumber::NONE, b"", config),
+            _ => stream::Command::new(Kind::Publish, StreamNumber::FIRST, b"orders.new", &payload),
         };
         Encoder::begin(&mut entry, 1_000_000 + seq)
             .command(&command)
@@ -74,7 +75,7 @@ fn make(dir: &Path, checkpoint: bool) {
             break;
         }
     }
-    assert_eq!(streams.by_name("orders"), Some(1));
+    assert_eq!(streams.by_name("orders"), Some(StreamNumber::new(1)));
     if checkpoint {
         store.checkpoint(0, Box::new(streams.snapshot().chunks()));
     }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tidegate_stream::schema::config::StreamConfig;
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{AccountLimits, Command, Encoder, Filter, Kind, Streams};
 
@@ -43,7 +44,7 @@ fn big(messages: usize, subjects: usize) {
     let before = resident_bytes();
     let (mut streams, took) = publish(messages, subjects, ALL);
     let resident = resident_bytes().saturating_sub(before);
-    let stream = streams.get(1).expect("it was made");
+    let stream = streams.get(StreamNumber::FIRST).expect("it was made");
     let state = stream.state();
     println!("{messages} messages, {} subjects:", state.num_subjects);
     println!("  {:.0} ns a message", nanos(took, messages));
@@ -74,7 +75,7 @@ fn big(messages: usize, subjects: usize) {
     let at = Instant::now();
     let mut entry = Vec::new();
     let mut encoder = Encoder::begin(&mut entry, 1);
-    let purge = Command::new(Kind::Purge, 1, b"", b"{}");
+    let purge = Command::new(Kind::Purge, StreamNumber::FIRST, b"", b"{}");
     encoder.command(&purge).expect("it fits");
     apply(&mut streams, 1 << 60, entry.into());
     println!("  purging all: {:?}", at.elapsed());
@@ -92,7 +93,7 @@ fn publish(messages: usize, subjects: usize, kept: i64) -> (Streams, Duration) {
     let config = serde_json::to_vec(&config).expect("plain data");
     let mut entry = Vec::new();
     let mut encoder = Encoder::begin(&mut entry, 1);
-    let create = Command::new(Kind::CreateStream, 0, b"", &config);
+    let create = Command::new(Kind::CreateStream, StreamNumber::NONE, b"", &config);
     encoder.command(&create).expect("it fits");
     apply(&mut streams, 0, entry.into());
     let (mut took, mut lsn, mut subject) = (Duration::ZERO, 64, 0_usize);
@@ -106,7 +107,9 @@ fn publish(messages: usize, subjects: usize, kept: i64) -> (Streams, Duration) {
             name.clear();
             name.extend_from_slice(b"s.");
             name.extend_from_slice(subject.to_string().as_bytes());
-            encoder.publish(1, &name, None, &PAYLOAD).expect("it fits");
+            encoder
+                .publish(StreamNumber::FIRST, &name, None, &PAYLOAD)
+                .expect("it fits");
         }
         let len = entry.len() as u64;
         let entry = Bytes::from(entry);

@@ -12,6 +12,7 @@ use tidegate_stream::ingest::{
     Atomic, AtomicLimits, Fast, FastLimits, Incoming, Persisted, Staged, Verdict, batch_id, control,
 };
 use tidegate_stream::schema::config::StreamConfig;
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 
 const MESSAGES: u64 = 1_000_000;
@@ -65,7 +66,14 @@ fn fast(config: &StreamConfig) -> Duration {
             let Some(control) = control(reply.as_bytes()) else {
                 continue;
             };
-            match fast.handle_message(now, 1, config, control, &message, &mut answers) {
+            match fast.handle_message(
+                now,
+                StreamNumber::FIRST,
+                config,
+                control,
+                &message,
+                &mut answers,
+            ) {
                 Verdict::Store(ticket) => tickets.push(ticket),
                 Verdict::Done => {}
             }
@@ -116,7 +124,7 @@ fn atomic(config: &StreamConfig) -> Duration {
             };
             let id = batch_id(message.headers).unwrap_or_default();
             if let Staged::Commit(batch) =
-                atomic.handle_message(Time::ZERO, 1, config, id, &message)
+                atomic.handle_message(Time::ZERO, StreamNumber::FIRST, config, id, &message)
             {
                 committed += u64::from(batch.len());
                 black_box(&batch);

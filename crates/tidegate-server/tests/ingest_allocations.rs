@@ -11,6 +11,7 @@ use tidegate::Time;
 use tidegate_stream::api::puback::PubAck;
 use tidegate_stream::ingest::{Fast, FastLimits, Incoming, Persisted, Verdict, What, control};
 use tidegate_stream::schema::config::StreamConfig;
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 
 #[global_allocator]
@@ -51,7 +52,14 @@ fn none_a_message() {
                 payload: b"0123456789abcdef",
             };
             let control = control(reply.as_bytes()).unwrap();
-            match fast.handle_message(now, 1, &config, control, &message, &mut answers) {
+            match fast.handle_message(
+                now,
+                StreamNumber::FIRST,
+                &config,
+                control,
+                &message,
+                &mut answers,
+            ) {
                 Verdict::Store(ticket) => tickets.push(ticket),
                 Verdict::Done => panic!("{reply} is not to be stored"),
             }

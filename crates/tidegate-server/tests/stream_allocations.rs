@@ -6,6 +6,7 @@
 use std::alloc::System;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::stream::{AccountLimits, Command, Encoder, Kind, Streams};
 
 #[global_allocator]
@@ -24,14 +25,24 @@ fn none_a_stored_message() {
     };
     let config = br#"{"name":"S","subjects":["s.>"],"max_msgs":10000,"max_msgs_per_subject":-1}"#;
     let create = entry(&|e| {
-        e.command(&Command::new(Kind::CreateStream, 0, b"", config))
-            .unwrap();
+        e.command(&Command::new(
+            Kind::CreateStream,
+            StreamNumber::NONE,
+            b"",
+            config,
+        ))
+        .unwrap();
     });
     let publish = entry(&|e| {
         for i in 0..ENTRY {
             let subject = format!("s.{}", i % 50);
-            e.publish(1, subject.as_bytes(), None, b"0123456789abcdef")
-                .unwrap();
+            e.publish(
+                StreamNumber::FIRST,
+                subject.as_bytes(),
+                None,
+                b"0123456789abcdef",
+            )
+            .unwrap();
         }
     });
     let mut apply = |entry: &bytes::Bytes| {

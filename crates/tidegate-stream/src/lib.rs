@@ -8,6 +8,7 @@
 //! ```
 //! use bytes::Bytes;
 //! use tidegate_stream::schema::config::StreamConfig;
+//! use tidegate_stream::schema::number::StreamNumber;
 //! use tidegate_stream::stream::{AccountLimits, Command, Encoder, Kind, Outcome, Streams};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -19,14 +20,14 @@
 //! let config = serde_json::to_vec(&config)?;
 //! let mut entry = Vec::new();
 //! let mut encoder = Encoder::begin(&mut entry, 1_700_000_000_000_000);
-//! encoder.command(&Command::new(Kind::CreateStream, 0, b"", &config))?;
-//! encoder.publish(1, b"orders.new", None, b"hello")?;
+//! encoder.command(&Command::new(Kind::CreateStream, StreamNumber::NONE, b"", &config))?;
+//! encoder.publish(StreamNumber::FIRST, b"orders.new", None, b"hello")?;
 //!
 //! // Each node of a group applies the same entries and has the same state.
 //! let mut streams = Streams::new(AccountLimits::NONE);
 //! let (mut outcomes, mut effects) = (Vec::new(), Vec::new());
 //! streams.apply(0, &Bytes::from(entry), &mut outcomes, &mut effects)?;
-//! assert!(matches!(outcomes[1], Outcome::Stored { stream: 1, seq } if seq.get() == 1));
+//! assert!(matches!(outcomes[1], Outcome::Stored { stream: StreamNumber::FIRST, seq } if seq.get() == 1));
 //! assert_eq!(streams.taker(b"orders.old").map(|s| s.state().messages), Some(1));
 //! # Ok(())
 //! # }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use super::wire::{Ask, MessagesEncoder, encode_state};
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 
 /// The most bytes of an answer, except for a single larger message.
@@ -30,10 +31,10 @@ pub trait Source {
     fn state(&mut self, index: u64, offset: u64, len: usize) -> Option<(u64, u64, Vec<u8>)>;
 
     /// Returns the first message of this stream that is numbered `from` or higher; `None` if there is none.
-    fn next(&mut self, stream: u32, from: StreamSeq) -> Option<StreamSeq>;
+    fn next(&mut self, stream: StreamNumber, from: StreamSeq) -> Option<StreamSeq>;
 
     /// Reads that message.
-    fn message(&mut self, stream: u32, seq: StreamSeq) -> Read;
+    fn message(&mut self, stream: StreamNumber, seq: StreamSeq) -> Read;
 }
 
 /// Answers questions about a state: see [`crate::catchup`].
@@ -84,7 +85,7 @@ impl Giver {
 
     fn messages(
         &mut self,
-        stream: u32,
+        stream: StreamNumber,
         first: StreamSeq,
         last: StreamSeq,
         source: &mut dyn Source,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tidegate::Time;
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 
 use super::wire::{Answer, Ask};
@@ -22,8 +23,8 @@ const MESSAGES_MAX: usize = 4096;
 #[derive(Debug)]
 pub struct Mender {
     others: Vec<u64>,
-    wanted: BTreeMap<(u32, StreamSeq), Wanted>,
-    lost: BTreeSet<(u32, StreamSeq)>,
+    wanted: BTreeMap<(StreamNumber, StreamSeq), Wanted>,
+    lost: BTreeSet<(StreamNumber, StreamSeq)>,
 }
 
 #[derive(Debug)]
@@ -49,7 +50,7 @@ impl Mender {
     }
 
     /// Notes that this message of a stream is damaged. Returns whether another member may have it.
-    pub fn handle_damaged(&mut self, now: Time, stream: u32, seq: StreamSeq) -> bool {
+    pub fn handle_damaged(&mut self, now: Time, stream: StreamNumber, seq: StreamSeq) -> bool {
         if self.lost.contains(&(stream, seq)) || self.others.is_empty() {
             return false;
         }
@@ -104,7 +105,7 @@ impl Mender {
         now: Time,
         from: u64,
         answer: &Answer,
-    ) -> Option<(u32, StreamSeq, Bytes)> {
+    ) -> Option<(StreamNumber, StreamSeq, Bytes)> {
         let Answer::Messages {
             stream,
             first,
@@ -131,7 +132,7 @@ impl Mender {
     }
 
     /// Notes that the message has a new, intact place.
-    pub fn handle_mended(&mut self, stream: u32, seq: StreamSeq) {
+    pub fn handle_mended(&mut self, stream: StreamNumber, seq: StreamSeq) {
         self.wanted.remove(&(stream, seq));
     }
 }
@@ -143,7 +144,7 @@ mod tests {
     fn answer(messages: &[u64]) -> Answer {
         let entry = |seq: &u64| (StreamSeq::new(*seq), Bytes::from_static(b"entry"));
         Answer::Messages {
-            stream: 1,
+            stream: StreamNumber::FIRST,
             first: StreamSeq::new(5),
             next: StreamSeq::new(6),
             messages: messages.iter().map(entry).collect(),
@@ -154,13 +155,13 @@ mod tests {
     fn questions_on_their_way_are_bounded_and_an_answer_makes_room() {
         let mut mender = Mender::new(vec![2]);
         for seq in 1..=100 {
-            assert!(mender.handle_damaged(Time::ZERO, 1, StreamSeq::new(seq)));
+            assert!(mender.handle_damaged(Time::ZERO, StreamNumber::FIRST, StreamSeq::new(seq)));
         }
         let asks = |m: &mut Mender, at| std::iter::from_fn(move || m.poll(at, 9)).count();
         assert_eq!(asks(&mut mender, Time::ZERO), ASKED_MAX);
         assert_eq!(mender.deadline(), Time::ZERO + NEXT);
         assert!(mender.handle_answer(Time::ZERO, 2, &answer(&[5])).is_some());
-        mender.handle_mended(1, StreamSeq::new(5));
+        mender.handle_mended(StreamNumber::FIRST, StreamSeq::new(5));
         assert_eq!(mender.deadline(), Time::ZERO);
         assert_eq!(asks(&mut mender, Time::ZERO), 1);
         assert_eq!(asks(&mut mender, Time::ZERO + NEXT), ASKED_MAX, "again");
@@ -173,27 +174,31 @@ mod tests {
             m.poll(Time::ZERO + Duration::from_secs(s), 9)
                 .map(|(to, _)| to)
         };
-        assert!(mender.handle_damaged(Time::ZERO, 1, StreamSeq::new(5)));
+        assert!(mender.handle_damaged(Time::ZERO, StreamNumber::FIRST, StreamSeq::new(5)));
         assert_eq!(asked(&mut mender, 0), Some(2));
         assert_eq!(asked(&mut mender, 0), None);
         assert!(
-            mender.handle_damaged(Time::ZERO, 1, StreamSeq::new(5)),
+            mender.handle_damaged(Time::ZERO, StreamNumber::FIRST, StreamSeq::new(5)),
             "it is asked for already"
         );
         assert_eq!(asked(&mut mender, 1), Some(3));
         let came = mender.handle_answer(Time::ZERO, 3, &answer(&[5]));
         assert_eq!(
             came,
-            Some((1, StreamSeq::new(5), Bytes::from_static(b"entry")))
+            Some((
+                StreamNumber::FIRST,
+                StreamSeq::new(5),
+                Bytes::from_static(b"entry")
+            ))
         );
-        mender.handle_mended(1, StreamSeq::new(5));
+        mender.handle_mended(StreamNumber::FIRST, StreamSeq::new(5));
         assert_eq!(mender.deadline(), Time::NEVER);
-        assert!(mender.handle_damaged(Time::ZERO, 1, StreamSeq::new(5)));
+        assert!(mender.handle_damaged(Time::ZERO, StreamNumber::FIRST, StreamSeq::new(5)));
         assert_eq!(mender.handle_answer(Time::ZERO, 2, &answer(&[])), None);
         assert_eq!(asked(&mut mender, 0), Some(2));
         assert_eq!(mender.handle_answer(Time::ZERO, 3, &answer(&[])), None);
         assert!(
-            !mender.handle_damaged(Time::ZERO, 1, StreamSeq::new(5)),
+            !mender.handle_damaged(Time::ZERO, StreamNumber::FIRST, StreamSeq::new(5)),
             "no node has it"
         );
         assert_eq!(asked(&mut mender, 9), None);

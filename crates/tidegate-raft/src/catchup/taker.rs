@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tidegate::Time;
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{Filter, Place, Streams};
 
@@ -21,18 +22,18 @@ const STATE_BYTES_MAX: u64 = 64 << 30;
 /// The messages that the taker has already.
 pub trait Own {
     /// Returns the place of this message, if the taker has it.
-    fn place(&self, stream: u32, seq: StreamSeq) -> Option<Place>;
+    fn place(&self, stream: StreamNumber, seq: StreamSeq) -> Option<Place>;
 
     /// Returns the first of its messages in the stream that is numbered `from` or higher.
-    fn next(&self, stream: u32, from: StreamSeq) -> Option<StreamSeq>;
+    fn next(&self, stream: StreamNumber, from: StreamSeq) -> Option<StreamSeq>;
 }
 
 impl Own for Streams {
-    fn place(&self, stream: u32, seq: StreamSeq) -> Option<Place> {
+    fn place(&self, stream: StreamNumber, seq: StreamSeq) -> Option<Place> {
         self.get(stream)?.place(seq)
     }
 
-    fn next(&self, stream: u32, from: StreamSeq) -> Option<StreamSeq> {
+    fn next(&self, stream: StreamNumber, from: StreamSeq) -> Option<StreamSeq> {
         self.get(stream)?.next_at(from, &mut Filter::all())
     }
 }
@@ -45,7 +46,7 @@ pub enum Taken {
     /// The whole checkpoint. The caller answers with [`Taker::handle_state`] or [`Taker::handle_refused`].
     State(Vec<u8>),
     /// Messages of a stream, by number. The caller appends them and then calls [`Taker::handle_placed`].
-    Messages(u32, Vec<(StreamSeq, Bytes)>),
+    Messages(StreamNumber, Vec<(StreamSeq, Bytes)>),
 }
 
 /// Asks for a state, one question at a time: see [`crate::catchup`].
@@ -71,7 +72,7 @@ struct Coming {
     term: u64,
     streams: Streams,
     /// The next message to examine.
-    cursor: (u32, StreamSeq),
+    cursor: (StreamNumber, StreamSeq),
     /// True once all messages were examined.
     through: bool,
     /// The number of fetched messages.
@@ -210,7 +211,7 @@ impl Taker {
             index,
             term,
             streams,
-            cursor: (0, StreamSeq::ZERO),
+            cursor: (StreamNumber::NONE, StreamSeq::ZERO),
             through: false,
             fetched: 0,
             placed: 0,
@@ -231,7 +232,7 @@ impl Taker {
     }
 
     /// Notes the place of a fetched message, and returns the bytes with which the message counts.
-    pub fn handle_placed(&mut self, stream: u32, seq: StreamSeq, place: Place) -> u32 {
+    pub fn handle_placed(&mut self, stream: StreamNumber, seq: StreamSeq, place: Place) -> u32 {
         let Phase::Messages(coming) = &mut self.phase else {
             return 0;
         };
@@ -251,7 +252,13 @@ impl Taker {
     }
 
     /// Notes a new place of a message of this member's own streams.
-    pub fn handle_relocated(&mut self, stream: u32, seq: StreamSeq, from: Place, to: Place) {
+    pub fn handle_relocated(
+        &mut self,
+        stream: StreamNumber,
+        seq: StreamSeq,
+        from: Place,
+        to: Place,
+    ) {
         if let Phase::Messages(coming) = &mut self.phase {
             coming.streams.relocate(stream, seq, from, to);
         }
@@ -277,13 +284,13 @@ impl Taker {
 }
 
 impl Coming {
-    fn lies(&self, stream: u32, seq: StreamSeq) -> bool {
+    fn lies(&self, stream: StreamNumber, seq: StreamSeq) -> bool {
         self.streams
             .get(stream)
             .is_some_and(|s| s.place(seq).is_some())
     }
 
-    fn place(&mut self, stream: u32, seq: StreamSeq, to: Place) {
+    fn place(&mut self, stream: StreamNumber, seq: StreamSeq, to: Place) {
         let from = self.streams.get(stream).and_then(|s| s.place(seq));
         if let Some(from) = from {
             self.streams.relocate(stream, seq, from, to);
@@ -293,7 +300,7 @@ impl Coming {
     /// Gives up the messages among these numbers that the answer lacks: the giver no longer has them.
     fn give_up_missing(
         &mut self,
-        stream: u32,
+        stream: StreamNumber,
         seqs: std::ops::Range<StreamSeq>,
         came: &[(StreamSeq, Bytes)],
     ) {
@@ -312,7 +319,12 @@ impl Coming {
         }
     }
 
-    fn next_in(&self, stream: u32, from: StreamSeq, all: &mut Filter) -> Option<StreamSeq> {
+    fn next_in(
+        &self,
+        stream: StreamNumber,
+        from: StreamSeq,
+        all: &mut Filter,
+    ) -> Option<StreamSeq> {
         self.streams.get(stream)?.next_at(from, all)
     }
 
@@ -363,7 +375,7 @@ impl Coming {
 }
 
 /// Returns the last number, not far from `first`, up to which `own` has no message.
-fn last_missing(stream: u32, first: StreamSeq, own: &dyn Own) -> StreamSeq {
+fn last_missing(stream: StreamNumber, first: StreamSeq, own: &dyn Own) -> StreamSeq {
     let end = first.after(ASKED_MAX);
     let known = own.next(stream, first.next());
     known.map_or(end, |seq| seq.min(end)).prev()

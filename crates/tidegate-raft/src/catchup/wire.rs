@@ -13,6 +13,7 @@
 //! ```
 
 use bytes::{BufMut, Bytes, BytesMut};
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 
 /// A question of a node to another node that has the data it lacks.
@@ -30,7 +31,7 @@ pub enum Ask {
         /// The giver must have applied this entry.
         index: u64,
         /// The id of the stream.
-        stream: u32,
+        stream: StreamNumber,
         /// The first number.
         first: StreamSeq,
         /// The last number.
@@ -55,7 +56,7 @@ pub enum Answer {
     /// Messages of a stream.
     Messages {
         /// The id of the stream.
-        stream: u32,
+        stream: StreamNumber,
         /// The first number.
         first: StreamSeq,
         /// The number behind the last one covered.
@@ -110,7 +111,7 @@ impl Ask {
             } => {
                 out.put_u8(ASK_MESSAGES);
                 out.put_u64_le(index);
-                out.put_u32_le(stream);
+                out.put_u32_le(stream.get());
                 out.put_u64_le(first.get());
                 out.put_u64_le(last.get());
             }
@@ -140,10 +141,10 @@ impl MessagesEncoder {
 
     /// Begins an answer for this stream from number `first` on, without messages.
     #[must_use]
-    pub fn begin(stream: u32, first: StreamSeq) -> Self {
+    pub fn begin(stream: StreamNumber, first: StreamSeq) -> Self {
         let mut out = BytesMut::with_capacity(4096);
         out.put_u8(MESSAGES);
-        out.put_u32_le(stream);
+        out.put_u32_le(stream.get());
         out.put_u64_le(first.get());
         out.put_u64_le(0);
         Self(out)
@@ -200,7 +201,7 @@ pub fn decode(bytes: &Bytes) -> Result<Frame, WireError> {
         } else {
             Ask::Messages {
                 index: from.u64()?,
-                stream: from.u32()?,
+                stream: StreamNumber::new(from.u32()?),
                 first: from.seq()?,
                 last: from.seq()?,
             }
@@ -224,7 +225,8 @@ pub fn decode(bytes: &Bytes) -> Result<Frame, WireError> {
             bytes: from.0,
         })),
         MESSAGES => {
-            let (stream, first, next) = (from.u32()?, from.seq()?, from.seq()?);
+            let stream = StreamNumber::new(from.u32()?);
+            let (first, next) = (from.seq()?, from.seq()?);
             let mut messages = Vec::new();
             while !from.0.is_empty() {
                 let (seq, len) = (from.seq()?, from.u32()? as usize);
@@ -280,11 +282,11 @@ mod tests {
         };
         let messages = Ask::Messages {
             index: 7,
-            stream: 3,
+            stream: StreamNumber::new(3),
             first: StreamSeq::new(1),
             last: StreamSeq::MAX,
         };
-        let mut several = MessagesEncoder::begin(3, StreamSeq::new(1));
+        let mut several = MessagesEncoder::begin(StreamNumber::new(3), StreamSeq::new(1));
         assert!(several.is_empty());
         several.message(StreamSeq::new(1), b"one");
         several.message(StreamSeq::new(4), b"");
@@ -303,7 +305,7 @@ mod tests {
             (
                 several.end(StreamSeq::new(6)),
                 Frame::Answer(Answer::Messages {
-                    stream: 3,
+                    stream: StreamNumber::new(3),
                     first: StreamSeq::new(1),
                     next: StreamSeq::new(6),
                     messages: vec![

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use tidegate_log::{AppendError, Appended, Lsn, Record, batch_bytes};
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{Command, ENTRY_HEADER_BYTES, Place};
 
@@ -31,7 +32,7 @@ const UNDURABLE_MAX: usize = 1 << 16;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
     /// The id of its stream.
-    pub stream: u32,
+    pub stream: StreamNumber,
     /// Its sequence number.
     pub seq: StreamSeq,
     /// The message as an entry of its own, as [`Store::read_alone`] of the other member returned it.
@@ -226,7 +227,7 @@ impl Store {
             group,
             kind,
             index: message.seq.get(),
-            term: u64::from(message.stream),
+            term: u64::from(message.stream.get()),
             payload: message.entry.clone(),
         });
         let records: Vec<Record> = records.collect();

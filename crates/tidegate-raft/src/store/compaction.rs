@@ -10,6 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use tidegate_log::{AppendError, Lsn, Record, batch_bytes};
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{ENTRY_HEADER_BYTES, Place, Resident};
 
@@ -30,7 +31,7 @@ pub struct LyingIn {
     /// The range of record positions.
     pub lsns: Range<u64>,
     /// Restricts the answer to messages from this stream and sequence on.
-    pub from: (u32, StreamSeq),
+    pub from: (StreamNumber, StreamSeq),
 }
 
 /// See the [module](self).
@@ -38,7 +39,7 @@ pub struct LyingIn {
 pub(super) struct Compaction {
     segment: Option<Range<Lsn>>,
     /// The group of the next question, and the point from which it asks; `None` once all messages are known.
-    from: Option<(usize, (u32, StreamSeq))>,
+    from: Option<(usize, (StreamNumber, StreamSeq))>,
     /// Messages to copy, each with the position of its group.
     wanted: VecDeque<(usize, Resident)>,
     /// Messages that are appended and not yet durable, each with the end of its batch and the position of its
@@ -65,7 +66,7 @@ impl Compaction {
         // Marks the segment now, so that the store does not begin it a second time.
         self.given_up.insert(segment.start.get());
         self.segment = Some(segment);
-        self.from = Some((0, (0, StreamSeq::ZERO)));
+        self.from = Some((0, (StreamNumber::NONE, StreamSeq::ZERO)));
     }
 
     pub(super) fn poll_lying(&self) -> Option<LyingIn> {
@@ -82,11 +83,12 @@ impl Compaction {
     pub(super) fn handle_lying(
         &mut self,
         lying: Vec<Resident>,
-        next: Option<(u32, StreamSeq)>,
+        next: Option<(StreamNumber, StreamSeq)>,
         groups: usize,
     ) {
         let Some((at, _)) = self.from else { return };
-        let following = (at + 1 < groups).then_some((at + 1, (0, StreamSeq::ZERO)));
+        let following =
+            (at + 1 < groups).then_some((at + 1, (StreamNumber::NONE, StreamSeq::ZERO)));
         self.from = next.map(|next| (at, next)).or(following);
         self.wanted.extend(lying.into_iter().map(|l| (at, l)));
     }
@@ -144,7 +146,7 @@ impl Store {
                         group: self.members[at].group.number(),
                         kind: records::KIND_RELOCATED,
                         index: message.seq.get(),
-                        term: u64::from(message.stream),
+                        term: u64::from(message.stream.get()),
                         payload,
                     };
                     bytes += record.stored_bytes();

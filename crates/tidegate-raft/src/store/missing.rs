@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use tidegate_cluster::groups::GroupOf;
 use tidegate_log::Lsn;
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{AccountLimits, Streams};
 
@@ -85,7 +86,7 @@ fn lying(streams: &Streams, lost: &[Range<Lsn>]) -> Vec<MissingIn> {
     for range in lost {
         let (lsns, mut from) = (
             range.start.get()..range.end.get(),
-            Some((0, StreamSeq::ZERO)),
+            Some((StreamNumber::NONE, StreamSeq::ZERO)),
         );
         while let Some(at) = from {
             let (found, next) = streams.residents_in(&lsns, at);
@@ -95,7 +96,7 @@ fn lying(streams: &Streams, lost: &[Range<Lsn>]) -> Vec<MissingIn> {
     }
     all.sort_unstable();
     all.dedup();
-    let mut missing: Vec<(u32, MissingIn)> = Vec::new();
+    let mut missing: Vec<(StreamNumber, MissingIn)> = Vec::new();
     for (id, seq) in all {
         if missing.last().is_none_or(|(last, _)| *last != id) {
             let name = streams.get(id).map_or("", |s| s.name());

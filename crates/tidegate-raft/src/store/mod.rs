@@ -50,6 +50,7 @@ use bytes::Bytes;
 use tidegate_log::{
     Append, AppendError, Appended, Appender, Failure, Log, Lsn, Record, Storage, batch_bytes,
 };
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::Place;
 
@@ -99,7 +100,7 @@ pub enum Due {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Relocated {
     /// Its stream's id.
-    pub stream: u32,
+    pub stream: StreamNumber,
     /// Its sequence.
     pub seq: StreamSeq,
     /// Its new place.

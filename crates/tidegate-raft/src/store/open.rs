@@ -24,6 +24,7 @@ use tidegate_log::{
     Disk, KIND_LOST, Log, Lsn, Opened, ReadError, Record, RecordInfo, Recovery, SegmentInfo,
     Storage,
 };
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{ENTRY_HEADER_BYTES, Place};
 
@@ -651,7 +652,7 @@ fn logged(lsn: Lsn, record: Record) -> LoggedEntry {
 /// Returns the message that the record holds, and its place.
 fn moved(lsn: Lsn, record: &Record) -> Option<Relocated> {
     Some(Relocated {
-        stream: u32::try_from(record.term).ok()?,
+        stream: u32::try_from(record.term).ok().map(StreamNumber::new)?,
         seq: StreamSeq::new(record.index),
         place: Place {
             lsn: lsn.get(),

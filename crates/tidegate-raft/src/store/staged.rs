@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use tidegate_log::Lsn;
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{ENTRY_HEADER_BYTES, Place};
 
@@ -16,7 +17,7 @@ use super::Relocated;
 #[derive(Debug, Default)]
 pub struct Staged {
     /// The number and the record position of each message, by stream, in the order of the numbers.
-    streams: BTreeMap<u32, Vec<(StreamSeq, u64)>>,
+    streams: BTreeMap<StreamNumber, Vec<(StreamSeq, u64)>>,
     /// The position of the first.
     from: Option<Lsn>,
     /// The bytes they take in the log.
@@ -59,7 +60,7 @@ impl Staged {
 
     /// Returns the place of this message, if it was fetched.
     #[must_use]
-    pub fn place(&self, stream: u32, seq: StreamSeq) -> Option<Place> {
+    pub fn place(&self, stream: StreamNumber, seq: StreamSeq) -> Option<Place> {
         let messages = self.streams.get(&stream)?;
         let at = messages.binary_search_by_key(&seq, |m| m.0).ok()?;
         Some(Place {
@@ -70,7 +71,7 @@ impl Staged {
 
     /// Returns the first message of this stream that is numbered `from` or higher.
     #[must_use]
-    pub fn next(&self, stream: u32, from: StreamSeq) -> Option<StreamSeq> {
+    pub fn next(&self, stream: StreamNumber, from: StreamSeq) -> Option<StreamSeq> {
         let messages = self.streams.get(&stream)?;
         let at = messages.partition_point(|(seq, _)| *seq < from);
         messages.get(at).map(|(seq, _)| *seq)
@@ -87,13 +88,19 @@ mod tests {
         for (stream, seq, lsn) in [(1, 5, 50), (1, 7, 70), (2, 5, 90), (1, 6, 60), (1, 5, 55)] {
             let place = Place { lsn, offset: 0 };
             apart.insert(&Relocated {
-                stream,
+                stream: StreamNumber::new(stream),
                 seq: StreamSeq::new(seq),
                 place,
             });
         }
-        let lsn = |stream, seq| apart.place(stream, StreamSeq::new(seq)).map(|p| p.lsn);
-        let next = |stream, from| apart.next(stream, StreamSeq::new(from)).map(StreamSeq::get);
+        let lsn = |stream, seq| {
+            let place = apart.place(StreamNumber::new(stream), StreamSeq::new(seq));
+            place.map(|p| p.lsn)
+        };
+        let next = |stream, from| {
+            let next = apart.next(StreamNumber::new(stream), StreamSeq::new(from));
+            next.map(StreamSeq::get)
+        };
         assert_eq!(
             [lsn(1, 5), lsn(1, 6), lsn(1, 7)],
             [Some(55), Some(60), Some(70)]

@@ -5,6 +5,7 @@
 //! checkpoints, so that a start can use either of them. If there is no space, the newer checkpoint suffices.
 
 use tidegate_log::{Lsn, SegmentInfo, compaction_candidate};
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::Resident;
 
@@ -198,7 +199,7 @@ impl Store {
 
     /// Takes the messages that lie in that segment, and the point from which to ask on, if there are more.
     /// Wakes the loop.
-    pub fn handle_lying(&mut self, lying: Vec<Resident>, next: Option<(u32, StreamSeq)>) {
+    pub fn handle_lying(&mut self, lying: Vec<Resident>, next: Option<(StreamNumber, StreamSeq)>) {
         let groups = self.members.len();
         self.compaction.handle_lying(lying, next, groups);
         (self.waker)();

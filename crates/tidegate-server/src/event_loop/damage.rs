@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tidegate::Time;
 use tidegate_log::Lsn;
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 
 use tidegate_stream::stream::Streams;
@@ -25,13 +26,13 @@ struct Found {
     range: Range<u64>,
     at: Time,
     /// The group and the message in it at which the look goes on.
-    from: (usize, (u32, StreamSeq)),
+    from: (usize, (StreamNumber, StreamSeq)),
     /// The number of messages in the range at the first look.
     messages: u64,
     /// In the present look: the messages that may still come, and those that are lost, with an example.
     coming: u64,
     lost: u64,
-    example: Option<(usize, u32, StreamSeq)>,
+    example: Option<(usize, StreamNumber, StreamSeq)>,
     first: bool,
 }
 
@@ -52,7 +53,7 @@ impl Damage {
         self.ranges.push_back(Found {
             range,
             at: now,
-            from: (0, (0, StreamSeq::ZERO)),
+            from: (0, (StreamNumber::NONE, StreamSeq::ZERO)),
             messages: 0,
             coming: 0,
             lost: 0,
@@ -73,7 +74,7 @@ impl Damage {
         &mut self,
         now: Time,
         groups: &[&Streams],
-        mut ask: impl FnMut(usize, u32, StreamSeq) -> bool,
+        mut ask: impl FnMut(usize, StreamNumber, StreamSeq) -> bool,
     ) {
         let Some(at) = self.ranges.iter().position(|f| f.at <= now) else {
             return;
@@ -94,7 +95,8 @@ impl Damage {
                 }
             }
         }
-        let following = (group + 1 < groups.len()).then_some((group + 1, (0, StreamSeq::ZERO)));
+        let following = (group + 1 < groups.len())
+            .then_some((group + 1, (StreamNumber::NONE, StreamSeq::ZERO)));
         if let Some(next) = next.map(|next| (group, next)).or(following) {
             found.from = next;
             return;
@@ -104,7 +106,11 @@ impl Damage {
             self.ranges.remove(at);
             return;
         }
-        (found.from, found.at, found.first) = ((0, (0, StreamSeq::ZERO)), now + AGAIN, false);
+        (found.from, found.at, found.first) = (
+            (0, (StreamNumber::NONE, StreamSeq::ZERO)),
+            now + AGAIN,
+            false,
+        );
         (found.coming, found.lost, found.example) = (0, 0, None);
     }
 }
@@ -154,8 +160,8 @@ mod tests {
             let mut entry = Vec::new();
             let mut encoder = Encoder::begin(&mut entry, 1_000_000);
             let command = match n {
-                0 => Command::new(Kind::CreateStream, 0, b"", CONFIG),
-                _ => Command::new(Kind::Publish, 1, b"s", b"text"),
+                0 => Command::new(Kind::CreateStream, StreamNumber::NONE, b"", CONFIG),
+                _ => Command::new(Kind::Publish, StreamNumber::FIRST, b"s", b"text"),
             };
             encoder.command(&command).unwrap();
             let applied = streams.apply(n * 100, &entry.into(), &mut Vec::new(), &mut Vec::new());

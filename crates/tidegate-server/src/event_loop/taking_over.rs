@@ -9,6 +9,7 @@ use tidegate::Time;
 use tidegate_raft::catchup::wire::{self, Answer, Frame};
 use tidegate_raft::catchup::{Giver, Mender, Own, Read, Source, Taken, Taker};
 use tidegate_raft::store::{Fetch, Fetched, InstallError, Live, Store, read_given};
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{AccountLimits, Filter, Place, Streams};
 
@@ -74,12 +75,12 @@ struct Known<'a> {
 }
 
 impl Own for Known<'_> {
-    fn place(&self, stream: u32, seq: StreamSeq) -> Option<Place> {
+    fn place(&self, stream: StreamNumber, seq: StreamSeq) -> Option<Place> {
         let known = self.streams.place(stream, seq);
         known.or_else(|| self.store.apart(self.at).place(stream, seq))
     }
 
-    fn next(&self, stream: u32, from: StreamSeq) -> Option<StreamSeq> {
+    fn next(&self, stream: StreamNumber, from: StreamSeq) -> Option<StreamSeq> {
         let known = self.streams.next(stream, from);
         let apart = self.store.apart(self.at).next(stream, from);
         known.into_iter().chain(apart).min()
@@ -92,12 +93,12 @@ impl Source for Given<'_> {
         Some((part.index, part.total, part.bytes))
     }
 
-    fn next(&mut self, stream: u32, from: StreamSeq) -> Option<StreamSeq> {
+    fn next(&mut self, stream: StreamNumber, from: StreamSeq) -> Option<StreamSeq> {
         let stream = self.streams.get(stream)?;
         stream.next_at(from, &mut Filter::all())
     }
 
-    fn message(&mut self, stream: u32, seq: StreamSeq) -> Read {
+    fn message(&mut self, stream: StreamNumber, seq: StreamSeq) -> Read {
         let place = self.streams.get(stream).and_then(|s| s.place(seq));
         match place.map(|place| self.store.read_alone(self.at, place)) {
             Some(Fetch::Ready(entry)) => Read::Ready(entry),
@@ -189,7 +190,7 @@ impl TakingOver {
         // Looking up the messages in a record takes a while: once a second is enough.
         self.damaged.retain(|_, until| *until > now);
         self.damaged.insert(lsn, now + LOOK_AGAIN);
-        let (mut from, mut comes) = (Some((0, StreamSeq::ZERO)), false);
+        let (mut from, mut comes) = (Some((StreamNumber::NONE, StreamSeq::ZERO)), false);
         while let Some(at) = from {
             let (lying, next) = streams.residents_in(&(lsn..lsn + 1), at);
             for message in lying {
@@ -201,7 +202,7 @@ impl TakingOver {
     }
 
     /// Does the same for one message, if the caller knows that its place cannot be read.
-    pub(super) fn mend_one(&mut self, now: Time, stream: u32, seq: StreamSeq) -> bool {
+    pub(super) fn mend_one(&mut self, now: Time, stream: StreamNumber, seq: StreamSeq) -> bool {
         self.mender.handle_damaged(now, stream, seq)
     }
 

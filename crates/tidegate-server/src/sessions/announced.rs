@@ -7,11 +7,14 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use crate::streams::{InterestChanged, JetStream};
+use tidegate_stream::schema::number::StreamNumber;
 
 /// The announced patterns, by group and stream, with the version of the stream's interest that they
 /// come from.
 #[derive(Debug, Default)]
-pub(super) struct Announced(HashMap<u32, HashMap<u32, (u64, Patterns), RandomState>, RandomState>);
+pub(super) struct Announced(
+    HashMap<u32, HashMap<StreamNumber, (u64, Patterns), RandomState>, RandomState>,
+);
 
 type Patterns = Vec<Box<[u8]>>;
 
@@ -31,7 +34,7 @@ impl Announced {
         changed: &mut Changed,
     ) {
         let known = self.0.entry(streams.group()).or_default();
-        let mut look = |stream: u32, version: Option<u64>| {
+        let mut look = |stream: StreamNumber, version: Option<u64>| {
             let before = known.get(&stream);
             if before.map(|(version, _)| *version) == version {
                 return;
@@ -58,9 +61,10 @@ impl Announced {
                 for (stream, version) in &reasons {
                     look(*stream, Some(*version));
                 }
-                let heard: BTreeSet<u32> = reasons.iter().map(|(stream, _)| *stream).collect();
-                let over = |stream: &u32| !heard.contains(stream);
-                let over: Vec<u32> = known.keys().copied().filter(over).collect();
+                let heard: BTreeSet<StreamNumber> =
+                    reasons.iter().map(|(stream, _)| *stream).collect();
+                let over = |stream: &StreamNumber| !heard.contains(stream);
+                let over: Vec<StreamNumber> = known.keys().copied().filter(over).collect();
                 for stream in over {
                     let before = known.remove(&stream);
                     let patterns = before.into_iter().flat_map(|(_, patterns)| patterns);

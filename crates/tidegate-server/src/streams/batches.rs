@@ -9,6 +9,7 @@ use tidegate_stream::ingest::{
     Ticket, Verdict,
 };
 use tidegate_stream::schema::error::ApiError;
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::timestamp::Timestamp;
 use tidegate_stream::stream::{Command, Kind, Outcome};
 
@@ -46,7 +47,7 @@ impl JetStream {
     pub(super) fn ingest_fast(
         &mut self,
         now: Time,
-        stream: u32,
+        stream: StreamNumber,
         volatile: bool,
         control: Result<Control<'_>, PatternError>,
         message: &Publish<'_>,
@@ -77,7 +78,7 @@ impl JetStream {
     pub(super) fn ingest_atomic(
         &mut self,
         now: Time,
-        stream: u32,
+        stream: StreamNumber,
         volatile: bool,
         id: &[u8],
         message: &Publish<'_>,
@@ -105,7 +106,7 @@ impl JetStream {
     }
 
     /// Refuses a message, and answers its publisher if it waits at `reply`.
-    pub(super) fn refuse(&mut self, stream: u32, reply: Option<&[u8]>, error: &ApiError) {
+    pub(super) fn refuse(&mut self, stream: StreamNumber, reply: Option<&[u8]>, error: &ApiError) {
         self.stats.refused += 1;
         if let Some(reply) = reply {
             let mut body = Vec::new();

@@ -194,12 +194,13 @@ impl Entries {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_stream::schema::number::StreamNumber;
     use tidegate_stream::stream::Kind;
 
     const NOW: Time = Time::from_nanos(1);
 
     fn publish(entries: &mut Entries, volatile: bool, payload: &[u8]) {
-        let command = Command::new(Kind::Publish, 1, b"a", payload);
+        let command = Command::new(Kind::Publish, StreamNumber::FIRST, b"a", payload);
         entries.add(volatile, &command, Some((b"r", Then::Publish)));
     }
 

@@ -6,6 +6,7 @@
 use serde::Serialize;
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::timestamp::Timestamp;
 use tidegate_stream::stream::Effect;
 
@@ -193,7 +194,7 @@ impl JetStream {
         &mut self,
         cx: &mut Context<'_>,
         now: Time,
-        stream: u32,
+        stream: StreamNumber,
         consumer: &str,
         before: Option<Timestamp>,
     ) -> Option<()> {

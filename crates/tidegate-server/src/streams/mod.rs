@@ -42,6 +42,7 @@ use tidegate_stream::api::view::Server;
 use tidegate_stream::consumer::Ending;
 use tidegate_stream::schema::config::Storage;
 use tidegate_stream::schema::error::ApiError;
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::timestamp::Timestamp;
 use tidegate_stream::stream::{Effect, Entry, EntryError, Held, Outcome, Place, Streams};
 
@@ -338,7 +339,7 @@ impl JetStream {
                 continue;
             }
             let outcome = Outcome::Refused {
-                stream: of.map_or(0, |c| c.stream),
+                stream: of.map_or(StreamNumber::NONE, |c| c.stream),
                 error: error.clone(),
             };
             self.tell(cx, now, reply, then, &outcome);

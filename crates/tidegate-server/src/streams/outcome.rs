@@ -6,7 +6,7 @@ use tidegate_stream::api::puback::PubAck;
 use tidegate_stream::api::view;
 use tidegate_stream::ingest::Ticket;
 use tidegate_stream::schema::error::ApiError;
-use tidegate_stream::schema::number::DirectoryNumber;
+use tidegate_stream::schema::number::{DirectoryNumber, StreamNumber};
 use tidegate_stream::schema::timestamp::Timestamp;
 use tidegate_stream::stream::Outcome;
 
@@ -88,7 +88,7 @@ impl JetStream {
                 let kind = Kind::StreamDelete;
                 if let Outcome::Deleted { stream } = *outcome {
                     self.body = body;
-                    let of = DirectoryNumber::new(stream);
+                    let of = DirectoryNumber::of_entry(stream);
                     return self.forward(cx, now, reply, kind, (of, group));
                 }
                 body = self.changed(now, kind, outcome);
@@ -156,7 +156,7 @@ impl JetStream {
     }
 
     /// Returns the acknowledgements for publishers of this stream.
-    pub(super) fn pub_ack(&mut self, stream: u32) -> &PubAck {
+    pub(super) fn pub_ack(&mut self, stream: StreamNumber) -> &PubAck {
         let Some(of) = self.streams.get(stream) else {
             // The stream was deleted while the message was on its way. Its number is never used again.
             return &self.publishing.nameless;

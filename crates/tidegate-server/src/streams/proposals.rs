@@ -13,6 +13,7 @@ use tidegate::Time;
 use tidegate::boundary::{Boundary, Cut, DecisionLog};
 use tidegate::controller::{Bounds, Knee, Load, Objective, Reason, Snapshot};
 use tidegate_raft::replica::Proposed;
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::stream::{Command, ENTRY_HEADER_BYTES, EncodeError, Encoder, Kind};
 
 use crate::streams::serving::Key;
@@ -101,7 +102,7 @@ pub(super) struct Sealed<T> {
 #[derive(Debug)]
 pub(super) struct Postponed {
     kind: Kind,
-    stream: u32,
+    stream: StreamNumber,
     name: Box<[u8]>,
     payload: Box<[u8]>,
     /// The consumer.
@@ -349,7 +350,7 @@ mod tests {
         let mut p = Proposals::default();
         assert!(p.seal(1).is_none());
         for i in 0..4_u32 {
-            let command = Command::new(Kind::Publish, i, b"a", b"x");
+            let command = Command::new(Kind::Publish, StreamNumber::new(i), b"a", b"x");
             let reply = format!("r.{i}");
             p.add(&command, (i % 2 == 1).then_some((reply.as_bytes(), i)))
                 .unwrap();

@@ -5,6 +5,7 @@ use tidegate_nats::parse::Publish;
 use tidegate_raft::store::Space;
 use tidegate_stream::ingest;
 use tidegate_stream::schema::error::ApiError;
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::stream::{Command, Kind, Stream};
 
 use super::JetStream;
@@ -68,7 +69,7 @@ impl JetStream {
     }
 
     /// Checks that the limits of the operator and of the disks have room for a message of so many bytes.
-    fn admits(&self, stream: u32, volatile: bool, bytes: usize) -> Result<(), ApiError> {
+    fn admits(&self, stream: StreamNumber, volatile: bool, bytes: usize) -> Result<(), ApiError> {
         if (self.room.space != Space::Free || self.room.crowded) && !volatile {
             return Err(ApiError::STORAGE_EXCEEDED);
         }

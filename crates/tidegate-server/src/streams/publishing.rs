@@ -6,6 +6,7 @@ use hashbrown::HashMap;
 use tidegate::boundary::DecisionLog;
 use tidegate_stream::api::puback::PubAck;
 use tidegate_stream::ingest::{Atomic, AtomicLimits, Fast, FastLimits};
+use tidegate_stream::schema::number::StreamNumber;
 
 use super::batches;
 
@@ -19,7 +20,7 @@ pub(super) struct Publishing {
     pub(super) batches: batches::Pending,
     /// Acknowledgements of fast-ingest batches that are queued for their publishers and not written yet.
     pub(super) acked_fast: u64,
-    pub(super) pub_acks: HashMap<u32, PubAck, RandomState>,
+    pub(super) pub_acks: HashMap<StreamNumber, PubAck, RandomState>,
     /// For publishers to a stream that is deleted.
     pub(super) nameless: PubAck,
     /// Takes the decisions about acknowledgements, under this name.
@@ -56,13 +57,13 @@ impl Publishing {
     }
 
     /// Forgets a stream that is deleted or has left.
-    pub(super) fn handle_stream_gone(&mut self, stream: u32) {
+    pub(super) fn handle_stream_gone(&mut self, stream: StreamNumber) {
         self.pub_acks.remove(&stream);
         self.end_batches(stream);
     }
 
     /// Ends the batches for a stream.
-    pub(super) fn end_batches(&mut self, stream: u32) {
+    pub(super) fn end_batches(&mut self, stream: StreamNumber) {
         self.atomic.handle_stream_gone(stream);
         self.fast.handle_stream_gone(stream);
     }

@@ -10,6 +10,7 @@ use tidegate_stream::api::answer::{self, Kind};
 use tidegate_stream::api::direct::{Index, Part, Reading};
 use tidegate_stream::consumer::Message;
 use tidegate_stream::schema::error::ApiError;
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{COMMAND_HEADER_BYTES, Command, Filter, Place, Stream};
 
@@ -28,7 +29,7 @@ pub(super) struct Reads(VecDeque<Read>);
 /// One request for messages.
 #[derive(Debug)]
 pub(super) struct Read {
-    stream: u32,
+    stream: StreamNumber,
     reply: Box<[u8]>,
     what: What,
 }
@@ -52,7 +53,7 @@ impl Reads {
 
     /// Queues a read of messages as they are stored, for the client at `reply`. Returns
     /// whether there was room.
-    pub(super) fn direct(&mut self, stream: u32, reply: &[u8], reading: Reading) -> bool {
+    pub(super) fn direct(&mut self, stream: StreamNumber, reply: &[u8], reading: Reading) -> bool {
         self.add(Read {
             stream,
             reply: reply.into(),
@@ -63,7 +64,7 @@ impl Reads {
     /// Queues a read of one message as JSON. Returns whether there was room.
     pub(super) fn json(
         &mut self,
-        stream: u32,
+        stream: StreamNumber,
         reply: &[u8],
         seq: StreamSeq,
         no_headers: bool,
@@ -123,7 +124,7 @@ impl JetStream {
         now: Time,
         (messages, wanted): (&dyn Messages, &mut Vec<Place>),
         reply: &[u8],
-        stream: u32,
+        stream: StreamNumber,
         seq: StreamSeq,
         no_headers: bool,
     ) -> Came {
@@ -148,7 +149,7 @@ impl JetStream {
         now: Time,
         (messages, wanted): (&dyn Messages, &mut Vec<Place>),
         reply: &[u8],
-        stream: u32,
+        stream: StreamNumber,
         reading: &mut Reading,
     ) -> Came {
         let mut block = Vec::new();

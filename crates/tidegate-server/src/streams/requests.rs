@@ -18,6 +18,7 @@ use tidegate_stream::consumer::{Ending, State};
 use tidegate_stream::schema::config::{ConsumerConfig, Storage};
 use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::schema::level;
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::timestamp::Timestamp;
 use tidegate_stream::stream::{
     Command, ConsumerRequest, DeleteRequest, Home, Kind, Outcome, PurgeRequest, Stream, StreamView,
@@ -300,8 +301,14 @@ impl JetStream {
                 }
                 let kept = self.place(cx, &config)?.encode();
                 let then = self.admitted(Some(change), Then::Api(kind));
-                let proposed =
-                    self.propose(now, Kind::CreateStream, 0, &kept, &config, (reply, then));
+                let proposed = self.propose(
+                    now,
+                    Kind::CreateStream,
+                    StreamNumber::NONE,
+                    &kept,
+                    &config,
+                    (reply, then),
+                );
                 if proposed.is_err() {
                     self.directory.handle_made();
                 }
@@ -386,7 +393,7 @@ impl JetStream {
         &mut self,
         now: Time,
         kind: Kind,
-        stream: u32,
+        stream: StreamNumber,
         subject: &[u8],
         payload: &P,
         waiter: (&[u8], Then),
@@ -676,7 +683,7 @@ impl JetStream {
     }
 
     /// Returns how many consumers a stream may have.
-    pub(super) fn consumers_max(&self, stream: u32) -> Option<usize> {
+    pub(super) fn consumers_max(&self, stream: StreamNumber) -> Option<usize> {
         let of_stream = self.streams.get(stream).map(|s| s.config().max_consumers);
         let most = of_stream
             .and_then(|n| usize::try_from(n).ok())
@@ -684,7 +691,7 @@ impl JetStream {
         most.into_iter().chain(self.settings.max_consumers).min()
     }
 
-    fn check_consumers_max(&self, stream: u32) -> Result<(), ApiError> {
+    fn check_consumers_max(&self, stream: StreamNumber) -> Result<(), ApiError> {
         let most = self.consumers_max(stream);
         match most.is_some_and(|most| self.consumers.len_of(stream) >= most) {
             true => Err(ApiError::MAXIMUM_CONSUMERS),

@@ -24,7 +24,7 @@ fn streams(step: RaftStep) -> JetStream {
 fn add(streams: &mut JetStream, commands: usize) {
     for _ in 0..commands {
         let payload = vec![b'x'; 100 << 10];
-        let command = Command::new(Kind::Publish, 1, b"a", &payload);
+        let command = Command::new(Kind::Publish, StreamNumber::FIRST, b"a", &payload);
         streams.command(NOW, false, &command, None);
     }
 }

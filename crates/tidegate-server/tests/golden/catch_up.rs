@@ -5,6 +5,7 @@ use std::fs;
 use bytes::Bytes;
 use tidegate_cluster::VERSION;
 use tidegate_raft::catchup::wire::{Answer, Ask, Frame, MessagesEncoder, decode, encode_state};
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::Encoder;
 
@@ -33,7 +34,7 @@ pub(crate) fn samples() -> Vec<(Bytes, Frame)> {
     };
     let messages = Ask::Messages {
         index: 74,
-        stream: 3,
+        stream: StreamNumber::new(3),
         first: StreamSeq::new(9),
         last: StreamSeq::new(99),
     };
@@ -51,13 +52,13 @@ pub(crate) fn samples() -> Vec<(Bytes, Frame)> {
     };
     let mut message = Vec::new();
     Encoder::begin(&mut message, 1_767_225_600_000_000)
-        .publish(3, b"orders.new", None, b"hello")
+        .publish(StreamNumber::new(3), b"orders.new", None, b"hello")
         .unwrap();
-    let mut several = MessagesEncoder::begin(3, StreamSeq::new(9));
+    let mut several = MessagesEncoder::begin(StreamNumber::new(3), StreamSeq::new(9));
     several.message(StreamSeq::new(9), &message);
     several.message(StreamSeq::new(12), &message);
     let answer = Answer::Messages {
-        stream: 3,
+        stream: StreamNumber::new(3),
         first: StreamSeq::new(9),
         next: StreamSeq::new(20),
         messages: [9, 12]

@@ -9,7 +9,7 @@ use std::fs;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tidegate_stream::schema::config::{Storage, StreamConfig};
-use tidegate_stream::schema::number::{DirectoryNumber, MoveNumber};
+use tidegate_stream::schema::number::{DirectoryNumber, MoveNumber, StreamNumber};
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{
     AccountLimits, Command, ConsumerRequest, Course, Cursor, DeleteRequest, Encoder, Entry,
@@ -131,7 +131,7 @@ impl World {
     }
 
     /// Creates a stream with this configuration and returns its number. `kept` names its home group.
-    fn create(&mut self, group: usize, config: &Value, kept: &[u8]) -> u32 {
+    fn create(&mut self, group: usize, config: &Value, kept: &[u8]) -> StreamNumber {
         let config: StreamConfig = serde_json::from_value(config.clone()).unwrap();
         let config = self.groups[group].check_create(&config).unwrap();
         let payload = serde_json::to_vec(&config).unwrap();
@@ -139,12 +139,19 @@ impl World {
         self.good(
             group,
             &name,
-            &Command::new(Kind::CreateStream, 0, kept, &payload),
+            &Command::new(Kind::CreateStream, StreamNumber::NONE, kept, &payload),
         );
         self.groups[group].by_name(&config.name).unwrap()
     }
 
-    fn update(&mut self, group: usize, name: &str, stream: u32, change: &Value, subject: &[u8]) {
+    fn update(
+        &mut self,
+        group: usize,
+        name: &str,
+        stream: StreamNumber,
+        change: &Value,
+        subject: &[u8],
+    ) {
         let config = self.groups[group].get(stream).unwrap().config();
         let mut config = serde_json::to_value(config).unwrap();
         let fields = config.as_object_mut().unwrap();
@@ -158,7 +165,7 @@ impl World {
 
     fn consumer(
         &mut self,
-        stream: u32,
+        stream: StreamNumber,
         consumer: &str,
         config: &Value,
         action: &str,
@@ -181,7 +188,7 @@ impl World {
 
     /// Imports the next part of the stream from its home group, at the copy's position, as an entry of the
     /// copy's group. Returns true once the copy is whole, or needs the home group to freeze the stream.
-    fn import(&mut self, from: u32, to: u32) -> bool {
+    fn import(&mut self, from: StreamNumber, to: StreamNumber) -> bool {
         let copy = self.groups[TO].get(to).unwrap();
         let filling = Filling::By(copy.moves()).encode();
         let Transit::Filling(cursor) = copy.transit() else {
@@ -560,7 +567,7 @@ fn moves(world: &mut World) {
     let own = world.create(
         FROM,
         &config,
-        &Placement::Of(DirectoryNumber::new(entry)).encode(),
+        &Placement::Of(DirectoryNumber::of_entry(entry)).encode(),
     );
     world.good(ALL, "made", &Command::new(Kind::Made, entry, b"", b""));
     for n in 1..=5 {
@@ -638,7 +645,7 @@ fn moves(world: &mut World) {
         &json!({"num_replicas": 1}),
         &to,
     );
-    let copy = world.create(TO, &config, &copy_of(DirectoryNumber::new(entry), 3));
+    let copy = world.create(TO, &config, &copy_of(DirectoryNumber::of_entry(entry), 3));
     // Imports all parts but those that need the home group to freeze the stream.
     while !world.import(own, copy) {}
     world.good(

@@ -98,7 +98,7 @@ pub(crate) fn damaged(
                     Err(_) => break None,
                 }
             };
-            let model = oracles.of(group).model.streams.get(&stream);
+            let model = oracles.of(group).model.streams.get(&stream.get());
             let stored = model.and_then(|s| s.messages.get(&seq.get())).copied();
             ensure!(
                 read.is_none() || read == stored,

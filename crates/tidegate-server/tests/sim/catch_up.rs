@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use tidegate_raft::store::{Fetch, Fetched, InstallError, Store};
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{AccountLimits, Place, Streams};
 
@@ -16,13 +17,13 @@ const ASKED_MAX: usize = 200;
 /// The data fetched so far. Messages stay valid if the member asks another node next.
 #[derive(Default)]
 pub(crate) struct CatchingUp {
-    places: BTreeMap<(u32, StreamSeq), Place>,
+    places: BTreeMap<(StreamNumber, StreamSeq), Place>,
     /// The state being installed, and the index of its last entry.
     pub(crate) installing: Option<(u64, Streams)>,
 }
 
 /// All messages of some streams, with their places.
-fn messages(streams: &Streams) -> Vec<(u32, StreamSeq, Place, u32)> {
+fn messages(streams: &Streams) -> Vec<(StreamNumber, StreamSeq, Place, u32)> {
     let mut all = Vec::new();
     for stream in streams.iter() {
         let state = stream.state();
@@ -65,10 +66,7 @@ impl CatchingUp {
         }
         while let Some(fetched) = store.poll_fetched(member.at) {
             let places = &mut member.catching_up.places;
-            places.insert(
-                (fetched.stream, StreamSeq::new(fetched.seq.get())),
-                fetched.place,
-            );
+            places.insert((fetched.stream, fetched.seq), fetched.place);
         }
         let of = of_other.applied(other.at);
         if of.0 < needed.index {
@@ -121,7 +119,7 @@ impl CatchingUp {
 fn fetch(
     ours: (usize, &mut Store),
     theirs: (usize, &mut Store),
-    lacking: &[(u32, StreamSeq, Place)],
+    lacking: &[(StreamNumber, StreamSeq, Place)],
 ) {
     let ((at, store), (of, other)) = (ours, theirs);
     if store.log().stats().pending_bytes > 0 {
@@ -132,7 +130,11 @@ fn fetch(
     for &(stream, seq, place) in lacking.iter().take(ASKED_MAX) {
         if let Fetch::Ready(entry) = other.read_alone(of, place) {
             bytes += entry.len() + 64;
-            messages.push(Fetched { stream, seq, entry });
+            messages.push(Fetched {
+                stream: stream,
+                seq,
+                entry,
+            });
         }
         if bytes > 16 << 10 {
             break;

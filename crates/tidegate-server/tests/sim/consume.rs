@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use tidegate_raft::store::Store;
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{Command, Encoder, Kind};
 
@@ -11,7 +12,7 @@ use crate::oracle::{Oracle, ensure};
 
 /// The consumer's name, and the number of its stream.
 const NAME: &str = "worker";
-const STREAM: u32 = 1;
+const STREAM: StreamNumber = StreamNumber::FIRST;
 /// The most messages it takes at once.
 const TAKEN_MAX: u64 = 40;
 
@@ -71,7 +72,7 @@ impl Member {
             let Some(crc) = self.message(store, place)? else {
                 break;
             };
-            let stored = oracle.model.streams.get(&STREAM);
+            let stored = oracle.model.streams.get(&STREAM.get());
             let stored = stored.and_then(|s| s.messages.get(&next));
             ensure!(
                 stored == Some(&crc),

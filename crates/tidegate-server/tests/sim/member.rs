@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use tidegate_raft::store::{Due, Fetch, Store, WriteError, account, relocate};
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{Command, Effect, Encoder, Kind, Outcome, Place, Streams};
 
@@ -137,7 +138,12 @@ impl Member {
                 let mut buffer = Vec::new();
                 let mut encoder = Encoder::begin(&mut buffer, wall);
                 for config in STREAMS {
-                    let create = Command::new(Kind::CreateStream, 0, b"", config.as_bytes());
+                    let create = Command::new(
+                        Kind::CreateStream,
+                        StreamNumber::NONE,
+                        b"",
+                        config.as_bytes(),
+                    );
                     let _ = encoder.command(&create);
                 }
                 if let Ok(proposed) = store.propose(self.at, Bytes::from(buffer), 1) {
@@ -157,7 +163,10 @@ impl Member {
             while encoder.encoded_bytes() < ENTRY_BYTES_MAX
                 && let Some(request) = self.pending.pop_front()
             {
-                let stream = self.streams.capture(&request.subject).unwrap_or(0);
+                let stream = self
+                    .streams
+                    .capture(&request.subject)
+                    .unwrap_or(StreamNumber::NONE);
                 let headers = Some(&request.headers[..]);
                 let _ = encoder.publish(stream, &request.subject, headers, &request.payload);
                 taken.push(request);
@@ -188,7 +197,7 @@ impl Member {
         let mut buffer = Vec::new();
         let mut encoder = Encoder::begin(&mut buffer, wall);
         let purge = br#"{"filter":"none.such"}"#;
-        let _ = encoder.command(&Command::new(Kind::Purge, 1, b"", purge));
+        let _ = encoder.command(&Command::new(Kind::Purge, StreamNumber::FIRST, b"", purge));
         let proposed = store.propose(self.at, Bytes::from(buffer), 1);
         proposed.ok().map(|p| p.index)
     }
@@ -216,12 +225,12 @@ impl Member {
             for (request, outcome) in requests.iter().zip(&self.outcomes) {
                 let told = match outcome {
                     Outcome::Stored { stream, seq } => Told::Stored {
-                        stream: *stream,
+                        stream: stream.get(),
                         seq: seq.get(),
                         again: false,
                     },
                     Outcome::Duplicate { stream, seq } => Told::Stored {
-                        stream: *stream,
+                        stream: stream.get(),
                         seq: seq.get(),
                         again: true,
                     },
@@ -248,7 +257,10 @@ impl Member {
     ) -> Result<(), String> {
         if self.checking.len() < 4 {
             for (&stream, model) in &oracle.model.streams {
-                let state = self.streams.get(stream).map(|s| s.state());
+                let state = self
+                    .streams
+                    .get(StreamNumber::new(stream))
+                    .map(|s| s.state());
                 if let Some(state) = state.filter(|s| s.messages > 0 && !model.messages.is_empty())
                 {
                     let seq = dice.range(state.first_seq.get(), state.last_seq.get());
@@ -260,7 +272,7 @@ impl Member {
         for (stream, seq) in checking {
             let place = self
                 .streams
-                .get(stream)
+                .get(StreamNumber::new(stream))
                 .and_then(|s| s.place(StreamSeq::new(seq)));
             let Some(place) = place else {
                 continue;

@@ -41,7 +41,7 @@ impl Model {
             if command.kind != Kind::Publish {
                 continue;
             }
-            let stream = self.streams.entry(command.stream).or_default();
+            let stream = self.streams.entry(command.stream.get()).or_default();
             let asked = Asked::read(command.headers.unwrap_or_default());
             let known = asked.msg_id.and_then(|id| stream.ids.get(id).copied());
             let last = stream.last_of.get(command.subject).copied().unwrap_or(0);

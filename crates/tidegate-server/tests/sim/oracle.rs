@@ -253,8 +253,10 @@ fn digest_outcomes(outcomes: &[Outcome]) -> u64 {
     let mut hash = Fnv::default();
     for outcome in outcomes {
         match outcome {
-            Outcome::Stored { stream, seq } => hash.all(&[1, u64::from(*stream), seq.get()]),
-            Outcome::Duplicate { stream, seq } => hash.all(&[2, u64::from(*stream), seq.get()]),
+            Outcome::Stored { stream, seq } => hash.all(&[1, u64::from(stream.get()), seq.get()]),
+            Outcome::Duplicate { stream, seq } => {
+                hash.all(&[2, u64::from(stream.get()), seq.get()])
+            }
             other => hash.write(format!("{other:?}").as_bytes()),
         }
     }
@@ -267,7 +269,7 @@ fn digest(streams: &Streams) -> u64 {
     for stream in streams.iter() {
         let state = stream.state();
         hash.all(&[
-            u64::from(stream.id()),
+            u64::from(stream.id().get()),
             stream.created_us(),
             state.messages,
             state.bytes,

@@ -11,6 +11,7 @@ use tidegate_cluster::groups::{ALL, GroupOf, groups};
 use tidegate_log::{Doing, Steps};
 use tidegate_raft::replica::{Message, wire};
 use tidegate_raft::store::{Due, Fetch, Fetched, OpenError, Opening, Options, Store, WriteError};
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{Command, Entry, Kind, Place};
 
@@ -370,7 +371,11 @@ impl Cluster {
         for (seq, (place, _)) in &mut toy.messages {
             let ours = member.toy.messages.get(seq).map(|(place, _)| *place);
             let ours = ours.or_else(|| member.fetching.get(seq).copied());
-            match ours.or_else(|| store.apart(of).place(1, StreamSeq::new(*seq))) {
+            match ours.or_else(|| {
+                store
+                    .apart(of)
+                    .place(StreamNumber::FIRST, StreamSeq::new(*seq))
+            }) {
                 Some(ours) => *place = ours,
                 None => lacking.push((*seq, *place)),
             }
@@ -391,7 +396,7 @@ impl Cluster {
             if let Fetch::Ready(entry) = other.store.read_alone(theirs, place) {
                 let stream = 1;
                 messages.push(Fetched {
-                    stream,
+                    stream: StreamNumber::new(stream),
                     seq: StreamSeq::new(seq),
                     entry,
                 });

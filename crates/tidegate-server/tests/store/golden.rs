@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tidegate_raft::store::{Due, Fetch, Opening, Options, Store};
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{AccountLimits, Command, Effect, Encoder, Kind, Place, Streams};
 
@@ -128,7 +129,7 @@ fn checkpoint(store: &mut Store, streams: &mut Streams) {
 fn make(dir: &Path) {
     let (mut store, mut streams) = open(dir);
     let config = br#"{"name":"orders","subjects":["orders.>"],"retention":"limits","max_consumers":-1,"max_msgs":-1,"max_bytes":-1,"max_age":0,"max_msgs_per_subject":-1,"max_msg_size":-1,"discard":"old","storage":"file","num_replicas":1,"duplicate_window":0}"#;
-    let create = Command::new(Kind::CreateStream, 0, b"", config);
+    let create = Command::new(Kind::CreateStream, StreamNumber::NONE, b"", config);
     write(&mut store, &mut streams, 1_000_000, &create);
     publish(&mut store, &mut streams, 1..=40);
     let stream = streams.by_name("orders").unwrap();

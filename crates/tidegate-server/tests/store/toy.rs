@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use tidegate_raft::store::{Due, Live, LyingIn};
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{Command, Encoder, Entry, Kind, Place, Resident};
 
@@ -63,8 +64,8 @@ impl Toy {
     pub(crate) fn residents_in(
         &self,
         asked: &LyingIn,
-    ) -> (Vec<Resident>, Option<(u32, StreamSeq)>) {
-        let from = if asked.from.0 == 0 {
+    ) -> (Vec<Resident>, Option<(StreamNumber, StreamSeq)>) {
+        let from = if asked.from.0 == StreamNumber::NONE {
             0
         } else {
             asked.from.1.get()
@@ -72,12 +73,12 @@ impl Toy {
         let looked: Vec<_> = self.messages.range(from..).take(100).collect();
         let next = looked
             .get(99)
-            .map(|(seq, _)| (1, StreamSeq::new(**seq + 1)));
+            .map(|(seq, _)| (StreamNumber::FIRST, StreamSeq::new(**seq + 1)));
         let here = looked
             .into_iter()
             .filter(|(_, (place, _))| asked.lsns.contains(&place.lsn));
         let lying = here.map(|(&seq, &(place, _))| Resident {
-            stream: 1,
+            stream: StreamNumber::FIRST,
             seq: StreamSeq::new(seq),
             place,
         });
@@ -131,7 +132,7 @@ pub(crate) fn store(seq: u64, messages: u64, len: usize) -> Bytes {
     let mut encoder = Encoder::begin(&mut buffer, 1_000_000 + seq);
     for n in 0..messages {
         encoder
-            .publish(1, b"a.b", None, &payload(seq + n, len))
+            .publish(StreamNumber::FIRST, b"a.b", None, &payload(seq + n, len))
             .unwrap();
     }
     buffer.into()
@@ -143,7 +144,12 @@ pub(crate) fn delete(seqs: impl IntoIterator<Item = u64>) -> Bytes {
     let mut buffer = Vec::new();
     let mut encoder = Encoder::begin(&mut buffer, 1_000_000);
     encoder
-        .command(&Command::new(Kind::DeleteMessage, 1, b"", &seqs))
+        .command(&Command::new(
+            Kind::DeleteMessage,
+            StreamNumber::FIRST,
+            b"",
+            &seqs,
+        ))
         .unwrap();
     buffer.into()
 }

@@ -202,6 +202,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::schema::number::StreamNumber;
     use crate::schema::sequence::nth;
     use crate::stream::{AccountLimits, Command, Encoder, Kind, Streams};
 
@@ -218,12 +219,14 @@ mod tests {
         };
         let config = br#"{"name":"S","subjects":["s.>"]}"#;
         apply(0, &|entry| {
-            let command = Command::new(Kind::CreateStream, 0, b"", config);
+            let command = Command::new(Kind::CreateStream, StreamNumber::NONE, b"", config);
             entry.command(&command).unwrap();
         });
         for (at, subject) in (1..).zip(subjects) {
             apply(at, &|entry| {
-                entry.publish(1, subject.as_bytes(), None, b"x").unwrap();
+                entry
+                    .publish(StreamNumber::FIRST, subject.as_bytes(), None, b"x")
+                    .unwrap();
             });
         }
         streams
@@ -232,10 +235,10 @@ mod tests {
     #[test]
     fn counts() {
         let empty = streams(&[]);
-        let counts = empty.get(1).unwrap().counts();
+        let counts = empty.get(StreamNumber::FIRST).unwrap().counts();
         assert_eq!(counts, StreamCounts::default());
         let some = streams(&["s.a", "s.b", "s.a"]);
-        let stream = some.get(1).unwrap();
+        let stream = some.get(StreamNumber::FIRST).unwrap();
         let counts = stream.counts();
         assert_eq!(
             (counts.messages, counts.first_seq, counts.last_seq),
@@ -260,7 +263,7 @@ mod tests {
     #[test]
     fn messages() {
         let streams = streams(&["s.a", "s.b", "s.a", "s.c"]);
-        let mut messages = Messages::new(streams.get(1).unwrap());
+        let mut messages = Messages::new(streams.get(StreamNumber::FIRST).unwrap());
         assert_eq!(
             (messages.first_seq(), messages.last_seq()),
             (nth(1), nth(4))
@@ -278,7 +281,7 @@ mod tests {
     #[test]
     fn last_of_each_subject() {
         let streams = streams(&["s.a", "s.b", "s.a", "s.c"]);
-        let mut messages = Messages::new(streams.get(1).unwrap());
+        let mut messages = Messages::new(streams.get(StreamNumber::FIRST).unwrap());
         let mut last = |up_to, max| {
             let mut last = messages.last_per_subject(b"s.>", up_to, max)?;
             last.sort_unstable();

@@ -46,11 +46,12 @@ impl Abandoned {
 mod tests {
     use super::super::atomic::Reason;
     use super::*;
+    use crate::schema::number::StreamNumber;
 
     #[test]
     fn as_nats_server_says_it() {
         let abandoned = Abandoned {
-            stream: 1,
+            stream: StreamNumber::FIRST,
             id: b"d".to_vec(),
             reason: Reason::Incomplete,
         };

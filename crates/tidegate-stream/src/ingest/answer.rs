@@ -2,13 +2,14 @@
 
 use crate::api::puback::{PubAck, write_error, write_number};
 use crate::schema::error::ApiError;
+use crate::schema::number::StreamNumber;
 use crate::schema::sequence::StreamSeq;
 
 /// An answer to a publisher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The stream of the batch.
-    pub stream: u32,
+    pub stream: StreamNumber,
     /// The subject to send the answer to; never empty.
     pub to: Vec<u8>,
     /// The content of the answer.

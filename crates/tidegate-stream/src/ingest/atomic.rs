@@ -22,6 +22,7 @@ use super::{ID_BYTES_MAX, Incoming};
 use crate::schema::config::StreamConfig;
 use crate::schema::error::ApiError;
 use crate::schema::level;
+use crate::schema::number::StreamNumber;
 
 const BATCH_ID: &[u8] = b"Nats-Batch-Id";
 const BATCH_SEQUENCE: &[u8] = b"Nats-Batch-Sequence";
@@ -68,7 +69,7 @@ pub fn batch_id(block: &[u8]) -> Option<&[u8]> {
 pub struct Atomic {
     limits: AtomicLimits,
     /// The open batches by stream, then by id; a stream without batches has no entry.
-    open: HashMap<u32, HashMap<Box<[u8]>, Open>>,
+    open: HashMap<StreamNumber, HashMap<Box<[u8]>, Open>>,
     open_count: usize,
     bytes: usize,
     idle: Idle,
@@ -95,7 +96,7 @@ pub enum Staged {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Abandoned {
     /// The stream of the batch.
-    pub stream: u32,
+    pub stream: StreamNumber,
     /// The id of the batch.
     pub id: Vec<u8>,
     /// The reason.
@@ -132,7 +133,7 @@ impl Reason {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AtomicBatch {
     /// The stream of the batch.
-    pub stream: u32,
+    pub stream: StreamNumber,
     /// The id of the batch.
     pub id: Vec<u8>,
     messages: Messages,
@@ -181,7 +182,7 @@ impl Atomic {
     pub fn handle_message(
         &mut self,
         now: Time,
-        stream: u32,
+        stream: StreamNumber,
         config: &StreamConfig,
         id: &[u8],
         message: &Incoming<'_>,
@@ -201,7 +202,7 @@ impl Atomic {
     }
 
     /// Forgets the batches of a stream that was deleted, or that no longer accepts batches.
-    pub fn handle_stream_gone(&mut self, stream: u32) {
+    pub fn handle_stream_gone(&mut self, stream: StreamNumber) {
         for batch in self.open.remove(&stream).into_iter().flatten() {
             self.open_count -= 1;
             self.bytes -= batch.1.messages.bytes.len();
@@ -255,7 +256,7 @@ impl Atomic {
     fn stage(
         &mut self,
         now: Time,
-        stream: u32,
+        stream: StreamNumber,
         config: &StreamConfig,
         id: &[u8],
         message: &Incoming<'_>,
@@ -322,7 +323,7 @@ impl Atomic {
     }
 
     /// Returns the number of the last message of an open batch.
-    fn last(&self, stream: u32, id: &[u8]) -> Option<u64> {
+    fn last(&self, stream: StreamNumber, id: &[u8]) -> Option<u64> {
         let batch = self.open.get(&stream)?.get(id)?;
         Some(batch.messages.spans.len() as u64)
     }
@@ -330,7 +331,7 @@ impl Atomic {
     fn start(
         &mut self,
         now: Time,
-        stream: u32,
+        stream: StreamNumber,
         id: &[u8],
         seq: u64,
         too_large: bool,
@@ -364,7 +365,7 @@ impl Atomic {
     fn push(
         &mut self,
         now: Time,
-        stream: u32,
+        stream: StreamNumber,
         id: &[u8],
         message: &Incoming<'_>,
     ) -> Result<(), (ApiError, Option<Reason>)> {
@@ -393,7 +394,7 @@ impl Atomic {
         Ok(())
     }
 
-    fn remove(&mut self, stream: u32, id: &[u8]) -> Option<Open> {
+    fn remove(&mut self, stream: StreamNumber, id: &[u8]) -> Option<Open> {
         let batches = self.open.get_mut(&stream)?;
         let batch = batches.remove(id)?;
         if batches.is_empty() {

@@ -41,6 +41,7 @@ use super::{ID_BYTES_MAX, Incoming};
 use crate::schema::config::{Discard, StreamConfig};
 use crate::schema::error::ApiError;
 use crate::schema::level;
+use crate::schema::number::StreamNumber;
 use crate::schema::sequence::StreamSeq;
 
 /// The limits of open batches and of held bytes.
@@ -97,7 +98,7 @@ pub enum Persisted<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// The stream of the message.
-    pub stream: u32,
+    pub stream: StreamNumber,
     /// The ticket to report the outcome with.
     pub ticket: Ticket,
     /// Its subject.
@@ -115,7 +116,7 @@ pub struct Fast {
     batches: Slab<Batch>,
     names: HashMap<Name, u32, foldhash::fast::RandomState>,
     /// The number of open batches of each stream; a stream without batches has no entry.
-    of_stream: HashMap<u32, usize, foldhash::fast::RandomState>,
+    of_stream: HashMap<StreamNumber, usize, foldhash::fast::RandomState>,
     lives: u32,
     /// The batches with stored but unacknowledged messages, in the order in which they became so.
     unacked: VecDeque<u32>,
@@ -126,13 +127,13 @@ pub struct Fast {
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Name {
-    stream: u32,
+    stream: StreamNumber,
     id: Box<[u8]>,
 }
 
 #[derive(Hash)]
 struct NameRef<'a> {
-    stream: u32,
+    stream: StreamNumber,
     id: &'a [u8],
 }
 
@@ -168,7 +169,7 @@ impl Fast {
     pub fn handle_message(
         &mut self,
         now: Time,
-        stream: u32,
+        stream: StreamNumber,
         config: &StreamConfig,
         control: Result<Control<'_>, PatternError>,
         message: &Incoming<'_>,
@@ -360,7 +361,7 @@ impl Fast {
     }
 
     /// Forgets the batches of a stream that was deleted, or that no longer accepts batches.
-    pub fn handle_stream_gone(&mut self, stream: u32) {
+    pub fn handle_stream_gone(&mut self, stream: StreamNumber) {
         let of_stream = self
             .batches
             .iter()
@@ -388,7 +389,7 @@ impl Fast {
     fn open<'a>(
         &mut self,
         now: Time,
-        stream: u32,
+        stream: StreamNumber,
         config: &StreamConfig,
         control: Result<Control<'a>, PatternError>,
         message: &Incoming<'_>,
@@ -419,7 +420,12 @@ impl Fast {
         Ok((control, key))
     }
 
-    fn start(&mut self, now: Time, stream: u32, control: &Control<'_>) -> Result<u32, ApiError> {
+    fn start(
+        &mut self,
+        now: Time,
+        stream: StreamNumber,
+        control: &Control<'_>,
+    ) -> Result<u32, ApiError> {
         let of_stream = self.of_stream.get(&stream).copied().unwrap_or(0);
         if of_stream >= self.limits.per_stream_max || self.batches.len() >= self.limits.open_max {
             return Err(ApiError::BATCH_TOO_MANY);

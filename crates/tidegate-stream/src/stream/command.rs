@@ -15,6 +15,7 @@
 //! An entry is a batch of commands, and its time is the time of each of them. A relocated message is an entry
 //! with one [`Kind::Publish`], so that a place has the same meaning there.
 
+use crate::schema::number::StreamNumber;
 use thiserror::Error;
 
 /// Bytes of an entry before its first command.
@@ -144,7 +145,7 @@ pub struct Command<'a> {
     /// Its kind.
     pub kind: Kind,
     /// The stream it changes; 0 if it has none yet.
-    pub stream: u32,
+    pub stream: StreamNumber,
     /// The message's subject, the consumer's name, or a number of its [`Kind`].
     pub subject: &'a [u8],
     /// The message's header block, if it has one.
@@ -181,7 +182,7 @@ impl<'a> Command<'a> {
         let payload = rest.get(..payload_len).ok_or_else(|| at.cut())?;
         Ok(Self {
             kind,
-            stream: u32_at(4),
+            stream: StreamNumber::new(u32_at(4)),
             subject,
             headers: (flags & HAS_HEADERS != 0).then_some(headers),
             payload,
@@ -191,7 +192,12 @@ impl<'a> Command<'a> {
 
     /// Creates a command without headers; its offset is set when it is written.
     #[must_use]
-    pub const fn new(kind: Kind, stream: u32, subject: &'a [u8], payload: &'a [u8]) -> Self {
+    pub const fn new(
+        kind: Kind,
+        stream: StreamNumber,
+        subject: &'a [u8],
+        payload: &'a [u8],
+    ) -> Self {
         Self {
             kind,
             stream,
@@ -292,14 +298,16 @@ impl<'a> Iterator for Commands<'a> {
 /// Writes an entry into a buffer of the caller, command by command.
 ///
 /// ```
+/// use tidegate_stream::schema::number::StreamNumber;
 /// use tidegate_stream::stream::{Command, Encoder, Entry, Kind};
 ///
 /// let mut buffer = Vec::new();
 /// let mut encoder = Encoder::begin(&mut buffer, 1_700_000_000_000_000);
-/// let offset = encoder.publish(7, b"orders.new", None, b"hello").unwrap();
+/// let stream = StreamNumber::new(7);
+/// let offset = encoder.publish(stream, b"orders.new", None, b"hello").unwrap();
 /// let entry = Entry::decode(&buffer).unwrap();
 /// let commands: Vec<_> = entry.commands().collect::<Result<_, _>>().unwrap();
-/// assert_eq!((commands[0].kind, commands[0].stream), (Kind::Publish, 7));
+/// assert_eq!((commands[0].kind, commands[0].stream), (Kind::Publish, stream));
 /// assert_eq!(Command::read(&buffer, offset).unwrap().payload, b"hello");
 /// ```
 #[derive(Debug)]
@@ -368,7 +376,7 @@ impl<'b, B: Buffer> Encoder<'b, B> {
     /// Returns an error, and writes nothing, if a length does not fit.
     pub fn publish(
         &mut self,
-        stream: u32,
+        stream: StreamNumber,
         subject: &[u8],
         headers: Option<&[u8]>,
         payload: &[u8],
@@ -384,7 +392,7 @@ impl<'b, B: Buffer> Encoder<'b, B> {
     /// # Errors
     ///
     /// Returns an error, and writes nothing, if the entry is full.
-    pub fn atomic(&mut self, stream: u32, count: u32) -> Result<u32, EncodeError> {
+    pub fn atomic(&mut self, stream: StreamNumber, count: u32) -> Result<u32, EncodeError> {
         self.command(&Command::new(
             Kind::Atomic,
             stream,
@@ -412,7 +420,7 @@ impl<'b, B: Buffer> Encoder<'b, B> {
         header[0] = command.kind as u8;
         header[1] = u8::from(command.headers.is_some()) * HAS_HEADERS;
         header[2..4].copy_from_slice(&subject_len.to_le_bytes());
-        header[4..8].copy_from_slice(&command.stream.to_le_bytes());
+        header[4..8].copy_from_slice(&command.stream.get().to_le_bytes());
         header[8..12].copy_from_slice(&len(headers));
         header[12..16].copy_from_slice(&len(command.payload));
         self.buffer.put(&header);
@@ -499,11 +507,13 @@ mod tests {
         let mut buffer = bytes::BytesMut::new();
         let mut encoder = Encoder::begin(&mut buffer, 5);
         encoder.set_time(42);
-        let a = encoder.publish(1, b"a.b", Some(b""), b"payload").unwrap();
-        encoder.atomic(3, 2).unwrap();
+        let a = encoder
+            .publish(StreamNumber::FIRST, b"a.b", Some(b""), b"payload")
+            .unwrap();
+        encoder.atomic(StreamNumber::new(3), 2).unwrap();
         let mut encoder = Encoder::resume(&mut buffer);
         let b = encoder
-            .publish(2, b"c", Some(b"NATS/1.0\r\n\r\n"), b"")
+            .publish(StreamNumber::new(2), b"c", Some(b"NATS/1.0\r\n\r\n"), b"")
             .unwrap();
         let entry = Entry::decode(&buffer).unwrap();
         assert_eq!(entry.time_us(), 42);
@@ -515,7 +525,7 @@ mod tests {
         );
         assert_eq!(
             (got[1].kind, got[1].stream, got[1].payload),
-            (Kind::Atomic, 3, &[2, 0, 0, 0][..])
+            (Kind::Atomic, StreamNumber::new(3), &[2, 0, 0, 0][..])
         );
         assert_eq!(Command::read(&buffer, b).unwrap(), got[2]);
     }
@@ -528,7 +538,9 @@ mod tests {
         );
         let mut buffer = Vec::new();
         let mut encoder = Encoder::begin(&mut buffer, 1);
-        encoder.publish(1, b"a", None, b"xyz").unwrap();
+        encoder
+            .publish(StreamNumber::FIRST, b"a", None, b"xyz")
+            .unwrap();
         let cut = &buffer[..buffer.len() - 1];
         let mut commands = Entry::decode(cut).unwrap().commands();
         assert_eq!(commands.next(), Some(Err(EntryError::Cut { offset: 16 })));
@@ -558,7 +570,7 @@ mod tests {
         let mut encoder = Encoder::begin(&mut buffer, 1);
         let subject = vec![b'a'; 70_000];
         assert_eq!(
-            encoder.publish(1, &subject, None, b""),
+            encoder.publish(StreamNumber::FIRST, &subject, None, b""),
             Err(EncodeError::Subject(70_000))
         );
         assert_eq!(encoder.encoded_bytes(), ENTRY_HEADER_BYTES);

@@ -10,7 +10,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::schema::config::{Discard, Storage, StreamConfig};
+use crate::schema::number::StreamNumber;
 use crate::schema::sequence::nth;
+
+const ONE: StreamNumber = StreamNumber::FIRST;
 
 const SUBJECTS: [&str; 5] = ["s.a", "s.b", "s.c.d", "s.c.e", "s.f"];
 const FILTERS: [&[&str]; 6] = [
@@ -402,8 +405,13 @@ impl World {
             last_id: 1,
         };
         let json = serde_json::to_vec(&config).unwrap();
-        let out = world.command(&Command::new(Kind::CreateStream, 0, b"", &json));
-        assert_eq!(out, [Outcome::Created { stream: 1 }]);
+        let out = world.command(&Command::new(
+            Kind::CreateStream,
+            StreamNumber::NONE,
+            b"",
+            &json,
+        ));
+        assert_eq!(out, [Outcome::Created { stream: ONE }]);
         world
     }
 
@@ -496,7 +504,7 @@ impl World {
                     keep: *keep,
                 };
                 let json = serde_json::to_vec(&request).unwrap();
-                let out = self.command(&Command::new(Kind::Purge, 1, b"", &json));
+                let out = self.command(&Command::new(Kind::Purge, ONE, b"", &json));
                 let expected = self.model.purge(filter, *seq, *keep);
                 match &out[0] {
                     Outcome::Purged { purged, .. } => assert_eq!(Ok(*purged), expected),
@@ -511,7 +519,7 @@ impl World {
                     no_erase: true,
                 })
                 .unwrap();
-                let out = self.command(&Command::new(Kind::DeleteMessage, 1, b"", &json));
+                let out = self.command(&Command::new(Kind::DeleteMessage, ONE, b"", &json));
                 let there = self.model.messages.remove(&seq).is_some();
                 assert_eq!(matches!(out[0], Outcome::Removed { .. }), there);
             }
@@ -519,8 +527,8 @@ impl World {
             Act::Expire => self.expire(),
             Act::Update(config) => {
                 let json = serde_json::to_vec(config).unwrap();
-                let out = self.command(&Command::new(Kind::UpdateStream, 1, b"", &json));
-                assert_eq!(out, [Outcome::Updated { stream: 1 }]);
+                let out = self.command(&Command::new(Kind::UpdateStream, ONE, b"", &json));
+                assert_eq!(out, [Outcome::Updated { stream: ONE }]);
                 self.model.config = rules::check(config).unwrap();
                 self.model.trim(&SUBJECTS);
             }
@@ -534,12 +542,12 @@ impl World {
                 }
                 let at = index.index(self.model.messages.len());
                 let seq = *self.model.messages.keys().nth(at).unwrap();
-                let from = self.one.get(1).unwrap().place(nth(seq)).unwrap();
+                let from = self.one.get(ONE).unwrap().place(nth(seq)).unwrap();
                 let to = Place {
                     lsn: from.lsn + (index.index(1 << 20) as u64) * (1 << 18),
                     offset: 16,
                 };
-                assert!(self.one.relocate(1, nth(seq), from, to));
+                assert!(self.one.relocate(ONE, nth(seq), from, to));
                 self.live.get_mut(&seq).unwrap().0 = to;
                 self.relocated = true;
             }
@@ -556,16 +564,18 @@ impl World {
         let command = match what {
             Entered::Create(group) => {
                 kept = Placement::Elsewhere { group }.encode();
-                Command::new(Kind::CreateStream, 0, &kept, config)
+                Command::new(Kind::CreateStream, StreamNumber::NONE, &kept, config)
             }
-            Entered::Made => Command::new(Kind::Made, id, b"", b""),
-            Entered::Update => Command::new(Kind::UpdateStream, id, b"", changed),
-            Entered::Delete => Command::new(Kind::DeleteStream, id, b"", b""),
-            Entered::Publish => Command::new(Kind::Publish, id, b"e.a", b"x"),
-            Entered::Purge => Command::new(Kind::Purge, id, b"", b"{}"),
+            Entered::Made => Command::new(Kind::Made, StreamNumber::new(id), b"", b""),
+            Entered::Update => {
+                Command::new(Kind::UpdateStream, StreamNumber::new(id), b"", changed)
+            }
+            Entered::Delete => Command::new(Kind::DeleteStream, StreamNumber::new(id), b"", b""),
+            Entered::Publish => Command::new(Kind::Publish, StreamNumber::new(id), b"e.a", b"x"),
+            Entered::Purge => Command::new(Kind::Purge, StreamNumber::new(id), b"", b"{}"),
             Entered::Consumer => Command::new(
                 Kind::CreateConsumer,
-                id,
+                StreamNumber::new(id),
                 b"C",
                 br#"{"config":{"name":"C"}}"#,
             ),
@@ -574,7 +584,12 @@ impl World {
         let stream = id;
         match (what, self.entry) {
             (Entered::Create(group), None) => {
-                assert_eq!(out, [Outcome::Created { stream }]);
+                assert_eq!(
+                    out,
+                    [Outcome::Created {
+                        stream: StreamNumber::new(stream)
+                    }]
+                );
                 (self.entry, self.last_id) = (Some((id, group, false)), id);
             }
             (Entered::Create(_), Some(_)) => {
@@ -587,15 +602,25 @@ impl World {
                 assert_eq!(out, [Outcome::Done]);
                 self.entry = Some((id, group, true));
             }
-            (Entered::Update, Some(_)) => assert_eq!(out, [Outcome::Updated { stream }]),
+            (Entered::Update, Some(_)) => assert_eq!(
+                out,
+                [Outcome::Updated {
+                    stream: StreamNumber::new(stream)
+                }]
+            ),
             (Entered::Delete, Some(_)) => {
-                assert_eq!(out, [Outcome::Deleted { stream }]);
+                assert_eq!(
+                    out,
+                    [Outcome::Deleted {
+                        stream: StreamNumber::new(stream)
+                    }]
+                );
                 self.entry = None;
             }
             _ => assert!(matches!(out[0], Outcome::Refused { .. }), "{out:?}"),
         }
         for streams in [&self.one, &self.other] {
-            let kept = streams.get(id).map(Stream::home);
+            let kept = streams.get(StreamNumber::new(id)).map(Stream::home);
             let expected = self
                 .entry
                 .map(|(_, group, made)| Home::Elsewhere { group, made });
@@ -609,7 +634,7 @@ impl World {
             .map(|(subject, headers)| self.prepare(*subject, 2, headers))
             .collect();
         let out = self.apply(|entry| {
-            entry.atomic(1, messages.len() as u32).unwrap();
+            entry.atomic(ONE, messages.len() as u32).unwrap();
             messages.iter().for_each(|m| write(entry, m));
         });
         let mut staged: Vec<&Publish<'_>> = Vec::new();
@@ -690,7 +715,7 @@ impl World {
     fn check(&self) {
         self.one.check_invariants();
         self.other.check_invariants();
-        let stream = self.one.get(1).unwrap();
+        let stream = self.one.get(ONE).unwrap();
         let model = &self.model;
         let state = stream.state();
         assert_eq!(state.messages as usize, model.messages.len());
@@ -778,7 +803,7 @@ fn write(entry: &mut Encoder<'_, Vec<u8>>, p: &Publish<'_>) {
     let block = block(p);
     let payload = vec![b'x'; p.payload];
     entry
-        .publish(1, p.subject.as_bytes(), block.as_deref(), &payload)
+        .publish(ONE, p.subject.as_bytes(), block.as_deref(), &payload)
         .unwrap();
 }
 
@@ -878,10 +903,10 @@ proptest! {
             let mut encoder = Encoder::begin(&mut entry, time);
             let command = Command {
                 headers: headers.then_some(&payload[..]),
-                ..Command::new(kind, stream, &subject, &payload)
+                ..Command::new(kind, StreamNumber::new(stream), &subject, &payload)
             };
             encoder.command(&command).unwrap();
-            encoder.publish(1, b"s.a", None, b"").unwrap();
+            encoder.publish(ONE, b"s.a", None, b"").unwrap();
             world.lsn += 1 << 33;
             let (mut out, mut effects) = (Vec::new(), Vec::new());
             world.one.apply(world.lsn, &entry.into(), &mut out, &mut effects).unwrap();
@@ -920,8 +945,8 @@ proptest! {
         if let Ok(mut streams) = Streams::restore(&bytes, AccountLimits::NONE) {
             let mut entry = Vec::new();
             let mut encoder = Encoder::begin(&mut entry, 1);
-            encoder.publish(1, b"s.a", None, b"").unwrap();
-            encoder.command(&Command::new(Kind::Purge, 1, b"", b"{}")).unwrap();
+            encoder.publish(ONE, b"s.a", None, b"").unwrap();
+            encoder.command(&Command::new(Kind::Purge, ONE, b"", b"{}")).unwrap();
             let (mut out, mut effects) = (Vec::new(), Vec::new());
             streams.apply(1 << 40, &entry.into(), &mut out, &mut effects).unwrap();
         }

@@ -39,7 +39,7 @@ use super::wire::{RestoreError, SEQ_MAX};
 use crate::consumer::State;
 use crate::convert::saturating_usize;
 use crate::schema::error::ApiError;
-use crate::schema::number::MoveNumber;
+use crate::schema::number::{MoveNumber, StreamNumber};
 use crate::schema::sequence::StreamSeq;
 
 /// The most runs exported at once, and the most numbers searched for them.
@@ -221,7 +221,7 @@ impl Export {
         to.put(&mut payload);
         payload.extend_from_slice(&body);
         let mut entry = Vec::new();
-        let import = Command::new(Kind::Import, 0, b"", &payload);
+        let import = Command::new(Kind::Import, StreamNumber::NONE, b"", &payload);
         // Both are far below the limits of an entry.
         let written = Encoder::begin(&mut entry, 0).command(&import);
         debug_assert!(written.is_ok(), "{written:?}");
@@ -237,7 +237,12 @@ impl Export {
         };
         let command = Command {
             headers: message.headers.filter(|h| !h.is_empty()),
-            ..Command::new(Kind::Publish, 0, message.subject, message.payload)
+            ..Command::new(
+                Kind::Publish,
+                StreamNumber::NONE,
+                message.subject,
+                message.payload,
+            )
         };
         let written = Encoder::resume(&mut self.messages).command(&command);
         debug_assert!(written.is_ok(), "{written:?}");

@@ -11,6 +11,7 @@
 //! at most [`TABLES_MAX`] tables; beyond that, a search compares the patterns of the shape one by one, until
 //! a table has not been used for long. The answer depends on the patterns alone, not on the tables.
 
+use crate::schema::number::StreamNumber;
 use std::collections::BTreeMap;
 
 use tidegate_nats::subject::tokens;
@@ -35,7 +36,7 @@ type Shape = Box<[Slot]>;
 type Positions = Box<[u32]>;
 /// The tokens at the positions of a table and the pattern's owner, with the number of its patterns that have
 /// them.
-type Table = BTreeMap<(Box<[u8]>, u32), u32>;
+type Table = BTreeMap<(Box<[u8]>, StreamNumber), u32>;
 
 /// Patterns, each of an owner.
 #[derive(Debug, Default)]
@@ -60,7 +61,7 @@ struct Patterns {
 
 impl Overlaps {
     /// Adds a pattern of an owner, which may be there already.
-    pub(super) fn insert(&mut self, pattern: &[u8], owner: u32) {
+    pub(super) fn insert(&mut self, pattern: &[u8], owner: StreamNumber) {
         let of_shape = self.shapes.entry(shape(pattern));
         let of_shape = of_shape.or_insert_with_key(Patterns::new);
         for (positions, table) in of_shape.all_tables() {
@@ -69,7 +70,7 @@ impl Overlaps {
     }
 
     /// Removes a pattern that was added for this owner.
-    pub(super) fn remove(&mut self, pattern: &[u8], owner: u32) {
+    pub(super) fn remove(&mut self, pattern: &[u8], owner: StreamNumber) {
         let shape = shape(pattern);
         let Some(of_shape) = self.shapes.get_mut(&shape) else {
             return;
@@ -89,11 +90,15 @@ impl Overlaps {
     }
 
     /// Returns the owner with the lowest number, apart from `except`, of a pattern that overlaps this one.
-    pub(super) fn find(&mut self, pattern: &[u8], except: Option<u32>) -> Option<u32> {
+    pub(super) fn find(
+        &mut self,
+        pattern: &[u8],
+        except: Option<StreamNumber>,
+    ) -> Option<StreamNumber> {
         self.searches += 1;
         let searches = self.searches;
         let mine = shape(pattern);
-        let mut found: Option<u32> = None;
+        let mut found: Option<StreamNumber> = None;
         #[cfg(test)]
         let mut cost = 0;
         for (shape, theirs) in &mut self.shapes {
@@ -210,7 +215,12 @@ impl Patterns {
     }
 
     /// Returns the first owner of a pattern with these tokens at these positions, by comparing all patterns.
-    fn compare(&self, positions: &Positions, tokens: &[u8], except: Option<u32>) -> Option<u32> {
+    fn compare(
+        &self,
+        positions: &Positions,
+        tokens: &[u8],
+        except: Option<StreamNumber>,
+    ) -> Option<StreamNumber> {
         let others = self.whole.keys().filter(|(_, of)| Some(*of) != except);
         let same = others.filter(|(literals, _)| *self.part(literals, positions) == *tokens);
         same.map(|(_, owner)| *owner).min()
@@ -218,8 +228,8 @@ impl Patterns {
 }
 
 /// Returns the first owner with these tokens.
-fn first(table: &Table, tokens: Box<[u8]>, except: Option<u32>) -> Option<u32> {
-    let from = (tokens, 0);
+fn first(table: &Table, tokens: Box<[u8]>, except: Option<StreamNumber>) -> Option<StreamNumber> {
+    let from = (tokens, StreamNumber::NONE);
     let owners = table.range(&from..);
     let mut same = owners.take_while(|((other, _), _)| *other == from.0);
     let other = same.find(|((_, owner), _)| Some(*owner) != except);

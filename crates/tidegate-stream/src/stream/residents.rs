@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::bits::LEN;
 use super::command::Place;
 use super::streams::Streams;
+use crate::schema::number::StreamNumber;
 use crate::schema::sequence::StreamSeq;
 
 /// The number of blocks of messages that one search reads.
@@ -15,7 +16,7 @@ const BLOCKS_MAX: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resident {
     /// Its stream's number.
-    pub stream: u32,
+    pub stream: StreamNumber,
     /// Its number in the stream.
     pub seq: StreamSeq,
     /// Its place in the log.
@@ -29,9 +30,9 @@ impl Streams {
     pub fn residents_in(
         &self,
         lsns: &Range<u64>,
-        from: (u32, StreamSeq),
-    ) -> (Vec<Resident>, Option<(u32, StreamSeq)>) {
-        let mut ids: Vec<u32> = self.streams.keys().copied().collect();
+        from: (StreamNumber, StreamSeq),
+    ) -> (Vec<Resident>, Option<(StreamNumber, StreamSeq)>) {
+        let mut ids: Vec<StreamNumber> = self.streams.keys().copied().collect();
         ids.sort_unstable();
         let (mut found, mut blocks) = (Vec::new(), 0);
         for id in ids.into_iter().filter(|id| *id >= from.0) {
@@ -99,7 +100,12 @@ mod tests {
             let config = format!(
                 r#"{{"name":"{name}","subjects":["{name}.>"],"retention":"limits","max_consumers":-1,"max_msgs":-1,"max_bytes":-1,"max_age":0,"max_msgs_per_subject":-1,"max_msg_size":-1,"discard":"old","storage":"file","num_replicas":1,"duplicate_window":0}}"#
             );
-            let command = Command::new(Kind::CreateStream, 0, b"", config.as_bytes());
+            let command = Command::new(
+                Kind::CreateStream,
+                StreamNumber::NONE,
+                b"",
+                config.as_bytes(),
+            );
             apply(&mut streams, 0, |e| {
                 e.command(&command).unwrap();
             });
@@ -113,7 +119,8 @@ mod tests {
             });
         }
         let find = |streams: &Streams, lsns: Range<u64>| {
-            let (mut all, mut from, mut looks) = (Vec::new(), Some((0, StreamSeq::ZERO)), 0);
+            let (mut all, mut from, mut looks) =
+                (Vec::new(), Some((StreamNumber::NONE, StreamSeq::ZERO)), 0);
             while let Some(at) = from {
                 let (found, next) = streams.residents_in(&lsns, at);
                 all.extend(found.iter().map(|l| (l.stream, l.seq.get())));

@@ -21,7 +21,7 @@ use super::publish::{Accepted, Rollup};
 use super::subjects::Name;
 use crate::convert::{or_zero, positive};
 use crate::schema::config::{Discard, StreamConfig};
-use crate::schema::number::{DirectoryNumber, MoveNumber};
+use crate::schema::number::{DirectoryNumber, MoveNumber, StreamNumber};
 use crate::schema::sequence::StreamSeq;
 
 /// The number of messages from which a removal is reported as one effect.
@@ -30,7 +30,7 @@ const BULK_MIN: u64 = 256;
 /// A stream: its configuration, its messages, its consumers, and the group that keeps it or is to keep it.
 #[derive(Debug)]
 pub struct Stream {
-    pub(super) id: u32,
+    pub(super) id: StreamNumber,
     pub(super) config: StreamConfig,
     pub(super) limits: Limits,
     pub(super) created_us: u64,
@@ -119,7 +119,12 @@ pub struct Stored {
 }
 
 impl Stream {
-    pub(super) fn new(id: u32, config: StreamConfig, created_us: u64, in_memory: bool) -> Self {
+    pub(super) fn new(
+        id: StreamNumber,
+        config: StreamConfig,
+        created_us: u64,
+        in_memory: bool,
+    ) -> Self {
         let limits = Limits::of(&config);
         let mut content = Content::new(config.first_seq.max(StreamSeq::FIRST), in_memory);
         content
@@ -144,14 +149,14 @@ impl Stream {
 
     /// Its number among the group's streams, which is never reused.
     #[must_use]
-    pub const fn id(&self) -> u32 {
+    pub const fn id(&self) -> StreamNumber {
         self.id
     }
 
     /// Its number in the directory, for a stream of the group that has the directory.
     #[must_use]
     pub const fn entry_number(&self) -> DirectoryNumber {
-        DirectoryNumber::new(self.id)
+        DirectoryNumber::of_entry(self.id)
     }
 
     /// Its name.

@@ -46,7 +46,7 @@ use super::wire::{
 };
 use crate::consumer::State;
 use crate::schema::config::StreamConfig;
-use crate::schema::number::MoveNumber;
+use crate::schema::number::{MoveNumber, StreamNumber};
 use crate::schema::sequence::StreamSeq;
 
 /// The approximate size of a chunk.
@@ -56,13 +56,13 @@ const CHUNK_BYTES: usize = 256 * 1024;
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     now_us: u64,
-    last_id: u32,
+    last_id: StreamNumber,
     streams: Vec<Part>,
 }
 
 #[derive(Clone, Debug)]
 struct Part {
-    id: u32,
+    id: StreamNumber,
     kept: Home,
     moving: Option<u32>,
     moves: MoveNumber,
@@ -113,7 +113,7 @@ impl Part {
     }
 
     fn encode_head(&self, out: &mut Vec<u8>) {
-        put_u32(out, self.id);
+        put_u32(out, self.id.get());
         self.kept.put(out);
         put_u32(out, self.moves.get());
         put_u32(out, self.moving.unwrap_or(0));
@@ -143,7 +143,7 @@ impl Part {
         limits: &AccountLimits,
         version: u8,
     ) -> Result<Stream, RestoreError> {
-        let id = from.u32()?;
+        let id = StreamNumber::new(from.u32()?);
         let kept = match version {
             VERSION_WITHOUT_KEPT => Home::Here,
             _ => Home::read(from)?,
@@ -256,7 +256,7 @@ impl Streams {
             return Err(RestoreError::Version(version));
         }
         let mut streams = Self::new(limits);
-        (streams.now_us, streams.last_id) = (from.u64()?, from.u32()?);
+        (streams.now_us, streams.last_id) = (from.u64()?, StreamNumber::new(from.u32()?));
         for _ in 0..from.len(64)? {
             let stream = Part::decode(&mut from, &limits, version)?;
             let fits = stream.id <= streams.last_id
@@ -323,7 +323,7 @@ impl Chunks {
         if let Section::Start = self.step {
             put_u64(out, VERSION.into());
             put_u64(out, self.snapshot.now_us);
-            put_u32(out, self.snapshot.last_id);
+            put_u32(out, self.snapshot.last_id.get());
             put_len(out, self.snapshot.streams.len());
             self.step = Section::Head;
             return true;

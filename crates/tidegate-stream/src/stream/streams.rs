@@ -32,7 +32,7 @@ use super::rules;
 use super::single::Stream;
 use crate::schema::config::{Storage, StreamConfig};
 use crate::schema::error::ApiError;
-use crate::schema::number::DirectoryNumber;
+use crate::schema::number::{DirectoryNumber, StreamNumber};
 use crate::schema::sequence::StreamSeq;
 
 /// The number of commands after which one round of expiry stops; a round may propose a few more.
@@ -64,11 +64,11 @@ pub struct DeleteRequest {
 #[derive(Debug)]
 pub struct Streams {
     limits: AccountLimits,
-    pub(super) streams: HashMap<u32, Box<Stream>, RandomState>,
-    pub(super) names: BTreeMap<String, u32>,
+    pub(super) streams: HashMap<StreamNumber, Box<Stream>, RandomState>,
+    pub(super) names: BTreeMap<String, StreamNumber>,
     /// The number of the last stream created. Numbers are never reused: a message in flight names its stream
     /// by its number.
-    pub(super) last_id: u32,
+    pub(super) last_id: StreamNumber,
     /// The latest entry's time. Entries that bypass the log have a time of their own, since no other node
     /// sees them.
     pub(super) now_us: u64,
@@ -100,7 +100,7 @@ impl Streams {
             limits,
             streams: HashMap::default(),
             names: BTreeMap::new(),
-            last_id: 0,
+            last_id: StreamNumber::NONE,
             now_us: 0,
             memory_now_us: 0,
             held: Held::default(),
@@ -113,7 +113,7 @@ impl Streams {
 
     /// The number of the last stream created.
     #[must_use]
-    pub const fn last_id(&self) -> u32 {
+    pub const fn last_id(&self) -> StreamNumber {
         self.last_id
     }
 
@@ -134,7 +134,7 @@ impl Streams {
 
     /// Returns the stream that takes messages of this subject.
     #[inline]
-    pub fn capture(&mut self, subject: &[u8]) -> Option<u32> {
+    pub fn capture(&mut self, subject: &[u8]) -> Option<StreamNumber> {
         self.patterns.capture(subject)
     }
 
@@ -146,27 +146,27 @@ impl Streams {
 
     /// Returns the number of the stream with this name.
     #[must_use]
-    pub fn by_name(&self, name: &str) -> Option<u32> {
+    pub fn by_name(&self, name: &str) -> Option<StreamNumber> {
         self.names.get(name).copied()
     }
 
     /// The stream with this number.
     #[must_use]
-    pub fn get(&self, id: u32) -> Option<&Stream> {
+    pub fn get(&self, id: StreamNumber) -> Option<&Stream> {
         self.streams.get(&id).map(|stream| &**stream)
     }
 
     /// The stream with this number in the directory, for the group that has the directory.
     #[must_use]
     pub fn entry(&self, of: DirectoryNumber) -> Option<&Stream> {
-        self.get(of.get())
+        self.get(of.entry())
     }
 
     /// Returns the number in the directory of the stream with this name, for the group that has the
     /// directory.
     #[must_use]
     pub fn entry_by_name(&self, name: &str) -> Option<DirectoryNumber> {
-        self.by_name(name).map(DirectoryNumber::new)
+        self.by_name(name).map(DirectoryNumber::of_entry)
     }
 
     /// Iterates over all streams, by name.
@@ -260,7 +260,12 @@ impl Streams {
     ///
     /// Returns the error with which to answer the publisher.
     #[inline]
-    pub fn check_quota(&self, stream: u32, bytes: usize, beside: Held) -> Result<(), ApiError> {
+    pub fn check_quota(
+        &self,
+        stream: StreamNumber,
+        bytes: usize,
+        beside: Held,
+    ) -> Result<(), ApiError> {
         if self.limits == AccountLimits::NONE {
             return Ok(());
         }
@@ -462,7 +467,7 @@ impl Streams {
     fn check_overlap(
         &mut self,
         config: &StreamConfig,
-        except: Option<u32>,
+        except: Option<StreamNumber>,
     ) -> Result<(), ApiError> {
         match self.patterns.overlapping(&config.subjects, except) {
             Some(_) => Err(ApiError::SUBJECT_OVERLAP),
@@ -550,7 +555,13 @@ impl Streams {
 
     /// Changes the place of a message; returns whether the message was at `from`. This is no command: each
     /// node decides by itself where it stores a message.
-    pub fn relocate(&mut self, stream: u32, seq: StreamSeq, from: Place, to: Place) -> bool {
+    pub fn relocate(
+        &mut self,
+        stream: StreamNumber,
+        seq: StreamSeq,
+        from: Place,
+        to: Place,
+    ) -> bool {
         let Some(stream) = self.streams.get_mut(&stream) else {
             return false;
         };
@@ -649,7 +660,7 @@ impl Context<'_> {
 /// stream.
 #[inline]
 fn stream_of<'s>(
-    streams: &'s mut HashMap<u32, Box<Stream>, RandomState>,
+    streams: &'s mut HashMap<StreamNumber, Box<Stream>, RandomState>,
     command: &Command<'_>,
     past_log: bool,
 ) -> Result<&'s mut Stream, ApiError> {
@@ -672,7 +683,7 @@ fn check_here(stream: &Stream) -> Result<(), ApiError> {
 /// Returns the stream of a command, whichever group keeps it.
 #[inline]
 fn entry_of<'s>(
-    streams: &'s mut HashMap<u32, Box<Stream>, RandomState>,
+    streams: &'s mut HashMap<StreamNumber, Box<Stream>, RandomState>,
     command: &Command<'_>,
     past_log: bool,
 ) -> Result<&'s mut Stream, ApiError> {

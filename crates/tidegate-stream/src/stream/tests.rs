@@ -6,8 +6,11 @@ use serde_json::json;
 use super::*;
 use crate::consumer::Start;
 use crate::schema::error::ApiError;
-use crate::schema::number::DirectoryNumber;
+use crate::schema::number::{DirectoryNumber, StreamNumber};
 use crate::schema::sequence::{StreamSeq, nth};
+
+const ONE: StreamNumber = StreamNumber::FIRST;
+const TWO: StreamNumber = StreamNumber::new(2);
 
 /// The streams, and the outcomes of the last entry.
 struct Scene {
@@ -36,7 +39,7 @@ impl Scene {
             .extend(config.as_object().unwrap().clone());
         assert_eq!(
             scene.command(Kind::CreateStream, 0, "", &all.to_string()),
-            Outcome::Created { stream: 1 }
+            Outcome::Created { stream: ONE }
         );
         scene
     }
@@ -55,7 +58,12 @@ impl Scene {
     }
 
     fn command(&mut self, kind: Kind, stream: u32, subject: &str, payload: &str) -> Outcome {
-        let command = Command::new(kind, stream, subject.as_bytes(), payload.as_bytes());
+        let command = Command::new(
+            kind,
+            StreamNumber::new(stream),
+            subject.as_bytes(),
+            payload.as_bytes(),
+        );
         let mut out = self.apply(|entry| {
             entry.command(&command).unwrap();
         });
@@ -65,7 +73,12 @@ impl Scene {
 
     fn create_kept(&mut self, kept: Placement, json: &str) -> Outcome {
         let subject = kept.encode();
-        let command = Command::new(Kind::CreateStream, 0, &subject, json.as_bytes());
+        let command = Command::new(
+            Kind::CreateStream,
+            StreamNumber::NONE,
+            &subject,
+            json.as_bytes(),
+        );
         let mut out = self.apply(|entry| {
             entry.command(&command).unwrap();
         });
@@ -76,7 +89,7 @@ impl Scene {
         let block = block(headers);
         let mut out = self.apply(|entry| {
             entry
-                .publish(1, subject.as_bytes(), block.as_deref(), b"hello")
+                .publish(ONE, subject.as_bytes(), block.as_deref(), b"hello")
                 .unwrap();
         });
         out.remove(0)
@@ -84,18 +97,18 @@ impl Scene {
 
     fn batch(&mut self, messages: &[(&str, &[(&str, &str)])]) -> Vec<Outcome> {
         self.apply(|entry| {
-            entry.atomic(1, messages.len() as u32).unwrap();
+            entry.atomic(ONE, messages.len() as u32).unwrap();
             for (subject, headers) in messages {
                 let block = block(headers);
                 entry
-                    .publish(1, subject.as_bytes(), block.as_deref(), b"x")
+                    .publish(ONE, subject.as_bytes(), block.as_deref(), b"x")
                     .unwrap();
             }
         })
     }
 
     fn stream(&self) -> &Stream {
-        self.streams.get(1).unwrap()
+        self.streams.get(ONE).unwrap()
     }
 
     fn seqs(&self) -> Vec<u64> {
@@ -125,17 +138,17 @@ fn block(headers: &[(&str, &str)]) -> Option<Vec<u8>> {
 
 fn stored(seq: u64) -> Outcome {
     let seq = nth(seq);
-    Outcome::Stored { stream: 1, seq }
+    Outcome::Stored { stream: ONE, seq }
 }
 
 fn refused(error: ApiError) -> Outcome {
-    Outcome::Refused { stream: 1, error }
+    Outcome::Refused { stream: ONE, error }
 }
 
 #[test]
 fn messages_are_numbered_and_found() {
     let mut scene = Scene::with(json!({}));
-    assert_eq!(scene.streams.capture(b"s.a.b"), Some(1));
+    assert_eq!(scene.streams.capture(b"s.a.b"), Some(ONE));
     assert_eq!(scene.streams.capture(b"t"), None);
     for n in 1..=600 {
         scene.now_us += 10;
@@ -188,7 +201,7 @@ fn a_message_sent_twice_is_stored_once() {
     let mut scene = Scene::with(json!({"duplicate_window": 1_000_000_000}));
     assert_eq!(scene.publish("s.a", &[("Nats-Msg-Id", "1")]), stored(1));
     let duplicate = Outcome::Duplicate {
-        stream: 1,
+        stream: ONE,
         seq: nth(1),
     };
     assert_eq!(scene.publish("s.b", &[("Nats-Msg-Id", "1")]), duplicate);
@@ -344,7 +357,10 @@ fn purging() {
         let outcome = scene.command(Kind::Purge, 1, "", &what.to_string());
         (outcome, scene.seqs())
     };
-    let purged = |purged| Outcome::Purged { stream: 1, purged };
+    let purged = |purged| Outcome::Purged {
+        stream: ONE,
+        purged,
+    };
     assert_eq!(
         purge(json!({"filter": "s.a", "keep": 3})),
         (purged(2), vec![2, 4, 5, 6, 7, 8, 9, 10])
@@ -381,7 +397,7 @@ fn deleting_messages() {
             &json!({ "seq": seq }).to_string(),
         )
     };
-    assert_eq!(delete(2), Outcome::Removed { stream: 1 });
+    assert_eq!(delete(2), Outcome::Removed { stream: ONE });
     assert_eq!(delete(2), refused(ApiError::sequence_not_found(2)));
     let outside = |why| refused(ApiError::message_delete(why));
     assert_eq!(delete(9), outside("stream store EOF"));
@@ -400,9 +416,12 @@ fn streams_come_change_and_go() {
     let same = r#"{"name":"S","subjects":["s.>"]}"#;
     assert_eq!(
         scene.command(Kind::CreateStream, 0, "", same),
-        Outcome::Exists { stream: 1 }
+        Outcome::Exists { stream: ONE }
     );
-    let error = |error| Outcome::Refused { stream: 0, error };
+    let error = |error| Outcome::Refused {
+        stream: StreamNumber::NONE,
+        error,
+    };
     assert_eq!(
         scene.command(
             Kind::CreateStream,
@@ -423,7 +442,7 @@ fn streams_come_change_and_go() {
     );
     assert_eq!(
         scene.command(Kind::CreateStream, 0, "", r#"{"name":"T"}"#),
-        Outcome::Created { stream: 2 }
+        Outcome::Created { stream: TWO }
     );
     for _ in 0..5 {
         scene.publish("s.a", &[]);
@@ -435,16 +454,16 @@ fn streams_come_change_and_go() {
             "",
             r#"{"name":"S","subjects":["u"],"max_msgs":2}"#
         ),
-        Outcome::Updated { stream: 1 }
+        Outcome::Updated { stream: ONE }
     );
     assert_eq!(scene.seqs(), [4, 5]);
     assert_eq!(
         (scene.streams.capture(b"s.a"), scene.streams.capture(b"u")),
-        (None, Some(1))
+        (None, Some(ONE))
     );
     assert_eq!(
         scene.command(Kind::DeleteStream, 1, "", ""),
-        Outcome::Deleted { stream: 1 }
+        Outcome::Deleted { stream: ONE }
     );
     assert!(
         matches!(&scene.effects[0], Effect::StreamDeleted { messages, .. } if messages.len() == 2)
@@ -453,7 +472,9 @@ fn streams_come_change_and_go() {
     assert_eq!(scene.publish("u", &[]), refused(ApiError::STREAM_NOT_FOUND));
     assert_eq!(
         scene.command(Kind::CreateStream, 0, "", same),
-        Outcome::Created { stream: 3 }
+        Outcome::Created {
+            stream: StreamNumber::new(3)
+        }
     );
 }
 
@@ -462,7 +483,7 @@ fn batches_stand_or_fall_together() {
     let mut scene = Scene::with(json!({"allow_atomic": true, "allow_rollup_hdrs": true}));
     let whole = scene.batch(&[("s.a", &[]), ("s.b", &[("Nats-Msg-Id", "1")])]);
     let batch = Outcome::Batch {
-        stream: 1,
+        stream: ONE,
         seq: nth(2),
         count: 2,
     };
@@ -505,8 +526,8 @@ fn batches_stand_or_fall_together() {
     assert_eq!(scene.batch(&[("s.x", last), ("s.a", subject)]).len(), 3);
     assert_eq!(scene.stream().state().last_seq, nth(4));
     let cut = scene.apply(|entry| {
-        entry.atomic(1, 2).unwrap();
-        entry.publish(1, b"s.a", None, b"").unwrap();
+        entry.atomic(ONE, 2).unwrap();
+        entry.publish(ONE, b"s.a", None, b"").unwrap();
     });
     assert_eq!(cut, vec![refused(ApiError::ATOMIC_INCOMPLETE); 2]);
 }
@@ -516,7 +537,7 @@ fn streams_in_memory_keep_their_messages() {
     let mut scene = Scene::with(json!({"storage": "memory"}));
     let mut entry = Vec::new();
     let mut encoder = Encoder::begin(&mut entry, 5);
-    encoder.publish(1, b"s.a", None, b"in memory").unwrap();
+    encoder.publish(ONE, b"s.a", None, b"in memory").unwrap();
     let (mut out, mut effects) = (Vec::new(), Vec::new());
     scene
         .streams
@@ -545,7 +566,7 @@ fn a_consumer_without_its_first_message_begins_as_configured() {
         let config = r#"{"deliver_policy":"new","ack_policy":"none"}"#;
         let request = format!(r#"{{"config":{config},"action":"create","start":{start}}}"#);
         let made = scene.command(Kind::CreateConsumer, 1, "C", &request);
-        assert_eq!(made, Outcome::ConsumerCreated { stream: 1 });
+        assert_eq!(made, Outcome::ConsumerCreated { stream: ONE });
         let state = scene.stream().consumer("C").unwrap().state();
         assert_eq!(
             state.start(),
@@ -649,7 +670,7 @@ fn many_messages_go_in_rounds() {
     let mut scene = Scene::with(json!({"max_age": 1_000_000_000_u64}));
     scene.apply(|entry| {
         for _ in 0..10_000 {
-            entry.publish(1, b"s.a", None, b"").unwrap();
+            entry.publish(ONE, b"s.a", None, b"").unwrap();
         }
     });
     assert_eq!(scene.expire(3 * SECOND), 3);
@@ -720,11 +741,11 @@ fn consumers_are_kept() {
     );
     assert_eq!(
         create("C", &request("create", "none")),
-        Outcome::ConsumerCreated { stream: 1 }
+        Outcome::ConsumerCreated { stream: ONE }
     );
     assert_eq!(
         create("C", &request("create", "none")),
-        Outcome::ConsumerExists { stream: 1 }
+        Outcome::ConsumerExists { stream: ONE }
     );
     assert_eq!(
         create("C", &request("create", "all")),
@@ -759,13 +780,13 @@ fn consumers_are_kept() {
     );
     assert!(matches!(
         scene.effects.last(),
-        Some(Effect::ConsumerReset { stream: 1, name }) if name == "C"
+        Some(Effect::ConsumerReset { stream: ONE, name }) if name == "C"
     ));
     let state = scene.stream().consumer("C").unwrap().state();
     assert_eq!(state.delivered().stream_seq, StreamSeq::new(2));
     assert_eq!(
         scene.command(Kind::DeleteConsumer, 1, "C", ""),
-        Outcome::ConsumerDeleted { stream: 1 }
+        Outcome::ConsumerDeleted { stream: ONE }
     );
     assert_eq!(
         scene.command(Kind::ConsumerDelta, 1, "C", ""),
@@ -779,7 +800,7 @@ fn new_limits_for_consumers_hold_for_those_there_are() {
     let request = json!({"config": {"name": "C", "ack_policy": "explicit", "max_ack_pending": 20}, "action": ""});
     assert_eq!(
         scene.command(Kind::CreateConsumer, 1, "C", &request.to_string()),
-        Outcome::ConsumerCreated { stream: 1 }
+        Outcome::ConsumerCreated { stream: ONE }
     );
     let mut config = scene.stream().config().clone();
     config.consumer_limits.max_ack_pending = 10;
@@ -812,7 +833,7 @@ fn an_operators_limits_are_asked_before() {
         let kept = streams.check_create(config)?;
         let mut entry = Vec::new();
         let payload = serde_json::to_vec(&kept).unwrap();
-        let command = Command::new(Kind::CreateStream, 0, b"", &payload);
+        let command = Command::new(Kind::CreateStream, StreamNumber::NONE, b"", &payload);
         Encoder::begin(&mut entry, 1).command(&command).unwrap();
         let (mut out, mut effects) = (Vec::new(), Vec::new());
         streams
@@ -837,18 +858,18 @@ fn an_operators_limits_are_asked_before() {
         create(&mut streams, &config("C", json!({}))),
         Err(ApiError::MAXIMUM_STREAMS)
     );
-    assert_eq!(streams.check_quota(2, 1000, Held::default()), Ok(()));
+    assert_eq!(streams.check_quota(TWO, 1000, Held::default()), Ok(()));
     assert_eq!(
-        streams.check_quota(2, 1001, Held::default()),
+        streams.check_quota(TWO, 1001, Held::default()),
         Err(ApiError::STORAGE_EXCEEDED)
     );
     let beside = Held {
         file_bytes: 100,
         memory_bytes: 0,
     };
-    assert_eq!(streams.check_quota(2, 900, beside), Ok(()));
+    assert_eq!(streams.check_quota(TWO, 900, beside), Ok(()));
     assert_eq!(
-        streams.check_quota(2, 901, beside),
+        streams.check_quota(TWO, 901, beside),
         Err(ApiError::STORAGE_EXCEEDED)
     );
     assert_eq!(
@@ -863,12 +884,12 @@ fn an_entry_for_what_another_group_keeps_holds_nothing() {
     let json = r#"{"name":"E","subjects":["e.>"],"allow_atomic":true}"#;
     let group = 0x1001;
     let made = scene.create_kept(Placement::Elsewhere { group }, json);
-    assert_eq!(made, Outcome::Created { stream: 2 });
-    assert_eq!(scene.streams.capture(b"e.a"), Some(2));
+    assert_eq!(made, Outcome::Created { stream: TWO });
+    assert_eq!(scene.streams.capture(b"e.a"), Some(TWO));
     let out = scene.apply(|entry| {
-        entry.publish(2, b"e.a", None, b"x").unwrap();
-        entry.atomic(2, 1).unwrap();
-        entry.publish(2, b"e.a", None, b"x").unwrap();
+        entry.publish(TWO, b"e.a", None, b"x").unwrap();
+        entry.atomic(TWO, 1).unwrap();
+        entry.publish(TWO, b"e.a", None, b"x").unwrap();
     });
     let refused = |o: &Outcome| matches!(o, Outcome::Refused { error, .. } if *error == ApiError::STREAM_INVALID);
     assert!(out.len() == 3 && out.iter().all(refused), "{out:?}");
@@ -884,7 +905,7 @@ fn an_entry_for_what_another_group_keeps_holds_nothing() {
     assert_eq!(scene.command(Kind::Made, 2, "", ""), Outcome::Done);
     assert!(matches!(
         scene.effects[..],
-        [Effect::StreamMade { stream: 2 }]
+        [Effect::StreamMade { stream: TWO }]
     ));
     assert_eq!(scene.streams.changes(), changes + 1);
     assert_eq!(scene.command(Kind::Made, 2, "", ""), Outcome::Done);
@@ -896,11 +917,11 @@ fn an_entry_for_what_another_group_keeps_holds_nothing() {
     ));
     let bytes: Vec<u8> = scene.streams.snapshot().chunks().flatten().collect();
     let again = Streams::restore(&bytes, AccountLimits::NONE).unwrap();
-    let kept = again.get(2).unwrap().home();
+    let kept = again.get(TWO).unwrap().home();
     assert_eq!(kept, Home::Elsewhere { group, made: true });
     assert_eq!(
         scene.command(Kind::DeleteStream, 2, "", ""),
-        Outcome::Deleted { stream: 2 }
+        Outcome::Deleted { stream: TWO }
     );
 }
 
@@ -909,17 +930,17 @@ fn a_name_belongs_to_one_stream_of_the_directory_at_a_time() {
     let mut scene = Scene::new();
     let json = r#"{"name":"E","subjects":["e.>"]}"#;
     let made = scene.create_kept(Placement::Of(DirectoryNumber::new(5)), json);
-    assert_eq!(made, Outcome::Created { stream: 1 });
+    assert_eq!(made, Outcome::Created { stream: ONE });
     assert_eq!(
         scene.create_kept(Placement::Of(DirectoryNumber::new(5)), json),
-        Outcome::Exists { stream: 1 }
+        Outcome::Exists { stream: ONE }
     );
     let other = scene.create_kept(Placement::Of(DirectoryNumber::new(6)), json);
     assert!(matches!(other, Outcome::Refused { .. }), "{other:?}");
     assert_eq!(
         scene.publish("e.a", &[]),
         Outcome::Stored {
-            stream: 1,
+            stream: ONE,
             seq: nth(1)
         }
     );
@@ -937,7 +958,7 @@ fn a_snapshot_of_the_first_version_is_read() {
     first[0] = 1;
     assert_eq!(first.drain(28..50).collect::<Vec<u8>>(), [0; 22]);
     let again = Streams::restore(&first, AccountLimits::NONE).unwrap();
-    assert_eq!(again.get(1).unwrap().home(), Home::Here);
+    assert_eq!(again.get(ONE).unwrap().home(), Home::Here);
     assert!(again.snapshot().chunks().flatten().eq(bytes));
     first[0] = 4;
     let error = Streams::restore(&first, AccountLimits::NONE).unwrap_err();

@@ -60,7 +60,12 @@ impl Node {
     fn publish(&mut self, from: u32, to: u32) {
         for n in from..to {
             let text = format!("message {n}").repeat(200);
-            self.apply(&[Command::new(Kind::Publish, 1, b"s.a", text.as_bytes())]);
+            self.apply(&[Command::new(
+                Kind::Publish,
+                StreamNumber::FIRST,
+                b"s.a",
+                text.as_bytes(),
+            )]);
         }
     }
 
@@ -78,12 +83,12 @@ impl Node {
 }
 
 impl Own for Node {
-    fn place(&self, stream: u32, seq: StreamSeq) -> Option<Place> {
+    fn place(&self, stream: StreamNumber, seq: StreamSeq) -> Option<Place> {
         let known = self.streams.place(stream, seq);
         known.or_else(|| self.staged.get(&seq).copied())
     }
 
-    fn next(&self, stream: u32, from: StreamSeq) -> Option<StreamSeq> {
+    fn next(&self, stream: StreamNumber, from: StreamSeq) -> Option<StreamSeq> {
         let apart = self.staged.range(from..).next().map(|(&seq, _)| seq);
         let known = Own::next(&self.streams, stream, from);
         known.into_iter().chain(apart).min()
@@ -103,11 +108,11 @@ impl Source for Node {
         ))
     }
 
-    fn next(&mut self, stream: u32, from: StreamSeq) -> Option<StreamSeq> {
+    fn next(&mut self, stream: StreamNumber, from: StreamSeq) -> Option<StreamSeq> {
         self.streams.get(stream)?.next_at(from, &mut Filter::all())
     }
 
-    fn message(&mut self, stream: u32, seq: StreamSeq) -> Read {
+    fn message(&mut self, stream: StreamNumber, seq: StreamSeq) -> Read {
         if self.slow && self.read.replace(seq) != Some(seq) {
             return Read::Pending;
         }
@@ -178,7 +183,12 @@ fn catch_up(taker: &mut Taker, own: &mut Node, giver: &mut Node, lossy: bool) ->
 fn nodes() -> (Node, Node) {
     let (mut giver, mut own) = (Node::new(16), Node::new(BEFORE));
     for node in [&mut giver, &mut own] {
-        node.apply(&[Command::new(Kind::CreateStream, 0, b"", CONFIG)]);
+        node.apply(&[Command::new(
+            Kind::CreateStream,
+            StreamNumber::NONE,
+            b"",
+            CONFIG,
+        )]);
         node.publish(0, 100);
     }
     giver.publish(100, 1000);
@@ -196,7 +206,10 @@ fn present_messages_are_not_fetched_and_lost_answers_come_again() {
         let (index, term, streams, fetched) = taker.into_state().unwrap();
         assert_eq!((index, term, fetched), (42, 7, 900));
         streams.check_invariants();
-        let (ours, theirs) = (streams.get(1).unwrap(), giver.streams.get(1).unwrap());
+        let (ours, theirs) = (
+            streams.get(StreamNumber::FIRST).unwrap(),
+            giver.streams.get(StreamNumber::FIRST).unwrap(),
+        );
         assert_eq!(ours.state(), theirs.state());
         for seq in 1..=1000 {
             let place = ours.place(StreamSeq::new(seq)).unwrap();
@@ -220,7 +233,10 @@ fn messages_fetched_before_are_not_fetched_again() {
     assert_eq!(catch_up(&mut taker, &mut own, &mut giver, false), 99);
     assert_eq!(taker.placed(), 99);
     let (_, _, streams, _) = taker.into_state().unwrap();
-    let (ours, theirs) = (streams.get(1).unwrap(), giver.streams.get(1).unwrap());
+    let (ours, theirs) = (
+        streams.get(StreamNumber::FIRST).unwrap(),
+        giver.streams.get(StreamNumber::FIRST).unwrap(),
+    );
     for seq in 1..=1000 {
         let (place, other) = (
             ours.place(StreamSeq::new(seq)).unwrap(),
@@ -234,11 +250,16 @@ fn messages_fetched_before_are_not_fetched_again() {
 fn messages_removed_since_have_no_place() {
     let (mut giver, mut own) = nodes();
     giver.checkpoint();
-    giver.apply(&[Command::new(Kind::Purge, 1, b"", br#"{"keep":10}"#)]);
+    giver.apply(&[Command::new(
+        Kind::Purge,
+        StreamNumber::FIRST,
+        b"",
+        br#"{"keep":10}"#,
+    )]);
     let mut taker = Taker::new(3);
     assert_eq!(catch_up(&mut taker, &mut own, &mut giver, false), 10);
     let (_, _, streams, _) = taker.into_state().unwrap();
-    let stream = streams.get(1).unwrap();
+    let stream = streams.get(StreamNumber::FIRST).unwrap();
     assert_eq!(stream.state().messages, 1000);
     assert!(stream.place(StreamSeq::new(100)).unwrap().lsn >= BEFORE);
     assert_eq!(stream.place(StreamSeq::new(500)), Some(Place::default()));

@@ -16,6 +16,7 @@ use tidegate_cluster::groups::{GroupOf, groups};
 use tidegate_cluster::members::Members;
 use tidegate_raft::replica::{Message, StepError, wire};
 use tidegate_raft::store::{Space, Store};
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::AccountLimits;
 
@@ -221,7 +222,13 @@ impl Replication {
     }
 
     /// Asks other nodes for a damaged message of a group. Returns whether it may come.
-    pub(super) fn mend_one(&mut self, now: Time, at: usize, stream: u32, seq: StreamSeq) -> bool {
+    pub(super) fn mend_one(
+        &mut self,
+        now: Time,
+        at: usize,
+        stream: StreamNumber,
+        seq: StreamSeq,
+    ) -> bool {
         let group = self.groups.get_mut(at);
         group.is_some_and(|g| g.taking_over.mend_one(now, stream, seq))
     }

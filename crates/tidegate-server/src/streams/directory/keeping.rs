@@ -15,7 +15,7 @@ use tidegate_cluster::groups::ALL;
 use tidegate_stream::api::answer;
 use tidegate_stream::api::view;
 use tidegate_stream::schema::error::ApiError;
-use tidegate_stream::schema::number::{DirectoryNumber, MoveNumber};
+use tidegate_stream::schema::number::{DirectoryNumber, MoveNumber, StreamNumber};
 use tidegate_stream::stream::{Command, Home, Kind, Placement, Stream, Streams, Thaw, Transit};
 
 use super::leader_message::{Change, LeaderMessage};
@@ -36,7 +36,7 @@ const MADE_MAX: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Keeping {
     /// The group's own number of each stream, by its number in the directory.
-    own: BTreeMap<DirectoryNumber, u32>,
+    own: BTreeMap<DirectoryNumber, StreamNumber>,
     /// The directory's numbers of the streams that are open.
     open: BTreeSet<DirectoryNumber>,
     /// The streams that were made once and are not on this node.
@@ -72,13 +72,13 @@ enum Repair {
     Copy(DirectoryNumber, MoveNumber),
     /// Gives the group's stream the configuration of the directory's: the directory's
     /// number, the group's own.
-    Update(DirectoryNumber, u32),
+    Update(DirectoryNumber, StreamNumber),
     /// Deletes the group's stream that the directory does not have here any more: the
     /// directory's number, the group's own.
-    Delete(DirectoryNumber, u32),
+    Delete(DirectoryNumber, StreamNumber),
     /// Thaws a stream that stays because its move was called off: the directory's number,
     /// the group's own, and the move's.
-    Thaw(DirectoryNumber, u32, MoveNumber),
+    Thaw(DirectoryNumber, StreamNumber, MoveNumber),
     /// Reports to the directory that the stream is made.
     TellMade(DirectoryNumber),
     /// Waits, because the directory here does not yet tell which step is due.
@@ -98,7 +98,7 @@ fn compare(group: u32, directory: &Streams, own: &Streams) -> Compared {
         compared.own.insert(of, stream.id());
         let entry = directory.entry(of);
         match entry.map(|e| (e, e.home())) {
-            None if directory.last_id() >= of.get() => {
+            None if directory.last_id() >= of.entry() => {
                 compared.steps.push(Repair::Delete(of, stream.id()));
             }
             // The stream has left and the other group has it, or this is a copy that no move needs any more.
@@ -167,7 +167,7 @@ fn is_over(entry: &Stream, stream: &Stream) -> bool {
 
 #[derive(Debug, Default)]
 struct Compared {
-    own: BTreeMap<DirectoryNumber, u32>,
+    own: BTreeMap<DirectoryNumber, StreamNumber>,
     steps: Vec<Repair>,
     /// Streams that are made, with the configuration that the directory has now.
     same: BTreeSet<DirectoryNumber>,
@@ -187,7 +187,7 @@ impl Keeping {
     }
 
     /// Returns the group's own number of the directory's stream.
-    pub(crate) fn own_of(&self, of: DirectoryNumber) -> Option<u32> {
+    pub(crate) fn own_of(&self, of: DirectoryNumber) -> Option<StreamNumber> {
         self.own.get(&of).copied()
     }
 
@@ -276,10 +276,15 @@ impl JetStream {
 
     fn propose_step(&mut self, now: Time, directory: &Streams, step: Repair) {
         let (kind, of, own, subject) = match step {
-            Repair::Create(of) => (Kind::CreateStream, of, 0, Placement::Of(of).encode()),
+            Repair::Create(of) => (
+                Kind::CreateStream,
+                of,
+                StreamNumber::NONE,
+                Placement::Of(of).encode(),
+            ),
             Repair::Copy(of, r#move) => {
                 let copy = Placement::Copy { of, r#move };
-                (Kind::CreateStream, of, 0, copy.encode())
+                (Kind::CreateStream, of, StreamNumber::NONE, copy.encode())
             }
             Repair::Update(of, own) => (Kind::UpdateStream, of, own, Vec::new()),
             Repair::Delete(of, own) => (Kind::DeleteStream, of, own, Vec::new()),
@@ -301,7 +306,13 @@ impl JetStream {
         }
     }
 
-    fn propose_thaw(&mut self, now: Time, of: DirectoryNumber, own: u32, r#move: MoveNumber) {
+    fn propose_thaw(
+        &mut self,
+        now: Time,
+        of: DirectoryNumber,
+        own: StreamNumber,
+        r#move: MoveNumber,
+    ) {
         if self.is_full() || self.keeping.proposed.contains(&of) {
             return;
         }
@@ -358,13 +369,13 @@ impl JetStream {
 
     /// Returns the result of a change, with the group's own number of the stream or 0 if it is deleted.
     /// Returns `None` if the group does not have the change yet.
-    fn came_of(&self, directory: &Self, asker: &Asker) -> Option<Result<u32, ApiError>> {
+    fn came_of(&self, directory: &Self, asker: &Asker) -> Option<Result<StreamNumber, ApiError>> {
         if directory.directory.applied < asker.index {
             return None;
         }
         let own = self.keeping.own.get(&asker.stream).copied();
         if asker.change == Change::Deleted {
-            return own.is_none().then_some(Ok(0));
+            return own.is_none().then_some(Ok(StreamNumber::NONE));
         }
         let Some(entry) = directory.applied().entry(asker.stream) else {
             return Some(Err(ApiError::STREAM_NOT_FOUND));
@@ -386,7 +397,7 @@ impl JetStream {
         cx: &mut Context<'_>,
         now: Time,
         asker: &Asker,
-        came: &Result<u32, ApiError>,
+        came: &Result<StreamNumber, ApiError>,
     ) {
         let kind = asker.change.answered_by();
         let body = match (came, asker.change) {

@@ -289,7 +289,7 @@ impl JetStream {
 
     fn propose_renew(&mut self, now: Time, stream: DirectoryNumber, moving: Moving, to: u32) {
         let payload = Renewal { of: moving, to }.encode();
-        let renew = Command::new(Kind::Renew, stream.get(), b"", &payload);
+        let renew = Command::new(Kind::Renew, stream.entry(), b"", &payload);
         self.command(now, false, &renew, Some((b"", Then::Noted)));
     }
 
@@ -373,7 +373,7 @@ impl JetStream {
             }
             let waiter = (&b""[..], Then::Noted);
             // Without room, the group's leader reports the stream again.
-            let _ = self.propose(now, Kind::Made, stream.get(), b"", &(), waiter);
+            let _ = self.propose(now, Kind::Made, stream.entry(), b"", &(), waiter);
         }
     }
 

@@ -17,7 +17,7 @@ use tidegate::Time;
 use tidegate_cluster::groups::ALL;
 use tidegate_raft::store::Space;
 use tidegate_stream::schema::config::StreamConfig;
-use tidegate_stream::schema::number::DirectoryNumber;
+use tidegate_stream::schema::number::{DirectoryNumber, StreamNumber};
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{
     Command, Cursor, Entry, Export, Filling, Home, Kind, Moving, Need, Outcome, Place, Stream,
@@ -70,9 +70,9 @@ pub(crate) struct Moves {
     nearing: BTreeMap<DirectoryNumber, Nearing>,
     /// Streams that a freeze is proposed for, by the group's own numbers, and the time
     /// until which that may take.
-    freezing: BTreeMap<u32, Time>,
+    freezing: BTreeMap<StreamNumber, Time>,
     /// Frozen streams, by the group's own numbers.
-    frozen: BTreeMap<u32, Frozen>,
+    frozen: BTreeMap<StreamNumber, Frozen>,
     /// Streams with a move that was given up: the group it goes to, and the time until
     /// which the stream is not frozen again for it.
     calm: BTreeMap<DirectoryNumber, (u32, Time)>,
@@ -91,7 +91,7 @@ pub(crate) struct Moves {
 #[derive(Debug)]
 struct Arriving {
     /// The group's own number of the copy.
-    own: u32,
+    own: StreamNumber,
     home: u32,
     moving: Moving,
     /// An import is proposed and not applied yet.
@@ -103,7 +103,7 @@ struct Arriving {
 /// A stream that is to leave, and the part that was asked for.
 #[derive(Debug)]
 struct Leaving {
-    own: u32,
+    own: StreamNumber,
     moving: Moving,
     from: Cursor,
     export: Export,
@@ -227,7 +227,12 @@ fn movable<'a>(directory: &Streams, own: &'a Streams) -> impl Iterator<Item = &'
 }
 
 /// Returns the frozen streams of `group` with moves that the directory has not ended.
-fn frozen(group: u32, directory: &Streams, own: &Streams, until: Time) -> BTreeMap<u32, Frozen> {
+fn frozen(
+    group: u32,
+    directory: &Streams,
+    own: &Streams,
+    until: Time,
+) -> BTreeMap<StreamNumber, Frozen> {
     let of = |stream: &Stream| {
         let number = match stream.home() {
             Home::Of(of) => of,
@@ -365,7 +370,7 @@ impl JetStream {
             whole && same && home(entry) == self.group
         };
         let own = match self.group {
-            ALL => Some(stream.get()),
+            ALL => Some(stream.entry()),
             _ => self.keeping.own_of(stream),
         };
         let Some(own) = own.and_then(|own| self.streams.get(own)) else {
@@ -475,7 +480,7 @@ impl JetStream {
     }
 
     /// Proposes to freeze a stream that leaves, so that nothing changes in it any more.
-    fn propose_freeze(&mut self, now: Time, own: u32, moving: Moving) {
+    fn propose_freeze(&mut self, now: Time, own: StreamNumber, moving: Moving) {
         let proposed = self.moves.freezing.get(&own).is_some_and(|at| *at > now);
         // If space is scarce, the deltas of its consumers are not written here or elsewhere, and the
         // consumers deliver some messages again. The move makes space.
@@ -557,14 +562,14 @@ impl JetStream {
         let due = self.streams.entry(stream).and_then(Stream::moving) == Some(moving);
         if due {
             let payload = moving.encode();
-            let command = Command::new(Kind::Moved, stream.get(), b"", &payload);
+            let command = Command::new(Kind::Moved, stream.entry(), b"", &payload);
             self.command(now, false, &command, Some((b"", Then::Noted)));
         }
     }
 
     /// Ends the consumers of a frozen stream here. Their clients are answered once the
     /// target serves the stream.
-    pub(crate) fn end_frozen(&mut self, stream: u32) {
+    pub(crate) fn end_frozen(&mut self, stream: StreamNumber) {
         self.publishing.end_batches(stream);
         self.moves.freezing.remove(&stream);
         let number = self.number_of(stream);
@@ -576,10 +581,10 @@ impl JetStream {
     }
 
     /// Returns the number in the directory of a stream of this group.
-    fn number_of(&self, own: u32) -> DirectoryNumber {
+    fn number_of(&self, own: StreamNumber) -> DirectoryNumber {
         match self.streams.get(own).map(Stream::home) {
             Some(Home::Of(of)) => of,
-            _ => DirectoryNumber::new(own),
+            _ => DirectoryNumber::of_entry(own),
         }
     }
 
@@ -705,7 +710,12 @@ fn gather(
             Fetched::Ready(message) => {
                 let command = Command {
                     headers: Some(message.headers),
-                    ..Command::new(Kind::Publish, 0, message.subject, message.payload)
+                    ..Command::new(
+                        Kind::Publish,
+                        StreamNumber::NONE,
+                        message.subject,
+                        message.payload,
+                    )
                 };
                 export.add(own, seq, &command);
             }

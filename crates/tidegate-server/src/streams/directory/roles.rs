@@ -12,6 +12,7 @@ use tidegate::Time;
 use tidegate_cluster::groups::ALL;
 use tidegate_stream::api::answer::ClusterInfo;
 use tidegate_stream::schema::error::ApiError;
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::stream::{Effect, Outcome, Streams};
 
 use super::leader_message::{subject_of_group, subject_of_stream};
@@ -52,7 +53,7 @@ pub(crate) struct Role {
     /// The subjects that other nodes are to send here have changed.
     pub(crate) interest_changed: bool,
     /// The streams with changed subjects, unless `interest_changed` says that any may have.
-    pub(crate) interest_changed_of: BTreeSet<u32>,
+    pub(crate) interest_changed_of: BTreeSet<StreamNumber>,
 }
 
 /// The health of a node before the first [`JetStream::set_cluster`].
@@ -137,25 +138,25 @@ impl JetStream {
     /// Returns the reasons for which other nodes are to send messages here: streams by
     /// number, and 0 for the group itself. The second number of each changes whenever its
     /// subjects change. Returns none unless this node serves.
-    pub(crate) fn reasons(&self) -> Vec<(u32, u64)> {
+    pub(crate) fn reasons(&self) -> Vec<(StreamNumber, u64)> {
         if !self.role.serves || self.role.parting.is_some() {
             return Vec::new();
         }
-        let mut all = vec![(0, 0)];
+        let mut all = vec![(StreamNumber::NONE, 0)];
         let heard = self.streams.iter().filter(|s| self.is_open_here(s));
         all.extend(heard.map(|s| (s.id(), s.changed())));
         all
     }
 
     /// Returns the second number that [`JetStream::reasons`] has for this stream.
-    pub(crate) fn reason_of(&self, stream: u32) -> Option<u64> {
+    pub(crate) fn reason_of(&self, stream: StreamNumber) -> Option<u64> {
         let speaks = self.role.serves && self.role.parting.is_none();
         let stream = self.streams.get(stream).filter(|_| speaks)?;
         self.is_open_here(stream).then(|| stream.changed())
     }
 
     /// Returns the subjects that other nodes are to send here for one of these reasons.
-    pub(crate) fn interest_for(&self, stream: u32) -> Vec<Box<[u8]>> {
+    pub(crate) fn interest_for(&self, stream: StreamNumber) -> Vec<Box<[u8]>> {
         let mut all = Vec::new();
         match self.streams.get(stream) {
             None => all.push(subject_of_group(self.group)),
@@ -224,7 +225,7 @@ impl JetStream {
         }
         self.role.interest_changed = true;
         self.wall.not_before(now, self.streams.now_us());
-        let known: Vec<u32> = self.streams.iter().map(|s| s.id()).collect();
+        let known: Vec<StreamNumber> = self.streams.iter().map(|s| s.id()).collect();
         for stream in known {
             self.take_up_all(now, stream);
         }
@@ -320,7 +321,7 @@ impl JetStream {
     ) {
         for (_, reply, then) in waiters {
             let outcome = Outcome::Refused {
-                stream: 0,
+                stream: StreamNumber::NONE,
                 error: error.clone(),
             };
             self.tell(cx, now, reply, then, &outcome);
@@ -370,7 +371,7 @@ pub(crate) enum InterestChanged {
     /// Any stream, or the group itself.
     All,
     /// The streams with these numbers.
-    Of(BTreeSet<u32>),
+    Of(BTreeSet<StreamNumber>),
 }
 
 /// A request for another leader.

@@ -14,7 +14,7 @@ use tidegate_stream::consumer::{
     Consumer, Ending, Fetch, Identity, Position, Progress, Source, Start, State,
 };
 use tidegate_stream::schema::config::{AckPolicy, ConsumerConfig};
-use tidegate_stream::schema::number::DirectoryNumber;
+use tidegate_stream::schema::number::{DirectoryNumber, StreamNumber};
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::schema::timestamp::Timestamp;
 use tidegate_stream::stream::{
@@ -39,9 +39,9 @@ const BUDGET: usize = 1024;
 #[derive(Default)]
 pub(crate) struct Consumers {
     live: HashMap<Key, Live, RandomState>,
-    names: HashMap<u32, BTreeMap<Box<str>, Key>, RandomState>,
+    names: HashMap<StreamNumber, BTreeMap<Box<str>, Key>, RandomState>,
     /// For each stream: which consumers want which messages.
-    interests: HashMap<u32, Interest, RandomState>,
+    interests: HashMap<StreamNumber, Interest, RandomState>,
     /// Push consumers by deliver subject.
     pushed: BTreeMap<Box<[u8]>, Vec<Key>>,
     /// The reply subjects of pulls that no client listens for.
@@ -62,7 +62,7 @@ pub(crate) struct Consumers {
 /// A consumer that this node serves.
 pub(crate) struct Live {
     pub(crate) consumer: Consumer,
-    stream: u32,
+    stream: StreamNumber,
     name: Box<str>,
     pub(crate) config: ConsumerConfig,
     created_us: u64,
@@ -91,7 +91,7 @@ pub(crate) struct Live {
 
 impl Consumers {
     /// Returns the number of consumers of this stream.
-    pub(crate) fn len_of(&self, stream: u32) -> usize {
+    pub(crate) fn len_of(&self, stream: StreamNumber) -> usize {
         self.names.get(&stream).map_or(0, BTreeMap::len)
     }
 
@@ -100,7 +100,7 @@ impl Consumers {
         self.live.len()
     }
 
-    pub(crate) fn find(&self, stream: u32, name: &str) -> Option<Key> {
+    pub(crate) fn find(&self, stream: StreamNumber, name: &str) -> Option<Key> {
         self.names.get(&stream)?.get(name).copied()
     }
 
@@ -125,12 +125,12 @@ impl Consumers {
     }
 
     /// Returns the consumers of a stream, by name.
-    pub(crate) fn of(&self, stream: u32) -> impl Iterator<Item = &Live> {
+    pub(crate) fn of(&self, stream: StreamNumber) -> impl Iterator<Item = &Live> {
         let names = self.names.get(&stream).into_iter().flatten();
         names.filter_map(|(_, key)| self.live.get(key))
     }
 
-    pub(crate) fn keys_of(&self, stream: u32) -> Vec<Key> {
+    pub(crate) fn keys_of(&self, stream: StreamNumber) -> Vec<Key> {
         let names = self.names.get(&stream).into_iter();
         names.flat_map(|names| names.values().copied()).collect()
     }
@@ -215,7 +215,7 @@ impl Consumers {
     }
 
     /// Wakes the consumers that a stored message is for.
-    fn handle_stored(&mut self, stream: u32, seq: StreamSeq, subject: &[u8]) {
+    fn handle_stored(&mut self, stream: StreamNumber, seq: StreamSeq, subject: &[u8]) {
         let Some(interest) = self.interests.get_mut(&stream) else {
             return;
         };
@@ -307,7 +307,7 @@ impl Live {
         &self.name
     }
 
-    pub(crate) const fn stream(&self) -> u32 {
+    pub(crate) const fn stream(&self) -> StreamNumber {
         self.stream
     }
 
@@ -433,7 +433,12 @@ impl Messages for Unread {
 
 impl JetStream {
     /// Takes up a consumer that the log or a request made.
-    pub(crate) fn take_up(&mut self, now: Time, stream: u32, known: &Known<'_>) -> Option<Key> {
+    pub(crate) fn take_up(
+        &mut self,
+        now: Time,
+        stream: StreamNumber,
+        known: &Known<'_>,
+    ) -> Option<Key> {
         let Known {
             name,
             config,
@@ -586,11 +591,11 @@ impl JetStream {
                 }
                 Effect::StreamFrozen { stream } => self.end_frozen(*stream),
                 Effect::StreamStays { stream } => {
-                    self.moves.handle_moved(DirectoryNumber::new(*stream));
+                    self.moves.handle_moved(DirectoryNumber::of_entry(*stream));
                 }
                 Effect::StreamMoved { stream } => {
                     self.publishing.pub_acks.remove(stream);
-                    self.moves.handle_moved(DirectoryNumber::new(*stream));
+                    self.moves.handle_moved(DirectoryNumber::of_entry(*stream));
                 }
                 Effect::StreamUpdated { stream } => {
                     let config = self.streams.get(*stream).map(|s| s.config());
@@ -640,7 +645,7 @@ impl JetStream {
         }
     }
 
-    fn tell_purged(&mut self, now: Time, stream: u32) {
+    fn tell_purged(&mut self, now: Time, stream: StreamNumber) {
         let wall_us = self.wall.tell(now);
         for key in self.consumers.keys_of(stream) {
             let (Some(live), Some(of)) =
@@ -661,7 +666,7 @@ impl JetStream {
     }
 
     /// Takes up all consumers of a stream as the log has them.
-    pub(crate) fn take_up_all(&mut self, now: Time, stream: u32) {
+    pub(crate) fn take_up_all(&mut self, now: Time, stream: StreamNumber) {
         let Some(of) = self.streams.get(stream) else {
             return;
         };
@@ -676,7 +681,12 @@ impl JetStream {
     }
 
     /// Takes up a consumer as the log has it.
-    pub(crate) fn take_up_logged(&mut self, now: Time, stream: u32, name: &str) -> Option<Key> {
+    pub(crate) fn take_up_logged(
+        &mut self,
+        now: Time,
+        stream: StreamNumber,
+        name: &str,
+    ) -> Option<Key> {
         if self.consumers.find(stream, name).is_some() {
             // One entry made the consumer, deleted it and made it again: this node takes it up once.
             return None;
@@ -694,7 +704,7 @@ impl JetStream {
         self.take_up(now, stream, &known)
     }
 
-    fn update_consumer(&mut self, now: Time, stream: u32, name: &str) -> Option<()> {
+    fn update_consumer(&mut self, now: Time, stream: StreamNumber, name: &str) -> Option<()> {
         let key = self.consumers.find(stream, name)?;
         let config = self.streams.get(stream)?.consumer(name)?.config().clone();
         self.reconfigure(now, key, &config)

@@ -14,6 +14,7 @@ use tidegate_stream::api::answer::{self, Kind as Answer};
 use tidegate_stream::api::view;
 use tidegate_stream::consumer::{Ending, State, reset_to};
 use tidegate_stream::schema::error::ApiError;
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{Command, Kind, Outcome, StreamView};
 
@@ -130,7 +131,7 @@ impl JetStream {
         &mut self,
         cx: &mut Context<'_>,
         now: Time,
-        stream: u32,
+        stream: StreamNumber,
         name: &str,
     ) -> Option<()> {
         let key = self.consumers.find(stream, name)?;

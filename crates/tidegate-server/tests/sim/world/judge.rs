@@ -2,6 +2,7 @@
 
 use raft::eraftpb::MessageType;
 use tidegate_raft::replica::Message;
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 
 use super::World;
@@ -139,7 +140,7 @@ fn has_all(id: u64, up: &mut Up, at: usize, oracle: &mut Oracle) -> Verdict {
     up.members[at].streams.check_invariants();
     oracle.state(last, &up.members[at].streams)?;
     for acked in &oracle.acked {
-        let Some(stream) = up.members[at].streams.get(acked.stream) else {
+        let Some(stream) = up.members[at].streams.get(StreamNumber::new(acked.stream)) else {
             return Err(format!("stream {} of group {group} is gone", acked.stream));
         };
         let kept = stream.config().max_msgs < 0;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const S: u32 = 7;
+const S: StreamNumber = StreamNumber::new(7);
 
 fn config() -> StreamConfig {
     StreamConfig {
@@ -264,7 +264,7 @@ fn open_batches_are_bounded() {
         let staged =
             client
                 .atomic
-                .handle_message(client.now, S + 1, &config(), id.as_bytes(), &message);
+                .handle_message(client.now, S.next(), &config(), id.as_bytes(), &message);
         assert_eq!(staged == Staged::Waiting, i < 10, "{i}");
     }
     client.atomic.handle_stream_gone(S);

@@ -9,12 +9,13 @@ use crate::ingest::answer::{Answer, What};
 use crate::ingest::pacing::Spacing;
 use crate::ingest::reply::Control;
 use crate::schema::error::ApiError;
+use crate::schema::number::StreamNumber;
 use crate::schema::sequence::StreamSeq;
 
 /// An open batch.
 #[derive(Debug)]
 pub(super) struct Batch {
-    pub(super) stream: u32,
+    pub(super) stream: StreamNumber,
     pub(super) id: Vec<u8>,
     pub(super) life: u32,
     pub(super) gap_ok: bool,

@@ -10,7 +10,7 @@ use super::*;
 use crate::api::puback::PubAck;
 use crate::schema::sequence::nth;
 
-const S: u32 = 7;
+const S: StreamNumber = StreamNumber::new(7);
 
 fn config() -> StreamConfig {
     StreamConfig {

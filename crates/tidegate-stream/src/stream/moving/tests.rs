@@ -17,6 +17,8 @@ use crate::schema::number::DirectoryNumber;
 use crate::schema::sequence::StreamSeq;
 use crate::schema::sequence::nth;
 
+const ONE: StreamNumber = StreamNumber::FIRST;
+
 const SECOND: u64 = 1_000_000;
 const GROUP: u32 = 0x1001;
 
@@ -74,13 +76,18 @@ impl Group {
         let mut entry = Vec::new();
         let mut encoder = Encoder::begin(&mut entry, now);
         encoder
-            .command(&Command::new(kind, stream, subject, body))
+            .command(&Command::new(
+                kind,
+                StreamNumber::new(stream),
+                subject,
+                body,
+            ))
             .unwrap();
         self.apply(entry).remove(0)
     }
 
     fn stream(&self, id: u32) -> &Stream {
-        self.streams.get(id).unwrap()
+        self.streams.get(StreamNumber::new(id)).unwrap()
     }
 
     /// Exports the data after a cursor; `None` if the home group must be frozen first.
@@ -114,7 +121,7 @@ impl Group {
         for command in Entry::decode(exported).unwrap().commands() {
             let command = command.unwrap();
             let command = Command {
-                stream: id,
+                stream: StreamNumber::new(id),
                 subject: match command.kind {
                     Kind::Import => &number,
                     _ => command.subject,
@@ -227,7 +234,7 @@ impl World {
                 Encoder::begin(&mut entry, now)
                     .command(&Command::new(
                         kind,
-                        stream,
+                        StreamNumber::new(stream),
                         subject.as_bytes(),
                         body.as_bytes(),
                     ))
@@ -266,7 +273,7 @@ impl World {
                     Encoder::begin(&mut entry, now)
                         .command(&Command::new(
                             Kind::ConsumerDelta,
-                            stream,
+                            StreamNumber::new(stream),
                             name.as_bytes(),
                             &delta,
                         ))
@@ -280,7 +287,12 @@ impl World {
                     let (mut entry, name) = (Vec::new(), format!("C{a}"));
                     let kind = Kind::ResetConsumer;
                     Encoder::begin(&mut entry, now)
-                        .command(&Command::new(kind, stream, name.as_bytes(), &seq))
+                        .command(&Command::new(
+                            kind,
+                            StreamNumber::new(stream),
+                            name.as_bytes(),
+                            &seq,
+                        ))
                         .unwrap();
                     entry
                 });
@@ -300,7 +312,12 @@ impl World {
                     let mut encoder = Encoder::begin(&mut again, now);
                     for command in Entry::decode(&entry).unwrap().commands() {
                         let command = command.unwrap();
-                        encoder.command(&Command { stream, ..command }).unwrap();
+                        encoder
+                            .command(&Command {
+                                stream: StreamNumber::new(stream),
+                                ..command
+                            })
+                            .unwrap();
                     }
                     again
                 });
@@ -323,7 +340,7 @@ impl World {
                     let headers = headers.as_ref().map(|h| h.as_bytes());
                     Encoder::begin(&mut entry, now)
                         .publish(
-                            stream,
+                            StreamNumber::new(stream),
                             format!("s.{a}").as_bytes(),
                             headers,
                             text.as_bytes(),
@@ -368,7 +385,7 @@ fn move_one(seed: u64, config: &serde_json::Value) {
     let (now, at) = (world.now, (1, 1));
     for group in [&mut world.home, &mut world.twin] {
         let made = group.command(now, Kind::CreateStream, 0, &of, json.as_bytes());
-        assert_eq!(made, Outcome::Created { stream: 1 });
+        assert_eq!(made, Outcome::Created { stream: ONE });
     }
     for _ in 0..world.rng.below(300) {
         world.happen(at);
@@ -381,7 +398,7 @@ fn move_one(seed: u64, config: &serde_json::Value) {
         &copy_of(7, 1),
         json.as_bytes(),
     );
-    assert_eq!(made, Outcome::Created { stream: 1 });
+    assert_eq!(made, Outcome::Created { stream: ONE });
     let mut freeze_at = world.rng.below(60);
     let mut steps = 0;
     let mut number = 1_u32;
@@ -500,7 +517,7 @@ fn directory(kept: Placement) -> Group {
     let mut group = Group::new();
     let json = configs()[0].to_string();
     let made = group.command(1, Kind::CreateStream, 0, &kept.encode(), json.as_bytes());
-    assert_eq!(made, Outcome::Created { stream: 1 });
+    assert_eq!(made, Outcome::Created { stream: ONE });
     group
 }
 
@@ -534,7 +551,7 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
     ));
     assert_eq!(
         update(&mut directory, group, 3),
-        Outcome::Updated { stream: 1 }
+        Outcome::Updated { stream: ONE }
     );
     let moving = Moving {
         to: group,
@@ -585,7 +602,7 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
     // Back again: an import of the first move does not count for the second.
     assert_eq!(
         update(&mut directory, ALL, 3),
-        Outcome::Updated { stream: 1 }
+        Outcome::Updated { stream: ONE }
     );
     assert!(directory.stream(1).is_filling());
     refused(moved(&mut directory, moving));
@@ -613,7 +630,7 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
     ));
     assert_eq!(
         update(&mut directory, group, 1),
-        Outcome::Updated { stream: 1 }
+        Outcome::Updated { stream: ONE }
     );
     assert_eq!(
         directory.stream(1).moving(),
@@ -623,7 +640,7 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
         })
     );
     let deleted = directory.command(7, Kind::DeleteStream, 1, b"", b"");
-    assert_eq!(deleted, Outcome::Deleted { stream: 1 });
+    assert_eq!(deleted, Outcome::Deleted { stream: ONE });
 }
 
 #[test]
@@ -652,7 +669,7 @@ fn a_move_that_is_called_off_leaves_nothing_and_is_not_done_after_all() {
     refused(instead(&mut directory, None, 2, 1));
     assert_eq!(
         instead(&mut directory, None, 1, 1),
-        Outcome::Updated { stream: 1 }
+        Outcome::Updated { stream: ONE }
     );
     directory.restart();
     assert_eq!(directory.stream(1).moving(), None);
@@ -668,7 +685,7 @@ fn a_move_that_is_called_off_leaves_nothing_and_is_not_done_after_all() {
     assert_eq!(freeze(&mut directory, second), Outcome::Done);
     assert_eq!(
         instead(&mut directory, Some(GROUP), 2, 2),
-        Outcome::Updated { stream: 1 }
+        Outcome::Updated { stream: ONE }
     );
     assert!(matches!(
         publish(&mut directory),
@@ -729,7 +746,7 @@ fn a_group_with_a_slow_clock_goes_on() {
         let headers = format!("NATS/1.0\r\nNats-Msg-Id: {id}\r\n\r\n");
         let mut entry = Vec::new();
         Encoder::begin(&mut entry, now)
-            .publish(1, b"s.a", Some(headers.as_bytes()), b"text")
+            .publish(ONE, b"s.a", Some(headers.as_bytes()), b"text")
             .unwrap();
         group.apply(entry).remove(0)
     };
@@ -756,14 +773,14 @@ fn a_group_with_a_slow_clock_goes_on() {
             4 | 5 => assert_eq!(
                 seq,
                 Outcome::Duplicate {
-                    stream: 1,
+                    stream: ONE,
                     seq: nth(id)
                 }
             ),
             _ => assert_eq!(
                 seq,
                 Outcome::Stored {
-                    stream: 1,
+                    stream: ONE,
                     seq: nth(id)
                 }
             ),
@@ -774,7 +791,7 @@ fn a_group_with_a_slow_clock_goes_on() {
     assert_eq!(
         publish(&mut copy, 2000 * SECOND, 1),
         Outcome::Stored {
-            stream: 1,
+            stream: ONE,
             seq: nth(10)
         }
     );
@@ -811,7 +828,7 @@ fn nonsense_is_refused() {
                 let command = command.unwrap();
                 encoder
                     .command(&Command {
-                        stream: 1,
+                        stream: ONE,
                         ..command
                     })
                     .unwrap();

@@ -13,6 +13,7 @@ use super::super::single::Stream;
 use super::{Context, Streams, check_here, entry_of, parse};
 use crate::schema::config::StreamConfig;
 use crate::schema::error::ApiError;
+use crate::schema::number::StreamNumber;
 
 impl Streams {
     /// Applies an import with the messages that follow it.
@@ -85,8 +86,8 @@ impl Streams {
                 _ => Ok(Outcome::Exists { stream }),
             };
         }
-        self.last_id += 1;
-        let id = self.last_id;
+        let id = self.last_id.next();
+        self.last_id = id;
         let in_memory = self.limits.puts_in_memory(&config);
         let is_copy = matches!(placement, Placement::Copy { .. });
         if is_copy && in_memory {
@@ -119,7 +120,7 @@ impl Streams {
 
     pub(super) fn may_update(
         &mut self,
-        id: u32,
+        id: StreamNumber,
         config: &StreamConfig,
         calls_off: bool,
     ) -> Result<StreamConfig, ApiError> {

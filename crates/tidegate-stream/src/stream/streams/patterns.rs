@@ -6,21 +6,22 @@ use slab::Slab;
 use tidegate_nats::sublist::{SubKey, Sublist};
 
 use super::super::overlaps::Overlaps;
+use crate::schema::number::StreamNumber;
 
 /// The patterns of streams, by stream.
 #[derive(Debug, Default)]
 pub(super) struct Patterns {
     list: Sublist,
     /// The stream of each pattern.
-    owners: Slab<u32>,
+    owners: Slab<StreamNumber>,
     /// The keys of each stream's patterns, in the order of its configuration.
-    keys: HashMap<u32, Vec<SubKey>, RandomState>,
+    keys: HashMap<StreamNumber, Vec<SubKey>, RandomState>,
     overlaps: Overlaps,
 }
 
 impl Patterns {
     /// Adds the patterns of a stream that has none here.
-    pub(super) fn insert(&mut self, stream: u32, patterns: &[String]) {
+    pub(super) fn insert(&mut self, stream: StreamNumber, patterns: &[String]) {
         let keys = patterns.iter().map(|pattern| {
             // Fewer than 2^32, since each takes more than a byte.
             let key = self.owners.insert(stream) as u32;
@@ -33,7 +34,7 @@ impl Patterns {
     }
 
     /// Removes the patterns of a stream, which must be those that [`Patterns::insert`] added.
-    pub(super) fn remove(&mut self, stream: u32, patterns: &[String]) {
+    pub(super) fn remove(&mut self, stream: StreamNumber, patterns: &[String]) {
         let keys = self.keys.remove(&stream);
         let keys = keys.expect("each stream has its patterns here");
         for (key, pattern) in keys.into_iter().zip(patterns) {
@@ -45,19 +46,23 @@ impl Patterns {
 
     /// Returns the stream that takes messages of this subject.
     #[inline]
-    pub(super) fn capture(&mut self, subject: &[u8]) -> Option<u32> {
+    pub(super) fn capture(&mut self, subject: &[u8]) -> Option<StreamNumber> {
         let key = *self.list.matches(subject).plain.first()?;
         self.owners.get(key as usize).copied()
     }
 
     /// Returns the stream that takes messages of this subject, without a change to any cache.
-    pub(super) fn taker(&self, subject: &[u8]) -> Option<u32> {
+    pub(super) fn taker(&self, subject: &[u8]) -> Option<StreamNumber> {
         let key = self.list.first_wanting(subject)?;
         self.owners.get(key as usize).copied()
     }
 
     /// Returns the first stream other than `except` that would take a message that these patterns take.
-    pub(super) fn overlapping(&mut self, patterns: &[String], except: Option<u32>) -> Option<u32> {
+    pub(super) fn overlapping(
+        &mut self,
+        patterns: &[String],
+        except: Option<StreamNumber>,
+    ) -> Option<StreamNumber> {
         let overlaps = &mut self.overlaps;
         let found = patterns
             .iter()
@@ -72,7 +77,10 @@ impl Patterns {
     }
 
     /// Panics if an invariant does not hold: for tests. `patterns` are those of all streams.
-    pub(super) fn check_invariants<'a>(&self, streams: impl Iterator<Item = (u32, &'a [String])>) {
+    pub(super) fn check_invariants<'a>(
+        &self,
+        streams: impl Iterator<Item = (StreamNumber, &'a [String])>,
+    ) {
         self.overlaps.check_invariants();
         let (mut known, mut all) = (0, 0);
         for (stream, patterns) in streams {

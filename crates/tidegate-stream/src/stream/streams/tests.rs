@@ -22,7 +22,7 @@ impl World {
         let mut bytes = BytesMut::new();
         let mut entry = Encoder::begin(&mut bytes, 1);
         entry
-            .command(&Command::new(kind, stream, b"", payload))
+            .command(&Command::new(kind, StreamNumber::new(stream), b"", payload))
             .unwrap();
         let entry: Bytes = bytes.freeze();
         let (mut outcomes, mut effects) = (Vec::new(), Vec::new());
@@ -37,7 +37,7 @@ impl World {
         let config = self.streams.check_create(config)?;
         let payload = serde_json::to_vec(&config).unwrap();
         match self.apply(Kind::CreateStream, 0, &payload) {
-            Outcome::Created { stream } => Ok(stream),
+            Outcome::Created { stream } => Ok(stream.get()),
             Outcome::Refused { error, .. } => Err(error),
             other => panic!("{other:?}"),
         }
@@ -72,7 +72,12 @@ fn the_second_ten_thousand_streams_cost_as_much_as_the_first() {
             let changed = world.streams.check_update(&changed).unwrap();
             let payload = serde_json::to_vec(&changed).unwrap();
             let updated = world.apply(Kind::UpdateStream, id, &payload);
-            assert_eq!(updated, Outcome::Updated { stream: id });
+            assert_eq!(
+                updated,
+                Outcome::Updated {
+                    stream: StreamNumber::new(id)
+                }
+            );
         }
         costs.push(world.streams.patterns.cost() - before);
     }
@@ -90,7 +95,7 @@ fn the_second_ten_thousand_streams_cost_as_much_as_the_first() {
     let refused = world.create(&overlapping).unwrap_err();
     assert_eq!(refused, ApiError::SUBJECT_OVERLAP);
     let id = world.streams.by_name("S19999").unwrap();
-    world.apply(Kind::DeleteStream, id, b"");
+    world.apply(Kind::DeleteStream, id.get(), b"");
     world.create(&overlapping).unwrap();
     world.streams.check_invariants();
 }

@@ -6,6 +6,7 @@ use tidegate_cluster::interest::InterestUpdate;
 use tidegate_log::Lsn;
 use tidegate_nats::connect::Info;
 use tidegate_raft::replica::Committed;
+use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::stream::{AccountLimits, Command, Encoder, Kind, Streams};
 
 use super::{ASKING, SETTLING};
@@ -23,8 +24,8 @@ fn node() -> Node {
     let stream = br#"{"name":"S","subjects":["s"]}"#;
     let consumer = br#"{"config":{"name":"C","durable_name":"C","ack_policy":"explicit"}}"#;
     for command in [
-        Command::new(Kind::CreateStream, 0, b"", stream),
-        Command::new(Kind::CreateConsumer, 1, b"C", consumer),
+        Command::new(Kind::CreateStream, StreamNumber::NONE, b"", stream),
+        Command::new(Kind::CreateConsumer, StreamNumber::FIRST, b"C", consumer),
     ] {
         encoder.command(&command).unwrap();
     }
