@@ -1,21 +1,4 @@
-//! Any bytes as an entry: the decoder returns its commands or an error; decoded commands encode to the same
-//! bytes.
-
+//! See `tidegate_fuzz::entry`.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use tidegate_stream::stream::{Command, Encoder, Entry};
-
-fuzz_target!(|bytes: &[u8]| {
-    let Ok(entry) = Entry::decode(bytes) else {
-        return;
-    };
-    let mut again = Vec::new();
-    let mut encoder = Encoder::begin(&mut again, entry.time_us());
-    for command in entry.commands() {
-        let Ok(command) = command else { return };
-        assert_eq!(Command::read(bytes, command.offset), Ok(command));
-        assert_eq!(encoder.command(&command), Ok(command.offset));
-    }
-    assert_eq!(again, bytes);
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_fuzz::entry::run(data));

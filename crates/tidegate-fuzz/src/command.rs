@@ -1,0 +1,23 @@
+//! Any arguments of a command read back unchanged: no argument can break out of its place.
+
+use tidegate_redis::{Value, cmd, decode};
+
+/// Runs the target on one input: arguments, each behind its length.
+pub fn run(data: &[u8]) {
+    let (mut args, mut rest) = (Vec::new(), data);
+    while let Some((&len, tail)) = rest.split_first() {
+        let (arg, tail) = tail.split_at(tail.len().min(len.into()));
+        args.push(arg.to_vec());
+        rest = tail;
+    }
+    let mut command = cmd("ECHO");
+    for arg in &args {
+        command = command.arg(arg);
+    }
+    let wire = command.to_bytes();
+    let wanted: Vec<Value> = std::iter::once(b"ECHO".to_vec())
+        .chain(args)
+        .map(|a| Value::Bulk(a.into()))
+        .collect();
+    assert_eq!(decode(&wire), Ok(vec![Value::Array(wanted)]));
+}

@@ -1,0 +1,106 @@
+//! Any input from receivers to a consumer (pull requests, acknowledgements, their subjects) and any bytes as
+//! its state: no panic, and the consumer keeps its invariants.
+
+use tidegate_stream::consumer::{
+    AckNumbers, AckSubject, Advisory, Consumer, ConsumerSeq, Delivery, Fetch, Identity, Message,
+    Ready, Sink, Source, State,
+};
+use tidegate_stream::schema::config::{AckPolicy, ConsumerConfig};
+use tidegate_stream::schema::sequence::StreamSeq;
+
+const LAST: StreamSeq = StreamSeq::new(10);
+
+struct Ten;
+
+impl Source for Ten {
+    fn first_seq(&self) -> StreamSeq {
+        StreamSeq::FIRST
+    }
+    fn last_seq(&self) -> StreamSeq {
+        LAST
+    }
+    fn next_at(&mut self, seq: StreamSeq) -> Option<StreamSeq> {
+        (seq <= LAST).then_some(seq.max(StreamSeq::FIRST))
+    }
+    fn count_from(&mut self, seq: StreamSeq) -> u64 {
+        LAST.next().saturating_distance(seq.max(StreamSeq::FIRST))
+    }
+    fn last_per_subject(&mut self) -> Option<Vec<StreamSeq>> {
+        Some(StreamSeq::FIRST.up_to(LAST.next()).collect())
+    }
+    fn contains(&self, seq: StreamSeq) -> bool {
+        (StreamSeq::FIRST..=LAST).contains(&seq)
+    }
+    fn message(&mut self, _: StreamSeq) -> Fetch<'_> {
+        Fetch::Ready(Message {
+            subject: b"s",
+            headers: b"",
+            payload: b"p",
+            time_us: 1,
+        })
+    }
+}
+
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn ready(&mut self, _: &[u8], _: Option<&[u8]>) -> Ready {
+        Ready::Yes
+    }
+    fn message(&mut self, _: &[u8], delivery: &Delivery<'_>) -> Ready {
+        assert!(AckSubject::parse(delivery.reply).is_some());
+        Ready::Yes
+    }
+    fn status(&mut self, _: &[u8], _: &[u8], headers: &[u8]) {
+        assert!(headers.starts_with(b"NATS/1.0 ") && headers.ends_with(b"\r\n\r\n"));
+    }
+    fn answer(&mut self, _: &[u8]) {}
+    fn advisory(&mut self, advisory: &Advisory<'_>) {
+        let _ = advisory.json("id", "time");
+    }
+}
+
+/// Runs the target on one input.
+pub fn run(input: &[u8]) {
+    let _ = AckSubject::parse(input);
+    let mut state = State::decode(input).unwrap_or_else(|_| State::starting_at(StreamSeq::FIRST));
+    state.check_invariants();
+    let config = ConsumerConfig {
+        ack_policy: AckPolicy::Explicit,
+        ack_wait: 1000,
+        max_deliver: 3,
+        max_ack_pending: 5,
+        ..ConsumerConfig::default()
+    };
+    let identity = Identity {
+        stream: "S",
+        consumer: "C",
+        logged: true,
+    };
+    if state.delivered().stream_seq > LAST {
+        // No stream of ten messages ever delivered this sequence.
+        state = State::starting_at(StreamSeq::FIRST);
+    }
+    let mut consumer = Consumer::new(1, identity, &config, &state, &mut Ten);
+    for (i, line) in input.split(|b| *b == b'\n').enumerate() {
+        let now = 2 + i as u64;
+        consumer.handle_pull(now, b"r", line, &mut Nowhere);
+        consumer.deliver(now, 20, &mut Ten, &mut Nowhere);
+        let seq = line.first().map_or(1, |b| u64::from(b % 12));
+        let numbers = AckNumbers {
+            deliveries: 1,
+            stream_seq: StreamSeq::new(seq),
+            consumer_seq: ConsumerSeq::new(1),
+            time_ns: 0,
+            pending: 0,
+        };
+        consumer.handle_ack(now, &numbers, b"d", line, &mut Nowhere);
+        consumer.handle_timeouts(now, &mut Nowhere);
+        if let Some(delta) = consumer.poll_delta(now) {
+            state.apply(&delta).expect("its own delta");
+            state.check_invariants();
+            consumer.handle_delta_durable(&mut Nowhere);
+        }
+        consumer.check_invariants(&mut Ten);
+    }
+}

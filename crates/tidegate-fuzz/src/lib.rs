@@ -1,0 +1,52 @@
+//! The bodies of the fuzz targets, as functions of bytes: a target panics if a promise is broken.
+//!
+//! The directory `fuzz` of the repository has a libFuzzer program around each of them (`make fuzz`), and
+//! their corpora. The test `replay` runs the corpora on any toolchain.
+
+pub mod api;
+pub mod catch_up;
+pub mod checkpoint;
+pub mod choice;
+pub mod cluster_wire;
+pub mod command;
+pub mod consumer;
+pub mod controller;
+pub mod entry;
+pub mod event_log;
+pub mod ingest;
+pub mod link_codec;
+pub mod link_receiver;
+pub mod link_sender;
+pub mod log;
+pub mod nats;
+pub mod nats_config;
+pub mod raft_message;
+pub mod resp;
+pub mod streams;
+
+/// A target: a function that panics on an input that breaks a promise.
+pub type Target = fn(&[u8]);
+
+/// Each target by the name of its program and of its folder in `fuzz/corpus`.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("api", api::run),
+    ("catch_up", catch_up::run),
+    ("checkpoint", checkpoint::run),
+    ("choice", choice::run),
+    ("cluster_wire", cluster_wire::run),
+    ("command", command::run),
+    ("consumer", consumer::run),
+    ("controller", controller::run),
+    ("entry", entry::run),
+    ("event_log", event_log::run),
+    ("ingest", ingest::run),
+    ("link_codec", link_codec::run),
+    ("link_receiver", link_receiver::run),
+    ("link_sender", link_sender::run),
+    ("log", log::run),
+    ("nats", nats::run),
+    ("nats_config", nats_config::run),
+    ("raft_message", raft_message::run),
+    ("resp", resp::run),
+    ("streams", streams::run),
+];

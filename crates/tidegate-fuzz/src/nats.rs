@@ -1,0 +1,58 @@
+//! Any bytes from clients, cut at any place: the node keeps its invariants, and the places of the cuts change
+//! nothing.
+
+use tidegate::Time;
+use tidegate::controller::Load;
+use tidegate_nats::connect::Info;
+use tidegate_nats::settings::SessionSettings;
+use tidegate_server::Node;
+use tidegate_server::config::Settings;
+
+const ANY: Load = Load::new(u64::MAX, u64::MAX);
+
+/// Returns the bytes sent to two clients if the first one sends `input`, cut after every `piece` bytes.
+fn talk(input: &[u8], piece: usize) -> [Vec<u8>; 2] {
+    let settings = Settings {
+        sessions: SessionSettings {
+            max_payload: 1024,
+            max_control_line: 128,
+            ..SessionSettings::default()
+        },
+        max_pending: 1 << 20,
+        ..Settings::default()
+    };
+    let mut node = Node::new(settings, Info::default(), 1);
+    let now = Time::from_nanos(1);
+    let address = "127.0.0.1:1".parse().expect("an address");
+    let keys = [0, 1].map(|_| node.handle_accepted(now, address, false, false));
+    node.handle_received(
+        now,
+        keys[1],
+        b"CONNECT {\"verbose\":false}\r\nSUB > 1\r\nSUB a q 2\r\n",
+        ANY,
+    );
+    let mut sent = [Vec::new(), Vec::new()];
+    let mut held = Vec::new();
+    for part in input.chunks(piece.max(1)) {
+        held.extend_from_slice(part);
+        if node.contains(keys[0]) {
+            let used = node.handle_received(now, keys[0], &held, ANY).used;
+            held.drain(..used);
+        }
+        node.check_invariants();
+        while let Some(key) = node.poll_dirty() {
+            let bytes = node.outbox(key).to_vec();
+            node.handle_written(now, key, bytes.len());
+            sent[usize::from(key == keys[1])].extend(bytes);
+        }
+    }
+    sent
+}
+
+/// Runs the target on one input: the length of the pieces, then the bytes.
+pub fn run(data: &[u8]) {
+    let Some((&piece, bytes)) = data.split_first() else {
+        return;
+    };
+    assert_eq!(talk(bytes, usize::from(piece)), talk(bytes, usize::MAX));
+}

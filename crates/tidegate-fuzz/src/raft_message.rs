@@ -1,0 +1,61 @@
+//! Any bytes as a message between members: the decoder returns a message or an error, a decoded message
+//! encodes to the same bytes, and no message ends the process of the receiving member.
+
+use bytes::Bytes;
+use tidegate_log::Lsn;
+use tidegate_raft::replica::{Group, GroupOptions, Restored, wire};
+
+/// Runs the target on one input.
+pub fn run(data: &[u8]) {
+    let bytes = Bytes::copy_from_slice(data);
+    if let Ok((group, message)) = wire::decode(&bytes) {
+        let again = wire::encode(group, &message).expect("a decoded message");
+        assert_eq!(again.concat(), data);
+    }
+    // Messages one after the other, each behind its length, with a valid checksum.
+    let options = GroupOptions {
+        group: 1,
+        id: 1,
+        voters: vec![1, 2, 3],
+        uncommitted_bytes_max: 1 << 20,
+        tail_bytes_max: 1 << 10,
+        batch_bytes_max: 1 << 10,
+        rejoined: None,
+        lab: tidegate_raft::lab::Lab::NONE,
+    };
+    let mut member = Group::open(options, Restored::default());
+    let (mut rest, mut end) = (data, 0);
+    while let Some((&[len, does], after)) = rest.split_first_chunk() {
+        let len = usize::from(len).min(after.len());
+        let (message, next) = after.split_at(len);
+        rest = next;
+        let mut sealed = message.to_vec();
+        if let Some(covered) = sealed.get(4..) {
+            let crc = crc32c::crc32c(covered);
+            sealed[..4].copy_from_slice(&crc.to_le_bytes());
+        }
+        if let Ok((_, message)) = wire::decode(&sealed.into()) {
+            let _ = member.step(message);
+        }
+        (0..does & 31).for_each(|_| member.tick());
+        if does & 32 != 0 {
+            while let Some(batch) = member.poll_append() {
+                let mut positions = Vec::new();
+                for record in &batch.records {
+                    positions.push(Lsn::new(end));
+                    end += record.stored_bytes();
+                }
+                member.handle_appended(&positions, Lsn::new(end));
+            }
+        }
+        if does & 64 != 0 {
+            member.handle_durable(Lsn::new(end));
+        }
+        if does & 128 != 0 {
+            while member.poll_committed().is_some() {}
+        }
+        while let Some((_, message)) = member.poll_message() {
+            wire::encode(1, &message).expect("a message of a member");
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Replies are refused or read; flat replies read as in the oracle.
+
+use redis_protocol::resp3::decode::complete::decode;
+use redis_protocol::resp3::types::OwnedFrame;
+use tidegate_redis::Value;
+
+/// Runs the target on one input.
+pub fn run(wire: &[u8]) {
+    let Ok(values) = tidegate_redis::decode(wire) else {
+        return;
+    };
+    let Some(first) = values.first() else {
+        return;
+    };
+    match (first, decode(wire)) {
+        (Value::Int(ours), Ok(Some((OwnedFrame::Number { data, .. }, _)))) => {
+            assert_eq!(*ours, data);
+        }
+        (Value::Bulk(ours), Ok(Some((OwnedFrame::BlobString { data, .. }, _)))) => {
+            assert_eq!(ours[..], data[..]);
+        }
+        (Value::Simple(ours), Ok(Some((OwnedFrame::SimpleString { data, .. }, _)))) => {
+            assert_eq!(ours[..], data[..]);
+        }
+        _ => {}
+    }
+}

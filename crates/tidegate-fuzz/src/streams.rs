@@ -1,0 +1,56 @@
+//! Any commands in entries: each gets an outcome or an error, the streams keep their invariants, and a
+//! snapshot restores the same streams.
+
+use tidegate_stream::schema::number::{DirectoryNumber, StreamNumber};
+use tidegate_stream::stream::{AccountLimits, Encoder, Kind, Placement, Streams, VERSION};
+
+/// Runs the target on one input.
+pub fn run(bytes: &[u8]) {
+    // A snapshot of any bytes.
+    let _ = Streams::restore(bytes, AccountLimits::NONE);
+    let mut streams = Streams::new(AccountLimits::NONE);
+    let (mut out, mut effects) = (Vec::new(), Vec::new());
+    let mut first = Vec::new();
+    let mut encoder = Encoder::begin(&mut first, 1);
+    let config = br#"{"name":"S","subjects":["s.>"],"allow_atomic":true,"allow_rollup_hdrs":true,"allow_msg_ttl":true,"max_age":9000000000,"max_msgs_per_subject":3}"#;
+    let create = tidegate_stream::stream::Command::new(Kind::CreateStream, StreamNumber::NONE, b"", config);
+    encoder.command(&create).expect("it fits");
+    // The directory's entry for a stream that another group keeps, and a stream of another directory.
+    for (kept, config) in [
+        (
+            Placement::Elsewhere { group: 7 },
+            &br#"{"name":"E","subjects":["e"]}"#[..],
+        ),
+        (Placement::Of(DirectoryNumber::new(9)), br#"{"name":"O","subjects":["o"]}"#),
+    ] {
+        let subject = kept.encode();
+        let create = tidegate_stream::stream::Command::new(Kind::CreateStream, StreamNumber::NONE, &subject, config);
+        encoder.command(&create).expect("it fits");
+    }
+    streams
+        .apply(8, &first.into(), &mut out, &mut effects)
+        .expect("it is well-formed");
+    // Two bytes give the length of the next entry; the target corrects the headers, so that the commands get
+    // decoded.
+    let (mut rest, mut lsn) = (bytes, 64_u64);
+    while let Some((len, tail)) = rest.split_first_chunk() {
+        let len = usize::from(u16::from_le_bytes(*len));
+        let (entry, tail) = tail.split_at(tail.len().min(len));
+        rest = tail;
+        let mut whole = vec![VERSION, 0, 0, 0, 0, 0, 0, 0];
+        whole.extend_from_slice(entry);
+        (lsn, out) = (lsn + 256, Vec::new());
+        if streams
+            .apply(lsn, &whole.into(), &mut out, &mut effects)
+            .is_err()
+        {
+            break;
+        }
+        streams.check_invariants();
+    }
+    let bytes: Vec<u8> = streams.snapshot().chunks().flatten().collect();
+    if let Ok(again) = Streams::restore(&bytes, AccountLimits::NONE) {
+        again.check_invariants();
+        assert!(again.snapshot().chunks().flatten().eq(bytes));
+    }
+}
