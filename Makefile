@@ -142,9 +142,11 @@ language: ## counts of riddles, openers, wide comments and long commit subjects,
 bench: ## the cost of a decision and of an item
 	$(CARGO) bench --locked -p tidegate --all-features
 
-fuzz: ## each fuzz target for a minute (needs cargo-fuzz and a nightly toolchain)
-	@for target in event_log choice controller link_codec link_receiver link_sender resp command log checkpoint nats nats_config consumer entry streams api ingest cluster_wire raft_message catch_up; do \
-	  $(CARGO) +nightly fuzz run --fuzz-dir fuzz $$target -- -max_total_time=60 || exit 1; \
+FUZZ_SECONDS ?= 60
+fuzz: ## each fuzz target for FUZZ_SECONDS (60); new inputs stay in fuzz/target/corpus (needs cargo-fuzz and a nightly toolchain)
+	@cd fuzz && for target in $$(sed -n '/\[\[bin\]\]/{n;s/name = "\(.*\)"/\1/p}' Cargo.toml); do \
+	  mkdir -p target/corpus/$$target; \
+	  $(CARGO) +nightly fuzz run --fuzz-dir . $$target target/corpus/$$target corpus/$$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
 
 audit: ## licences, bans and advisories of every dependency

@@ -2,8 +2,8 @@
 //! panics, and each refusal has a text.
 //!
 //! The same bytes are seeds for fuzzing:
-//! `GOLDEN_SEEDS=fuzz/corpus cargo test -p tidegate-server --test golden seeds` writes each fixture, whole
-//! and damaged, into the folder of the target that reads it.
+//! `GOLDEN_SEEDS=fuzz/target/corpus cargo test -p tidegate-server --test golden seeds` writes each fixture,
+//! whole and damaged, into the folder of the target that reads it.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,0 +1,299 @@
+//! The seeds of each target: names and bytes.
+
+use std::fs;
+
+use tidegate_stream::consumer::State;
+
+use super::{hex, root, wire};
+
+/// A seed: its file in the corpus, and its bytes.
+pub(crate) type Seed = (String, Vec<u8>);
+
+/// Returns the seeds of a target; none of an unknown target.
+pub(crate) fn of(target: &str) -> Vec<Seed> {
+    match target {
+        "api" => numbered("request", API.iter().map(|text| nul(text))),
+        "catch_up" => golden("cluster/v3/catch_up.hex"),
+        "checkpoint" => golden("checkpoint/v1/checkpoint.hex"),
+        "choice" => numbered("name", CHOICES.iter().map(|text| text.as_bytes().to_vec())),
+        "cluster_wire" => cluster_wire(),
+        "command" => command(),
+        "consumer" => consumer(),
+        "controller" => controller(),
+        "entry" => golden("entries/v1/entries.hex"),
+        "event_log" => event_log(),
+        "ingest" => numbered("batch", INGEST.iter().map(|text| nul(text))),
+        "link_codec" => wire::codec(),
+        "link_receiver" => wire::receiver(),
+        "link_sender" => wire::sender(),
+        "log" => log(),
+        "nats" => nats(),
+        "nats_config" => numbered("file", CONFIGS.iter().map(|text| text.as_bytes().to_vec())),
+        "raft_message" => raft_message(),
+        "resp" => numbered("reply", RESP.iter().map(|text| text.as_bytes().to_vec())),
+        "streams" => streams(),
+        _ => Vec::new(),
+    }
+}
+
+/// Names inputs by their order.
+fn numbered(word: &str, inputs: impl Iterator<Item = Vec<u8>>) -> Vec<Seed> {
+    let name = |(n, bytes)| (format!("{word}-{n:02}"), bytes);
+    inputs.enumerate().map(name).collect()
+}
+
+/// Takes `|` as the byte 0, which divides the parts of an input.
+fn nul(text: &str) -> Vec<u8> {
+    text.replace('|', "\0").into_bytes()
+}
+
+/// The sections of a golden fixture of the server, each with its name.
+fn sections(fixture: &str) -> Vec<(String, Vec<u8>)> {
+    let path = root()
+        .join("crates/tidegate-server/tests/golden")
+        .join(fixture);
+    let text = fs::read_to_string(path).unwrap();
+    let names = text.lines().filter_map(|line| line.strip_prefix('['));
+    let bytes: Vec<_> = hex::read(&text).iter().map(hex::Section::bytes).collect();
+    // Lines before the first section have no name.
+    let skipped = bytes.len() - names.clone().count();
+    names
+        .map(str::to_owned)
+        .zip(bytes.into_iter().skip(skipped))
+        .collect()
+}
+
+fn golden(fixture: &str) -> Vec<Seed> {
+    let bytes = sections(fixture).into_iter().map(|(_, bytes)| bytes);
+    numbered("golden", bytes)
+}
+
+/// Frames and greetings, cut into pieces of a few bytes; the list of the members.
+fn cluster_wire() -> Vec<Seed> {
+    let mut all = Vec::new();
+    for name in ["frames", "greeting"] {
+        let inputs = sections(&format!("cluster/v3/{name}.hex"));
+        let inputs = inputs.iter().map(|(_, bytes)| [&[7], &bytes[..]].concat());
+        all.extend(numbered(name, inputs));
+    }
+    let members = root().join("crates/tidegate-server/tests/golden/members/v2/members");
+    let members = fs::read(members).unwrap();
+    all.push(("members".to_owned(), [&[7], &members[..]].concat()));
+    all
+}
+
+/// Commands with arguments of many lengths, each behind its length.
+fn command() -> Vec<Seed> {
+    let commands: [&[&[u8]]; 4] = [
+        &[],
+        &[b""],
+        &[b"key", b"value", b"EX", b"10"],
+        &[b"$5\r\nhello\r\n", &[0; 200], b"\xff\xfe"],
+    ];
+    let input = |args: &&[&[u8]]| {
+        let arg = |arg: &&[u8]| [&[u8::try_from(arg.len()).unwrap()], *arg].concat();
+        args.iter().flat_map(arg).collect()
+    };
+    numbered("arguments", commands.iter().map(input))
+}
+
+/// Requests of receivers, line by line, and states.
+fn consumer() -> Vec<Seed> {
+    let mut all = numbered("lines", CONSUMER.iter().map(|s| s.as_bytes().to_vec()));
+    for start in [1, 5] {
+        let state = State::starting_at(start);
+        all.push((format!("state-{start}"), state.encode()));
+    }
+    all
+}
+
+/// For each controller 60 events: arrivals, batches that start and end, replies, in steps of a millisecond.
+fn controller() -> Vec<Seed> {
+    let events = |choice: u8| {
+        let mut input = vec![choice];
+        for step in 0..60_u64 {
+            // The target takes the time from the rotated number: its upper half is in the nanoseconds.
+            let n = (step * 1_000_000).rotate_right(32) | (step % 13) << 3 | 1;
+            input.push([0, 1, 2, 3, 5, 6, 4][step as usize % 7]);
+            input.extend_from_slice(&n.to_le_bytes());
+        }
+        input
+    };
+    numbered("events", (0..8).map(events))
+}
+
+/// The start of each kept event log of the engine.
+fn event_log() -> Vec<Seed> {
+    let folder = root().join("crates/tidegate/tests/transcripts");
+    let mut paths: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    paths.sort();
+    let start = |path: &std::path::PathBuf| {
+        let text = fs::read_to_string(path).unwrap();
+        let lines: Vec<_> = text.split_inclusive('\n').take(12).collect();
+        lines.concat().into_bytes()
+    };
+    numbered("log", paths.iter().map(start))
+}
+
+/// Changes of the log's files: the file, the offset, the new byte, the kind of the change.
+fn log() -> Vec<Seed> {
+    let change = |file: u8, at: u16, byte: u8, kind: u8| {
+        let [low, high] = at.to_le_bytes();
+        [file, low, high, byte, kind]
+    };
+    let changes = [
+        ("none", vec![]),
+        ("cut", vec![change(0, 5000, 0, 0)]),
+        ("removed", vec![change(1, 0, 0, 1)]),
+        ("copied", vec![change(0, 4096, 200, 2)]),
+        ("byte", vec![change(0, 4500, 0xff, 3)]),
+        ("first-bytes", vec![change(0, 0, 0, 3), change(1, 0, 0, 3)]),
+        ("both", vec![change(1, 4700, 1, 3), change(1, 9000, 0, 0)]),
+    ];
+    let seed = |(name, changes): (&str, Vec<[u8; 5]>)| (name.to_owned(), changes.concat());
+    changes.into_iter().map(seed).collect()
+}
+
+/// What the clients of the server's transcripts send, in pieces of a few bytes.
+fn nats() -> Vec<Seed> {
+    let folder = root().join("crates/tidegate-server/tests/transcripts");
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let mut input = vec![7];
+        for line in fs::read_to_string(&path).unwrap().lines() {
+            // `A> ` is a line of the client A, `A>> ` text with escapes.
+            if let Some((_, text)) = line.split_once(">> ") {
+                let text = text.replace("\\r", "\r").replace("\\n", "\n");
+                input.extend_from_slice(text.as_bytes());
+            } else if let Some((_, text)) = line.split_once("> ") {
+                input.extend_from_slice(text.as_bytes());
+                input.extend_from_slice(b"\r\n");
+            }
+        }
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        all.push((name, input));
+    }
+    all
+}
+
+/// Each message by itself, and all that are short behind their lengths, with every step of the member between.
+fn raft_message() -> Vec<Seed> {
+    let messages = sections("raft/v1/messages.hex");
+    let mut all = numbered("golden", messages.iter().map(|(_, bytes)| bytes.clone()));
+    let mut run = Vec::new();
+    for (_, bytes) in &messages {
+        if let Ok(len) = u8::try_from(bytes.len()) {
+            run.extend_from_slice(&[len, 0xe1]);
+            run.extend_from_slice(bytes);
+        }
+    }
+    all.push(("run".to_owned(), run));
+    all
+}
+
+/// The entries of each group, behind their lengths and without their headers; then snapshots.
+fn streams() -> Vec<Seed> {
+    let mut all = Vec::new();
+    let entries = sections("entries/v1/entries.hex");
+    for group in ["1", "4097", "4098"] {
+        let mut input = Vec::new();
+        for (name, entry) in &entries {
+            let (place, _) = name.split_once(':').unwrap_or((name, ""));
+            if place.split_once(" in ").is_some_and(|(_, g)| g == group) {
+                let entry = &entry[8..];
+                input.extend_from_slice(&u16::try_from(entry.len()).unwrap().to_le_bytes());
+                input.extend_from_slice(entry);
+            }
+        }
+        all.push((format!("entries-{group}"), input));
+        let state = sections(&format!("state/v3/{group}.hex"));
+        all.push((format!("snapshot-{group}"), state[0].1.clone()));
+    }
+    all
+}
+
+const API: &[&str] = &[
+    "$JS.API.INFO||",
+    "$JS.hub.API.INFO||",
+    r#"$JS.API.STREAM.CREATE.S||{"name":"S","subjects":["s.>"],"retention":"workqueue","max_age":1000000000,"storage":"memory","num_replicas":3}"#,
+    r#"$JS.API.STREAM.CREATE.S||{"name":"S","subjects":["s.*"],"allow_direct":true,"allow_rollup_hdrs":true,"allow_msg_ttl":true,"allow_atomic":true,"metadata":{"a":"b"},"pedantic":true}"#,
+    r#"$JS.API.STREAM.UPDATE.S||{"name":"S","subjects":["s.>","t"],"discard":"new","max_msgs_per_subject":5}"#,
+    "$JS.API.STREAM.INFO.S||{\"subjects_filter\":\">\",\"deleted_details\":true}",
+    "$JS.API.STREAM.LIST||{\"offset\":1}",
+    "$JS.API.STREAM.NAMES||{\"subject\":\"s.a\"}",
+    "$JS.API.STREAM.DELETE.S||",
+    "$JS.API.STREAM.PURGE.S||{\"filter\":\"s.a\",\"keep\":2}",
+    "$JS.API.STREAM.MSG.GET.S||{\"last_by_subj\":\"s.a\"}",
+    "$JS.API.STREAM.MSG.DELETE.S||{\"seq\":7,\"no_erase\":true}",
+    "$JS.API.STREAM.LEADER.STEPDOWN.S||",
+    "$JS.API.STREAM.SNAPSHOT.S||{}",
+    r#"$JS.API.CONSUMER.CREATE.S.C.s.a||{"stream_name":"S","config":{"name":"C","filter_subject":"s.a","ack_policy":"explicit","ack_wait":30000000000,"backoff":[1000000000,2000000000]},"action":"create"}"#,
+    r#"$JS.API.CONSUMER.DURABLE.CREATE.S.D||{"stream_name":"S","config":{"durable_name":"D","deliver_subject":"d","deliver_policy":"by_start_time","opt_start_time":"2026-01-01T00:00:00.5+02:00"}}"#,
+    "$JS.API.CONSUMER.MSG.NEXT.S.C||{\"batch\":10,\"expires\":1000000000}",
+    "$JS.API.CONSUMER.INFO.S.C||",
+    "$JS.API.CONSUMER.LIST.S||{}",
+    "$JS.API.CONSUMER.PAUSE.S.C||{\"pause_until\":\"2026-01-01T00:00:00Z\"}",
+    "$JS.API.DIRECT.GET.S.s.a||",
+    r#"$JS.API.DIRECT.GET.S||{"multi_last":["s.>"],"batch":5,"up_to_seq":9}"#,
+    "$JS.API.STREAM.INFO.S|NATS/1.0\r\nNats-Required-Api-Level: 2\r\n\r\n|",
+];
+
+const CHOICES: &[&str] = &[
+    "knee",
+    "knee:throughput",
+    "knee:within=5%",
+    "knee:p99=20ms",
+    "knee:cost=1%",
+    "knee:inflation=3%",
+    "greedy:64",
+    "fixed:1000",
+    "fixed:1000,5ms",
+    "exponential",
+    "aimd:64",
+    "storm-aimd:1000",
+    "rueidis-stats:100us",
+];
+
+const CONSUMER: &[&str] = &[
+    "3\n+ACK\n5\n-NAK\n1",
+    "{\"batch\":5,\"no_wait\":true}\n-NAK {\"delay\":1000}\n+WPI\n+TERM too old\n",
+    "{\"batch\":2,\"expires\":1000000000,\"idle_heartbeat\":100000000,\"max_bytes\":1000}\n+NXT 5\n+NXT {\"batch\":2}\n",
+    "$JS.ACK.S.C.1.2.3.1767225601000000000.5",
+    "$JS.ACK.hub.hash.S.C.1.2.3.1767225601000000000.5.random",
+];
+
+/// The first byte of each part decides its time and place: a byte divisible by three (`0`, `3`) brings headers.
+const INGEST: &[&str] = &[
+    "0NATS/1.0\r\nNats-Batch-Id: a\r\nNats-Batch-Sequence: 1\r\n\r\n|3NATS/1.0\r\nNats-Batch-Id: a\r\nNats-Batch-Sequence: 2\r\nNats-Batch-Commit: 1\r\n\r\n",
+    "0NATS/1.0\r\nNats-Batch-Id: a\r\nNats-Batch-Sequence: 1\r\n\r\n|0NATS/1.0\r\nNats-Batch-Id: b\r\nNats-Batch-Sequence: 1\r\n\r\n|0NATS/1.0\r\nNats-Batch-Id: a\r\nNats-Batch-Sequence: 3\r\n\r\n",
+    "1_INBOX.x.f.10.ok.1.0.$FI|2_INBOX.x.f.10.ok.2.1.$FI|1_INBOX.x.f.10.ok.3.1.$FI|2_INBOX.x.f.10.ok.3.4.$FI|1_INBOX.x.f.10.ok.4.2.$FI",
+    "1_INBOX.x.f.1.fail.1.0.$FI|2_INBOX.x.f.1.fail.3.1.$FI|5_INBOX.x.f.1.fail.4.3.$FI|",
+    "1_INBOX.x.f.4.fail.1.0.$FI|1_INBOX.x.g.4.ok.1.0.$FI|1_INBOX.x.g.4.ok.3.1.$FI|2_INBOX.x.f.4.fail.2.2.$FI",
+];
+
+const CONFIGS: &[&str] = &[
+    "listen: 10.0.0.5:4222\nhttp: 127.0.0.1:8222\nmax_payload: 1MB\nmax_connections: 10000\n",
+    "jetstream {\n    store_dir: /var/lib/tidegate # the data\n    max_file_store: 100GB\n}\n",
+    "authorization {\n  default_permissions { publish: { deny: \"$JS.>\" } }\n  users: [\n    { user: ops, password: secret }\n    { user: shop, password: other, permissions { publish: [\"orders.>\", \"$JS.ACK.>\"]\n      subscribe: [\"_INBOX.>\"] } }\n  ]\n}\n",
+    "tls { cert_file: /etc/tidegate/cert.pem, key_file: /etc/tidegate/key.pem }\n",
+    "server_name: n1\ncluster {\n  name: tide\n  listen: \"10.0.0.1:6222\"\n  routes: [\"nats-route://10.0.0.1:6222\", \"nats-route://10.0.0.2:6222\"]\n  tls { cert_file: a.pem, key_file: a.key, ca_file: ca.pem, timeout: 2s }\n}\n",
+    "PORT = 4222\nTOKEN = (\n a text of\n two lines\n)\nport: $PORT\nauthorization { token: $TOKEN }\n",
+    "listen = \"10.0.0.5:4222\"\nhttp = \"127.0.0.1:8222\"\n\n[authorization]\ntoken = \"change me\"\n\n[cluster]\nname = \"tide\"\nroutes = [\"nats-route://10.0.0.1:6222\"]\n",
+];
+
+const RESP: &[&str] = &[
+    "+OK\r\n",
+    "-ERR unknown command\r\n",
+    ":1000\r\n",
+    "$5\r\nhello\r\n$-1\r\n*-1\r\n",
+    "*2\r\n$1\r\na\r\n:-7\r\n",
+    "%2\r\n+a\r\n:1\r\n+b\r\n#t\r\n",
+    "~2\r\n,1.5\r\n,inf\r\n",
+    ">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$2\r\nhi\r\n",
+    "_\r\n(3492890328409238509324850943850943825024385\r\n=7\r\ntxt:abc\r\n",
+    "!9\r\nERR wrong\r\n|1\r\n+ttl\r\n:3\r\n+value\r\n",
+];
