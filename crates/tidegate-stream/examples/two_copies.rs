@@ -1,0 +1,55 @@
+//! Two nodes apply the same entries and have the same streams; a third one starts from a snapshot.
+//!
+//! `cargo run -p tidegate-stream --example two_copies`
+
+use std::error::Error;
+
+use bytes::Bytes;
+use tidegate_stream::schema::config::StreamConfig;
+use tidegate_stream::stream::{AccountLimits, Command, Encoder, Kind, Streams};
+
+/// Encodes an entry of three messages, and one before them that creates the stream.
+fn entries() -> Result<[Bytes; 2], Box<dyn Error>> {
+    let config = StreamConfig {
+        name: "ORDERS".into(),
+        subjects: vec!["orders.>".into()],
+        max_msgs: 2,
+        ..StreamConfig::default()
+    };
+    let config = serde_json::to_vec(&config)?;
+    let (mut create, mut messages) = (Vec::new(), Vec::new());
+    let mut encoder = Encoder::begin(&mut create, 1_700_000_000_000_000);
+    encoder.command(&Command::new(Kind::CreateStream, 0, b"", &config))?;
+    let mut encoder = Encoder::begin(&mut messages, 1_700_000_000_500_000);
+    for payload in ["tea", "salt", "rope"] {
+        encoder.publish(1, b"orders.new", None, payload.as_bytes())?;
+    }
+    Ok([create.into(), messages.into()])
+}
+
+fn snapshot(streams: &Streams) -> Vec<u8> {
+    streams.snapshot().chunks().flatten().collect()
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut nodes = [(); 2].map(|()| Streams::new(AccountLimits::NONE));
+    for streams in &mut nodes {
+        let (mut outcomes, mut effects) = (Vec::new(), Vec::new());
+        // The position of an entry in the log, where the payloads stay.
+        let mut lsn = 0;
+        for entry in &entries()? {
+            streams.apply(lsn, entry, &mut outcomes, &mut effects)?;
+            lsn += 4096;
+        }
+        println!("outcomes: {outcomes:?}");
+    }
+    let [first, second] = &nodes;
+    assert_eq!(snapshot(first), snapshot(second));
+
+    let third = Streams::restore(&snapshot(first), AccountLimits::NONE)?;
+    let stream = third.taker(b"orders.new").ok_or("no stream")?;
+    // The oldest message has left: the stream keeps two.
+    println!("{}: {:?}", stream.name(), stream.state());
+    assert_eq!((stream.state().messages, stream.state().first_seq), (2, 2));
+    Ok(())
+}
