@@ -26,6 +26,17 @@ use waiting::Next;
 
 /// The consuming end of a queue; each queue has one. Dropping it closes the queue
 /// and drops the items left in it.
+///
+/// ```
+/// let (queue, mut consumer) = tidegate::queue::bounded(64)?;
+/// for item in 0..10 {
+///     queue.try_push(item)?;
+/// }
+/// let mut sum = 0;
+/// assert_eq!(consumer.drain(4, |item| sum += item).items, 4);
+/// assert_eq!((sum, consumer.backlog()), (1 + 2 + 3, 6));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Consumer<T: Send> {
     shared: Arc<Shared<T>>,
     /// `None` where producers may drop the oldest items: then the reader is shared, under a lock.

@@ -17,6 +17,19 @@ use crate::controller::{Controller, IntoController};
 ///
 /// Each push makes a claim, some 10 ns; a [`Producer`] with a buffer makes one claim for a batch. Dropping
 /// the last `Queue` and the last [`Producer`] closes the queue.
+///
+/// ```
+/// let (queue, mut consumer) = tidegate::queue::bounded(4)?;
+/// let other = queue.clone();
+/// std::thread::spawn(move || other.try_push("b")).join().expect("no panic")?;
+/// queue.try_push("a")?;
+/// drop(queue);
+/// let mut items = Vec::new();
+/// assert_eq!(consumer.drain_into(&mut items, 10).items, 2);
+/// assert_eq!(items, ["b", "a"]);
+/// assert!(consumer.blocking_recv(1, drop).is_err(), "the queue is closed and empty");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Queue<T: Send> {
     pub(super) shared: Arc<Shared<T>>,
 }

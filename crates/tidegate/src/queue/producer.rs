@@ -32,6 +32,20 @@ use crate::controller::{Controller, Reason, Snapshot};
 /// A drop never waits: if the ring is full, the buffer and its items stay until the consumer fetches them. A
 /// program that makes and drops many producers while the consumer stands still should call
 /// [`blocking_flush`](Self::blocking_flush) before each drop, or the buffers add up.
+///
+/// ```
+/// let (queue, mut consumer) = tidegate::queue::bounded(64)?;
+/// let mut producer = queue.fixed(10)?;
+/// for item in 0..25 {
+///     producer.try_push(item)?;
+/// }
+/// assert_eq!(producer.buffered(), 5); // two flushes of ten items
+/// producer.try_flush()?;
+/// let mut items = Vec::new();
+/// consumer.drain_into(&mut items, 64);
+/// assert_eq!(items, Vec::from_iter(0..25));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Producer<T: Send> {
     queue: Queue<T>,
     own: Option<Own<T>>,
