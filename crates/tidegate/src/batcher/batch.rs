@@ -16,6 +16,34 @@ use super::retry::{Back, Drain, Tries};
 use crate::controller::{Load, Reason};
 
 /// The operations that one call of a handler receives; never empty.
+///
+/// ```
+/// use tidegate::batcher::{Batch, Builder, Flow, Handled, Handler};
+///
+/// /// Adds each item to a total, and answers with the total after it.
+/// struct Totals(u64);
+///
+/// impl Handler for Totals {
+///     type Item = u64;
+///     type Reply = u64;
+///     type Info = std::convert::Infallible;
+///
+///     fn handle_batch(&mut self, batch: &mut Batch<u64, u64>) -> Handled {
+///         let mut items = Vec::new();
+///         batch.take_items(&mut items);
+///         batch.answer(items.iter().map(|item| {
+///             self.0 += item;
+///             self.0
+///         }));
+///         Ok(Flow::Continue)
+///     }
+/// }
+///
+/// let totals = Builder::new().spawn(Totals(0))?;
+/// assert_eq!(totals.blocking_call(2)?, 2);
+/// assert_eq!(totals.blocking_call(3)?, 5);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Batch<T, R = (), M = std::convert::Infallible> {
     ops: Vec<Op<T, R, M>>,

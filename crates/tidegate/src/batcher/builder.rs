@@ -45,6 +45,20 @@ pub enum Oversized {
 }
 
 /// Builds an actor. Every setting has a default.
+///
+/// ```
+/// use tidegate::batcher::{Builder, map_batch};
+/// use tidegate::controller::{Bounds, Objective};
+///
+/// let lengths = Builder::new()
+///     .name("lengths")
+///     .capacity(1000)
+///     .bounds(Bounds::items(1, 100))
+///     .objective(Objective::Throughput)
+///     .spawn(map_batch(|words: &mut Vec<&str>| words.iter().map(|word| word.len()).collect()))?;
+/// assert_eq!(lengths.blocking_call("tide")?, 4);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Builder<T> {
     name: String,
     capacity: usize,

@@ -50,6 +50,23 @@ use crate::controller::Load;
 /// starts and waits for is **not** detected and may never end. [`close`](Handle::close) ends the actor from
 /// within, after the batch. A handle that the handler keeps counts like any other: while it exists, the
 /// actor does not end because all other handles are dropped.
+///
+/// ```
+/// use std::sync::mpsc;
+/// use std::time::Duration;
+///
+/// let (out, seen) = mpsc::sync_channel(100);
+/// let rows = tidegate::batcher::spawn(move |rows: &mut Vec<u32>| {
+///     rows.drain(..).try_for_each(|row| out.send(row))
+/// })?;
+/// let other = rows.clone();
+/// rows.blocking_cast(1)?; // does not wait for its batch
+/// other.blocking_call(2)?; // waits for its batch
+/// rows.blocking_drain(Duration::from_secs(5))?;
+/// assert_eq!(seen.iter().collect::<Vec<_>>(), [1, 2]);
+/// assert!(other.try_cast(3).is_err(), "the actor has ended");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Handle<T: Send, R: Send = (), M: Send = std::convert::Infallible> {
     pub(super) shared: Arc<Shared<T, R, M>>,
     /// Shared by the handles only. The drop of the last one drains the actor.

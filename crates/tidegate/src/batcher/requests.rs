@@ -17,6 +17,24 @@ use crate::WouldBlock;
 use crate::blocking;
 
 /// Calls in flight, each with a label. Dropping the collection gives up the calls that are left.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::batcher::{Builder, Requests, map_batch};
+///
+/// let lengths = Builder::new().spawn(map_batch(|words: &mut Vec<&str>| {
+///     words.iter().map(|word| word.len()).collect()
+/// }))?;
+/// let mut requests = Requests::new();
+/// for word in ["tide", "gate", "queue"] {
+///     requests.add(word, lengths.blocking_send_request(word)?);
+/// }
+/// let mut answers = requests.blocking_wait_all(Duration::from_secs(5))?;
+/// answers.sort_by_key(|(word, _)| *word);
+/// assert!(matches!(answers[..], [("gate", Ok(4)), ("queue", Ok(5)), ("tide", Ok(4))]));
+/// assert!(requests.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Requests<L, R> {
     group: Arc<Group>,
     /// The requests by key; `None` where a key is free.
