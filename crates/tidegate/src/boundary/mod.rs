@@ -105,6 +105,25 @@ pub enum Cut {
 }
 
 /// A controller within hard bounds, the wait in progress, and the running batches. See the [module](self).
+///
+/// ```
+/// use tidegate::Time;
+/// use tidegate::boundary::{Boundary, Cut, Step};
+/// use tidegate::controller::{Bounds, Fixed, Load};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut boundary = Boundary::new(Fixed::new(10).controller(), Bounds::default())?;
+/// let Step::Take(limit) = boundary.poll(Time::ZERO, Load::items(25), Time::ZERO)? else {
+///     return Err("no batch runs, and items wait".into());
+/// };
+/// assert_eq!(limit.items, 10);
+/// let id = boundary.started(Time::ZERO, Load::items(10), Load::items(15), Cut::Items)?;
+/// // The rule runs one batch at a time.
+/// assert!(!matches!(boundary.poll(Time::ZERO, Load::items(15), Time::ZERO)?, Step::Take(_)));
+/// assert_eq!(boundary.done(Time::from_nanos(700), id, true)?, 700);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Boundary<C = Box<dyn Controller>> {
     controller: Bounded<C>,

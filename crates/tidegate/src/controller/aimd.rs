@@ -8,6 +8,19 @@ use super::{Exponential, Observed, Rule, Ruled};
 /// A limit that grows by `step` after a full batch and halves after any other, within `min..=max`, starting
 /// at `min`. A batch that the handler finished early, or that the bound on bytes cut, is not full: it
 /// halves the limit although items were left ([`Observed::full`]).
+///
+/// ```
+/// use tidegate::controller::{Aimd, Load, Observed, Reason, Rule};
+///
+/// let mut rule = Aimd::new(10);
+/// let mut observe = |full| {
+///     let (batch, limit) = (Load::items(rule.limit()), rule.limit());
+///     let (left, reason) = (Load::default(), Reason::Limit);
+///     rule.observe(Observed { batch, left, limit, full, reason, cost_ns: None });
+///     rule.limit()
+/// };
+/// assert_eq!([true, true, true, false].map(&mut observe), [42, 52, 62, 32]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aimd {
     limit: u64,

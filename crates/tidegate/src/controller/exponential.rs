@@ -9,6 +9,19 @@ use super::{Observed, Rule, Ruled};
 /// A limit that doubles after a full batch and halves after any other, within `min..=max`, starting at
 /// `min`. A batch that the handler finished early, or that the bound on bytes cut, is not full: it halves
 /// the limit although items were left ([`Observed::full`]).
+///
+/// ```
+/// use tidegate::controller::{Exponential, Load, Observed, Reason, Rule};
+///
+/// let mut rule = Exponential::new();
+/// let mut observe = |full| {
+///     let (batch, limit) = (Load::items(rule.limit()), rule.limit());
+///     let (left, reason) = (Load::default(), Reason::Limit);
+///     rule.observe(Observed { batch, left, limit, full, reason, cost_ns: None });
+///     rule.limit()
+/// };
+/// assert_eq!([true, true, false].map(&mut observe), [64, 128, 64]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exponential {
     limit: u64,

@@ -4,6 +4,20 @@ use super::{Observed, Rule, Ruled};
 
 /// A constant limit. By default the drain is greedy: a batch takes the backlog up to the limit. With a
 /// linger, a batch below the limit waits, as with the batch size and `linger_ms` of most libraries.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::Time;
+/// use tidegate::controller::{Controller, Event, Fixed, Load, When};
+///
+/// let mut fixed = Fixed::new(100).with_linger(Duration::from_millis(5)).controller();
+/// let oldest = Time::from_nanos(1_000);
+/// let decision = fixed.on(oldest, Event::Ready { backlog: Load::items(7), oldest });
+/// assert_eq!(decision.limit_items, 100);
+/// assert!(decision.when != When::Now, "seven items wait for company");
+/// let decision = fixed.on(oldest, Event::Ready { backlog: Load::items(100), oldest });
+/// assert_eq!(decision.when, When::Now);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fixed {
     limit: u64,
@@ -66,6 +80,21 @@ impl Rule for Fixed {
 }
 
 /// Takes the whole backlog, always; only the hard bounds limit a batch.
+///
+/// ```
+/// use tidegate::Time;
+/// use tidegate::boundary::{Boundary, Step};
+/// use tidegate::controller::{Bounds, Greedy, Load};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut boundary = Boundary::new(Greedy.controller(), Bounds::items(1, 64))?;
+/// let Step::Take(limit) = boundary.poll(Time::ZERO, Load::items(1000), Time::ZERO)? else {
+///     return Err("greedy never waits".into());
+/// };
+/// assert_eq!(limit.items, 64); // the hard bound
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Greedy;
 

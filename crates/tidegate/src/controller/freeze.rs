@@ -9,6 +9,28 @@ use crate::Time;
 ///
 /// The controller inside gets one [`Event::Done`] for each batch that it saw start. It learns nothing from a
 /// batch that ran while frozen, or beside a batch that started while frozen.
+///
+/// ```
+/// use tidegate::Time;
+/// use tidegate::controller::{BatchId, Controller, Event, Exponential, Freeze, Load, Reason};
+///
+/// /// A full batch, with a backlog behind it; returns its limit.
+/// fn full_batch(rule: &mut impl Controller) -> u64 {
+///     let (id, backlog) = (BatchId::default(), Load::items(1000));
+///     let limit = rule.on(Time::ZERO, Event::Ready { backlog, oldest: Time::ZERO }).limit_items;
+///     let (batch, left) = (Load::items(limit), Load::items(1000 - limit));
+///     rule.on(Time::ZERO, Event::Started { id, batch, left, reason: Reason::Limit });
+///     rule.on(Time::ZERO, Event::Done { id, cost_ns: 500, ok: true });
+///     limit
+/// }
+///
+/// let mut rule = Freeze::new(Exponential::new().controller());
+/// assert_eq!([full_batch(&mut rule), full_batch(&mut rule)], [32, 64]);
+/// rule.freeze();
+/// assert_eq!([full_batch(&mut rule), full_batch(&mut rule)], [64, 64]);
+/// rule.thaw();
+/// assert_eq!(full_batch(&mut rule), 128);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Freeze<C> {
     inner: C,

@@ -38,6 +38,24 @@ pub struct Entry {
 ///
 /// The log holds neither the objective nor the bounds: a replay needs a controller that is built with the
 /// same ones. An actor reports the arrivals of calls only, so casts leave no [`Event::Arrived`] in its log.
+///
+/// ```
+/// use tidegate::Time;
+/// use tidegate::controller::{Controller, Event, Fixed, Load, Recorder, read_log, replay, write_log};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut recorder = Recorder::new(Fixed::new(10).controller(), 1000);
+/// let backlog = Load::items(8);
+/// recorder.on(Time::ZERO, Event::Ready { backlog, oldest: Time::ZERO });
+/// let text = write_log(recorder.log());
+/// assert_eq!(read_log(&text)?, recorder.log());
+///
+/// // The same rule decides the same; another one is named by its first other decision.
+/// replay(&mut Fixed::new(10).controller(), recorder.log())?;
+/// assert!(replay(&mut Fixed::new(9).controller(), recorder.log()).is_err());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Recorder<C> {
     inner: C,

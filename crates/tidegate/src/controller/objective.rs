@@ -5,6 +5,17 @@ use std::time::Duration;
 
 /// The goal of [`Knee`](super::Knee). Each objective but [`Objective::Lean`] and
 /// [`Objective::Throughput`] names a price.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::controller::{Bounds, Knee, Objective};
+///
+/// // At most 5 ms for 99 of 100 items, at the least cost.
+/// let knee = Knee::new(Objective::LatencyP99(Duration::from_millis(5)), Bounds::default());
+/// assert!(knee.is_ok());
+/// assert!(Objective::Within(1.5).check().is_err(), "expected a share below one");
+/// assert_eq!(Objective::default(), Objective::Lean);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Objective {

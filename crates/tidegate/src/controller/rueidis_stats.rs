@@ -12,6 +12,18 @@ const WINDOW: usize = 16;
 
 /// Delays a flush by the statistics of the last 16 flushes, at most `max_delay` after
 /// the start of the previous one.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::Time;
+/// use tidegate::controller::{Controller, Event, Load, RueidisStats, When};
+///
+/// let mut rule = RueidisStats::new(Duration::from_micros(100));
+/// assert_eq!(rule.delay_ns(), 100_000); // before the first flush
+/// let oldest = Time::from_nanos(1_000_000);
+/// let lone = rule.on(oldest, Event::Ready { backlog: Load::items(1), oldest });
+/// assert_eq!(lone.when, When::Now);
+/// ```
 #[derive(Clone, Debug)]
 pub struct RueidisStats {
     max_delay_ns: u64,

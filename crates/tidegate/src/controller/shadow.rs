@@ -8,6 +8,17 @@ use crate::Time;
 /// not the run it would have had. Nor does a recorded [event log](super::Recorder) give that run:
 /// [`replay`](super::replay) names only the first decision that differs. The simulator (feature `sim`) runs
 /// a controller on generated arrivals, not on a recorded log.
+///
+/// ```
+/// use tidegate::Time;
+/// use tidegate::controller::{Controller, Event, Fixed, Load, Shadow};
+///
+/// let mut both = Shadow::new(Fixed::new(10).controller(), Fixed::new(4).controller());
+/// let backlog = Load::items(8);
+/// let decision = both.on(Time::ZERO, Event::Ready { backlog, oldest: Time::ZERO });
+/// assert_eq!(decision.limit_items, 10);
+/// assert_eq!(both.comparison().smaller, 1); // the shadow would have taken four of eight items
+/// ```
 #[derive(Clone, Debug)]
 pub struct Shadow<A, S> {
     active: A,

@@ -11,6 +11,20 @@ use super::{Observed, Rule, Ruled};
 /// never above `ceiling`. The tick is a linger: a batch below the limit waits for it. A
 /// batch that the handler finished early, or that the bound on bytes cut, is not full: it
 /// halves the limit although items were left ([`Observed::full`]).
+///
+/// ```
+/// use tidegate::controller::{Load, Observed, Reason, Rule, StormAimd};
+///
+/// let mut rule = StormAimd::new(3);
+/// let mut observe = |full| {
+///     let (batch, limit) = (Load::items(rule.limit()), rule.limit());
+///     let (left, reason) = (Load::default(), Reason::Limit);
+///     rule.observe(Observed { batch, left, limit, full, reason, cost_ns: None });
+///     rule.limit()
+/// };
+/// assert_eq!([true, true, true, false].map(&mut observe), [2, 3, 3, 1]);
+/// assert_eq!(rule.linger_ns(), 1_000_000);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StormAimd {
     limit: u64,

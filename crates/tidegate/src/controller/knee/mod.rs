@@ -80,6 +80,24 @@ const COST_MAX: f64 = 1e15;
 ///
 /// docs/controllers.md has the rule, each of its parts and a run. The state takes some 7 KiB, and some 200
 /// bytes for each batch that may run at once; the controller allocates nothing after its creation.
+///
+/// ```
+/// use tidegate::Time;
+/// use tidegate::boundary::{Boundary, Step};
+/// use tidegate::controller::{Bounds, Knee, Load, Objective};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // A batch costs 1 ms and 10 us an item: beyond 1,600 items a larger batch gains next to nothing.
+/// let knee = Knee::new(Objective::Lean, Bounds::default())?.with_known_cost(1e6, 1e4);
+/// let mut boundary = Boundary::new(knee, Bounds::default())?;
+/// let Step::Take(limit) = boundary.poll(Time::ZERO, Load::items(8000), Time::ZERO)? else {
+///     return Err("a backlog does not wait".into());
+/// };
+/// assert_eq!(boundary.snapshot().limit, 1600);
+/// assert!(limit.items <= 1600);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Knee {
     objective: Objective,
