@@ -49,12 +49,11 @@ pub fn run(data: &[u8]) {
         };
         if let Some(id) = batch_id(headers) {
             atomic.handle_message(now, StreamNumber::FIRST, &config, id, &message);
-        } else if let Some(control) = control(reply) {
-            if let Verdict::Store(ticket) =
+        } else if let Some(control) = control(reply)
+            && let Verdict::Store(ticket) =
                 fast.handle_message(now, StreamNumber::FIRST, &config, control, &message, &mut answers)
-            {
-                log.push_back(ticket);
-            }
+        {
+            log.push_back(ticket);
         }
         for _ in 0..first % 4 {
             let Some(ticket) = log.pop_front() else { break };

@@ -114,7 +114,7 @@ pub fn run(input: &[u8]) {
         }
         while let Some(event) = s.poll_event() {
             if let Event::Opened { received, .. } = event {
-                begun.get_or_insert(received.get() + 1);
+                begun.get_or_insert_with(|| received.get() + 1);
             }
         }
         s.check_invariants();
