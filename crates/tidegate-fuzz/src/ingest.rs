@@ -50,8 +50,14 @@ pub fn run(data: &[u8]) {
         if let Some(id) = batch_id(headers) {
             atomic.handle_message(now, StreamNumber::FIRST, &config, id, &message);
         } else if let Some(control) = control(reply)
-            && let Verdict::Store(ticket) =
-                fast.handle_message(now, StreamNumber::FIRST, &config, control, &message, &mut answers)
+            && let Verdict::Store(ticket) = fast.handle_message(
+                now,
+                StreamNumber::FIRST,
+                &config,
+                control,
+                &message,
+                &mut answers,
+            )
         {
             log.push_back(ticket);
         }

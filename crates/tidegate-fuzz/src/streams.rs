@@ -13,7 +13,8 @@ pub fn run(bytes: &[u8]) {
     let mut first = Vec::new();
     let mut encoder = Encoder::begin(&mut first, 1);
     let config = br#"{"name":"S","subjects":["s.>"],"allow_atomic":true,"allow_rollup_hdrs":true,"allow_msg_ttl":true,"max_age":9000000000,"max_msgs_per_subject":3}"#;
-    let create = tidegate_stream::stream::Command::new(Kind::CreateStream, StreamNumber::NONE, b"", config);
+    let create =
+        tidegate_stream::stream::Command::new(Kind::CreateStream, StreamNumber::NONE, b"", config);
     encoder.command(&create).expect("it fits");
     // The directory's entry for a stream that another group keeps, and a stream of another directory.
     for (kept, config) in [
@@ -21,10 +22,18 @@ pub fn run(bytes: &[u8]) {
             Placement::Elsewhere { group: 7 },
             &br#"{"name":"E","subjects":["e"]}"#[..],
         ),
-        (Placement::Of(DirectoryNumber::new(9)), br#"{"name":"O","subjects":["o"]}"#),
+        (
+            Placement::Of(DirectoryNumber::new(9)),
+            br#"{"name":"O","subjects":["o"]}"#,
+        ),
     ] {
         let subject = kept.encode();
-        let create = tidegate_stream::stream::Command::new(Kind::CreateStream, StreamNumber::NONE, &subject, config);
+        let create = tidegate_stream::stream::Command::new(
+            Kind::CreateStream,
+            StreamNumber::NONE,
+            &subject,
+            config,
+        );
         encoder.command(&create).expect("it fits");
     }
     streams
