@@ -3,6 +3,7 @@
 use std::fs;
 
 use tidegate_stream::consumer::State;
+use tidegate_stream::schema::sequence::StreamSeq;
 
 use super::{hex, root, wire};
 
@@ -101,7 +102,7 @@ fn command() -> Vec<Seed> {
 fn consumer() -> Vec<Seed> {
     let mut all = numbered("lines", CONSUMER.iter().map(|s| s.as_bytes().to_vec()));
     for start in [1, 5] {
-        let state = State::starting_at(start);
+        let state = State::starting_at(StreamSeq::new(start));
         all.push((format!("state-{start}"), state.encode()));
     }
     all
