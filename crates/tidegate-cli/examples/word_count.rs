@@ -1,4 +1,5 @@
-//! Counts the words of a text over queues whose producers find their own batch sizes, as `tidegate count` does.
+//! Counts the words of a text as `tidegate count` does: over queues, with producers that find the size of
+//! their batches.
 //!
 //! `cargo run -p tidegate-cli --example word_count`
 

@@ -25,7 +25,7 @@ fn node(id: u64, secret: &str) -> Roster {
     Roster::new(me, 2, None)
 }
 
-/// Gives `bytes` to the channel of the node `roster`, and returns the name of the peer once the greeting is over.
+/// Gives `bytes` to the channel of the node `roster`, and returns the name of the peer if the greeting ends.
 fn hear(
     channel: &mut Channel,
     roster: &Roster,

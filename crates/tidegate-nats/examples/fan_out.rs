@@ -1,5 +1,5 @@
-//! Reads what three clients send, and prints what the server writes to each of them: parser, subscriptions and
-//! messages, without a socket.
+//! Reads the bytes of three clients, and prints the bytes that a server writes to each of them: parser,
+//! subscriptions and messages, without a socket.
 //!
 //! `cargo run -p tidegate-nats --example fan_out`
 

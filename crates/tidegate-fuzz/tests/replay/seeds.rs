@@ -158,7 +158,7 @@ fn log() -> Vec<Seed> {
     changes.into_iter().map(seed).collect()
 }
 
-/// What the clients of the server's transcripts send, in pieces of a few bytes.
+/// The bytes of the clients in the server's transcripts, in pieces of a few bytes.
 fn nats() -> Vec<Seed> {
     let folder = root().join("crates/tidegate-server/tests/transcripts");
     let mut all = Vec::new();
@@ -181,7 +181,7 @@ fn nats() -> Vec<Seed> {
     all
 }
 
-/// Each message by itself, and all that are short behind their lengths, with every step of the member between.
+/// Each message by itself; then the short ones behind their lengths, with every step of the member between.
 fn raft_message() -> Vec<Seed> {
     let messages = sections("raft/v1/messages.hex");
     let mut all = numbered("golden", messages.iter().map(|(_, bytes)| bytes.clone()));
@@ -267,7 +267,7 @@ const CONSUMER: &[&str] = &[
     "$JS.ACK.hub.hash.S.C.1.2.3.1767225601000000000.5.random",
 ];
 
-/// The first byte of each part decides its time and place: a byte divisible by three (`0`, `3`) brings headers.
+/// The first byte of each part decides its time and place: a byte that 3 divides (`0`, `3`) brings headers.
 const INGEST: &[&str] = &[
     "0NATS/1.0\r\nNats-Batch-Id: a\r\nNats-Batch-Sequence: 1\r\n\r\n|3NATS/1.0\r\nNats-Batch-Id: a\r\nNats-Batch-Sequence: 2\r\nNats-Batch-Commit: 1\r\n\r\n",
     "0NATS/1.0\r\nNats-Batch-Id: a\r\nNats-Batch-Sequence: 1\r\n\r\n|0NATS/1.0\r\nNats-Batch-Id: b\r\nNats-Batch-Sequence: 1\r\n\r\n|0NATS/1.0\r\nNats-Batch-Id: a\r\nNats-Batch-Sequence: 3\r\n\r\n",
