@@ -4,9 +4,9 @@
 //! The work of one connection can take long: a read of 64 KiB holds thousands of publishes, each with any
 //! number of receivers. A connection therefore keeps the loop for one [`SLICE`] and for the operation that
 //! exceeds it; the rest of its bytes waits for its next slice. Connections with work get equal shares of the
-//! time, whatever one of them sends. A connection whose operation took longer than its slice waits until the
-//! others have had as much. A connection that used less than its share goes first. A turn reads for [`BUDGET`], so that Raft, timers and writes are no further away
-//! than that and one operation.
+//! time. A connection with an operation longer than its slice waits until the others have had as much. A
+//! connection that used less than its share goes first. A turn reads for [`BUDGET`], so that Raft, timers
+//! and writes are no further away than that and one operation.
 //!
 //! Owns the order and the accounts. The caller reads, measures, and reports the time. Every operation costs
 //! the logarithm of the number of waiting connections.
@@ -71,8 +71,8 @@ impl ReadQueue {
         Some(key)
     }
 
-    /// Returns how long the connection of the last [`next`](Self::next) may keep the loop. Alone, it may do so
-    /// for the rest of the turn.
+    /// Returns how long the connection of the last [`next`](Self::next) may keep the loop. A connection that is
+    /// alone may keep it for the rest of the turn.
     pub(super) fn slice(&self) -> Duration {
         match self.waiting.is_empty() {
             true => BUDGET.saturating_sub(self.spent),

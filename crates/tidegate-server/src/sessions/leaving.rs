@@ -1,8 +1,8 @@
 //! Clients with many subscriptions that leave: the node removes these a part at a time.
 //!
-//! Removing a million subscriptions takes a second, and the loop has other clients. The entry of such a client
-//! stays until the last of them is removed, so that its key names no other connection meanwhile. A leaving
-//! client gets no message, and its queue groups choose among the others.
+//! Removing a million subscriptions takes a second, and the loop has other clients. The entry of such a
+//! client stays until the last of them is removed, so that its key names no other connection meanwhile. A
+//! leaving client gets no message, and its queue groups choose among the others.
 
 use std::collections::{VecDeque, hash_map};
 

@@ -1,4 +1,4 @@
-//! What streams may ask the node while they handle an event, and what they have it do afterwards.
+//! The questions of streams to the node while they handle an event, and their outputs afterwards.
 //!
 //! An event goes into [`JetStream`], and outputs come out: messages to send, messages for other groups, and
 //! messages for the store to read. Proposals and timers are polled.
@@ -18,7 +18,7 @@ pub(crate) const INBOX: &[u8] = b"_INBOX.";
 
 /// The bytes that one event may say before it makes a pause: the node then carries them out first.
 const BYTES_MAX: usize = 1024 * 1024;
-/// The subjects whose listeners an event remembers.
+/// The subjects of which an event remembers the listeners.
 const KNOWN_MAX: usize = 8;
 
 /// The node around the streams of one group. It changes nothing.

@@ -131,7 +131,7 @@ fn fetch(
         if let Fetch::Ready(entry) = other.read_alone(of, place) {
             bytes += entry.len() + 64;
             messages.push(Fetched {
-                stream: stream,
+                stream,
                 seq,
                 entry,
             });
