@@ -35,9 +35,12 @@ fn talk(input: &[u8], piece: usize) -> [Vec<u8>; 2] {
     let mut held = Vec::new();
     for part in input.chunks(piece.max(1)) {
         held.extend_from_slice(part);
-        if node.contains(keys[0]) {
-            let used = node.handle_received(now, keys[0], &held, ANY).used;
-            held.drain(..used);
+        // The node stops now and then, so that its driver can look at the time.
+        let mut more = true;
+        while more && node.contains(keys[0]) {
+            let received = node.handle_received(now, keys[0], &held, ANY);
+            held.drain(..received.used);
+            more = received.full;
         }
         node.check_invariants();
         while let Some(key) = node.poll_dirty() {

@@ -73,7 +73,14 @@ fn none_a_message() {
                 .windows(6)
                 .rposition(|w| w == b"\r\nPUB " || w == b"\r\nHPUB")
                 .unwrap();
-            node.handle_received(Time::ZERO, publisher, &part[start..end + 2], ANY);
+            let mut rest = &part[start..end + 2];
+            loop {
+                let received = node.handle_received(Time::ZERO, publisher, rest, ANY);
+                rest = &rest[received.used..];
+                if !received.full {
+                    break;
+                }
+            }
             copied += write(&mut node);
         }
         copied

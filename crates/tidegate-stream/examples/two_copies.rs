@@ -6,6 +6,8 @@ use std::error::Error;
 
 use bytes::Bytes;
 use tidegate_stream::schema::config::StreamConfig;
+use tidegate_stream::schema::number::StreamNumber;
+use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{AccountLimits, Command, Encoder, Kind, Streams};
 
 /// Encodes an entry of three messages, and one before them that creates the stream.
@@ -19,10 +21,15 @@ fn entries() -> Result<[Bytes; 2], Box<dyn Error>> {
     let config = serde_json::to_vec(&config)?;
     let (mut create, mut messages) = (Vec::new(), Vec::new());
     let mut encoder = Encoder::begin(&mut create, 1_700_000_000_000_000);
-    encoder.command(&Command::new(Kind::CreateStream, 0, b"", &config))?;
+    encoder.command(&Command::new(
+        Kind::CreateStream,
+        StreamNumber::NONE,
+        b"",
+        &config,
+    ))?;
     let mut encoder = Encoder::begin(&mut messages, 1_700_000_000_500_000);
     for payload in ["tea", "salt", "rope"] {
-        encoder.publish(1, b"orders.new", None, payload.as_bytes())?;
+        encoder.publish(StreamNumber::FIRST, b"orders.new", None, payload.as_bytes())?;
     }
     Ok([create.into(), messages.into()])
 }
@@ -50,6 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let stream = third.taker(b"orders.new").ok_or("no stream")?;
     // The oldest message has left: the stream keeps two.
     println!("{}: {:?}", stream.name(), stream.state());
-    assert_eq!((stream.state().messages, stream.state().first_seq), (2, 2));
+    let state = stream.state();
+    assert_eq!((state.messages, state.first_seq), (2, StreamSeq::new(2)));
     Ok(())
 }

@@ -71,8 +71,8 @@ impl ReadQueue {
         Some(key)
     }
 
-    /// Returns how long the connection of the last [`next`](Self::next) may keep the loop. A connection that is
-    /// alone may keep it for the rest of the turn.
+    /// Returns how long the connection of the last [`next`](Self::next) may keep the loop. A connection that
+    /// is alone may keep it for the rest of the turn.
     pub(super) fn slice(&self) -> Duration {
         match self.waiting.is_empty() {
             true => BUDGET.saturating_sub(self.spent),

@@ -130,11 +130,7 @@ fn fetch(
     for &(stream, seq, place) in lacking.iter().take(ASKED_MAX) {
         if let Fetch::Ready(entry) = other.read_alone(of, place) {
             bytes += entry.len() + 64;
-            messages.push(Fetched {
-                stream,
-                seq,
-                entry,
-            });
+            messages.push(Fetched { stream, seq, entry });
         }
         if bytes > 16 << 10 {
             break;
