@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tidegate::Time;
 use tidegate_cluster::groups::{ALL, GroupOf, groups};
 use tidegate_log::{Doing, Steps};
-use tidegate_raft::replica::{Message, wire};
+use tidegate_raft::replica::{Message, StepError, wire};
 use tidegate_raft::store::{Due, Fetch, Fetched, OpenError, Opening, Options, Store, WriteError};
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
@@ -311,7 +311,11 @@ impl Cluster {
             let cut = self.cut.is_some_and(|c| c == from || c == to);
             if let Some(node) = self.nodes[to].as_mut().filter(|_| !cut) {
                 let (group, message): (u32, Message) = wire::decode(&bytes).unwrap();
-                node.store.step(group, message).unwrap();
+                match node.store.step(group, message) {
+                    // The server drops such a message, too, and the leader sends it again.
+                    Ok(()) | Err(StepError::Full) => {}
+                    Err(error) => panic!("{error}"),
+                }
             }
         }
         for at in 0..self.nodes.len() {
