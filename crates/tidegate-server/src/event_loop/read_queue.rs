@@ -2,11 +2,12 @@
 //! queueing by the loop's time (P. Goyal, H. Vin and H. Cheng, 1996).
 //!
 //! The work of one connection can take long: a read of 64 KiB holds thousands of publishes, each with any
-//! number of receivers. A connection therefore keeps the loop for one [`SLICE`] and for the operation that
-//! exceeds it; the rest of its bytes waits for its next slice. Connections with work get equal shares of the
-//! time. A connection with an operation longer than its slice waits until the others have had as much. A
-//! connection that used less than its share goes first. A turn reads for [`BUDGET`], so that Raft, timers
-//! and writes are no further away than that and one operation.
+//! number of receivers. A connection therefore keeps the loop for one [`SLICE`] and for the step that
+//! exceeds it: the node looks up from its work after some operations and copies. The rest of its bytes waits
+//! for its next slice. Connections with work get equal shares of the time. A connection with a step longer
+//! than its slice waits until the others have had as much. A connection that used less than its share goes
+//! first. A turn reads for [`BUDGET`], so that Raft, timers and writes are no further away than that and one
+//! step.
 //!
 //! Owns the order and the accounts. The caller reads, measures, and reports the time. Every operation costs
 //! the logarithm of the number of waiting connections.

@@ -1,6 +1,6 @@
 //! Clients with many subscriptions that leave: the node removes these a part at a time.
 //!
-//! Removing a million subscriptions takes a second, and the loop has other clients. The entry of such a
+//! A client may have a million subscriptions, and the loop has other clients. The entry of such a
 //! client stays until the last of them is removed, so that its key names no other connection meanwhile. A
 //! leaving client gets no message, and its queue groups choose among the others.
 
@@ -10,7 +10,7 @@ use tidegate_nats::sublist::SubKey;
 
 use super::Node;
 
-/// The number of subscriptions that the node removes at a time: some 0.2 ms of work.
+/// The number of subscriptions that the node removes at a time.
 #[cfg(not(test))]
 const STEP: usize = 256;
 /// In tests a handful takes several parts.

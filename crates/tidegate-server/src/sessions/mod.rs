@@ -66,8 +66,8 @@ use crate::streams::context::Outputs;
 pub(crate) const STALL_BYTES: usize = 8 * 1024 * 1024;
 /// The connection key of messages that the node itself publishes.
 pub(crate) const NOBODY: usize = usize::MAX;
-/// After so much input or output of one connection the node returns to the driver, which looks at the
-/// time: some 20 microseconds of work.
+/// A step: after so many operations or copies of one connection the node returns to the driver, which
+/// looks at the time. A message with more receivers is one step.
 const STEP: Load = Load {
     items: 128,
     bytes: 64 * 1024,
