@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use serde_json::Value;
-use tidegate_raft::store::{Due, Opening, Options};
+use tidegate_raft::store::{Due, GroupSlot, Opening, Options};
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::stream::{self, AccountLimits, Encoder, Kind, Streams};
 
@@ -60,7 +60,10 @@ fn make(dir: &Path, checkpoint: bool) {
         Encoder::begin(&mut entry, 1_000_000 + seq)
             .command(&command)
             .unwrap();
-        let index = store.propose(0, entry.into(), 1).unwrap().index;
+        let index = store
+            .propose(GroupSlot::DIRECTORY, entry.into(), 1)
+            .unwrap()
+            .index;
         loop {
             store.poll().unwrap();
             let Some((_, Due::Entry(entry))) = store.poll_due() else {
@@ -77,7 +80,7 @@ fn make(dir: &Path, checkpoint: bool) {
     }
     assert_eq!(streams.by_name("orders"), Some(StreamNumber::new(1)));
     if checkpoint {
-        store.checkpoint(0, Box::new(streams.snapshot().chunks()));
+        store.checkpoint(GroupSlot::DIRECTORY, Box::new(streams.snapshot().chunks()));
     }
     store.close().unwrap();
 }

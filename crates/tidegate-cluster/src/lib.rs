@@ -39,6 +39,7 @@ pub mod redial;
 pub mod refusal;
 pub mod rejoin;
 pub mod roster;
+pub mod slots;
 pub mod wire;
 
 /// The version of the protocol between nodes.

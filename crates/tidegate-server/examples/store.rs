@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_log::{Append, Disk, Log, Lsn, Record, batch_bytes};
 use tidegate_raft::replica::{Group, GroupOptions, Restored};
 use tidegate_raft::store::{Due, Fetch, Opening, Options, Store, Waker};
@@ -110,7 +111,9 @@ fn through_store(dir: &Path, len: usize, in_flight: u64) -> Outcome<f64> {
     let data = Bytes::from(vec![7; len]);
     let (start, mut proposed, mut applied) = (Instant::now(), 0, 0);
     while start.elapsed() < RUN {
-        while proposed < applied + in_flight && store.propose(0, data.clone(), 1).is_ok() {
+        while proposed < applied + in_flight
+            && store.propose(GroupSlot::DIRECTORY, data.clone(), 1).is_ok()
+        {
             proposed += 1;
         }
         std::thread::park();
@@ -166,7 +169,7 @@ fn reading(dir: &Path) -> Outcome<()> {
     let data = Bytes::from(vec![7; 8 << 10]);
     let (mut proposed, mut places) = (0, Vec::new());
     while places.len() < ENTRIES {
-        while proposed < ENTRIES && store.propose(0, data.clone(), 1).is_ok() {
+        while proposed < ENTRIES && store.propose(GroupSlot::DIRECTORY, data.clone(), 1).is_ok() {
             proposed += 1;
         }
         std::thread::park();
@@ -182,7 +185,7 @@ fn reading(dir: &Path) -> Outcome<()> {
     let (start, mut waits) = (Instant::now(), 0);
     for &lsn in &places {
         loop {
-            match store.read(0, Place { lsn, offset: 0 }) {
+            match store.read(GroupSlot::DIRECTORY, Place { lsn, offset: 0 }) {
                 Fetch::Ready(entry) => {
                     assert_eq!(entry.len(), data.len());
                     break;
@@ -207,7 +210,7 @@ fn reading(dir: &Path) -> Outcome<()> {
     for _ in 0..5000 {
         at = (at * 48_271) % 2_147_483_647;
         let lsn = places[at % ENTRIES];
-        while store.read(0, Place { lsn, offset: 0 }) == Fetch::Pending {
+        while store.read(GroupSlot::DIRECTORY, Place { lsn, offset: 0 }) == Fetch::Pending {
             waits += 1;
             std::thread::park();
             store.poll()?;

@@ -11,6 +11,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_log::{AppendError, Appended, Lsn, Record, batch_bytes};
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
@@ -108,7 +109,7 @@ impl Store {
     /// `None` while the disk is full: the store must release segments then, and a catch-up would hold them.
     /// Fetched messages are kept.
     #[must_use]
-    pub fn poll_catch_up(&self, at: usize) -> Option<CatchUp> {
+    pub fn poll_catch_up(&self, at: GroupSlot) -> Option<CatchUp> {
         let member = &self.members[at];
         let wanted = member.group.poll_catch_up();
         wanted.filter(|_| member.catching_up.given_up.is_none() && !self.log.disk_full())
@@ -117,7 +118,7 @@ impl Store {
     /// Begins the catch-up: from now on the store releases no segment and copies no message forward, until
     /// the state is installed or the catch-up is [abandoned](Self::abandon_catch_up). Once this returns
     /// `true`, the places of messages no longer change, and the caller may record them for the new state.
-    pub fn begin_catch_up(&mut self, at: usize) -> bool {
+    pub fn begin_catch_up(&mut self, at: GroupSlot) -> bool {
         let full = self.log.disk_full();
         let catching_up = &mut self.members[at].catching_up;
         if catching_up.given_up.is_some() || full {
@@ -133,13 +134,13 @@ impl Store {
     }
 
     /// Returns whether no relocation of the group's messages is on its way.
-    pub(super) fn rests(&self, at: usize) -> bool {
+    pub(super) fn rests(&self, at: GroupSlot) -> bool {
         self.compaction.is_durable(at) && self.members[at].relocated.is_empty()
     }
 
     /// Ends a catch-up because it is no longer needed or starts again. If its checkpoint is being written
     /// already, the takeover continues.
-    pub fn abandon_catch_up(&mut self, at: usize) {
+    pub fn abandon_catch_up(&mut self, at: GroupSlot) {
         let member = &mut self.members[at];
         if let Some(given_up) = &mut member.catching_up.given_up {
             given_up.heard = true;
@@ -157,7 +158,7 @@ impl Store {
     }
 
     /// Returns the message at this place as an entry of its own, for another member that lacks the message.
-    pub fn read_alone(&mut self, at: usize, place: Place) -> Fetch {
+    pub fn read_alone(&mut self, at: GroupSlot, place: Place) -> Fetch {
         match self.copy(at, place) {
             Ok(entry) => Fetch::Ready(entry),
             Err(other) => other,
@@ -169,7 +170,11 @@ impl Store {
     ///
     /// # Errors
     /// See [`WriteError`]; nothing has changed then.
-    pub fn append_fetched(&mut self, at: usize, messages: &[Fetched]) -> Result<(), WriteError> {
+    pub fn append_fetched(
+        &mut self,
+        at: GroupSlot,
+        messages: &[Fetched],
+    ) -> Result<(), WriteError> {
         let catching_up = &self.members[at].catching_up;
         let waiting = catching_up.undurable.len() + messages.len();
         if waiting > UNDURABLE_MAX || catching_up.begun.is_none() {
@@ -185,7 +190,7 @@ impl Store {
     }
 
     /// Returns the next fetched message that is durable, in the order of appending.
-    pub fn poll_fetched(&mut self, at: usize) -> Option<Relocated> {
+    pub fn poll_fetched(&mut self, at: GroupSlot) -> Option<Relocated> {
         let member = &mut self.members[at];
         let fetched = member.catching_up.fetched.pop_front()?;
         member.staged.insert(&fetched);
@@ -194,7 +199,7 @@ impl Store {
 
     /// Returns the fetched messages that no state includes yet, also those of catch-ups that broke off.
     #[must_use]
-    pub fn apart(&self, at: usize) -> &Staged {
+    pub fn apart(&self, at: GroupSlot) -> &Staged {
         &self.members[at].staged
     }
 
@@ -203,7 +208,11 @@ impl Store {
     ///
     /// # Errors
     /// See [`WriteError`]; nothing has changed then.
-    pub fn append_repaired(&mut self, at: usize, messages: &[Fetched]) -> Result<(), WriteError> {
+    pub fn append_repaired(
+        &mut self,
+        at: GroupSlot,
+        messages: &[Fetched],
+    ) -> Result<(), WriteError> {
         if self.holds() {
             return Err(WriteError::Full);
         }
@@ -214,7 +223,7 @@ impl Store {
 
     fn append_messages(
         &mut self,
-        at: usize,
+        at: GroupSlot,
         kind: u8,
         messages: &[Fetched],
     ) -> Result<(Appended, Vec<Relocated>), WriteError> {
@@ -268,7 +277,7 @@ impl Store {
     /// See [`InstallError`]; nothing has changed then.
     pub fn install(
         &mut self,
-        at: usize,
+        at: GroupSlot,
         (index, term): (u64, u64),
         live: Live,
         parts: Parts,
@@ -308,19 +317,19 @@ impl Store {
 
     /// Returns whether the store is taking over a state.
     #[must_use]
-    pub fn is_installing(&self, at: usize) -> bool {
+    pub fn is_installing(&self, at: GroupSlot) -> bool {
         self.members[at].catching_up.is_installing()
     }
 
     /// Returns the index and the term of a state that was taken over, once. From then on it is the group's
     /// state. Until this call the store returns no due work of the group.
-    pub fn poll_installed(&mut self, at: usize) -> Option<(u64, u64)> {
+    pub fn poll_installed(&mut self, at: GroupSlot) -> Option<(u64, u64)> {
         self.members[at].catching_up.installed.take()
     }
 
     /// Hands the new state's checkpoint to the checkpoint thread once the log is durable up to the
     /// checkpoint's end.
-    pub(super) fn write_install(&mut self, at: usize) {
+    pub(super) fn write_install(&mut self, at: GroupSlot) {
         let durable = self.log.durable();
         let member = &mut self.members[at];
         if let Some(install) = &mut member.catching_up.install
@@ -333,7 +342,7 @@ impl Store {
 
     /// Handles the end of a checkpoint write. After the write of a new state's checkpoint, this completes or
     /// aborts the takeover.
-    pub(super) fn finish_install(&mut self, at: usize, written: bool) {
+    pub(super) fn finish_install(&mut self, at: GroupSlot, written: bool) {
         let member = &mut self.members[at];
         let written_one = member.catching_up.install.take_if(|i| i.parts.is_none());
         let Some(install) = written_one else {
@@ -357,7 +366,7 @@ impl Store {
     }
 
     /// Returns the message at `place` as an entry of its own.
-    pub(super) fn copy(&mut self, at: usize, place: Place) -> Result<Bytes, Fetch> {
+    pub(super) fn copy(&mut self, at: GroupSlot, place: Place) -> Result<Bytes, Fetch> {
         let entry = match self.read_entry(at, place.lsn) {
             Fetch::Ready(entry) => entry,
             other => return Err(other),

@@ -9,6 +9,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_log::{AppendError, Lsn, Record, batch_bytes};
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
@@ -26,8 +27,8 @@ const UNDURABLE_MAX: usize = 4096;
 /// A question to the streams of a group: which of their messages lie in this range?
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LyingIn {
-    /// The position of the group.
-    pub at: usize,
+    /// The slot of the group.
+    pub at: GroupSlot,
     /// The range of record positions.
     pub lsns: Range<u64>,
     /// Restricts the answer to messages from this stream and sequence on.
@@ -39,12 +40,12 @@ pub struct LyingIn {
 pub(super) struct Compaction {
     segment: Option<Range<Lsn>>,
     /// The group of the next question, and the point from which it asks; `None` once all messages are known.
-    from: Option<(usize, (StreamNumber, StreamSeq))>,
-    /// Messages to copy, each with the position of its group.
-    wanted: VecDeque<(usize, Resident)>,
-    /// Messages that are appended and not yet durable, each with the end of its batch and the position of its
+    from: Option<(GroupSlot, (StreamNumber, StreamSeq))>,
+    /// Messages to copy, each with the slot of its group.
+    wanted: VecDeque<(GroupSlot, Resident)>,
+    /// Messages that are appended and not yet durable, each with the end of its batch and the slot of its
     /// group.
-    undurable: VecDeque<(Lsn, usize, Relocated)>,
+    undurable: VecDeque<(Lsn, GroupSlot, Relocated)>,
     /// Segments that were begun and not released; the next start tries them again.
     given_up: BTreeSet<u64>,
 }
@@ -66,7 +67,7 @@ impl Compaction {
         // Marks the segment now, so that the store does not begin it a second time.
         self.given_up.insert(segment.start.get());
         self.segment = Some(segment);
-        self.from = Some((0, (StreamNumber::NONE, StreamSeq::ZERO)));
+        self.from = Some((GroupSlot::FIRST, (StreamNumber::NONE, StreamSeq::ZERO)));
     }
 
     pub(super) fn poll_lying(&self) -> Option<LyingIn> {
@@ -87,20 +88,21 @@ impl Compaction {
         groups: usize,
     ) {
         let Some((at, _)) = self.from else { return };
-        let following =
-            (at + 1 < groups).then_some((at + 1, (StreamNumber::NONE, StreamSeq::ZERO)));
+        let following = at
+            .next(groups)
+            .map(|at| (at, (StreamNumber::NONE, StreamSeq::ZERO)));
         self.from = next.map(|next| (at, next)).or(following);
         self.wanted.extend(lying.into_iter().map(|l| (at, l)));
     }
 
     /// Notes messages of a group that were appended in a batch with this end.
-    pub(super) fn handle_appended(&mut self, at: usize, end: Lsn, moved: Vec<Relocated>) {
+    pub(super) fn handle_appended(&mut self, at: GroupSlot, end: Lsn, moved: Vec<Relocated>) {
         self.undurable
             .extend(moved.into_iter().map(|moved| (end, at, moved)));
     }
 
     /// Returns whether all copies of this group's messages are durable.
-    pub(super) fn is_durable(&self, at: usize) -> bool {
+    pub(super) fn is_durable(&self, at: GroupSlot) -> bool {
         !self.undurable.iter().any(|(_, of, _)| *of == at)
     }
 
@@ -128,7 +130,7 @@ impl Store {
             self.compaction.segment = None;
             return true;
         }
-        let (mut taken, mut records) = (Vec::<(usize, Resident)>::new(), Vec::new());
+        let (mut taken, mut records) = (Vec::<(GroupSlot, Resident)>::new(), Vec::new());
         let mut bytes = batch_bytes(&[]);
         // Entries go first, because callers wait for them. On a full disk, waiting entries wait for the space
         // that copying frees.
@@ -171,7 +173,7 @@ impl Store {
         false
     }
 
-    fn append_copies(&mut self, taken: Vec<(usize, Resident)>, records: Vec<Record>) {
+    fn append_copies(&mut self, taken: Vec<(GroupSlot, Resident)>, records: Vec<Record>) {
         // The store has taken the waiting entries because they have room. Copies leave them that room.
         let room = self.look_for_room(&[batch_bytes(&records)], 0);
         let appended = match room {

@@ -1,6 +1,7 @@
 //! Gives a checkpoint to another member that takes over the state, in parts, as the bytes lie on the disk.
 //! [`Store::read_alone`] reads the messages.
 
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_stream::stream::{AccountLimits, Streams};
 
 use super::{Store, checkpoint, checkpoints};
@@ -20,7 +21,13 @@ impl Store {
     /// Reads bytes of the checkpoint as of `index`, or of the newest one if `index` is 0. Returns `None` if
     /// there is no such checkpoint or the disk cannot read it.
     #[must_use]
-    pub fn read_checkpoint(&self, at: usize, index: u64, offset: u64, len: usize) -> Option<Part> {
+    pub fn read_checkpoint(
+        &self,
+        at: GroupSlot,
+        index: u64,
+        offset: u64,
+        len: usize,
+    ) -> Option<Part> {
         let kept = self.members[at].checkpoints.kept();
         let index = match index {
             0 => kept.last()?.index,

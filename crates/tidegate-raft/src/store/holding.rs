@@ -5,6 +5,7 @@
 //! bound the store gives up the catch-up, writes a checkpoint of the present state so that segments can be
 //! released, and only then lets the catch-up start again.
 
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_log::Lsn;
 
 use super::Store;
@@ -27,7 +28,7 @@ pub(super) struct GivenUp {
 impl Store {
     /// Gives up the fetched messages and the catch-up of a group if other groups have written too much
     /// meanwhile.
-    pub(super) fn bound_held(&mut self, at: usize) {
+    pub(super) fn bound_held(&mut self, at: GroupSlot) {
         if !self.members[at].is_between() || self.is_checkpointing(at) {
             return;
         }
@@ -60,7 +61,7 @@ impl Store {
 
     /// Returns the bytes that other groups wrote since the catch-up of this group began, before a restart,
     /// too.
-    fn held_bytes(&self, at: usize) -> u64 {
+    fn held_bytes(&self, at: GroupSlot) -> u64 {
         let member = &self.members[at];
         let from = [member.catching_up.begun, member.staged.from()];
         let from = from.into_iter().flatten().min();
@@ -70,14 +71,14 @@ impl Store {
     }
 
     /// Returns whether a checkpoint of the group is due because the store gave up its catch-up.
-    pub(super) fn lets_go(&self, at: usize) -> bool {
+    pub(super) fn lets_go(&self, at: GroupSlot) -> bool {
         let given_up = self.members[at].catching_up.given_up;
         given_up.is_some_and(|g| !g.asked)
     }
 
     /// Lets a catch-up that was given up start again once segments could be released: after the due
     /// checkpoint was written or failed, or if no checkpoint was due.
-    pub(super) fn end_letting_go(&mut self, at: usize) {
+    pub(super) fn end_letting_go(&mut self, at: GroupSlot) {
         let Some(given_up) = self.members[at].catching_up.given_up else {
             return;
         };

@@ -2,6 +2,7 @@
 //! memory. It reads one stretch at a time.
 
 use bytes::Bytes;
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_log::{Chunk, Lsn, ReadError};
 
 use super::Store;
@@ -13,7 +14,7 @@ const STRETCH_BYTES: usize = 1 << 20;
 /// The next entry for a lagging follower of a group, and the position of the stretch to read for it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Search {
-    at: usize,
+    at: GroupSlot,
     index: u64,
     from: Lsn,
     /// True once the reader has accepted the request; it may have had no room.
@@ -37,7 +38,7 @@ impl Store {
     /// Returns the next search, from each group in turn.
     fn next_search(&mut self) -> Option<Search> {
         let groups = self.members.len();
-        let mut all = (0..groups).map(|n| (self.searched + n) % groups);
+        let mut all = self.searched.around(groups);
         let found = all.find_map(|at| {
             let lagging = self.members[at].group.poll_lagging()?;
             Some(Search {
@@ -47,7 +48,7 @@ impl Store {
                 asked: false,
             })
         })?;
-        self.searched = (found.at + 1) % groups;
+        self.searched = found.at.next_around(groups);
         Some(found)
     }
 

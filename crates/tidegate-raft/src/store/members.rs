@@ -1,6 +1,8 @@
 //! The store's traffic with the other members of its groups: it takes their messages, returns the messages
 //! for them, and hands to the log all records that the groups want written.
 
+use tidegate_cluster::slots::GroupSlot;
+
 use super::Store;
 use super::room::Admission;
 use crate::replica::{Message, MessageType, PeerProgress, StepError, TransferError};
@@ -11,10 +13,10 @@ const DELAYED_MAX: usize = 64;
 const DELAYED_BYTES_MAX: u64 = 64 << 20;
 
 impl Store {
-    /// Returns the position of the group with this number, if this node is a member of it.
+    /// Returns the slot of the group with this number, if this node is a member of it.
     #[must_use]
-    pub fn at(&self, group: u32) -> Option<usize> {
-        self.members.iter().position(|m| m.group.number() == group)
+    pub fn at(&self, group: u32) -> Option<GroupSlot> {
+        self.members.position(|m| m.group.number() == group)
     }
 
     /// Takes a message of another member, for the group with this number.
@@ -42,7 +44,7 @@ impl Store {
     }
 
     /// Takes the messages that waited for the log's next segment, as far as the log has room now.
-    pub(super) fn take_delayed(&mut self, at: usize) {
+    pub(super) fn take_delayed(&mut self, at: GroupSlot) {
         while let Some(message) = self.members[at].delayed.pop_front() {
             let waited = self.members[at].delayed.len();
             // If the message has no effect, the leader notices from later messages.
@@ -54,7 +56,7 @@ impl Store {
     }
 
     /// Takes a message as far as the log has room for its entries. The rest waits for the next segment.
-    fn take(&mut self, at: usize, mut message: Message) -> Result<(), StepError> {
+    fn take(&mut self, at: GroupSlot, mut message: Message) -> Result<(), StepError> {
         let admission = self.admit(at, &message);
         let kind = message.get_msg_type();
         let beats = matches!(kind, MessageType::MsgHeartbeat | MessageType::MsgSnapshot);
@@ -94,25 +96,25 @@ impl Store {
     /// Returns the next message to send, and its receiver. Call it after each [`step`](Self::step),
     /// [`tick`](Self::tick), [`propose`](Self::propose) and [`poll`](Self::poll), until it returns `None`.
     /// The caller drops messages that it cannot send.
-    pub fn poll_message(&mut self, at: usize) -> Option<(u64, Message)> {
+    pub fn poll_message(&mut self, at: GroupSlot) -> Option<(u64, Message)> {
         self.members[at].group.poll_message()
     }
 
     /// Returns the number of a group.
     #[must_use]
-    pub fn group_number(&self, at: usize) -> u32 {
+    pub fn group_number(&self, at: GroupSlot) -> u32 {
         self.members[at].group.number()
     }
 
     /// Returns the leader, as far as known.
     #[must_use]
-    pub fn leader(&self, at: usize) -> Option<u64> {
+    pub fn leader(&self, at: GroupSlot) -> Option<u64> {
         self.members[at].group.leader()
     }
 
     /// Returns a leader's view of the other members; empty unless this member leads.
     #[must_use]
-    pub fn progress(&self, at: usize) -> Vec<PeerProgress> {
+    pub fn progress(&self, at: GroupSlot) -> Vec<PeerProgress> {
         self.members[at].group.progress()
     }
 
@@ -120,14 +122,14 @@ impl Store {
     ///
     /// # Errors
     /// See [`TransferError`].
-    pub fn transfer_leadership(&mut self, at: usize, to: u64) -> Result<(), TransferError> {
+    pub fn transfer_leadership(&mut self, at: GroupSlot, to: u64) -> Result<(), TransferError> {
         let begun = self.members[at].group.transfer_leadership(to);
         self.hand_over();
         begun
     }
 
     /// Stands for election now, if this member may.
-    pub fn campaign(&mut self, at: usize) {
+    pub fn campaign(&mut self, at: GroupSlot) {
         self.members[at].group.campaign();
         self.hand_over();
     }

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tidegate_cluster::groups::GroupOf;
+use tidegate_cluster::slots::PerGroup;
 use tidegate_log::Lsn;
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
@@ -55,8 +56,8 @@ pub fn missing(dir: &Path, lost: &[Range<Lsn>]) -> Result<Missing, OpenError> {
         }
     };
     let mut missing = Missing::default();
-    let mut groups = Vec::new();
-    for at in 0..options.groups.len() {
+    let mut groups = PerGroup::new();
+    for at in opening.slots() {
         let entries = opening.missing_entries(at);
         missing.entries.extend(entries.iter().cloned());
         let streams = match opening.take_state(at) {

@@ -1,6 +1,6 @@
 //! A node's durable store: the log, the checkpoints of its groups' states, and the rules by which log
 //! segments are released. The store drives the groups of the node. They share one log, and callers name a
-//! group by its position in [`Options::groups`].
+//! group by its slot, its place in [`Options::groups`].
 //!
 //! **[`Opening::begin`] -> [`Opening::replay`] -> [`Store`].** After opening, one loop owns the store: it
 //! proposes entries, calls [`Store::poll`] after each call of the waker, and calls [`Store::poll_due`] until
@@ -47,6 +47,7 @@ mod worker;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tidegate_cluster::slots::PerGroup;
 use tidegate_log::{
     Append, AppendError, Appended, Appender, Failure, Log, Lsn, Record, Storage, batch_bytes,
 };
@@ -69,6 +70,7 @@ pub use open::{Opening, Options, REPAIRED_FILE, VERSION_FILE, claim};
 pub use reading::{Fetch, Peeked};
 pub use scrub::Scrubbed;
 pub use staged::Staged;
+pub use tidegate_cluster::slots::GroupSlot;
 pub use upkeep::Space;
 
 use compaction::Compaction;
@@ -109,18 +111,18 @@ pub struct Relocated {
 
 /// See the [module](self).
 pub struct Store {
-    members: Vec<Member>,
+    members: PerGroup<Member>,
     /// The group that [`poll_due`](Self::poll_due) asks first.
-    turn: usize,
+    turn: GroupSlot,
     /// The group that appends first.
-    appending: usize,
+    appending: GroupSlot,
     appender: Appender,
     log: Log,
     reading: Reading,
     /// The search in the log for the next entry of a lagging follower.
     search: Option<Search>,
     /// The group in which the next search for a lagging follower begins.
-    searched: usize,
+    searched: GroupSlot,
     /// The lab's second write of each message, if it is on.
     #[cfg(feature = "lab")]
     second_write: Option<SecondWrite>,
@@ -150,7 +152,7 @@ impl Store {
     /// See [`WriteError`]; nothing has changed then.
     pub fn propose(
         &mut self,
-        at: usize,
+        at: GroupSlot,
         entry: Bytes,
         callers: u64,
     ) -> Result<Proposed, WriteError> {
@@ -180,7 +182,7 @@ impl Store {
     /// Returns whether the group takes a proposal now. It always does, unless the lab bounds the entries on
     /// their way.
     #[must_use]
-    pub fn may_propose(&self, at: usize) -> bool {
+    pub fn may_propose(&self, at: GroupSlot) -> bool {
         let (group, lab) = (&self.members[at].group, self.options.lab);
         let idle = || group.is_durable() && self.writing_twice(at).is_none();
         let room = |max| group.in_flight() < max;
@@ -190,7 +192,7 @@ impl Store {
     /// Returns whether this member leads and has applied every entry that was committed before it led. Only
     /// then does it know the current state.
     #[must_use]
-    pub fn leads_settled(&self, at: usize) -> bool {
+    pub fn leads_settled(&self, at: GroupSlot) -> bool {
         let writing = self.writing_twice(at);
         let group = &self.members[at].group;
         group.leads_settled() && writing.is_none_or(|term| term == group.term())
@@ -209,12 +211,12 @@ impl Store {
 
     /// Returns the term of the group's entry that the lab writes a second time.
     #[cfg(feature = "lab")]
-    fn writing_twice(&self, at: usize) -> Option<u64> {
+    fn writing_twice(&self, at: GroupSlot) -> Option<u64> {
         self.second_write.as_ref()?.writing(at)
     }
 
     #[cfg(not(feature = "lab"))]
-    const fn writing_twice(&self, _: usize) -> Option<u64> {
+    const fn writing_twice(&self, _: GroupSlot) -> Option<u64> {
         None
     }
 
@@ -235,7 +237,7 @@ impl Store {
         self.take_copies(durable);
         self.reading.poll();
         self.serve_laggards();
-        for at in 0..self.members.len() {
+        for at in self.members.slots() {
             self.take_delayed(at);
         }
         let appended = self.append_entries();
@@ -249,17 +251,17 @@ impl Store {
 
     /// Returns the next step that is due, and its group. Each group's steps come in order, each once. A call
     /// confirms that the loop has carried out the previous step.
-    pub fn poll_due(&mut self) -> Option<(usize, Due)> {
+    pub fn poll_due(&mut self) -> Option<(GroupSlot, Due)> {
         for _ in 0..self.members.len() {
             if let Some(due) = self.poll_due_of(self.turn) {
                 return Some((self.turn, due));
             }
-            self.turn = (self.turn + 1) % self.members.len();
+            self.turn = self.turn.next_around(self.members.len());
         }
         None
     }
 
-    fn poll_due_of(&mut self, at: usize) -> Option<Due> {
+    fn poll_due_of(&mut self, at: GroupSlot) -> Option<Due> {
         let member = &mut self.members[at];
         if member.catching_up.is_installed() {
             return None;
@@ -288,13 +290,13 @@ impl Store {
     }
 
     /// Reads the message at this place of the group: its bytes, followed by the rest of its entry.
-    pub fn read(&mut self, at: usize, place: Place) -> Fetch {
+    pub fn read(&mut self, at: GroupSlot, place: Place) -> Fetch {
         within(self.read_entry(at, place.lsn), place)
     }
 
     /// Returns the same as far as it is in memory, and asks for nothing.
     #[must_use]
-    pub fn peek(&self, at: usize, place: Place) -> Peeked {
+    pub fn peek(&self, at: GroupSlot, place: Place) -> Peeked {
         let lsn = Lsn::new(place.lsn);
         let peeked = match self.members[at].group.cached(lsn) {
             Some(entry) => Peeked {
@@ -309,7 +311,7 @@ impl Store {
         }
     }
 
-    fn read_entry(&mut self, at: usize, lsn: u64) -> Fetch {
+    fn read_entry(&mut self, at: GroupSlot, lsn: u64) -> Fetch {
         let lsn = Lsn::new(lsn);
         match self.members[at].group.cached(lsn) {
             Some(entry) => Fetch::Ready(entry.clone()),
@@ -319,14 +321,14 @@ impl Store {
 
     /// Returns the index and the term of the last entry that was due. The state is as of this entry.
     #[must_use]
-    pub fn applied(&self, at: usize) -> (u64, u64) {
+    pub fn applied(&self, at: GroupSlot) -> (u64, u64) {
         let (index, term, _) = self.members[at].applied;
         (index, term)
     }
 
     /// Returns the live-byte counts of the group, in which the loop records the messages that the streams
     /// store and remove.
-    pub fn live_mut(&mut self, at: usize) -> &mut Live {
+    pub fn live_mut(&mut self, at: GroupSlot) -> &mut Live {
         &mut self.members[at].live
     }
 
@@ -358,14 +360,19 @@ impl Store {
 
     /// Returns a group for inspection.
     #[must_use]
-    pub fn group(&self, at: usize) -> &Group {
+    pub fn group(&self, at: GroupSlot) -> &Group {
         &self.members[at].group
     }
 
     /// Returns the number of groups.
     #[must_use]
-    pub fn groups_len(&self) -> usize {
+    pub const fn groups_len(&self) -> usize {
         self.members.len()
+    }
+
+    /// Returns the slots of the groups, in order.
+    pub fn slots(&self) -> impl DoubleEndedIterator<Item = GroupSlot> + use<> {
+        self.members.slots()
     }
 
     /// Makes everything accepted durable, waits for the checkpoint that is being written, and ends the
@@ -386,9 +393,7 @@ impl Store {
 
     /// Hands the groups' waiting batches to the log until the log refuses one.
     fn append_entries(&mut self) -> Result<(), WriteError> {
-        let groups = self.members.len();
-        let first = self.appending;
-        for at in (0..groups).map(|n| (first + n) % groups) {
+        for at in self.appending.around(self.members.len()) {
             while let Some(batch) = self.members[at].group.poll_append() {
                 let (records, callers) = (batch.records.clone(), batch.callers);
                 match self.append(records, callers) {

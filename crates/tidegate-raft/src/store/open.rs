@@ -18,6 +18,7 @@ use tidegate::Time;
 use tidegate::boundary::DecisionLog;
 use tidegate::controller::{Bounds, Fixed, Knee, Objective};
 use tidegate_cluster::groups::{ALL, GroupOf};
+use tidegate_cluster::slots::{GroupSlot, PerGroup};
 #[cfg(feature = "sim")]
 use tidegate_log::Steps;
 use tidegate_log::{
@@ -136,7 +137,7 @@ impl Default for Options {
 pub struct Opening {
     opened: Opened,
     /// One per group.
-    found: Vec<Found>,
+    found: PerGroup<Found>,
     options: Options,
     waker: Waker,
     /// The thread or caller that does the background work.
@@ -249,7 +250,7 @@ impl Opening {
                 kept,
             })
         };
-        let found: Result<Vec<Found>, OpenError> = options.groups.iter().map(look).collect();
+        let found: Result<PerGroup<Found>, OpenError> = options.groups.iter().map(look).collect();
         let mut found = found?;
         let wake = Arc::clone(&waker);
         let mut log_options = tidegate_log::Options::default()
@@ -340,20 +341,25 @@ impl Opening {
 
     /// Returns the number of groups.
     #[must_use]
-    pub fn groups_len(&self) -> usize {
+    pub const fn groups_len(&self) -> usize {
         self.found.len()
+    }
+
+    /// Returns the slots of the groups, in order.
+    pub fn slots(&self) -> impl DoubleEndedIterator<Item = GroupSlot> + use<> {
+        self.found.slots()
     }
 
     /// Returns the entries of a group that a repair gave up and that no checkpoint includes. Their effects
     /// are lost.
     #[must_use]
-    pub fn missing_entries(&self, at: usize) -> &[Range<u64>] {
+    pub fn missing_entries(&self, at: GroupSlot) -> &[Range<u64>] {
         self.found[at].seen.missing()
     }
 
     /// Returns a group's state from the newest checkpoint, once; `None` if there is no checkpoint, so that
     /// the replay covers the whole log.
-    pub fn take_state(&mut self, at: usize) -> Option<Bytes> {
+    pub fn take_state(&mut self, at: GroupSlot) -> Option<Bytes> {
         self.found[at].state.take()
     }
 
@@ -363,7 +369,10 @@ impl Opening {
     ///
     /// # Errors
     /// The log cannot be read where it was durable, or a thread cannot be started.
-    pub fn replay(mut self, each: impl FnMut(usize, Due, &mut Live)) -> Result<Store, OpenError> {
+    pub fn replay(
+        mut self,
+        each: impl FnMut(GroupSlot, Due, &mut Live),
+    ) -> Result<Store, OpenError> {
         let io = OpenError::io;
         let segments = self.opened.log.segments();
         let replaying = self.go_through(&segments, each)?;
@@ -389,16 +398,17 @@ impl Opening {
             false => None,
         };
         let member = |replayed: Replayed| replayed.finish(&self.options, self.by, &storage, waker);
-        let members: Result<Vec<Member>, OpenError> = replaying.into_iter().map(member).collect();
+        let members: Result<PerGroup<Member>, OpenError> =
+            replaying.into_iter().map(member).collect();
         let mut store = Store {
             members: members?,
-            turn: 0,
-            appending: 0,
+            turn: GroupSlot::FIRST,
+            appending: GroupSlot::FIRST,
             log: self.opened.log,
             appender: self.opened.appender,
             reading: reading.map_err(io("starting a thread"))?,
             search: None,
-            searched: 0,
+            searched: GroupSlot::FIRST,
             #[cfg(feature = "lab")]
             second_write: second_write
                 .transpose()
@@ -425,7 +435,7 @@ impl Opening {
     ///
     /// # Errors
     /// As [`replay`](Self::replay), and if the log cannot be closed.
-    pub fn look(mut self, each: impl FnMut(usize, Due, &mut Live)) -> Result<(), OpenError> {
+    pub fn look(mut self, each: impl FnMut(GroupSlot, Due, &mut Live)) -> Result<(), OpenError> {
         let segments = self.opened.log.segments();
         self.go_through(&segments, each)?;
         let closed = self.opened.appender.close();
@@ -435,16 +445,16 @@ impl Opening {
     fn go_through(
         &mut self,
         segments: &[SegmentInfo],
-        mut each: impl FnMut(usize, Due, &mut Live),
-    ) -> Result<Vec<Replayed>, OpenError> {
-        let replaying = self.found.drain(..).map(|found| {
+        mut each: impl FnMut(GroupSlot, Due, &mut Live),
+    ) -> Result<PerGroup<Replayed>, OpenError> {
+        let replaying = std::mem::take(&mut self.found).into_iter().map(|found| {
             let mut replaying = Replayed::begin(found)?;
             for segment in segments {
                 replaying.live.begin(segment.range.start.get());
             }
             Ok(replaying)
         });
-        let replaying: Result<Vec<Replayed>, OpenError> = replaying.collect();
+        let replaying: Result<PerGroup<Replayed>, OpenError> = replaying.collect();
         let mut replaying = replaying?;
         let reader = self.opened.log.reader();
         let firsts = replaying.iter().map(|r| r.found.header.next);
@@ -456,7 +466,7 @@ impl Opening {
             }
             for (lsn, record) in chunk.records {
                 let of = |r: &Replayed| r.found.of.number == record.group;
-                let Some(at) = replaying.iter().position(of) else {
+                let Some(at) = replaying.position(of) else {
                     continue;
                 };
                 let replayed = &mut replaying[at];

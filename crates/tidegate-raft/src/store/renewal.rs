@@ -5,13 +5,15 @@
 //! other groups. If the group has lost its majority, it may hold entries that it can neither commit nor
 //! discard, and the log has to keep them.
 
+use tidegate_cluster::slots::GroupSlot;
+
 use super::room::Room;
 use super::upkeep::GROWTH;
 use super::{Space, Store};
 
 impl Store {
     /// Appends a group's waiting entries again if the log has since grown by a multiple of their bytes.
-    pub(super) fn renew(&mut self, at: usize) {
+    pub(super) fn renew(&mut self, at: GroupSlot) {
         let group = &self.members[at].group;
         let Some(from) = group.unapplied_from().filter(|_| !group.is_alone()) else {
             return;

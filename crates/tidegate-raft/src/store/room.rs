@@ -6,6 +6,7 @@
 //! for the reserve. An entry taken without room would block the votes behind it.
 
 use bytes::Bytes;
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_log::{Record, batch_bytes};
 use tidegate_stream::stream::Entry;
 
@@ -95,8 +96,8 @@ impl Store {
         }
     }
 
-    /// Decides which part of a leader's message to take, for the group at this position.
-    pub(super) fn admit(&self, at: usize, message: &Message) -> Admission {
+    /// Decides which part of a leader's message to take, for the group in this slot.
+    pub(super) fn admit(&self, at: GroupSlot, message: &Message) -> Admission {
         let group = &self.members[at].group;
         let kept = self.reserve_bytes_led_elsewhere();
         let left = self.appender.room_left();
@@ -122,7 +123,7 @@ impl Store {
     }
 
     /// Counts exactly how many entries the log has room for.
-    fn admit_entries(&self, at: usize, message: &Message, kept: u64) -> Admission {
+    fn admit_entries(&self, at: GroupSlot, message: &Message, kept: u64) -> Admission {
         let entries = message.entries.iter();
         let records = entries.map(|e| records::entry(0, e.index, e.term, e.data.clone()));
         let records: Vec<Record> = records.collect();

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate::Time;
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_log::{Checked, Lsn, ReadError, Reader, SegmentInfo};
 
 use super::worker::{By, Worker};
@@ -198,7 +199,7 @@ impl Store {
 
     /// Returns whether a start would read a damaged range, and a checkpoint of the present state would avoid
     /// that.
-    pub(super) fn starts_on_damage(&self, at: usize) -> bool {
+    pub(super) fn starts_on_damage(&self, at: GroupSlot) -> bool {
         let kept = self.members[at].checkpoints.kept();
         let newest = kept.last().map_or(Lsn::ZERO, |k| k.next);
         let to = self.scrub.damaged_to;

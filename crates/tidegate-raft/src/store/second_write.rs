@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_log::{Storage, StorageFile};
 use tidegate_stream::stream::{Entry, Kind};
 
@@ -32,8 +33,8 @@ pub(super) struct SecondWrite {
     syncs: Arc<AtomicU64>,
     /// Entries handed to the thread.
     asked: u64,
-    /// The last of these entries and the position of its group, until the entry is due.
-    writing: Option<(usize, Committed)>,
+    /// The last of these entries and the slot of its group, until the entry is due.
+    writing: Option<(GroupSlot, Committed)>,
 }
 
 impl SecondWrite {
@@ -70,7 +71,7 @@ impl SecondWrite {
     /// entry if it is idle.
     pub(super) fn poll(
         &mut self,
-        at: usize,
+        at: GroupSlot,
         mut next: impl FnMut() -> Option<Committed>,
     ) -> Option<Committed> {
         if self.writing.is_none() {
@@ -86,7 +87,7 @@ impl SecondWrite {
 
     /// Returns the term of the group's entry that the thread is writing, or has written and that no `poll`
     /// has returned yet.
-    pub(super) fn writing(&self, at: usize) -> Option<u64> {
+    pub(super) fn writing(&self, at: GroupSlot) -> Option<u64> {
         let mine = self.writing.as_ref().filter(|(of, _)| *of == at);
         mine.map(|(_, entry)| entry.term)
     }

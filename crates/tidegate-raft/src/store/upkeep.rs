@@ -4,6 +4,7 @@
 //! The store releases a segment once no message in it is needed and it ends before the older of the two kept
 //! checkpoints, so that a start can use either of them. If there is no space, the newer checkpoint suffices.
 
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_log::{Lsn, SegmentInfo, compaction_candidate};
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
@@ -88,7 +89,7 @@ impl Store {
 
     /// Returns whether the caller should hand the state of a group to [`checkpoint`](Self::checkpoint) now.
     #[must_use]
-    pub fn wants_checkpoint(&self, at: usize) -> bool {
+    pub fn wants_checkpoint(&self, at: GroupSlot) -> bool {
         if self.is_checkpointing(at) {
             return false;
         }
@@ -106,7 +107,7 @@ impl Store {
 
     /// Returns the position before which the log holds nothing that the group's state lacks. For a group at
     /// rest this is the end of the durable log, so that the group does not hold other groups' records.
-    pub(super) fn covered(&self, at: usize) -> Lsn {
+    pub(super) fn covered(&self, at: GroupSlot) -> Lsn {
         let member = &self.members[at];
         // A position once covered stays covered, even if entries have arrived since that are not due.
         let before = member.applied.2.max(member.tried);
@@ -118,7 +119,7 @@ impl Store {
 
     /// Returns whether a member that took over the newest checkpoint would lack entries behind it that this
     /// member can no longer send.
-    fn leads_nowhere(&self, at: usize) -> bool {
+    fn leads_nowhere(&self, at: GroupSlot) -> bool {
         let member = &self.members[at];
         let newest = member.checkpoints.kept().last().map_or(0, |k| k.index);
         !member.group.is_alone() && member.group.first_index() > newest + 1
@@ -126,7 +127,7 @@ impl Store {
 
     /// Returns whether there is no space and a checkpoint would let the store release or copy forward a
     /// segment.
-    fn stuck(&self, at: usize) -> bool {
+    fn stuck(&self, at: GroupSlot) -> bool {
         if self.space() == Space::Free {
             return false;
         }
@@ -151,7 +152,7 @@ impl Store {
     /// Writes a checkpoint of a group. Its state must include everything that was due so far. Another thread
     /// calls `parts`. No other checkpoint of the group may be in progress: see
     /// [`wants_checkpoint`](Self::wants_checkpoint) and [`is_checkpointing`](Self::is_checkpointing).
-    pub fn checkpoint(&mut self, at: usize, parts: Parts) {
+    pub fn checkpoint(&mut self, at: GroupSlot, parts: Parts) {
         let next = self.covered(at);
         let member = &mut self.members[at];
         let (index, term, _) = member.applied;
@@ -176,7 +177,7 @@ impl Store {
     /// Returns whether a checkpoint is in progress, or a state is being taken over, so that no checkpoint of
     /// the old state may be written.
     #[must_use]
-    pub fn is_checkpointing(&self, at: usize) -> bool {
+    pub fn is_checkpointing(&self, at: GroupSlot) -> bool {
         let member = &self.members[at];
         member.checkpoints.is_writing()
             || member.catching_up.is_installing()
@@ -207,7 +208,7 @@ impl Store {
 
     /// Does one turn of all upkeep.
     pub(super) fn keep_up(&mut self) {
-        for at in 0..self.members.len() {
+        for at in self.members.slots() {
             match self.members[at].checkpoints.poll() {
                 Some(Ok(())) => {
                     self.members[at].failed = false;
@@ -243,14 +244,14 @@ impl Store {
             }
             self.review = true;
         }
-        for at in 0..self.members.len() {
+        for at in self.members.slots() {
             self.end_letting_go(at);
         }
     }
 
     /// Retries the reserve for the next checkpoint, at intervals: constant attempts would compete for the
     /// space that a full disk has left.
-    fn keep_reserve(&mut self, at: usize) {
+    fn keep_reserve(&mut self, at: GroupSlot) {
         let durable = self.log.durable();
         let member = &mut self.members[at];
         if durable >= member.keep_back_at && member.checkpoints.keep_reserve() {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tidegate::boundary::DecisionLog;
 use tidegate::{Clock, Time};
+use tidegate_cluster::slots::{GroupSlot, PerGroup};
 use tidegate_log::{Disk, Verdict};
 use tidegate_raft::store::{
     self, Due, Fetch, Opening, Options, Peeked, Replaying, Space, Store, WriteError, account,
@@ -32,8 +33,8 @@ const LOOK_FOR_SPACE: Duration = Duration::from_millis(500);
 
 /// The store as streams look into it.
 struct InStore<'a> {
-    /// The group's place.
-    at: usize,
+    /// The group's slot.
+    at: GroupSlot,
     store: &'a Store,
     mends: bool,
     /// Records that no other node has.
@@ -135,8 +136,8 @@ fn open(
         directory: directory.clone(),
         what,
     };
-    let mut groups = Vec::new();
-    for at in 0..opening.groups_len() {
+    let mut groups = PerGroup::new();
+    for at in opening.slots() {
         let streams = match opening.take_state(at) {
             Some(state) => {
                 Streams::restore(&state, limits).map_err(|e| unreadable(e.to_string()))?
@@ -151,7 +152,7 @@ fn open(
     });
     let store = store.map_err(failed)?;
     let mut entries = 0;
-    for (at, (streams, replaying)) in groups.into_iter().enumerate() {
+    for (at, (streams, replaying)) in store.slots().zip(groups) {
         entries += replaying.finish().map_err(|e| {
             unreadable(format!(
                 "{e}; use the version that wrote it, or a later one"
@@ -174,7 +175,7 @@ fn open(
     node.set_wall_clock(now, wall_us);
     match among {
         Some((replication, _)) => {
-            if let Some(directory) = node.streams_mut(0) {
+            if let Some(directory) = node.directory_mut() {
                 directory.set_groups(replication.all_groups());
             }
         }
@@ -183,10 +184,10 @@ fn open(
                 leader: node.info().server_name.clone(),
                 ..ClusterInfo::default()
             };
-            if let Some(streams) = node.streams_mut(0) {
+            if let Some(streams) = node.directory_mut() {
                 streams.set_cluster(1, alone, None);
             }
-            node.handle_leading(0, now);
+            node.handle_leading(GroupSlot::DIRECTORY, now);
         }
     }
     Ok(store)
@@ -280,7 +281,7 @@ impl Server {
             replication.look(now, node, store, peers);
         }
         let mends = self.replication.is_some();
-        for at in 0..store.groups_len() {
+        for at in store.slots() {
             let messages = InStore {
                 at,
                 store: &*store,
@@ -338,7 +339,7 @@ impl Server {
         if self.damage.deadline() > now {
             return;
         }
-        let groups: Vec<&Streams> = self.node.all_streams().map(|s| s.applied()).collect();
+        let groups: PerGroup<&Streams> = self.node.all_streams().map(|s| s.applied()).collect();
         let mut others = self.replication.as_mut();
         self.damage.turn(now, &groups, |at, stream, seq| {
             let asked = others.as_mut().map(|o| o.mend_one(now, at, stream, seq));
@@ -355,7 +356,7 @@ impl Server {
         let now = self.clock.now();
         self.node.stop_streams(now);
         propose(&mut self.node, &mut store, &self.clock);
-        for (at, streams) in self.node.all_streams().enumerate() {
+        for (at, streams) in self.node.slots().zip(self.node.all_streams()) {
             if !store.is_checkpointing(at) {
                 let parts = streams.applied().snapshot().chunks();
                 store.checkpoint(at, Box::new(parts));
@@ -367,12 +368,12 @@ impl Server {
 
 /// Hands gathered entries to the groups, as far as they take them.
 fn propose(node: &mut Node, store: &mut Store, clock: &Clock) {
-    for at in 0..store.groups_len() {
+    for at in store.slots() {
         propose_in(at, node, store, clock);
     }
 }
 
-fn propose_in(at: usize, node: &mut Node, store: &mut Store, clock: &Clock) {
+fn propose_in(at: GroupSlot, node: &mut Node, store: &mut Store, clock: &Clock) {
     let mut now = clock.now();
     while store.may_propose(at)
         && let Some((entry, callers)) = node.poll_proposal(at, now)
@@ -399,7 +400,7 @@ fn propose_in(at: usize, node: &mut Node, store: &mut Store, clock: &Clock) {
 
 /// Writes down states that are due, and tells the store which messages segments still hold.
 fn checkpoint(node: &Node, store: &mut Store) {
-    for (at, streams) in node.all_streams().enumerate() {
+    for (at, streams) in node.slots().zip(node.all_streams()) {
         if store.wants_checkpoint(at) {
             let parts = streams.applied().snapshot().chunks();
             store.checkpoint(at, Box::new(parts));

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use tidegate::Time;
+use tidegate_cluster::slots::{GroupSlot, PerGroup};
 use tidegate_log::Lsn;
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
@@ -26,13 +27,13 @@ struct Found {
     range: Range<u64>,
     at: Time,
     /// The group and the message in it at which the look goes on.
-    from: (usize, (StreamNumber, StreamSeq)),
+    from: (GroupSlot, (StreamNumber, StreamSeq)),
     /// The number of messages in the range at the first look.
     messages: u64,
     /// In the present look: the messages that may still come, and those that are lost, with an example.
     coming: u64,
     lost: u64,
-    example: Option<(usize, StreamNumber, StreamSeq)>,
+    example: Option<(GroupSlot, StreamNumber, StreamSeq)>,
     first: bool,
 }
 
@@ -53,7 +54,7 @@ impl Damage {
         self.ranges.push_back(Found {
             range,
             at: now,
-            from: (0, (StreamNumber::NONE, StreamSeq::ZERO)),
+            from: (GroupSlot::FIRST, (StreamNumber::NONE, StreamSeq::ZERO)),
             messages: 0,
             coming: 0,
             lost: 0,
@@ -73,8 +74,8 @@ impl Damage {
     pub(super) fn turn(
         &mut self,
         now: Time,
-        groups: &[&Streams],
-        mut ask: impl FnMut(usize, StreamNumber, StreamSeq) -> bool,
+        groups: &PerGroup<&Streams>,
+        mut ask: impl FnMut(GroupSlot, StreamNumber, StreamSeq) -> bool,
     ) {
         let Some(at) = self.ranges.iter().position(|f| f.at <= now) else {
             return;
@@ -95,8 +96,9 @@ impl Damage {
                 }
             }
         }
-        let following = (group + 1 < groups.len())
-            .then_some((group + 1, (StreamNumber::NONE, StreamSeq::ZERO)));
+        let following = group
+            .next(groups.len())
+            .map(|group| (group, (StreamNumber::NONE, StreamSeq::ZERO)));
         if let Some(next) = next.map(|next| (group, next)).or(following) {
             found.from = next;
             return;
@@ -107,7 +109,7 @@ impl Damage {
             return;
         }
         (found.from, found.at, found.first) = (
-            (0, (StreamNumber::NONE, StreamSeq::ZERO)),
+            (GroupSlot::FIRST, (StreamNumber::NONE, StreamSeq::ZERO)),
             now + AGAIN,
             false,
         );
@@ -117,7 +119,7 @@ impl Damage {
 
 impl Found {
     /// Logs the result of a look through the whole range.
-    fn tell(&mut self, groups: &[&Streams]) {
+    fn tell(&mut self, groups: &PerGroup<&Streams>) {
         let Range { start, end } = self.range;
         if self.first {
             self.messages = self.coming + self.lost;
@@ -180,7 +182,7 @@ mod tests {
 
     fn turn(damage: &mut Damage, now: Time, streams: &Streams, comes: bool) -> Vec<u64> {
         let mut asked = Vec::new();
-        damage.turn(now, &[streams], |_, _, seq| {
+        damage.turn(now, &PerGroup::from_iter([streams]), |_, _, seq| {
             asked.push(seq.get());
             comes
         });

@@ -156,7 +156,7 @@ pub(crate) struct Streams {
 impl Streams {
     /// Takes the figures of the streams of `node`, which keeps them in `store`.
     pub(crate) fn take(node: &Node, store: &Store, query: Query, now: Time) -> Option<Self> {
-        let first = node.streams(0)?;
+        let first = node.directory()?;
         let all = || node.all_streams();
         // The directory's knowledge of other groups' streams does not count as streams of this node.
         let of = |s: &&Stream| s.home().is_here() && !s.is_filling();

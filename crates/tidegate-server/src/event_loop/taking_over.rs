@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tidegate::Time;
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_raft::catchup::wire::{self, Answer, Frame};
 use tidegate_raft::catchup::{Giver, Mender, Own, Read, Source, Taken, Taker};
 use tidegate_raft::store::{Fetch, Fetched, InstallError, Live, Store, read_given};
@@ -25,8 +26,8 @@ const ANSWERS_MAX: usize = 4;
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct TakingOver {
-    /// The group's place in the store and the node.
-    at: usize,
+    /// The group's slot in the store and the node.
+    at: GroupSlot,
     giver: Giver,
     mender: Mender,
     /// Records found damaged, with the time at which each is looked at again.
@@ -62,14 +63,14 @@ struct Whole {
 
 /// The source of the state that this node gives to others.
 struct Given<'a> {
-    at: usize,
+    at: GroupSlot,
     store: &'a mut Store,
     streams: &'a Streams,
 }
 
 /// The part that this node already has of the state that it fetches.
 struct Known<'a> {
-    at: usize,
+    at: GroupSlot,
     streams: &'a Streams,
     store: &'a Store,
 }
@@ -109,7 +110,7 @@ impl Source for Given<'_> {
 }
 
 impl TakingOver {
-    pub(super) fn new(at: usize, limits: AccountLimits, others: Vec<u64>) -> Self {
+    pub(super) fn new(at: GroupSlot, limits: AccountLimits, others: Vec<u64>) -> Self {
         Self {
             at,
             giver: Giver::default(),

@@ -9,6 +9,7 @@
 
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_cluster::wire::Routed;
 use tidegate_nats::parse::Publish;
 use tidegate_stream::stream::Home;
@@ -19,23 +20,27 @@ use crate::streams::context::Way;
 use crate::streams::subjects::{About, about, is_flow, is_pull};
 use crate::streams::{JetStream, Taken};
 
+/// The slot that answers for streams that no group here keeps.
+const DIRECTORY: GroupSlot = GroupSlot::DIRECTORY;
+
 impl Node {
-    /// Handles a message of the connection `from` at `$JS.>`. Returns the slot that took it.
+    /// Handles a message of the connection `from` at `$JS.>`. Returns the slot that took it; the directory's
+    /// if it left the node.
     pub(super) fn ask(
         &mut self,
         now: Time,
         from: usize,
         message: &Publish<'_>,
         way: Way,
-    ) -> (usize, Taken) {
+    ) -> (GroupSlot, Taken) {
         if self.peers.is_none() {
-            return (0, self.ask_slot(0, now, message));
+            return (DIRECTORY, self.ask_slot(DIRECTORY, now, message));
         }
         let (subject, domain) = (message.subject, self.domain());
         let (flows, pulls) = (is_flow(subject, domain), is_pull(subject, domain));
         let name = match about(subject, domain) {
             About::None => return self.publish_into(now, message),
-            About::All => return (0, self.ask_directory(now, from, None, message, way)),
+            About::All => return (DIRECTORY, self.ask_directory(now, from, None, message, way)),
             About::Stream(name) => name,
         };
         if let Some(at) = self.open_at(name) {
@@ -48,20 +53,21 @@ impl Node {
             false => self.peer_that_serves(name),
         };
         if to.is_some_and(|to| self.hand(now, from, to, message, way)) {
-            return (0, Taken::Yes);
+            return (DIRECTORY, Taken::Yes);
         }
         if !flows {
             let taken = self.ask_directory(now, from, Some(name), message, way);
-            return (0, taken);
+            return (DIRECTORY, taken);
         }
         match self.follows_at(name) {
             // A follower of the stream's group keeps pulls until there is another leader.
             Home::Elsewhere { group, .. } => match self.slot_of_group(group) {
                 Some(at) if pulls && !self.serves_at(at) => (at, self.ask_slot(at, now, message)),
                 _ => {
-                    let taken = self
-                        .with_streams(now, 0, |streams, _| streams.handle_pull_away(name, message));
-                    (0, taken.unwrap_or(Taken::No))
+                    let taken = self.with_streams(now, DIRECTORY, |streams, _| {
+                        streams.handle_pull_away(name, message)
+                    });
+                    (DIRECTORY, taken.unwrap_or(Taken::No))
                 }
             },
             _ => {
@@ -69,12 +75,12 @@ impl Node {
                 // here until the stream can be found again, as it does there.
                 let away = pulls && !self.leads_directory();
                 let parked = away
-                    && self
-                        .with_streams(now, 0, |streams, _| streams.handle_pull_away(name, message))
-                        == Some(Taken::Yes);
+                    && self.with_streams(now, DIRECTORY, |streams, _| {
+                        streams.handle_pull_away(name, message)
+                    }) == Some(Taken::Yes);
                 match parked {
-                    true => (0, Taken::Yes),
-                    false => (0, self.ask_slot(0, now, message)),
+                    true => (DIRECTORY, Taken::Yes),
+                    false => (DIRECTORY, self.ask_slot(DIRECTORY, now, message)),
                 }
             }
         }
@@ -107,7 +113,7 @@ impl Node {
 
     fn domain(&self) -> Option<&str> {
         // A node without streams yet passes on messages for the streams of others.
-        let kept = self.streams(0).map(JetStream::settings);
+        let kept = self.directory().map(JetStream::settings);
         kept.or(self.settings.streams.as_ref())?.domain.as_deref()
     }
 
@@ -161,21 +167,21 @@ impl Node {
             if to.is_some_and(|to| self.hand(now, from, to, message, way)) {
                 return Taken::Yes;
             }
-            return self.ask_slot(0, now, message);
+            return self.ask_slot(DIRECTORY, now, message);
         }
         let away = |name: &&str| matches!(self.follows_at(name), Home::Elsewhere { .. });
         match stream.filter(away) {
             Some(name) => {
-                let taken = self.with_streams(now, 0, |streams, cx| {
+                let taken = self.with_streams(now, DIRECTORY, |streams, cx| {
                     streams.handle_request_away(cx, now, name, message, way)
                 });
                 taken.unwrap_or(Taken::No)
             }
-            None => self.ask_slot(0, now, message),
+            None => self.ask_slot(DIRECTORY, now, message),
         }
     }
 
-    fn ask_slot(&mut self, at: usize, now: Time, message: &Publish<'_>) -> Taken {
+    fn ask_slot(&mut self, at: GroupSlot, now: Time, message: &Publish<'_>) -> Taken {
         let taken = self.with_streams(now, at, |streams, cx| {
             streams.handle_request(cx, now, message)
         });
@@ -183,12 +189,12 @@ impl Node {
     }
 
     /// The slot that serves the stream of this name.
-    fn open_at(&self, name: &str) -> Option<usize> {
-        let directory = self.streams(0)?;
+    fn open_at(&self, name: &str) -> Option<GroupSlot> {
+        let directory = self.directory()?;
         let known = directory.applied();
         let entry = known.get(known.by_name(name)?)?;
         let Home::Elsewhere { group, .. } = entry.home() else {
-            return directory.serves().then_some(0);
+            return directory.serves().then_some(DIRECTORY);
         };
         let open = |s: &JetStream| s.serves() && s.is_open(entry.entry_number());
         let at = self.slot_of_group(group)?;
@@ -198,16 +204,16 @@ impl Node {
     /// The group that keeps the stream of this name according to the directory here; the
     /// directory's own for an unknown name.
     fn follows_at(&self, name: &str) -> Home {
-        let known = self.streams(0).map(JetStream::applied);
+        let known = self.directory().map(JetStream::applied);
         let entry = known.and_then(|known| known.get(known.by_name(name)?));
         entry.map_or(Home::Here, |entry| entry.home())
     }
 
     fn leads_directory(&self) -> bool {
-        self.serves_at(0)
+        self.serves_at(DIRECTORY)
     }
 
-    fn serves_at(&self, at: usize) -> bool {
+    fn serves_at(&self, at: GroupSlot) -> bool {
         self.streams(at).is_some_and(JetStream::serves)
     }
 }

@@ -4,6 +4,7 @@
 //! receives one, and the node does not take a client subscribed there for a leader.
 
 use tidegate::Time;
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_cluster::wire::Routed;
 use tidegate_nats::parse::Publish;
 use tidegate_nats::sublist::Matches;
@@ -66,7 +67,7 @@ impl Node {
     pub(super) fn tell_leader(
         &mut self,
         now: Time,
-        from: usize,
+        from: GroupSlot,
         group: u32,
         reply: Option<Box<[u8]>>,
         told: LeaderMessage,
@@ -119,7 +120,7 @@ impl Node {
     }
 
     /// The slot of the group, if this node leads it.
-    fn serving(&self, group: u32) -> Option<usize> {
+    fn serving(&self, group: u32) -> Option<GroupSlot> {
         let at = self.slot_of_group(group)?;
         self.streams(at)
             .is_some_and(JetStream::serves)

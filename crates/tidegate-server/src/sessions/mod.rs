@@ -41,6 +41,7 @@ use std::time::Duration;
 use slab::Slab;
 use tidegate::Time;
 use tidegate::controller::Load;
+use tidegate_cluster::slots::{GroupSlot, PerGroup};
 use tidegate_cluster::wire::Routed;
 use tidegate_nats::connect::Info;
 use tidegate_nats::headers::asks_only_for_trace;
@@ -145,15 +146,15 @@ pub struct Node {
     lame: Option<Lame>,
     leaving: Leaving,
     /// By slot, see [`streams`]; `None` while they handle an event.
-    streams: Vec<Option<Box<JetStream>>>,
+    streams: PerGroup<Option<Box<JetStream>>>,
     /// Scratch of one event of streams.
     outputs: Outputs,
     /// Messages for the store to read, by slot.
-    wanted: VecDeque<(usize, Place)>,
+    wanted: VecDeque<(GroupSlot, Place)>,
     /// Events for streams that other streams have caused. Empty between two calls.
     inner: VecDeque<Inner>,
     /// The number of the group in each slot.
-    groups: Vec<u32>,
+    groups: PerGroup<u32>,
     /// The subjects of streams here that the node announced to its peers.
     announced: Announced,
     /// This node's id, while its disk has no room for messages.
@@ -196,11 +197,11 @@ impl Node {
             stats: NodeStats::default(),
             lame: None,
             leaving: Leaving::default(),
-            streams: Vec::new(),
+            streams: PerGroup::new(),
             outputs: Outputs::default(),
             wanted: VecDeque::new(),
             inner: VecDeque::new(),
-            groups: Vec::new(),
+            groups: PerGroup::new(),
             announced: Announced::default(),
             full: None,
             peers: None,

@@ -1,13 +1,13 @@
 //! The node's streams: which messages they take, which messages they publish, and when they are due.
 //!
 //! Owns only the connection of the node and its streams. A node has the streams of several groups,
-//! each in a slot of its own. The first slot is the group of all nodes, which also keeps the directory
-//! of all streams; without a cluster it is the only one. [`Node::with_streams`] takes the streams out
+//! each in a slot of its own ([`GroupSlot`]). [`Node::with_streams`] takes the streams out
 //! of the node while they handle an event, and carries out the event's outputs before any streams handle the
 //! next event.
 
 use bytes::Bytes;
 use tidegate::Time;
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_nats::parse::Publish;
 use tidegate_nats::sublist::Matches;
 use tidegate_raft::replica::{Committed, Proposed};
@@ -38,19 +38,29 @@ impl Node {
 
     /// The streams in slot `at`, if there are any.
     #[must_use]
-    pub(crate) fn streams(&self, at: usize) -> Option<&JetStream> {
+    pub(crate) fn streams(&self, at: GroupSlot) -> Option<&JetStream> {
         self.streams.get(at)?.as_deref()
     }
 
     /// The same, mutable: to note where messages lie.
-    pub(crate) fn streams_mut(&mut self, at: usize) -> Option<&mut JetStream> {
+    pub(crate) fn streams_mut(&mut self, at: GroupSlot) -> Option<&mut JetStream> {
         self.streams.get_mut(at)?.as_deref_mut()
     }
 
-    /// The number of slots.
+    /// The streams of the group that also keeps the directory of all streams, if there are any.
     #[must_use]
-    pub const fn streams_len(&self) -> usize {
-        self.streams.len()
+    pub(crate) fn directory(&self) -> Option<&JetStream> {
+        self.streams(GroupSlot::DIRECTORY)
+    }
+
+    /// The same, mutable.
+    pub(crate) fn directory_mut(&mut self) -> Option<&mut JetStream> {
+        self.streams_mut(GroupSlot::DIRECTORY)
+    }
+
+    /// The slots with streams, in order.
+    pub fn slots(&self) -> impl DoubleEndedIterator<Item = GroupSlot> + use<> {
+        self.streams.slots()
     }
 
     /// The streams of all slots.
@@ -83,12 +93,12 @@ impl Node {
     /// Returns the next entry to propose to the group in slot `at`, and the number of its callers.
     /// [`Node::handle_proposed`] or [`Node::handle_refused`] must follow before the next call.
     /// Without either, the same entry comes again.
-    pub fn poll_proposal(&mut self, at: usize, now: Time) -> Option<(Bytes, u64)> {
+    pub fn poll_proposal(&mut self, at: GroupSlot, now: Time) -> Option<(Bytes, u64)> {
         self.streams_mut(at)?.poll_proposal(now)
     }
 
     /// The group in slot `at` took the entry, at the place `there`; proposing it took `cost_ns`.
-    pub fn handle_proposed(&mut self, at: usize, now: Time, there: Proposed, cost_ns: u64) {
+    pub fn handle_proposed(&mut self, at: GroupSlot, now: Time, there: Proposed, cost_ns: u64) {
         if let Some(streams) = self.streams_mut(at) {
             streams.handle_proposed(now, there, cost_ns);
             for key in streams.take_resumed() {
@@ -98,7 +108,7 @@ impl Node {
     }
 
     /// The group refused the entry for good: its callers get the error.
-    pub fn handle_refused(&mut self, at: usize, now: Time, error: &ApiError) {
+    pub fn handle_refused(&mut self, at: GroupSlot, now: Time, error: &ApiError) {
         self.with_streams(now, at, |streams, cx| {
             streams.handle_refused(cx, now, error)
         });
@@ -111,7 +121,7 @@ impl Node {
     /// The entry holds data unknown to this version: the node must not go on.
     pub fn handle_committed(
         &mut self,
-        at: usize,
+        at: GroupSlot,
         now: Time,
         entry: &Committed,
     ) -> Result<&[Effect], EntryError> {
@@ -129,17 +139,17 @@ impl Node {
     /// As [`Node::handle_committed`].
     pub(crate) fn serve_streams(
         &mut self,
-        at: usize,
+        at: GroupSlot,
         now: Time,
         messages: &dyn Messages,
     ) -> Result<(), EntryError> {
-        if at == 0 && self.streams.len() > 1 {
+        if at == GroupSlot::DIRECTORY && self.streams.len() > 1 {
             // Once a turn: the operator's limits are no sharper than that.
             let held = self.all_streams().map(|s| s.applied().held());
             let all = held.fold(Held::default(), Held::and);
             self.all_streams_mut().for_each(|s| s.set_held(all));
         }
-        if at > 0 {
+        if at != GroupSlot::DIRECTORY {
             self.with_streams(now, at, |streams, cx| streams.reconcile(cx, now));
             // Peers learn which node serves a stream before the creator of the stream gets its answer.
             self.announce_streams();
@@ -160,19 +170,19 @@ impl Node {
     }
 
     /// Returns the next message for the store to read, and its slot.
-    pub fn poll_wanted(&mut self) -> Option<(usize, Place)> {
+    pub fn poll_wanted(&mut self) -> Option<(GroupSlot, Place)> {
         self.wanted.pop_front()
     }
 
     /// This node leads the group in slot `at`, and has applied every entry in its log.
-    pub fn handle_leading(&mut self, at: usize, now: Time) {
+    pub fn handle_leading(&mut self, at: GroupSlot, now: Time) {
         if let Some(streams) = self.streams_mut(at) {
             streams.handle_leading(now);
         }
     }
 
     /// Another node leads the group in slot `at`, or none does.
-    pub fn handle_following(&mut self, at: usize, now: Time) {
+    pub fn handle_following(&mut self, at: GroupSlot, now: Time) {
         self.with_streams(now, at, |streams, cx| streams.handle_following(cx, now));
     }
 
@@ -185,7 +195,7 @@ impl Node {
 
     /// The node is about to end: answers pulls, and proposes the state of consumers.
     pub fn stop_streams(&mut self, now: Time) {
-        for at in 0..self.streams.len() {
+        for at in self.streams.slots() {
             self.with_streams(now, at, |streams, cx| streams.handle_stopping(cx, now));
         }
     }
@@ -237,18 +247,20 @@ impl Node {
     }
 
     /// Offers a message outside the API to the stream with its subject, of any group. Returns the
-    /// slot of that stream.
-    pub(super) fn publish_into(&mut self, now: Time, message: &Publish<'_>) -> (usize, Taken) {
-        let Some(first) = self.streams_mut(0) else {
-            return (0, Taken::No);
+    /// slot of that stream; the directory's if no stream here has the subject.
+    pub(super) fn publish_into(&mut self, now: Time, message: &Publish<'_>) -> (GroupSlot, Taken) {
+        let Some(directory) = self.directory_mut() else {
+            return (GroupSlot::DIRECTORY, Taken::No);
         };
-        let taken = first.publish(now, message);
+        let taken = directory.publish(now, message);
         if taken != Taken::No || self.streams.len() == 1 {
-            return (0, taken);
+            return (GroupSlot::DIRECTORY, taken);
         }
-        let home = self.streams_mut(0).and_then(|s| s.home_of(message.subject));
+        let home = self
+            .directory_mut()
+            .and_then(|s| s.home_of(message.subject));
         let Some(at) = home.and_then(|group| self.slot_of_group(group)) else {
-            return (0, Taken::No);
+            return (GroupSlot::DIRECTORY, Taken::No);
         };
         let of_group = self.streams_mut(at);
         (at, of_group.map_or(Taken::No, |s| s.publish(now, message)))
@@ -257,20 +269,20 @@ impl Node {
     /// Returns whether the stream with this subject is frozen here and the directory here knows no
     /// other group that keeps it.
     pub(super) fn has_frozen(&mut self, subject: &[u8]) -> bool {
-        let Some(directory) = self.streams_mut(0) else {
+        let Some(directory) = self.directory_mut() else {
             return false;
         };
         let at = match directory.home_of(subject) {
             Some(group) => self.slot_of_group(group),
-            None => Some(0),
+            None => Some(GroupSlot::DIRECTORY),
         };
         at.and_then(|at| self.streams(at))
             .is_some_and(|streams| streams.has_frozen(subject))
     }
 
     /// The slot of the group with this number, if this node is a member.
-    pub(crate) fn slot_of_group(&self, group: u32) -> Option<usize> {
-        self.groups.iter().position(|g| *g == group)
+    pub(crate) fn slot_of_group(&self, group: u32) -> Option<GroupSlot> {
+        self.groups.position(|g| *g == group)
     }
 
     /// Announces the subjects of the streams here to the peers, if they changed.
@@ -297,7 +309,7 @@ impl Node {
     }
 
     /// Stops reading from this connection until the streams have room.
-    pub(super) fn hold_back(&mut self, now: Time, from: usize, at: usize) {
+    pub(super) fn hold_back(&mut self, now: Time, from: usize, at: GroupSlot) {
         match (routes::slot_of(from), &mut self.peers) {
             (Some(slot), Some(peers)) => peers.pause(slot, now + HELD_BACK),
             _ => match self.entries.get_mut(from) {
@@ -316,7 +328,7 @@ impl Node {
     pub(crate) fn with_streams<R>(
         &mut self,
         now: Time,
-        at: usize,
+        at: GroupSlot,
         f: impl FnOnce(&mut JetStream, &mut Context<'_>) -> R,
     ) -> Option<R> {
         let result = self.handle_in(now, at, f)?;
@@ -329,7 +341,7 @@ impl Node {
     fn handle_in<R>(
         &mut self,
         now: Time,
-        at: usize,
+        at: GroupSlot,
         f: impl FnOnce(&mut JetStream, &mut Context<'_>) -> R,
     ) -> Option<R> {
         let mut streams = self.streams.get_mut(at)?.take()?;
@@ -347,7 +359,7 @@ impl Node {
 
     /// Carries out the outputs of the streams of slot `from`, which are still out of the node: they have seen
     /// their own messages already.
-    fn carry_out_all(&mut self, now: Time, from: usize, outputs: &mut Outputs) {
+    fn carry_out_all(&mut self, now: Time, from: GroupSlot, outputs: &mut Outputs) {
         let (list, bytes) = outputs.parts();
         for output in list {
             match output {

@@ -77,7 +77,7 @@ pub(crate) fn damaged(
         return Ok(());
     }
     let mut refused = 0;
-    for at in 0..up.members.len() {
+    for at in up.members.slots() {
         let (group, streams) = (up.members[at].group, &up.members[at].streams);
         let places: Vec<_> = streams
             .iter()

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_raft::store::{Fetch, Fetched, InstallError, Store};
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
@@ -117,8 +118,8 @@ impl CatchingUp {
 }
 
 fn fetch(
-    ours: (usize, &mut Store),
-    theirs: (usize, &mut Store),
+    ours: (GroupSlot, &mut Store),
+    theirs: (GroupSlot, &mut Store),
     lacking: &[(StreamNumber, StreamSeq, Place)],
 ) {
     let ((at, store), (of, other)) = (ours, theirs);

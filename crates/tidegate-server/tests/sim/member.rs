@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_raft::store::{Due, Fetch, Store, WriteError, account, relocate};
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
@@ -28,7 +29,7 @@ const ENTRY_BYTES_MAX: usize = 12 << 10;
 /// See the [module](self).
 pub(crate) struct Member {
     /// The group's place in the store, and its number.
-    pub(crate) at: usize,
+    pub(crate) at: GroupSlot,
     pub(crate) group: u32,
     pub(crate) streams: Streams,
     pending: VecDeque<Request>,
@@ -47,7 +48,7 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    pub(crate) fn new(at: usize, group: u32, streams: Streams) -> Self {
+    pub(crate) fn new(at: GroupSlot, group: u32, streams: Streams) -> Self {
         Self {
             at,
             group,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tidegate::Time;
 use tidegate_cluster::groups::GroupOf;
+use tidegate_cluster::slots::{GroupSlot, PerGroup};
 use tidegate_log::{Doing, SimDisk, Steps, Storage as _};
 use tidegate_raft::replica::{Message, StepError};
 use tidegate_raft::store::{Due, OpenError, Opening, Options, Replaying, Space, Store};
@@ -54,8 +55,7 @@ pub(crate) struct Up {
     pub(crate) store: Store,
     steps: Steps,
     pub(crate) doing: Doing,
-    /// By the groups' places in the store.
-    pub(crate) members: Vec<Member>,
+    pub(crate) members: PerGroup<Member>,
     pub(crate) checkpoints: u64,
 }
 
@@ -97,8 +97,8 @@ impl Up {
             "what was durable is lost: the log of node {node} ends at {end}, and was durable up to {}",
             ledgers.durable
         );
-        let (mut members, mut replaying) = (Vec::new(), Vec::new());
-        for (at, group) in groups.iter().enumerate() {
+        let (mut members, mut replaying) = (PerGroup::new(), PerGroup::new());
+        for (at, group) in opening.slots().zip(&groups) {
             let state = opening.take_state(at).map(|state| match plan.bug {
                 Some(Bug::DedupLost) => without_ids(&state).into(),
                 _ => state,
@@ -169,7 +169,11 @@ impl Up {
     pub(crate) fn tick(&mut self) {
         self.store.tick();
         if self.store.space() != Space::Free
-            && self.store.group(0).ticks().is_multiple_of(SPACE_TICKS)
+            && self
+                .store
+                .group(GroupSlot::DIRECTORY)
+                .ticks()
+                .is_multiple_of(SPACE_TICKS)
         {
             self.store.ask_for_space();
         }

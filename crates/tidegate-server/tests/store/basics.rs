@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_raft::store::{Fetch, OpenError, Opening, WriteError};
 use tidegate_stream::stream::Place;
 
@@ -38,7 +39,10 @@ fn applied_entries_are_replayed_and_read_by_place() {
         lsn: node.entries.last().unwrap().0,
         offset: 0,
     };
-    assert_eq!(node.store.read(0, place), Fetch::Ready(data));
+    assert_eq!(
+        node.store.read(GroupSlot::DIRECTORY, place),
+        Fetch::Ready(data)
+    );
 }
 
 #[test]
@@ -82,7 +86,9 @@ fn a_directory_in_use_or_of_another_format_is_refused() {
 fn an_entry_too_long_for_a_segment_is_refused_and_nothing_has_changed() {
     let disks = Disks::default();
     let mut node = Node::on(&disks).unwrap();
-    let refused = node.store.propose(0, store(1, 1, 100_000), 1);
+    let refused = node
+        .store
+        .propose(GroupSlot::DIRECTORY, store(1, 1, 100_000), 1);
     assert!(matches!(refused, Err(WriteError::TooLarge { .. })));
     node.write(&store(1, 1, 100));
     assert_eq!(node.entries.len(), 1);
@@ -96,8 +102,12 @@ fn more_than_may_wait_is_refused_until_something_was_applied() {
         ..options()
     };
     let mut node = Node::with(&disks, options).unwrap();
-    node.store.propose(0, store(1, 1, 600), 1).unwrap();
-    let refused = node.store.propose(0, store(2, 1, 600), 1);
+    node.store
+        .propose(GroupSlot::DIRECTORY, store(1, 1, 600), 1)
+        .unwrap();
+    let refused = node
+        .store
+        .propose(GroupSlot::DIRECTORY, store(2, 1, 600), 1);
     assert!(matches!(refused, Err(WriteError::Full)));
     node.write(&store(2, 1, 600));
     assert_eq!(node.entries.len(), 2);

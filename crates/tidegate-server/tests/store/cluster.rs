@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tidegate::Time;
 use tidegate_cluster::groups::{ALL, GroupOf, groups};
+use tidegate_cluster::slots::{GroupSlot, PerGroup};
 use tidegate_log::{Doing, Steps};
 use tidegate_raft::replica::{Message, StepError, wire};
 use tidegate_raft::store::{Due, Fetch, Fetched, OpenError, Opening, Options, Store, WriteError};
@@ -40,7 +41,7 @@ pub(crate) struct Node {
     /// `None` if threads do the work.
     steps: Option<Steps>,
     syncing: bool,
-    pub(crate) members: Vec<Member>,
+    pub(crate) members: PerGroup<Member>,
     /// The number of entries replayed.
     pub(crate) replayed: usize,
     pub(crate) checkpoints: u64,
@@ -123,7 +124,7 @@ impl Node {
             let (opening, steps) = Opening::stepped(state, log, options, now)?;
             (opening, Some(steps))
         };
-        let member = |(at, group): (usize, &GroupOf)| {
+        let member = |(at, group): (GroupSlot, &GroupOf)| {
             let state = opening.take_state(at);
             Member {
                 number: group.number,
@@ -132,7 +133,8 @@ impl Node {
                 installing: None,
             }
         };
-        let mut members: Vec<Member> = groups.iter().enumerate().map(member).collect();
+        let slots = GroupSlot::all(groups.len());
+        let mut members: PerGroup<Member> = slots.zip(&groups).map(member).collect();
         let mut replayed = 0;
         let store = opening.replay(|at, due, live| {
             replayed += usize::from(matches!(due, Due::Entry(_)));
@@ -163,7 +165,7 @@ impl Node {
             look(applied, self.members[at].number, &due);
             self.members[at].toy.handle(due, self.store.live_mut(at));
         }
-        for (at, member) in self.members.iter().enumerate() {
+        for (at, member) in self.members.with_slots() {
             if self.store.wants_checkpoint(at) {
                 let parts = Box::new(member.toy.parts().into_iter());
                 self.store.checkpoint(at, parts);
@@ -185,12 +187,12 @@ impl Node {
                 || store.is_checkpointing(at)
                 || store.poll_catch_up(at).is_some()
         };
-        store.log().stats().pending_bytes > 0 || (0..self.members.len()).any(busy)
+        store.log().stats().pending_bytes > 0 || self.members.slots().any(busy)
     }
 
     /// Describes the positions of its groups.
     fn tell(&self) -> String {
-        let of = |(at, member): (usize, &Member)| {
+        let of = |(at, member): (GroupSlot, &Member)| {
             let group = self.store.group(at);
             let range = (
                 group.first_index(),
@@ -209,7 +211,7 @@ impl Node {
                 self.store.is_installing(at),
             )
         };
-        self.members.iter().enumerate().map(of).collect()
+        self.members.with_slots().map(of).collect()
     }
 
     pub(crate) fn member(&self, group: u32) -> &Member {
@@ -323,7 +325,7 @@ impl Cluster {
                 continue;
             };
             node.turn(now, &mut self.applied);
-            for of in 0..node.members.len() {
+            for of in node.members.slots() {
                 self.catch_up(at, &mut node, of);
                 while let Some((to, message)) = node.store.poll_message(of) {
                     let bytes = wire::encode(node.members[of].number, &message).unwrap();
@@ -338,7 +340,7 @@ impl Cluster {
     }
 
     /// Fetches the state that this node needs from another member.
-    fn catch_up(&mut self, at: usize, node: &mut Node, of: usize) {
+    fn catch_up(&mut self, at: usize, node: &mut Node, of: GroupSlot) {
         let Node { store, members, .. } = node;
         let member = &mut members[of];
         if let Some((index, _)) = store.poll_installed(of) {
@@ -526,7 +528,7 @@ impl Cluster {
         });
         let now = self.now();
         for node in self.nodes.iter_mut().flatten() {
-            for at in 0..node.members.len() {
+            for at in node.members.slots() {
                 let contents = contents(&self.applied, node.members[at].number);
                 let messages = node.members[at].toy.messages.clone();
                 assert!(messages.keys().eq(contents.keys()));

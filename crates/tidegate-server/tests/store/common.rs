@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_log::SimDisk;
 use tidegate_raft::store::{
     Due, Fetch, OpenError, Opening, Options, Parts, Store, Waker, WriteError,
@@ -102,7 +103,7 @@ impl Node {
         let bell = Arc::new(Bell::default());
         let rung = Arc::clone(&bell);
         let mut opening = open(Arc::new(move || rung.ring()))?;
-        let state = opening.take_state(0);
+        let state = opening.take_state(GroupSlot::DIRECTORY);
         let mut toy = state.map_or_else(Toy::default, |state| Toy::restore(&state));
         let mut entries = Vec::new();
         let store = opening.replay(|_, due, live| {
@@ -129,20 +130,21 @@ impl Node {
                 self.entries
                     .push((entry.lsn.get(), entry.index, entry.data.clone()));
             }
-            self.toy.handle(due, self.store.live_mut(0));
+            self.toy
+                .handle(due, self.store.live_mut(GroupSlot::DIRECTORY));
         }
         if let Some(asked) = self.store.poll_lying() {
             let (lying, next) = self.toy.residents_in(&asked);
             self.store.handle_lying(lying, next);
         }
-        if self.store.wants_checkpoint(0) {
+        if self.store.wants_checkpoint(GroupSlot::DIRECTORY) {
             self.checkpoint();
         }
     }
 
     pub(crate) fn checkpoint(&mut self) {
         let parts: Parts = Box::new(self.toy.parts().into_iter());
-        self.store.checkpoint(0, parts);
+        self.store.checkpoint(GroupSlot::DIRECTORY, parts);
         self.checkpoints += 1;
     }
 
@@ -162,11 +164,13 @@ impl Node {
 
     /// Proposes as soon as there is room. Returns the index.
     pub(crate) fn propose(&mut self, data: &Bytes) -> u64 {
-        self.until(|node| match node.store.propose(0, data.clone(), 1) {
-            Ok(proposed) => Some(proposed.index),
-            Err(WriteError::Full) => None,
-            Err(error) => panic!("{error}"),
-        })
+        self.until(
+            |node| match node.store.propose(GroupSlot::DIRECTORY, data.clone(), 1) {
+                Ok(proposed) => Some(proposed.index),
+                Err(WriteError::Full) => None,
+                Err(error) => panic!("{error}"),
+            },
+        )
     }
 
     /// Proposes, and waits until the entry is applied.
@@ -182,17 +186,19 @@ impl Node {
 
     /// Returns whether another thread works for the store.
     pub(crate) fn is_busy(&self) -> bool {
-        self.store.is_checkpointing(0)
+        self.store.is_checkpointing(GroupSlot::DIRECTORY)
     }
 
     /// Waits until no checkpoint is being written.
     pub(crate) fn settled(&mut self) {
-        self.until(|node| (!node.store.is_checkpointing(0)).then_some(()));
+        self.until(|node| (!node.store.is_checkpointing(GroupSlot::DIRECTORY)).then_some(()));
     }
 
     /// Reads a place, and waits for the result.
     pub(crate) fn read(&mut self, place: Place) -> Fetch {
-        self.until(|node| Some(node.store.read(0, place)).filter(|f| *f != Fetch::Pending))
+        self.until(|node| {
+            Some(node.store.read(GroupSlot::DIRECTORY, place)).filter(|f| *f != Fetch::Pending)
+        })
     }
 
     /// Reads every message and compares it with the stored one. Runs turns while copies have not arrived.
@@ -206,7 +212,7 @@ impl Node {
         for seq in messages {
             self.until(|node| {
                 let (place, bytes) = node.toy.messages[&seq];
-                match node.store.read(0, place) {
+                match node.store.read(GroupSlot::DIRECTORY, place) {
                     Fetch::Ready(entry) => {
                         let command = Command::read(&entry, 0).unwrap();
                         let same = command.payload == wanted(seq, bytes);

@@ -2,6 +2,7 @@
 //! store has every applied entry, which the server may have acknowledged, in order and unchanged.
 //! The store reports failed syncs.
 
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_raft::store::WriteError;
 
 use crate::common::{Disks, Node};
@@ -69,7 +70,7 @@ fn applied_entries_survive_crashes() {
                 let last = applied.last().map_or(0, |(lsn, ..)| *lsn);
                 assert!(node.store.log().durable().get() >= last);
             }
-            let now = node.store.group(0).hard_state().term;
+            let now = node.store.group(GroupSlot::DIRECTORY).hard_state().term;
             assert!(now > term, "life {life}: term {now} after {term}");
             node.check_messages();
             let steps = 5 + dice.below(60);
@@ -109,7 +110,9 @@ fn a_failed_sync_is_told_and_nothing_is_committed_after_it() {
     let mut node = Node::on(&disks).unwrap();
     node.write(&store(1, 3, 100));
     disks.log.fail_syncs_after(0);
-    node.store.propose(0, store(4, 1, 100), 1).unwrap();
+    node.store
+        .propose(GroupSlot::DIRECTORY, store(4, 1, 100), 1)
+        .unwrap();
     let durable = node.store.log().durable();
     let failure = loop {
         match node.store.poll() {
@@ -119,7 +122,9 @@ fn a_failed_sync_is_told_and_nothing_is_committed_after_it() {
     };
     assert_eq!(failure.durable, durable);
     assert_eq!(node.store.poll_due(), None);
-    let refused = node.store.propose(0, store(5, 1, 100), 1);
+    let refused = node
+        .store
+        .propose(GroupSlot::DIRECTORY, store(5, 1, 100), 1);
     assert!(matches!(refused, Err(WriteError::Failed(_))));
     assert!(node.store.close().is_err());
 }

@@ -1,6 +1,7 @@
 //! Full disks and exceeded quotas of a node alone: it refuses writes in time, still accepts
 //! deletions, and goes on once it has space. The test `groups` covers several groups of a cluster.
 
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_log::SimDisk;
 use tidegate_raft::store::{Options, Space, WriteError};
 
@@ -11,7 +12,10 @@ use crate::toy::{delete, store};
 fn fill(node: &mut Node) -> WriteError {
     node.until(|node| {
         let next = node.toy.seq + 1;
-        match node.store.propose(0, store(next, 7, 1000), 1) {
+        match node
+            .store
+            .propose(GroupSlot::DIRECTORY, store(next, 7, 1000), 1)
+        {
             Ok(proposed) => node.applied(proposed.index),
             Err(WriteError::Full) => node.turn(),
             Err(error) => return (node.store.space() != Space::Free).then_some(error),
@@ -36,7 +40,10 @@ fn a_full_disk_is_told_before_nothing_can_be_written_and_ends_with_space() {
             return Some(());
         }
         let next = node.toy.seq + 1;
-        match node.store.propose(0, store(next, 7, 1000), 1) {
+        match node
+            .store
+            .propose(GroupSlot::DIRECTORY, store(next, 7, 1000), 1)
+        {
             Ok(proposed) => node.applied(proposed.index),
             Err(WriteError::Full) => node.turn(),
             // The allocation of segments may have come late.

@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_raft::store::{Due, Fetch, Opening, Options, Store};
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
@@ -42,7 +43,7 @@ fn options() -> Options {
 
 fn open(dir: &Path) -> (Store, Streams) {
     let mut opening = Opening::begin(dir, options(), Arc::new(|| ())).unwrap();
-    let mut streams = match opening.take_state(0) {
+    let mut streams = match opening.take_state(GroupSlot::DIRECTORY) {
         Some(state) => Streams::restore(&state, limits()).unwrap(),
         None => Streams::new(limits()),
     };
@@ -86,7 +87,7 @@ fn until(
     loop {
         store.poll().unwrap();
         while let Some((_, due)) = store.poll_due() {
-            apply(streams, &due, store.live_mut(0));
+            apply(streams, &due, store.live_mut(GroupSlot::DIRECTORY));
         }
         if let Some(asked) = store.poll_lying() {
             let (lying, next) = streams.residents_in(&asked.lsns, asked.from);
@@ -102,9 +103,13 @@ fn until(
 fn write(store: &mut Store, streams: &mut Streams, time: u64, command: &Command<'_>) {
     let mut entry = Vec::new();
     Encoder::begin(&mut entry, time).command(command).unwrap();
-    let index = store.propose(0, entry.into(), 1).unwrap().index;
+    let index = store
+        .propose(GroupSlot::DIRECTORY, entry.into(), 1)
+        .unwrap()
+        .index;
     until(store, streams, |store, _| {
-        store.group(0).uncommitted_bytes() == 0 && store.group(0).last_index() >= index
+        store.group(GroupSlot::DIRECTORY).uncommitted_bytes() == 0
+            && store.group(GroupSlot::DIRECTORY).last_index() >= index
     });
 }
 
@@ -122,8 +127,10 @@ fn publish(store: &mut Store, streams: &mut Streams, seqs: std::ops::RangeInclus
 }
 
 fn checkpoint(store: &mut Store, streams: &mut Streams) {
-    store.checkpoint(0, Box::new(streams.snapshot().chunks()));
-    until(store, streams, |store, _| !store.is_checkpointing(0));
+    store.checkpoint(GroupSlot::DIRECTORY, Box::new(streams.snapshot().chunks()));
+    until(store, streams, |store, _| {
+        !store.is_checkpointing(GroupSlot::DIRECTORY)
+    });
 }
 
 fn make(dir: &Path) {
@@ -191,7 +198,7 @@ fn a_data_directory_of_version_1() {
     );
     for (seq, place) in places {
         until(&mut store, &mut streams, |store, _| {
-            match store.read(0, place) {
+            match store.read(GroupSlot::DIRECTORY, place) {
                 Fetch::Ready(entry) => {
                     let command = Command::read(&entry, 0).unwrap();
                     assert_eq!(command.subject, b"orders.new");

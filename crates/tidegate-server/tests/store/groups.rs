@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use tidegate_cluster::groups::ALL;
+use tidegate_cluster::slots::{GroupSlot, PerGroup};
 use tidegate_log::{SimDisk, Storage as _};
 use tidegate_raft::store::{OpenError, Opening, Options, REPAIRED_FILE, Space, WriteError};
 
@@ -83,10 +84,11 @@ fn a_node_cut_off_with_uncommitted_entries_keeps_no_log_for_them() {
         if leads {
             let seq = cluster.node(away).member(ALL).toy.seq + 1;
             for n in 0..3 {
-                let proposed = cluster
-                    .node(away)
-                    .store
-                    .propose(0, store(seq + n, 1, 200), 1);
+                let proposed = cluster.node(away).store.propose(
+                    GroupSlot::DIRECTORY,
+                    store(seq + n, 1, 200),
+                    1,
+                );
                 assert!(proposed.is_ok());
             }
         } else {
@@ -102,11 +104,14 @@ fn a_node_cut_off_with_uncommitted_entries_keeps_no_log_for_them() {
             cluster.kill(away);
             cluster.start(away);
             let store = &cluster.node(away).store;
-            assert!(store.group(0).last_index() > 0);
+            assert!(store.group(GroupSlot::DIRECTORY).last_index() > 0);
         }
         let store = &cluster.node(away).store;
         if leads {
-            let (group, applied) = (store.group(0), store.applied(0).0);
+            let (group, applied) = (
+                store.group(GroupSlot::DIRECTORY),
+                store.applied(GroupSlot::DIRECTORY).0,
+            );
             assert!(group.last_index() >= applied + 3, "they are still there");
         }
         cluster.cut = None;
@@ -304,7 +309,9 @@ fn groups_catch_up_while_others_are_busy_and_what_was_fetched_is_not_fetched_aga
         cluster.cut = None;
         cluster.until("it needs a state", |c| {
             let store = &c.node(0).store;
-            store.poll_catch_up(0).or_else(|| store.poll_catch_up(1))
+            store
+                .poll_catch_up(GroupSlot::DIRECTORY)
+                .or_else(|| store.poll_catch_up(GroupSlot::new(1)))
         });
         for _ in 0..2 {
             for _ in 0..dice.below(150) {
@@ -433,13 +440,23 @@ fn comes_slowly(seed: u64) {
     let (mut most, mut given_up) = (0, 0);
     for _ in 0..200 {
         cluster.until("a state is wanted", |c| {
-            let wanted = c.node(0).store.poll_catch_up(0).is_some();
+            let wanted = c
+                .node(0)
+                .store
+                .poll_catch_up(GroupSlot::DIRECTORY)
+                .is_some();
             (wanted || c.installed.contains_key(&ALL)).then_some(())
         });
         cluster.cut = Some(0);
         churn(&mut cluster, ALONE, 3);
         most = most.max(cluster.node(0).log_bytes());
-        given_up += usize::from(cluster.node(0).store.poll_catch_up(0).is_none());
+        given_up += usize::from(
+            cluster
+                .node(0)
+                .store
+                .poll_catch_up(GroupSlot::DIRECTORY)
+                .is_none(),
+        );
         cluster.cut = None;
         for _ in 0..dice.below(10) {
             cluster.round();
@@ -617,7 +634,10 @@ fn where_a_disk_is_full_one_group_can_make_space_though_another_waits_for_it() {
     cluster.until("another leads", |c| {
         let leader = c.leader(ALL)?;
         if leader == 0 {
-            let _ = c.node(0).store.transfer_leadership(0, IDS[1]);
+            let _ = c
+                .node(0)
+                .store
+                .transfer_leadership(GroupSlot::DIRECTORY, IDS[1]);
         }
         (leader > 0).then_some(())
     });
@@ -628,7 +648,7 @@ fn where_a_disk_is_full_one_group_can_make_space_though_another_waits_for_it() {
     disk.set_capacity(Some(used as u64 + (64 << 10)));
     let waits = |c: &mut Cluster| {
         let store = &c.node(0).store;
-        let (space, group) = (store.space(), store.group(0));
+        let (space, group) = (store.space(), store.group(GroupSlot::DIRECTORY));
         // The entries sent to it wait for space here, or at the leader.
         let waits = group.poll_append().is_some() || group.refused_bytes(group.term()).is_some();
         space != Space::Free && waits
@@ -672,7 +692,7 @@ fn a_node_takes_no_entry_without_room_before_it_knows_that_its_disk_is_full() {
     cluster.settle();
     let store = &cluster.node(0).store;
     assert!(store.log().disk_full());
-    for at in 0..store.groups_len() {
+    for at in store.slots() {
         assert!(store.group(at).poll_append().is_none(), "nothing is stuck");
     }
     let all = |toy: &Toy| delete(old(toy, 0));
@@ -699,7 +719,7 @@ fn looking_at_a_directory_does_nothing_in_its_groups_names() {
         ..options()
     };
     let opening = Opening::on(state, log, options, Arc::new(|| ())).unwrap();
-    let mut toys = [Toy::default(), Toy::default(), Toy::default()];
+    let mut toys: PerGroup<Toy> = opening.slots().map(|_| Toy::default()).collect();
     opening
         .look(|at, due, live| toys[at].handle(due, live))
         .unwrap();

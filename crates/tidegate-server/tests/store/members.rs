@@ -2,6 +2,7 @@
 //! that is behind.
 
 use tidegate_cluster::groups::ALL;
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_raft::store::WriteError;
 
 use crate::cluster::{Cluster, IDS, short};
@@ -34,12 +35,15 @@ fn one_that_is_alone_decides_nothing_and_two_go_on() {
     cluster.fill(ALL, 3, 100);
     let first = cluster.leader(ALL).unwrap();
     cluster.cut = Some(first);
-    let proposed = cluster.node(first).store.propose(0, store(1000, 1, 10), 1);
+    let proposed = cluster
+        .node(first)
+        .store
+        .propose(GroupSlot::DIRECTORY, store(1000, 1, 10), 1);
     let lost = proposed.unwrap().index;
     let second = cluster.until("another leads", |c| {
         let leads = c.leader(ALL).filter(|at| *at != first);
         // The first one notices that it reaches no other node.
-        leads.filter(|_| !c.node(first).store.group(0).leads())
+        leads.filter(|_| !c.node(first).store.group(GroupSlot::DIRECTORY).leads())
     });
     assert!(cluster.node(first).member(ALL).toy.index < lost);
     cluster.fill(ALL, 3, 100);
@@ -50,9 +54,19 @@ fn one_that_is_alone_decides_nothing_and_two_go_on() {
         Some(second),
         "who comes back deposes nobody"
     );
-    let refused = cluster.node(first).store.propose(0, store(1, 1, 1), 1);
+    let refused = cluster
+        .node(first)
+        .store
+        .propose(GroupSlot::DIRECTORY, store(1, 1, 1), 1);
     assert!(matches!(refused, Err(WriteError::NotLeader)));
-    assert_eq!(cluster.node(first).store.group(0).uncommitted_bytes(), 0);
+    assert_eq!(
+        cluster
+            .node(first)
+            .store
+            .group(GroupSlot::DIRECTORY)
+            .uncommitted_bytes(),
+        0
+    );
 }
 
 #[test]
@@ -64,7 +78,7 @@ fn leadership_is_handed_over() {
     cluster
         .node(first)
         .store
-        .transfer_leadership(0, IDS[to])
+        .transfer_leadership(GroupSlot::DIRECTORY, IDS[to])
         .unwrap();
     let before = cluster.ticks;
     cluster.until("the other leads", |c| c.leader(ALL).filter(|at| *at == to));
@@ -94,7 +108,10 @@ fn a_member_behind_all_logs_takes_over_the_state_and_goes_on() {
     cluster.agree();
     // It could lead the nodes that it fetched from.
     let leader = cluster.leader(ALL).unwrap();
-    let handed = cluster.node(leader).store.transfer_leadership(0, IDS[away]);
+    let handed = cluster
+        .node(leader)
+        .store
+        .transfer_leadership(GroupSlot::DIRECTORY, IDS[away]);
     assert_eq!(handed, Ok(()));
     cluster.until("it leads", |c| c.leader(ALL).filter(|at| *at == away));
     cluster.fill(ALL, 3, 100);
@@ -117,7 +134,7 @@ fn a_crash_while_the_state_is_taken_over_loses_nothing() {
         cluster.start(away);
         // In the middle of the fetch, or a little later.
         let wanted = cluster.until("it needs the state", |c| {
-            c.node(away).store.poll_catch_up(0)
+            c.node(away).store.poll_catch_up(GroupSlot::DIRECTORY)
         });
         assert!(wanted.index > 0);
         let rounds = dice.below(60);

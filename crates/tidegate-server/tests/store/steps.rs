@@ -1,6 +1,7 @@
 //! Ways of writing that only measurements use: one entry at a time, and messages written twice.
 
 use tidegate_cluster::groups::ALL;
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_raft::lab::{Lab, RaftStep};
 use tidegate_raft::store::{Options, WriteError};
 
@@ -33,22 +34,26 @@ fn entries_one_at_a_time_have_a_sync_each_and_a_second_one_for_each_message_wher
         while entries < 40 {
             let at = cluster.until("somebody leads", |c| c.leader(ALL));
             let store = &mut cluster.node(at).store;
-            if !store.may_propose(0) {
+            if !store.may_propose(GroupSlot::DIRECTORY) {
                 cluster.round();
                 continue;
             }
             let data = toy::store(messages + 1, 3, 100);
-            let proposed = store.propose(0, data.clone(), 3);
+            let proposed = store.propose(GroupSlot::DIRECTORY, data.clone(), 3);
             assert!(proposed.is_ok(), "{proposed:?}");
             // The store has not yet checked whether the entry is durable.
-            assert!(!store.may_propose(0));
-            assert!(matches!(store.propose(0, data, 3), Err(WriteError::Full)));
+            assert!(!store.may_propose(GroupSlot::DIRECTORY));
+            assert!(matches!(
+                store.propose(GroupSlot::DIRECTORY, data, 3),
+                Err(WriteError::Full)
+            ));
             (entries, messages) = (entries + 1, messages + 3);
             proposed_by[at] += 1;
         }
         cluster.until("all is applied", |c| {
             let mut nodes = c.nodes.iter().flatten();
-            let all = |n: &Node| n.members[0].toy.messages.len() as u64 == messages;
+            let all =
+                |n: &Node| n.members[GroupSlot::DIRECTORY].toy.messages.len() as u64 == messages;
             nodes.all(all).then_some(())
         });
         cluster.agree();

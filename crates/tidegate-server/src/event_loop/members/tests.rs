@@ -206,7 +206,8 @@ fn start(film: &Film) -> Result<u64, OpenError> {
     begin_log(&*state, &mut file).unwrap();
     assert!(load(&*state).unwrap().unwrap().log_begun);
     let store = opening.replay(|_, _, _| ())?;
-    let term = store.group(store.groups_len() - 1).hard_state().term;
+    let last = store.slots().next_back().unwrap();
+    let term = store.group(last).hard_state().term;
     store.close().unwrap();
     Ok(term)
 }

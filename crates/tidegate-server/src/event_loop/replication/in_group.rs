@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tidegate::Time;
 use tidegate_cluster::groups::{ALL, GroupOf};
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_raft::replica::{Message, MessageType};
 use tidegate_raft::store::Store;
 use tidegate_stream::api::answer::{ClusterInfo, ReplicaInfo};
@@ -25,8 +26,8 @@ const RELIEVE: Duration = Duration::from_secs(2);
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct InGroup {
-    /// The group's place in the store and the node.
-    at: usize,
+    /// The group's slot in the store and the node.
+    at: GroupSlot,
     pub(super) of: GroupOf,
     /// The term in which this node leads, and the time since when.
     leads: Option<(u64, Timestamp)>,
@@ -45,7 +46,7 @@ pub(super) struct InGroup {
 }
 
 impl InGroup {
-    pub(super) fn new(at: usize, of: GroupOf, limits: AccountLimits, me: u64) -> Self {
+    pub(super) fn new(at: GroupSlot, of: GroupOf, limits: AccountLimits, me: u64) -> Self {
         let mut others = of.members.clone();
         others.retain(|id| *id != me);
         Self {

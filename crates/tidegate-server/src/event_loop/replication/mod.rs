@@ -14,6 +14,7 @@ use bytes::Bytes;
 use tidegate::Time;
 use tidegate_cluster::groups::{GroupOf, groups};
 use tidegate_cluster::members::Members;
+use tidegate_cluster::slots::{GroupSlot, PerGroup};
 use tidegate_raft::replica::{Message, StepError, wire};
 use tidegate_raft::store::{Space, Store};
 use tidegate_stream::schema::number::StreamNumber;
@@ -41,8 +42,8 @@ pub(super) struct Replication {
     known: Known,
     /// All groups of the cluster.
     all: Vec<GroupOf>,
-    /// The groups of this node, by their place in the store and the node.
-    groups: Vec<InGroup>,
+    /// The groups of this node, by their slots in the store and the node.
+    groups: PerGroup<InGroup>,
     /// The term from which on this node takes part again after it lost its disk.
     rejoined: Option<u64>,
     tick_at: Time,
@@ -77,10 +78,9 @@ impl Replication {
         let me = peers.id();
         let all = groups(members.ids(), shards);
         let of_mine = all.iter().filter(|g| g.members.contains(&me));
-        let groups = of_mine
-            .enumerate()
-            .map(|(at, of)| InGroup::new(at, of.clone(), limits, me))
-            .collect();
+        let of_mine: PerGroup<&GroupOf> = of_mine.collect();
+        let groups = of_mine.with_slots();
+        let groups = groups.map(|(at, of)| InGroup::new(at, (*of).clone(), limits, me));
         Some(Self {
             known: Known {
                 members,
@@ -88,8 +88,8 @@ impl Replication {
                 me,
                 heard: HashMap::new(),
             },
+            groups: groups.collect(),
             all,
-            groups,
             rejoined: peers.rejoined(),
             tick_at: now,
             look_at: now,
@@ -214,7 +214,7 @@ impl Replication {
     }
 
     /// Asks other nodes for the messages in a damaged record of a group. Returns whether one may come.
-    pub(super) fn mend(&mut self, now: Time, at: usize, node: &Node, lsn: u64) -> bool {
+    pub(super) fn mend(&mut self, now: Time, at: GroupSlot, node: &Node, lsn: u64) -> bool {
         let (Some(group), Some(streams)) = (self.groups.get_mut(at), node.streams(at)) else {
             return false;
         };
@@ -225,7 +225,7 @@ impl Replication {
     pub(super) fn mend_one(
         &mut self,
         now: Time,
-        at: usize,
+        at: GroupSlot,
         stream: StreamNumber,
         seq: StreamSeq,
     ) -> bool {
@@ -258,7 +258,7 @@ impl Replication {
             group.hand_over(now, node, store, &self.known);
         }
         peers.set_vouched_term(self.vouched_term(store));
-        for at in 0..self.groups.len() {
+        for at in self.groups.slots() {
             let number = self.groups[at].of.number;
             while let Some((to, message)) = store.poll_message(at) {
                 self.send_one(number, to, &message, peers);
@@ -278,8 +278,8 @@ impl Replication {
         self.among_others().all(|at| store.group(at).is_whole())
     }
 
-    fn among_others(&self) -> impl Iterator<Item = usize> {
-        let groups = self.groups.iter().enumerate();
+    fn among_others(&self) -> impl Iterator<Item = GroupSlot> {
+        let groups = self.groups.with_slots();
         groups.filter_map(|(at, g)| (g.of.members.len() > 1).then_some(at))
     }
 
@@ -310,7 +310,7 @@ impl Replication {
                 self.look_at = now;
             }
         }
-        if let Some(directory) = self.groups.first() {
+        if let Some(directory) = self.groups.get(GroupSlot::DIRECTORY) {
             directory.look_whether_current(now, node, store);
         }
         if self.look_at <= now {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tidegate::Time;
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_log::Lsn;
 use tidegate_nats::connect::Info;
 use tidegate_raft::replica::{Committed, Proposed};
@@ -60,7 +61,7 @@ impl World {
             ..AccountLimits::NONE
         };
         node.attach_streams(JetStream::new(now, kept, Streams::new(account), 1));
-        node.handle_leading(0, now);
+        node.handle_leading(GroupSlot::DIRECTORY, now);
         let clients = (0..3)
             .map(|_| joined::client(&mut node, now))
             .collect::<Vec<_>>();
@@ -86,7 +87,7 @@ impl World {
     }
 
     fn streams(&self) -> &JetStream {
-        self.node.streams(0).unwrap()
+        self.node.directory().unwrap()
     }
 
     fn say(&mut self, client: usize, text: &str) {
@@ -111,12 +112,13 @@ impl World {
 
     /// Hands proposals to the log.
     fn propose(&mut self) {
-        while let Some((data, _)) = self.node.poll_proposal(0, self.now) {
+        while let Some((data, _)) = self.node.poll_proposal(GroupSlot::DIRECTORY, self.now) {
             self.index += 1;
             self.entries += 1;
             let (index, term) = (self.index, self.term);
             let there = Proposed { index, term };
-            self.node.handle_proposed(0, self.now, there, 1);
+            self.node
+                .handle_proposed(GroupSlot::DIRECTORY, self.now, there, 1);
             let lsn = Lsn::new(index * 4096);
             self.log.push_back(Committed {
                 index,
@@ -132,13 +134,17 @@ impl World {
         let Some(entry) = self.log.pop_front() else {
             return false;
         };
-        self.node.handle_committed(0, self.now, &entry).unwrap();
+        self.node
+            .handle_committed(GroupSlot::DIRECTORY, self.now, &entry)
+            .unwrap();
         self.turn();
         true
     }
 
     fn turn(&mut self) {
-        self.node.serve_streams(0, self.now, &Unread).unwrap();
+        self.node
+            .serve_streams(GroupSlot::DIRECTORY, self.now, &Unread)
+            .unwrap();
         self.streams().admissions.check_invariants();
     }
 
@@ -383,12 +389,12 @@ fn requests_that_wait_are_refused_when_the_lead_ends() {
     let first = w.send(0, &durable("S", "D", json!({})));
     w.propose();
     let waits = w.send(1, &durable("S", "D", json!({"max_deliver": 3})));
-    w.node.handle_following(0, w.now);
+    w.node.handle_following(GroupSlot::DIRECTORY, w.now);
     assert_eq!(w.code(waits), 10008);
     // The next leader commits the entry.
     assert!(w.commit());
     assert_eq!(w.code(first), 10008, "this node serves it no more");
-    w.node.handle_leading(0, w.now);
+    w.node.handle_leading(GroupSlot::DIRECTORY, w.now);
     let after = w.send(1, &durable("S", "D", json!({"max_deliver": 3})));
     w.settle();
     assert_eq!(w.code(after), 0);

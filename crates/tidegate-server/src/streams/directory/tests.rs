@@ -150,7 +150,7 @@ fn consumers_are_served_where_the_stream_is() {
             json!({"stream_name": "C", "config": {"durable_name": name, "ack_policy": "explicit"}});
         let made = w.ask(node, &format!("CONSUMER.DURABLE.CREATE.C.{name}"), &create);
         assert_eq!(made["name"], name, "{made}");
-        assert_eq!(w.nodes[node].streams(0).unwrap().consumers_len(), 0);
+        assert_eq!(w.nodes[node].directory().unwrap().consumers_len(), 0);
         // No node answers a pull from a consumer that does not exist.
         w.publish(node, "$JS.API.CONSUMER.MSG.NEXT.C.none", "r.n", "");
     }
@@ -185,7 +185,7 @@ fn a_group_with_a_directory_that_is_behind_deletes_nothing() {
     // As after a start: the other groups have newer state than the directory.
     let at = w.slot(2, w.group_of(name));
     let empty = Streams::new(AccountLimits::NONE);
-    let all = w.nodes[2].streams_mut(0).unwrap();
+    let all = w.nodes[2].directory_mut().unwrap();
     all.replace(w.now, 0, empty);
     w.settle();
     assert_eq!(w.messages(2, name), Some(1));
@@ -214,13 +214,13 @@ fn streams_kept_by_a_restarted_node_open_once_it_has_heard_of_all_changes() {
             ..AccountLimits::NONE
         };
         let mut fresh = Streams::new(limits);
-        let all = w.nodes[owner].streams_mut(0).unwrap();
+        let all = w.nodes[owner].directory_mut().unwrap();
         std::mem::swap(all.applied_mut(), &mut fresh);
         let kept = StreamSettings::new("not used".into());
         let mut directory = JetStream::new(w.now, kept, fresh, 2).of_group(ALL);
         directory.set_cluster(3, ClusterInfo::default(), None);
         directory.set_groups(w.groups.clone());
-        *w.nodes[owner].streams_mut(0).unwrap() = directory;
+        *w.nodes[owner].directory_mut().unwrap() = directory;
         w.nodes[owner].handle_following(at, w.now);
         w.nodes[owner].announce_streams();
         w.nodes[owner].handle_leading(at, w.now);
@@ -239,7 +239,7 @@ fn streams_kept_by_a_restarted_node_open_once_it_has_heard_of_all_changes() {
             .unwrap()
             .is_open(DirectoryNumber::new(2))
     );
-    w.nodes[owner].streams_mut(0).unwrap().set_current();
+    w.nodes[owner].directory_mut().unwrap().set_current();
     w.turn();
     assert!(
         w.nodes[owner]
@@ -684,7 +684,7 @@ fn lists_name_what_is_missing() {
     }
     // The node checks the operator's limits against the bytes of all its groups.
     let home = w.owner_of("B");
-    let beside = w.nodes[home].streams(0).unwrap().room.beside;
+    let beside = w.nodes[home].directory().unwrap().room.beside;
     assert_eq!(beside.file_bytes, 38);
     let account = w.ask(2, "INFO", &Value::Null);
     assert_eq!(
@@ -711,7 +711,7 @@ fn no_client_speaks_or_hears_as_a_leader() {
         .unwrap();
     let group = w.group_of(name);
     let stream = w.nodes[0]
-        .streams(0)
+        .directory()
         .unwrap()
         .applied()
         .by_name(name)

@@ -1,5 +1,7 @@
 //! The faults of a seed, and their times: chance decides.
 
+use tidegate_cluster::slots::GroupSlot;
+
 use super::{Event, World};
 use crate::audit::damaged;
 use crate::bugs::{Bug, Crash};
@@ -66,10 +68,10 @@ impl World {
             return Ok(());
         }
         let n = self.dice.below(self.nodes.len() as u64) as usize;
-        let leader = self
-            .nodes
-            .iter()
-            .position(|n| n.up.as_ref().is_some_and(|up| up.members[0].led));
+        let leader = self.nodes.iter().position(|n| {
+            n.up.as_ref()
+                .is_some_and(|up| up.members[GroupSlot::DIRECTORY].led)
+        });
         let at = leader.filter(|_| self.dice.chance(500)).unwrap_or(n);
         let short = self.now + self.dice.range(1_000, 300_000);
         let long = self.now + self.dice.range(100_000, 4_000_000);
@@ -84,7 +86,8 @@ impl World {
                 let up = self.nodes[at].up.as_mut();
                 let groups = up.as_ref().map_or(0, |up| up.members.len());
                 let handed = up.is_some_and(|up| {
-                    let over = (0..groups).map(|of| up.store.transfer_leadership(of, to).is_ok());
+                    let over = GroupSlot::all(groups)
+                        .map(|of| up.store.transfer_leadership(of, to).is_ok());
                     over.fold(false, |any, one| any | one)
                 });
                 if handed {

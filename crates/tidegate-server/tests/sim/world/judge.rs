@@ -1,6 +1,7 @@
 //! Compares the nodes' actions with the contents of their disks and with the actions of others.
 
 use raft::eraftpb::MessageType;
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_raft::replica::Message;
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
@@ -15,7 +16,7 @@ impl World {
     pub(super) fn check_end(&mut self) -> Verdict {
         for node in &mut self.nodes {
             let Some(up) = node.up.as_mut() else { continue };
-            for at in 0..up.members.len() {
+            for at in up.members.slots() {
                 let oracle = self.oracles.of_mut(up.members[at].group);
                 has_all(node.id, up, at, oracle)?;
             }
@@ -44,10 +45,10 @@ impl World {
     /// Judges the leaders.
     pub(super) fn judge(&mut self, n: usize) -> Verdict {
         let groups = self.nodes[n].up.as_ref().map_or(0, |up| up.members.len());
-        (0..groups).try_for_each(|at| self.judge_in(n, at))
+        GroupSlot::all(groups).try_for_each(|at| self.judge_in(n, at))
     }
 
-    fn judge_in(&mut self, n: usize, at: usize) -> Verdict {
+    fn judge_in(&mut self, n: usize, at: GroupSlot) -> Verdict {
         let node = &mut self.nodes[n];
         let (id, Some(up)) = (node.id, node.up.as_mut()) else {
             return Ok(());
@@ -131,7 +132,7 @@ impl World {
 }
 
 /// Checks that a node has every acknowledged message of a group.
-fn has_all(id: u64, up: &mut Up, at: usize, oracle: &mut Oracle) -> Verdict {
+fn has_all(id: u64, up: &mut Up, at: GroupSlot, oracle: &mut Oracle) -> Verdict {
     let last = oracle.last_committed();
     if last == 0 {
         return Ok(());

@@ -20,7 +20,7 @@ impl World {
     fn arrive(&mut self, name: &str) {
         for _ in 0..60 {
             self.settle();
-            let directory = self.nodes[0].streams(0).unwrap().applied();
+            let directory = self.nodes[0].directory().unwrap().applied();
             let entry = directory.get(directory.by_name(name).unwrap()).unwrap();
             if entry.moving().is_none() {
                 self.settle();
@@ -45,7 +45,7 @@ impl World {
     }
 
     fn entry_of(&self, name: &str) -> &Stream {
-        let directory = self.nodes[0].streams(0).unwrap().applied();
+        let directory = self.nodes[0].directory().unwrap().applied();
         directory.get(directory.by_name(name).unwrap()).unwrap()
     }
 
@@ -748,7 +748,7 @@ fn nothing_is_lost_under_any_leaders_and_lost_messages() {
         w.told(&mut told);
         let content = w.content("A");
         assert_eq!(w.copies("A"), w.members_of("A"), "seed {seed}");
-        let directory = w.nodes[0].streams(0).unwrap().applied();
+        let directory = w.nodes[0].directory().unwrap().applied();
         let entry = directory.by_name("A").and_then(|id| directory.get(id));
         moves += entry.unwrap().moves().get();
         let mut known = BTreeMap::new();

@@ -3,6 +3,7 @@
 use tidegate::Time;
 use tidegate::controller::Load;
 use tidegate_cluster::interest::InterestUpdate;
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_log::Lsn;
 use tidegate_nats::connect::Info;
 use tidegate_raft::replica::Committed;
@@ -39,7 +40,8 @@ fn node() -> Node {
         lsn: Lsn::new(1),
         data: entry.into(),
     };
-    node.handle_committed(0, NOW, &committed).unwrap();
+    node.handle_committed(GroupSlot::DIRECTORY, NOW, &committed)
+        .unwrap();
     node
 }
 
@@ -47,11 +49,11 @@ fn node() -> Node {
 fn a_former_leader_has_nothing_to_do() {
     let mut node = node();
     assert_eq!(node.streams_deadline(), None);
-    node.handle_leading(0, NOW);
-    assert_eq!(node.streams(0).unwrap().consumers_len(), 1);
+    node.handle_leading(GroupSlot::DIRECTORY, NOW);
+    assert_eq!(node.directory().unwrap().consumers_len(), 1);
     assert_eq!(node.streams_deadline(), Some(Time::ZERO));
-    node.handle_following(0, NOW);
-    assert_eq!(node.streams(0).unwrap().consumers_len(), 0);
+    node.handle_following(GroupSlot::DIRECTORY, NOW);
+    assert_eq!(node.directory().unwrap().consumers_len(), 0);
     assert_eq!(node.streams_deadline(), None);
 }
 
@@ -70,7 +72,8 @@ fn told(node: &mut Node, key: usize) -> String {
 }
 
 fn told_at(now: Time, node: &mut Node, key: usize) -> String {
-    node.serve_streams(0, now, &Unread).unwrap();
+    node.serve_streams(GroupSlot::DIRECTORY, now, &Unread)
+        .unwrap();
     let text = node.outbox(key).to_vec();
     node.handle_written(NOW, key, text.len());
     String::from_utf8(text).unwrap()
@@ -91,7 +94,7 @@ fn another_leads(node: &mut Node) {
 fn listeners_of_a_lost_consumer_hear_where_to_get_another() {
     let mut node = node();
     node.join_cluster(Vec::new());
-    node.handle_leading(0, NOW);
+    node.handle_leading(GroupSlot::DIRECTORY, NOW);
     let ordered = r#"{"stream_name":"S","config":{"deliver_subject":"d","ack_policy":"none","idle_heartbeat":5000000000}}"#;
     let create = format!("PUB $JS.API.CONSUMER.CREATE.S r {}", ordered.len());
     let key = client(
@@ -105,16 +108,16 @@ fn listeners_of_a_lost_consumer_hear_where_to_get_another() {
         ],
     );
     assert!(told(&mut node, key).contains("consumer_create_response"));
-    assert_eq!(node.streams(0).unwrap().consumers_len(), 2);
-    node.handle_following(0, NOW);
-    assert!(!node.streams(0).unwrap().has_handed_over(NOW));
+    assert_eq!(node.directory().unwrap().consumers_len(), 2);
+    node.handle_following(GroupSlot::DIRECTORY, NOW);
+    assert!(!node.directory().unwrap().has_handed_over(NOW));
     assert_eq!(told(&mut node, key), "");
     another_leads(&mut node);
     assert_eq!(told(&mut node, key), "");
     let later = NOW + SETTLING;
     let said = told_at(later, &mut node, key);
     assert!(said.contains("Nats-Last-Consumer: 1\r\n"), "{said}");
-    let streams = node.streams(0).unwrap();
+    let streams = node.directory().unwrap();
     assert!(!streams.has_handed_over(later));
     assert!(streams.has_handed_over(later + ASKING));
     assert_eq!(node.streams_deadline(), None);

@@ -199,12 +199,12 @@ impl Walk {
 
     fn check(&self) {
         let w = &self.w;
-        let directory = w.nodes[0].streams(0).unwrap().applied();
+        let directory = w.nodes[0].directory().unwrap().applied();
         let bytes = |s: &Streams| s.snapshot().chunks().flatten().collect::<Vec<u8>>();
         for (i, node) in w.nodes.iter().enumerate() {
-            let all = node.streams(0).unwrap().applied();
+            let all = node.directory().unwrap().applied();
             assert_eq!(bytes(all), bytes(directory), "the directory of {i}");
-            for at in 1..node.streams_len() {
+            for at in node.slots().skip(1) {
                 let slot = node.streams(at).unwrap();
                 let mut expected = Vec::new();
                 for entry in directory.iter() {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tidegate::Time;
 use tidegate_cluster::groups::{ALL, GroupOf, groups};
+use tidegate_cluster::slots::GroupSlot;
 use tidegate_cluster::wire::Routed;
 use tidegate_log::Lsn;
 use tidegate_nats::connect::Info;
@@ -154,9 +155,8 @@ impl World {
         self.settle();
     }
 
-    pub(crate) fn slot(&self, node: usize, group: u32) -> usize {
-        let slots = 0..self.nodes[node].streams_len();
-        let mut slots = slots.filter(|at| {
+    pub(crate) fn slot(&self, node: usize, group: u32) -> GroupSlot {
+        let mut slots = self.nodes[node].slots().filter(|at| {
             self.nodes[node]
                 .streams(*at)
                 .is_some_and(|s| s.group() == group)
@@ -207,7 +207,7 @@ impl World {
         self.now = self.now + Duration::from_millis(1);
         let now = self.now;
         for node in 0..self.nodes.len() {
-            for at in 0..self.nodes[node].streams_len() {
+            for at in self.nodes[node].slots() {
                 let group = self.nodes[node].streams(at).unwrap().group();
                 while let Some((entry, _)) = self.nodes[node].poll_proposal(at, now) {
                     if self.scarce == Some(node) && !Entry::decode(&entry).unwrap().makes_space() {
@@ -227,7 +227,7 @@ impl World {
             self.apply(node, group, &entry);
         }
         for node in &mut self.nodes {
-            for at in 0..node.streams_len() {
+            for at in node.slots() {
                 let group = node.streams(at).unwrap().group();
                 let entries = Entries(group, &self.entries);
                 node.serve_streams(at, now, &entries).unwrap();
@@ -337,7 +337,7 @@ impl World {
 
     /// Returns the group that keeps a stream, and whether it is made, as this node's directory has it.
     pub(crate) fn kept(&self, node: usize, name: &str) -> Option<Home> {
-        let directory = self.nodes[node].streams(0).unwrap().applied();
+        let directory = self.nodes[node].directory().unwrap().applied();
         let id = directory.by_name(name)?;
         directory.get(id).map(|s| s.home())
     }

@@ -113,7 +113,7 @@ fn the_last_of_each_subject_are_those_up_to_its_beginning() {
 
 #[test]
 fn deleted_it_is_gone_however_far_the_log_is_with_it() {
-    let commands = |w: &World| w.nodes[0].streams(0).unwrap().stats().commands;
+    let commands = |w: &World| w.nodes[0].directory().unwrap().stats().commands;
     let mut told = Vec::new();
     // The consumer is not proposed, or proposed and not applied, or applied.
     for turns in [0, 4, 5, 6, 7, 20] {

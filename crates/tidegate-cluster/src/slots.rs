@@ -1,0 +1,215 @@
+//! The slots of a node's groups: the place that each of them has in the node's store and among its streams.
+//! Pure.
+
+use std::ops::{Index, IndexMut};
+
+/// The place of a group among the groups of a node: in the node's store, and among its streams. Each node has
+/// slots of its own, so a slot never leaves the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupSlot(usize);
+
+impl GroupSlot {
+    /// The first slot of every node.
+    pub const FIRST: Self = Self(0);
+    /// The slot of the group that keeps the directory of streams. [`groups`](crate::groups::groups) puts
+    /// [`ALL`](crate::groups::ALL) first. On a node without a cluster it is the only slot.
+    pub const DIRECTORY: Self = Self::FIRST;
+
+    /// Returns the slot that has `index` slots before it.
+    #[inline]
+    #[must_use]
+    pub const fn new(index: usize) -> Self {
+        Self(index)
+    }
+
+    /// Returns the number of slots before it.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0
+    }
+
+    /// Returns the first `len` slots, in order.
+    #[inline]
+    pub fn all(len: usize) -> impl DoubleEndedIterator<Item = Self> {
+        (0..len).map(Self)
+    }
+
+    /// Returns `len` slots in order, from this one on and then again from the first one.
+    #[inline]
+    pub fn around(self, len: usize) -> impl Iterator<Item = Self> {
+        (0..len).map(move |n| Self((self.0 + n) % len))
+    }
+
+    /// Returns the slot behind it, if it is among the first `len` slots.
+    #[inline]
+    #[must_use]
+    pub const fn next(self, len: usize) -> Option<Self> {
+        match self.0 + 1 < len {
+            true => Some(Self(self.0 + 1)),
+            false => None,
+        }
+    }
+
+    /// Returns the slot behind it among `len` slots, and the first one behind the last one.
+    #[inline]
+    #[must_use]
+    pub const fn next_around(self, len: usize) -> Self {
+        match self.next(len) {
+            Some(next) => next,
+            None => Self::FIRST,
+        }
+    }
+}
+
+/// A value for each group of a node, by the group's slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PerGroup<T>(Vec<T>);
+
+impl<T> PerGroup<T> {
+    /// Returns values for no group.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Adds the value of the group in the next slot.
+    pub fn push(&mut self, value: T) {
+        self.0.push(value);
+    }
+
+    /// Returns the number of groups.
+    #[inline]
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns whether there is no group.
+    #[inline]
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the value of the group in this slot, if there is such a group.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, slot: GroupSlot) -> Option<&T> {
+        self.0.get(slot.0)
+    }
+
+    /// Returns the same, mutable.
+    #[inline]
+    #[must_use]
+    pub fn get_mut(&mut self, slot: GroupSlot) -> Option<&mut T> {
+        self.0.get_mut(slot.0)
+    }
+
+    /// Returns the slots, in order.
+    #[inline]
+    pub fn slots(&self) -> impl DoubleEndedIterator<Item = GroupSlot> + use<T> {
+        GroupSlot::all(self.0.len())
+    }
+
+    /// Returns the values, in the order of the slots.
+    #[inline]
+    pub fn iter(&self) -> std::slice::Iter<'_, T> {
+        self.0.iter()
+    }
+
+    /// Returns the same, mutable.
+    #[inline]
+    pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, T> {
+        self.0.iter_mut()
+    }
+
+    /// Returns the values with their slots, in order.
+    #[inline]
+    pub fn with_slots(&self) -> impl Iterator<Item = (GroupSlot, &T)> {
+        self.slots().zip(&self.0)
+    }
+
+    /// Returns the first slot whose value meets the condition.
+    #[inline]
+    #[must_use]
+    pub fn position(&self, meets: impl FnMut(&T) -> bool) -> Option<GroupSlot> {
+        self.0.iter().position(meets).map(GroupSlot)
+    }
+}
+
+impl<T> Default for PerGroup<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Index<GroupSlot> for PerGroup<T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, slot: GroupSlot) -> &T {
+        &self.0[slot.0]
+    }
+}
+
+impl<T> IndexMut<GroupSlot> for PerGroup<T> {
+    #[inline]
+    fn index_mut(&mut self, slot: GroupSlot) -> &mut T {
+        &mut self.0[slot.0]
+    }
+}
+
+impl<T> FromIterator<T> for PerGroup<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
+        Self(values.into_iter().collect())
+    }
+}
+
+impl<T> IntoIterator for PerGroup<T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a, T> IntoIterator for &'a PerGroup<T> {
+    type Item = &'a T;
+    type IntoIter = std::slice::Iter<'a, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+impl<'a, T> IntoIterator for &'a mut PerGroup<T> {
+    type Item = &'a mut T;
+    type IntoIter = std::slice::IterMut<'a, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::groups::{ALL, groups};
+
+    #[test]
+    fn slots_follow_the_order_of_groups_and_the_directory_is_first() {
+        let groups = groups(vec![30, 10, 20], 2).into_iter();
+        let numbers: PerGroup<u32> = groups.map(|g| g.number).collect();
+        assert_eq!(numbers[GroupSlot::DIRECTORY], ALL);
+        let slots: Vec<usize> = numbers.slots().map(GroupSlot::index).collect();
+        assert_eq!(slots, [0, 1, 2, 3, 4]);
+        let last = numbers.position(|n| *n == numbers.0[4]).unwrap();
+        assert_eq!((last, last.next(5)), (GroupSlot::new(4), None));
+        assert_eq!(last.next_around(5), GroupSlot::FIRST);
+        let around: Vec<usize> = last.around(5).map(GroupSlot::index).collect();
+        assert_eq!(around, [4, 0, 1, 2, 3]);
+        assert_eq!(numbers.get(GroupSlot::new(5)), None);
+    }
+}
