@@ -118,7 +118,7 @@ fn checkpoints(state: &Path) -> anyhow::Result<Vec<Checkpoint>> {
         found.push(Checkpoint {
             name,
             bytes: bytes.len() as u64,
-            covers: decoded.map(|(header, _)| (header.index, header.next)),
+            covers: decoded.map(|(header, _)| (header.entry.index, header.next)),
         });
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));

@@ -3,6 +3,7 @@
 
 use tidegate_log::Lsn;
 use tidegate_raft::replica::records::HardState;
+use tidegate_raft::replica::{EntryId, Term};
 use tidegate_raft::store::checkpoint::{Encoder, Header, decode};
 
 /// Runs the target on one input.
@@ -14,10 +15,9 @@ pub fn run(data: &[u8]) {
         return;
     };
     let header = Header {
-        index: index.into(),
-        term: bit.into(),
+        entry: EntryId::new(index.into(), bit.into()),
         hard_state: HardState {
-            term: at.into(),
+            term: Term::new(at.into()),
             vote: 1,
         },
         next: Lsn::new(u64::from(next)),

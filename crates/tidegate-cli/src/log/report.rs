@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 use tidegate_log::{Damage, DamageKind, Lsn, Repaired, Report, Verdict};
+use tidegate_raft::replica::Index;
 use tidegate_raft::store::checkpoint::CheckpointError;
 use tidegate_raft::store::{Missing, OpenError};
 
@@ -12,7 +13,7 @@ pub(super) struct Checkpoint {
     pub(super) name: String,
     pub(super) bytes: u64,
     /// The index of the last entry in it, and the position after that entry.
-    pub(super) covers: Result<(u64, Lsn), CheckpointError>,
+    pub(super) covers: Result<(Index, Lsn), CheckpointError>,
 }
 
 /// The findings of `inspect` and `verify`.
@@ -52,9 +53,12 @@ impl Looked {
             })
         });
         let checkpoints = self.checkpoints.iter().map(|c| match &c.covers {
-            Ok((index, next)) => {
-                json!({"name": c.name, "bytes": c.bytes, "index": index, "next": next.get()})
-            }
+            Ok((index, next)) => json!({
+                "name": c.name,
+                "bytes": c.bytes,
+                "index": index.get(),
+                "next": next.get(),
+            }),
             Err(error) => json!({"name": c.name, "bytes": c.bytes, "error": error.to_string()}),
         });
         json!({
@@ -154,7 +158,10 @@ impl Mended {
                         "seqs": seqs.collect::<Vec<_>>(),
                     })
                 });
-                let entries = missing.entries.iter().map(|e| json!([e.start, e.end - 1]));
+                let entries = missing
+                    .entries
+                    .iter()
+                    .map(|e| json!([e.start.get(), e.end.previous().get()]));
                 out["missing"] = json!({
                     "streams": streams.collect::<Vec<_>>(),
                     "entries": entries.collect::<Vec<_>>(),
@@ -211,7 +218,7 @@ fn missing_text(f: &mut fmt::Formatter<'_>, missing: &Missing) -> fmt::Result {
             f,
             "entries {} to {} are gone, with the messages and changes in them: later messages may have other numbers than their acknowledgements said",
             entries.start,
-            entries.end - 1
+            entries.end.previous()
         )?;
     }
     match missing.streams.is_empty() && missing.entries.is_empty() {

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use super::wire::{Ask, MessagesEncoder, encode_state};
+use crate::replica::Index;
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 
@@ -26,9 +27,9 @@ pub enum Read {
 
 /// The data for the answers.
 pub trait Source {
-    /// Reads a part of the checkpoint as of `index`, or of the newest one if `index` is 0. Returns the
-    /// checkpoint's index, its length in bytes, and the part.
-    fn state(&mut self, index: u64, offset: u64, len: usize) -> Option<(u64, u64, Vec<u8>)>;
+    /// Reads a part of the checkpoint as of `index`, or of the newest one if `index` is
+    /// [`Index::ZERO`]. Returns the checkpoint's index, its length in bytes, and the part.
+    fn state(&mut self, index: Index, offset: u64, len: usize) -> Option<(Index, u64, Vec<u8>)>;
 
     /// Returns the first message of this stream that is numbered `from` or higher; `None` if there is none.
     fn next(&mut self, stream: StreamNumber, from: StreamSeq) -> Option<StreamSeq>;
@@ -49,7 +50,7 @@ impl Giver {
     /// Queues a question of member `from`, unless it waits already; `applied` is the last entry applied here.
     /// Ignores a question about messages as of a later entry: the giver could not tell messages not yet
     /// applied from removed ones.
-    pub fn handle_ask(&mut self, applied: u64, from: u64, ask: Ask) {
+    pub fn handle_ask(&mut self, applied: Index, from: u64, ask: Ask) {
         if matches!(ask, Ask::Messages { index, .. } if index > applied) {
             return;
         }

@@ -10,6 +10,7 @@ use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 
 use super::wire::{Answer, Ask};
+use crate::replica::Index;
 
 /// The silence after which the mender asks the next member.
 const NEXT: Duration = Duration::from_secs(1);
@@ -67,7 +68,7 @@ impl Mender {
 
     /// Returns the next question and the member to ask. `applied` is the last entry that this member applied:
     /// a member that has not applied it cannot answer.
-    pub fn poll(&mut self, now: Time, applied: u64) -> Option<(u64, Ask)> {
+    pub fn poll(&mut self, now: Time, applied: Index) -> Option<(u64, Ask)> {
         let more = self.asks_more();
         let is_due = |w: &Wanted| w.at <= now && (w.asked || more);
         let due = self.wanted.iter_mut().find(|(_, w)| is_due(w));
@@ -157,7 +158,8 @@ mod tests {
         for seq in 1..=100 {
             assert!(mender.handle_damaged(Time::ZERO, StreamNumber::FIRST, StreamSeq::new(seq)));
         }
-        let asks = |m: &mut Mender, at| std::iter::from_fn(move || m.poll(at, 9)).count();
+        let asks =
+            |m: &mut Mender, at| std::iter::from_fn(move || m.poll(at, Index::new(9))).count();
         assert_eq!(asks(&mut mender, Time::ZERO), ASKED_MAX);
         assert_eq!(mender.deadline(), Time::ZERO + NEXT);
         assert!(mender.handle_answer(Time::ZERO, 2, &answer(&[5])).is_some());
@@ -171,7 +173,7 @@ mod tests {
     fn nodes_are_asked_in_turn_until_one_has_the_message_or_none_has() {
         let mut mender = Mender::new(vec![2, 3]);
         let asked = |m: &mut Mender, s| {
-            m.poll(Time::ZERO + Duration::from_secs(s), 9)
+            m.poll(Time::ZERO + Duration::from_secs(s), Index::new(9))
                 .map(|(to, _)| to)
         };
         assert!(mender.handle_damaged(Time::ZERO, StreamNumber::FIRST, StreamSeq::new(5)));

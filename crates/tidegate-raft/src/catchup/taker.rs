@@ -9,6 +9,7 @@ use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{Filter, Place, Streams};
 
 use super::wire::{Answer, Ask};
+use crate::replica::{EntryId, Index};
 
 /// The silence after which the taker repeats a question.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -60,7 +61,7 @@ pub struct Taker {
 #[derive(Debug)]
 enum Phase {
     /// The taker fetches the checkpoint.
-    State { index: u64, bytes: Vec<u8> },
+    State { index: Index, bytes: Vec<u8> },
     /// The taker fetches the messages of its streams.
     Messages(Box<Coming>),
 }
@@ -68,8 +69,8 @@ enum Phase {
 /// A state that the taker completes with messages.
 #[derive(Debug)]
 struct Coming {
-    index: u64,
-    term: u64,
+    /// The last entry in the state.
+    entry: EntryId,
     streams: Streams,
     /// The next message to examine.
     cursor: (StreamNumber, StreamSeq),
@@ -88,7 +89,7 @@ impl Taker {
         Self {
             from,
             phase: Phase::State {
-                index: 0,
+                index: Index::ZERO,
                 bytes: Vec::new(),
             },
             asked: None,
@@ -155,12 +156,12 @@ impl Taker {
                 },
             ) if offset == at => {
                 self.asked = None;
-                if (of != 0 && of != index) || total == 0 || total > STATE_BYTES_MAX {
+                if (of != Index::ZERO && of != index) || total == 0 || total > STATE_BYTES_MAX {
                     // The giver no longer has that checkpoint, or has none yet: the taker starts again from
                     // the beginning.
-                    (*known, *bytes) = (0, Vec::new());
+                    (*known, *bytes) = (Index::ZERO, Vec::new());
                     let ask = Ask::State {
-                        index: 0,
+                        index: Index::ZERO,
                         offset: 0,
                     };
                     self.asked = Some((ask, Time::ZERO));
@@ -204,12 +205,11 @@ impl Taker {
         }
     }
 
-    /// Takes the decoded checkpoint: its streams, and the index and term of the last entry in them.
-    pub fn handle_state(&mut self, index: u64, term: u64, streams: Streams) {
+    /// Takes the decoded checkpoint: the last entry in its state, and its streams.
+    pub fn handle_state(&mut self, entry: EntryId, streams: Streams) {
         self.asked = None;
         self.phase = Phase::Messages(Box::new(Coming {
-            index,
-            term,
+            entry,
             streams,
             cursor: (StreamNumber::NONE, StreamSeq::ZERO),
             through: false,
@@ -221,11 +221,11 @@ impl Taker {
     /// Drops a checkpoint that could not be decoded, and asks for it again after a while.
     pub fn handle_refused(&mut self, now: Time) {
         self.phase = Phase::State {
-            index: 0,
+            index: Index::ZERO,
             bytes: Vec::new(),
         };
         let ask = Ask::State {
-            index: 0,
+            index: Index::ZERO,
             offset: 0,
         };
         self.asked = Some((ask, now + AGAIN));
@@ -270,13 +270,13 @@ impl Taker {
         matches!(&self.phase, Phase::Messages(coming) if coming.through && self.asked.is_none())
     }
 
-    /// Returns the state with the index and term of its last entry, and the number of fetched messages.
-    /// Returns `None` before it is complete.
+    /// Returns the last entry in the state, the state, and the number of fetched messages. Returns `None`
+    /// before it is complete.
     #[must_use]
-    pub fn into_state(self) -> Option<(u64, u64, Streams, u64)> {
+    pub fn into_state(self) -> Option<(EntryId, Streams, u64)> {
         match self.phase {
             Phase::Messages(coming) if coming.through && self.asked.is_none() => {
-                Some((coming.index, coming.term, coming.streams, coming.fetched))
+                Some((coming.entry, coming.streams, coming.fetched))
             }
             _ => None,
         }
@@ -349,7 +349,7 @@ impl Coming {
                 None => {
                     self.cursor = (stream, seq);
                     return Some(Ask::Messages {
-                        index: self.index,
+                        index: self.entry.index,
                         stream,
                         first: seq,
                         last: last_missing(stream, seq, own),

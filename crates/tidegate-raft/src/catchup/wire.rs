@@ -16,20 +16,22 @@ use bytes::{BufMut, Bytes, BytesMut};
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 
+use crate::replica::Index;
+
 /// A question of a node to another node that has the data it lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// A part of a checkpoint.
     State {
-        /// The index of the checkpoint's last entry; 0 for the newest checkpoint.
-        index: u64,
+        /// The index of the checkpoint's last entry; [`Index::ZERO`] for the newest checkpoint.
+        index: Index,
         /// The offset of the part.
         offset: u64,
     },
     /// Messages of a stream.
     Messages {
         /// The giver must have applied this entry.
-        index: u64,
+        index: Index,
         /// The id of the stream.
         stream: StreamNumber,
         /// The first number.
@@ -45,7 +47,7 @@ pub enum Answer {
     /// A part of a checkpoint.
     State {
         /// The index of the checkpoint's last entry.
-        index: u64,
+        index: Index,
         /// The offset of the part.
         offset: u64,
         /// The length of the whole checkpoint.
@@ -100,7 +102,7 @@ impl Ask {
         match *self {
             Self::State { index, offset } => {
                 out.put_u8(ASK_STATE);
-                out.put_u64_le(index);
+                out.put_u64_le(index.get());
                 out.put_u64_le(offset);
             }
             Self::Messages {
@@ -110,7 +112,7 @@ impl Ask {
                 last,
             } => {
                 out.put_u8(ASK_MESSAGES);
-                out.put_u64_le(index);
+                out.put_u64_le(index.get());
                 out.put_u32_le(stream.get());
                 out.put_u64_le(first.get());
                 out.put_u64_le(last.get());
@@ -122,10 +124,10 @@ impl Ask {
 
 /// Encodes the answer to [`Ask::State`].
 #[must_use]
-pub fn encode_state(index: u64, offset: u64, total: u64, bytes: &[u8]) -> Bytes {
+pub fn encode_state(index: Index, offset: u64, total: u64, bytes: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(32 + bytes.len());
     out.put_u8(STATE);
-    out.put_u64_le(index);
+    out.put_u64_le(index.get());
     out.put_u64_le(offset);
     out.put_u64_le(total);
     out.put_slice(bytes);
@@ -195,12 +197,12 @@ pub fn decode(bytes: &Bytes) -> Result<Frame, WireError> {
         let mut from = From(bytes.slice(1..));
         let ask = if kind == ASK_STATE {
             Ask::State {
-                index: from.u64()?,
+                index: Index::new(from.u64()?),
                 offset: from.u64()?,
             }
         } else {
             Ask::Messages {
-                index: from.u64()?,
+                index: Index::new(from.u64()?),
                 stream: StreamNumber::new(from.u32()?),
                 first: from.seq()?,
                 last: from.seq()?,
@@ -219,7 +221,7 @@ pub fn decode(bytes: &Bytes) -> Result<Frame, WireError> {
     let mut from = From(bytes.slice(1.min(body)..body));
     match kind {
         STATE => Ok(Frame::Answer(Answer::State {
-            index: from.u64()?,
+            index: Index::new(from.u64()?),
             offset: from.u64()?,
             total: from.u64()?,
             bytes: from.0,
@@ -277,11 +279,11 @@ mod tests {
 
     fn frames() -> Vec<(Bytes, Frame)> {
         let state = Ask::State {
-            index: 7,
+            index: Index::new(7),
             offset: 9,
         };
         let messages = Ask::Messages {
-            index: 7,
+            index: Index::new(7),
             stream: StreamNumber::new(3),
             first: StreamSeq::new(1),
             last: StreamSeq::MAX,
@@ -294,9 +296,9 @@ mod tests {
             (state.encode(), Frame::Ask(state)),
             (messages.encode(), Frame::Ask(messages)),
             (
-                encode_state(7, 9, 20, b"part"),
+                encode_state(Index::new(7), 9, 20, b"part"),
                 Frame::Answer(Answer::State {
-                    index: 7,
+                    index: Index::new(7),
                     offset: 9,
                     total: 20,
                     bytes: Bytes::from_static(b"part"),

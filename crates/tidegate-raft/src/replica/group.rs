@@ -22,6 +22,7 @@ use tidegate_log::{Lsn, Record, batch_bytes};
 
 use self::install::Installing;
 use super::history::History;
+use super::id::{EntryId, Index, Term};
 use super::outbox::Outbox;
 use super::records::{self, HardState};
 use super::tail::Tail;
@@ -63,7 +64,7 @@ pub struct GroupOptions {
     /// The most bytes of entries in one batch. A single larger entry has one for itself.
     pub batch_bytes_max: u64,
     /// The term from which on this member takes part again after it lost its disk: see [`Group::is_whole`].
-    pub rejoined: Option<u64>,
+    pub rejoined: Option<Term>,
     /// Lab options for measurements: for instance, the leader sends an entry only after its own sync.
     pub lab: Lab,
 }
@@ -73,9 +74,9 @@ pub struct GroupOptions {
 pub struct Restored {
     /// The group's term and vote.
     pub hard_state: HardState,
-    /// The index and the term of the last entry known to be committed; zeros if there is none. The member has
-    /// applied all entries up to it.
-    pub applied: (u64, u64),
+    /// The last entry known to be committed; [`EntryId::ZERO`] if there is none. The member has applied all
+    /// entries up to it.
+    pub applied: EntryId,
     /// The entries behind it, without a gap. They may be committed or not.
     pub tail: Vec<LoggedEntry>,
     /// The positions of the entries in the log.
@@ -88,9 +89,9 @@ pub struct Restored {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedEntry {
     /// Its index.
-    pub index: u64,
+    pub index: Index,
     /// Its term.
-    pub term: u64,
+    pub term: Term,
     /// The position of its record in the log.
     pub lsn: Lsn,
     /// Its bytes; empty for an entry that serves Raft only.
@@ -112,26 +113,46 @@ pub struct Batch {
     again: bool,
 }
 
-/// The place of a proposed entry, if this member stays leader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Proposed {
-    /// Its index.
-    pub index: u64,
-    /// The term of the proposal. Another entry with this index has another term.
-    pub term: u64,
+/// An entry that this member proposed as leader and has not applied yet.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    index: Index,
+    bytes: u64,
 }
 
 /// A committed entry. The caller applies it before it asks for the next one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
     /// Its index.
-    pub index: u64,
+    pub index: Index,
     /// Its term.
-    pub term: u64,
+    pub term: Term,
     /// The position of its record in the log.
     pub lsn: Lsn,
     /// Its bytes; empty for an entry that serves Raft only.
     pub data: Bytes,
+}
+
+impl LoggedEntry {
+    /// Returns its index and term.
+    #[must_use]
+    pub const fn id(&self) -> EntryId {
+        EntryId {
+            index: self.index,
+            term: self.term,
+        }
+    }
+}
+
+impl Committed {
+    /// Returns its index and term.
+    #[must_use]
+    pub const fn id(&self) -> EntryId {
+        EntryId {
+            index: self.index,
+            term: self.term,
+        }
+    }
 }
 
 /// The reason why a proposal is refused.
@@ -169,7 +190,7 @@ pub struct Group {
     /// The term and the vote in the log, once all waiting batches are appended.
     hard_state: HardState,
     /// The commit index in the log, once all waiting batches are appended.
-    committed_written: u64,
+    committed_written: Index,
     /// The batches to append; their numbers grow.
     outgoing: VecDeque<Batch>,
     outgoing_bytes: u64,
@@ -178,11 +199,11 @@ pub struct Group {
     renewed: Option<renew::Renewed>,
     committed: VecDeque<Committed>,
     outbox: Outbox,
-    /// The entries that this member proposed in the term it leads and has not applied yet: index and bytes.
-    proposed: VecDeque<(u64, u64)>,
+    /// The entries that this member proposed in the term it leads and has not applied yet.
+    proposed: VecDeque<Waiting>,
     uncommitted_bytes: u64,
     /// The term that this member leads.
-    leads: Option<u64>,
+    leads: Option<Term>,
     /// The number of callers of the entries proposed since the last batch.
     callers: u64,
     /// The number of ticks so far.
@@ -190,14 +211,14 @@ pub struct Group {
     catch_up: Option<CatchUp>,
     installing: Option<Installing>,
     /// The term and the log bytes of the last entries that the log had no room for.
-    refused: Option<(u64, u64)>,
+    refused: Option<(Term, u64)>,
     /// True while the member takes a heartbeat without answering it.
     silent: bool,
     /// The tick before which the member does not stand for election.
     stands_at: u64,
     /// The commit index when this member last lost its quorum as a leader, and how often it had lost it at
     /// this index before.
-    gave_way: (u64, u32),
+    gave_way: (Index, u32),
 }
 
 impl Group {
@@ -220,12 +241,12 @@ impl Group {
             options.voters.clone(),
         );
         for entry in restored.tail {
-            tail.restore(entry.index, entry.term, entry.lsn, entry.data);
+            tail.restore(entry.id(), entry.lsn, entry.data);
         }
         let timeout = (ELECTION_TICKS + rank * RANK_TICKS) as usize;
         let config = Config {
             id: options.id,
-            applied: applied.0,
+            applied: applied.index.get(),
             // A member that heard from a leader within this time does not vote to depose it.
             election_tick: ELECTION_TICKS as usize,
             // Raft draws the election timeout from this range, which holds one number.
@@ -244,7 +265,7 @@ impl Group {
         let mut group = Self {
             raft: raft.expect("the configuration is sound and the tail answers"),
             hard_state: restored.hard_state,
-            committed_written: applied.0,
+            committed_written: applied.index,
             outgoing: VecDeque::new(),
             outgoing_bytes: 0,
             undurable: VecDeque::new(),
@@ -261,7 +282,7 @@ impl Group {
             refused: None,
             silent: false,
             stands_at: 0,
-            gave_way: (0, 0),
+            gave_way: (Index::ZERO, 0),
             options,
         };
         if rejoins {
@@ -272,7 +293,7 @@ impl Group {
             });
         }
         if restored.installed {
-            let record = records::installed(group.options.group, applied.0, applied.1);
+            let record = records::installed(group.options.group, applied);
             // Raft did not make this batch, and waits for nothing in it.
             group.put_out(Batch {
                 records: vec![record],
@@ -297,7 +318,7 @@ impl Group {
     /// Only then does it know the current state.
     #[must_use]
     pub fn leads_settled(&self) -> bool {
-        let before = |c: &Committed| c.term < self.raft.raft.term;
+        let before = |c: &Committed| c.term < self.term();
         self.leads()
             && !self.committed.front().is_some_and(before)
             && self.raft.raft.commit_to_current_term()
@@ -360,19 +381,19 @@ impl Group {
 
     /// Returns the index of the last entry.
     #[must_use]
-    pub fn last_index(&self) -> u64 {
-        self.raft.raft.raft_log.last_index()
+    pub fn last_index(&self) -> Index {
+        Index::new(self.raft.raft.raft_log.last_index())
     }
 
     /// Returns the index of the last entry known to be committed.
     #[must_use]
-    pub fn committed_index(&self) -> u64 {
-        self.raft.raft.raft_log.committed
+    pub fn committed_index(&self) -> Index {
+        Index::new(self.raft.raft.raft_log.committed)
     }
 
     /// Returns the index of the first entry that this member can still send.
     #[must_use]
-    pub fn first_index(&self) -> u64 {
+    pub fn first_index(&self) -> Index {
         self.raft.store().first()
     }
 
@@ -382,11 +403,12 @@ impl Group {
         self.uncommitted_bytes
     }
 
-    /// Proposes an entry for `callers` callers. The entry must not be empty.
+    /// Proposes an entry for `callers` callers. The entry must not be empty. Returns its index and term, if
+    /// this member stays leader: another entry with that index has another term.
     ///
     /// # Errors
     /// See [`ProposeError`]; nothing has changed then.
-    pub fn propose(&mut self, entry: Bytes, callers: u64) -> Result<Proposed, ProposeError> {
+    pub fn propose(&mut self, entry: Bytes, callers: u64) -> Result<EntryId, ProposeError> {
         assert!(!entry.is_empty(), "an empty entry is Raft's own");
         let bytes = entry.len() as u64;
         if !self.leads() {
@@ -411,11 +433,12 @@ impl Group {
         taken.map_err(|_| ProposeError::NotLeader)?;
         self.uncommitted_bytes += bytes;
         self.callers += callers;
-        let proposed = Proposed {
+        let proposed = EntryId {
             index: self.last_index(),
-            term: self.raft.raft.term,
+            term: self.term(),
         };
-        self.proposed.push_back((proposed.index, bytes));
+        let index = proposed.index;
+        self.proposed.push_back(Waiting { index, bytes });
         self.collect();
         Ok(proposed)
     }
@@ -436,11 +459,12 @@ impl Group {
         for (record, &lsn) in batch.records.iter().zip(positions) {
             self.outgoing_bytes -= record.payload.len() as u64;
             if record.kind == records::KIND_ENTRY && !batch.again {
-                tail.placed(record.index, record.term, lsn);
+                tail.placed(EntryId::new(record.index, record.term), lsn);
             }
         }
         if batch.again {
-            let entries = batch.records.iter().map(|r| (r.index, r.term));
+            let entries = batch.records.iter();
+            let entries = entries.map(|r| EntryId::new(r.index, r.term));
             let entries = entries.zip(positions.iter().copied());
             self.renewed = Some((end, entries.collect()));
         }
@@ -462,7 +486,7 @@ impl Group {
     pub fn handle_released(&mut self, before: Lsn) {
         self.raft.mut_store().released(before);
         // Lets Raft repeat the requests that wait for released entries, which fail now.
-        self.handle_read(0, Vec::new());
+        self.handle_read(Index::ZERO, Vec::new());
     }
 
     /// Returns the next entry to apply, each once and in order. A call confirms that the caller has applied
@@ -470,13 +494,15 @@ impl Group {
     pub fn poll_committed(&mut self) -> Option<Committed> {
         let committed = self.committed.pop_front()?;
         let index = committed.index;
-        let count = self.proposed.partition_point(|(i, _)| *i <= index);
-        let taken = self.proposed.drain(..count).map(|(_, bytes)| bytes);
+        let count = self
+            .proposed
+            .partition_point(|waiting| waiting.index <= index);
+        let taken = self.proposed.drain(..count).map(|waiting| waiting.bytes);
         self.uncommitted_bytes -= taken.sum::<u64>();
-        self.raft.advance_apply_to(index);
+        self.raft.advance_apply_to(index.get());
         let bytes_max = self.options.tail_bytes_max;
         let tail = self.raft.mut_store();
-        tail.applied(index, committed.term, bytes_max);
+        tail.applied(committed.id(), bytes_max);
         Some(committed)
     }
 
@@ -503,15 +529,15 @@ impl Group {
                 ..Batch::default()
             };
             let snapshot = ready.snapshot().get_metadata();
-            let (index, term) = (snapshot.index, snapshot.term);
-            if index > 0 {
-                self.raft.mut_store().reset(index, term);
-                let record = records::installed(self.options.group, index, term);
+            let state = EntryId::new(snapshot.index, snapshot.term);
+            if state.index > Index::ZERO {
+                self.raft.mut_store().reset(state);
+                let record = records::installed(self.options.group, state);
                 batch.records.push(record);
             }
             if let Some(hs) = ready.hs() {
                 let state = HardState {
-                    term: hs.get_term(),
+                    term: Term::new(hs.get_term()),
                     vote: hs.get_vote(),
                 };
                 if state != self.hard_state {
@@ -534,7 +560,7 @@ impl Group {
             self.raft.advance_append_async(ready);
             self.hand_out(batch);
         }
-        let leads = self.leads().then_some(self.raft.raft.term);
+        let leads = self.leads().then_some(self.term());
         if leads != self.leads {
             // The entries that this member proposed may never be committed, or another leader may commit
             // them.
@@ -546,8 +572,8 @@ impl Group {
     }
 
     fn take_entries(&mut self, entries: Vec<Entry>, batch: &mut Batch) {
-        let first = entries.first().map_or(u64::MAX, Entry::get_index);
-        if first <= self.raft.store().last() {
+        let first = entries.first().map(|e| Index::new(e.get_index()));
+        if first.is_some_and(|first| first <= self.raft.store().last()) {
             // An entry may be overwritten and later written a third time with its first contents. Raft would
             // then mistake the first write's durability for the third's. So Raft learns only of the last
             // batch.
@@ -555,10 +581,11 @@ impl Group {
             self.outgoing.iter_mut().for_each(|b| b.number = 0);
         }
         for mut entry in entries {
-            let (index, term, data) = (entry.get_index(), entry.get_term(), entry.take_data());
-            let record = records::entry(self.options.group, index, term, data.clone());
+            let id = EntryId::new(entry.get_index(), entry.get_term());
+            let data = entry.take_data();
+            let record = records::entry(self.options.group, id, data.clone());
             batch.records.push(record);
-            self.raft.mut_store().push(index, term, data);
+            self.raft.mut_store().push(id, data);
         }
         // A sole member has committed all its durable entries. No commit index is worth a write of its own.
         let committed = self.committed_index();
@@ -574,12 +601,13 @@ impl Group {
 
     fn take_committed(&mut self, entries: &[Entry]) {
         for entry in entries {
-            let found = self.raft.store().get(entry.get_index());
+            let EntryId { index, term } = EntryId::new(entry.get_index(), entry.get_term());
+            let found = self.raft.store().get(index);
             let placed = found.and_then(|(lsn, _, data)| Some((lsn?, data.clone())));
             let (lsn, data) = placed.expect("a committed entry was appended and is in the tail");
             self.committed.push_back(Committed {
-                index: entry.get_index(),
-                term: entry.get_term(),
+                index,
+                term,
                 lsn,
                 data,
             });

@@ -11,6 +11,7 @@
 
 mod group;
 mod history;
+mod id;
 mod outbox;
 pub mod records;
 mod step;
@@ -19,9 +20,10 @@ pub mod wire;
 
 pub use group::{
     Batch, CatchUp, Committed, ELECTION_TICKS, ENTRY_BYTES_MAX, Group, GroupOptions,
-    HEARTBEAT_TICKS, Lagging, LoggedEntry, PeerProgress, ProposeError, Proposed, RANK_TICKS,
-    Restored, Role, TransferError, Unneeded,
+    HEARTBEAT_TICKS, Lagging, LoggedEntry, PeerProgress, ProposeError, RANK_TICKS, Restored, Role,
+    TransferError, Unneeded,
 };
-pub use history::History;
+pub use history::{History, Point};
+pub use id::{EntryId, Index, Term};
 pub use raft::eraftpb::{Message, MessageType};
 pub use step::StepError;

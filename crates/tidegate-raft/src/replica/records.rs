@@ -20,6 +20,8 @@
 use bytes::Bytes;
 use tidegate_log::Record;
 
+use super::id::{EntryId, Index, Term};
+
 /// An entry of the replicated log.
 pub const KIND_ENTRY: u8 = 1;
 /// The term and the vote.
@@ -40,19 +42,19 @@ pub const KIND_LAST: u8 = KIND_FETCHED;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HardState {
     /// The highest term that the member has seen.
-    pub term: u64,
+    pub term: Term,
     /// The candidate that it voted for in this term; 0 for none.
     pub vote: u64,
 }
 
 /// Returns the record of an entry.
 #[must_use]
-pub const fn entry(group: u32, index: u64, term: u64, payload: Bytes) -> Record {
+pub const fn entry(group: u32, id: EntryId, payload: Bytes) -> Record {
     Record {
         group,
         kind: KIND_ENTRY,
-        index,
-        term,
+        index: id.index.get(),
+        term: id.term.get(),
         payload,
     }
 }
@@ -64,18 +66,18 @@ pub const fn hard_state(group: u32, state: HardState) -> Record {
         group,
         kind: KIND_HARD_STATE,
         index: state.vote,
-        term: state.term,
+        term: state.term.get(),
         payload: Bytes::new(),
     }
 }
 
 /// Returns the record of a commit index.
 #[must_use]
-pub const fn committed(group: u32, index: u64) -> Record {
+pub const fn committed(group: u32, index: Index) -> Record {
     Record {
         group,
         kind: KIND_COMMITTED,
-        index,
+        index: index.get(),
         term: 0,
         payload: Bytes::new(),
     }
@@ -83,12 +85,12 @@ pub const fn committed(group: u32, index: u64) -> Record {
 
 /// Returns the record of a state taken over as of this entry.
 #[must_use]
-pub const fn installed(group: u32, index: u64, term: u64) -> Record {
+pub const fn installed(group: u32, state: EntryId) -> Record {
     Record {
         group,
         kind: KIND_INSTALLED,
-        index,
-        term,
+        index: state.index.get(),
+        term: state.term.get(),
         payload: Bytes::new(),
     }
 }

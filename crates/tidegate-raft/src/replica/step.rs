@@ -6,6 +6,7 @@
 use raft::eraftpb::{Message, MessageType};
 use raft::{RawNode, StateRole};
 
+use super::id::Index;
 use super::tail::Tail;
 
 /// No log reaches indices or terms beyond this.
@@ -43,9 +44,9 @@ pub enum StepError {
     )]
     Forgotten {
         /// The index up to which a leader counts on it.
-        acknowledged: u64,
+        acknowledged: Index,
         /// The last entry of this member.
-        last: u64,
+        last: Index,
     },
     /// The message is impossible.
     #[error("a message that contradicts itself or this member's log: {what}")]
@@ -100,8 +101,8 @@ pub(super) fn check(
             if message.term >= raft.raft.term && message.commit > log.last_index() =>
         {
             Err(StepError::Forgotten {
-                acknowledged: message.commit,
-                last: log.last_index(),
+                acknowledged: Index::new(message.commit),
+                last: Index::new(log.last_index()),
             })
         }
         MessageType::MsgAppendResponse

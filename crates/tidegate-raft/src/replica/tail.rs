@@ -12,7 +12,8 @@ use raft::eraftpb::{ConfState, Entry, Snapshot};
 use raft::{GetEntriesContext, RaftState, Storage, StorageError};
 use tidegate_log::Lsn;
 
-use super::history::History;
+use super::history::{History, Point};
+use super::id::{EntryId, Index, Term};
 use super::records::HardState;
 
 /// The cost of an entry beside its bytes.
@@ -21,8 +22,7 @@ const ENTRY_OVERHEAD: u64 = 64;
 const WAITING_MAX: usize = 16;
 
 struct Cached {
-    index: u64,
-    term: u64,
+    id: EntryId,
     /// The position of its record; `None` until the log has accepted it.
     lsn: Option<Lsn>,
     data: Bytes,
@@ -32,27 +32,27 @@ struct Cached {
 /// come last.
 pub(super) struct Tail {
     entries: VecDeque<Cached>,
-    /// The index and the term of the entry before the first.
-    before: (u64, u64),
+    /// The entry before the first.
+    before: EntryId,
     bytes: u64,
     /// The entries in the log.
     history: History,
-    /// Index and term of the last applied entry: this member can give the state as of this entry.
-    applied: (u64, u64),
+    /// The last applied entry: this member can give the state as of this entry.
+    applied: EntryId,
     /// The state with which Raft begins.
     hard_state: HardState,
-    commit: u64,
+    commit: Index,
     voters: Vec<u64>,
     /// Raft's requests for entries that are not in memory, by the first index of each.
-    waiting: RefCell<Vec<(u64, GetEntriesContext)>>,
+    waiting: RefCell<Vec<(Index, GetEntriesContext)>>,
     /// Consecutive entries that were read for a request.
     fetched: Vec<Entry>,
 }
 
 impl Tail {
-    /// Creates a tail without entries, behind an applied entry with this index and term.
+    /// Creates a tail without entries, behind this applied entry.
     pub(super) fn new(
-        applied: (u64, u64),
+        applied: EntryId,
         history: History,
         hard_state: HardState,
         voters: Vec<u64>,
@@ -64,7 +64,7 @@ impl Tail {
             history,
             applied,
             hard_state,
-            commit: applied.0,
+            commit: applied.index,
             voters,
             waiting: RefCell::default(),
             fetched: Vec::new(),
@@ -73,21 +73,21 @@ impl Tail {
 
     /// Restarts behind a state that was taken over as of this entry: forgets all entries before and behind
     /// it.
-    pub(super) fn reset(&mut self, index: u64, term: u64) {
+    pub(super) fn reset(&mut self, state: EntryId) {
         self.entries.clear();
         self.bytes = 0;
-        self.before = (index, term);
-        self.history = History::after(index, term);
+        self.before = state;
+        self.history = History::after(state);
     }
 
     /// Returns the first index in memory.
-    fn first_cached(&self) -> u64 {
-        self.before.0 + 1
+    fn first_cached(&self) -> Index {
+        self.before.index.next()
     }
 
     /// Returns the first available index, in memory or in the log.
-    pub(super) fn first(&self) -> u64 {
-        let meets = self.history.last() >= self.before.0;
+    pub(super) fn first(&self) -> Index {
+        let meets = self.history.last() >= self.before.index;
         match meets && self.history.first() < self.first_cached() {
             true => self.history.first(),
             false => self.first_cached(),
@@ -95,57 +95,61 @@ impl Tail {
     }
 
     /// Returns the index of the last applied entry.
-    pub(super) const fn applied_index(&self) -> u64 {
-        self.applied.0
+    pub(super) const fn applied_index(&self) -> Index {
+        self.applied.index
     }
 
-    pub(super) fn last(&self) -> u64 {
-        self.before.0 + self.entries.len() as u64
+    pub(super) fn last(&self) -> Index {
+        self.before.index.after(self.entries.len() as u64)
     }
 
     /// Adds an entry that Raft created. It replaces all entries from its index on.
-    pub(super) fn push(&mut self, index: u64, term: u64, data: Bytes) {
-        while self.last() >= index {
+    pub(super) fn push(&mut self, id: EntryId, data: Bytes) {
+        while self.last() >= id.index {
             let gone = self.entries.pop_back();
             self.bytes -= gone.map_or(0, |e| cost(&e.data));
         }
-        assert_eq!(self.last() + 1, index, "entries are consecutive");
+        assert_eq!(self.last().next(), id.index, "entries are consecutive");
         self.bytes += cost(&data);
         self.entries.push_back(Cached {
-            index,
-            term,
+            id,
             lsn: None,
             data,
         });
     }
 
     /// Notes the position that the log has given to the entry.
-    pub(super) fn placed(&mut self, index: u64, term: u64, lsn: Lsn) {
+    pub(super) fn placed(&mut self, id: EntryId, lsn: Lsn) {
         // An entry that was overwritten meanwhile needs no position.
-        if let Some(entry) = self.get_mut(index).filter(|e| e.term == term) {
+        if let Some(entry) = self.get_mut(id.index).filter(|e| e.id == id) {
             entry.lsn = Some(lsn);
-            self.history.push(index, term, lsn);
+            self.history.push(id, lsn);
         }
     }
 
     /// Adds an entry that the log held at the start and that is not known to be committed.
-    pub(super) fn restore(&mut self, index: u64, term: u64, lsn: Lsn, data: Bytes) {
-        self.push(index, term, data);
+    pub(super) fn restore(&mut self, id: EntryId, lsn: Lsn, data: Bytes) {
+        self.push(id, data);
         if let Some(entry) = self.entries.back_mut() {
             entry.lsn = Some(lsn);
         }
     }
 
     /// Returns the entry's position, term and bytes.
-    pub(super) fn get(&self, index: u64) -> Option<(Option<Lsn>, u64, &Bytes)> {
-        let at = index.checked_sub(self.first_cached())?;
-        let entry = self.entries.get(usize::try_from(at).ok()?)?;
-        Some((entry.lsn, entry.term, &entry.data))
+    pub(super) fn get(&self, index: Index) -> Option<(Option<Lsn>, Term, &Bytes)> {
+        let entry = self.entries.get(self.place(index)?)?;
+        Some((entry.lsn, entry.id.term, &entry.data))
     }
 
-    fn get_mut(&mut self, index: u64) -> Option<&mut Cached> {
-        let at = index.checked_sub(self.first_cached())?;
-        self.entries.get_mut(usize::try_from(at).ok()?)
+    fn get_mut(&mut self, index: Index) -> Option<&mut Cached> {
+        let place = self.place(index)?;
+        self.entries.get_mut(place)
+    }
+
+    /// Returns the place in `entries` of an entry that is not before the first one there.
+    fn place(&self, index: Index) -> Option<usize> {
+        let place = index.get().checked_sub(self.first_cached().get())?;
+        usize::try_from(place).ok()
     }
 
     /// Returns the bytes of the entry with its record at this position.
@@ -157,14 +161,14 @@ impl Tail {
 
     /// Notes that all entries up to this one are applied. Drops the oldest of them until at most `bytes_max`
     /// bytes are left.
-    pub(super) fn applied(&mut self, index: u64, term: u64, bytes_max: u64) {
-        self.applied = (index, term);
-        while self.bytes > bytes_max && self.first_cached() <= index {
+    pub(super) fn applied(&mut self, id: EntryId, bytes_max: u64) {
+        self.applied = id;
+        while self.bytes > bytes_max && self.first_cached() <= id.index {
             let Some(entry) = self.entries.pop_front() else {
                 return;
             };
             self.bytes -= cost(&entry.data);
-            self.before = (entry.index, entry.term);
+            self.before = entry.id;
         }
     }
 
@@ -175,19 +179,19 @@ impl Tail {
 
     /// Returns the first index that Raft waits for, and the closest entry at or before it with a known
     /// position.
-    pub(super) fn wanted(&self) -> Option<(u64, (u64, Lsn))> {
+    pub(super) fn wanted(&self) -> Option<(Index, Point)> {
         let waiting = self.waiting.borrow();
-        let located = |&(low, _): &(u64, GetEntriesContext)| {
+        let located = |&(low, _): &(Index, GetEntriesContext)| {
             self.history.locate(low).map(|point| (low, point))
         };
         waiting.iter().find_map(located)
     }
 
     /// Takes the requests for entries from this index on, and those for entries that are gone.
-    pub(super) fn take_waiting(&mut self, low: u64) -> Vec<GetEntriesContext> {
+    pub(super) fn take_waiting(&mut self, low: Index) -> Vec<GetEntriesContext> {
         let first = self.first();
         let waiting = self.waiting.get_mut().drain(..);
-        let these = |(at, _): &(u64, GetEntriesContext)| *at == low || *at < first;
+        let these = |(at, _): &(Index, GetEntriesContext)| *at == low || *at < first;
         let (these, others): (Vec<_>, Vec<_>) = waiting.partition(these);
         *self.waiting.get_mut() = others;
         these.into_iter().map(|(_, context)| context).collect()
@@ -200,18 +204,31 @@ impl Tail {
 
     /// Sets the entries that were read for Raft, in place of earlier ones. It keeps only consecutive entries
     /// that are still valid.
-    pub(super) fn set_fetched(&mut self, low: u64, entries: Vec<(u64, u64, Bytes)>) {
+    pub(super) fn set_fetched(&mut self, low: Index, entries: Vec<(EntryId, Bytes)>) {
         self.fetched.clear();
-        for (index, term, data) in entries {
-            let next = low + self.fetched.len() as u64;
-            if index == next && self.term(index).is_ok_and(|t| t == term) {
-                self.fetched.push(entry(index, term, data));
+        for (id, data) in entries {
+            let next = low.after(self.fetched.len() as u64);
+            if id.index == next && self.find_term(id.index).is_ok_and(|term| term == id.term) {
+                self.fetched.push(entry(id, data));
             }
         }
     }
 
+    fn find_term(&self, index: Index) -> Result<Term, StorageError> {
+        if index == self.before.index {
+            return Ok(self.before.term);
+        }
+        if index < self.before.index {
+            let known = index.next() >= self.first();
+            let term = known.then(|| self.history.term(index)).flatten();
+            return term.ok_or(StorageError::Compacted);
+        }
+        let found = self.get(index).map(|(_, term, _)| term);
+        found.ok_or(StorageError::Unavailable)
+    }
+
     /// Notes that entries up to this one cannot be read, and treats them as released.
-    pub(super) fn lost(&mut self, index: u64) {
+    pub(super) fn lost(&mut self, index: Index) {
         self.history.forget_to(index);
     }
 
@@ -236,7 +253,7 @@ impl Tail {
         }
         let mut waiting = self.waiting.borrow_mut();
         if waiting.len() < WAITING_MAX {
-            waiting.push((low, context));
+            waiting.push((Index::new(low), context));
         }
         Err(StorageError::LogTemporarilyUnavailable.into())
     }
@@ -246,10 +263,10 @@ const fn cost(data: &Bytes) -> u64 {
     data.len() as u64 + ENTRY_OVERHEAD
 }
 
-fn entry(index: u64, term: u64, data: Bytes) -> Entry {
+fn entry(id: EntryId, data: Bytes) -> Entry {
     let mut entry = Entry::default();
-    entry.set_index(index);
-    entry.set_term(term);
+    entry.set_index(id.index.get());
+    entry.set_term(id.term.get());
     entry.set_data(data);
     entry
 }
@@ -270,9 +287,9 @@ fn limited(entries: impl Iterator<Item = Entry>, max: u64) -> Vec<Entry> {
 impl Storage for Tail {
     fn initial_state(&self) -> raft::Result<RaftState> {
         let mut hard_state = raft::eraftpb::HardState::default();
-        hard_state.set_term(self.hard_state.term);
+        hard_state.set_term(self.hard_state.term.get());
         hard_state.set_vote(self.hard_state.vote);
-        hard_state.set_commit(self.commit);
+        hard_state.set_commit(self.commit.get());
         let mut conf_state = ConfState::default();
         conf_state.set_voters(self.voters.clone());
         Ok(RaftState::new(hard_state, conf_state))
@@ -286,8 +303,8 @@ impl Storage for Tail {
         context: GetEntriesContext,
     ) -> raft::Result<Vec<Entry>> {
         let max = max_size.into().unwrap_or(u64::MAX);
-        let first = self.first_cached();
-        if low < self.first() {
+        let first = self.first_cached().get();
+        if low < self.first().get() {
             return Err(StorageError::Compacted.into());
         }
         if low < first {
@@ -295,46 +312,37 @@ impl Storage for Tail {
         }
         let range = (low - first) as usize..(high - first) as usize;
         let cached = self.entries.range(range);
-        let entries = cached.map(|e| entry(e.index, e.term, e.data.clone()));
+        let entries = cached.map(|e| entry(e.id, e.data.clone()));
         Ok(limited(entries, max))
     }
 
     fn term(&self, index: u64) -> raft::Result<u64> {
-        if index == self.before.0 {
-            return Ok(self.before.1);
-        }
-        if index < self.before.0 {
-            let known = index + 1 >= self.first();
-            let term = known.then(|| self.history.term(index)).flatten();
-            return term.ok_or_else(|| StorageError::Compacted.into());
-        }
-        let found = self.get(index).map(|(_, term, _)| term);
-        found.ok_or_else(|| StorageError::Unavailable.into())
+        Ok(self.find_term(Index::new(index))?.get())
     }
 
     fn first_index(&self) -> raft::Result<u64> {
-        Ok(self.first())
+        Ok(self.first().get())
     }
 
     fn last_index(&self) -> raft::Result<u64> {
-        Ok(self.last())
+        Ok(self.last().get())
     }
 
     /// Returns only the snapshot's index and term. The follower that needs the state fetches it itself.
     fn snapshot(&self, request_index: u64, _: u64) -> raft::Result<Snapshot> {
-        let (index, term) = self.applied;
-        if index == 0 || index < request_index {
+        let index = self.applied.index;
+        if index == Index::ZERO || index < Index::new(request_index) {
             return Err(StorageError::SnapshotTemporarilyUnavailable.into());
         }
-        Ok(snapshot(index, term, &self.voters))
+        Ok(snapshot(self.applied, &self.voters))
     }
 }
 
 /// Returns a snapshot with only its index and term.
-pub(super) fn snapshot(index: u64, term: u64, voters: &[u64]) -> Snapshot {
+pub(super) fn snapshot(state: EntryId, voters: &[u64]) -> Snapshot {
     let mut snapshot = Snapshot::default();
     let metadata = snapshot.mut_metadata();
-    (metadata.index, metadata.term) = (index, term);
+    (metadata.index, metadata.term) = (state.index.get(), state.term.get());
     metadata.mut_conf_state().set_voters(voters.to_vec());
     snapshot
 }
@@ -344,9 +352,10 @@ mod tests {
     use super::*;
 
     fn tail() -> Tail {
-        let mut tail = Tail::new((4, 1), History::default(), HardState::default(), vec![1]);
+        let before = EntryId::new(4, 1);
+        let mut tail = Tail::new(before, History::default(), HardState::default(), vec![1]);
         for index in 5..10u64 {
-            tail.push(index, 2, Bytes::from(vec![index as u8; 100]));
+            tail.push(EntryId::new(index, 2), Bytes::from(vec![index as u8; 100]));
         }
         tail
     }
@@ -359,9 +368,9 @@ mod tests {
     #[test]
     fn entries_are_found_by_index_and_by_position() {
         let mut tail = tail();
-        tail.placed(5, 2, Lsn::new(50));
-        tail.placed(6, 2, Lsn::new(60));
-        tail.placed(7, 1, Lsn::new(70));
+        tail.placed(EntryId::new(5, 2), Lsn::new(50));
+        tail.placed(EntryId::new(6, 2), Lsn::new(60));
+        tail.placed(EntryId::new(7, 1), Lsn::new(70));
         assert_eq!(tail.at(Lsn::new(60)).unwrap()[0], 6);
         assert_eq!(tail.at(Lsn::new(70)), None, "another term");
         assert_eq!(tail.at(Lsn::new(55)), None);
@@ -375,19 +384,22 @@ mod tests {
     #[test]
     fn unapplied_entries_stay_and_a_later_write_of_an_index_wins() {
         let mut tail = tail();
-        tail.applied(6, 2, 0);
+        tail.applied(EntryId::new(6, 2), 0);
         assert_eq!(
-            (tail.first(), tail.last(), tail.term(6).unwrap()),
+            (tail.first().get(), tail.last().get(), tail.term(6).unwrap()),
             (7, 9, 2)
         );
-        tail.push(8, 3, Bytes::from_static(b"new"));
-        assert_eq!((tail.last(), tail.term(8).unwrap()), (8, 3));
+        tail.push(EntryId::new(8, 3), Bytes::from_static(b"new"));
+        assert_eq!((tail.last().get(), tail.term(8).unwrap()), (8, 3));
         assert!(
             tail.entries(6, 8, None, GetEntriesContext::empty(false))
                 .is_err()
         );
-        tail.applied(8, 3, 0);
-        assert_eq!((tail.first(), tail.last(), tail.bytes), (9, 8, 0));
+        tail.applied(EntryId::new(8, 3), 0);
+        assert_eq!(
+            (tail.first().get(), tail.last().get(), tail.bytes),
+            (9, 8, 0)
+        );
         assert_eq!(tail.term(8).unwrap(), 3, "stays answerable");
     }
 }

@@ -20,11 +20,11 @@ use tidegate_stream::stream::{Command, ENTRY_HEADER_BYTES, Place};
 use super::checkpoint::Header;
 use super::checkpoints::Parts;
 use super::holding::GivenUp;
-use super::member::Member;
+use super::member::{Applied, Member};
 use super::room::Room;
 use super::staged::Staged;
 use super::{Fetch, Live, Relocated, Store, WriteError};
-use crate::replica::{CatchUp, records};
+use crate::replica::{CatchUp, EntryId, records};
 
 /// The most messages fetched and not yet durable.
 const UNDURABLE_MAX: usize = 1 << 16;
@@ -65,7 +65,7 @@ pub(super) struct CatchingUp {
     undurable: VecDeque<(Lsn, Relocated)>,
     fetched: VecDeque<Relocated>,
     install: Option<Install>,
-    installed: Option<(u64, u64)>,
+    installed: Option<EntryId>,
 }
 
 struct Install {
@@ -268,17 +268,16 @@ impl Store {
         live
     }
 
-    /// Takes over a state as of the entry with this index and term, with its live-byte counts. All its
-    /// messages are durable at their places. [`poll_installed`](Self::poll_installed) returns the state's
-    /// index and term once the state is in force. If the checkpoint cannot be written,
-    /// [`is_installing`](Self::is_installing) turns `false` without that.
+    /// Takes over a state as of this entry, with its live-byte counts. All its messages are durable at their
+    /// places. [`poll_installed`](Self::poll_installed) returns the entry once the state is in force. If the
+    /// checkpoint cannot be written, [`is_installing`](Self::is_installing) turns `false` without that.
     ///
     /// # Errors
     /// See [`InstallError`]; nothing has changed then.
     pub fn install(
         &mut self,
         at: GroupSlot,
-        (index, term): (u64, u64),
+        entry: EntryId,
         live: Live,
         parts: Parts,
     ) -> Result<(), InstallError> {
@@ -296,11 +295,10 @@ impl Store {
         if busy {
             return Err(InstallError::Busy);
         }
-        let begun = member.group.begin_install(index, term);
+        let begun = member.group.begin_install(entry);
         begun.map_err(|_| InstallError::Unneeded)?;
         let header = Header {
-            index,
-            term,
+            entry,
             hard_state: member.group.hard_state(),
             next: self.end,
             live: live.to_vec(),
@@ -321,9 +319,9 @@ impl Store {
         self.members[at].catching_up.is_installing()
     }
 
-    /// Returns the index and the term of a state that was taken over, once. From then on it is the group's
-    /// state. Until this call the store returns no due work of the group.
-    pub fn poll_installed(&mut self, at: GroupSlot) -> Option<(u64, u64)> {
+    /// Returns the last entry in a state that was taken over, once. From then on it is the group's state.
+    /// Until this call the store returns no due work of the group.
+    pub fn poll_installed(&mut self, at: GroupSlot) -> Option<EntryId> {
         self.members[at].catching_up.installed.take()
     }
 
@@ -352,15 +350,15 @@ impl Store {
             member.group.abort_install();
             return;
         }
-        let (index, term) = (install.header.index, install.header.term);
+        let (entry, next) = (install.header.entry, install.header.next);
         let before = std::mem::replace(&mut member.live, install.live);
         member.live.begin_as(&before);
         member.staged = Staged::default();
-        member.applied = (index, term, install.header.next);
-        member.tried = install.header.next;
+        member.applied = Applied { entry, next };
+        member.tried = next;
         member.group.handle_installed();
         member.catching_up.forget();
-        member.catching_up.installed = Some((index, term));
+        member.catching_up.installed = Some(entry);
         // The log records the takeover before any other record of the group.
         let _ = self.append_entries();
     }

@@ -15,6 +15,7 @@ use thiserror::Error;
 use tidegate_log::Lsn;
 
 use crate::replica::records::HardState;
+use crate::replica::{EntryId, Term};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"TgP1");
 const END_MAGIC: u32 = u32::from_le_bytes(*b"TgPE");
@@ -27,10 +28,8 @@ const END: usize = 16;
 /// The fields of a checkpoint beside the state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// The index of the last entry applied.
-    pub index: u64,
-    /// The term of that entry.
-    pub term: u64,
+    /// The last entry applied.
+    pub entry: EntryId,
     /// The group's term and vote.
     pub hard_state: HardState,
     /// The position in the log from which on the state includes nothing.
@@ -74,9 +73,9 @@ impl Encoder {
         out.extend_from_slice(&VERSION.to_le_bytes());
         out.extend_from_slice(&[0; 4]);
         for value in [
-            header.index,
-            header.term,
-            header.hard_state.term,
+            header.entry.index.get(),
+            header.entry.term.get(),
+            header.hard_state.term.get(),
             header.hard_state.vote,
             header.next.get(),
             header.live.len() as u64,
@@ -143,10 +142,9 @@ pub fn decode(bytes: &[u8]) -> Result<(Header, &[u8]), CheckpointError> {
         return Err(damaged);
     }
     let header = Header {
-        index: u64_at(head, 16),
-        term: u64_at(head, 24),
+        entry: EntryId::new(u64_at(head, 16), u64_at(head, 24)),
         hard_state: HardState {
-            term: u64_at(head, 32),
+            term: Term::new(u64_at(head, 32)),
             vote: u64_at(head, 40),
         },
         next: Lsn::new(u64_at(head, 48)),
@@ -176,9 +174,11 @@ mod tests {
 
     fn sample() -> (Header, Vec<u8>) {
         let header = Header {
-            index: 9,
-            term: 2,
-            hard_state: HardState { term: 3, vote: 1 },
+            entry: EntryId::new(9, 2),
+            hard_state: HardState {
+                term: Term::new(3),
+                vote: 1,
+            },
             next: Lsn::new(4096),
             live: vec![(0, 17), (1024, 5)],
         };

@@ -17,6 +17,7 @@ use super::checkpoint::{self, CheckpointError, Encoder, Header};
 use super::error::OpenError;
 use super::reserve::Reserve;
 use super::worker::{By, Worker};
+use crate::replica::Index;
 
 const PREFIX: &str = "state-";
 const NEW: &str = "new";
@@ -32,7 +33,7 @@ pub type Parts = Box<dyn Iterator<Item = Vec<u8>> + Send>;
 /// A durable checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
-    pub(super) index: u64,
+    pub(super) index: Index,
     pub(super) next: Lsn,
     pub(super) bytes: u64,
     file: String,
@@ -50,7 +51,7 @@ pub(super) struct Naming {
 impl Naming {
     fn of(self, header: &Header) -> String {
         let Self { group, alone } = self;
-        let (index, next) = (header.index, header.next.get());
+        let (index, next) = (header.entry.index, header.next.get());
         match alone {
             true => format!("{PREFIX}{index:020}"),
             false => format!("{PREFIX}{group}-{index:020}-{next:020}"),
@@ -254,7 +255,7 @@ fn write(out: &mut Out<'_>, naming: Naming, header: &Header, parts: Parts) -> io
     out.storage.sync_names()?;
     out.kept.retain(|k| k.file != file);
     out.kept.push(Kept {
-        index: header.index,
+        index: header.entry.index,
         next: header.next,
         bytes: out.at,
         file,
@@ -345,7 +346,7 @@ pub(super) fn look(storage: &dyn Storage, naming: Naming) -> Result<Vec<Kept>, O
         let bytes = read(storage, &file)?;
         match checkpoint::decode(&bytes) {
             Ok((header, _)) => found.push(Kept {
-                index: header.index,
+                index: header.entry.index,
                 next: header.next,
                 bytes: bytes.len() as u64,
                 file,
@@ -412,6 +413,7 @@ fn read(storage: &dyn Storage, file: &str) -> Result<Vec<u8>, OpenError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replica::EntryId;
 
     #[test]
     fn each_group_knows_its_own_by_their_names_and_strangers_are_told() {
@@ -420,7 +422,7 @@ mod tests {
             alone: false,
         };
         let header = Header {
-            index: 7,
+            entry: EntryId::new(7, 0),
             next: Lsn::new(900),
             ..Header::default()
         };

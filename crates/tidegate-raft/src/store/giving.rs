@@ -5,12 +5,13 @@ use tidegate_cluster::slots::GroupSlot;
 use tidegate_stream::stream::{AccountLimits, Streams};
 
 use super::{Store, checkpoint, checkpoints};
+use crate::replica::{EntryId, Index};
 
 /// A part of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The index of the last entry in the checkpoint's state.
-    pub index: u64,
+    pub index: Index,
     /// The length of the whole checkpoint.
     pub total: u64,
     /// The requested bytes; fewer at the end of the checkpoint.
@@ -18,19 +19,19 @@ pub struct Part {
 }
 
 impl Store {
-    /// Reads bytes of the checkpoint as of `index`, or of the newest one if `index` is 0. Returns `None` if
-    /// there is no such checkpoint or the disk cannot read it.
+    /// Reads bytes of the checkpoint as of `index`, or of the newest one if `index` is [`Index::ZERO`].
+    /// Returns `None` if there is no such checkpoint or the disk cannot read it.
     #[must_use]
     pub fn read_checkpoint(
         &self,
         at: GroupSlot,
-        index: u64,
+        index: Index,
         offset: u64,
         len: usize,
     ) -> Option<Part> {
         let kept = self.members[at].checkpoints.kept();
         let index = match index {
-            0 => kept.last()?.index,
+            Index::ZERO => kept.last()?.index,
             index => index,
         };
         // A group at rest has several checkpoints of one index. All parts come from the same file as long as
@@ -51,13 +52,12 @@ impl Store {
     }
 }
 
-/// Decodes a whole checkpoint of another member: its streams, and the index and term of the last entry in
-/// them.
+/// Decodes a whole checkpoint of another member: the last entry in its state, and its streams.
 ///
 /// # Errors
 /// The bytes differ from those written; the text is for people.
-pub fn read_given(bytes: &[u8], limits: AccountLimits) -> Result<(u64, u64, Streams), String> {
+pub fn read_given(bytes: &[u8], limits: AccountLimits) -> Result<(EntryId, Streams), String> {
     let (header, state) = checkpoint::decode(bytes).map_err(|e| e.to_string())?;
     let streams = Streams::restore(state, limits).map_err(|e| e.to_string())?;
-    Ok((header.index, header.term, streams))
+    Ok((header.entry, streams))
 }

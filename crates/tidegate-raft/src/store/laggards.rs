@@ -7,6 +7,7 @@ use tidegate_log::{Chunk, Lsn, ReadError};
 
 use super::Store;
 use crate::replica::records::KIND_ENTRY;
+use crate::replica::{EntryId, Index};
 
 /// A stretch holds the entries of a few messages, and the records before them.
 const STRETCH_BYTES: usize = 1 << 20;
@@ -15,7 +16,7 @@ const STRETCH_BYTES: usize = 1 << 20;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Search {
     at: GroupSlot,
-    index: u64,
+    index: Index,
     from: Lsn,
     /// True once the reader has accepted the request; it may have had no room.
     asked: bool,
@@ -44,7 +45,7 @@ impl Store {
             Some(Search {
                 at,
                 index: lagging.index,
-                from: lagging.near.1,
+                from: lagging.near.lsn,
                 asked: false,
             })
         })?;
@@ -73,14 +74,15 @@ impl Store {
                 return None;
             }
         };
-        let (mut next, mut read) = (index, Vec::<(u64, u64, Bytes)>::new());
+        let (mut next, mut read) = (index, Vec::<(EntryId, Bytes)>::new());
         for (_, record) in chunk.records {
+            let id = EntryId::new(record.index, record.term);
             // An entry that was overwritten has another term.
-            let counts = || group.term_of(next) == Some(record.term);
+            let counts = || group.term_of(next) == Some(id.term);
             let entry = record.group == group.number() && record.kind == KIND_ENTRY;
-            if entry && record.index == next && counts() {
-                read.push((next, record.term, record.payload));
-                next += 1;
+            if entry && id.index == next && counts() {
+                read.push((id, record.payload));
+                next = next.next();
             }
         }
         if read.is_empty() {

@@ -9,7 +9,7 @@ use super::catch_up::CatchingUp;
 use super::checkpoints::Checkpoints;
 use super::staged::Staged;
 use super::{Live, Relocated};
-use crate::replica::{Group, Message};
+use crate::replica::{EntryId, Group, Message};
 
 /// See the [module](self).
 pub(super) struct Member {
@@ -22,8 +22,8 @@ pub(super) struct Member {
     pub(super) live: Live,
     /// Relocations that are durable, in the order of the log.
     pub(super) relocated: VecDeque<Relocated>,
-    /// The index and the term of the last entry that was due, and the position behind its record.
-    pub(super) applied: (u64, u64, Lsn),
+    /// The last entry that was due.
+    pub(super) applied: Applied,
     /// The covered position of the last checkpoint that was asked for.
     pub(super) tried: Lsn,
     /// True if that checkpoint could not be written.
@@ -33,6 +33,13 @@ pub(super) struct Member {
     pub(super) keep_back_at: Lsn,
 }
 
+/// An entry that was due, and the position behind its record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Applied {
+    pub(super) entry: EntryId,
+    pub(super) next: Lsn,
+}
+
 impl Member {
     /// Returns the position before which the log holds no record of the group that was not due, and no
     /// message fetched for another state: `durable` if no entry waits for its commit. Returns `None` while a
@@ -40,12 +47,12 @@ impl Member {
     pub(super) fn settled_to(&self, durable: Lsn) -> Option<Lsn> {
         let on_its_way = !self.relocated.is_empty()
             || !self.group.is_durable()
-            || self.group.applied_index() != self.applied.0
-            || self.group.committed_index() != self.applied.0;
+            || self.group.applied_index() != self.applied.entry.index
+            || self.group.committed_index() != self.applied.entry.index;
         if on_its_way || self.is_between() {
             return None;
         }
-        match self.group.last_index() == self.applied.0 {
+        match self.group.last_index() == self.applied.entry.index {
             true => Some(durable),
             false => self.group.unapplied_from(),
         }

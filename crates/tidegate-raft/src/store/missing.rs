@@ -16,6 +16,7 @@ use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{AccountLimits, Streams};
 
 use super::{OpenError, Opening, Options, Replaying};
+use crate::replica::Index;
 
 /// The losses of a repaired directory: messages of known streams, and entries with unknown contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub struct Missing {
     pub streams: Vec<MissingIn>,
     /// Lost entries with unknown contents. Their effects are lost, and the streams may give messages stored
     /// after them lower numbers than were acknowledged.
-    pub entries: Vec<Range<u64>>,
+    pub entries: Vec<Range<Index>>,
 }
 
 /// The lost messages of a stream.

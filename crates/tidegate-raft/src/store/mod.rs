@@ -56,7 +56,7 @@ use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::Place;
 
 use crate::replica::records;
-use crate::replica::{Committed, ENTRY_BYTES_MAX, Group, ProposeError, Proposed};
+use crate::replica::{Committed, ENTRY_BYTES_MAX, EntryId, Group, ProposeError, Term};
 
 pub use applying::{Replaying, account, relocate};
 pub use catch_up::{Fetched, InstallError};
@@ -75,7 +75,7 @@ pub use upkeep::Space;
 
 use compaction::Compaction;
 use laggards::Search;
-use member::Member;
+use member::{Applied, Member};
 use reading::Reading;
 use room::Room;
 use scrub::Scrub;
@@ -155,11 +155,11 @@ impl Store {
         at: GroupSlot,
         entry: Bytes,
         callers: u64,
-    ) -> Result<Proposed, WriteError> {
+    ) -> Result<EntryId, WriteError> {
         if self.members[at].group.poll_append().is_some() || !self.may_propose(at) {
             return Err(WriteError::Full);
         }
-        let bytes = batch_bytes(&[records::entry(0, 0, 0, entry.clone())]);
+        let bytes = batch_bytes(&[records::entry(0, EntryId::ZERO, entry.clone())]);
         self.appender.check(bytes).map_err(WriteError::from)?;
         match self.room_to_propose(&entry, bytes) {
             Room::Enough => {}
@@ -211,12 +211,12 @@ impl Store {
 
     /// Returns the term of the group's entry that the lab writes a second time.
     #[cfg(feature = "lab")]
-    fn writing_twice(&self, at: GroupSlot) -> Option<u64> {
+    fn writing_twice(&self, at: GroupSlot) -> Option<Term> {
         self.second_write.as_ref()?.writing(at)
     }
 
     #[cfg(not(feature = "lab"))]
-    const fn writing_twice(&self, _: GroupSlot) -> Option<u64> {
+    const fn writing_twice(&self, _: GroupSlot) -> Option<Term> {
         None
     }
 
@@ -280,7 +280,10 @@ impl Store {
             };
             #[cfg(not(feature = "lab"))]
             let entry = next()?;
-            member.applied = (entry.index, entry.term, behind(&entry));
+            member.applied = Applied {
+                entry: entry.id(),
+                next: behind(&entry),
+            };
             // An empty entry serves Raft only and does not change the state. It still advances `applied`,
             // because another member may ask for a state as of that index.
             if !entry.data.is_empty() {
@@ -319,11 +322,10 @@ impl Store {
         }
     }
 
-    /// Returns the index and the term of the last entry that was due. The state is as of this entry.
+    /// Returns the last entry that was due. The state is as of this entry.
     #[must_use]
-    pub fn applied(&self, at: GroupSlot) -> (u64, u64) {
-        let (index, term, _) = self.members[at].applied;
-        (index, term)
+    pub fn applied(&self, at: GroupSlot) -> EntryId {
+        self.members[at].applied.entry
     }
 
     /// Returns the live-byte counts of the group, in which the loop records the messages that the streams
@@ -447,7 +449,7 @@ impl std::fmt::Debug for Store {
 
 /// Returns the position behind an entry's record.
 fn behind(entry: &Committed) -> Lsn {
-    let record = records::entry(0, 0, 0, entry.data.clone());
+    let record = records::entry(0, EntryId::ZERO, entry.data.clone());
     entry.lsn.after(record.stored_bytes())
 }
 

@@ -35,7 +35,7 @@ use super::checkpoints::{self, Checkpoints, Kept, Naming};
 use super::compaction::Compaction;
 use super::error::OpenError;
 use super::live::Live;
-use super::member::Member;
+use super::member::{Applied, Member};
 use super::reading::Reading;
 use super::scrub::Scrub;
 #[cfg(feature = "lab")]
@@ -48,7 +48,7 @@ use super::worker::By;
 use super::{Due, Relocated, Store, VERSION, Waker};
 use crate::lab::Lab;
 use crate::replica::records::{KIND_ENTRY, KIND_FETCHED, KIND_LAST, KIND_RELOCATED};
-use crate::replica::{Committed, Group, GroupOptions, LoggedEntry, Restored};
+use crate::replica::{Committed, EntryId, Group, GroupOptions, Index, LoggedEntry, Restored, Term};
 
 /// The file that holds the format version of a data directory; each opened directory has it.
 pub const VERSION_FILE: &str = "version";
@@ -77,7 +77,7 @@ pub struct Options {
     /// directory.
     pub groups: Vec<GroupOf>,
     /// The term from which on this member takes part again after it lost its disk.
-    pub rejoined: Option<u64>,
+    pub rejoined: Option<Term>,
     /// True if the node had a log in an earlier run. If there is none now, it was lost.
     pub begun: bool,
     /// The length of a segment, in whole pages.
@@ -353,7 +353,7 @@ impl Opening {
     /// Returns the entries of a group that a repair gave up and that no checkpoint includes. Their effects
     /// are lost.
     #[must_use]
-    pub fn missing_entries(&self, at: GroupSlot) -> &[Range<u64>] {
+    pub fn missing_entries(&self, at: GroupSlot) -> &[Range<Index>] {
         self.found[at].seen.missing()
     }
 
@@ -508,9 +508,9 @@ struct Replayed {
     /// True if the group has no other member.
     alone: bool,
     /// The index up to which all entries are committed.
-    committed: u64,
-    /// Index and term of the last committed entry that the replay has passed, and the position behind it.
-    applied: (u64, u64, Lsn),
+    committed: Index,
+    /// The last committed entry that the replay has passed.
+    applied: Applied,
     /// The entries behind the last committed one.
     tail: Vec<LoggedEntry>,
     live: Live,
@@ -526,13 +526,16 @@ impl Replayed {
             return Err(OpenError::Damaged(text.to_owned()));
         }
         let committed = match alone {
-            true => found.seen.last().0,
+            true => found.seen.last().index,
             false => found.seen.committed(),
         };
         Ok(Self {
             alone,
             committed,
-            applied: (found.header.index, found.header.term, found.header.next),
+            applied: Applied {
+                entry: found.header.entry,
+                next: found.header.next,
+            },
             tail: Vec::new(),
             live: Live::restored(&found.header.live),
             staged: Staged::default(),
@@ -548,11 +551,15 @@ impl Replayed {
             return None;
         }
         if self.is_entry(lsn, &record) {
-            if record.index > self.committed {
+            let entry = EntryId::new(record.index, record.term);
+            if entry.index > self.committed {
                 self.tail.push(logged(lsn, record));
                 return None;
             }
-            self.applied = (record.index, record.term, lsn.after(record.stored_bytes()));
+            self.applied = Applied {
+                entry,
+                next: lsn.after(record.stored_bytes()),
+            };
         }
         if record.kind == KIND_FETCHED {
             let bytes = record.stored_bytes();
@@ -585,13 +592,12 @@ impl Replayed {
             rejoined: options.rejoined.filter(|_| !self.alone),
             lab: options.lab,
         };
-        let (index, term, next) = self.applied;
         let seen = &mut self.found.seen;
         let restored = Restored {
             hard_state: seen.hard_state(),
             applied: match self.alone {
                 true => seen.last(),
-                false => (index, term),
+                false => self.applied.entry,
             },
             tail: self.tail,
             history: seen.take_history(),
@@ -613,7 +619,7 @@ impl Replayed {
             staged: self.staged,
             live: self.live,
             relocated: VecDeque::new(),
-            applied: (index, term, next),
+            applied: self.applied,
             tried: self.found.header.next,
             failed: false,
             keep_back_at: Lsn::ZERO,
@@ -623,8 +629,8 @@ impl Replayed {
     /// Returns whether the record is a valid entry that the checkpoint's state does not include.
     fn is_entry(&self, lsn: Lsn, record: &Record) -> bool {
         record.kind == KIND_ENTRY
-            && record.index > self.found.header.index
-            && self.found.seen.counts(record.index, lsn)
+            && Index::new(record.index) > self.found.header.entry.index
+            && self.found.seen.counts(Index::new(record.index), lsn)
     }
 
     /// Returns the step that a record of the log makes due, if any.
@@ -651,9 +657,10 @@ impl Replayed {
 }
 
 fn logged(lsn: Lsn, record: Record) -> LoggedEntry {
+    let EntryId { index, term } = EntryId::new(record.index, record.term);
     LoggedEntry {
-        index: record.index,
-        term: record.term,
+        index,
+        term,
         lsn,
         data: record.payload,
     }

@@ -12,7 +12,7 @@ use tidegate_stream::stream::Entry;
 
 use super::Store;
 use crate::replica::records::{self, HardState, KIND_ENTRY};
-use crate::replica::{Message, MessageType};
+use crate::replica::{EntryId, Index, Message, MessageType, Term};
 
 /// One part in this many of a segment is reserved for entries that free space.
 const RESERVED_SHARE: u64 = 4;
@@ -103,13 +103,14 @@ impl Store {
         let left = self.appender.room_left();
         match message.get_msg_type() {
             // The leader's entries of an earlier message still wait for room.
-            MessageType::MsgHeartbeat => match group.refused_bytes(message.term) {
+            MessageType::MsgHeartbeat => match group.refused_bytes(Term::new(message.term)) {
                 Some(bytes) if self.log.disk_full() && left < bytes + kept => Admission::No(bytes),
                 _ => Admission::All,
             },
             // Raft takes no entries behind a gap.
             MessageType::MsgAppend
-                if message.term >= group.term() && message.index <= group.last_index() =>
+                if Term::new(message.term) >= group.term()
+                    && Index::new(message.index) <= group.last_index() =>
             {
                 let entries = message.entries.iter();
                 let most = entries.map(|e| e.data.len() as u64 + ENTRY_OVERHEAD_BYTES);
@@ -125,12 +126,15 @@ impl Store {
     /// Counts exactly how many entries the log has room for.
     fn admit_entries(&self, at: GroupSlot, message: &Message, kept: u64) -> Admission {
         let entries = message.entries.iter();
-        let records = entries.map(|e| records::entry(0, e.index, e.term, e.data.clone()));
+        let records = entries.map(|e| {
+            let id = EntryId::new(e.index, e.term);
+            records::entry(0, id, e.data.clone())
+        });
         let records: Vec<Record> = records.collect();
         // The batch may also hold a term, a vote and a commit index.
         let (before, behind) = (
             records::hard_state(0, HardState::default()),
-            records::committed(0, 0),
+            records::committed(0, Index::ZERO),
         );
         let look = |count: usize| {
             let taken = &records[..count];

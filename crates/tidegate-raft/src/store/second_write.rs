@@ -18,7 +18,7 @@ use tidegate_stream::stream::{Entry, Kind};
 use super::Waker;
 use super::slow::slowed;
 use super::worker::{By, Worker};
-use crate::replica::Committed;
+use crate::replica::{Committed, Term};
 
 /// The file, in the data directory.
 const FILE: &str = "second-write";
@@ -87,7 +87,7 @@ impl SecondWrite {
 
     /// Returns the term of the group's entry that the thread is writing, or has written and that no `poll`
     /// has returned yet.
-    pub(super) fn writing(&self, at: GroupSlot) -> Option<u64> {
+    pub(super) fn writing(&self, at: GroupSlot) -> Option<Term> {
         let mine = self.writing.as_ref().filter(|(of, _)| *of == at);
         mine.map(|(_, entry)| entry.term)
     }

@@ -6,10 +6,10 @@ use tidegate_log::{Lsn, RecordInfo};
 
 use super::checkpoint::Header;
 use super::error::OpenError;
-use crate::replica::History;
 use crate::replica::records::{
     HardState, KIND_COMMITTED, KIND_ENTRY, KIND_HARD_STATE, KIND_INSTALLED,
 };
+use crate::replica::{EntryId, History, Index, Point, Term};
 
 /// See the [module](self).
 #[derive(Debug, Default)]
@@ -17,16 +17,16 @@ pub(super) struct Seen {
     /// The group's number.
     group: u32,
     hard_state: HardState,
-    /// Index and term of the last entry.
-    last: (u64, u64),
+    /// The last entry.
+    last: EntryId,
     /// The commit index.
-    committed: u64,
-    /// Entries that overwrote earlier ones: index and position of each.
-    overwritten: Vec<(u64, Lsn)>,
-    /// Gaps in the indices: the expected index, the index found, and its position.
-    gaps: Vec<(u64, u64, Lsn)>,
+    committed: Index,
+    /// Entries that overwrote earlier ones.
+    overwritten: Vec<Point>,
+    /// Gaps in the indices: the missing ones, and the position of the entry behind them.
+    gaps: Vec<(Range<Index>, Lsn)>,
     /// Entries that neither a checkpoint nor the log has.
-    missing: Vec<Range<u64>>,
+    missing: Vec<Range<Index>>,
     /// A lower bound of the end of the last record, of any group, that a repair gave up; and whether it lies
     /// behind the checkpoint.
     lost_to: Lsn,
@@ -34,7 +34,7 @@ pub(super) struct Seen {
     /// The positions of the entries.
     history: History,
     /// The ends of the checkpoints, each with the last entry before it once a later entry was seen.
-    ends: Vec<(Lsn, Option<(u64, u64)>)>,
+    ends: Vec<(Lsn, Option<EntryId>)>,
     /// True if the log does not record yet that this member took over the checkpoint's state.
     installed: bool,
 }
@@ -58,29 +58,34 @@ impl Seen {
         match info.kind {
             KIND_HARD_STATE => {
                 self.hard_state = HardState {
-                    term: info.term,
+                    term: Term::new(info.term),
                     vote: info.index,
                 };
             }
-            KIND_COMMITTED => self.committed = self.committed.max(info.index),
+            KIND_COMMITTED => self.committed = self.committed.max(Index::new(info.index)),
             KIND_INSTALLED => {
                 self.note_end(info.lsn);
                 // No earlier record counts. A checkpoint without that state lacks all entries up to it.
-                self.overwritten.push((0, info.lsn));
-                self.gaps.push((0, info.index + 1, info.lsn));
-                self.history = History::after(info.index, info.term);
-                self.last = (info.index, info.term);
+                let state = EntryId::new(info.index, info.term);
+                self.overwritten.push(Point {
+                    index: Index::ZERO,
+                    lsn: info.lsn,
+                });
+                self.gaps.push((Index::ZERO..state.index.next(), info.lsn));
+                self.history = History::after(state);
+                self.last = state;
             }
             KIND_ENTRY => {
                 self.note_end(info.lsn);
-                let next = self.last.0 + 1;
-                if info.index < next {
-                    self.overwritten.push((info.index, info.lsn));
-                } else if info.index > next {
-                    self.gaps.push((next, info.index, info.lsn));
+                let (next, entry) = (self.last.index.next(), EntryId::new(info.index, info.term));
+                let (index, lsn) = (entry.index, info.lsn);
+                if index < next {
+                    self.overwritten.push(Point { index, lsn });
+                } else if index > next {
+                    self.gaps.push((next..index, lsn));
                 }
-                self.history.push(info.index, info.term, info.lsn);
-                self.last = (info.index, info.term);
+                self.history.push(entry, lsn);
+                self.last = entry;
             }
             _ => {}
         }
@@ -112,33 +117,34 @@ impl Seen {
         if theirs.term > ours.term || (theirs.term == ours.term && ours.vote == 0) {
             self.hard_state = theirs;
         }
-        for &(from, to, lsn) in &self.gaps {
-            let from = from.max(header.index + 1);
-            if lsn >= header.next && from < to {
-                let text = format!("entries {from} to {} are missing from the log", to - 1);
+        for (gap, lsn) in &self.gaps {
+            let from = gap.start.max(header.entry.index.next());
+            if *lsn >= header.next && from < gap.end {
+                let last = gap.end.previous();
+                let text = format!("entries {from} to {last} are missing from the log");
                 if !repaired {
                     return Err(OpenError::Damaged(text));
                 }
                 tracing::warn!("{text}: a repair gave them up");
-                self.missing.push(from..to);
+                self.missing.push(from..gap.end);
             }
         }
-        self.overwritten.retain(|(_, lsn)| *lsn >= header.next);
+        self.overwritten.retain(|point| point.lsn >= header.next);
         self.lost = self.lost_to > header.next;
         let end = self.ends.iter().find(|(end, _)| *end == header.next);
         let went_on = end.is_some_and(|(_, before)| before.is_some());
-        if !went_on && self.last != (header.index, header.term) {
+        if !went_on && self.last != header.entry {
             // This member took the state over: the entries before the checkpoint's end do not lead to it.
-            self.last = (header.index, header.term);
-            self.history = History::after(header.index, header.term);
+            self.last = header.entry;
+            self.history = History::after(header.entry);
             self.installed = true;
         }
-        self.committed = self.committed.max(header.index).min(self.last.0);
+        self.committed = self.committed.max(header.entry.index).min(self.last.index);
         Ok(())
     }
 
     /// Returns the last commit index in the log.
-    pub(super) const fn committed(&self) -> u64 {
+    pub(super) const fn committed(&self) -> Index {
         self.committed
     }
 
@@ -151,7 +157,7 @@ impl Seen {
         std::mem::take(&mut self.history)
     }
 
-    pub(super) fn missing(&self) -> &[Range<u64>] {
+    pub(super) fn missing(&self) -> &[Range<Index>] {
         &self.missing
     }
 
@@ -165,14 +171,14 @@ impl Seen {
         self.hard_state
     }
 
-    /// Returns index and term of the last entry.
-    pub(super) const fn last(&self) -> (u64, u64) {
+    /// Returns the last entry.
+    pub(super) const fn last(&self) -> EntryId {
         self.last
     }
 
     /// Returns whether no later record overwrites the entry at this position.
-    pub(super) fn counts(&self, index: u64, lsn: Lsn) -> bool {
-        let over = |&(from, at): &(u64, Lsn)| at > lsn && from <= index;
+    pub(super) fn counts(&self, index: Index, lsn: Lsn) -> bool {
+        let over = |point: &Point| point.lsn > lsn && point.index <= index;
         !self.overwritten.iter().any(over)
     }
 }
@@ -203,8 +209,7 @@ mod tests {
 
     fn header(index: u64, term: u64, next: u64) -> Header {
         Header {
-            index,
-            term,
+            entry: EntryId::new(index, term),
             next: Lsn::new(next),
             ..Header::default()
         }
@@ -215,10 +220,10 @@ mod tests {
         let mut seen = seen(&[(1, 10), (2, 20), (3, 30), (2, 40), (3, 51)]);
         seen.follow(&Header::default(), false).unwrap();
         let counting = [(1, 10), (2, 20), (3, 30), (2, 40), (3, 51)]
-            .map(|(index, lsn)| seen.counts(index, Lsn::new(lsn)));
+            .map(|(index, lsn)| seen.counts(Index::new(index), Lsn::new(lsn)));
         assert_eq!(counting, [true, false, false, true, true]);
-        assert_eq!((seen.last(), seen.installed()), ((3, 1), false));
-        assert_eq!(seen.take_history().term(3), Some(1));
+        assert_eq!((seen.last(), seen.installed()), (EntryId::new(3, 1), false));
+        assert_eq!(seen.take_history().term(Index::new(3)), Some(Term::new(1)));
     }
 
     #[test]
@@ -244,7 +249,8 @@ mod tests {
         let taken = |entries: &[(u64, u64)], header: &Header| {
             let mut seen = seen(entries);
             seen.follow(header, false).unwrap();
-            (seen.last(), seen.installed(), seen.committed())
+            let last = (seen.last().index.get(), seen.last().term.get());
+            (last, seen.installed(), seen.committed().get())
         };
         // The log has no entries, fewer, different ones, or more that were never committed.
         assert_eq!(taken(&[], &header(9, 7, 90)), ((9, 7), true, 9));
@@ -269,9 +275,12 @@ mod tests {
         };
         let mut seen = noted();
         seen.follow(&header(4, 7, 60), false).unwrap();
-        assert_eq!((seen.last(), seen.committed()), ((5, 7), 5));
-        assert!(!seen.installed() && seen.counts(5, Lsn::new(70)));
-        assert_eq!(seen.take_history().first(), 5);
+        assert_eq!(
+            (seen.last(), seen.committed().get()),
+            (EntryId::new(5, 7), 5)
+        );
+        assert!(!seen.installed() && seen.counts(Index::new(5), Lsn::new(70)));
+        assert_eq!(seen.take_history().first(), Index::new(5));
         let older = noted().follow(&header(1, 1, 20), false);
         assert!(matches!(older, Err(OpenError::Damaged(_))));
     }
@@ -282,12 +291,15 @@ mod tests {
         seen.note(&info(KIND_HARD_STATE, 1, 2, 0));
         seen.note(&info(KIND_HARD_STATE, 1, 3, 9));
         let header = |term| Header {
-            hard_state: HardState { term, vote: 1 },
+            hard_state: HardState {
+                term: Term::new(term),
+                vote: 1,
+            },
             ..Header::default()
         };
         seen.follow(&header(2), false).unwrap();
-        assert_eq!(seen.hard_state().term, 3);
+        assert_eq!(seen.hard_state().term, Term::new(3));
         seen.follow(&header(4), false).unwrap();
-        assert_eq!(seen.hard_state(), HardState { term: 4, vote: 1 });
+        assert_eq!(seen.hard_state(), header(4).hard_state);
     }
 }

@@ -15,6 +15,7 @@ use super::checkpoints::Parts;
 use super::member::Member;
 use super::staged::Staged;
 use super::{LyingIn, Store};
+use crate::replica::Index;
 
 /// The store copies a segment forward if less than this share of it is live.
 const LIVE_SHARE_MAX: f64 = 0.25;
@@ -110,7 +111,7 @@ impl Store {
     pub(super) fn covered(&self, at: GroupSlot) -> Lsn {
         let member = &self.members[at];
         // A position once covered stays covered, even if entries have arrived since that are not due.
-        let before = member.applied.2.max(member.tried);
+        let before = member.applied.next.max(member.tried);
         let others = self.members.len() > 1 && self.rests(at);
         let settled = || member.settled_to(self.log.durable());
         let settled = others.then(settled).flatten();
@@ -121,8 +122,12 @@ impl Store {
     /// member can no longer send.
     fn leads_nowhere(&self, at: GroupSlot) -> bool {
         let member = &self.members[at];
-        let newest = member.checkpoints.kept().last().map_or(0, |k| k.index);
-        !member.group.is_alone() && member.group.first_index() > newest + 1
+        let newest = member
+            .checkpoints
+            .kept()
+            .last()
+            .map_or(Index::ZERO, |k| k.index);
+        !member.group.is_alone() && member.group.first_index() > newest.next()
     }
 
     /// Returns whether there is no space and a checkpoint would let the store release or copy forward a
@@ -155,10 +160,8 @@ impl Store {
     pub fn checkpoint(&mut self, at: GroupSlot, parts: Parts) {
         let next = self.covered(at);
         let member = &mut self.members[at];
-        let (index, term, _) = member.applied;
         let header = Header {
-            index,
-            term,
+            entry: member.applied.entry,
             hard_state: member.group.hard_state(),
             next,
             live: member.live.to_vec(),

@@ -9,6 +9,7 @@ use tidegate::Time;
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_raft::catchup::wire::{self, Answer, Frame};
 use tidegate_raft::catchup::{Giver, Mender, Own, Read, Source, Taken, Taker};
+use tidegate_raft::replica::{EntryId, Index};
 use tidegate_raft::store::{Fetch, Fetched, InstallError, Live, Store, read_given};
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
@@ -54,7 +55,8 @@ enum Taking {
 
 #[derive(Debug)]
 struct Whole {
-    at: (u64, u64),
+    /// The last entry in the state.
+    entry: EntryId,
     streams: Streams,
     live: Live,
     /// The store has taken it.
@@ -89,7 +91,7 @@ impl Own for Known<'_> {
 }
 
 impl Source for Given<'_> {
-    fn state(&mut self, index: u64, offset: u64, len: usize) -> Option<(u64, u64, Vec<u8>)> {
+    fn state(&mut self, index: Index, offset: u64, len: usize) -> Option<(Index, u64, Vec<u8>)> {
         let part = self.store.read_checkpoint(self.at, index, offset, len)?;
         Some((part.index, part.total, part.bytes))
     }
@@ -157,7 +159,7 @@ impl TakingOver {
                 let _ = peers.send_fetch(to, group, &answer);
             }
         }
-        while let Some((to, ask)) = self.mender.poll(now, store.applied(at).0) {
+        while let Some((to, ask)) = self.mender.poll(now, store.applied(at).index) {
             let _ = peers.send_fetch(to, group, &ask.encode());
         }
         self.begin_or_end(store);
@@ -210,7 +212,9 @@ impl TakingOver {
     /// Handles a request or an answer of another node.
     pub(super) fn receive(&mut self, now: Time, store: &mut Store, from: u64, payload: &Bytes) {
         match wire::decode(payload) {
-            Ok(Frame::Ask(ask)) => self.giver.handle_ask(store.applied(self.at).0, from, ask),
+            Ok(Frame::Ask(ask)) => self
+                .giver
+                .handle_ask(store.applied(self.at).index, from, ask),
             Ok(Frame::Answer(answer)) => self.take_answer(now, store, from, answer),
             Err(error) => tracing::warn!("{error}"),
         }
@@ -236,7 +240,7 @@ impl TakingOver {
         match taker.handle_answer(answer) {
             Taken::Nothing => {}
             Taken::State(bytes) => match read_given(&bytes, self.limits) {
-                Ok((index, term, streams)) => taker.handle_state(index, term, streams),
+                Ok((entry, streams)) => taker.handle_state(entry, streams),
                 Err(error) => {
                     tracing::error!("the state from another node cannot be used: {error}");
                     taker.handle_refused(now);
@@ -309,7 +313,7 @@ impl TakingOver {
         };
         if !whole.handed_over {
             let parts = Box::new(whole.streams.snapshot().chunks());
-            match store.install(self.at, whole.at, whole.live.clone(), parts) {
+            match store.install(self.at, whole.entry, whole.live.clone(), parts) {
                 Ok(()) => whole.handed_over = true,
                 Err(InstallError::Busy) => {}
                 Err(_) => {
@@ -321,8 +325,8 @@ impl TakingOver {
             if let Some(Taking::Whole(whole)) = self.taking.take()
                 && let Some(streams) = node.streams_mut(self.at)
             {
-                tracing::info!("took over the state as of entry {}", whole.at.0);
-                streams.replace(now, whole.at.0, whole.streams);
+                tracing::info!("took over the state as of entry {}", whole.entry.index);
+                streams.replace(now, whole.entry.index.get(), whole.streams);
             }
         } else if !store.is_installing(self.at) {
             // The store could not write it: try again.
@@ -333,7 +337,8 @@ impl TakingOver {
 
 /// Builds the complete state, with the places of its messages in the log.
 fn whole(taker: Taker, store: &Store) -> Option<Taking> {
-    let (index, term, streams, fetched) = taker.into_state()?;
+    let (entry, streams, fetched) = taker.into_state()?;
+    let index = entry.index;
     tracing::info!("fetched the state as of entry {index}, and {fetched} messages");
     let mut live = store.fresh_live();
     let mut all = Filter::all();
@@ -349,7 +354,7 @@ fn whole(taker: Taker, store: &Store) -> Option<Taking> {
         }
     }
     Some(Taking::Whole(Box::new(Whole {
-        at: (index, term),
+        entry,
         streams,
         live,
         handed_over: false,

@@ -10,7 +10,7 @@ use tidegate::Time;
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_nats::parse::Publish;
 use tidegate_nats::sublist::Matches;
-use tidegate_raft::replica::{Committed, Proposed};
+use tidegate_raft::replica::{Committed, EntryId};
 use tidegate_raft::store::Space;
 use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::stream::{Effect, EntryError, Held, Place};
@@ -98,7 +98,7 @@ impl Node {
     }
 
     /// The group in slot `at` took the entry, at the place `there`; proposing it took `cost_ns`.
-    pub fn handle_proposed(&mut self, at: GroupSlot, now: Time, there: Proposed, cost_ns: u64) {
+    pub fn handle_proposed(&mut self, at: GroupSlot, now: Time, there: EntryId, cost_ns: u64) {
         if let Some(streams) = self.streams_mut(at) {
             streams.handle_proposed(now, there, cost_ns);
             for key in streams.take_resumed() {

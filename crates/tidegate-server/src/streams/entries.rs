@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tidegate::Time;
 use tidegate::boundary::DecisionLog;
 use tidegate::controller::Snapshot;
-use tidegate_raft::replica::Proposed;
+use tidegate_raft::replica::EntryId;
 use tidegate_stream::stream::{Command, Effect, Outcome};
 
 use super::outcome::Then;
@@ -126,7 +126,7 @@ impl Entries {
     }
 
     /// The group has taken the first entry, at the place `at`; that took `cost_ns`.
-    pub(super) fn handle_proposed(&mut self, now: Time, at: Proposed, cost_ns: u64) {
+    pub(super) fn handle_proposed(&mut self, now: Time, at: EntryId, cost_ns: u64) {
         if let Some(sealed) = self.pop() {
             self.gauge
                 .proposed(now, sealed.commands, sealed.entry.len(), cost_ns);
@@ -142,10 +142,10 @@ impl Entries {
     /// Returns the waiters of a committed entry, see [`InFlight::take`].
     pub(super) fn committed(
         &mut self,
-        (index, term): (u64, u64),
+        entry: EntryId,
         lost: impl FnMut(Waiters<Then>),
     ) -> Option<Waiters<Then>> {
-        self.in_flight.take(index, term, lost)
+        self.in_flight.take(entry, lost)
     }
 
     /// Forgets the leader's own plans, because the node leads no more.
@@ -220,12 +220,12 @@ mod tests {
             bytes: entry.len() as u64,
         };
         assert_eq!(entries.counts(), counts);
-        let place = Proposed { index: 3, term: 1 };
+        let place = EntryId::new(3, 1);
         entries.handle_proposed(NOW, place, 1000);
         assert!(entries.first().is_none() && !entries.is_idle());
         assert_eq!(entries.waiting_bytes(), 0);
         let lost = |_| unreachable!("nothing is lost");
-        let mut waiters = entries.committed((3, 1), lost).unwrap();
+        let mut waiters = entries.committed(place, lost).unwrap();
         assert_eq!(waiters.drain().count(), 2);
         assert!(entries.is_idle());
     }

@@ -36,7 +36,7 @@ use tidegate::boundary::DecisionLog;
 use tidegate::controller::Snapshot;
 use tidegate_cluster::groups::ALL;
 use tidegate_nats::parse::Publish;
-use tidegate_raft::replica::{Committed, Proposed};
+use tidegate_raft::replica::{Committed, EntryId};
 use tidegate_raft::store::{Peeked, Space};
 use tidegate_stream::api::view::Server;
 use tidegate_stream::consumer::Ending;
@@ -302,7 +302,7 @@ impl JetStream {
         self.entries.first()
     }
 
-    pub(super) fn handle_proposed(&mut self, now: Time, at: Proposed, cost_ns: u64) {
+    pub(super) fn handle_proposed(&mut self, now: Time, at: EntryId, cost_ns: u64) {
         self.entries.handle_proposed(now, at, cost_ns);
     }
 
@@ -360,7 +360,7 @@ impl JetStream {
     ) -> Result<(), EntryError> {
         self.entries.outcomes.clear();
         self.entries.effects.clear();
-        self.directory.applied = committed.index;
+        self.directory.applied = committed.index.get();
         let lsn = committed.lsn.get();
         self.streams.apply(
             lsn,
@@ -369,9 +369,7 @@ impl JetStream {
             &mut self.entries.effects,
         )?;
         let lost = |waiters| self.admissions.forget(waiters);
-        let waiters = self
-            .entries
-            .committed((committed.index, committed.term), lost);
+        let waiters = self.entries.committed(committed.id(), lost);
         self.conclude(cx, now, waiters);
         Ok(())
     }

@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use tidegate::Time;
 use tidegate::boundary::{Boundary, Cut, DecisionLog};
 use tidegate::controller::{Bounds, Knee, Load, Objective, Reason, Snapshot};
-use tidegate_raft::replica::Proposed;
+use tidegate_raft::replica::EntryId;
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::stream::{Command, ENTRY_HEADER_BYTES, EncodeError, Encoder, Kind};
 
@@ -296,7 +296,7 @@ impl Gauge {
 
 /// Entries that were proposed and have not come back, in order.
 #[derive(Debug)]
-pub(super) struct InFlight<T>(VecDeque<(Proposed, Waiters<T>)>);
+pub(super) struct InFlight<T>(VecDeque<(EntryId, Waiters<T>)>);
 
 impl<T> Default for InFlight<T> {
     fn default() -> Self {
@@ -306,19 +306,18 @@ impl<T> Default for InFlight<T> {
 
 impl<T> InFlight<T> {
     /// Notes a proposed entry with the index and term that the group gave it, and its waiters.
-    pub(super) fn push(&mut self, at: Proposed, waiters: Waiters<T>) {
+    pub(super) fn push(&mut self, at: EntryId, waiters: Waiters<T>) {
         // Another term may give the same index again. The entry that had the index before is lost, and it is
         // not known yet which entry replaces it.
         self.0.push_back((at, waiters));
     }
 
-    /// Returns the waiters of the committed entry at this index; `None` if this node did not propose it. An
+    /// Returns the waiters of this committed entry; `None` if this node did not propose it. An
     /// entry of another term is another entry. The waiters of earlier entries that are not going to be
     /// committed are handed to `lost`.
     pub(super) fn take(
         &mut self,
-        index: u64,
-        term: u64,
+        EntryId { index, term }: EntryId,
         mut lost: impl FnMut(Waiters<T>),
     ) -> Option<Waiters<T>> {
         while let Some((first, _)) = self.0.front() {
@@ -366,14 +365,14 @@ mod tests {
             .map(|(n, reply, then)| (n, reply.to_vec(), then))
             .collect();
         assert_eq!(got, [(1, b"r.1".to_vec(), 1), (3, b"r.3".to_vec(), 3)]);
-        let at = |index, term| Proposed { index, term };
+        let at = EntryId::new;
         flight.push(at(3, 1), sealed.waiters);
         flight.push(at(5, 1), Waiters::default());
         flight.push(at(5, 3), Waiters::default());
         let lost = std::cell::Cell::new(0);
         let take = |flight: &mut InFlight<u32>, index, term| {
             let count = |_| lost.set(lost.get() + 1);
-            flight.take(index, term, count).is_some()
+            flight.take(at(index, term), count).is_some()
         };
         assert!(!take(&mut flight, 2, 1) && take(&mut flight, 3, 1));
         // Another node proposed the entry at 4. The entry at 5 of the first term is lost:

@@ -36,7 +36,7 @@ fn next(streams: &mut JetStream) -> Option<usize> {
 }
 
 fn take(streams: &mut JetStream) {
-    streams.handle_proposed(NOW, Proposed { index: 1, term: 1 }, 1000);
+    streams.handle_proposed(NOW, EntryId::new(1, 1), 1000);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::fs;
 use bytes::Bytes;
 use tidegate_cluster::VERSION;
 use tidegate_raft::catchup::wire::{Answer, Ask, Frame, MessagesEncoder, decode, encode_state};
+use tidegate_raft::replica::Index;
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::Encoder;
@@ -25,27 +26,27 @@ pub(crate) const fn name_of(frame: &Frame) -> &'static str {
 
 pub(crate) fn samples() -> Vec<(Bytes, Frame)> {
     let state = Ask::State {
-        index: 0,
+        index: Index::ZERO,
         offset: 0,
     };
     let next = Ask::State {
-        index: 74,
+        index: Index::new(74),
         offset: 1 << 20,
     };
     let messages = Ask::Messages {
-        index: 74,
+        index: Index::new(74),
         stream: StreamNumber::new(3),
         first: StreamSeq::new(9),
         last: StreamSeq::new(99),
     };
     let part = Answer::State {
-        index: 74,
+        index: Index::new(74),
         offset: 9,
         total: 13,
         bytes: Bytes::from_static(b"part"),
     };
     let none = Answer::State {
-        index: 0,
+        index: Index::ZERO,
         offset: 0,
         total: 0,
         bytes: Bytes::new(),
@@ -68,8 +69,11 @@ pub(crate) fn samples() -> Vec<(Bytes, Frame)> {
     vec![
         (state.encode(), Frame::Ask(state)),
         (next.encode(), Frame::Ask(next)),
-        (encode_state(74, 9, 13, b"part"), Frame::Answer(part)),
-        (encode_state(0, 0, 0, b""), Frame::Answer(none)),
+        (
+            encode_state(Index::new(74), 9, 13, b"part"),
+            Frame::Answer(part),
+        ),
+        (encode_state(Index::ZERO, 0, 0, b""), Frame::Answer(none)),
         (messages.encode(), Frame::Ask(messages)),
         (several.end(StreamSeq::new(20)), Frame::Answer(answer)),
     ]

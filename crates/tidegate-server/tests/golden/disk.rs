@@ -11,6 +11,7 @@ use tidegate_cluster::members::{Member, Members, MembersError, MembersFile};
 use tidegate_log::Lsn;
 use tidegate_log::{Append, Disk, Log, Record};
 use tidegate_raft::replica::records::{self, HardState};
+use tidegate_raft::replica::{EntryId, Index, Term};
 use tidegate_raft::store::checkpoint::{self, Encoder, Header};
 use tidegate_raft::store::{OpenError, Opening, Options, Replaying};
 use tidegate_stream::stream::{AccountLimits, Streams};
@@ -108,7 +109,10 @@ fn a_checkpoint_of_a_later_version_is_refused_by_name_though_there_is_another() 
 #[test]
 fn a_record_of_an_unknown_kind_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
-    let vote = HardState { term: 1, vote: 1 };
+    let vote = HardState {
+        term: Term::new(1),
+        vote: 1,
+    };
     write_log(dir.path(), &[records::hard_state(1, vote), record(7)]);
     // Twice: the refused file must still be there.
     for _ in 0..2 {
@@ -126,11 +130,17 @@ fn an_entry_with_an_unknown_command_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let mut entry = commands::an_entry().to_vec();
     entry[16] = 99;
-    let entry = records::entry(1, 1, 1, entry.into());
+    let entry = records::entry(1, EntryId::new(1, 1), entry.into());
     write_log(
         dir.path(),
         &[
-            records::hard_state(1, HardState { term: 1, vote: 1 }),
+            records::hard_state(
+                1,
+                HardState {
+                    term: Term::new(1),
+                    vote: 1,
+                },
+            ),
             entry,
         ],
     );
@@ -190,20 +200,23 @@ fn samples() -> Vec<(&'static str, Record)> {
         payload: payload.clone(),
     };
     vec![
-        ("KIND_ENTRY", records::entry(1, 7, 2, payload.clone())),
+        (
+            "KIND_ENTRY",
+            records::entry(1, EntryId::new(7, 2), payload.clone()),
+        ),
         (
             "KIND_HARD_STATE",
             records::hard_state(
                 1,
                 HardState {
-                    term: 2,
+                    term: Term::new(2),
                     vote: 0x1111,
                 },
             ),
         ),
         ("KIND_RELOCATED", moved(records::KIND_RELOCATED)),
-        ("KIND_COMMITTED", records::committed(1, 7)),
-        ("KIND_INSTALLED", records::installed(1, 74, 2)),
+        ("KIND_COMMITTED", records::committed(1, Index::new(7))),
+        ("KIND_INSTALLED", records::installed(1, EntryId::new(74, 2))),
         ("KIND_FETCHED", moved(records::KIND_FETCHED)),
     ]
 }
@@ -242,10 +255,9 @@ fn a_checkpoint() -> (Header, Vec<u8>) {
     let text = fs::read_to_string(fixture("state", 3, "1.hex")).unwrap();
     let state = hex::read(&text)[0].bytes();
     let header = Header {
-        index: 74,
-        term: 2,
+        entry: EntryId::new(74, 2),
         hard_state: HardState {
-            term: 3,
+            term: Term::new(3),
             vote: 0x1111,
         },
         next: Lsn::new(1 << 20),

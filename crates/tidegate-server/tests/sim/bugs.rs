@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use raft::eraftpb::{Message, MessageType};
 use tidegate_log::{Append, Doing, Log, SimDisk};
+use tidegate_raft::replica::Term;
 use tidegate_raft::replica::records::{self, HardState};
 
 use crate::ledger::Ledgers;
@@ -105,7 +106,7 @@ impl Planted {
             Bug::AckBeforeSync | Bug::TailCut => before.unwrap_or(disk),
             Bug::VoteLost => rewrite(&disk, of, ledgers, |was| HardState { vote: 0, ..was }),
             Bug::VoteAfterEntries => rewrite(&disk, of, ledgers, |was| HardState {
-                term: was.term.saturating_sub(1).max(1),
+                term: Term::new(was.term.get().saturating_sub(1).max(1)),
                 vote: 0,
             }),
             Bug::StaleAnswer | Bug::DedupLost | Bug::TermNotAsked | Bug::VotesAtOnce => disk,

@@ -70,7 +70,7 @@ impl CatchingUp {
             places.insert((fetched.stream, fetched.seq), fetched.place);
         }
         let of = of_other.applied(other.at);
-        if of.0 < needed.index {
+        if of.index < needed.index {
             return Ok(());
         }
         let mut lacking = Vec::new();
@@ -105,7 +105,7 @@ impl CatchingUp {
         match store.install(member.at, of, live, parts) {
             Ok(()) => {
                 seen.hit("states taken over");
-                member.catching_up.installing = Some((of.0, state));
+                member.catching_up.installing = Some((of.index.get(), state));
             }
             Err(InstallError::Unneeded) => {
                 store.abandon_catch_up(member.at);

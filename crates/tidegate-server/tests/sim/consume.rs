@@ -43,7 +43,7 @@ impl Member {
         oracle: &Oracle,
     ) -> Result<(), String> {
         let group = store.group(self.at);
-        let (term, applied) = (group.term(), self.applied.0);
+        let (term, applied) = (group.term().get(), self.applied.index.get());
         let waits = self
             .consuming
             .is_some_and(|(i, of)| of == term && i > applied);
@@ -102,10 +102,10 @@ impl Member {
         // Without room the next turn tries again.
         if let Ok(proposed) = store.propose(self.at, Bytes::from(entry), 1) {
             ensure!(
-                proposed.term == term,
+                proposed.term.get() == term,
                 "what is proposed is of the term that is led"
             );
-            self.consuming = Some((proposed.index, term));
+            self.consuming = Some((proposed.index.get(), term));
         }
         Ok(())
     }

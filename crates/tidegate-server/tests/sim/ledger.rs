@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use tidegate_cluster::groups::GroupOf;
 use tidegate_log::{Log, Lsn, Record};
+use tidegate_raft::replica::Term;
 use tidegate_raft::replica::records::{HardState, KIND_ENTRY, KIND_HARD_STATE, KIND_INSTALLED};
 
 /// A durable entry.
@@ -110,7 +111,7 @@ impl Ledger {
         let (ours, theirs) = (self.hard_state, state);
         if (theirs.term, theirs.vote.min(1)) > (ours.term, ours.vote.min(1)) {
             self.hard_state = theirs;
-            self.votes.insert(theirs.term, theirs.vote);
+            self.votes.insert(theirs.term.get(), theirs.vote);
         }
     }
 
@@ -122,11 +123,11 @@ impl Ledger {
         match record.kind {
             KIND_HARD_STATE => {
                 let state = HardState {
-                    term: record.term,
+                    term: Term::new(record.term),
                     vote: record.index,
                 };
                 let before = std::mem::replace(&mut self.hard_state, state);
-                self.votes.insert(state.term, state.vote);
+                self.votes.insert(state.term.get(), state.vote);
                 if state.term < before.term {
                     return Err(format!(
                         "the term went from {} to {}",

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use tidegate_cluster::slots::GroupSlot;
+use tidegate_raft::replica::EntryId;
 use tidegate_raft::store::{Due, Fetch, Store, WriteError, account, relocate};
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
@@ -35,8 +36,8 @@ pub(crate) struct Member {
     pending: VecDeque<Request>,
     /// Requests that wait for a proposed entry, with its index and term, in order.
     waiting: VecDeque<(u64, u64, Vec<Request>)>,
-    /// The last entry applied: index and term.
-    pub(crate) applied: (u64, u64),
+    /// The last entry applied.
+    pub(crate) applied: EntryId,
     pub(crate) led: bool,
     /// At most half of the group's members have space, so the leader takes no messages, as in the server.
     pub(crate) crowded: bool,
@@ -55,7 +56,7 @@ impl Member {
             streams,
             pending: VecDeque::new(),
             waiting: VecDeque::new(),
-            applied: (0, 0),
+            applied: EntryId::ZERO,
             led: false,
             crowded: false,
             outcomes: Vec::new(),
@@ -73,14 +74,15 @@ impl Member {
 
     /// Replaces the state with the fetched one once that is durable.
     pub(crate) fn take_over(&mut self, store: &mut Store, oracle: &mut Oracle) -> Verdict {
-        if let Some((index, term)) = store.poll_installed(self.at) {
+        if let Some(entry) = store.poll_installed(self.at) {
+            let index = entry.index.get();
             let installing = std::mem::take(&mut self.catching_up).installing;
             let (of, streams) = installing.ok_or("a state is installed that nobody fetched")?;
             ensure!(
                 of == index,
                 "the state of entry {of} is installed as that of {index}"
             );
-            (self.streams, self.applied) = (streams, (index, term));
+            (self.streams, self.applied) = (streams, entry);
             self.checking.clear();
             oracle.state(index, &self.streams)?;
         } else if self.catching_up.installing.is_some() && !store.is_installing(self.at) {
@@ -105,12 +107,12 @@ impl Member {
             }
         };
         ensure!(
-            entry.index > self.applied.0,
+            entry.index > self.applied.index,
             "entry {} is due after {}",
             entry.index,
-            self.applied.0
+            self.applied.index
         );
-        self.applied = (entry.index, entry.term);
+        self.applied = entry.id();
         self.outcomes.clear();
         self.effects.clear();
         let (outcomes, effects) = (&mut self.outcomes, &mut self.effects);
@@ -119,10 +121,11 @@ impl Member {
             .map_err(|e| format!("entry {}: {e}", entry.index))?;
         account(&self.effects, store.live_mut(self.at));
         let term = store.group(self.at).term();
-        oracle.applied(&entry, &self.outcomes, term)?;
-        self.answer(entry.index, entry.term, answers);
-        if entry.index % 64 == 0 {
-            oracle.state(entry.index, &self.streams)?;
+        oracle.applied(&entry, &self.outcomes, term.get())?;
+        let (index, term) = (entry.index.get(), entry.term.get());
+        self.answer(index, term, answers);
+        if index % 64 == 0 {
+            oracle.state(index, &self.streams)?;
         }
         Ok(())
     }
@@ -148,7 +151,7 @@ impl Member {
                     let _ = encoder.command(&create);
                 }
                 if let Ok(proposed) = store.propose(self.at, Bytes::from(buffer), 1) {
-                    let (index, term) = (proposed.index, proposed.term);
+                    let (index, term) = (proposed.index.get(), proposed.term.get());
                     self.waiting.push_back((index, term, Vec::new()));
                 }
             }
@@ -174,8 +177,8 @@ impl Member {
             }
             match store.propose(self.at, Bytes::from(buffer), taken.len() as u64) {
                 Ok(proposed) => {
-                    self.waiting
-                        .push_back((proposed.index, proposed.term, taken));
+                    let (index, term) = (proposed.index.get(), proposed.term.get());
+                    self.waiting.push_back((index, term, taken));
                 }
                 Err(WriteError::NotLeader) => {
                     let told = taken.iter().map(|r| (r.elsewhere(), None));
@@ -200,7 +203,7 @@ impl Member {
         let purge = br#"{"filter":"none.such"}"#;
         let _ = encoder.command(&Command::new(Kind::Purge, StreamNumber::FIRST, b"", purge));
         let proposed = store.propose(self.at, Bytes::from(buffer), 1);
-        proposed.ok().map(|p| p.index)
+        proposed.ok().map(|p| p.index.get())
     }
 
     /// Begins a new term as leader: forgets the requests proposed in an earlier term, without an answer.

@@ -118,7 +118,7 @@ impl Up {
             if let Due::Entry(entry) = &due
                 && wrong.is_ok()
             {
-                let term = ledgers.of(member.group).hard_state.term;
+                let term = ledgers.of(member.group).hard_state.term.get();
                 let oracle = oracles.of_mut(member.group);
                 wrong = oracle.applied(entry, replaying.outcomes(), term);
             }
@@ -133,9 +133,10 @@ impl Up {
             replaying
                 .finish()
                 .map_err(|e| format!("node {node} replays: {e}"))?;
-            if member.applied.0 > 0 {
+            let index = member.applied.index.get();
+            if index > 0 {
                 let oracle = oracles.of_mut(member.group);
-                oracle.state(member.applied.0, &member.streams)?;
+                oracle.state(index, &member.streams)?;
             }
         }
         Ok(Ok(Self {

@@ -159,11 +159,11 @@ impl Oracle {
         term: Since,
     ) -> Verdict {
         let now = Agreed {
-            term: entry.term,
+            term: entry.term.get(),
             crc: crc32c::crc32c(&entry.data),
             outcomes: digest_outcomes(outcomes),
         };
-        let index = entry.index;
+        let index = entry.index.get();
         if let Some(&(before, _)) = self.committed.get(&index) {
             ensure!(
                 (before.term, before.crc) == (now.term, now.crc),
@@ -179,7 +179,7 @@ impl Oracle {
         }
         if let Some((&last, (agreed, _))) = self.committed.last_key_value() {
             ensure!(
-                index > last && entry.term >= agreed.term,
+                index > last && entry.term.get() >= agreed.term,
                 "committed never changes: entry {index} of term {} after {last} of term {}",
                 entry.term,
                 agreed.term

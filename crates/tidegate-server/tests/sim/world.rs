@@ -297,7 +297,7 @@ impl World {
             Some(up) => {
                 let of = |m: &Member| {
                     let (leads, last) = (m.led, n.ledgers.of(m.group).last());
-                    let applied = m.applied;
+                    let applied = (m.applied.index.get(), m.applied.term.get());
                     let consumed = m.consumed();
                     format!(
                         "{}: {applied:?} of {last}, leads {leads}, {consumed:?}",
@@ -319,7 +319,7 @@ impl World {
         let mut shared = shared.map(|g| g.number);
         let done = |up: &Up, m: &Member| {
             let last = self.oracles.of(m.group).last_committed();
-            m.applied.0 >= last && m.consumed_all() && up.store.group(m.at).is_whole()
+            m.applied.index.get() >= last && m.consumed_all() && up.store.group(m.at).is_whole()
         };
         let all = |up: &Up| up.members.iter().all(|m| done(up, m));
         let applied = |n: &Node| n.up.as_ref().is_some_and(all);

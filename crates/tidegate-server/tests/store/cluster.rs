@@ -74,7 +74,7 @@ fn look(applied: &mut Applied, group: u32, due: &Due) {
     if let Due::Entry(entry) = due {
         let entries = applied.entry(group).or_default();
         let known = entries
-            .entry(entry.index)
+            .entry(entry.index.get())
             .or_insert_with(|| entry.data.clone());
         assert_eq!(known, &entry.data, "entry {} of {group}", entry.index);
     }
@@ -343,9 +343,9 @@ impl Cluster {
     fn catch_up(&mut self, at: usize, node: &mut Node, of: GroupSlot) {
         let Node { store, members, .. } = node;
         let member = &mut members[of];
-        if let Some((index, _)) = store.poll_installed(of) {
+        if let Some(entry) = store.poll_installed(of) {
             let (fetched, toy) = member.installing.take().unwrap();
-            assert_eq!(index, fetched);
+            assert_eq!(entry.index.get(), fetched);
             member.toy = toy;
             *self.installed.entry(member.number).or_default() += 1;
         }
@@ -369,7 +369,7 @@ impl Cluster {
         };
         let theirs = other.store.at(member.number).unwrap();
         let applied = other.store.applied(theirs);
-        if applied.0 < wanted.index {
+        if applied.index < wanted.index {
             return;
         }
         let mut toy = other.members[theirs].toy.clone();
@@ -393,7 +393,7 @@ impl Cluster {
             }
             let parts = Box::new(toy.parts().into_iter());
             if store.install(of, applied, live, parts).is_ok() {
-                member.installing = Some((applied.0, toy));
+                member.installing = Some((applied.index.get(), toy));
             }
             return;
         }
@@ -474,7 +474,7 @@ impl Cluster {
             }
             Err(error) => panic!("{error}"),
         };
-        let (index, term) = (proposed.index, proposed.term);
+        let (index, term) = (proposed.index.get(), proposed.term);
         let done = self.until("an entry is applied", |c| {
             let node = c.nodes[at].as_ref()?;
             let group = node.store.group(of);
@@ -500,7 +500,7 @@ impl Cluster {
         let goes = |toy: &Toy| old(toy, 40).into_iter().filter(|seq| *seq > 2);
         let reaches = |n: &Node| {
             let at = n.store.at(group).unwrap();
-            n.store.group(at).first_index() <= left + 1
+            n.store.group(at).first_index().get() <= left + 1
         };
         loop {
             self.fill(group, 10, 700);

@@ -108,7 +108,7 @@ impl Node {
         let mut entries = Vec::new();
         let store = opening.replay(|_, due, live| {
             if let Due::Entry(entry) = &due {
-                entries.push((entry.lsn.get(), entry.index, entry.data.clone()));
+                entries.push((entry.lsn.get(), entry.index.get(), entry.data.clone()));
             }
             toy.handle(due, live);
         })?;
@@ -128,7 +128,7 @@ impl Node {
         while let Some((_, due)) = self.store.poll_due() {
             if let Due::Entry(entry) = &due {
                 self.entries
-                    .push((entry.lsn.get(), entry.index, entry.data.clone()));
+                    .push((entry.lsn.get(), entry.index.get(), entry.data.clone()));
             }
             self.toy
                 .handle(due, self.store.live_mut(GroupSlot::DIRECTORY));
@@ -166,7 +166,7 @@ impl Node {
     pub(crate) fn propose(&mut self, data: &Bytes) -> u64 {
         self.until(
             |node| match node.store.propose(GroupSlot::DIRECTORY, data.clone(), 1) {
-                Ok(proposed) => Some(proposed.index),
+                Ok(proposed) => Some(proposed.index.get()),
                 Err(WriteError::Full) => None,
                 Err(error) => panic!("{error}"),
             },

@@ -70,7 +70,12 @@ fn applied_entries_survive_crashes() {
                 let last = applied.last().map_or(0, |(lsn, ..)| *lsn);
                 assert!(node.store.log().durable().get() >= last);
             }
-            let now = node.store.group(GroupSlot::DIRECTORY).hard_state().term;
+            let now = node
+                .store
+                .group(GroupSlot::DIRECTORY)
+                .hard_state()
+                .term
+                .get();
             assert!(now > term, "life {life}: term {now} after {term}");
             node.check_messages();
             let steps = 5 + dice.below(60);

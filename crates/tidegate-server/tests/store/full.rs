@@ -16,7 +16,7 @@ fn fill(node: &mut Node) -> WriteError {
             .store
             .propose(GroupSlot::DIRECTORY, store(next, 7, 1000), 1)
         {
-            Ok(proposed) => node.applied(proposed.index),
+            Ok(proposed) => node.applied(proposed.index.get()),
             Err(WriteError::Full) => node.turn(),
             Err(error) => return (node.store.space() != Space::Free).then_some(error),
         }
@@ -44,7 +44,7 @@ fn a_full_disk_is_told_before_nothing_can_be_written_and_ends_with_space() {
             .store
             .propose(GroupSlot::DIRECTORY, store(next, 7, 1000), 1)
         {
-            Ok(proposed) => node.applied(proposed.index),
+            Ok(proposed) => node.applied(proposed.index.get()),
             Err(WriteError::Full) => node.turn(),
             // The allocation of segments may have come late.
             Err(WriteError::DiskFull) => return Some(()),

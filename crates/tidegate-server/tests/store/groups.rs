@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tidegate_cluster::groups::ALL;
 use tidegate_cluster::slots::{GroupSlot, PerGroup};
 use tidegate_log::{SimDisk, Storage as _};
+use tidegate_raft::replica::Index;
 use tidegate_raft::store::{OpenError, Opening, Options, REPAIRED_FILE, Space, WriteError};
 
 use crate::cluster::{Cluster, IDS, Node, groups_of, old, short};
@@ -104,15 +105,18 @@ fn a_node_cut_off_with_uncommitted_entries_keeps_no_log_for_them() {
             cluster.kill(away);
             cluster.start(away);
             let store = &cluster.node(away).store;
-            assert!(store.group(GroupSlot::DIRECTORY).last_index() > 0);
+            assert!(store.group(GroupSlot::DIRECTORY).last_index() > Index::ZERO);
         }
         let store = &cluster.node(away).store;
         if leads {
             let (group, applied) = (
                 store.group(GroupSlot::DIRECTORY),
-                store.applied(GroupSlot::DIRECTORY).0,
+                store.applied(GroupSlot::DIRECTORY).index,
             );
-            assert!(group.last_index() >= applied + 3, "they are still there");
+            assert!(
+                group.last_index() >= applied.after(3),
+                "they are still there"
+            );
         }
         cluster.cut = None;
         for group in [ALL, SHARD, alone] {
@@ -547,7 +551,7 @@ fn a_group_at_rest_gives_parts_of_one_checkpoint() {
     churn(&mut cluster, ALONE, 10);
     let store = &cluster.node(0).store;
     let at = store.at(SHARD).unwrap();
-    let first = store.read_checkpoint(at, 0, 0, 40).unwrap();
+    let first = store.read_checkpoint(at, Index::ZERO, 0, 40).unwrap();
     let rest = store.read_checkpoint(at, first.index, 40, 1 << 20).unwrap();
     let whole = store.read_checkpoint(at, first.index, 0, 1 << 20).unwrap();
     assert_eq!((rest.index, rest.total), (first.index, first.total));
@@ -730,7 +734,7 @@ fn looking_at_a_directory_does_nothing_in_its_groups_names() {
     for group in [ALL, SHARD] {
         let terms = cluster.nodes.iter().flatten().map(|n| {
             let group = n.store.group(n.store.at(group).unwrap());
-            (group.hard_state().term, group.last_index())
+            (group.hard_state().term.get(), group.last_index().get())
         });
         let terms: Vec<(u64, u64)> = terms.collect();
         assert!(terms.windows(2).all(|w| w[0] == w[1]), "{terms:?}");

@@ -3,6 +3,7 @@
 
 use tidegate_cluster::groups::ALL;
 use tidegate_cluster::slots::GroupSlot;
+use tidegate_raft::replica::Index;
 use tidegate_raft::store::WriteError;
 
 use crate::cluster::{Cluster, IDS, short};
@@ -45,7 +46,7 @@ fn one_that_is_alone_decides_nothing_and_two_go_on() {
         // The first one notices that it reaches no other node.
         leads.filter(|_| !c.node(first).store.group(GroupSlot::DIRECTORY).leads())
     });
-    assert!(cluster.node(first).member(ALL).toy.index < lost);
+    assert!(cluster.node(first).member(ALL).toy.index < lost.get());
     cluster.fill(ALL, 3, 100);
     cluster.cut = None;
     cluster.agree();
@@ -136,7 +137,7 @@ fn a_crash_while_the_state_is_taken_over_loses_nothing() {
         let wanted = cluster.until("it needs the state", |c| {
             c.node(away).store.poll_catch_up(GroupSlot::DIRECTORY)
         });
-        assert!(wanted.index > 0);
+        assert!(wanted.index > Index::ZERO);
         let rounds = dice.below(60);
         for _ in 0..rounds {
             cluster.round();

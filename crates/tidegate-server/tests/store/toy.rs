@@ -22,8 +22,9 @@ impl Toy {
     pub(crate) fn handle(&mut self, due: Due, live: &mut Live) {
         match due {
             Due::Entry(entry) => {
-                assert!(entry.index > self.index, "{} again", entry.index);
-                self.index = entry.index;
+                let index = entry.index.get();
+                assert!(index > self.index, "{index} again");
+                self.index = index;
                 for command in Entry::decode(&entry.data).unwrap().commands() {
                     self.command(&command.unwrap(), entry.lsn.get(), live);
                 }

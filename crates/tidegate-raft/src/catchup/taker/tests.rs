@@ -19,7 +19,7 @@ struct Node {
     /// The fetched messages of the only stream that are in the log alone.
     staged: BTreeMap<StreamSeq, Place>,
     /// A checkpoint, and the index of the last entry in it.
-    state: Option<(u64, Vec<u8>)>,
+    state: Option<(Index, Vec<u8>)>,
     /// Makes each read succeed only at the second attempt.
     slow: bool,
     read: Option<StreamSeq>,
@@ -71,7 +71,7 @@ impl Node {
 
     fn checkpoint(&mut self) {
         let bytes: Vec<u8> = self.streams.snapshot().chunks().flatten().collect();
-        self.state = Some((42, bytes));
+        self.state = Some((Index::new(42), bytes));
     }
 
     fn payload(&self, place: Place) -> Vec<u8> {
@@ -96,9 +96,9 @@ impl Own for Node {
 }
 
 impl Source for Node {
-    fn state(&mut self, index: u64, offset: u64, len: usize) -> Option<(u64, u64, Vec<u8>)> {
+    fn state(&mut self, index: Index, offset: u64, len: usize) -> Option<(Index, u64, Vec<u8>)> {
         let (of, bytes) = self.state.as_ref()?;
-        (index == 0 || index == *of).then_some(())?;
+        (index == Index::ZERO || index == *of).then_some(())?;
         let rest = &bytes[usize::try_from(offset).unwrap()..];
         // The parts are small, so that a checkpoint has several.
         Some((
@@ -144,7 +144,7 @@ fn catch_up(taker: &mut Taker, own: &mut Node, giver: &mut Node, lossy: bool) ->
                 panic!("a question");
             };
             if !(lossy && lost(turns)) {
-                answers.handle_ask(100, 1, ask);
+                answers.handle_ask(Index::new(100), 1, ask);
             }
         }
         let Some((1, bytes)) = answers.poll(giver) else {
@@ -161,7 +161,7 @@ fn catch_up(taker: &mut Taker, own: &mut Node, giver: &mut Node, lossy: bool) ->
             Taken::Nothing => {}
             Taken::State(state) => {
                 let streams = Streams::restore(&state, AccountLimits::NONE).unwrap();
-                taker.handle_state(42, 7, streams);
+                taker.handle_state(EntryId::new(42, 7), streams);
             }
             Taken::Messages(stream, messages) => {
                 for (seq, command) in messages {
@@ -203,8 +203,8 @@ fn present_messages_are_not_fetched_and_lost_answers_come_again() {
         giver.checkpoint();
         let mut taker = Taker::new(3);
         assert_eq!(catch_up(&mut taker, &mut own, &mut giver, lossy), 900);
-        let (index, term, streams, fetched) = taker.into_state().unwrap();
-        assert_eq!((index, term, fetched), (42, 7, 900));
+        let (entry, streams, fetched) = taker.into_state().unwrap();
+        assert_eq!((entry, fetched), (EntryId::new(42, 7), 900));
         streams.check_invariants();
         let (ours, theirs) = (
             streams.get(StreamNumber::FIRST).unwrap(),
@@ -232,7 +232,7 @@ fn messages_fetched_before_are_not_fetched_again() {
     let mut taker = Taker::new(3);
     assert_eq!(catch_up(&mut taker, &mut own, &mut giver, false), 99);
     assert_eq!(taker.placed(), 99);
-    let (_, _, streams, _) = taker.into_state().unwrap();
+    let (_, streams, _) = taker.into_state().unwrap();
     let (ours, theirs) = (
         streams.get(StreamNumber::FIRST).unwrap(),
         giver.streams.get(StreamNumber::FIRST).unwrap(),
@@ -258,7 +258,7 @@ fn messages_removed_since_have_no_place() {
     )]);
     let mut taker = Taker::new(3);
     assert_eq!(catch_up(&mut taker, &mut own, &mut giver, false), 10);
-    let (_, _, streams, _) = taker.into_state().unwrap();
+    let (_, streams, _) = taker.into_state().unwrap();
     let stream = streams.get(StreamNumber::FIRST).unwrap();
     assert_eq!(stream.state().messages, 1000);
     assert!(stream.place(StreamSeq::new(100)).unwrap().lsn >= BEFORE);
@@ -274,7 +274,7 @@ fn a_checkpoint_that_is_replaced_is_fetched_from_its_beginning() {
     let mut part = |giver: &mut Node, now| {
         let (_, ask) = taker.poll(now, &own.streams).unwrap();
         let mut answers = Giver::default();
-        answers.handle_ask(100, 1, ask);
+        answers.handle_ask(Index::new(100), 1, ask);
         let (_, bytes) = answers.poll(giver).unwrap();
         let Ok(Frame::Answer(answer)) = wire::decode(&bytes) else {
             panic!("an answer");
@@ -288,7 +288,7 @@ fn a_checkpoint_that_is_replaced_is_fetched_from_its_beginning() {
     let (first, _) = part(&mut giver, Time::ZERO);
     let (second, _) = part(&mut giver, Time::ZERO);
     assert_eq!((offset(first), offset(second)), (0, 1000));
-    giver.state.as_mut().unwrap().0 = 43;
+    giver.state.as_mut().unwrap().0 = Index::new(43);
     let (gone, taken) = part(&mut giver, Time::ZERO);
     assert_eq!((offset(gone), taken), (2000, Taken::Nothing));
     let (anew, _) = part(&mut giver, Time::ZERO + Duration::from_secs(2));

@@ -31,13 +31,12 @@ impl Dice {
 const IDS: [u64; 3] = [11, 22, 33];
 
 /// Entries by index: their term and bytes.
-type Entries = BTreeMap<u64, (u64, Bytes)>;
+type Entries = BTreeMap<Index, (Term, Bytes)>;
 
 /// A checkpoint: the state, and the position from which the log continues.
 #[derive(Clone, Default)]
 struct Checkpoint {
-    index: u64,
-    term: u64,
+    entry: EntryId,
     next: u64,
     state: Entries,
 }
@@ -53,8 +52,8 @@ struct Node {
     checkpoint: Checkpoint,
     /// The applied entries.
     state: Entries,
-    /// Index and term of the last applied entry.
-    applied: (u64, u64),
+    /// The last applied entry.
+    applied: EntryId,
     /// A fetched state that the member is writing.
     installing: Option<Checkpoint>,
     /// The turn before which the disk makes nothing durable.
@@ -73,7 +72,7 @@ impl Node {
             batches: VecDeque::new(),
             checkpoint: Checkpoint::default(),
             state: Entries::new(),
-            applied: (0, 0),
+            applied: EntryId::ZERO,
             installing: None,
             hangs_until: 0,
             released: 0,
@@ -97,45 +96,49 @@ impl Node {
 
     /// Returns the valid contents of the log: the hard state, the entries, the commit index, the history, and
     /// whether the log lacks a record of the checkpoint's takeover.
-    fn restored(&self) -> (HardState, Entries, u64, History, bool) {
+    fn restored(&self) -> (HardState, Entries, Index, History, bool) {
         let mut hard_state = HardState::default();
         let (mut entries, mut history) = (Entries::new(), History::default());
-        let (mut committed, mut last) = (0, (0, 0));
+        let (mut committed, mut last) = (Index::ZERO, EntryId::ZERO);
         let mut before = None;
         for (lsn, record) in self.log.iter().filter(|(lsn, _)| lsn.get() < self.durable) {
             if lsn.get() >= self.checkpoint.next {
                 before = before.or(Some(last));
             }
-            let (index, term) = (record.index, record.term);
+            let entry = EntryId::new(record.index, record.term);
+            let EntryId { index, term } = entry;
             match record.kind {
-                KIND_HARD_STATE => hard_state = HardState { term, vote: index },
+                KIND_HARD_STATE => {
+                    let vote = record.index;
+                    hard_state = HardState { term, vote };
+                }
                 KIND_COMMITTED => committed = index,
                 KIND_INSTALLED => {
                     entries.clear();
-                    history = History::after(index, term);
-                    last = (index, term);
+                    history = History::after(entry);
+                    last = entry;
                 }
                 _ => {
                     entries.split_off(&index);
                     entries.insert(index, (term, record.payload.clone()));
                     if lsn.get() >= self.released {
-                        history.push(index, term, *lsn);
+                        history.push(entry, *lsn);
                     }
-                    last = (index, term);
+                    last = entry;
                 }
             }
         }
-        let checkpoint = (self.checkpoint.index, self.checkpoint.term);
+        let checkpoint = self.checkpoint.entry;
         let unknown = before.unwrap_or(last) != checkpoint;
         let lost = unknown && before.is_none();
         if lost {
             entries.clear();
-            history = History::after(checkpoint.0, checkpoint.1);
+            history = History::after(checkpoint);
         }
         (
             hard_state,
             entries,
-            committed.max(checkpoint.0),
+            committed.max(checkpoint.index),
             history,
             lost,
         )
@@ -147,27 +150,28 @@ impl Node {
         self.batches.clear();
         let (hard_state, entries, committed, history, installed) = self.restored();
         self.state = self.checkpoint.state.clone();
-        self.applied = (self.checkpoint.index, self.checkpoint.term);
+        self.applied = self.checkpoint.entry;
         let mut tail = Vec::new();
-        for (index, (term, data)) in entries.range(self.applied.0 + 1..) {
-            if *index <= committed {
-                self.applied = (*index, *term);
+        for (&index, &(term, ref data)) in entries.range(self.applied.index.next()..) {
+            let entry = EntryId { index, term };
+            if index <= committed {
+                self.applied = entry;
                 if !data.is_empty() {
-                    self.state.insert(*index, (*term, data.clone()));
+                    self.state.insert(index, (term, data.clone()));
                 }
             } else {
                 let of = |(_, r): &&(Lsn, Record)| {
-                    r.kind == KIND_ENTRY && (r.index, r.term) == (*index, *term)
+                    r.kind == KIND_ENTRY && EntryId::new(r.index, r.term) == entry
                 };
                 tail.push(LoggedEntry {
-                    index: *index,
-                    term: *term,
+                    index,
+                    term,
                     lsn: self.log.iter().rev().find(of).unwrap().0,
                     data: data.clone(),
                 });
             }
         }
-        assert_eq!(self.applied.0, committed, "a committed entry is lost");
+        assert_eq!(self.applied.index, committed, "a committed entry is lost");
         let restored = Restored {
             hard_state,
             applied: self.applied,
@@ -208,16 +212,17 @@ impl Node {
     fn read(&mut self) {
         let Some(group) = &mut self.group else { return };
         while let Some(lagging) = group.poll_lagging() {
-            let from = self.log.partition_point(|(lsn, _)| *lsn < lagging.near.1);
-            assert_eq!(self.log[from].1.index, lagging.near.0);
+            let from = self.log.partition_point(|(lsn, _)| *lsn < lagging.near.lsn);
+            assert_eq!(self.log[from].1.index, lagging.near.index.get());
             assert!(self.log[from].0.get() >= self.released, "it is gone");
             let mut next = lagging.index;
             let mut read = Vec::new();
             for (_, record) in &self.log[from..] {
-                let counts = group.term_of(next) == Some(record.term);
-                if record.kind == KIND_ENTRY && record.index == next && counts && read.len() < 5 {
-                    read.push((next, record.term, record.payload.clone()));
-                    next += 1;
+                let id = EntryId::new(record.index, record.term);
+                let counts = group.term_of(next) == Some(id.term);
+                if record.kind == KIND_ENTRY && id.index == next && counts && read.len() < 5 {
+                    read.push((id, record.payload.clone()));
+                    next = next.next();
                 }
             }
             assert!(!read.is_empty(), "the wanted entry is in the log");
@@ -242,11 +247,11 @@ struct Cluster {
     cut: Option<u64>,
     /// One message in this many is lost or duplicated.
     trouble: u64,
-    leaders: HashMap<u64, u64>,
+    leaders: HashMap<Term, u64>,
     /// All entries that any member returned as committed.
     committed: Entries,
-    /// The bytes of an entry and the term before it, by index and term.
-    written: HashMap<(u64, u64), (Bytes, u64)>,
+    /// The bytes of each entry and the term before it.
+    written: HashMap<EntryId, (Bytes, Term)>,
     proposals: u64,
     installed: u64,
     reads: u64,
@@ -316,10 +321,10 @@ impl Cluster {
     }
 
     /// Returns whether this entry is durable on a majority.
-    fn is_safe(&self, index: u64, term: u64) -> bool {
+    fn is_safe(&self, EntryId { index, term }: EntryId) -> bool {
         let has = |node: &&Node| {
             let (_, entries, ..) = node.restored();
-            node.checkpoint.index >= index || entries.get(&index).is_some_and(|e| e.0 == term)
+            node.checkpoint.entry.index >= index || entries.get(&index).is_some_and(|e| e.0 == term)
         };
         self.nodes.iter().filter(has).count() >= 2
     }
@@ -332,13 +337,14 @@ impl Cluster {
             .and_then(Group::poll_committed)
         {
             let node = &mut self.nodes[at];
-            assert!(entry.index > node.applied.0, "applied twice");
-            node.applied = (entry.index, entry.term);
+            let id = entry.id();
+            assert!(id.index > node.applied.index, "applied twice");
+            node.applied = id;
             if !entry.data.is_empty() {
                 node.state.insert(entry.index, (entry.term, entry.data));
             }
             if leads {
-                assert!(self.is_safe(entry.index, entry.term), "not durable on most");
+                assert!(self.is_safe(id), "not durable on most");
             }
         }
         self.agree(at);
@@ -350,11 +356,11 @@ impl Cluster {
         let last = self
             .committed
             .last_key_value()
-            .map_or(0, |(index, _)| *index);
-        for (index, entry) in node.state.range(last + 1..) {
+            .map_or(Index::ZERO, |(index, _)| *index);
+        for (index, entry) in node.state.range(last.next()..) {
             self.committed.insert(*index, entry.clone());
         }
-        let so_far = self.committed.range(..=node.applied.0);
+        let so_far = self.committed.range(..=node.applied.index);
         assert!(so_far.eq(node.state.iter()), "{} applied others", node.id);
     }
 
@@ -374,16 +380,16 @@ impl Cluster {
                 assert_eq!(leader, node.id, "two lead in term {}", group.term());
             }
             let first = group.first_index();
-            let counts = first..(group.committed_index() + 1).max(first);
+            let counts = first..group.committed_index().next().max(first);
             for (index, (term, _)) in self.committed.range(counts) {
                 assert_eq!(group.term_of(*index), Some(*term), "entry {index}");
             }
-            for index in first..=group.last_index() {
+            for index in first.to(group.last_index()) {
                 let term = group.term_of(index).unwrap();
-                let before = if index == 1 {
-                    Some(0)
+                let before = if index == Index::new(1) {
+                    Some(Term::ZERO)
                 } else {
-                    group.term_of(index - 1)
+                    group.term_of(index.previous())
                 };
                 let (Some(before), Some((_, t, data))) = (before, group.raft.store().get(index))
                 else {
@@ -393,7 +399,7 @@ impl Cluster {
                 let value = (data.clone(), before);
                 let known = self
                     .written
-                    .entry((index, term))
+                    .entry(EntryId { index, term })
                     .or_insert_with(|| value.clone());
                 assert_eq!(known, &value, "entry {index} of term {term} differs");
             }
@@ -405,21 +411,19 @@ impl Cluster {
         let Some(wanted) = self.nodes[at].group.as_ref().and_then(Group::poll_catch_up) else {
             return;
         };
-        let from = self
-            .nodes
-            .iter()
-            .find(|n| n.group.is_some() && n.applied.0 >= wanted.index && self.cut != Some(n.id));
+        let from = self.nodes.iter().find(|n| {
+            n.group.is_some() && n.applied.index >= wanted.index && self.cut != Some(n.id)
+        });
         let Some(from) = from.filter(|_| self.cut != Some(self.nodes[at].id)) else {
             return;
         };
-        let (state, (index, term)) = (from.state.clone(), from.applied);
+        let (state, entry) = (from.state.clone(), from.applied);
         let node = &mut self.nodes[at];
         node.append();
         let Some(group) = &mut node.group else { return };
-        if node.installing.is_none() && group.begin_install(index, term).is_ok() {
+        if node.installing.is_none() && group.begin_install(entry).is_ok() {
             node.installing = Some(Checkpoint {
-                index,
-                term,
+                entry,
                 next: node.end,
                 state,
             });
@@ -432,7 +436,7 @@ impl Cluster {
         // The checkpoint's position is behind the whole log, which becomes durable first.
         node.sync(usize::MAX);
         if let (Some(group), Some(checkpoint)) = (&mut node.group, node.installing.take()) {
-            node.applied = (checkpoint.index, checkpoint.term);
+            node.applied = checkpoint.entry;
             node.state = checkpoint.state.clone();
             node.checkpoint = checkpoint;
             group.handle_installed();
@@ -446,16 +450,16 @@ impl Cluster {
         if node.installing.is_some() || node.group.is_none() {
             return;
         }
-        let of =
-            |(_, r): &&(Lsn, Record)| r.kind == KIND_ENTRY && (r.index, r.term) == node.applied;
+        let of = |(_, r): &&(Lsn, Record)| {
+            r.kind == KIND_ENTRY && EntryId::new(r.index, r.term) == node.applied
+        };
         let Some((lsn, record)) = node.log.iter().rev().find(of) else {
             return;
         };
         let next = lsn.after(record.stored_bytes());
         node.released = node.checkpoint.next;
         node.checkpoint = Checkpoint {
-            index: node.applied.0,
-            term: node.applied.1,
+            entry: node.applied,
             next: next.get(),
             state: node.state.clone(),
         };

@@ -2,18 +2,19 @@
 //! them again.
 
 use bytes::Bytes;
-use tidegate_log::Lsn;
 
 use super::Group;
+use crate::replica::history::Point;
+use crate::replica::id::{EntryId, Index, Term};
 
 /// A request to read entries from the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lagging {
     /// The index of the first wanted entry. Raft wants about as many entries as fit into a message.
-    pub index: u64,
-    /// The entry at which to begin reading, at or before `index`, and the position of its record. Among
-    /// records with the same index, the valid one has the term that [`Group::term_of`] returns.
-    pub near: (u64, Lsn),
+    pub index: Index,
+    /// The entry at which to begin reading, at or before `index`. Among records with the same index, the
+    /// valid one has the term that [`Group::term_of`] returns.
+    pub near: Point,
 }
 
 impl Group {
@@ -26,26 +27,26 @@ impl Group {
 
     /// Returns the term of the entry with this index, if this member can still send it.
     #[must_use]
-    pub fn term_of(&self, index: u64) -> Option<u64> {
-        let known = index > 0 && index <= self.last_index();
-        let term = known.then(|| self.raft.raft.raft_log.term(index).ok());
-        term.flatten().filter(|term| *term > 0)
+    pub fn term_of(&self, index: Index) -> Option<Term> {
+        let known = index > Index::ZERO && index <= self.last_index();
+        let term = known.then(|| self.raft.raft.raft_log.term(index.get()).ok());
+        term.flatten().map(Term::new).filter(|t| *t > Term::ZERO)
     }
 
-    /// Takes entries that were read, from this index on: index, term and bytes of each. It skips entries that
+    /// Takes entries that were read, from this index on: the id and the bytes of each. It skips entries that
     /// are overwritten or not consecutive.
-    pub fn handle_read(&mut self, index: u64, entries: Vec<(u64, u64, Bytes)>) {
+    pub fn handle_read(&mut self, index: Index, entries: Vec<(EntryId, Bytes)>) {
         self.raft.mut_store().set_fetched(index, entries);
         for context in self.raft.mut_store().take_waiting(index) {
             self.raft.on_entries_fetched(context);
         }
-        self.raft.mut_store().set_fetched(0, Vec::new());
+        self.raft.mut_store().set_fetched(Index::ZERO, Vec::new());
         self.collect();
     }
 
     /// Notes that the entry with this index cannot be read. The leader gives followers that need it the state
     /// instead.
-    pub fn handle_unreadable(&mut self, index: u64) {
+    pub fn handle_unreadable(&mut self, index: Index) {
         self.raft.mut_store().lost(index);
         self.handle_read(index, Vec::new());
     }

@@ -10,6 +10,7 @@ use raft::eraftpb::{Message, MessageType};
 use raft::{INVALID_ID, StateRole};
 
 use super::Group;
+use crate::replica::id::{EntryId, Index, Term};
 use crate::replica::step::StepError;
 use crate::replica::tail;
 
@@ -19,9 +20,20 @@ pub struct CatchUp {
     /// The leader, which has the state. Other members have it, too, once they have applied as much.
     pub from: u64,
     /// The least index of the last entry in the state.
-    pub index: u64,
+    pub index: Index,
     /// That entry's term.
-    pub term: u64,
+    pub term: Term,
+}
+
+impl CatchUp {
+    /// Returns the index and the term of that entry.
+    #[must_use]
+    pub const fn id(&self) -> EntryId {
+        EntryId {
+            index: self.index,
+            term: self.term,
+        }
+    }
 }
 
 /// The error of a takeover that is not needed or not possible: the member has those entries itself.
@@ -33,16 +45,16 @@ pub struct Unneeded;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Installing {
     /// The store writes the state's checkpoint.
-    Writing { index: u64, term: u64 },
+    Writing(EntryId),
     /// Raft knows of the state, and the log has yet to record it.
-    Noting { index: u64 },
+    Noting { index: Index },
 }
 
 impl Group {
     /// Returns the state that this member has to fetch, as long as it is needed.
     #[must_use]
     pub fn poll_catch_up(&self) -> Option<CatchUp> {
-        let needed = |c: &CatchUp| self.lacks(c.index, c.term);
+        let needed = |c: &CatchUp| self.lacks(c.id());
         self.catch_up.filter(needed)
     }
 
@@ -56,12 +68,12 @@ impl Group {
     ///
     /// # Errors
     /// The state is not needed.
-    pub fn begin_install(&mut self, index: u64, term: u64) -> Result<(), Unneeded> {
+    pub fn begin_install(&mut self, state: EntryId) -> Result<(), Unneeded> {
         assert!(self.outgoing.is_empty(), "everything was appended");
-        if self.installing.is_some() || self.leads() || !self.lacks(index, term) {
+        if self.installing.is_some() || self.leads() || !self.lacks(state) {
             return Err(Unneeded);
         }
-        self.installing = Some(Installing::Writing { index, term });
+        self.installing = Some(Installing::Writing(state));
         Ok(())
     }
 
@@ -73,14 +85,14 @@ impl Group {
     /// Completes a takeover after its checkpoint became durable: all entries up to it are applied, and no
     /// earlier one is needed.
     pub fn handle_installed(&mut self) {
-        let Some(Installing::Writing { index, term }) = self.installing else {
+        let Some(Installing::Writing(state)) = self.installing else {
             return;
         };
         let raft = &mut self.raft.raft;
         if raft.state != StateRole::Follower {
             raft.become_follower(raft.term, INVALID_ID);
         }
-        let restored = raft.restore(tail::snapshot(index, term, &self.options.voters));
+        let restored = raft.restore(tail::snapshot(state, &self.options.voters));
         assert!(
             restored,
             "entries not committed at the start are not committed now"
@@ -90,15 +102,15 @@ impl Group {
             let mut ack = Message::default();
             ack.set_msg_type(MessageType::MsgAppendResponse);
             (ack.from, ack.to, ack.term) = (raft.id, leader, raft.term);
-            (ack.index, ack.commit) = (index, index);
+            (ack.index, ack.commit) = (state.index.get(), state.index.get());
             raft.msgs.push(ack);
         }
-        self.installing = Some(Installing::Noting { index });
+        self.installing = Some(Installing::Noting { index: state.index });
         // The state includes all of these.
         self.committed.clear();
         self.catch_up = None;
         self.collect();
-        self.raft.mut_store().applied(index, term, 0);
+        self.raft.mut_store().applied(state, 0);
     }
 
     /// Returns whether the member takes over a state.
@@ -108,14 +120,14 @@ impl Group {
     }
 
     pub(super) const fn is_writing_state(&self) -> bool {
-        matches!(self.installing, Some(Installing::Writing { .. }))
+        matches!(self.installing, Some(Installing::Writing(_)))
     }
 
     pub(super) fn finish_install(&mut self) {
         if let Some(Installing::Noting { index }) = self.installing
-            && self.raft.raft.raft_log.persisted >= index
+            && self.raft.raft.raft_log.persisted >= index.get()
         {
-            self.raft.advance_apply_to(index);
+            self.raft.advance_apply_to(index.get());
             self.installing = None;
         }
     }
@@ -123,14 +135,14 @@ impl Group {
     /// Keeps the request of a leader that no longer has the older entries.
     pub(super) fn step_snapshot(&mut self, mut message: Message) -> Result<(), StepError> {
         let of = message.get_snapshot().get_metadata();
-        let (index, term) = (of.index, of.term);
-        let current = message.term >= self.term();
-        if current && !self.is_installing() && self.lacks(index, term) {
-            let from = message.from;
+        let state = EntryId::new(of.index, of.term);
+        let current = Term::new(message.term) >= self.term();
+        if current && !self.is_installing() && self.lacks(state) {
+            let (from, EntryId { index, term }) = (message.from, state);
             self.catch_up = Some(CatchUp { from, index, term });
         } else if current && !self.is_installing() {
             // The member has all these entries; Raft only learns that they are committed.
-            message.set_snapshot(tail::snapshot(index, term, &self.options.voters));
+            message.set_snapshot(tail::snapshot(state, &self.options.voters));
             return self.raft_step(message);
         }
         // The message counts as a heartbeat.
@@ -142,8 +154,9 @@ impl Group {
     }
 
     /// Returns whether the log's entries cannot lead to the state as of this entry.
-    fn lacks(&self, index: u64, term: u64) -> bool {
+    fn lacks(&self, state: EntryId) -> bool {
         let log = &self.raft.raft.raft_log;
+        let (index, term) = (state.index.get(), state.term.get());
         index > log.committed && !log.match_term(index, term)
     }
 }

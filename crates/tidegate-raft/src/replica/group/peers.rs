@@ -4,6 +4,7 @@ use raft::ProgressState;
 use raft::eraftpb::{Message, MessageType};
 
 use super::{ELECTION_TICKS, Group, RANK_TICKS, StateRole};
+use crate::replica::id::{Index, Term};
 use crate::replica::step::{self, StepError};
 
 /// A batch that is not durable after this many ticks is on a disk that hangs.
@@ -33,7 +34,7 @@ pub struct PeerProgress {
     /// The id of that member.
     pub id: u64,
     /// The last entry that it is known to have durably.
-    pub matched: u64,
+    pub matched: Index,
     /// The number of entries that it lacks, as far as known.
     pub lag: u64,
     /// True if the leader has heard from it lately.
@@ -101,7 +102,7 @@ impl Group {
     /// See [`StepError`]; the message had no effect.
     pub fn refuse(&mut self, message: Message, bytes: u64) -> Result<(), StepError> {
         step::check(&self.raft, &self.options.voters, &message)?;
-        self.refused = Some((message.term, bytes));
+        self.refused = Some((Term::new(message.term), bytes));
         let mut heartbeat = Message::default();
         heartbeat.set_msg_type(MessageType::MsgHeartbeat);
         (heartbeat.from, heartbeat.to) = (message.from, message.to);
@@ -128,7 +129,7 @@ impl Group {
 
     /// Returns the log bytes of the entries that this member refused last, if they are of this term.
     #[must_use]
-    pub fn refused_bytes(&self, term: u64) -> Option<u64> {
+    pub fn refused_bytes(&self, term: Term) -> Option<u64> {
         self.refused
             .filter(|(of, _)| *of == term)
             .map(|(_, bytes)| bytes)
@@ -179,8 +180,8 @@ impl Group {
 
     /// Returns this member's term.
     #[must_use]
-    pub fn term(&self) -> u64 {
-        self.raft.raft.term
+    pub fn term(&self) -> Term {
+        Term::new(self.raft.raft.term)
     }
 
     /// Returns this member's role in its term.
@@ -210,10 +211,11 @@ impl Group {
         let others = self.options.voters.iter().filter(|id| **id != this);
         let progress = others.filter_map(|&id| {
             let peer = self.raft.raft.prs().get(id)?;
+            let matched = Index::new(peer.matched);
             Some(PeerProgress {
                 id,
-                matched: peer.matched,
-                lag: last.saturating_sub(peer.matched),
+                matched,
+                lag: last.since(matched),
                 active: peer.recent_active,
                 behind_the_log: peer.state == ProgressState::Snapshot,
             })
@@ -314,7 +316,9 @@ impl Group {
         }
         let first = self.first_index();
         let progress = self.raft.raft.prs().get(peer);
-        if progress.is_some_and(|p| p.state == ProgressState::Snapshot && p.matched + 1 >= first) {
+        if progress.is_some_and(|p| {
+            p.state == ProgressState::Snapshot && Index::new(p.matched).next() >= first
+        }) {
             self.report_snapshot(peer, false);
         }
     }

@@ -10,12 +10,13 @@
 //! section 4.3, put in Raft's terms.
 
 use super::{Group, GroupOptions, Restored};
+use crate::replica::id::Term;
 use crate::replica::records::HardState;
 
 /// Moves a rejoining member to the beginning of its term, unless it is in a later one. Returns whether the
 /// log has to record that.
 pub(super) fn begin(options: &GroupOptions, restored: &mut Restored) -> bool {
-    let later = |term: &u64| *term > restored.hard_state.term;
+    let later = |term: &Term| *term > restored.hard_state.term;
     let Some(term) = options.rejoined.filter(later) else {
         return false;
     };
@@ -35,13 +36,14 @@ impl Group {
         // The other member of two has every committed entry: no entry is committed without it.
         let log = &self.raft.raft.raft_log;
         let settled = log.committed.min(log.persisted);
-        self.options.voters.len() == 2 || log.term(settled).is_ok_and(|term| term >= since)
+        self.options.voters.len() == 2
+            || log.term(settled).is_ok_and(|term| Term::new(term) >= since)
     }
 
     /// Returns the term that this member vouches for to a member that lost its disk: this member has been in
     /// no later term. Returns `None` if this member lost its own disk.
     #[must_use]
-    pub fn vouched_term(&self) -> Option<u64> {
-        self.is_whole().then_some(self.raft.raft.term)
+    pub fn vouched_term(&self) -> Option<Term> {
+        self.is_whole().then_some(self.term())
     }
 }

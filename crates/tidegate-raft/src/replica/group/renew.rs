@@ -4,16 +4,17 @@
 use tidegate_log::Lsn;
 
 use super::{Batch, Group};
+use crate::replica::id::{EntryId, Index};
 use crate::replica::records;
 
-/// The end of a batch of renewed entries, and the index, term and new position of each. Until the batch is
+/// The end of a batch of renewed entries, and the id and the new position of each. Until the batch is
 /// durable, the old positions count.
-pub(super) type Renewed = (Lsn, Vec<((u64, u64), Lsn)>);
+pub(super) type Renewed = (Lsn, Vec<(EntryId, Lsn)>);
 
 impl Group {
     /// Returns the index of the last entry handed out for applying.
     #[must_use]
-    pub fn applied_index(&self) -> u64 {
+    pub fn applied_index(&self) -> Index {
         self.raft.store().applied_index()
     }
 
@@ -22,7 +23,7 @@ impl Group {
     #[must_use]
     pub fn unapplied_from(&self) -> Option<Lsn> {
         let tail = self.raft.store();
-        let (lsn, ..) = tail.get(tail.applied_index() + 1)?;
+        let (lsn, ..) = tail.get(tail.applied_index().next())?;
         lsn
     }
 
@@ -30,7 +31,7 @@ impl Group {
     #[must_use]
     pub fn unapplied_bytes(&self) -> u64 {
         let tail = self.raft.store();
-        let indices = tail.applied_index() + 1..=tail.last();
+        let indices = tail.applied_index().next().to(tail.last());
         let bytes = indices.filter_map(|index| Some(tail.get(index)?.2.len() as u64));
         bytes.sum()
     }
@@ -43,11 +44,12 @@ impl Group {
             return false;
         }
         let tail = self.raft.store();
-        let indices = tail.applied_index() + 1..=tail.last();
+        let indices = tail.applied_index().next().to(tail.last());
         let entries = indices.filter_map(|index| {
             let (_, term, data) = tail.get(index)?;
             let group = self.options.group;
-            Some(records::entry(group, index, term, data.clone()))
+            let id = EntryId { index, term };
+            Some(records::entry(group, id, data.clone()))
         });
         let records: Vec<_> = entries.collect();
         let bytes: u64 = records.iter().map(|r| r.payload.len() as u64).sum();
@@ -67,8 +69,8 @@ impl Group {
     /// Moves renewed entries that are durable to their new positions.
     pub(super) fn place_renewed(&mut self, durable: Lsn) {
         let renewed = self.renewed.take_if(|(end, _)| *end <= durable);
-        for ((index, term), lsn) in renewed.map_or_else(Vec::new, |(_, entries)| entries) {
-            self.raft.mut_store().placed(index, term, lsn);
+        for (id, lsn) in renewed.map_or_else(Vec::new, |(_, entries)| entries) {
+            self.raft.mut_store().placed(id, lsn);
         }
     }
 }

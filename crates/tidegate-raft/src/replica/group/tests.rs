@@ -74,7 +74,7 @@ fn alone_it_leads_at_once_and_its_vote_stands_before_its_first_entry() {
     assert!(log.accept(&mut group) && !log.accept(&mut group));
     group.handle_durable(Lsn::new(log.end));
     let committed = group.poll_committed().unwrap();
-    assert_eq!((committed.index, committed.data.len()), (1, 0));
+    assert_eq!((committed.index.get(), committed.data.len()), (1, 0));
     assert_eq!(group.poll_committed(), None);
     assert_eq!(group.poll_append(), None);
 }
@@ -87,14 +87,14 @@ fn nothing_is_committed_before_it_is_durable_and_all_of_it_once_it_is() {
     let first = group.propose(entry(1, 10), 3).unwrap();
     assert_eq!(group.poll_append().unwrap().callers, 3);
     let second = group.propose(entry(2, 10), 1).unwrap();
-    assert_eq!((first.index, second.index), (2, 3));
+    assert_eq!((first.index.get(), second.index.get()), (2, 3));
     while log.accept(&mut group) {}
     let (before_last, end) = (log.ends[log.ends.len() - 2], log.end);
     group.handle_durable(Lsn::new(before_last - 1));
     assert_eq!(decided(&mut group), None);
     group.handle_durable(Lsn::new(before_last));
     let committed = decided(&mut group).unwrap();
-    assert_eq!((committed.index, committed.term), (first.index, first.term));
+    assert_eq!(committed.id(), first);
     assert_eq!(group.cached(committed.lsn), Some(&entry(1, 10)));
     assert_eq!(decided(&mut group), None);
     group.handle_durable(Lsn::new(end));
@@ -121,14 +121,18 @@ fn too_much_at_once_is_refused_until_something_was_taken() {
 #[test]
 fn a_restart_goes_on_behind_what_was_there_in_a_later_term() {
     let restored = Restored {
-        hard_state: HardState { term: 4, vote: 1 },
-        applied: (17, 4),
+        hard_state: HardState {
+            term: Term::new(4),
+            vote: 1,
+        },
+        applied: EntryId::new(17, 4),
         ..Restored::default()
     };
     let mut group = Group::open(options(), restored);
-    assert_eq!(group.hard_state(), HardState { term: 5, vote: 1 });
+    let term = Term::new(5);
+    assert_eq!(group.hard_state(), HardState { term, vote: 1 });
     let proposed = group.propose(entry(1, 1), 1).unwrap();
-    assert_eq!((proposed.index, proposed.term), (19, 5));
+    assert_eq!(proposed, EntryId::new(19, 5));
 }
 
 #[test]
@@ -232,10 +236,10 @@ fn uncommitted_entries_are_written_again_and_count_once_durable() {
         let (first, end) = (group.unapplied_from().unwrap(), Lsn::new(log.end));
         assert!(first < end && group.renew() && !group.renew());
         while log.accept(&mut group) {}
-        let last = group.last_index();
+        let last = group.last_index().get();
         let again: Vec<_> = log.records.iter().filter(|r| r.0 >= end).collect();
         let terms = again.iter().map(|(_, r)| (r.kind, r.index, r.term));
-        let term = group.term();
+        let term = group.term().get();
         let twice = [last - 1, last].map(|index| (KIND_ENTRY, index, term));
         assert!(terms.eq(twice), "{again:?}");
         if durable {
@@ -393,9 +397,9 @@ proptest! {
                 }
                 Op::Poll => while let Some(committed) = decided(&mut group) {
                     let (at, data) = &proposed[taken];
-                    prop_assert_eq!((committed.index, committed.term), (at.index, at.term));
+                    prop_assert_eq!(committed.id(), *at);
                     prop_assert_eq!(&committed.data, data);
-                    let end = committed.lsn.after(records::entry(1, 0, 0, data.clone()).stored_bytes());
+                    let end = committed.lsn.after(records::entry(1, EntryId::ZERO, data.clone()).stored_bytes());
                     prop_assert!(end.get() <= durable, "committed and not durable");
                     let written = log.records.iter().find(|(lsn, _)| *lsn == committed.lsn);
                     prop_assert_eq!(&written.unwrap().1.payload, data);
@@ -434,8 +438,8 @@ fn a_member_that_lost_acknowledged_entries_hears_it_from_those_that_count_on_it(
     old.term = 4;
     group.step(old).unwrap();
     let forgotten = StepError::Forgotten {
-        acknowledged: 7,
-        last: 0,
+        acknowledged: Index::new(7),
+        last: Index::ZERO,
     };
     assert_eq!(group.step(message), Err(forgotten));
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use tidegate_cluster::groups::{GroupOf, groups};
 use tidegate_cluster::members::Members;
 use tidegate_log::{SimDisk, StorageFile};
+use tidegate_raft::replica::Term;
 use tidegate_raft::store::{OpenError, Opening, Options};
 
 use super::*;
@@ -181,7 +182,7 @@ fn three_groups() -> Vec<GroupOf> {
 
 /// Starts a node as the loop does: its identity, the members, its log, and its first promise: a
 /// vote for itself where it is alone in a group. Returns the result of the last step.
-fn start(film: &Film) -> Result<u64, OpenError> {
+fn start(film: &Film) -> Result<Term, OpenError> {
     let (state, log) = film.storages();
     let mut file = identify(&*state, "tide", "n1", 7).unwrap();
     assert_eq!(file.me.id, 7);
@@ -227,7 +228,7 @@ fn has_promised((state, log): &(SimDisk, SimDisk)) -> bool {
 #[test]
 fn a_first_start_may_end_between_any_two_steps_and_a_log_that_was_begun_must_be_there() {
     let first = Film::running(&Default::default());
-    assert_eq!(start(&first).unwrap(), 1);
+    assert_eq!(start(&first).unwrap(), Term::new(1));
     let (mut promised, mut begun) = (0, 0);
     let images = first.images();
     for (n, image) in images.iter().enumerate() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate::Time;
 use tidegate_cluster::groups::{ALL, GroupOf};
 use tidegate_cluster::slots::GroupSlot;
-use tidegate_raft::replica::{Message, MessageType};
+use tidegate_raft::replica::{EntryId, Index, Message, MessageType, Term};
 use tidegate_raft::store::Store;
 use tidegate_stream::api::answer::{ClusterInfo, ReplicaInfo};
 use tidegate_stream::schema::timestamp::Timestamp;
@@ -30,9 +30,9 @@ pub(super) struct InGroup {
     at: GroupSlot,
     pub(super) of: GroupOf,
     /// The term in which this node leads, and the time since when.
-    leads: Option<(u64, Timestamp)>,
+    leads: Option<(Term, Timestamp)>,
     /// The highest index that a leader said is committed.
-    told_committed: u64,
+    told_committed: Index,
     /// The time from which `told_committed` counts: a heartbeat names no index beyond the
     /// follower's entries. The leader sends the missing entries after the answer to the heartbeat.
     told_at: Time,
@@ -53,7 +53,7 @@ impl InGroup {
             at,
             of,
             leads: None,
-            told_committed: 0,
+            told_committed: Index::ZERO,
             told_at: Time::NEVER,
             taking_over: TakingOver::new(at, limits, others),
             hands_over: None,
@@ -64,7 +64,7 @@ impl InGroup {
 
     /// Notes a message of the group.
     pub(super) fn hear(&mut self, now: Time, message: &Message) {
-        self.told_committed = self.told_committed.max(message.commit);
+        self.told_committed = self.told_committed.max(Index::new(message.commit));
         match message.get_msg_type() {
             MessageType::MsgAppend | MessageType::MsgSnapshot => self.told_at = now,
             MessageType::MsgHeartbeat => self.told_at = self.told_at.min(now + TOLD),
@@ -167,7 +167,7 @@ impl InGroup {
     /// Returns whether this node has applied all entries that the leader says are committed. A new
     /// leader does not know the committed index before it has committed an entry of its own.
     fn is_current(&self, now: Time, store: &Store) -> bool {
-        let (index, term) = store.applied(self.at);
+        let EntryId { index, term } = store.applied(self.at);
         let group = store.group(self.at);
         let told = store.leader(self.at).is_some() && now >= self.told_at;
         let applied = index >= self.told_committed && term == group.term() && group.is_whole();
@@ -256,7 +256,7 @@ impl InGroup {
         }
         let lag = self
             .told_committed
-            .saturating_sub(store.group(self.at).committed_index());
+            .since(store.group(self.at).committed_index());
         (lag > CURRENT_ENTRIES).then(|| format!("{lag} entries behind {}", known.name(leader)))
     }
 

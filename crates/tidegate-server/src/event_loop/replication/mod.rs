@@ -15,7 +15,7 @@ use tidegate::Time;
 use tidegate_cluster::groups::{GroupOf, groups};
 use tidegate_cluster::members::Members;
 use tidegate_cluster::slots::{GroupSlot, PerGroup};
-use tidegate_raft::replica::{Message, StepError, wire};
+use tidegate_raft::replica::{Message, StepError, Term, wire};
 use tidegate_raft::store::{Space, Store};
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
@@ -45,7 +45,7 @@ pub(super) struct Replication {
     /// The groups of this node, by their slots in the store and the node.
     groups: PerGroup<InGroup>,
     /// The term from which on this node takes part again after it lost its disk.
-    rejoined: Option<u64>,
+    rejoined: Option<Term>,
     tick_at: Time,
     look_at: Time,
 }
@@ -90,7 +90,7 @@ impl Replication {
             },
             groups: groups.collect(),
             all,
-            rejoined: peers.rejoined(),
+            rejoined: peers.rejoined().map(Term::new),
             tick_at: now,
             look_at: now,
         })
@@ -102,7 +102,7 @@ impl Replication {
     }
 
     /// The term from which on this node takes part again, if it lost its disk.
-    pub(super) const fn rejoined(&self) -> Option<u64> {
+    pub(super) const fn rejoined(&self) -> Option<Term> {
         self.rejoined
     }
 
@@ -257,7 +257,7 @@ impl Replication {
         for group in &mut self.groups {
             group.hand_over(now, node, store, &self.known);
         }
-        peers.set_vouched_term(self.vouched_term(store));
+        peers.set_vouched_term(self.vouched_term(store).map(Term::get));
         for at in self.groups.slots() {
             let number = self.groups[at].of.number;
             while let Some((to, message)) = store.poll_message(at) {
@@ -268,9 +268,9 @@ impl Replication {
 
     /// The highest term that this node was in with any of its groups; `None` while it does not know
     /// the term of one.
-    fn vouched_term(&self, store: &Store) -> Option<u64> {
+    fn vouched_term(&self, store: &Store) -> Option<Term> {
         let terms = self.among_others().map(|at| store.group(at).vouched_term());
-        terms.collect::<Option<Vec<u64>>>()?.into_iter().max()
+        terms.collect::<Option<Vec<Term>>>()?.into_iter().max()
     }
 
     /// Returns whether this node has every entry of the groups that it shares with others.

@@ -10,7 +10,7 @@ use tidegate::Time;
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_log::Lsn;
 use tidegate_nats::connect::Info;
-use tidegate_raft::replica::{Committed, Proposed};
+use tidegate_raft::replica::{Committed, EntryId};
 use tidegate_stream::stream::{AccountLimits, Streams};
 
 use super::super::JetStream;
@@ -115,14 +115,13 @@ impl World {
         while let Some((data, _)) = self.node.poll_proposal(GroupSlot::DIRECTORY, self.now) {
             self.index += 1;
             self.entries += 1;
-            let (index, term) = (self.index, self.term);
-            let there = Proposed { index, term };
+            let there = EntryId::new(self.index, self.term);
             self.node
                 .handle_proposed(GroupSlot::DIRECTORY, self.now, there, 1);
-            let lsn = Lsn::new(index * 4096);
+            let lsn = Lsn::new(self.index * 4096);
             self.log.push_back(Committed {
-                index,
-                term,
+                index: there.index,
+                term: there.term,
                 lsn,
                 data,
             });

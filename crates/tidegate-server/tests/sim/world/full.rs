@@ -172,7 +172,7 @@ impl World {
         let member = up.and_then(|up| up.member(group));
         Ok(index
             .zip(member)
-            .is_some_and(|(index, m)| m.applied.0 >= index))
+            .is_some_and(|(index, m)| m.applied.index.get() >= index))
     }
 
     fn pass(&mut self, us: u64) -> Verdict {

@@ -2,7 +2,7 @@
 
 use raft::eraftpb::MessageType;
 use tidegate_cluster::slots::GroupSlot;
-use tidegate_raft::replica::Message;
+use tidegate_raft::replica::{Index, Message, Term};
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::schema::sequence::StreamSeq;
 
@@ -54,15 +54,15 @@ impl World {
             return Ok(());
         };
         let (group, member) = (up.store.group(at), &mut up.members[at]);
-        let (number, leads, term) = (member.group, group.leads(), group.hard_state().term);
+        let (number, leads, term) = (member.group, group.leads(), group.hard_state().term.get());
         let oracle = self.oracles.of_mut(number);
         if leads && !member.led {
             member.begin_term();
             // Entries that left the leader's memory are on its disk.
             let ledger = node.ledgers.of(number);
             oracle.new_leader(id, term, |index, of| {
-                let known = group.term_of(index);
-                known.map_or_else(|| ledger.has(index, of), |known| known == of)
+                let known = group.term_of(Index::new(index));
+                known.map_or_else(|| ledger.has(index, of), |known| known.get() == of)
             })?;
         }
         member.led = leads;
@@ -84,7 +84,7 @@ impl World {
         }
         let durable = ledger.hard_state;
         ensure!(
-            term <= durable.term,
+            term <= durable.term.get(),
             "a promise before it is durable: node {id} says {kind:?} in term {term}, its disk has {durable:?}"
         );
         match kind {
@@ -99,7 +99,7 @@ impl World {
             ),
             // A message of an earlier term may be late, and other entries may have replaced its
             // entries by now.
-            MessageType::MsgAppendResponse if !message.reject && term == durable.term => {
+            MessageType::MsgAppendResponse if !message.reject && term == durable.term.get() => {
                 ensure!(
                     ledger.last() >= message.index,
                     "a promise before it is durable: node {id} has entries up to {}, its disk up to {}",
@@ -119,8 +119,9 @@ impl World {
         let group = leader
             .and_then(|n| n.up.as_ref())
             .and_then(|up| Some(up.store.group(up.member(group)?.at)));
-        let leads = group.filter(|g| g.leads() && g.hard_state().term == message.term);
-        let theirs = leads.and_then(|g| g.term_of(message.index));
+        let leads = group.filter(|g| g.leads() && g.hard_state().term.get() == message.term);
+        let theirs = leads.and_then(|g| g.term_of(Index::new(message.index)));
+        let theirs = theirs.map(Term::get);
         let ours = ledger.get(message.index).map(|h| h.term);
         ensure!(
             theirs.is_none() || ours.is_none() || theirs == ours,

@@ -1,6 +1,7 @@
 //! Starts of nodes: with their disks, or, after the loss of a disk, with the place that the others give them.
 
 use tidegate_cluster::groups::GroupOf;
+use tidegate_raft::replica::Term;
 use tidegate_raft::replica::records::HardState;
 
 use super::{Event, World};
@@ -59,7 +60,7 @@ impl World {
                 let Some(term) = of.and_then(|of| of.vouched_term()) else {
                     return false;
                 };
-                latest = latest.max(term);
+                latest = latest.max(term.get());
             }
         }
         let term = latest + 1;
@@ -68,7 +69,7 @@ impl World {
         let node = &mut self.nodes[n];
         node.lost = false;
         node.options.rejoined = match self.plan.bug {
-            Some(Bug::TermNotAsked) => Some(1),
+            Some(Bug::TermNotAsked) => Some(Term::new(1)),
             Some(Bug::VotesAtOnce) => {
                 let crash = Crash {
                     now: self.now,
@@ -76,7 +77,7 @@ impl World {
                     groups: node.several(),
                 };
                 let begins = HardState {
-                    term,
+                    term: Term::new(term),
                     vote: node.id,
                 };
                 node.disks.log = rewrite(&node.disks.log, &crash, &mut node.ledgers, |_| begins);
@@ -85,7 +86,7 @@ impl World {
                 }
                 None
             }
-            _ => Some(term),
+            _ => Some(Term::new(term)),
         };
         true
     }

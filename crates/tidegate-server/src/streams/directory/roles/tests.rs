@@ -6,7 +6,7 @@ use tidegate_cluster::interest::InterestUpdate;
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_log::Lsn;
 use tidegate_nats::connect::Info;
-use tidegate_raft::replica::Committed;
+use tidegate_raft::replica::{Committed, Index, Term};
 use tidegate_stream::schema::number::StreamNumber;
 use tidegate_stream::stream::{AccountLimits, Command, Encoder, Kind, Streams};
 
@@ -35,8 +35,8 @@ fn node() -> Node {
     let streams = JetStream::new(NOW, kept, Streams::new(AccountLimits::NONE), 1);
     node.attach_streams(streams);
     let committed = Committed {
-        index: 1,
-        term: 1,
+        index: Index::new(1),
+        term: Term::new(1),
         lsn: Lsn::new(1),
         data: entry.into(),
     };

@@ -11,7 +11,7 @@ use tidegate_cluster::slots::GroupSlot;
 use tidegate_cluster::wire::Routed;
 use tidegate_log::Lsn;
 use tidegate_nats::connect::Info;
-use tidegate_raft::replica::{Committed, Proposed};
+use tidegate_raft::replica::{Committed, EntryId, Index, Term};
 use tidegate_raft::store::{Fetch, Peeked, Space};
 use tidegate_stream::api::answer::ClusterInfo;
 use tidegate_stream::schema::error::ApiError;
@@ -179,18 +179,18 @@ impl World {
         self.pump();
     }
 
-    pub(crate) fn commit(&mut self, group: u32, data: bytes::Bytes) -> Proposed {
+    pub(crate) fn commit(&mut self, group: u32, data: bytes::Bytes) -> EntryId {
         let index = self.last.entry(group).or_default();
         *index += 1;
         let entry = Committed {
-            index: *index,
-            term: 1,
+            index: Index::new(*index),
+            term: Term::new(1),
             lsn: Lsn::new(*index * 4096),
             data,
         };
         self.entries
             .insert((group, entry.lsn.get()), entry.data.clone());
-        let (index, term) = (entry.index, entry.term);
+        let id = entry.id();
         let members = self.groups.iter().find(|g| g.number == group);
         for id in members.expect("a group").members.clone() {
             let node = id as usize - 1;
@@ -199,7 +199,7 @@ impl World {
                 None => self.pending.push((node, group, entry.clone())),
             }
         }
-        Proposed { index, term }
+        id
     }
 
     /// Runs one turn of each slot, and commits and applies the entries.
