@@ -4,8 +4,46 @@
 //! Every node computes the groups from the members, so all nodes know the same groups without exchanging
 //! them. All groups of a node share its log.
 
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The number of a group, the same on every node, in every log and on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct GroupId(u32);
+
+impl GroupId {
+    /// Takes a number as it stands in the log or in a message.
+    #[inline]
+    #[must_use]
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Returns the number.
+    #[inline]
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Shows the number alone: the reader knows the kind from the field.
+impl fmt::Debug for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// The group of all nodes. It also keeps the directory of streams, with the nodes that keep each stream.
-pub const ALL: u32 = 1;
+pub const ALL: GroupId = GroupId(1);
 /// The first number of the groups of one node. Further groups of all nodes have the numbers between [`ALL`]
 /// and it.
 const ALONE: u32 = 0x1000;
@@ -17,7 +55,7 @@ pub const SHARDS_MAX: u32 = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupOf {
     /// The group's number, the same on every node and in every log.
-    pub number: u32,
+    pub number: GroupId,
     /// The ids of its members, in ascending order.
     pub members: Vec<u64>,
 }
@@ -27,15 +65,15 @@ pub struct GroupOf {
 pub fn groups(mut ids: Vec<u64>, shards: u32) -> Vec<GroupOf> {
     ids.sort_unstable();
     let nodes = ids.len();
-    let all = (ALL..ALL + shards.clamp(1, SHARDS_MAX)).map(|number| GroupOf {
-        number,
+    let all = (ALL.0..ALL.0 + shards.clamp(1, SHARDS_MAX)).map(|number| GroupOf {
+        number: GroupId(number),
         members: ids.clone(),
     });
     let mut groups: Vec<GroupOf> = all.collect();
     if nodes > 1 {
         let alone = ids.iter().zip(ALONE..);
         groups.extend(alone.map(|(id, number)| GroupOf {
-            number,
+            number: GroupId(number),
             members: vec![*id],
         }));
     }
@@ -45,6 +83,7 @@ pub fn groups(mut ids: Vec<u64>, shards: u32) -> Vec<GroupOf> {
         groups.extend((0..nodes).zip(TRIPLES..).map(|(first, number)| {
             let mut members: Vec<u64> = (0..3).map(|i| ids[(first + i) % nodes]).collect();
             members.sort_unstable();
+            let number = GroupId(number);
             GroupOf { number, members }
         }));
     }
@@ -65,8 +104,8 @@ mod tests {
             }]
         );
         let three = groups(vec![30, 10, 20], 1);
-        let numbers: Vec<u32> = three.iter().map(|g| g.number).collect();
-        assert_eq!(numbers, [ALL, ALONE, ALONE + 1, ALONE + 2]);
+        let numbers: Vec<u32> = three.iter().map(|g| g.number.get()).collect();
+        assert_eq!(numbers, [ALL.get(), ALONE, ALONE + 1, ALONE + 2]);
         assert_eq!(three[0].members, [10, 20, 30]);
         assert_eq!(three[3].members, [30]);
     }
@@ -81,7 +120,7 @@ mod tests {
                 .filter(|g| g.members.len() == 3 && g.members.contains(&id));
             assert_eq!(of.count(), 3);
         }
-        let mut numbers: Vec<u32> = five.iter().map(|g| g.number).collect();
+        let mut numbers: Vec<GroupId> = five.iter().map(|g| g.number).collect();
         numbers.dedup();
         assert_eq!(numbers.len(), five.len());
     }

@@ -196,12 +196,12 @@ impl<'a, T> IntoIterator for &'a mut PerGroup<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::groups::{ALL, groups};
+    use crate::groups::{ALL, GroupId, groups};
 
     #[test]
     fn slots_follow_the_order_of_groups_and_the_directory_is_first() {
         let groups = groups(vec![30, 10, 20], 2).into_iter();
-        let numbers: PerGroup<u32> = groups.map(|g| g.number).collect();
+        let numbers: PerGroup<GroupId> = groups.map(|g| g.number).collect();
         assert_eq!(numbers[GroupSlot::DIRECTORY], ALL);
         let slots: Vec<usize> = numbers.slots().map(GroupSlot::index).collect();
         assert_eq!(slots, [0, 1, 2, 3, 4]);

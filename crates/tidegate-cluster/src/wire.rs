@@ -10,6 +10,7 @@
 //! Owns the layout only. The reader refuses a frame that is too long by its first four bytes, before it
 //! buffers any of it. These four bytes also expose a peer that speaks another protocol.
 
+use crate::groups::GroupId;
 use bytes::Bytes;
 use tidegate_nats::outbox::Outbox;
 use tidegate_nats::parse::Publish;
@@ -105,14 +106,14 @@ pub enum Frame<'a> {
     /// A message for a Raft group; opaque here.
     Raft {
         /// The number of the group.
-        group: u32,
+        group: GroupId,
         /// The message.
         payload: &'a [u8],
     },
     /// A request or an answer of a node that catches up; opaque here.
     Fetch {
         /// The number of the group.
-        group: u32,
+        group: GroupId,
         /// The request or the answer.
         payload: &'a [u8],
     },
@@ -252,7 +253,7 @@ fn body(kind: u8, body: &[u8]) -> Result<Option<Frame<'_>>, Cut> {
         },
         MESSAGE => Frame::Message(routed(&mut f)?),
         RAFT | FETCH => {
-            let group = f.u32()?;
+            let group = GroupId::new(f.u32()?);
             let payload = f.rest();
             match kind {
                 RAFT => Frame::Raft { group, payload },
@@ -323,8 +324,10 @@ impl Frame<'_> {
                 &[&id.to_le_bytes(), &members.to_le_bytes()],
             ),
             Self::Message(routed) => Envelope::default().write(out, routed),
-            Self::Raft { group, payload } => put(out, RAFT, &[&group.to_le_bytes(), payload]),
-            Self::Fetch { group, payload } => put(out, FETCH, &[&group.to_le_bytes(), payload]),
+            Self::Raft { group, payload } => put(out, RAFT, &[&group.get().to_le_bytes(), payload]),
+            Self::Fetch { group, payload } => {
+                put(out, FETCH, &[&group.get().to_le_bytes(), payload])
+            }
         }
     }
 }
@@ -368,11 +371,11 @@ impl Envelope {
 }
 
 /// Appends a frame [`Frame::Raft`]. Its payload is the concatenation of these parts.
-pub fn put_raft(out: &mut Outbox, group: u32, payload: &[Bytes]) {
+pub fn put_raft(out: &mut Outbox, group: GroupId, payload: &[Bytes]) {
     let bytes = 1 + 4 + payload.iter().map(Bytes::len).sum::<usize>();
     debug_assert!(bytes <= FRAME_BYTES_MAX, "nothing that large is sent");
     let size = (bytes as u32).to_le_bytes();
-    let group = group.to_le_bytes();
+    let group = group.get().to_le_bytes();
     let head = [&size[..], &[RAFT], &group].concat();
     let sum = payload.iter().fold(crc32c::crc32c(&head), |sum, part| {
         crc32c::crc32c_append(sum, part)
@@ -518,11 +521,11 @@ mod tests {
                 message(Some(b"r"), Some(b"NATS/1.0\r\n\r\n")),
             ),
             Frame::Raft {
-                group: 1,
+                group: GroupId::new(1),
                 payload: b"x",
             },
             Frame::Fetch {
-                group: 2,
+                group: GroupId::new(2),
                 payload: b"",
             },
         ];
@@ -595,12 +598,12 @@ mod tests {
     fn a_message_in_parts_is_the_same_frame() {
         let (mut whole, mut parts) = (Outbox::default(), Outbox::default());
         let frame = Frame::Raft {
-            group: 7,
+            group: GroupId::new(7),
             payload: b"headpayload",
         };
         frame.write(&mut whole);
         let payload = [Bytes::from_static(b"head"), Bytes::from_static(b"payload")];
-        put_raft(&mut parts, 7, &payload);
+        put_raft(&mut parts, GroupId::new(7), &payload);
         assert_eq!(whole.to_vec(), parts.to_vec());
     }
 }

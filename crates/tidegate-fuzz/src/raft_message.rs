@@ -2,6 +2,7 @@
 //! encodes to the same bytes, and no message ends the process of the receiving member.
 
 use bytes::Bytes;
+use tidegate_cluster::groups::ALL;
 use tidegate_log::Lsn;
 use tidegate_raft::replica::{Group, GroupOptions, Restored, wire};
 
@@ -14,7 +15,7 @@ pub fn run(data: &[u8]) {
     }
     // Messages one after the other, each behind its length, with a valid checksum.
     let options = GroupOptions {
-        group: 1,
+        group: ALL,
         id: 1,
         voters: vec![1, 2, 3],
         uncommitted_bytes_max: 1 << 20,
@@ -55,7 +56,7 @@ pub fn run(data: &[u8]) {
             while member.poll_committed().is_some() {}
         }
         while let Some((_, message)) = member.poll_message() {
-            wire::encode(1, &message).expect("a message of a member");
+            wire::encode(ALL, &message).expect("a message of a member");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Any commands in entries: each gets an outcome or an error, the streams keep their invariants, and a
 //! snapshot restores the same streams.
 
+use tidegate_cluster::groups::GroupId;
 use tidegate_stream::schema::number::{DirectoryNumber, StreamNumber};
 use tidegate_stream::stream::{AccountLimits, Encoder, Kind, Placement, Streams, VERSION};
 
@@ -19,7 +20,9 @@ pub fn run(bytes: &[u8]) {
     // The directory's entry for a stream that another group keeps, and a stream of another directory.
     for (kept, config) in [
         (
-            Placement::Elsewhere { group: 7 },
+            Placement::Elsewhere {
+                group: GroupId::new(7),
+            },
             &br#"{"name":"E","subjects":["e"]}"#[..],
         ),
         (

@@ -6,6 +6,7 @@
 use std::error::Error;
 
 use bytes::Bytes;
+use tidegate_cluster::groups::ALL;
 use tidegate_log::{Lsn, batch_bytes};
 use tidegate_raft::lab::Lab;
 use tidegate_raft::replica::{Group, GroupOptions, Restored};
@@ -16,7 +17,7 @@ struct Member(Group, u64);
 impl Member {
     fn open(id: u64) -> Self {
         let options = GroupOptions {
-            group: 1,
+            group: ALL,
             id,
             voters: vec![1, 2, 3],
             uncommitted_bytes_max: 16 << 20,

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use tidegate_cluster::groups::ALL;
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_log::{Append, Disk, Log, Lsn, Record, batch_bytes};
 use tidegate_raft::replica::{Group, GroupOptions, Restored};
@@ -54,7 +55,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 /// From proposal to committed, before a log that takes no time.
 fn group_alone() {
     let options = GroupOptions {
-        group: 1,
+        group: ALL,
         id: 1,
         voters: vec![1],
         uncommitted_bytes_max: 16 << 20,

@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use raft::eraftpb::{Entry, Message, MessageType};
 use raft::{Config, RawNode, StateRole};
+use tidegate_cluster::groups::GroupId;
 use tidegate_log::{Lsn, Record, batch_bytes};
 
 use self::install::Installing;
@@ -52,7 +53,7 @@ const IN_FLIGHT_MAX: usize = 64;
 #[derive(Clone, Debug)]
 pub struct GroupOptions {
     /// The group's number in the log.
-    pub group: u32,
+    pub group: GroupId,
     /// The id of this member; never 0.
     pub id: u64,
     /// The ids of all voters.
@@ -232,7 +233,7 @@ impl Group {
         let rank = rank.expect("a member is one of the voters") as u64;
         // In the next group another member stands first, so that the groups' leaders spread over the members.
         let voters = options.voters.len() as u64;
-        let rank = (rank + voters - u64::from(options.group - 1) % voters) % voters;
+        let rank = (rank + voters - u64::from(options.group.get() - 1) % voters) % voters;
         let applied = restored.applied;
         let mut tail = Tail::new(
             applied,
@@ -332,7 +333,7 @@ impl Group {
 
     /// Returns the group's number in the log.
     #[must_use]
-    pub const fn number(&self) -> u32 {
+    pub const fn number(&self) -> GroupId {
         self.options.group
     }
 

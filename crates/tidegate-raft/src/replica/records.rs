@@ -18,6 +18,7 @@
 //! member is taking over, and is in no state until that one is complete.
 
 use bytes::Bytes;
+use tidegate_cluster::groups::GroupId;
 use tidegate_log::Record;
 
 use super::id::{EntryId, Index, Term};
@@ -49,9 +50,9 @@ pub struct HardState {
 
 /// Returns the record of an entry.
 #[must_use]
-pub const fn entry(group: u32, id: EntryId, payload: Bytes) -> Record {
+pub const fn entry(group: GroupId, id: EntryId, payload: Bytes) -> Record {
     Record {
-        group,
+        group: group.get(),
         kind: KIND_ENTRY,
         index: id.index.get(),
         term: id.term.get(),
@@ -61,9 +62,9 @@ pub const fn entry(group: u32, id: EntryId, payload: Bytes) -> Record {
 
 /// Returns the record of a hard state.
 #[must_use]
-pub const fn hard_state(group: u32, state: HardState) -> Record {
+pub const fn hard_state(group: GroupId, state: HardState) -> Record {
     Record {
-        group,
+        group: group.get(),
         kind: KIND_HARD_STATE,
         index: state.vote,
         term: state.term.get(),
@@ -73,9 +74,9 @@ pub const fn hard_state(group: u32, state: HardState) -> Record {
 
 /// Returns the record of a commit index.
 #[must_use]
-pub const fn committed(group: u32, index: Index) -> Record {
+pub const fn committed(group: GroupId, index: Index) -> Record {
     Record {
-        group,
+        group: group.get(),
         kind: KIND_COMMITTED,
         index: index.get(),
         term: 0,
@@ -85,9 +86,9 @@ pub const fn committed(group: u32, index: Index) -> Record {
 
 /// Returns the record of a state taken over as of this entry.
 #[must_use]
-pub const fn installed(group: u32, state: EntryId) -> Record {
+pub const fn installed(group: GroupId, state: EntryId) -> Record {
     Record {
-        group,
+        group: group.get(),
         kind: KIND_INSTALLED,
         index: state.index.get(),
         term: state.term.get(),

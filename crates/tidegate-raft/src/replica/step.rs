@@ -3,6 +3,8 @@
 //! The crate `raft` trusts its peers, and ends the process on impossible messages. So this module checks each
 //! message from outside, and refuses with an error each message that a correct member never sends.
 
+use tidegate_cluster::groups::GroupId;
+
 use raft::eraftpb::{Message, MessageType};
 use raft::{RawNode, StateRole};
 
@@ -20,7 +22,7 @@ pub enum StepError {
     #[error("a message for group {group}, which this node has no part in")]
     WrongGroup {
         /// That group.
-        group: u32,
+        group: GroupId,
     },
     /// The message is for another member.
     #[error("a message for member {to:x}, which is not this one: check the routes")]

@@ -13,6 +13,8 @@
 //! and `log term`. Flag 1 marks a refusal, and flag 2 an election that the leader asked for. Neither encoding
 //! nor decoding copies payloads.
 
+use tidegate_cluster::groups::GroupId;
+
 use bytes::Bytes;
 use raft::eraftpb::{Entry, Message, MessageType};
 use thiserror::Error;
@@ -93,7 +95,7 @@ pub enum DecodeError {
 ///
 /// # Errors
 /// See [`EncodeError`].
-pub fn encode(group: u32, message: &Message) -> Result<Vec<Bytes>, EncodeError> {
+pub fn encode(group: GroupId, message: &Message) -> Result<Vec<Bytes>, EncodeError> {
     let kind = message.get_msg_type();
     let kind = KINDS.iter().position(|k| *k == kind);
     let kind = kind.ok_or(EncodeError::Kind)? as u8;
@@ -115,7 +117,7 @@ pub fn encode(group: u32, message: &Message) -> Result<Vec<Bytes>, EncodeError> 
     }
     let mut head = Vec::with_capacity(HEADER + entries.len() * ENTRY);
     head.extend_from_slice(&[0, 0, 0, 0, VERSION, kind, flags, 0]);
-    head.extend_from_slice(&group.to_le_bytes());
+    head.extend_from_slice(&group.get().to_le_bytes());
     head.extend_from_slice(&(entries.len() as u32).to_le_bytes());
     for field in [
         message.from,
@@ -147,7 +149,7 @@ pub fn encode(group: u32, message: &Message) -> Result<Vec<Bytes>, EncodeError> 
 ///
 /// # Errors
 /// See [`DecodeError`].
-pub fn decode(bytes: &Bytes) -> Result<(u32, Message), DecodeError> {
+pub fn decode(bytes: &Bytes) -> Result<(GroupId, Message), DecodeError> {
     let head = bytes.first_chunk::<HEADER>().ok_or(DecodeError::Damaged)?;
     if u32_at(head, 0) != crc32c::crc32c(&bytes[4..]) {
         return Err(DecodeError::Damaged);
@@ -186,7 +188,7 @@ pub fn decode(bytes: &Bytes) -> Result<(u32, Message), DecodeError> {
         return Err(meaningless("entries where there are none"));
     }
     message.set_entries(entries(bytes, count, message.index)?.into());
-    Ok((u32_at(head, 8), message))
+    Ok((GroupId::new(u32_at(head, 8)), message))
 }
 
 fn entries(bytes: &Bytes, count: usize, mut index: u64) -> Result<Vec<Entry>, DecodeError> {
@@ -233,6 +235,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tidegate_cluster::groups::ALL;
 
     use super::*;
 
@@ -288,6 +291,7 @@ mod tests {
     proptest! {
         #[test]
         fn messages_come_back_and_no_bit_may_differ(message in message(), group: u32, bit: prop::sample::Index) {
+            let group = GroupId::new(group);
             let bytes = joined(&encode(group, &message).unwrap());
             prop_assert_eq!(decode(&bytes), Ok((group, message)));
             let mut other = bytes.to_vec();
@@ -308,7 +312,7 @@ mod tests {
         message.set_msg_type(MessageType::MsgAppend);
         (message.index, message.log_term, message.term) = (5, 1, 1);
         message.set_entries(vec![entry].into());
-        let parts = encode(1, &message).unwrap();
+        let parts = encode(ALL, &message).unwrap();
         assert_eq!((parts.len(), parts[1].as_ptr()), (2, data.as_ptr()));
         let bytes = joined(&parts);
         let (_, back) = decode(&bytes).unwrap();
@@ -329,9 +333,9 @@ mod tests {
     fn well_formed_nonsense_is_refused() {
         let mut message = Message::default();
         message.set_msg_type(MessageType::MsgPropose);
-        assert_eq!(encode(1, &message), Err(EncodeError::Kind));
+        assert_eq!(encode(ALL, &message), Err(EncodeError::Kind));
         message.set_msg_type(MessageType::MsgHeartbeat);
-        let bytes = joined(&encode(1, &message).unwrap());
+        let bytes = joined(&encode(ALL, &message).unwrap());
         let changed = |at: usize, to: u8| {
             let mut bytes = bytes.to_vec();
             bytes[at] = to;

@@ -231,7 +231,7 @@ impl Store {
         if self.has_entries() {
             return Err(WriteError::Full);
         }
-        let group = self.members[at].group.number();
+        let group = self.members[at].group.number().get();
         let records = messages.iter().map(|message| Record {
             group,
             kind,

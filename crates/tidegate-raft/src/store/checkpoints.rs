@@ -9,7 +9,7 @@ use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use tidegate_cluster::groups::ALL;
+use tidegate_cluster::groups::{ALL, GroupId};
 use tidegate_log::{Lsn, Storage, StorageFile, is_full};
 
 use super::Waker;
@@ -43,7 +43,7 @@ pub(super) struct Kept {
 /// group, the index and the position, because a group at rest has several checkpoints of one index.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Naming {
-    pub(super) group: u32,
+    pub(super) group: GroupId,
     /// True if the directory has no other group.
     pub(super) alone: bool,
 }
@@ -316,11 +316,11 @@ impl Out<'_> {
 
 /// Returns a group that has a checkpoint by these names and is not among the known ones. It may have no
 /// record in the log any more.
-pub(super) fn stranger(names: &[String], known: impl Fn(u32) -> bool) -> Option<u32> {
+pub(super) fn stranger(names: &[String], known: impl Fn(GroupId) -> bool) -> Option<GroupId> {
     let group = |name: &String| {
         let (group, _) = name.strip_prefix(PREFIX)?.split_once('-')?;
         let naming = Naming {
-            group: group.parse().ok()?,
+            group: group.parse().ok().map(GroupId::new)?,
             alone: false,
         };
         (naming.is_finished(name) == Some(true)).then_some(naming.group)
@@ -426,26 +426,31 @@ mod tests {
             next: Lsn::new(900),
             ..Header::default()
         };
-        let (one, two) = (of(ALL).of(&header), of(2).of(&header));
+        let second = GroupId::new(2);
+        let (one, two) = (of(ALL).of(&header), of(second).of(&header));
         let first = |name: &str| of(ALL).is_finished(name);
         assert_eq!((first(&one), first(&two)), (Some(true), None));
-        assert_eq!(of(2).is_finished(&two), Some(true));
+        assert_eq!(of(second).is_finished(&two), Some(true));
         assert_eq!(first(&of(ALL).unfinished()), Some(false));
-        assert_eq!(of(2).is_finished(&of(ALL).unfinished()), None);
+        assert_eq!(of(second).is_finished(&of(ALL).unfinished()), None);
         // The directory had only one group when this was written.
         let alone = Naming {
             alone: true,
             ..of(ALL)
         };
         let old = alone.of(&header);
-        assert_eq!((first(&old), of(2).is_finished(&old)), (Some(true), None));
+        assert_eq!(
+            (first(&old), of(second).is_finished(&old)),
+            (Some(true), None)
+        );
         assert_eq!(first("state-new"), Some(false));
         assert_eq!(alone.is_finished(&one), Some(true));
         for other in ["state-", "state-x", "state-1-x", "state-1-2-3-4", "version"] {
             assert_eq!(first(other), None, "{other}");
         }
-        let names = [one, two, old, of(9).unfinished()];
-        let stranger = |known: &[u32]| stranger(&names, |g| known.contains(&g));
-        assert_eq!((stranger(&[ALL, 2]), stranger(&[ALL])), (None, Some(2)));
+        let names = [one, two, old, of(GroupId::new(9)).unfinished()];
+        let stranger = |known: &[GroupId]| stranger(&names, |g| known.contains(&g));
+        assert_eq!(stranger(&[ALL, second]), None);
+        assert_eq!(stranger(&[ALL]), Some(second));
     }
 }

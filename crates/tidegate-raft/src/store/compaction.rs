@@ -145,7 +145,7 @@ impl Store {
             match self.copy(at, message.place) {
                 Ok(payload) => {
                     let record = Record {
-                        group: self.members[at].group.number(),
+                        group: self.members[at].group.number().get(),
                         kind: records::KIND_RELOCATED,
                         index: message.seq.get(),
                         term: u64::from(message.stream.get()),

@@ -3,6 +3,7 @@
 use std::io;
 
 use thiserror::Error;
+use tidegate_cluster::groups::GroupId;
 use tidegate_log::{AppendError, Failure};
 
 /// The reason why a data directory cannot be opened. Opening has changed nothing then.
@@ -64,7 +65,7 @@ pub enum OpenError {
     )]
     Stranger {
         /// Its number.
-        group: u32,
+        group: GroupId,
     },
     /// Bytes that were acknowledged are gone or unreadable.
     #[error("{0}: restore the data directory from a copy")]

@@ -79,7 +79,7 @@ impl Store {
             let id = EntryId::new(record.index, record.term);
             // An entry that was overwritten has another term.
             let counts = || group.term_of(next) == Some(id.term);
-            let entry = record.group == group.number() && record.kind == KIND_ENTRY;
+            let entry = record.group == group.number().get() && record.kind == KIND_ENTRY;
             if entry && id.index == next && counts() {
                 read.push((id, record.payload));
                 next = next.next();

@@ -1,6 +1,7 @@
 //! The store's traffic with the other members of its groups: it takes their messages, returns the messages
 //! for them, and hands to the log all records that the groups want written.
 
+use tidegate_cluster::groups::GroupId;
 use tidegate_cluster::slots::GroupSlot;
 
 use super::Store;
@@ -15,7 +16,7 @@ const DELAYED_BYTES_MAX: u64 = 64 << 20;
 impl Store {
     /// Returns the slot of the group with this number, if this node is a member of it.
     #[must_use]
-    pub fn at(&self, group: u32) -> Option<GroupSlot> {
+    pub fn at(&self, group: GroupId) -> Option<GroupSlot> {
         self.members.position(|m| m.group.number() == group)
     }
 
@@ -23,7 +24,7 @@ impl Store {
     ///
     /// # Errors
     /// See [`StepError`]; the message had no effect. [`poll`](Self::poll) reports a failed log.
-    pub fn step(&mut self, group: u32, message: Message) -> Result<(), StepError> {
+    pub fn step(&mut self, group: GroupId, message: Message) -> Result<(), StepError> {
         let at = self.at(group).ok_or(StepError::WrongGroup { group })?;
         let delayed = &mut self.members[at].delayed;
         if message.get_msg_type() == MessageType::MsgAppend
@@ -102,7 +103,7 @@ impl Store {
 
     /// Returns the number of a group.
     #[must_use]
-    pub fn group_number(&self, at: GroupSlot) -> u32 {
+    pub fn group_number(&self, at: GroupSlot) -> GroupId {
         self.members[at].group.number()
     }
 

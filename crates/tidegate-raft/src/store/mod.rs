@@ -47,6 +47,7 @@ mod worker;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tidegate_cluster::groups::ALL;
 use tidegate_cluster::slots::PerGroup;
 use tidegate_log::{
     Append, AppendError, Appended, Appender, Failure, Log, Lsn, Record, Storage, batch_bytes,
@@ -159,7 +160,7 @@ impl Store {
         if self.members[at].group.poll_append().is_some() || !self.may_propose(at) {
             return Err(WriteError::Full);
         }
-        let bytes = batch_bytes(&[records::entry(0, EntryId::ZERO, entry.clone())]);
+        let bytes = batch_bytes(&[records::entry(ALL, EntryId::ZERO, entry.clone())]);
         self.appender.check(bytes).map_err(WriteError::from)?;
         match self.room_to_propose(&entry, bytes) {
             Room::Enough => {}
@@ -449,7 +450,7 @@ impl std::fmt::Debug for Store {
 
 /// Returns the position behind an entry's record.
 fn behind(entry: &Committed) -> Lsn {
-    let record = records::entry(0, EntryId::ZERO, entry.data.clone());
+    let record = records::entry(ALL, EntryId::ZERO, entry.data.clone());
     entry.lsn.after(record.stored_bytes())
 }
 

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use tidegate::Time;
 use tidegate::boundary::DecisionLog;
 use tidegate::controller::{Bounds, Fixed, Knee, Objective};
-use tidegate_cluster::groups::{ALL, GroupOf};
+use tidegate_cluster::groups::{ALL, GroupId, GroupOf};
 use tidegate_cluster::slots::{GroupSlot, PerGroup};
 #[cfg(feature = "sim")]
 use tidegate_log::Steps;
@@ -283,10 +283,10 @@ impl Opening {
                 found.iter_mut().for_each(|f| f.seen.note_lost(end));
                 return;
             }
-            let of = |f: &&mut Found| f.of.number == record.group;
+            let of = |f: &&mut Found| f.of.number.get() == record.group;
             match found.iter_mut().find(of) {
                 Some(found) => found.seen.note(record),
-                None => stranger = Some(record.group),
+                None => stranger = Some(GroupId::new(record.group)),
             }
         })?;
         if let Some((kind, at)) = newer {
@@ -465,7 +465,7 @@ impl Opening {
                 break;
             }
             for (lsn, record) in chunk.records {
-                let of = |r: &Replayed| r.found.of.number == record.group;
+                let of = |r: &Replayed| r.found.of.number.get() == record.group;
                 let Some(at) = replaying.position(of) else {
                     continue;
                 };

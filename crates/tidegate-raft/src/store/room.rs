@@ -6,6 +6,7 @@
 //! for the reserve. An entry taken without room would block the votes behind it.
 
 use bytes::Bytes;
+use tidegate_cluster::groups::ALL;
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_log::{Record, batch_bytes};
 use tidegate_stream::stream::Entry;
@@ -128,13 +129,13 @@ impl Store {
         let entries = message.entries.iter();
         let records = entries.map(|e| {
             let id = EntryId::new(e.index, e.term);
-            records::entry(0, id, e.data.clone())
+            records::entry(ALL, id, e.data.clone())
         });
         let records: Vec<Record> = records.collect();
         // The batch may also hold a term, a vote and a commit index.
         let (before, behind) = (
-            records::hard_state(0, HardState::default()),
-            records::committed(0, Index::ZERO),
+            records::hard_state(ALL, HardState::default()),
+            records::committed(ALL, Index::ZERO),
         );
         let look = |count: usize| {
             let taken = &records[..count];

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use tidegate_cluster::groups::GroupId;
 use tidegate_log::{Lsn, RecordInfo};
 
 use super::checkpoint::Header;
@@ -12,10 +13,10 @@ use crate::replica::records::{
 use crate::replica::{EntryId, History, Index, Point, Term};
 
 /// See the [module](self).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Seen {
     /// The group's number.
-    group: u32,
+    group: GroupId,
     hard_state: HardState,
     /// The last entry.
     last: EntryId,
@@ -41,18 +42,27 @@ pub(super) struct Seen {
 
 impl Seen {
     /// Begins the summary of a log with checkpoints that end at these positions.
-    pub(super) fn new(group: u32, ends: impl Iterator<Item = Lsn>) -> Self {
+    pub(super) fn new(group: GroupId, ends: impl Iterator<Item = Lsn>) -> Self {
         // Without any checkpoint, the replay starts at the beginning of the log.
         let ends = ends.chain([Lsn::ZERO]);
         Self {
             group,
+            hard_state: HardState::default(),
+            last: EntryId::ZERO,
+            committed: Index::ZERO,
+            overwritten: Vec::new(),
+            gaps: Vec::new(),
+            missing: Vec::new(),
+            lost_to: Lsn::ZERO,
+            lost: false,
+            history: History::default(),
             ends: ends.map(|end| (end, None)).collect(),
-            ..Self::default()
+            installed: false,
         }
     }
 
     pub(super) fn note(&mut self, info: &RecordInfo) {
-        if info.group != self.group {
+        if info.group != self.group.get() {
             return;
         }
         match info.kind {
@@ -185,6 +195,8 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_cluster::groups::ALL;
+
     use super::*;
 
     fn info(kind: u8, index: u64, term: u64, lsn: u64) -> RecordInfo {
@@ -200,7 +212,7 @@ mod tests {
 
     /// Summarizes entries with these indices and positions, and checkpoints that end at 50, 60 and 90.
     fn seen(entries: &[(u64, u64)]) -> Seen {
-        let mut seen = Seen::new(1, [50, 60, 90].map(Lsn::new).into_iter());
+        let mut seen = Seen::new(ALL, [50, 60, 90].map(Lsn::new).into_iter());
         for &(index, lsn) in entries {
             seen.note(&info(KIND_ENTRY, index, 1, lsn));
         }

@@ -30,6 +30,7 @@ use slab::Slab;
 use tidegate::Time;
 use tidegate_cluster::Kind;
 use tidegate_cluster::channel::Channel;
+use tidegate_cluster::groups::GroupId;
 use tidegate_cluster::members::{Members, MembersFile};
 use tidegate_cluster::proof::Side;
 use tidegate_cluster::redial::Redial;
@@ -177,7 +178,7 @@ impl Peers {
     pub(crate) fn send_raft(
         &mut self,
         to: u64,
-        group: u32,
+        group: GroupId,
         payload: &[Bytes],
     ) -> Result<(), NotSent> {
         self.send(to, |out| wire::put_raft(out, group, payload))
@@ -190,7 +191,7 @@ impl Peers {
     pub(crate) fn send_fetch(
         &mut self,
         to: u64,
-        group: u32,
+        group: GroupId,
         payload: &[u8],
     ) -> Result<(), NotSent> {
         self.send(to, |out| Frame::Fetch { group, payload }.write(out))

@@ -7,13 +7,14 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use crate::streams::{InterestChanged, JetStream};
+use tidegate_cluster::groups::GroupId;
 use tidegate_stream::schema::number::StreamNumber;
 
 /// The announced patterns, by group and stream, with the version of the stream's interest that they
 /// come from.
 #[derive(Debug, Default)]
 pub(super) struct Announced(
-    HashMap<u32, HashMap<StreamNumber, (u64, Patterns), RandomState>, RandomState>,
+    HashMap<GroupId, HashMap<StreamNumber, (u64, Patterns), RandomState>, RandomState>,
 );
 
 type Patterns = Vec<Box<[u8]>>;

@@ -4,6 +4,7 @@
 //! receives one, and the node does not take a client subscribed there for a leader.
 
 use tidegate::Time;
+use tidegate_cluster::groups::GroupId;
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_cluster::wire::Routed;
 use tidegate_nats::parse::Publish;
@@ -23,7 +24,7 @@ impl Node {
     }
 
     /// The slot of a peer known to lead the group.
-    pub(super) fn peer_that_leads(&mut self, group: u32) -> Option<usize> {
+    pub(super) fn peer_that_leads(&mut self, group: GroupId) -> Option<usize> {
         let subject = subject_of_group(group);
         self.peers_at(subject.as_bytes()).last().copied()
     }
@@ -68,7 +69,7 @@ impl Node {
         &mut self,
         now: Time,
         from: GroupSlot,
-        group: u32,
+        group: GroupId,
         reply: Option<Box<[u8]>>,
         told: LeaderMessage,
     ) {
@@ -120,7 +121,7 @@ impl Node {
     }
 
     /// The slot of the group, if this node leads it.
-    fn serving(&self, group: u32) -> Option<GroupSlot> {
+    fn serving(&self, group: GroupId) -> Option<GroupSlot> {
         let at = self.slot_of_group(group)?;
         self.streams(at)
             .is_some_and(JetStream::serves)

@@ -41,6 +41,7 @@ use std::time::Duration;
 use slab::Slab;
 use tidegate::Time;
 use tidegate::controller::Load;
+use tidegate_cluster::groups::GroupId;
 use tidegate_cluster::slots::{GroupSlot, PerGroup};
 use tidegate_cluster::wire::Routed;
 use tidegate_nats::connect::Info;
@@ -154,7 +155,7 @@ pub struct Node {
     /// Events for streams that other streams have caused. Empty between two calls.
     inner: VecDeque<Inner>,
     /// The number of the group in each slot.
-    groups: PerGroup<u32>,
+    groups: PerGroup<GroupId>,
     /// The subjects of streams here that the node announced to its peers.
     announced: Announced,
     /// This node's id, while its disk has no room for messages.

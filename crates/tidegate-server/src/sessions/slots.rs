@@ -7,6 +7,7 @@
 
 use bytes::Bytes;
 use tidegate::Time;
+use tidegate_cluster::groups::GroupId;
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_nats::parse::Publish;
 use tidegate_nats::sublist::Matches;
@@ -281,7 +282,7 @@ impl Node {
     }
 
     /// The slot of the group with this number, if this node is a member.
-    pub(crate) fn slot_of_group(&self, group: u32) -> Option<GroupSlot> {
+    pub(crate) fn slot_of_group(&self, group: GroupId) -> Option<GroupSlot> {
         self.groups.position(|g| *g == group)
     }
 
@@ -439,11 +440,11 @@ impl Surroundings for Node {
         self.streams.len() > 1 && self.all_streams().any(|s| s.collects(subject))
     }
 
-    fn streams_of(&self, group: u32) -> Option<&JetStream> {
+    fn streams_of(&self, group: GroupId) -> Option<&JetStream> {
         self.streams(self.slot_of_group(group)?)
     }
 
-    fn leader_of(&self, group: u32) -> Option<Leader> {
+    fn leader_of(&self, group: GroupId) -> Option<Leader> {
         if self.streams_of(group).is_some_and(JetStream::serves) {
             return Some(Leader::Here);
         }
@@ -466,12 +467,12 @@ impl Surroundings for Node {
 pub(super) enum Inner {
     /// A message from the leader of another group.
     LeaderMessage {
-        group: u32,
+        group: GroupId,
         reply: Option<Box<[u8]>>,
         told: LeaderMessage,
     },
     /// A request to a group.
-    Asked(u32, Asked),
+    Asked(GroupId, Asked),
 }
 
 /// A message at `$JS.>` that waits to be handled.

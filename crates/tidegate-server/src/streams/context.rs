@@ -6,6 +6,7 @@
 //! Until then the questions of [`Surroundings`] have the answers they had when the event began.
 //! [`Context::pending_at`] alone counts what the event has already said.
 
+use tidegate_cluster::groups::GroupId;
 use tidegate_cluster::wire::PASSED_MAX;
 use tidegate_nats::parse::Publish;
 use tidegate_stream::stream::Place;
@@ -31,10 +32,10 @@ pub(crate) trait Surroundings {
     fn collects(&self, subject: &[u8]) -> bool;
 
     /// Returns the streams of another group on this node.
-    fn streams_of(&self, group: u32) -> Option<&JetStream>;
+    fn streams_of(&self, group: GroupId) -> Option<&JetStream>;
 
     /// Returns where the leader of the group is known to be.
-    fn leader_of(&self, group: u32) -> Option<Leader>;
+    fn leader_of(&self, group: GroupId) -> Option<Leader>;
 
     /// Returns the peer that is known to serve the stream of this name.
     fn server_of(&self, stream: &str) -> Option<usize>;
@@ -105,7 +106,7 @@ impl Context<'_> {
     /// Sends a message to the leader of a group. Returns whether a leader can be reached.
     pub(super) fn tell_group(
         &mut self,
-        group: u32,
+        group: GroupId,
         reply: Option<&[u8]>,
         told: LeaderMessage,
     ) -> bool {
@@ -137,7 +138,7 @@ pub(crate) enum Output {
     /// Send a message to the leader of a group.
     Tell {
         /// The group.
-        group: u32,
+        group: GroupId,
         /// The subject at which a client waits.
         reply: Option<Box<[u8]>>,
         /// The message.
@@ -157,7 +158,7 @@ pub(crate) enum Output {
     /// Handle a message at `$JS.>` as a request to this group, on this node.
     Ask {
         /// The group.
-        group: u32,
+        group: GroupId,
         /// The message.
         message: Spans,
     },
@@ -224,7 +225,7 @@ impl Outputs {
     }
 
     /// Has another group on this node handle a message at `$JS.>`.
-    pub(super) fn ask(&mut self, group: u32, message: &Publish<'_>) {
+    pub(super) fn ask(&mut self, group: GroupId, message: &Publish<'_>) {
         let message = self.keep(message.subject, message);
         self.list.push(Output::Ask { group, message });
     }
@@ -299,6 +300,8 @@ impl Outputs {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_cluster::groups::ALL;
+
     use super::*;
     use tidegate_stream::schema::number::DirectoryNumber;
 
@@ -314,12 +317,12 @@ mod tests {
             false
         }
 
-        fn streams_of(&self, _: u32) -> Option<&JetStream> {
+        fn streams_of(&self, _: GroupId) -> Option<&JetStream> {
             None
         }
 
-        fn leader_of(&self, group: u32) -> Option<Leader> {
-            (group == 1).then_some(Leader::Peer { connected: true })
+        fn leader_of(&self, group: GroupId) -> Option<Leader> {
+            (group == ALL).then_some(Leader::Peer { connected: true })
         }
 
         fn server_of(&self, _: &str) -> Option<usize> {
@@ -359,13 +362,13 @@ mod tests {
             },
             &whole,
         );
-        outputs.ask(7, &message(b"b", b"x"));
+        outputs.ask(GroupId::new(7), &message(b"b", b"x"));
         let (list, bytes) = outputs.parts();
         let said: Vec<_> = list
             .map(|output| match output {
                 Output::Say(spans) => ("say", 0, spans),
                 Output::Hand { peer, message, .. } => ("hand", peer, message),
-                Output::Ask { group, message } => ("ask", group as usize, message),
+                Output::Ask { group, message } => ("ask", group.get() as usize, message),
                 Output::Tell { .. } | Output::Read(_) => unreachable!("none was added"),
             })
             .map(|(what, whom, spans)| (what, whom, spans.read(bytes)))
@@ -420,9 +423,13 @@ mod tests {
             around: &around,
             outputs: &mut outputs,
         };
-        assert!(!cx.tell_group(2, None, LeaderMessage::Made(vec![DirectoryNumber::new(1)])));
+        assert!(!cx.tell_group(
+            GroupId::new(2),
+            None,
+            LeaderMessage::Made(vec![DirectoryNumber::new(1)])
+        ));
         assert!(cx.tell_group(
-            1,
+            ALL,
             Some(b"r"),
             LeaderMessage::Made(vec![DirectoryNumber::new(1)])
         ));
@@ -430,7 +437,7 @@ mod tests {
         assert!(matches!(
             list.next(),
             Some(Output::Tell {
-                group: 1,
+                group: ALL,
                 reply: Some(_),
                 ..
             })

@@ -34,7 +34,7 @@ use bytes::Bytes;
 use tidegate::Time;
 use tidegate::boundary::DecisionLog;
 use tidegate::controller::Snapshot;
-use tidegate_cluster::groups::ALL;
+use tidegate_cluster::groups::{ALL, GroupId};
 use tidegate_nats::parse::Publish;
 use tidegate_raft::replica::{Committed, EntryId};
 use tidegate_raft::store::{Peeked, Space};
@@ -115,7 +115,7 @@ impl StreamStats {
 /// which the parts act on an event.
 pub(crate) struct JetStream {
     /// The group's number.
-    group: u32,
+    group: GroupId,
     streams: Streams,
     settings: StreamSettings,
     wall: WallTime,
@@ -198,14 +198,14 @@ impl JetStream {
 
     /// Makes these the streams of another group.
     #[must_use]
-    pub(crate) const fn of_group(mut self, group: u32) -> Self {
+    pub(crate) const fn of_group(mut self, group: GroupId) -> Self {
         self.group = group;
         self
     }
 
     /// Returns the number of the group that keeps the streams.
     #[must_use]
-    pub(crate) const fn group(&self) -> u32 {
+    pub(crate) const fn group(&self) -> GroupId {
         self.group
     }
 

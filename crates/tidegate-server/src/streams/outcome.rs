@@ -1,6 +1,7 @@
 //! Answers clients, and notes outcomes, once commands are applied.
 
 use tidegate::Time;
+use tidegate_cluster::groups::GroupId;
 use tidegate_stream::api::answer::{self, Kind};
 use tidegate_stream::api::puback::PubAck;
 use tidegate_stream::api::view;
@@ -41,7 +42,7 @@ pub(super) enum Then {
     /// Notes that expired messages are removed. No client waits for it.
     Expired,
     /// Forwards the deletion of a stream to this other group, which keeps the stream.
-    DeletedElsewhere(u32),
+    DeletedElsewhere(GroupId),
     /// Notes that the stream with this number in the directory is as the directory lists
     /// it. No client waits for it.
     Listed(DirectoryNumber),

@@ -8,6 +8,7 @@ use std::fs;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use tidegate_cluster::groups::{self, GroupId};
 use tidegate_stream::schema::config::{Storage, StreamConfig};
 use tidegate_stream::schema::number::{DirectoryNumber, MoveNumber, StreamNumber};
 use tidegate_stream::schema::sequence::StreamSeq;
@@ -28,7 +29,7 @@ const START: u64 = 1_767_225_600 * SECOND;
 const ALL: usize = 0;
 const FROM: usize = 1;
 const TO: usize = 2;
-const NUMBERS: [u32; 3] = [1, 0x1001, 0x1002];
+const NUMBERS: [GroupId; 3] = [groups::ALL, GroupId::new(0x1001), GroupId::new(0x1002)];
 
 /// An entry of one of the groups.
 pub(crate) struct Sample {
@@ -617,7 +618,7 @@ fn moves(world: &mut World) {
     );
     let renewed = Renewal {
         of: moving(1),
-        to: 0x1003,
+        to: GroupId::new(0x1003),
     };
     world.good(
         ALL,
@@ -706,10 +707,13 @@ fn kept_entries() -> Vec<Sample> {
     let text = fs::read_to_string(fixture("entries", 1, "entries.hex")).unwrap();
     let samples = hex::read(&text).into_iter().map(|section| {
         let (_, name) = section.name.split_once(" in ").unwrap();
-        let number: u32 = name.split(':').next().unwrap().parse().unwrap();
+        let number = name.split(':').next().unwrap();
         Sample {
             name: name.to_owned(),
-            group: NUMBERS.iter().position(|n| *n == number).unwrap(),
+            group: NUMBERS
+                .iter()
+                .position(|n| n.to_string() == number)
+                .unwrap(),
             entry: section.bytes().into(),
         }
     });

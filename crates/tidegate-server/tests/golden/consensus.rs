@@ -3,6 +3,7 @@
 use std::fs;
 
 use bytes::Bytes;
+use tidegate_cluster::groups::GroupId;
 use tidegate_raft::replica::wire::{DecodeError, EncodeError, decode, encode};
 use tidegate_raft::replica::{Message, MessageType};
 
@@ -100,8 +101,11 @@ fn samples() -> Vec<(String, Message)> {
     samples
 }
 
+/// The group of the written messages.
+const GROUP: GroupId = GroupId::new(0x1001);
+
 fn written(message: &Message) -> Bytes {
-    encode(0x1001, message).unwrap().concat().into()
+    encode(GROUP, message).unwrap().concat().into()
 }
 
 fn describe(bytes: &[u8], text: &mut Text) {
@@ -154,7 +158,7 @@ fn kept_messages_are_read_as_they_were_meant() {
     assert_eq!(kept.len(), samples().len());
     for (section, (name, message)) in kept.iter().zip(samples()) {
         assert_eq!(section.name, name);
-        assert_eq!(decode(&section.bytes().into()), Ok((0x1001, message)));
+        assert_eq!(decode(&section.bytes().into()), Ok((GROUP, message)));
     }
 }
 
@@ -163,7 +167,7 @@ fn kinds_that_members_do_not_send_are_not_written() {
     for kind in KINDS {
         let mut message = Message::default();
         message.set_msg_type(kind);
-        let refused = encode(1, &message).err() == Some(EncodeError::Kind);
+        let refused = encode(GROUP, &message).err() == Some(EncodeError::Kind);
         assert_eq!(refused, !is_sent(kind), "{kind:?}");
     }
 }
@@ -175,7 +179,7 @@ pub(crate) fn kinds() -> Vec<u8> {
 }
 
 /// Decodes a message with one byte changed.
-fn changed(at: usize, to: u8) -> Result<(u32, Message), DecodeError> {
+fn changed(at: usize, to: u8) -> Result<(GroupId, Message), DecodeError> {
     let mut message = Message::default();
     message.set_msg_type(MessageType::MsgHeartbeat);
     let mut bytes = written(&message).to_vec();

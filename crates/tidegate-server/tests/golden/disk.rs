@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tidegate_cluster::groups::ALL;
 use tidegate_cluster::members::{Member, Members, MembersError, MembersFile};
 use tidegate_log::Lsn;
 use tidegate_log::{Append, Disk, Log, Record};
@@ -113,7 +114,7 @@ fn a_record_of_an_unknown_kind_is_refused_by_name() {
         term: Term::new(1),
         vote: 1,
     };
-    write_log(dir.path(), &[records::hard_state(1, vote), record(7)]);
+    write_log(dir.path(), &[records::hard_state(ALL, vote), record(7)]);
     // Twice: the refused file must still be there.
     for _ in 0..2 {
         let refused = Opening::begin(dir.path(), options(), Arc::new(|| ()));
@@ -130,12 +131,12 @@ fn an_entry_with_an_unknown_command_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let mut entry = commands::an_entry().to_vec();
     entry[16] = 99;
-    let entry = records::entry(1, EntryId::new(1, 1), entry.into());
+    let entry = records::entry(ALL, EntryId::new(1, 1), entry.into());
     write_log(
         dir.path(),
         &[
             records::hard_state(
-                1,
+                ALL,
                 HardState {
                     term: Term::new(1),
                     vote: 1,
@@ -202,12 +203,12 @@ fn samples() -> Vec<(&'static str, Record)> {
     vec![
         (
             "KIND_ENTRY",
-            records::entry(1, EntryId::new(7, 2), payload.clone()),
+            records::entry(ALL, EntryId::new(7, 2), payload.clone()),
         ),
         (
             "KIND_HARD_STATE",
             records::hard_state(
-                1,
+                ALL,
                 HardState {
                     term: Term::new(2),
                     vote: 0x1111,
@@ -215,8 +216,11 @@ fn samples() -> Vec<(&'static str, Record)> {
             ),
         ),
         ("KIND_RELOCATED", moved(records::KIND_RELOCATED)),
-        ("KIND_COMMITTED", records::committed(1, Index::new(7))),
-        ("KIND_INSTALLED", records::installed(1, EntryId::new(74, 2))),
+        ("KIND_COMMITTED", records::committed(ALL, Index::new(7))),
+        (
+            "KIND_INSTALLED",
+            records::installed(ALL, EntryId::new(74, 2)),
+        ),
         ("KIND_FETCHED", moved(records::KIND_FETCHED)),
     ]
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use tidegate_cluster::VERSION;
+use tidegate_cluster::groups::{ALL, GroupId};
 use tidegate_cluster::interest::InterestUpdate;
 use tidegate_cluster::members::{Member, Members};
 use tidegate_cluster::wire::{FRAME_BYTES_MAX, Frame, Read, Routed, WireError, read};
@@ -170,14 +171,14 @@ fn samples(each: &mut dyn FnMut(&str, Frame<'_>)) {
     each(
         "opaque here: see raft",
         Frame::Raft {
-            group: 0x1001,
+            group: GroupId::new(0x1001),
             payload: b"message",
         },
     );
     each(
         "opaque here: see catch_up.hex",
         Frame::Fetch {
-            group: 1,
+            group: ALL,
             payload: b"question",
         },
     );

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use raft::eraftpb::{Message, MessageType};
+use tidegate_cluster::groups::GroupId;
 use tidegate_log::{Append, Doing, Log, SimDisk};
 use tidegate_raft::replica::Term;
 use tidegate_raft::replica::records::{self, HardState};
@@ -62,7 +63,7 @@ pub(crate) struct Planted {
     /// The number of syncs that the harness reported and has not done.
     told: u64,
     /// By group.
-    acked: BTreeMap<u32, u64>,
+    acked: BTreeMap<GroupId, u64>,
 }
 
 /// Returns the disk after a crash that keeps only durable bytes.
@@ -114,7 +115,7 @@ impl Planted {
     }
 
     /// Changes a message before it is sent.
-    pub(crate) fn message(&mut self, bug: Bug, group: u32, message: &mut Message) {
+    pub(crate) fn message(&mut self, bug: Bug, group: GroupId, message: &mut Message) {
         if bug != Bug::StaleAnswer || message.get_msg_type() != MessageType::MsgAppendResponse {
             return;
         }
@@ -132,7 +133,7 @@ pub(crate) struct Crash {
     pub(crate) now: u64,
     pub(crate) segment_bytes: u64,
     /// The node's groups that have other members.
-    pub(crate) groups: Vec<u32>,
+    pub(crate) groups: Vec<GroupId>,
 }
 
 /// Appends another hard state of each group with other members to the log.

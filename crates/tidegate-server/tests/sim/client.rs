@@ -1,6 +1,8 @@
 //! Clients: each publishes numbered messages, waits for acks as its window requires, and sends
 //! unanswered messages again with the same id. A client decides only what to send; the world carries it.
 
+use tidegate_cluster::groups::GroupId;
+
 use std::collections::BTreeMap;
 
 use crate::dice::Dice;
@@ -9,7 +11,7 @@ use crate::dice::Dice;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     /// The group of its stream.
-    pub(crate) group: u32,
+    pub(crate) group: GroupId,
     pub(crate) client: usize,
     pub(crate) number: u64,
     pub(crate) subject: Vec<u8>,
@@ -90,7 +92,7 @@ struct Out {
 pub(crate) struct Client {
     id: usize,
     /// The group of its streams.
-    pub(crate) group: u32,
+    pub(crate) group: GroupId,
     kind: Kind,
     dice: Dice,
     out: BTreeMap<u64, Out>,
@@ -109,7 +111,7 @@ impl Client {
     /// Returns a client of the group with this number on these nodes.
     pub(crate) fn new(
         id: usize,
-        (group, nodes): (u32, Vec<usize>),
+        (group, nodes): (GroupId, Vec<usize>),
         limited: bool,
         dice: &mut Dice,
     ) -> Self {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_cluster::groups::GroupOf;
+use tidegate_cluster::groups::{GroupId, GroupOf};
 use tidegate_log::{Log, Lsn, Record};
 use tidegate_raft::replica::Term;
 use tidegate_raft::replica::records::{HardState, KIND_ENTRY, KIND_HARD_STATE, KIND_INSTALLED};
@@ -20,7 +20,7 @@ pub(crate) struct Held {
 pub(crate) struct Ledgers {
     /// All bytes before this position are durable.
     pub(crate) durable: Lsn,
-    groups: BTreeMap<u32, Ledger>,
+    groups: BTreeMap<GroupId, Ledger>,
 }
 
 impl Ledgers {
@@ -46,11 +46,11 @@ impl Ledgers {
     }
 
     /// The ledger of a group.
-    pub(crate) fn of(&self, group: u32) -> &Ledger {
+    pub(crate) fn of(&self, group: GroupId) -> &Ledger {
         &self.groups[&group]
     }
 
-    pub(crate) fn of_mut(&mut self, group: u32) -> &mut Ledger {
+    pub(crate) fn of_mut(&mut self, group: GroupId) -> &mut Ledger {
         self.groups.get_mut(&group).unwrap()
     }
 
@@ -63,7 +63,7 @@ impl Ledgers {
     pub(crate) fn read_on(
         &mut self,
         log: &Log,
-        mut each: impl FnMut(u32, u64, Held, Option<Held>) -> Result<(), String>,
+        mut each: impl FnMut(GroupId, u64, Held, Option<Held>) -> Result<(), String>,
     ) -> Result<(), String> {
         let (reader, durable) = (log.reader(), log.durable());
         let mut outcome = Ok(());
@@ -75,7 +75,7 @@ impl Ledgers {
                 break;
             }
             for (_, record) in chunk.records {
-                let group = record.group;
+                let group = GroupId::new(record.group);
                 let each = |index, held, before| each(group, index, held, before);
                 let noted = self.of_mut(group).note(&record, each);
                 outcome = outcome.and(noted);

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use tidegate_cluster::groups::GroupId;
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_raft::replica::EntryId;
 use tidegate_raft::store::{Due, Fetch, Store, WriteError, account, relocate};
@@ -31,7 +32,7 @@ const ENTRY_BYTES_MAX: usize = 12 << 10;
 pub(crate) struct Member {
     /// The group's place in the store, and its number.
     pub(crate) at: GroupSlot,
-    pub(crate) group: u32,
+    pub(crate) group: GroupId,
     pub(crate) streams: Streams,
     pending: VecDeque<Request>,
     /// Requests that wait for a proposed entry, with its index and term, in order.
@@ -49,7 +50,7 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    pub(crate) fn new(at: GroupSlot, group: u32, streams: Streams) -> Self {
+    pub(crate) fn new(at: GroupSlot, group: GroupId, streams: Streams) -> Self {
         Self {
             at,
             group,

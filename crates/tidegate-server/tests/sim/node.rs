@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use tidegate::Time;
-use tidegate_cluster::groups::GroupOf;
+use tidegate_cluster::groups::{GroupId, GroupOf};
 use tidegate_cluster::slots::{GroupSlot, PerGroup};
 use tidegate_log::{Doing, SimDisk, Steps, Storage as _};
 use tidegate_raft::replica::{Message, StepError};
@@ -149,7 +149,7 @@ impl Up {
     }
 
     /// The node's part of the group with this number, if it is a member.
-    pub(crate) fn member(&self, group: u32) -> Option<&Member> {
+    pub(crate) fn member(&self, group: GroupId) -> Option<&Member> {
         self.members.iter().find(|m| m.group == group)
     }
 
@@ -163,7 +163,7 @@ impl Up {
     }
 
     /// Handles a message of another node for this group.
-    pub(crate) fn step(&mut self, group: u32, message: Message) -> Result<(), StepError> {
+    pub(crate) fn step(&mut self, group: GroupId, message: Message) -> Result<(), StepError> {
         self.store.step(group, message)
     }
 
@@ -181,7 +181,7 @@ impl Up {
     }
 
     /// Returns the next message to send, with its group.
-    pub(crate) fn poll_message(&mut self) -> Option<(u32, Message)> {
+    pub(crate) fn poll_message(&mut self) -> Option<(GroupId, Message)> {
         self.members.iter().find_map(|m| {
             let (_, message) = self.store.poll_message(m.at)?;
             Some((m.group, message))

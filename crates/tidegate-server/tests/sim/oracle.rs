@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hasher;
 use std::ops::Range;
 
-use tidegate_cluster::groups::GroupOf;
+use tidegate_cluster::groups::{GroupId, GroupOf};
 use tidegate_raft::replica::Committed;
 use tidegate_stream::stream::{Outcome, Streams};
 
@@ -42,7 +42,7 @@ struct Agreed {
 type Since = u64;
 
 /// An oracle for each group.
-pub(crate) struct Oracles(BTreeMap<u32, Oracle>);
+pub(crate) struct Oracles(BTreeMap<GroupId, Oracle>);
 
 impl Oracles {
     pub(crate) fn new(groups: &[GroupOf]) -> Self {
@@ -54,16 +54,16 @@ impl Oracles {
         )
     }
 
-    pub(crate) fn of(&self, group: u32) -> &Oracle {
+    pub(crate) fn of(&self, group: GroupId) -> &Oracle {
         &self.0[&group]
     }
 
-    pub(crate) fn of_mut(&mut self, group: u32) -> &mut Oracle {
+    pub(crate) fn of_mut(&mut self, group: GroupId) -> &mut Oracle {
         self.0.get_mut(&group).unwrap()
     }
 
     /// Forgets a group that lost its contents, none of which may come back.
-    pub(crate) fn forget(&mut self, group: u32) {
+    pub(crate) fn forget(&mut self, group: GroupId) {
         *self.of_mut(group) = Oracle::default();
     }
 }

@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use raft::eraftpb::{Message, MessageType};
-use tidegate_cluster::groups::{ALL, GroupOf, groups};
+use tidegate_cluster::groups::{ALL, GroupId, GroupOf, groups};
 use tidegate_log::Doing;
 use tidegate_raft::store::Options;
 
@@ -78,7 +78,7 @@ impl std::fmt::Display for Failure {
 
 enum Event {
     /// A message of this group.
-    Deliver(usize, u32, Message),
+    Deliver(usize, GroupId, Message),
     Tick(usize, u32),
     /// The log's sync ends.
     Sync(usize, u32),
@@ -436,7 +436,7 @@ impl World {
         }
     }
 
-    fn deliver(&mut self, n: usize, group: u32, message: Message) -> Verdict {
+    fn deliver(&mut self, n: usize, group: GroupId, message: Message) -> Verdict {
         let Some(up) = self.nodes[n].up.as_mut() else {
             return Ok(());
         };
@@ -684,7 +684,7 @@ impl Node {
     }
 
     /// The numbers of its groups with other members.
-    pub(crate) fn several(&self) -> Vec<u32> {
+    pub(crate) fn several(&self) -> Vec<GroupId> {
         let several = self.groups.iter().filter(|g| g.members.len() > 1);
         several.map(|g| g.number).collect()
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tidegate::Time;
-use tidegate_cluster::groups::{ALL, GroupOf, groups};
+use tidegate_cluster::groups::{ALL, GroupId, GroupOf, groups};
 use tidegate_cluster::slots::{GroupSlot, PerGroup};
 use tidegate_log::{Doing, Steps};
 use tidegate_raft::replica::{Message, StepError, wire};
@@ -29,7 +29,7 @@ const ROUND_US: u64 = 200;
 
 /// A node's part of a group.
 pub(crate) struct Member {
-    pub(crate) number: u32,
+    pub(crate) number: GroupId,
     pub(crate) toy: Toy,
     /// The messages of another state fetched since the start, and their places.
     fetching: BTreeMap<u64, Place>,
@@ -61,16 +61,16 @@ pub(crate) struct Cluster {
     now_us: u64,
     pub(crate) ticks: u64,
     /// The entries of each group by index, as the first node applied them.
-    pub(crate) applied: BTreeMap<u32, BTreeMap<u64, Bytes>>,
+    pub(crate) applied: BTreeMap<GroupId, BTreeMap<u64, Bytes>>,
     /// The numbers of fetched messages and of states taken over, by group.
-    pub(crate) fetched: BTreeMap<u32, u64>,
-    pub(crate) installed: BTreeMap<u32, u64>,
+    pub(crate) fetched: BTreeMap<GroupId, u64>,
+    pub(crate) installed: BTreeMap<GroupId, u64>,
 }
 
-type Applied = BTreeMap<u32, BTreeMap<u64, Bytes>>;
+type Applied = BTreeMap<GroupId, BTreeMap<u64, Bytes>>;
 
 /// Checks that a node applies the same entry as all others.
-fn look(applied: &mut Applied, group: u32, due: &Due) {
+fn look(applied: &mut Applied, group: GroupId, due: &Due) {
     if let Due::Entry(entry) = due {
         let entries = applied.entry(group).or_default();
         let known = entries
@@ -214,7 +214,7 @@ impl Node {
         self.members.with_slots().map(of).collect()
     }
 
-    pub(crate) fn member(&self, group: u32) -> &Member {
+    pub(crate) fn member(&self, group: GroupId) -> &Member {
         &self.members[self.store.at(group).unwrap()]
     }
 
@@ -295,7 +295,7 @@ impl Cluster {
         self.nodes[at].as_mut().unwrap()
     }
 
-    pub(crate) fn leader(&self, group: u32) -> Option<usize> {
+    pub(crate) fn leader(&self, group: GroupId) -> Option<usize> {
         let leads = |n: &Option<Node>| {
             let store = n.as_ref().map(|n| &n.store);
             let at = store.and_then(|s| Some((s, s.at(group)?)));
@@ -312,7 +312,7 @@ impl Cluster {
         for (from, to, bytes) in std::mem::take(&mut self.on_their_way) {
             let cut = self.cut.is_some_and(|c| c == from || c == to);
             if let Some(node) = self.nodes[to].as_mut().filter(|_| !cut) {
-                let (group, message): (u32, Message) = wire::decode(&bytes).unwrap();
+                let (group, message): (GroupId, Message) = wire::decode(&bytes).unwrap();
                 match node.store.step(group, message) {
                     // The server drops such a message, too, and the leader sends it again.
                     Ok(()) | Err(StepError::Full) => {}
@@ -461,7 +461,7 @@ impl Cluster {
     }
 
     /// Proposes to the leader of the group, and waits until that node has applied it. Returns whether it did.
-    pub(crate) fn write(&mut self, group: u32, data: impl Fn(&Toy) -> Bytes) -> bool {
+    pub(crate) fn write(&mut self, group: GroupId, data: impl Fn(&Toy) -> Bytes) -> bool {
         let at = self.until("somebody leads", |c| c.leader(group));
         let node = self.node(at);
         let of = node.store.at(group).unwrap();
@@ -486,7 +486,7 @@ impl Cluster {
     }
 
     /// Stores some messages more.
-    pub(crate) fn fill(&mut self, group: u32, entries: usize, len: usize) {
+    pub(crate) fn fill(&mut self, group: GroupId, entries: usize, len: usize) {
         for _ in 0..entries {
             while !self.write(group, |toy| store(toy.seq + 1, 3, len)) {}
         }
@@ -494,7 +494,7 @@ impl Cluster {
 
     /// Stores and deletes messages in a group while a node is away, until no log reaches back to
     /// its last entry. The first messages stay, so that all nodes have something in common.
-    pub(crate) fn leave_behind(&mut self, group: u32, away: usize) {
+    pub(crate) fn leave_behind(&mut self, group: GroupId, away: usize) {
         self.until("another leads", |c| c.leader(group).filter(|l| *l != away));
         let left = self.last(group);
         let goes = |toy: &Toy| old(toy, 40).into_iter().filter(|seq| *seq > 2);
@@ -513,7 +513,7 @@ impl Cluster {
     }
 
     /// The last entry of a group that a node has applied.
-    fn last(&self, group: u32) -> u64 {
+    fn last(&self, group: GroupId) -> u64 {
         let last = self.applied.get(&group).and_then(|a| a.last_key_value());
         last.map_or(0, |(index, _)| *index)
     }
@@ -550,7 +550,7 @@ impl Cluster {
 }
 
 /// The messages that the applied entries of a group lead to.
-fn contents(applied: &Applied, group: u32) -> BTreeMap<u64, Vec<u8>> {
+fn contents(applied: &Applied, group: GroupId) -> BTreeMap<u64, Vec<u8>> {
     let (mut seq, mut contents) = (0, BTreeMap::new());
     for data in applied.get(&group).into_iter().flat_map(|a| a.values()) {
         for command in Entry::decode(data).unwrap().commands() {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tidegate_cluster::groups::ALL;
+use tidegate_cluster::groups::{ALL, GroupId};
 use tidegate_cluster::slots::{GroupSlot, PerGroup};
 use tidegate_log::{SimDisk, Storage as _};
 use tidegate_raft::replica::Index;
@@ -15,11 +15,16 @@ use crate::crash::Dice;
 use crate::toy::{self, Toy, delete, payload, store};
 
 /// The second group of all nodes, and the group of the first node alone.
-const SHARD: u32 = ALL + 1;
-const ALONE: u32 = 0x1000;
+const SHARD: GroupId = GroupId::new(ALL.get() + 1);
+const ALONE: GroupId = alone(0);
+
+/// The group of this node alone.
+const fn alone(at: usize) -> GroupId {
+    GroupId::new(0x1000 + at as u32)
+}
 
 /// Stores and deletes messages in a group.
-fn churn(cluster: &mut Cluster, group: u32, rounds: usize) {
+fn churn(cluster: &mut Cluster, group: GroupId, rounds: usize) {
     for _ in 0..rounds {
         cluster.fill(group, 5, 700);
         while !cluster.write(group, |toy| delete(old(toy, 10))) {}
@@ -27,7 +32,7 @@ fn churn(cluster: &mut Cluster, group: u32, rounds: usize) {
 }
 
 /// The most bytes that the first node's log takes while this group stores and deletes messages.
-fn most(cluster: &mut Cluster, group: u32) -> u64 {
+fn most(cluster: &mut Cluster, group: GroupId) -> u64 {
     churn(cluster, group, 10);
     let mut most = 0;
     for _ in 0..30 {
@@ -80,7 +85,7 @@ fn a_node_cut_off_with_uncommitted_entries_keeps_no_log_for_them() {
         let first = cluster.until("somebody leads", |c| c.leader(ALL));
         // Entries that only this node has, or that it does not know to be committed.
         let away = if leads { first } else { (first + 1) % 3 };
-        let alone = ALONE + away as u32;
+        let alone = alone(away);
         cluster.cut = Some(away);
         if leads {
             let seq = cluster.node(away).member(ALL).toy.seq + 1;
@@ -131,7 +136,7 @@ fn followed_entries_leave_a_full_node_room_to_empty_its_own_streams() {
     let mut cluster = Cluster::new(options(), 1);
     let leader = cluster.until("somebody leads", |c| c.leader(ALL));
     let at = (leader + 1) % 3;
-    let alone = ALONE + at as u32;
+    let alone = alone(at);
     cluster.disks[at].log.set_capacity(Some(6 * (64 << 10)));
     // Every segment holds a little that all groups keep.
     for round in 0.. {
@@ -206,7 +211,7 @@ fn a_full_node_that_is_to_take_over_a_state_can_be_emptied_first() {
 
 #[test]
 fn entries_applied_in_any_group_survive_crashes_of_any_node() {
-    let groups = [ALL, SHARD, ALONE, ALONE + 1, ALONE + 2];
+    let groups = [ALL, SHARD, ALONE, alone(1), alone(2)];
     for seed in 1..=150u64 {
         println!("seed {seed}");
         live_and_crash(Cluster::new(short(), 2), &groups, seed);
@@ -221,7 +226,7 @@ fn entries_applied_in_any_group_survive_crashes_of_any_node() {
     }
 }
 
-fn live_and_crash(mut cluster: Cluster, groups: &[u32], seed: u64) {
+fn live_and_crash(mut cluster: Cluster, groups: &[GroupId], seed: u64) {
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     for _ in 0..6 {
         // Some groups rest for a while.
@@ -271,7 +276,7 @@ fn live_and_crash(mut cluster: Cluster, groups: &[u32], seed: u64) {
 }
 
 /// Damages the newest of two checkpoints of a group.
-fn damage_newest(cluster: &Cluster, at: usize, group: u32) {
+fn damage_newest(cluster: &Cluster, at: usize, group: GroupId) {
     let state = &cluster.disks[at].state;
     let newest = checkpoints(cluster, at, group).pop();
     if let Some(newest) = newest.filter(|_| checkpoints(cluster, at, group).len() > 1) {
@@ -280,7 +285,7 @@ fn damage_newest(cluster: &Cluster, at: usize, group: u32) {
 }
 
 /// The checkpoints of a group, oldest first.
-fn checkpoints(cluster: &Cluster, at: usize, group: u32) -> Vec<String> {
+fn checkpoints(cluster: &Cluster, at: usize, group: GroupId) -> Vec<String> {
     let names = cluster.disks[at].state.list().unwrap();
     let prefix = format!("state-{group}-");
     let mut names: Vec<String> = names

@@ -1,6 +1,6 @@
 //! Ways of writing that only measurements use: one entry at a time, and messages written twice.
 
-use tidegate_cluster::groups::ALL;
+use tidegate_cluster::groups::{ALL, GroupId};
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_raft::lab::{Lab, RaftStep};
 use tidegate_raft::store::{Options, WriteError};
@@ -10,8 +10,8 @@ use crate::common::options;
 use crate::toy::{self, store};
 
 /// The second group of all nodes, and the group of the first node alone.
-const SHARD: u32 = ALL + 1;
-const ALONE: u32 = 0x1000;
+const SHARD: GroupId = GroupId::new(ALL.get() + 1);
+const ALONE: GroupId = GroupId::new(0x1000);
 
 #[test]
 fn entries_one_at_a_time_have_a_sync_each_and_a_second_one_for_each_message_where_that_is_asked_for()

@@ -4,6 +4,8 @@
 //! is in two logs: as an entry here, which never has messages or consumers, and in that group, which knows
 //! the number of its entry.
 
+use tidegate_cluster::groups::GroupId;
+
 use super::wire::RestoreError;
 use super::wire::{Reader, put_u32};
 use crate::schema::number::DirectoryNumber;
@@ -17,7 +19,7 @@ pub enum Home {
     /// Another group keeps it: this is an entry of the directory.
     Elsewhere {
         /// The number of that group.
-        group: u32,
+        group: GroupId,
         /// True if that group has created it. If that group does not have it from then on, the stream is
         /// lost.
         made: bool,
@@ -31,7 +33,7 @@ impl Home {
     pub(super) fn put(self, out: &mut Vec<u8>) {
         let (kind, number) = match self {
             Self::Here => (0, 0),
-            Self::Elsewhere { group, made } => (1 + u8::from(made), group),
+            Self::Elsewhere { group, made } => (1 + u8::from(made), group.get()),
             Self::Of(number) => (3, number.get()),
         };
         out.push(kind);
@@ -42,7 +44,7 @@ impl Home {
         match (from.u8()?, from.u32()?) {
             (0, 0) => Ok(Self::Here),
             (kind @ (1 | 2), group) if group > 0 => Ok(Self::Elsewhere {
-                group,
+                group: GroupId::new(group),
                 made: kind == 2,
             }),
             (3, number) if number > 0 => Ok(Self::Of(DirectoryNumber::new(number))),
@@ -52,8 +54,8 @@ impl Home {
 
     /// Returns whether it is an entry of the directory for a stream that group `by` keeps.
     #[must_use]
-    pub const fn is_by(self, by: u32) -> bool {
-        matches!(self, Self::Elsewhere { group, .. } if group == by)
+    pub const fn is_by(self, by: GroupId) -> bool {
+        matches!(self, Self::Elsewhere { group, .. } if group.get() == by.get())
     }
 
     /// Returns whether the stream may have messages and consumers here.
@@ -70,7 +72,7 @@ mod tests {
     #[test]
     fn a_home_comes_back_from_a_snapshot() {
         for made in [false, true] {
-            let group = 0x1002;
+            let group = GroupId::new(0x1002);
             for kept in [
                 Home::Here,
                 Home::Elsewhere { group, made },

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use proptest::prelude::*;
 
+use tidegate_cluster::groups::GroupId;
+
 use super::*;
 use crate::schema::config::{Discard, Storage, StreamConfig};
 use crate::schema::number::StreamNumber;
@@ -563,7 +565,10 @@ impl World {
         let kept;
         let command = match what {
             Entered::Create(group) => {
-                kept = Placement::Elsewhere { group }.encode();
+                kept = Placement::Elsewhere {
+                    group: GroupId::new(group),
+                }
+                .encode();
                 Command::new(Kind::CreateStream, StreamNumber::NONE, &kept, config)
             }
             Entered::Made => Command::new(Kind::Made, StreamNumber::new(id), b"", b""),
@@ -621,9 +626,10 @@ impl World {
         }
         for streams in [&self.one, &self.other] {
             let kept = streams.get(StreamNumber::new(id)).map(Stream::home);
-            let expected = self
-                .entry
-                .map(|(_, group, made)| Home::Elsewhere { group, made });
+            let expected = self.entry.map(|(_, group, made)| Home::Elsewhere {
+                group: GroupId::new(group),
+                made,
+            });
             assert_eq!(kept, expected);
         }
     }

@@ -25,7 +25,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use tidegate_cluster::groups::ALL;
+use tidegate_cluster::groups::{ALL, GroupId};
 
 use super::block::{Flags, MESSAGE_BYTES_MAX, Slot};
 use super::command::{Command, ENTRY_HEADER_BYTES, Encoder, Kind, Place};
@@ -469,8 +469,8 @@ impl Stream {
 
     /// Checks that the stream can move to group `to`, and returns that group: only a stream of the directory
     /// moves, and only to a group that does not keep it.
-    pub(super) fn may_move(&self, to: u32) -> Result<u32, ApiError> {
-        let to = Some(to).filter(|to| *to > 0);
+    pub(super) fn may_move(&self, to: GroupId) -> Result<GroupId, ApiError> {
+        let to = Some(to).filter(|to| to.get() > 0);
         let at = match self.kept {
             Home::Here => Some(ALL),
             Home::Elsewhere { group, .. } => Some(group),
@@ -658,7 +658,7 @@ impl Stream {
     }
 
     /// Begins a move to group `to`.
-    pub(super) fn begin_move(&mut self, to: u32) {
+    pub(super) fn begin_move(&mut self, to: GroupId) {
         self.moves = self.moves.next();
         self.moving = Some(to);
         if to == ALL {

@@ -14,6 +14,8 @@
 //! Thaw        Thaw, payload           move
 //! ```
 
+use tidegate_cluster::groups::GroupId;
+
 use serde::{Deserialize, Serialize};
 
 use super::home::Home;
@@ -28,7 +30,7 @@ pub enum Placement {
     /// Another group: the command creates an entry of the directory.
     Elsewhere {
         /// The number of that group.
-        group: u32,
+        group: GroupId,
     },
     /// The group that creates it, for the directory of another group, in which it has this number.
     Of(DirectoryNumber),
@@ -47,7 +49,7 @@ impl Placement {
     pub fn encode(self) -> Vec<u8> {
         match self {
             Self::Here => Vec::new(),
-            Self::Elsewhere { group } => packed([group, 0]),
+            Self::Elsewhere { group } => packed([group.get(), 0]),
             Self::Of(of) => packed([0, of.get()]),
             Self::Copy { of, r#move } => packed([0, of.get(), r#move.get()]),
         }
@@ -60,7 +62,9 @@ impl Placement {
         }
         if let Some([group, of]) = unpacked(subject) {
             return match (group, of) {
-                (1.., 0) => Ok(Self::Elsewhere { group }),
+                (1.., 0) => Ok(Self::Elsewhere {
+                    group: GroupId::new(group),
+                }),
                 (0, 1..) => Ok(Self::Of(DirectoryNumber::new(of))),
                 _ => Err(ApiError::BAD_REQUEST),
             };
@@ -93,12 +97,12 @@ pub enum Course {
     /// The stream moves to another group.
     To {
         /// The number of that group.
-        group: u32,
+        group: GroupId,
     },
     /// A move is called off. The stream moves to another group instead, or stays.
     Instead {
         /// The number of that group; `None` if the stream stays.
-        group: Option<u32>,
+        group: Option<GroupId>,
         /// The move that is called off.
         r#move: MoveNumber,
     },
@@ -110,8 +114,10 @@ impl Course {
     pub fn encode(self) -> Vec<u8> {
         match self {
             Self::Same => Vec::new(),
-            Self::To { group } => packed([group]),
-            Self::Instead { group, r#move } => packed([group.unwrap_or(0), r#move.get()]),
+            Self::To { group } => packed([group.get()]),
+            Self::Instead { group, r#move } => {
+                packed([group.map_or(0, GroupId::get), r#move.get()])
+            }
         }
     }
 
@@ -121,11 +127,13 @@ impl Course {
             return Ok(Self::Same);
         }
         if let Some([group]) = unpacked(subject) {
-            return Ok(Self::To { group });
+            return Ok(Self::To {
+                group: GroupId::new(group),
+            });
         }
         let [group, number] = unpacked(subject).ok_or(ApiError::BAD_REQUEST)?;
         Ok(Self::Instead {
-            group: Some(group).filter(|group| *group > 0),
+            group: Some(group).filter(|group| *group > 0).map(GroupId::new),
             r#move: MoveNumber::new(number),
         })
     }
@@ -170,7 +178,7 @@ impl Filling {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moving {
     /// The group that is to keep it.
-    pub to: u32,
+    pub to: GroupId,
     /// The number of the move among the moves of the stream.
     pub number: MoveNumber,
 }
@@ -179,14 +187,16 @@ impl Moving {
     /// Encodes the move.
     #[must_use]
     pub fn encode(self) -> Vec<u8> {
-        packed([self.to, self.number.get()])
+        packed([self.to.get(), self.number.get()])
     }
 
     /// Decodes the move.
     pub(super) fn decode(payload: &[u8]) -> Result<Self, ApiError> {
         let [to, number] = unpacked(payload).ok_or(ApiError::BAD_REQUEST)?;
-        let number = MoveNumber::new(number);
-        Ok(Self { to, number })
+        Ok(Self {
+            to: GroupId::new(to),
+            number: MoveNumber::new(number),
+        })
     }
 }
 
@@ -196,22 +206,28 @@ pub struct Renewal {
     /// The move that is called off.
     pub of: Moving,
     /// The group that is to keep the stream instead.
-    pub to: u32,
+    pub to: GroupId,
 }
 
 impl Renewal {
     /// Encodes both moves.
     #[must_use]
     pub fn encode(self) -> Vec<u8> {
-        packed([self.of.to, self.of.number.get(), self.to])
+        packed([self.of.to.get(), self.of.number.get(), self.to.get()])
     }
 
     /// Decodes both moves.
     pub(super) fn decode(payload: &[u8]) -> Result<Self, ApiError> {
         let [from, number, to] = unpacked(payload).ok_or(ApiError::BAD_REQUEST)?;
         let number = MoveNumber::new(number);
-        let of = Moving { to: from, number };
-        Ok(Self { of, to })
+        let of = Moving {
+            to: GroupId::new(from),
+            number,
+        };
+        Ok(Self {
+            of,
+            to: GroupId::new(to),
+        })
     }
 }
 
@@ -260,8 +276,9 @@ mod tests {
 
     const OF: DirectoryNumber = DirectoryNumber::new(7);
     const MOVE: MoveNumber = MoveNumber::new(3);
+    const TO: GroupId = GroupId::new(0x1002);
     const MOVING: Moving = Moving {
-        to: 0x1002,
+        to: TO,
         number: MOVE,
     };
     const BAD: ApiError = ApiError::BAD_REQUEST;
@@ -290,7 +307,7 @@ mod tests {
     fn placements() {
         let all: [(_, &[u32]); 4] = [
             (Placement::Here, &[]),
-            (Placement::Elsewhere { group: 0x1002 }, &[0x1002, 0]),
+            (Placement::Elsewhere { group: TO }, &[0x1002, 0]),
             (Placement::Of(OF), &[0, 7]),
             (
                 Placement::Copy {
@@ -323,8 +340,8 @@ mod tests {
         };
         let all: [(_, &[u32]); 4] = [
             (Course::Same, &[]),
-            (Course::To { group: 0x1002 }, &[0x1002]),
-            (instead(Some(0x1002)), &[0x1002, 3]),
+            (Course::To { group: TO }, &[0x1002]),
+            (instead(Some(TO)), &[0x1002, 3]),
             (instead(None), &[0, 3]),
         ];
         come_back(&all, Course::encode, Course::decode);
@@ -337,7 +354,10 @@ mod tests {
         assert!(Filling::Any.is_for(MOVE) && Filling::By(MOVE).is_for(MOVE));
         assert!(!Filling::By(MOVE.next()).is_for(MOVE));
         come_back(&[(MOVING, &[0x1002, 3])], Moving::encode, Moving::decode);
-        let renewal = Renewal { of: MOVING, to: 9 };
+        let renewal = Renewal {
+            of: MOVING,
+            to: GroupId::new(9),
+        };
         come_back(
             &[(renewal, &[0x1002, 3, 9])],
             Renewal::encode,

@@ -3,6 +3,8 @@
 //! Owns the queries, the storing of a message, and the removal of messages beyond a limit. Leaves the
 //! admission of messages to [`super::publish`], and the invariants between streams to [`super::streams`].
 
+use tidegate_cluster::groups::GroupId;
+
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -39,7 +41,7 @@ pub struct Stream {
     pub(super) changed: u64,
     /// The group it is to move to and the number of its moves so far, in the directory. In another group that
     /// it leaves or enters, `moves` is the number of that move.
-    pub(super) moving: Option<u32>,
+    pub(super) moving: Option<GroupId>,
     pub(super) moves: MoveNumber,
     /// Its state between two groups: only an import changes a stream in transit, if any command does.
     pub(super) transit: Transit,

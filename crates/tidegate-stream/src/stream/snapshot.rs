@@ -27,6 +27,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use tidegate_cluster::groups::GroupId;
 use tidegate_nats::subject::is_pattern;
 
 use super::block::Block;
@@ -64,7 +65,7 @@ pub struct Snapshot {
 struct Part {
     id: StreamNumber,
     kept: Home,
-    moving: Option<u32>,
+    moving: Option<GroupId>,
     moves: MoveNumber,
     transit: Transit,
     created_us: u64,
@@ -116,7 +117,7 @@ impl Part {
         put_u32(out, self.id.get());
         self.kept.put(out);
         put_u32(out, self.moves.get());
-        put_u32(out, self.moving.unwrap_or(0));
+        put_u32(out, self.moving.map_or(0, GroupId::get));
         self.transit.put(out);
         put_u64(out, self.created_us);
         let config = serde_json::to_vec(&self.config);
@@ -166,7 +167,8 @@ impl Part {
         let in_memory = limits.puts_in_memory(&config);
         let mut stream = Stream::new(id, config, created_us, in_memory);
         stream.kept = kept;
-        (stream.moves, stream.moving) = (moves, Some(moving).filter(|to| *to > 0));
+        stream.moves = moves;
+        stream.moving = Some(moving).filter(|to| *to > 0).map(GroupId::new);
         stream.transit = transit;
         if in_memory && transit != Transit::None {
             return Err(RestoreError::Inconsistent("a stream in memory that moves"));

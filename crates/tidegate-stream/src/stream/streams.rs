@@ -11,6 +11,8 @@ mod limits;
 mod patterns;
 mod tally;
 
+use tidegate_cluster::groups::GroupId;
+
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -200,7 +202,7 @@ impl Streams {
 
     /// Returns how many streams of the directory this group keeps, or is to keep.
     #[must_use]
-    pub fn placed_in(&self, group: u32) -> usize {
+    pub fn placed_in(&self, group: GroupId) -> usize {
         self.tally.placed_in(group)
     }
 

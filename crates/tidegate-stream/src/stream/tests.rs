@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use serde_json::json;
 
+use tidegate_cluster::groups::GroupId;
+
 use super::*;
 use crate::consumer::Start;
 use crate::schema::error::ApiError;
@@ -882,7 +884,7 @@ fn an_operators_limits_are_asked_before() {
 fn an_entry_for_what_another_group_keeps_holds_nothing() {
     let mut scene = Scene::with(json!({}));
     let json = r#"{"name":"E","subjects":["e.>"],"allow_atomic":true}"#;
-    let group = 0x1001;
+    let group = GroupId::new(0x1001);
     let made = scene.create_kept(Placement::Elsewhere { group }, json);
     assert_eq!(made, Outcome::Created { stream: TWO });
     assert_eq!(scene.streams.capture(b"e.a"), Some(TWO));

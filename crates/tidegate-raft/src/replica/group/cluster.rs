@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use bytes::Bytes;
+use tidegate_cluster::groups::ALL;
 use tidegate_log::Lsn;
 
 use super::*;
@@ -83,7 +84,7 @@ impl Node {
 
     fn options(&self) -> GroupOptions {
         GroupOptions {
-            group: 1,
+            group: ALL,
             id: self.id,
             voters: IDS.to_vec(),
             uncommitted_bytes_max: 1000,
@@ -287,7 +288,7 @@ impl Cluster {
         });
         for (to, bytes) in due {
             let (group, message) = wire::decode(&bytes).unwrap();
-            assert_eq!(group, 1);
+            assert_eq!(group, ALL);
             let cut = self.cut.is_some_and(|c| c == to || c == message.from);
             let node = self.nodes.iter_mut().find(|n| n.id == to).unwrap();
             if let Some(group) = node.group.as_mut().filter(|_| !cut) {
@@ -303,7 +304,7 @@ impl Cluster {
             return;
         };
         while let Some((to, message)) = group.poll_message() {
-            let bytes: Bytes = wire::encode(1, &message).unwrap().concat().into();
+            let bytes: Bytes = wire::encode(ALL, &message).unwrap().concat().into();
             let copies = match self.trouble > 0 && self.dice.once_in(self.trouble) {
                 true => 2 * self.dice.below(2),
                 false => 1,

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
+use tidegate_cluster::groups::ALL;
 use tidegate_log::Lsn;
 
 use super::*;
@@ -13,7 +14,7 @@ use crate::replica::records::{KIND_ENTRY, KIND_HARD_STATE};
 
 fn options() -> GroupOptions {
     GroupOptions {
-        group: 1,
+        group: ALL,
         id: 1,
         voters: vec![1],
         uncommitted_bytes_max: 1000,
@@ -368,7 +369,7 @@ proptest! {
             }
             while let Some((to, message)) = group.poll_message() {
                 prop_assert!(to != 1);
-                prop_assert!(crate::replica::wire::encode(1, &message).is_ok());
+                prop_assert!(crate::replica::wire::encode(ALL, &message).is_ok());
             }
         }
     }
@@ -399,7 +400,7 @@ proptest! {
                     let (at, data) = &proposed[taken];
                     prop_assert_eq!(committed.id(), *at);
                     prop_assert_eq!(&committed.data, data);
-                    let end = committed.lsn.after(records::entry(1, EntryId::ZERO, data.clone()).stored_bytes());
+                    let end = committed.lsn.after(records::entry(ALL, EntryId::ZERO, data.clone()).stored_bytes());
                     prop_assert!(end.get() <= durable, "committed and not durable");
                     let written = log.records.iter().find(|(lsn, _)| *lsn == committed.lsn);
                     prop_assert_eq!(&written.unwrap().1.payload, data);

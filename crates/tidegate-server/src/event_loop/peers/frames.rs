@@ -5,6 +5,7 @@ use tidegate::Time;
 use tidegate::controller::Load;
 use tidegate_cluster::Kind;
 use tidegate_cluster::greeting::Introduction;
+use tidegate_cluster::groups::GroupId;
 use tidegate_cluster::members::{Member, Members};
 use tidegate_cluster::proof::Side;
 use tidegate_cluster::refusal::Refusal;
@@ -37,7 +38,7 @@ impl Peers {
             return After::Next;
         };
         let id = self.roster.peers()[slot].id;
-        let received = |group: u32, payload: &[u8]| Received {
+        let received = |group: GroupId, payload: &[u8]| Received {
             from: id,
             group,
             payload: Bytes::copy_from_slice(payload),

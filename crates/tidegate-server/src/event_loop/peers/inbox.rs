@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use tidegate_cluster::Kind;
+use tidegate_cluster::groups::GroupId;
 
 use super::Peers;
 
@@ -17,7 +18,7 @@ pub(crate) struct Received {
     /// The id of the node that sent it.
     pub from: u64,
     /// The group.
-    pub group: u32,
+    pub group: GroupId,
     /// The message.
     pub payload: Bytes,
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tidegate::Time;
-use tidegate_cluster::groups::{GroupOf, groups};
+use tidegate_cluster::groups::{GroupId, GroupOf, groups};
 use tidegate_cluster::members::Members;
 use tidegate_cluster::slots::{GroupSlot, PerGroup};
 use tidegate_raft::replica::{Message, StepError, Term, wire};
@@ -161,7 +161,7 @@ impl Replication {
         Ok(())
     }
 
-    fn refuse(&self, from: u64, group: u32) {
+    fn refuse(&self, from: u64, group: GroupId) {
         tracing::warn!(
             "{} sent a message of group {group}, and this node is no member of that group: do all nodes have the same `shards`?",
             self.known.name(from)
@@ -283,7 +283,7 @@ impl Replication {
         groups.filter_map(|(at, g)| (g.of.members.len() > 1).then_some(at))
     }
 
-    fn send_one(&self, group: u32, to: u64, message: &Message, peers: &mut Peers) {
+    fn send_one(&self, group: GroupId, to: u64, message: &Message, peers: &mut Peers) {
         match wire::encode(group, message) {
             Ok(parts) => {
                 // A message that is not sent counts as lost on the way: Raft sends it again.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate::Time;
+use tidegate_cluster::groups::GroupId;
 use tidegate_stream::api::answer::{self, AccountInfo, Kind as Answer, Page};
 use tidegate_stream::api::body::StreamPage;
 use tidegate_stream::api::view;
@@ -28,10 +29,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const GATHERS_MAX: usize = 256;
 
 /// The report of a group about its streams.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Reported {
     question: u64,
-    group: u32,
+    group: GroupId,
     /// The streams in the form of a list's items, by number in the directory.
     streams: Vec<(DirectoryNumber, Value)>,
     /// The sums over all streams of the group.
@@ -55,7 +56,7 @@ struct Gather {
     what: What,
     until: Time,
     /// The groups that have not reported yet.
-    awaited: BTreeSet<u32>,
+    awaited: BTreeSet<GroupId>,
     told: BTreeMap<DirectoryNumber, Value>,
     file_bytes: u64,
     memory_bytes: u64,
@@ -96,7 +97,7 @@ impl JetStream {
         now: Time,
         reply: &[u8],
     ) -> Result<(), ApiError> {
-        let mut groups: BTreeMap<u32, Vec<DirectoryNumber>> = BTreeMap::new();
+        let mut groups: BTreeMap<GroupId, Vec<DirectoryNumber>> = BTreeMap::new();
         for stream in self.streams.iter() {
             if let Home::Elsewhere { group, .. } = stream.home() {
                 groups.entry(group).or_default();
@@ -115,7 +116,7 @@ impl JetStream {
     ) -> Result<(), ApiError> {
         let all: Vec<_> = self.streams.iter().map(|s| self.shown(s)).collect();
         let (page, shown) = view::stream_page(all.iter(), ask);
-        let mut groups: BTreeMap<u32, Vec<DirectoryNumber>> = BTreeMap::new();
+        let mut groups: BTreeMap<GroupId, Vec<DirectoryNumber>> = BTreeMap::new();
         let mut names = Vec::with_capacity(shown.len());
         for shown in shown {
             let stream = shown.stream;
@@ -133,7 +134,7 @@ impl JetStream {
         now: Time,
         reply: &[u8],
         what: What,
-        groups: BTreeMap<u32, Vec<DirectoryNumber>>,
+        groups: BTreeMap<GroupId, Vec<DirectoryNumber>>,
     ) -> Result<(), ApiError> {
         let gathers = &mut self.directory.gathers;
         if gathers.open.len() >= GATHERS_MAX {

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use tidegate::Time;
-use tidegate_cluster::groups::ALL;
+use tidegate_cluster::groups::{ALL, GroupId};
 use tidegate_stream::api::answer;
 use tidegate_stream::api::view;
 use tidegate_stream::schema::error::ApiError;
@@ -89,7 +89,7 @@ enum Repair {
 
 /// Compares the streams of `group` with the directory: returns the steps that are due, and
 /// the streams that may be open.
-fn compare(group: u32, directory: &Streams, own: &Streams) -> Compared {
+fn compare(group: GroupId, directory: &Streams, own: &Streams) -> Compared {
     let mut compared = Compared::default();
     for stream in own.iter() {
         let Home::Of(of) = stream.home() else {

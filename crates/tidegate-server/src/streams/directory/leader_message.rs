@@ -8,6 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 use tidegate::Time;
+use tidegate_cluster::groups::GroupId;
 use tidegate_stream::api::answer::Kind as Answer;
 use tidegate_stream::schema::number::DirectoryNumber;
 use tidegate_stream::stream::{Cursor, Moving};
@@ -129,7 +130,7 @@ impl Change {
 }
 
 /// Returns the subject at which a group's leader listens.
-pub(crate) fn subject_of_group(group: u32) -> String {
+pub(crate) fn subject_of_group(group: GroupId) -> String {
     format!("{GROUP}{group}")
 }
 
@@ -144,9 +145,10 @@ pub(crate) fn subject_of_full(id: u64) -> String {
 }
 
 /// Returns the number of the group that this subject belongs to.
-pub(crate) fn group_at(subject: &[u8]) -> Option<u32> {
+pub(crate) fn group_at(subject: &[u8]) -> Option<GroupId> {
     let number = subject.strip_prefix(GROUP.as_bytes())?;
-    std::str::from_utf8(number).ok()?.parse().ok()
+    let number = std::str::from_utf8(number).ok()?.parse();
+    number.ok().map(GroupId::new)
 }
 
 impl JetStream {
@@ -204,6 +206,8 @@ impl JetStream {
 mod golden;
 #[cfg(test)]
 mod tests {
+    use tidegate_cluster::groups::ALL;
+
     use super::*;
 
     #[test]
@@ -225,7 +229,7 @@ mod tests {
         let exported = LeaderMessage::Exported {
             stream: DirectoryNumber::new(7),
             moving: Moving {
-                to: 1,
+                to: ALL,
                 number: tidegate_stream::schema::number::MoveNumber::new(2),
             },
             from: Cursor::START,
@@ -242,7 +246,8 @@ mod tests {
             LeaderMessage::decode(br#"{"made":[1]}x"#).is_none()
                 && LeaderMessage::decode(b"").is_none()
         );
-        assert_eq!(group_at(subject_of_group(4097).as_bytes()), Some(4097));
+        let group = GroupId::new(4097);
+        assert_eq!(group_at(subject_of_group(group).as_bytes()), Some(group));
         assert_eq!(group_at(b"$TG.GROUP.x"), None);
         assert_eq!(group_at(b"$TG.STREAM.1"), None);
     }

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use tidegate::Time;
-use tidegate_cluster::groups::{ALL, GroupOf};
+use tidegate_cluster::groups::{ALL, GroupId, GroupOf};
 use tidegate_nats::parse::Publish;
 use tidegate_stream::api::answer::{self, Kind as Answer};
 use tidegate_stream::api::strip;
@@ -63,7 +63,7 @@ pub(super) struct Directory {
     pub(super) gathers: Gathers,
     /// The number of streams that are being made, and for how many of them each group was chosen.
     making: usize,
-    chosen: BTreeMap<u32, usize>,
+    chosen: BTreeMap<GroupId, usize>,
 }
 
 /// A request about a stream that no node is known to serve.
@@ -86,7 +86,7 @@ struct Untold {
     kind: Answer,
     reply: Box<[u8]>,
     /// The stream and the group.
-    of: (DirectoryNumber, u32),
+    of: (DirectoryNumber, GroupId),
     index: u64,
     until: Time,
 }
@@ -106,7 +106,7 @@ impl Directory {
         }
     }
 
-    fn members_len(&self, group: u32) -> usize {
+    fn members_len(&self, group: GroupId) -> usize {
         let of = self.groups.iter().find(|g| g.number == group);
         of.map_or(0, |g| g.members.len())
     }
@@ -137,7 +137,7 @@ impl JetStream {
     }
 
     /// Returns the group that keeps the stream which takes messages of this subject, if it is another group.
-    pub(crate) fn home_of(&mut self, subject: &[u8]) -> Option<u32> {
+    pub(crate) fn home_of(&mut self, subject: &[u8]) -> Option<GroupId> {
         let id = self.streams.capture(subject)?;
         match self.streams.get(id)?.home() {
             Home::Elsewhere { group, .. } => Some(group),
@@ -174,10 +174,10 @@ impl JetStream {
 
     /// Chooses the group with the fewest streams among those of the right size that have a leader. It chooses
     /// a group without room only if there is no other.
-    fn choose(&self, cx: &mut Context<'_>, config: &StreamConfig) -> Result<u32, ApiError> {
+    fn choose(&self, cx: &mut Context<'_>, config: &StreamConfig) -> Result<GroupId, ApiError> {
         let size = self.size_for(config);
         let all = self.directory.groups.first().map(|g| g.members.len());
-        let kept = |group: u32| {
+        let kept = |group: GroupId| {
             let making = self.directory.chosen.get(&group).copied();
             self.streams.placed_in(group) + making.unwrap_or(0)
         };
@@ -287,7 +287,7 @@ impl JetStream {
         self.propose_renew(now, stream, moving, to);
     }
 
-    fn propose_renew(&mut self, now: Time, stream: DirectoryNumber, moving: Moving, to: u32) {
+    fn propose_renew(&mut self, now: Time, stream: DirectoryNumber, moving: Moving, to: GroupId) {
         let payload = Renewal { of: moving, to }.encode();
         let renew = Command::new(Kind::Renew, stream.entry(), b"", &payload);
         self.command(now, false, &renew, Some((b"", Then::Noted)));
@@ -301,7 +301,7 @@ impl JetStream {
         now: Time,
         reply: &[u8],
         kind: Answer,
-        (stream, group): (DirectoryNumber, u32),
+        (stream, group): (DirectoryNumber, GroupId),
     ) {
         let untold = Untold {
             kind,
@@ -350,7 +350,10 @@ impl JetStream {
     }
 
     /// Returns the stream that a change is about and the group that keeps it, if that is another group.
-    pub(super) fn changed_elsewhere(&self, outcome: &Outcome) -> Option<(DirectoryNumber, u32)> {
+    pub(super) fn changed_elsewhere(
+        &self,
+        outcome: &Outcome,
+    ) -> Option<(DirectoryNumber, GroupId)> {
         let (Outcome::Created { stream }
         | Outcome::Exists { stream }
         | Outcome::Updated { stream }) = *outcome
@@ -462,7 +465,7 @@ impl JetStream {
     }
 
     /// Returns the group that has the stream of this number open on this node, if that is another group.
-    fn opened_by(&self, cx: &Context<'_>, stream: DirectoryNumber) -> Option<u32> {
+    fn opened_by(&self, cx: &Context<'_>, stream: DirectoryNumber) -> Option<GroupId> {
         let Home::Elsewhere { group, .. } = self.streams.entry(stream)?.home() else {
             return None;
         };

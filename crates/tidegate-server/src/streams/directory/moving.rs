@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tidegate::Time;
-use tidegate_cluster::groups::ALL;
+use tidegate_cluster::groups::{ALL, GroupId};
 use tidegate_raft::store::Space;
 use tidegate_stream::schema::config::StreamConfig;
 use tidegate_stream::schema::number::{DirectoryNumber, StreamNumber};
@@ -75,7 +75,7 @@ pub(crate) struct Moves {
     frozen: BTreeMap<StreamNumber, Frozen>,
     /// Streams with a move that was given up: the group it goes to, and the time until
     /// which the stream is not frozen again for it.
-    calm: BTreeMap<DirectoryNumber, (u32, Time)>,
+    calm: BTreeMap<DirectoryNumber, (GroupId, Time)>,
     /// Consumers that were served here, until their clients can be sent to the target.
     ended: Vec<(DirectoryNumber, Live)>,
     parked: Vec<(DirectoryNumber, Box<[u8]>)>,
@@ -92,7 +92,7 @@ pub(crate) struct Moves {
 struct Arriving {
     /// The group's own number of the copy.
     own: StreamNumber,
-    home: u32,
+    home: GroupId,
     moving: Moving,
     /// An import is proposed and not applied yet.
     proposed: bool,
@@ -188,7 +188,7 @@ impl Moves {
 }
 
 /// Returns the group that keeps a stream of the directory.
-const fn home(entry: &Stream) -> u32 {
+const fn home(entry: &Stream) -> GroupId {
     match entry.home() {
         Home::Elsewhere { group, .. } => group,
         _ => ALL,
@@ -197,7 +197,11 @@ const fn home(entry: &Stream) -> u32 {
 
 /// Returns the streams that are to come to `group`: copies, and whole streams that the
 /// directory does not list there yet.
-fn arriving(group: u32, directory: &Streams, own: &Streams) -> BTreeMap<DirectoryNumber, Arriving> {
+fn arriving(
+    group: GroupId,
+    directory: &Streams,
+    own: &Streams,
+) -> BTreeMap<DirectoryNumber, Arriving> {
     let of = |stream: &Stream| {
         let number = match stream.home() {
             Home::Of(of) => of,
@@ -228,7 +232,7 @@ fn movable<'a>(directory: &Streams, own: &'a Streams) -> impl Iterator<Item = &'
 
 /// Returns the frozen streams of `group` with moves that the directory has not ended.
 fn frozen(
-    group: u32,
+    group: GroupId,
     directory: &Streams,
     own: &Streams,
     until: Time,

@@ -5,7 +5,7 @@ mod world;
 
 use std::time::Duration;
 
-use tidegate_cluster::groups::ALL;
+use tidegate_cluster::groups::{ALL, GroupId};
 use tidegate_stream::api::answer::ClusterInfo;
 use tidegate_stream::schema::number::DirectoryNumber;
 use tidegate_stream::stream::{AccountLimits, Home, Streams};
@@ -83,7 +83,7 @@ fn shards_share_the_streams_of_all_nodes() {
     }
     let here = |name: &&&str| w.kept(0, name) == Some(Home::Here);
     assert_eq!(["A", "B", "C", "D"].iter().filter(here).count(), 2);
-    assert_eq!(w.group_of("B"), 2);
+    assert_eq!(w.group_of("B"), GroupId::new(2));
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn made_many_at_once_they_are_spread() {
         w.publish(1, &format!("$JS.API.STREAM.CREATE.{name}"), "r.a", &body);
     }
     w.settle();
-    let mut kept = BTreeMap::<u32, usize>::new();
+    let mut kept = BTreeMap::<GroupId, usize>::new();
     for i in 0..6 {
         *kept.entry(w.group_of(&format!("S{i}"))).or_default() += 1;
     }
@@ -641,24 +641,25 @@ fn no_stream_is_created_without_a_group_to_keep_it() {
 
 #[test]
 fn changes_of_a_stream_without_a_leader_wait_for_one() {
+    let second = GroupId::new(2);
     let mut w = World::sharded(3, 2);
     w.create(0, "A", 3);
-    w.follow(2);
+    w.follow(second);
     // The second group is next to get a stream.
     let body = config("B", 3).to_string();
     w.publish(1, "$JS.API.STREAM.CREATE.B", "r.a", &body);
     w.settle();
-    assert_eq!((w.heard(1).as_str(), w.group_of("B")), ("", 2));
-    w.lead(2, 2);
+    assert_eq!((w.heard(1).as_str(), w.group_of("B")), ("", second));
+    w.lead(second, 2);
     w.settle();
     assert!(w.heard(1).contains("\"did_create\":true"));
-    w.follow(2);
+    w.follow(second);
     let mut changed = config("B", 3);
     changed["max_msgs"] = json!(7);
     w.publish(1, "$JS.API.STREAM.UPDATE.B", "r.a", &changed.to_string());
     (0..3).for_each(|_| w.settle());
     assert!(w.heard(1).contains("10008"));
-    w.lead(2, 1);
+    w.lead(second, 1);
     w.settle();
     let info = w.ask(0, "STREAM.INFO.B", &Value::Null);
     assert_eq!(info["config"]["max_msgs"], 7, "it was decided");

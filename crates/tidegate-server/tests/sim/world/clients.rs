@@ -1,23 +1,26 @@
 //! Clients: the choice of their streams, their requests, and the replies.
 
-use tidegate_cluster::groups::ALL;
+use tidegate_cluster::groups::{ALL, GroupId};
 
 use super::{Event, Node, World};
 use crate::client::{Client, Reply};
 use crate::node::Answer;
 use crate::oracle::Verdict;
 
+/// The second group of all nodes.
+const SECOND: GroupId = GroupId::new(ALL.get() + 1);
+
 impl World {
     /// Half of the clients publish into streams of the first group, the others into those of any
     /// group; one group may be at rest.
     pub(super) fn add_clients(&mut self) {
-        let rests = self.dice.pick(&[None, Some(ALL), Some(ALL + 1)]);
+        let rests = self.dice.pick(&[None, Some(ALL), Some(SECOND)]);
         for _ in 0..self.dice.range(5, 10) {
             let any = self.dice.below(self.groups.len() as u64) as usize;
             let group = self.groups[self.dice.pick(&[0, 0, 1, any])].number;
             // Clients of the resting group go to another, so that the number of clients stays.
             let group = match rests.filter(|rests| *rests == group) {
-                Some(ALL) => ALL + 1,
+                Some(ALL) => SECOND,
                 Some(_) => ALL,
                 None => group,
             };
@@ -25,7 +28,7 @@ impl World {
         }
     }
 
-    pub(super) fn add_client(&mut self, group: u32) {
+    pub(super) fn add_client(&mut self, group: GroupId) {
         let c = self.clients.len();
         let has = |node: &&Node| node.groups.iter().any(|g| g.number == group);
         let nodes = self.nodes.iter().filter(has).map(|n| n.id as usize - 1);

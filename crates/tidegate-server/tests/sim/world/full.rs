@@ -1,6 +1,7 @@
 //! Disks without a free byte: of single nodes for a while, and of up to three nodes that restart one by one
 //! while the disks stay full.
 
+use tidegate_cluster::groups::GroupId;
 use tidegate_raft::store::Space;
 
 use super::{Event, World, wall};
@@ -53,7 +54,7 @@ impl World {
     }
 
     /// Returns the node that leads a group and knows its state.
-    pub(super) fn leader_of(&self, group: u32) -> Option<usize> {
+    pub(super) fn leader_of(&self, group: GroupId) -> Option<usize> {
         self.nodes.iter().position(|node| {
             let up = node.up.as_ref();
             let at = up.and_then(|up| up.store.at(group));
@@ -152,7 +153,7 @@ impl World {
     }
 
     /// Lets the leader of a group commit an entry that makes space. Without a leader time passes.
-    fn purge(&mut self, group: u32) -> Result<bool, String> {
+    fn purge(&mut self, group: GroupId) -> Result<bool, String> {
         let Some(n) = self.leader_of(group) else {
             self.pass(100_000)?;
             return Ok(false);

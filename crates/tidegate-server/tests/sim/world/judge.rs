@@ -1,6 +1,7 @@
 //! Compares the nodes' actions with the contents of their disks and with the actions of others.
 
 use raft::eraftpb::MessageType;
+use tidegate_cluster::groups::GroupId;
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_raft::replica::{Index, Message, Term};
 use tidegate_stream::schema::number::StreamNumber;
@@ -73,7 +74,7 @@ impl World {
     }
 
     /// Checks that the promises in a message are on the sender's disk.
-    pub(super) fn promises(&self, n: usize, group: u32, message: &Message) -> Verdict {
+    pub(super) fn promises(&self, n: usize, group: GroupId, message: &Message) -> Verdict {
         let (id, ledger) = (self.nodes[n].id, self.nodes[n].ledgers.of(group));
         let (kind, term) = (message.get_msg_type(), message.term);
         if matches!(
@@ -114,7 +115,7 @@ impl World {
     }
 
     /// Checks that the entries that a follower reports are those of the leader.
-    fn matches(&self, id: u64, group: u32, ledger: &Ledger, message: &Message) -> Verdict {
+    fn matches(&self, id: u64, group: GroupId, ledger: &Ledger, message: &Message) -> Verdict {
         let leader = self.nodes.iter().find(|n| n.id == message.to);
         let group = leader
             .and_then(|n| n.up.as_ref())

@@ -1,6 +1,6 @@
 //! Starts of nodes: with their disks, or, after the loss of a disk, with the place that the others give them.
 
-use tidegate_cluster::groups::GroupOf;
+use tidegate_cluster::groups::{GroupId, GroupOf};
 use tidegate_raft::replica::Term;
 use tidegate_raft::replica::records::HardState;
 
@@ -31,7 +31,7 @@ impl World {
         node.ledgers = Ledgers::after(node.ledgers.clone(), &node.groups);
         // Only the groups of this node alone lose their contents.
         let alone = node.groups.iter().filter(|g| g.members.len() == 1);
-        let alone: Vec<u32> = alone.map(|g| g.number).collect();
+        let alone: Vec<GroupId> = alone.map(|g| g.number).collect();
         for group in alone {
             self.oracles.forget(group);
             for c in 0..self.clients.len() {
@@ -107,7 +107,7 @@ impl World {
                 node.life += 1;
                 let members = up.members.iter();
                 let knows = members.map(|m| (m.group, up.store.group(m.at).hard_state()));
-                let knows: Vec<(u32, HardState)> = knows.collect();
+                let knows: Vec<(GroupId, HardState)> = knows.collect();
                 node.up = Some(up);
                 (node.syncing, node.step_at) = (false, None);
                 let (at, life) = (self.now + self.dice.below(node.tick_us), node.life);

@@ -20,7 +20,7 @@ use crate::schema::sequence::nth;
 const ONE: StreamNumber = StreamNumber::FIRST;
 
 const SECOND: u64 = 1_000_000;
-const GROUP: u32 = 0x1001;
+const GROUP: GroupId = GroupId::new(0x1001);
 
 /// The streams of one group, with their log.
 struct Group {
@@ -521,7 +521,7 @@ fn directory(kept: Placement) -> Group {
     group
 }
 
-fn update(group: &mut Group, to: u32, replicas: u32) -> Outcome {
+fn update(group: &mut Group, to: GroupId, replicas: u32) -> Outcome {
     let mut config = configs()[0].clone();
     config["num_replicas"] = replicas.into();
     let to = Course::To { group: to }.encode();
@@ -532,6 +532,7 @@ fn update(group: &mut Group, to: u32, replicas: u32) -> Outcome {
 #[test]
 fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
     let group = GROUP;
+    let another = GroupId::new(GROUP.get() + 1);
     let mut directory = directory(Placement::Here);
     let publish = |d: &mut Group| d.command(3, Kind::Publish, 1, b"s.a", b"text");
     assert!(matches!(
@@ -559,7 +560,7 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
     };
     assert_eq!(directory.stream(1).moving(), Some(moving));
     // One move at a time, and no other change; the home group still stores messages.
-    refused(update(&mut directory, group + 1, 2));
+    refused(update(&mut directory, another, 2));
     assert!(matches!(
         publish(&mut directory),
         Outcome::Stored { seq, .. } if seq == nth(2)
@@ -586,7 +587,7 @@ fn the_directory_says_where_a_stream_is_and_where_it_is_to_be() {
     refused(moved(
         &mut directory,
         Moving {
-            to: group + 1,
+            to: another,
             ..moving
         },
     ));
@@ -649,7 +650,7 @@ fn a_move_that_is_called_off_leaves_nothing_and_is_not_done_after_all() {
     let publish = |g: &mut Group| g.command(3, Kind::Publish, 1, b"s.a", b"text");
     let freeze = |g: &mut Group, m: Moving| g.command(4, Kind::Freeze, 1, b"", &m.encode());
     let moved = |g: &mut Group, m: Moving| g.command(4, Kind::Moved, 1, b"", &m.encode());
-    let instead = |g: &mut Group, to: Option<u32>, number: u32, replicas: u32| {
+    let instead = |g: &mut Group, to: Option<GroupId>, number: u32, replicas: u32| {
         let mut config = configs()[0].clone();
         config["num_replicas"] = replicas.into();
         let r#move = MoveNumber::new(number);
@@ -693,7 +694,7 @@ fn a_move_that_is_called_off_leaves_nothing_and_is_not_done_after_all() {
     ));
     refused(moved(&mut directory, second));
     assert_eq!(freeze(&mut directory, third), Outcome::Done);
-    let renew = |g: &mut Group, m: Moving, to: u32| {
+    let renew = |g: &mut Group, m: Moving, to: GroupId| {
         g.command(6, Kind::Renew, 1, b"", &Renewal { of: m, to }.encode())
     };
     refused(renew(&mut directory, second, GROUP));
@@ -839,7 +840,7 @@ fn nonsense_is_refused() {
     }
 }
 
-fn moving_to(to: u32, number: u32) -> Moving {
+fn moving_to(to: GroupId, number: u32) -> Moving {
     let number = MoveNumber::new(number);
     Moving { to, number }
 }

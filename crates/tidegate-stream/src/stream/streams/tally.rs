@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_cluster::groups::ALL;
+use tidegate_cluster::groups::{ALL, GroupId};
 
 use super::super::home::Home;
 use super::super::rules;
@@ -19,7 +19,7 @@ pub(super) struct Tally {
     file_bytes: u128,
     memory_bytes: u128,
     /// The number of streams that each group keeps, or is to keep.
-    placed: BTreeMap<u32, usize>,
+    placed: BTreeMap<GroupId, usize>,
     /// The number of streams that are moving to another group.
     moving: usize,
 }
@@ -58,7 +58,7 @@ impl Tally {
     }
 
     /// Returns how many streams this group keeps, or is to keep.
-    pub(super) fn placed_in(&self, group: u32) -> usize {
+    pub(super) fn placed_in(&self, group: GroupId) -> usize {
         self.placed.get(&group).copied().unwrap_or(0)
     }
 
@@ -69,7 +69,7 @@ impl Tally {
 }
 
 /// Returns the group of the directory that keeps a stream, or is to keep it.
-fn group_of(stream: &Stream) -> u32 {
+fn group_of(stream: &Stream) -> GroupId {
     match (stream.moving(), stream.home()) {
         (Some(moving), _) => moving.to,
         (None, Home::Elsewhere { group, .. }) => group,

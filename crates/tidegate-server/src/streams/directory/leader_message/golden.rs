@@ -2,6 +2,7 @@
 //! folder for each version of the protocol.
 
 use tidegate_cluster::VERSION;
+use tidegate_cluster::groups::GroupId;
 use tidegate_stream::schema::number::{DirectoryNumber, MoveNumber};
 use tidegate_stream::stream::{Cursor, Moving, Stage};
 
@@ -39,7 +40,7 @@ fn samples() -> Vec<LeaderMessage> {
     let (stream, moving) = (
         DirectoryNumber::new(7),
         Moving {
-            to: 4098,
+            to: GroupId::new(4098),
             number: MoveNumber::new(2),
         },
     );

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use tidegate::Time;
-use tidegate_cluster::groups::ALL;
+use tidegate_cluster::groups::{ALL, GroupId};
 use tidegate_stream::schema::number::{DirectoryNumber, MoveNumber};
 use tidegate_stream::schema::sequence::StreamSeq;
 use tidegate_stream::stream::{Command, Filter, Home, Moving, Stream, Transit};
@@ -77,7 +77,7 @@ impl World {
 
     /// Checks that no two groups serve a stream.
     fn one_owner(&self) {
-        let mut owners = BTreeMap::<String, u32>::new();
+        let mut owners = BTreeMap::<String, GroupId>::new();
         for slot in self.nodes.iter().flat_map(|n| n.all_streams()) {
             if !slot.serves() {
                 continue;
@@ -505,7 +505,7 @@ fn a_frozen_stream_thaws_where_there_is_space_only_for_making_some() {
             w.follow(moving.to);
             // With another leader the directory would try the move again elsewhere.
             let others = w.leaders.iter().filter(|(group, _)| **group != ALL);
-            let others: Vec<u32> = others.map(|(group, _)| *group).collect();
+            let others: Vec<GroupId> = others.map(|(group, _)| *group).collect();
             let kept = w.group_of("A");
             for group in others.into_iter().filter(|group| *group != kept) {
                 w.follow(group);
@@ -561,7 +561,7 @@ fn a_target_that_hears_nothing_any_more_does_not_keep_a_stream_frozen() {
 fn a_copy_that_comes_nearer_has_its_time() {
     let second = std::time::Duration::from_secs(1);
     let moving = Moving {
-        to: 7,
+        to: GroupId::new(7),
         number: MoveNumber::new(1),
     };
     let (mut moves, mut now) = (Moves::default(), Time::from_nanos(1));

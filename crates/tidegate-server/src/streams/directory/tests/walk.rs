@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tidegate_cluster::groups::{ALL, GroupOf};
+use tidegate_cluster::groups::{ALL, GroupId, GroupOf};
 use tidegate_stream::stream::{Home, Streams};
 
 use super::config;
@@ -143,7 +143,7 @@ impl Walk {
                 }
             }
             Act::Follow(group) => {
-                let led: Vec<u32> = self.w.leaders.keys().copied().collect();
+                let led: Vec<GroupId> = self.w.leaders.keys().copied().collect();
                 if !led.is_empty() {
                     self.w.follow(led[group.index(led.len())]);
                 }

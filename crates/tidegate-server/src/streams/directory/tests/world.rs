@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tidegate::Time;
-use tidegate_cluster::groups::{ALL, GroupOf, groups};
+use tidegate_cluster::groups::{ALL, GroupId, GroupOf, groups};
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_cluster::wire::Routed;
 use tidegate_log::Lsn;
@@ -24,7 +24,7 @@ use crate::config::{Settings, StreamSettings};
 use crate::sessions::{Node, joined};
 
 /// The entries of one group.
-struct Entries<'a>(u32, &'a BTreeMap<(u32, u64), bytes::Bytes>);
+struct Entries<'a>(GroupId, &'a BTreeMap<(GroupId, u64), bytes::Bytes>);
 
 impl Messages for Entries<'_> {
     fn peek(&self, place: Place) -> Peeked {
@@ -49,7 +49,7 @@ fn arrives(chance: &mut u64, lost: u64) -> impl FnMut(&Routed<'_>) -> bool {
 
 pub(crate) struct World {
     /// All entries, by group and place.
-    entries: BTreeMap<(u32, u64), bytes::Bytes>,
+    entries: BTreeMap<(GroupId, u64), bytes::Bytes>,
     /// How many in a hundred of the messages between leaders are lost, by chance.
     pub(crate) lost: u64,
     chance: u64,
@@ -57,12 +57,12 @@ pub(crate) struct World {
     pub(crate) groups: Vec<GroupOf>,
     pub(crate) now: Time,
     /// The index of the last entry of each group.
-    last: BTreeMap<u32, u64>,
-    pub(crate) leaders: BTreeMap<u32, usize>,
+    last: BTreeMap<GroupId, u64>,
+    pub(crate) leaders: BTreeMap<GroupId, usize>,
     /// For each node that is held back, the entries of the directory that it has not received.
     pub(crate) held: BTreeMap<usize, Vec<Committed>>,
     /// Entries on their way: the node, the group and the entry.
-    pending: Vec<(usize, u32, Committed)>,
+    pending: Vec<(usize, GroupId, Committed)>,
     clients: Vec<(usize, usize)>,
     /// Pairs of nodes: messages from the first to the second wait until `hurry`.
     pub(crate) slow: BTreeSet<(usize, usize)>,
@@ -155,7 +155,7 @@ impl World {
         self.settle();
     }
 
-    pub(crate) fn slot(&self, node: usize, group: u32) -> GroupSlot {
+    pub(crate) fn slot(&self, node: usize, group: GroupId) -> GroupSlot {
         let mut slots = self.nodes[node].slots().filter(|at| {
             self.nodes[node]
                 .streams(*at)
@@ -164,14 +164,14 @@ impl World {
         slots.next().expect("a member")
     }
 
-    pub(crate) fn lead(&mut self, group: u32, node: usize) {
+    pub(crate) fn lead(&mut self, group: GroupId, node: usize) {
         let at = self.slot(node, group);
         self.leaders.insert(group, node);
         self.nodes[node].handle_leading(at, self.now);
         self.nodes[node].announce_streams();
     }
 
-    pub(crate) fn follow(&mut self, group: u32) {
+    pub(crate) fn follow(&mut self, group: GroupId) {
         let node = self.leaders.remove(&group).expect("a leader");
         let at = self.slot(node, group);
         self.nodes[node].handle_following(at, self.now);
@@ -179,7 +179,7 @@ impl World {
         self.pump();
     }
 
-    pub(crate) fn commit(&mut self, group: u32, data: bytes::Bytes) -> EntryId {
+    pub(crate) fn commit(&mut self, group: GroupId, data: bytes::Bytes) -> EntryId {
         let index = self.last.entry(group).or_default();
         *index += 1;
         let entry = Committed {
@@ -237,7 +237,7 @@ impl World {
         self.pump();
     }
 
-    pub(crate) fn apply(&mut self, node: usize, group: u32, entry: &Committed) {
+    pub(crate) fn apply(&mut self, node: usize, group: GroupId, entry: &Committed) {
         let (at, now) = (self.slot(node, group), self.now);
         self.nodes[node].handle_committed(at, now, entry).unwrap();
     }
@@ -342,7 +342,7 @@ impl World {
         directory.get(id).map(|s| s.home())
     }
 
-    pub(crate) fn group_of(&self, name: &str) -> u32 {
+    pub(crate) fn group_of(&self, name: &str) -> GroupId {
         match self.kept(0, name) {
             Some(Home::Elsewhere { group, .. }) => group,
             other => panic!("{name}: {other:?}"),
@@ -357,7 +357,7 @@ impl World {
         of.members[0] as usize - 1
     }
 
-    pub(crate) fn entry(&self, group: u32, lsn: u64) -> &bytes::Bytes {
+    pub(crate) fn entry(&self, group: GroupId, lsn: u64) -> &bytes::Bytes {
         &self.entries[&(group, lsn)]
     }
 
