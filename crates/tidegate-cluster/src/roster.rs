@@ -44,6 +44,39 @@ pub struct Me {
     pub secret: Secret,
 }
 
+/// The place of a peer among a node's peers. Each node has slots of its own, so a slot never leaves the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PeerSlot(u32);
+
+impl PeerSlot {
+    /// Returns the slot that has `index` slots before it.
+    #[inline]
+    #[must_use]
+    pub const fn new(index: usize) -> Self {
+        assert!(index < PEERS_MAX, "a cluster has at most PEERS_MAX peers");
+        Self(index as u32)
+    }
+
+    /// Returns the number of slots before it.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Returns the slot as a bit of a set of slots.
+    #[inline]
+    #[must_use]
+    pub const fn bit(self) -> u32 {
+        1 << self.0
+    }
+
+    /// Returns the first `len` slots, in order.
+    pub fn all(len: usize) -> impl Iterator<Item = Self> {
+        (0..len).map(Self::new)
+    }
+}
+
 /// A node that is, or was, connected.
 #[derive(Clone, Debug)]
 pub struct Peer {
@@ -138,8 +171,9 @@ impl Roster {
 
     /// Returns the slot of the peer with this id.
     #[must_use]
-    pub fn slot_of(&self, id: u64) -> Option<usize> {
-        self.peers.iter().position(|p| p.id == id)
+    pub fn slot_of(&self, id: u64) -> Option<PeerSlot> {
+        let slot = self.peers.iter().position(|p| p.id == id);
+        slot.map(PeerSlot::new)
     }
 
     /// Returns the state of the fixing of members.
@@ -154,7 +188,12 @@ impl Roster {
     }
 
     /// Records that a channel is open, which was admitted just before, and returns the slot of its peer.
-    pub fn handle_open(&mut self, side: Side, theirs: &Introduction, address: SocketAddr) -> usize {
+    pub fn handle_open(
+        &mut self,
+        side: Side,
+        theirs: &Introduction,
+        address: SocketAddr,
+    ) -> PeerSlot {
         let found = self.peers.iter().position(|p| p.name == theirs.name);
         let free = || self.peers.iter().position(|p| !p.is_connected());
         let slot = match found {
@@ -189,12 +228,12 @@ impl Roster {
             None => theirs.client_url.clone(),
         };
         *peer.channel(side, theirs.kind()) = true;
-        slot
+        PeerSlot::new(slot)
     }
 
     /// Records that a channel is over.
-    pub fn handle_over(&mut self, slot: usize, side: Side, kind: Kind) {
-        let peer = &mut self.peers[slot];
+    pub fn handle_over(&mut self, slot: PeerSlot, side: Side, kind: Kind) {
+        let peer = &mut self.peers[slot.index()];
         *peer.channel(side, kind) = false;
         let (id, silent) = (peer.id, !peer.is_heard(Kind::Route));
         if silent {
@@ -343,6 +382,8 @@ impl Judge for Roster {
 mod tests {
     use super::*;
 
+    const FIRST: PeerSlot = PeerSlot::new(0);
+
     fn roster(streams: bool, formed: Option<Members>) -> Roster {
         let me = Me {
             cluster: "tide".into(),
@@ -401,7 +442,7 @@ mod tests {
         let mut roster = roster(false, None);
         let first = other("n2", 2, 5);
         roster.admits(Side::Dialled, &first).unwrap();
-        assert_eq!(roster.handle_open(Side::Dialled, &first, at()), 0);
+        assert_eq!(roster.handle_open(Side::Dialled, &first, at()), FIRST);
         let second = other("n2", 22, 6);
         let taken = roster.admits(Side::Dialled, &second).unwrap_err();
         assert!(
@@ -410,11 +451,11 @@ mod tests {
                 .contains("already connected from 127.0.0.1")
         );
         assert_eq!(roster.client_urls(), ["127.0.0.1:4223"]);
-        roster.handle_over(0, Side::Dialled, Kind::Route);
+        roster.handle_over(FIRST, Side::Dialled, Kind::Route);
         assert!(roster.client_urls().is_empty());
         roster.admits(Side::Dialled, &second).unwrap();
-        assert_eq!(roster.handle_open(Side::Dialled, &second, at()), 0);
-        assert_eq!((roster.slot_of(2), roster.slot_of(22)), (None, Some(0)));
+        assert_eq!(roster.handle_open(Side::Dialled, &second, at()), FIRST);
+        assert_eq!((roster.slot_of(2), roster.slot_of(22)), (None, Some(FIRST)));
         let mut streams = other("n4", 4, 1);
         streams.streams = true;
         let refused = roster.admits(Side::Dialled, &streams).unwrap_err();
@@ -472,10 +513,10 @@ mod tests {
             );
         }
         roster.admits(Side::Dialled, &old).unwrap();
-        roster.handle_over(0, Side::Dialled, Kind::Route);
+        roster.handle_over(FIRST, Side::Dialled, Kind::Route);
         for side in [Side::Dialled, Side::Dialer] {
             roster.admits(side, &new).unwrap();
-            assert_eq!(roster.handle_open(side, &new, at()), 0);
+            assert_eq!(roster.handle_open(side, &new, at()), FIRST);
         }
         let running = roster.admits(Side::Dialled, &old).unwrap_err().to_string();
         assert!(running.contains("still connected"), "{running}");

@@ -38,6 +38,7 @@ pub mod config;
 mod event_loop;
 mod fair;
 mod monitor;
+mod party;
 mod sessions;
 mod streams;
 
@@ -49,6 +50,8 @@ pub use event_loop::members::IdentityError;
 pub use event_loop::tls::TlsError;
 pub use monitor::Monitor;
 // The state machine without sockets: for tests and fuzz targets, no promise to others.
+#[doc(hidden)]
+pub use party::ClientKey;
 #[doc(hidden)]
 pub use sessions::{Node, NodeStats, Received, Verify};
 

@@ -9,15 +9,15 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tidegate::Time;
 use tidegate::controller::Load;
 use tidegate_nats::connect::Info;
-use tidegate_server::Node;
 use tidegate_server::config::Settings;
+use tidegate_server::{ClientKey, Node};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const ANY: Load = Load::new(u64::MAX, u64::MAX);
 
-fn connect(node: &mut Node, text: &str) -> usize {
+fn connect(node: &mut Node, text: &str) -> ClientKey {
     let key = node.handle_accepted(Time::ZERO, ([127, 0, 0, 1], 1).into(), false, false);
     let text =
         format!("CONNECT {{\"verbose\":false,\"pedantic\":false,\"headers\":true}}\r\n{text}");

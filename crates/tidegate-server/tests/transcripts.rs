@@ -17,10 +17,10 @@ use tidegate::Time;
 use tidegate::controller::Load;
 use tidegate_nats::connect::Info;
 use tidegate_nats::session::CloseReason;
-use tidegate_server::Node;
 use tidegate_server::config::Settings;
 use tidegate_server::config::apply;
 use tidegate_server::config::{System, read_nats};
+use tidegate_server::{ClientKey, Node};
 
 struct World {
     node: Node,
@@ -31,7 +31,7 @@ struct World {
 }
 
 struct Client {
-    key: usize,
+    key: ClientKey,
     input: Vec<u8>,
     deaf: bool,
 }
@@ -156,7 +156,7 @@ impl World {
         }
     }
 
-    fn name(&self, key: usize) -> String {
+    fn name(&self, key: ClientKey) -> String {
         self.clients
             .iter()
             .find(|(_, c)| c.key == key)

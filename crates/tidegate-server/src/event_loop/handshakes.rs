@@ -17,14 +17,16 @@
 
 use std::time::Duration;
 
+use super::tokens::ChannelKey;
 use crate::fair::{FairQueue, Source, Ticket};
+use crate::party::ClientKey;
 
 /// The time that one turn spends on handshakes: a sixtieth of the interval between two heartbeats of Raft.
 pub(super) const BUDGET: Duration = Duration::from_millis(2);
 
 /// Kinds of connections that wait, in order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Class {
+enum Class {
     /// To or from another node.
     Peer,
     /// A client with an answered hello.
@@ -41,6 +43,27 @@ impl Class {
     }
 }
 
+/// A connection that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waiting {
+    /// A channel from or to another node.
+    Peer(ChannelKey),
+    /// A client with an answered hello.
+    Begun(ClientKey),
+    /// A client with an unanswered hello.
+    New(ClientKey),
+}
+
+impl Waiting {
+    const fn class(self) -> Class {
+        match self {
+            Self::Peer(_) => Class::Peer,
+            Self::Begun(_) => Class::Begun,
+            Self::New(_) => Class::New,
+        }
+    }
+}
+
 /// The place of a connection in the queue; the connection keeps it, so that it can withdraw.
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -51,8 +74,8 @@ pub(crate) struct Place {
 /// The waiting handshakes, and the time that the turn has spent.
 #[derive(Debug, Default)]
 pub(super) struct Handshakes {
-    /// By class: the keys of connections.
-    waiting: [FairQueue<usize>; 3],
+    /// By class.
+    waiting: [FairQueue<Waiting>; 3],
     /// For each class, the number of turns in a row that left it out.
     left_out: [u32; 3],
     /// For each class, whether this turn advanced one of its handshakes.
@@ -67,8 +90,9 @@ impl Handshakes {
     }
 
     /// Queues a readable connection that has not finished its handshake.
-    pub(super) fn wait(&mut self, class: Class, source: Source, key: usize) -> Place {
-        let ticket = self.waiting[class.index()].push(source, key);
+    pub(super) fn wait(&mut self, waiting: Waiting, source: Source) -> Place {
+        let class = waiting.class();
+        let ticket = self.waiting[class.index()].push(source, waiting);
         Place { class, ticket }
     }
 
@@ -79,7 +103,7 @@ impl Handshakes {
 
     /// Returns the connection to advance; [`Handshakes::handle_done`] must follow. `None` ends the
     /// turn: no connection waits, or the turn has spent its budget.
-    pub(super) fn poll(&mut self) -> Option<(Class, usize)> {
+    pub(super) fn poll(&mut self) -> Option<Waiting> {
         let next = match self.spent < BUDGET {
             true => self.next(),
             false => None,
@@ -92,7 +116,7 @@ impl Handshakes {
 
     /// Takes the first connection of the kind that the most turns in a row left out; among equals,
     /// in order of precedence.
-    fn next(&mut self) -> Option<(Class, usize)> {
+    fn next(&mut self) -> Option<Waiting> {
         let waits = |class: &Class| !self.waiting[class.index()].is_empty();
         let left_out = |class: &Class| match self.served[class.index()] {
             true => 0,
@@ -102,8 +126,7 @@ impl Handshakes {
         let classes = Class::ALL.into_iter().rev().filter(waits);
         let class = classes.max_by_key(left_out)?;
         self.served[class.index()] = true;
-        let key = self.waiting[class.index()].pop_oldest()?;
-        Some((class, key))
+        self.waiting[class.index()].pop_oldest()
     }
 
     fn end_turn(&mut self) {
@@ -136,8 +159,16 @@ mod tests {
         Source::from(IpAddr::from([10, 0, 0, n]))
     }
 
+    fn waiting(class: Class, key: usize) -> Waiting {
+        match class {
+            Class::Peer => Waiting::Peer(ChannelKey::new(key)),
+            Class::Begun => Waiting::Begun(ClientKey::new(key)),
+            Class::New => Waiting::New(ClientKey::new(key)),
+        }
+    }
+
     /// Runs one turn, in which each step costs `cost`.
-    fn turn(handshakes: &mut Handshakes, cost: Duration) -> Vec<(Class, usize)> {
+    fn turn(handshakes: &mut Handshakes, cost: Duration) -> Vec<Waiting> {
         let mut all = Vec::new();
         while let Some(next) = handshakes.poll() {
             handshakes.handle_done(cost);
@@ -158,7 +189,7 @@ mod tests {
         ] {
             let mut handshakes = Handshakes::default();
             for key in 0..100 {
-                handshakes.wait(Class::New, source(1), key);
+                handshakes.wait(waiting(Class::New, key), source(1));
             }
             let cost = Duration::from_micros(cost_us);
             let mut done = Vec::new();
@@ -166,9 +197,10 @@ mod tests {
                 let one = turn(&mut handshakes, cost);
                 assert!(one.len() <= expected && !one.is_empty(), "{cost_us} us");
                 assert!(cost * (one.len() as u32 - 1) < BUDGET);
-                done.extend(one.into_iter().map(|(_, key)| key));
+                done.extend(one);
             }
-            assert_eq!(done, (0..100).collect::<Vec<_>>(), "in the order they came");
+            let all = (0..100).map(|key| waiting(Class::New, key));
+            assert_eq!(done, all.collect::<Vec<_>>(), "in the order they came");
         }
     }
 
@@ -176,10 +208,11 @@ mod tests {
     fn nodes_go_before_clients_and_handshakes_almost_over_before_new_ones() {
         let mut handshakes = Handshakes::default();
         for (class, key) in [(Class::New, 3), (Class::Begun, 2), (Class::Peer, 1)] {
-            handshakes.wait(class, source(1), key);
+            handshakes.wait(waiting(class, key), source(1));
         }
         let all = turn(&mut handshakes, Duration::ZERO);
         let expected = [(Class::Peer, 1), (Class::Begun, 2), (Class::New, 3)];
+        let expected = expected.map(|(class, key)| waiting(class, key));
         assert_eq!(all, expected);
     }
 
@@ -188,14 +221,14 @@ mod tests {
         let mut handshakes = Handshakes::default();
         for key in 0..30 {
             for class in Class::ALL {
-                handshakes.wait(class, source(1), key);
+                handshakes.wait(waiting(class, key), source(1));
             }
         }
         let mut firsts = Vec::new();
         for _ in 0..9 {
             let one = turn(&mut handshakes, BUDGET);
             assert_eq!(one.len(), 1);
-            firsts.push(one[0].0);
+            firsts.push(one[0].class());
         }
         let cycle = [Class::Peer, Class::Begun, Class::New];
         assert_eq!(firsts, [cycle, cycle, cycle].concat());
@@ -205,11 +238,11 @@ mod tests {
     fn an_address_with_many_hellos_delays_another_by_one() {
         let mut handshakes = Handshakes::default();
         for key in 0..1000 {
-            handshakes.wait(Class::New, source(1), key);
+            handshakes.wait(waiting(Class::New, key), source(1));
         }
-        handshakes.wait(Class::New, source(2), 1000);
+        handshakes.wait(waiting(Class::New, 1000), source(2));
         let first = turn(&mut handshakes, BUDGET / 2);
-        assert_eq!(first, [(Class::New, 0), (Class::New, 1000)]);
+        assert_eq!(first, [0, 1000].map(|key| waiting(Class::New, key)));
     }
 
     #[derive(Clone, Debug)]
@@ -233,33 +266,33 @@ mod tests {
         #[test]
         fn none_is_lost_and_none_starves(acts in prop::collection::vec(act(), 1..150)) {
             let mut handshakes = Handshakes::default();
-            let mut model: Vec<(Class, usize, Place)> = Vec::new();
+            let mut model: Vec<(Waiting, Place)> = Vec::new();
             let mut left_out = [0; 3];
             for (key, act) in acts.into_iter().enumerate() {
                 match act {
                     Act::Wait(class, from) => {
-                        let class = Class::ALL[class];
-                        let place = handshakes.wait(class, source(from), key);
-                        model.push((class, key, place));
+                        let waiting = waiting(Class::ALL[class], key);
+                        let place = handshakes.wait(waiting, source(from));
+                        model.push((waiting, place));
                     }
                     Act::Withdraw(_) if model.is_empty() => {}
                     Act::Withdraw(at) => {
-                        let (.., place) = model.remove(at.index(model.len()));
+                        let (_, place) = model.remove(at.index(model.len()));
                         handshakes.withdraw(&place);
                     }
                     Act::Turn(cost_us) => {
                         let cost = Duration::from_micros(cost_us);
-                        let waited = Class::ALL.map(|class| model.iter().any(|m| m.0 == class));
+                        let waited = Class::ALL.map(|class| model.iter().any(|m| m.0.class() == class));
                         let done = turn(&mut handshakes, cost);
                         prop_assert_eq!(done.is_empty(), model.is_empty());
                         prop_assert!(done.len() < 2 || cost * (done.len() as u32 - 1) < BUDGET);
-                        for (class, key) in &done {
-                            let at = model.iter().position(|m| (m.0, m.1) == (*class, *key));
-                            prop_assert!(at.is_some(), "{} is served and did not wait", key);
+                        for waiting in &done {
+                            let at = model.iter().position(|m| m.0 == *waiting);
+                            prop_assert!(at.is_some(), "{:?} is served and did not wait", waiting);
                             model.remove(at.unwrap());
                         }
                         for class in Class::ALL {
-                            let served = done.iter().any(|(of, _)| *of == class);
+                            let served = done.iter().any(|of| of.class() == class);
                             let count = &mut left_out[class.index()];
                             *count = if served || !waited[class.index()] { 0 } else { *count + 1 };
                             prop_assert!(*count <= 2, "{:?} is left out", class);

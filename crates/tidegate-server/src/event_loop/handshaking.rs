@@ -13,34 +13,36 @@ use tidegate_nats::session::CloseReason;
 
 use super::Server;
 use super::opening::Opening;
-use crate::event_loop::handshakes::Class;
+use crate::event_loop::handshakes::Waiting;
+use crate::event_loop::tokens::ChannelKey;
+use crate::party::ClientKey;
 
 impl Server {
     /// Queues a client's handshake.
-    pub(super) fn postpone(&mut self, key: usize) {
-        let Some(conn) = self.conns[key].as_mut() else {
+    pub(super) fn postpone(&mut self, key: ClientKey) {
+        let Some(conn) = self.conns[key.index()].as_mut() else {
             return;
         };
-        let class = match conn.opening {
-            Opening::Handshake { .. } => Class::Begun,
-            _ => Class::New,
+        let waiting = match conn.opening {
+            Opening::Handshake { .. } => Waiting::Begun(key),
+            _ => Waiting::New(key),
         };
         if conn.place.is_none() {
             let source = conn.address.ip().into();
-            conn.place = Some(self.handshakes.wait(class, source, key));
+            conn.place = Some(self.handshakes.wait(waiting, source));
         }
     }
 
     /// Returns whether the loop must not read a peer's channel now, because its handshake waits for
     /// its turn or the channel has ended.
-    pub(super) fn postpone_peer(&mut self, now: Time, key: usize) -> bool {
+    pub(super) fn postpone_peer(&mut self, now: Time, key: ChannelKey) -> bool {
         let Some(peers) = &mut self.peers else {
             return true;
         };
         let handshakes = &mut self.handshakes;
         let wait = |address: std::net::SocketAddr| {
             let source = address.ip().into();
-            handshakes.wait(Class::Peer, source, key)
+            handshakes.wait(Waiting::Peer(key), source)
         };
         peers.postpone(now, key, &mut self.node, wait)
     }
@@ -54,10 +56,12 @@ impl Server {
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut start = self.clock.now();
-        while let Some((class, key)) = self.handshakes.poll() {
-            let worked = match class {
-                Class::Peer => self.go_on_with_peer(start, key, &mut scratch),
-                Class::Begun | Class::New => self.go_on_with_client(start, key, &mut scratch),
+        while let Some(waiting) = self.handshakes.poll() {
+            let worked = match waiting {
+                Waiting::Peer(key) => self.go_on_with_peer(start, key, &mut scratch),
+                Waiting::Begun(key) | Waiting::New(key) => {
+                    self.go_on_with_client(start, key, &mut scratch)
+                }
             };
             let end = self.clock.now();
             let cost = self.cost_of_handshake(worked, end - start);
@@ -80,8 +84,8 @@ impl Server {
     }
 
     /// Advances a client's handshake. Returns whether there was anything to do.
-    fn go_on_with_client(&mut self, now: Time, key: usize, scratch: &mut [u8]) -> bool {
-        let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut) else {
+    fn go_on_with_client(&mut self, now: Time, key: ClientKey, scratch: &mut [u8]) -> bool {
+        let Some(conn) = self.conns.get_mut(key.index()).and_then(Option::as_mut) else {
             return false;
         };
         conn.place = None;
@@ -109,7 +113,7 @@ impl Server {
     }
 
     /// Advances a peer's handshake. Returns whether there was anything to do.
-    fn go_on_with_peer(&mut self, now: Time, key: usize, scratch: &mut [u8]) -> bool {
+    fn go_on_with_peer(&mut self, now: Time, key: ChannelKey, scratch: &mut [u8]) -> bool {
         let Some(peers) = &mut self.peers else {
             return false;
         };

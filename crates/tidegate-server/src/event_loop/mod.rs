@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use mio::event::Event;
 use mio::net::TcpListener;
-use mio::{Events, Interest, Poll, Token, Waker};
+use mio::{Events, Interest, Poll, Waker};
 use rustls::ServerConfig;
 use tidegate::controller::Reason;
 use tidegate::{Clock, Time};
@@ -40,6 +40,7 @@ pub(crate) mod report;
 mod socket;
 mod taking_over;
 pub(crate) mod tls;
+mod tokens;
 pub(crate) mod turns;
 mod verify;
 
@@ -53,20 +54,19 @@ use self::handshakes::{Handshakes, Place};
 use self::identity::{seed, server_id, server_info};
 use self::log_limit::LogLimit;
 use self::opening::Opening;
-use self::peers::{PEER_LISTENER, PEER_TOKENS, Peers};
+use self::peers::Peers;
 use self::read_queue::{ReadQueue, Share};
 use self::recording::Recording;
 use self::replication::Replication;
 use self::report::{Cluster, Report, Streams};
 use self::socket::Socket;
 use self::tls::PeerTls;
+use self::tokens::{ChannelKey, LISTENER, Owner, WAKER};
 use self::turns::Turns;
 use self::verify::Verifier;
 use crate::config::Settings;
+use crate::party::ClientKey;
 use crate::sessions::Node;
-
-const LISTENER: Token = Token(usize::MAX);
-const WAKER: Token = Token(usize::MAX - 1);
 
 /// Bytes read at a time: about as many as a client library writes at a time, and a small part of a
 /// core's cache.
@@ -103,7 +103,7 @@ pub struct Server {
     /// Log line: the server has its maximum of connections.
     not_admitted: LogLimit,
     /// Connections that get their INFO at that time unless they have begun with TLS, in order.
-    hellos: VecDeque<(Time, usize)>,
+    hellos: VecDeque<(Time, ClientKey)>,
     /// Waiting TLS handshakes.
     handshakes: Handshakes,
     /// The tests' cost of one step of a handshake, and the count of such steps.
@@ -357,21 +357,21 @@ impl Server {
     }
 
     fn take_event(&mut self, now: Time, event: &Event) {
-        match event.token() {
-            LISTENER => self.accept(now),
-            WAKER => self.take_commands(now),
-            PEER_LISTENER => {
+        match Owner::of(event.token()) {
+            Owner::Listener => self.accept(now),
+            Owner::Waker => self.take_commands(now),
+            Owner::PeerListener => {
                 if let Some(peers) = &mut self.peers {
                     peers.accept(now);
                 }
             }
-            Token(token) if token >= PEER_TOKENS => {
+            Owner::Channel(key) => {
                 if let Some(peers) = &mut self.peers {
-                    peers.take_event(now, token - PEER_TOKENS, event, &mut self.node);
+                    peers.take_event(now, key, event, &mut self.node);
                 }
             }
-            Token(key) => {
-                let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut) else {
+            Owner::Client(key) => {
+                let Some(conn) = self.conns.get_mut(key.index()).and_then(Option::as_mut) else {
                     return;
                 };
                 conn.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
@@ -385,8 +385,8 @@ impl Server {
     }
 
     /// Lists a connection for reading.
-    fn list(&mut self, key: usize) {
-        if let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut)
+    fn list(&mut self, key: ClientKey) {
+        if let Some(conn) = self.conns.get_mut(key.index()).and_then(Option::as_mut)
             && conn.readable
             && conn.place.is_none()
             && !std::mem::replace(&mut conn.listed, true)
@@ -420,8 +420,8 @@ impl Server {
                     self.hand_over(now);
                     self.node.part_streams(now);
                     self.draining = Some(now + DRAIN_READS);
-                    for key in 0..self.conns.len() {
-                        self.list(key);
+                    for at in 0..self.conns.len() {
+                        self.list(ClientKey::new(at));
                     }
                 }
                 Command::LameDuck if !self.stopping => {
@@ -488,7 +488,7 @@ impl Server {
         self.ready.begin_turn();
         let mut now = now;
         while let Some(key) = self.ready.next() {
-            if let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut) {
+            if let Some(conn) = self.conns.get_mut(key.index()).and_then(Option::as_mut) {
                 conn.listed = false;
                 self.read(now, key, &mut scratch);
             }
@@ -496,7 +496,7 @@ impl Server {
             let share = self
                 .ready
                 .handle_read(end - std::mem::replace(&mut now, end));
-            if let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut) {
+            if let Some(conn) = self.conns.get_mut(key.index()).and_then(Option::as_mut) {
                 conn.share = share;
                 self.list_again(key);
             }
@@ -504,22 +504,22 @@ impl Server {
         self.scratch = scratch;
     }
 
-    fn list_again(&mut self, key: usize) {
+    fn list_again(&mut self, key: ClientKey) {
         if self.node.contains(key) && self.node.reads(key) {
             self.list(key);
         }
     }
 
-    fn read(&mut self, now: Time, key: usize, scratch: &mut [u8]) {
+    fn read(&mut self, now: Time, key: ClientKey, scratch: &mut [u8]) {
         if self.node.contains(key) && self.node.reads(key) && self.open(now, key, scratch) {
             self.read_open(now, key, scratch);
         }
     }
 
     /// Reads a connection once, during its handshake or after it.
-    fn read_open(&mut self, now: Time, key: usize, scratch: &mut [u8]) {
+    fn read_open(&mut self, now: Time, key: ClientKey, scratch: &mut [u8]) {
         let need = self.node.need(key);
-        let Some(conn) = self.conns[key].as_mut() else {
+        let Some(conn) = self.conns[key.index()].as_mut() else {
             return;
         };
         if conn.cut {
@@ -563,7 +563,7 @@ impl Server {
             self.gather(now, key, &scratch[..got]);
         } else {
             let used = self.consume(now, key, &scratch[..kept + got]);
-            if let Some(conn) = self.conns[key].as_mut() {
+            if let Some(conn) = self.conns[key.index()].as_mut() {
                 conn.input.clear();
                 conn.keep(&scratch[used..kept + got]);
             }
@@ -571,15 +571,15 @@ impl Server {
     }
 
     /// Uses bytes that a slice left, before the socket is read again.
-    fn go_on_after_cut(&mut self, now: Time, key: usize) {
-        let Some(conn) = self.conns[key].as_mut() else {
+    fn go_on_after_cut(&mut self, now: Time, key: ClientKey) {
+        let Some(conn) = self.conns[key.index()].as_mut() else {
             return;
         };
         conn.cut = false;
         let mut input = std::mem::take(&mut conn.input);
         let start = conn.used;
         let used = start + self.consume(now, key, &input[start..]);
-        if let Some(conn) = self.conns[key].as_mut() {
+        if let Some(conn) = self.conns[key.index()].as_mut() {
             conn.used = used;
             if !conn.cut {
                 input.drain(..std::mem::take(&mut conn.used));
@@ -590,9 +590,9 @@ impl Server {
     }
 
     /// Adds to a message larger than a read.
-    fn gather(&mut self, now: Time, key: usize, bytes: &[u8]) {
+    fn gather(&mut self, now: Time, key: ClientKey, bytes: &[u8]) {
         let need = self.node.need(key);
-        let Some(conn) = self.conns[key].as_mut() else {
+        let Some(conn) = self.conns[key.index()].as_mut() else {
             return;
         };
         let mut input = std::mem::take(&mut conn.input);
@@ -612,7 +612,7 @@ impl Server {
             let used = self.consume(now, key, &input);
             // The rest is the beginning of the next message: the memory is reused.
             input.drain(..used);
-            if let Some(conn) = self.conns[key].as_mut() {
+            if let Some(conn) = self.conns[key.index()].as_mut() {
                 conn.input = input;
                 conn.keep(b"");
             }
@@ -621,7 +621,7 @@ impl Server {
 
     /// Hands in bytes, until the connection's slice is over, and writes whenever enough is gathered. Returns
     /// the number of bytes used.
-    fn consume(&mut self, now: Time, key: usize, bytes: &[u8]) -> usize {
+    fn consume(&mut self, now: Time, key: ClientKey, bytes: &[u8]) -> usize {
         let end = now + self.ready.slice();
         let mut used = 0;
         loop {
@@ -637,7 +637,7 @@ impl Server {
                 self.flush(now, self.flow.reason());
             }
             if now >= end {
-                if let Some(conn) = self.conns[key].as_mut() {
+                if let Some(conn) = self.conns[key.index()].as_mut() {
                     conn.cut = true;
                     conn.readable = true;
                 }
@@ -664,7 +664,7 @@ impl Server {
     }
 
     /// Reads a channel of a peer once, and writes whenever enough is gathered.
-    fn read_peer(&mut self, now: Time, key: usize, scratch: &mut [u8]) {
+    fn read_peer(&mut self, now: Time, key: ChannelKey, scratch: &mut [u8]) {
         while let Some(peers) = &mut self.peers
             && peers.read(now, key, &mut self.node, scratch, self.flow.limit())
         {
@@ -689,7 +689,7 @@ impl Server {
             peers.resume(slot);
         }
         while let Some(key) = self.node.poll_resumed() {
-            if let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut) {
+            if let Some(conn) = self.conns.get_mut(key.index()).and_then(Option::as_mut) {
                 // Bytes received earlier and not used come first: the connection has work even with
                 // an empty socket.
                 conn.readable = true;
@@ -723,9 +723,9 @@ impl Server {
     }
 
     /// Writes the outbox of one connection, as far as its socket takes it.
-    fn write(&mut self, now: Time, key: usize) {
+    fn write(&mut self, now: Time, key: ClientKey) {
         loop {
-            let Some(conn) = self.conns.get_mut(key).and_then(Option::as_mut) else {
+            let Some(conn) = self.conns.get_mut(key.index()).and_then(Option::as_mut) else {
                 return;
             };
             if !self.node.contains(key) {
@@ -755,7 +755,7 @@ impl Server {
 
     fn drop_closed(&mut self) {
         while let Some((key, reason)) = self.node.poll_closed() {
-            if let Some(mut conn) = self.conns.get_mut(key).and_then(Option::take) {
+            if let Some(mut conn) = self.conns.get_mut(key.index()).and_then(Option::take) {
                 if let Some(place) = conn.place.take() {
                     self.handshakes.withdraw(&place);
                 }

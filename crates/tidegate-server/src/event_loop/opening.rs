@@ -5,8 +5,8 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use mio::Interest;
 use mio::net::TcpStream;
-use mio::{Interest, Token};
 use tidegate::Time;
 use tidegate_nats::op::text;
 use tidegate_nats::session::CloseReason;
@@ -15,6 +15,8 @@ use super::read_queue::Share;
 use super::{Conn, Server};
 use crate::config::HandshakeFirst;
 use crate::event_loop::socket::Socket;
+use crate::event_loop::tokens::Owner;
+use crate::party::ClientKey;
 
 /// The pause in accepting after an error: usually the process has no file descriptors left.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
@@ -101,25 +103,25 @@ impl Server {
             .node
             .handle_accepted(now, address, opening != Opening::Done, greet);
         let interest = Interest::READABLE | Interest::WRITABLE;
-        if let Err(e) = self
-            .poll
-            .registry()
-            .register(&mut stream, Token(key), interest)
+        if let Err(e) =
+            self.poll
+                .registry()
+                .register(&mut stream, Owner::Client(key).token(), interest)
         {
             tracing::error!("{address}: cannot be served: {e}");
             self.node.handle_closed(now, key, CloseReason::Io);
             return;
         }
         tracing::debug!("{address}: client connection created");
-        if self.conns.len() <= key {
-            self.conns.resize_with(key + 1, || None);
+        if self.conns.len() <= key.index() {
+            self.conns.resize_with(key.index() + 1, || None);
         }
         if let Opening::FirstByte { info_at: Some(at) } = opening
             && at != Time::NEVER
         {
             self.hellos.push_back((at, key));
         }
-        self.conns[key] = Some(Conn {
+        self.conns[key.index()] = Some(Conn {
             socket: Socket::new(stream),
             address,
             input: Vec::new(),
@@ -137,8 +139,8 @@ impl Server {
 
     /// Advances the opening as far as that costs nothing. Returns whether the connection can be
     /// read. A handshake waits for its turn.
-    pub(super) fn open(&mut self, now: Time, key: usize, scratch: &mut [u8]) -> bool {
-        let Some(conn) = self.conns[key].as_mut() else {
+    pub(super) fn open(&mut self, now: Time, key: ClientKey, scratch: &mut [u8]) -> bool {
+        let Some(conn) = self.conns[key.index()].as_mut() else {
             return false;
         };
         let info_at = match conn.opening {
@@ -178,8 +180,8 @@ impl Server {
     }
 
     /// Completes the opening once its TLS handshake is over.
-    pub(super) fn secured(&mut self, now: Time, key: usize) {
-        let Some(conn) = self.conns[key].as_mut() else {
+    pub(super) fn secured(&mut self, now: Time, key: ClientKey) {
+        let Some(conn) = self.conns[key.index()].as_mut() else {
             return;
         };
         if let Opening::Handshake { info_after } = conn.opening
@@ -199,7 +201,10 @@ impl Server {
             self.hellos.pop_front();
             let waits = Opening::FirstByte { info_at: Some(at) };
             // The key may belong to a new connection by now.
-            if let Some(conn) = self.conns[key].as_mut().filter(|c| c.opening == waits) {
+            if let Some(conn) = self.conns[key.index()]
+                .as_mut()
+                .filter(|c| c.opening == waits)
+            {
                 conn.opening = Opening::FirstByte { info_at: None };
                 self.node.handle_greet(key);
             }

@@ -23,8 +23,8 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
+use mio::Registry;
 use mio::net::{TcpListener, TcpStream};
-use mio::{Registry, Token};
 use ring::rand::SystemRandom;
 use slab::Slab;
 use tidegate::Time;
@@ -34,7 +34,7 @@ use tidegate_cluster::groups::GroupId;
 use tidegate_cluster::members::{Members, MembersFile};
 use tidegate_cluster::proof::Side;
 use tidegate_cluster::redial::Redial;
-use tidegate_cluster::roster::Roster;
+use tidegate_cluster::roster::{PeerSlot, Roster};
 use tidegate_cluster::wire::{self, Frame};
 use tidegate_log::Disk;
 use tidegate_nats::outbox::{Outbox, Pool};
@@ -48,11 +48,7 @@ use crate::config::RouteAddress;
 use crate::event_loop::handshakes::Place;
 use crate::event_loop::socket::Socket;
 use crate::event_loop::tls::PeerTls;
-
-/// The listener for peers.
-pub(super) const PEER_LISTENER: Token = Token(usize::MAX - 2);
-/// The first token of peers' connections.
-pub(super) const PEER_TOKENS: usize = usize::MAX / 2;
+use crate::event_loop::tokens::ChannelKey;
 
 /// Bytes of a group's messages that may wait for one peer.
 const SEND_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -90,12 +86,12 @@ pub(crate) struct Peers {
     conns: Slab<Conn>,
     /// By slot and kind: the connection that carries frames to each peer, and the connection
     /// for frames from it.
-    told: Vec<[Option<usize>; 2]>,
-    heard: Vec<[Option<usize>; 2]>,
+    told: Vec<[Option<ChannelKey>; 2]>,
+    heard: Vec<[Option<ChannelKey>; 2]>,
     /// Connections to read in this turn.
-    ready: Vec<usize>,
+    ready: Vec<ChannelKey>,
     /// Connections with bytes of their own to write.
-    dirty: Vec<usize>,
+    dirty: Vec<ChannelKey>,
     /// Places of handshakes on connections that have ended.
     withdrawn: Vec<Place>,
     raft: Inbox,
@@ -122,7 +118,7 @@ struct Conn {
     /// The route that was dialled, if this side dialled.
     route: Option<usize>,
     /// The slot of the peer, once the channel is open.
-    slot: Option<usize>,
+    slot: Option<PeerSlot>,
     /// The TCP connection is not made yet.
     connecting: bool,
     securing: Securing,
@@ -212,8 +208,8 @@ impl Peers {
 
     fn send(&mut self, to: u64, write: impl FnOnce(&mut Outbox)) -> Result<(), NotSent> {
         let slot = self.roster.slot_of(to).ok_or(NotSent)?;
-        let key = self.told[slot][Kind::Raft.index()].ok_or(NotSent)?;
-        let out = &mut self.conns[key].channel.out;
+        let key = self.told[slot.index()][Kind::Raft.index()].ok_or(NotSent)?;
+        let out = &mut self.conns[key.index()].channel.out;
         if out.len() > SEND_BYTES_MAX {
             return Err(NotSent);
         }

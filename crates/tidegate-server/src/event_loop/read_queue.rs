@@ -12,6 +12,7 @@
 //! Owns the order and the accounts. The caller reads, measures, and reports the time. Every operation costs
 //! the logarithm of the number of waiting connections.
 
+use crate::party::ClientKey;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
@@ -27,7 +28,7 @@ const HEAD_START: Duration = SLICE;
 #[derive(Debug, Default)]
 pub(super) struct ReadQueue {
     /// Start, number of arrival, and key.
-    waiting: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    waiting: BinaryHeap<Reverse<(u64, u64, ClientKey)>>,
     /// The latest start so far, in nanoseconds of served time.
     clock: u64,
     /// The start of the connection that was served last.
@@ -47,7 +48,7 @@ impl ReadQueue {
     }
 
     /// Queues a connection that does not wait yet.
-    pub(super) fn push(&mut self, key: usize, share: Share) {
+    pub(super) fn push(&mut self, key: ClientKey, share: Share) {
         self.arrivals += 1;
         let start = share
             .0
@@ -62,7 +63,7 @@ impl ReadQueue {
 
     /// Returns the connection to read next, for one slice; [`handle_read`](Self::handle_read) must follow.
     /// `None`: none waits, or the turn has spent its time.
-    pub(super) fn next(&mut self) -> Option<usize> {
+    pub(super) fn next(&mut self) -> Option<ClientKey> {
         if self.spent >= BUDGET {
             return None;
         }
@@ -103,8 +104,8 @@ mod tests {
     /// Runs one turn over connections that all have more to read; each reading costs `cost(key)`.
     fn turn(
         queue: &mut ReadQueue,
-        served: &mut BTreeMap<usize, Duration>,
-        cost: impl Fn(usize) -> Duration,
+        served: &mut BTreeMap<ClientKey, Duration>,
+        cost: impl Fn(ClientKey) -> Duration,
     ) {
         queue.begin_turn();
         while let Some(key) = queue.next() {
@@ -119,27 +120,28 @@ mod tests {
     #[test]
     fn a_light_connection_goes_before_heavy_ones() {
         let (mut queue, mut served) = (ReadQueue::default(), BTreeMap::new());
-        for key in 0..10 {
-            queue.push(key, Share::default());
+        for at in 0..10 {
+            queue.push(ClientKey::new(at), Share::default());
         }
+        let light = ClientKey::new(10);
         let mut share = Share::default();
         for _ in 0..10 {
             turn(&mut queue, &mut served, |_| 3000 * MICRO);
         }
         for _ in 0..100 {
-            queue.push(10, share);
+            queue.push(light, share);
             queue.begin_turn();
             let mut order = Vec::new();
             while let Some(key) = queue.next() {
                 order.push(key);
-                let took = if key == 10 { MICRO } else { 3000 * MICRO };
+                let took = if key == light { MICRO } else { 3000 * MICRO };
                 let next = queue.handle_read(took);
-                match key {
-                    10 => share = next,
-                    _ => queue.push(key, next),
+                match key == light {
+                    true => share = next,
+                    false => queue.push(key, next),
                 }
             }
-            assert!(order.contains(&10) && order.len() == 2, "{order:?}");
+            assert!(order.contains(&light) && order.len() == 2, "{order:?}");
         }
     }
 
@@ -149,11 +151,11 @@ mod tests {
         #[test]
         fn shares_are_equal(costs in prop::collection::vec(1_u64..2000, 1..12), turns in 50_usize..200) {
             let mut queue = ReadQueue::default();
-            for key in 0..costs.len() {
-                queue.push(key, Share::default());
+            for at in 0..costs.len() {
+                queue.push(ClientKey::new(at), Share::default());
             }
             let mut served = BTreeMap::new();
-            let cost = |key: usize| Duration::from_micros(costs[key]);
+            let cost = |key: ClientKey| Duration::from_micros(costs[key.index()]);
             let most = costs.iter().copied().max().unwrap_or(0);
             for _ in 0..turns {
                 let before: Duration = served.values().sum();
@@ -162,7 +164,7 @@ mod tests {
                 prop_assert!(took < BUDGET + Duration::from_micros(most));
                 prop_assert_eq!(queue.waiting.len(), costs.len());
             }
-            let of = |key| served.get(&key).copied().unwrap_or_default();
+            let of = |at| served.get(&ClientKey::new(at)).copied().unwrap_or_default();
             let times: Vec<_> = (0..costs.len()).map(of).collect();
             let (least, greatest) = (times.iter().min().unwrap(), times.iter().max().unwrap());
             prop_assert!(*greatest - *least <= Duration::from_micros(2 * most), "{:?}", times);

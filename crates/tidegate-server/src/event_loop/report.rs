@@ -7,6 +7,7 @@ use tidegate::Time;
 use tidegate::controller::Snapshot;
 use tidegate_cluster::Kind;
 use tidegate_cluster::members::Members;
+use tidegate_cluster::roster::PeerSlot;
 use tidegate_log::Stats as LogStats;
 use tidegate_nats::connect::Info;
 use tidegate_nats::session::Traffic;
@@ -82,7 +83,7 @@ pub(crate) struct Cluster {
 /// One connected peer.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
-    pub(crate) slot: usize,
+    pub(crate) slot: PeerSlot,
     pub(crate) name: String,
     pub(crate) id: u64,
     pub(crate) address: SocketAddr,
@@ -107,6 +108,7 @@ impl Cluster {
             forming: roster.me().streams && peers.formed().is_none(),
             tls: peers.is_secured(),
             peers: connected
+                .map(|(slot, p)| (PeerSlot::new(slot), p))
                 .map(|(slot, p)| Peer {
                     slot,
                     name: p.name.clone(),

@@ -11,12 +11,13 @@ use std::thread::JoinHandle;
 use tidegate::Time;
 
 use super::handle::Handle;
+use crate::party::ClientKey;
 use crate::sessions::{Node, Verify};
 
 /// The outcome of a check.
 #[derive(Debug)]
 struct Verified {
-    key: usize,
+    key: ClientKey,
     cid: u64,
     good: bool,
 }
@@ -125,7 +126,7 @@ mod tests {
         Node::new(settings, Info::default(), 1)
     }
 
-    fn log_in(node: &mut Node, host: u8, password: &str) -> usize {
+    fn log_in(node: &mut Node, host: u8, password: &str) -> ClientKey {
         let address = ([10, 0, 0, host], 1).into();
         let key = node.handle_accepted(NOW, address, false, false);
         let connect = format!("CONNECT {{\"user\":\"u\",\"pass\":\"{password}\"}}\r\n");
@@ -158,7 +159,7 @@ mod tests {
         };
         let mut verifier = Verifier::start_with(Handle::new(waker), check).unwrap();
         let mut node = node();
-        let wrong: Vec<usize> = (0..40)
+        let wrong: Vec<ClientKey> = (0..40)
             .map(|n| log_in(&mut node, 1, &format!("wrong{n}")))
             .collect();
         verifier.turn(NOW, &mut node);

@@ -246,7 +246,7 @@ pub(super) fn routez(r: &Report, wall: &WallClock) -> Vec<u8> {
     let routes: Vec<Value> = peers
         .map(|p| {
             json!({
-                "rid": p.slot,
+                "rid": p.slot.index(),
                 "remote_id": format!("{:016x}", p.id),
                 "remote_name": p.name,
                 "ip": p.address.ip().to_string(),

@@ -9,13 +9,15 @@
 
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
+use tidegate_cluster::roster::PeerSlot;
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_cluster::wire::Routed;
 use tidegate_nats::parse::Publish;
 use tidegate_stream::stream::Home;
 
+use super::Node;
 use super::slots::JETSTREAM;
-use super::{Node, routes};
+use crate::party::Party;
 use crate::streams::context::Way;
 use crate::streams::subjects::{About, about, is_flow, is_pull};
 use crate::streams::{JetStream, Taken};
@@ -29,7 +31,7 @@ impl Node {
     pub(super) fn ask(
         &mut self,
         now: Time,
-        from: usize,
+        from: Party,
         message: &Publish<'_>,
         way: Way,
     ) -> (GroupSlot, Taken) {
@@ -52,7 +54,7 @@ impl Node {
             true => None,
             false => self.peer_that_serves(name),
         };
-        if to.is_some_and(|to| self.hand(now, from, to, message, way)) {
+        if to.is_some_and(|to| self.hand(now, Some(from), to, message, way)) {
             return (DIRECTORY, Taken::Yes);
         }
         if !flows {
@@ -87,8 +89,8 @@ impl Node {
     }
 
     /// Handles a message at `$JS.>` that the peer in this slot handed to this node alone.
-    pub(super) fn handle_handed(&mut self, now: Time, slot: usize, routed: &Routed<'_>) {
-        let (from, message) = (routes::key_of(slot), &routed.message);
+    pub(super) fn handle_handed(&mut self, now: Time, slot: PeerSlot, routed: &Routed<'_>) {
+        let (from, message) = (Party::Peer(slot), &routed.message);
         if !message.subject.starts_with(JETSTREAM) {
             return;
         }
@@ -122,8 +124,8 @@ impl Node {
     pub(crate) fn hand(
         &mut self,
         now: Time,
-        from: usize,
-        slot: usize,
+        from: Option<Party>,
+        slot: PeerSlot,
         message: &Publish<'_>,
         way: Way,
     ) -> bool {
@@ -148,7 +150,7 @@ impl Node {
         self.gathered.items += copies;
         self.gathered.bytes += copies * size as u64;
         let behind = pending > super::stall_bytes(&self.settings);
-        self.settle(now, from, behind.then(|| routes::key_of(slot)));
+        self.settle(now, from, behind.then_some(Party::Peer(slot)));
         true
     }
 
@@ -157,14 +159,14 @@ impl Node {
     fn ask_directory(
         &mut self,
         now: Time,
-        from: usize,
+        from: Party,
         stream: Option<&str>,
         message: &Publish<'_>,
         way: Way,
     ) -> Taken {
         if !self.leads_directory() {
             let to = self.peer_that_leads(ALL);
-            if to.is_some_and(|to| self.hand(now, from, to, message, way)) {
+            if to.is_some_and(|to| self.hand(now, Some(from), to, message, way)) {
                 return Taken::Yes;
             }
             return self.ask_slot(DIRECTORY, now, message);

@@ -7,6 +7,7 @@ use tidegate_nats::session::CloseReason;
 
 use super::{Lame, Node};
 use crate::config::Settings;
+use crate::party::ClientKey;
 
 impl Node {
     /// Tells clients to go elsewhere, and closes them one after the other after a grace period.
@@ -32,7 +33,7 @@ impl Node {
 
     /// Closes every connection, once its outbox is written.
     pub fn close_all(&mut self, now: Time) {
-        let keys: Vec<usize> = self.entries.iter().map(|(key, _)| key).collect();
+        let keys: Vec<ClientKey> = self.entries.iter().map(|(key, _)| key).collect();
         for key in keys {
             self.close(now, key, CloseReason::Shutdown);
         }
@@ -50,7 +51,7 @@ impl Node {
             peers.own_urls.clone_from(&self.info.connect_urls);
         }
         self.tell_urls();
-        let keys: Vec<usize> = self.entries.iter().map(|(key, _)| key).collect();
+        let keys: Vec<ClientKey> = self.entries.iter().map(|(key, _)| key).collect();
         for key in keys {
             let session = &mut self.entries[key].session;
             if session.is_open() && !session.readmit(&self.settings.sessions) {
@@ -66,7 +67,7 @@ impl Node {
     /// Closes the newest connections beyond the maximum.
     fn close_surplus(&mut self, now: Time) {
         let open = self.entries.iter().filter(|(_, e)| !e.session.is_closing());
-        let mut open: Vec<(u64, usize)> = open.map(|(key, e)| (e.session.cid, key)).collect();
+        let mut open: Vec<(u64, ClientKey)> = open.map(|(key, e)| (e.session.cid, key)).collect();
         open.sort_unstable();
         for (_, key) in open.into_iter().skip(self.settings.max_connections) {
             self.close(now, key, CloseReason::MaxConnections);
@@ -74,7 +75,7 @@ impl Node {
     }
 
     /// Applies changed permissions to the subscriptions of a connection.
-    fn review_subscriptions(&mut self, key: usize) {
+    fn review_subscriptions(&mut self, key: ClientKey) {
         let session = &mut self.entries[key].session;
         let Some(permissions) = session.permissions().cloned() else {
             return;
@@ -99,7 +100,7 @@ impl Node {
     }
 
     pub(super) fn inform_all(&mut self) {
-        let keys: Vec<usize> = self.entries.iter().map(|(key, _)| key).collect();
+        let keys: Vec<ClientKey> = self.entries.iter().map(|(key, _)| key).collect();
         for key in keys {
             let session = &mut self.entries[key].session;
             let info = Info {
@@ -147,7 +148,7 @@ mod tests {
             ..Settings::default()
         };
         let mut node = Node::new(settings(5), Info::default(), 1);
-        let keys: Vec<usize> = (0..4).map(|_| joined::client(&mut node, now)).collect();
+        let keys: Vec<ClientKey> = (0..4).map(|_| joined::client(&mut node, now)).collect();
         // The node reuses a key: the newest connection does not have the highest one.
         node.handle_closed(now, keys[0], CloseReason::ClientClosed);
         while node.poll_closed().is_some() {}

@@ -6,6 +6,7 @@
 
 use slab::Slab;
 use tidegate::Time;
+use tidegate_cluster::roster::PeerSlot;
 use tidegate_cluster::wire::{InterestId, PASSED_MAX, Routed};
 use tidegate_nats::op::Delivery;
 use tidegate_nats::outbox::Pool;
@@ -13,7 +14,8 @@ use tidegate_nats::parse::Publish;
 use tidegate_nats::session::{CloseReason, Session};
 use tidegate_nats::sublist::SubKey;
 
-use super::routes::{Peers, key_of, slot_of};
+use super::routes::Peers;
+use crate::party::{ClientKey, Party, PerClient};
 
 /// A connection as the node sees it.
 #[derive(Debug)]
@@ -22,7 +24,7 @@ pub(super) struct Entry {
     /// The node's list of connections with bytes to write contains it.
     pub(super) dirty: bool,
     /// Publishers that paused for this connection.
-    pub(super) waiters: Vec<usize>,
+    pub(super) waiters: Vec<Party>,
     /// The reason for its end, while it closes.
     pub(super) reason: CloseReason,
     /// The node still removes its subscriptions.
@@ -47,7 +49,7 @@ impl Entry {
 /// A subscription, of a client or of a peer.
 #[derive(Debug)]
 pub(super) struct Subscription {
-    pub(super) conn: usize,
+    pub(super) owner: Party,
     pub(super) sid: Box<[u8]>,
     pub(super) pattern: Box<[u8]>,
     pub(super) queue: Option<Box<[u8]>>,
@@ -66,7 +68,7 @@ pub(super) struct Subscription {
 /// One message during its delivery.
 pub(super) struct Fanout<'a, 'm> {
     pub(super) now: Time,
-    pub(super) from: usize,
+    pub(super) from: Option<Party>,
     pub(super) echo: bool,
     /// The subject that subscriptions are matched with: the message's own, except in deliveries of consumers.
     pub(super) to: &'a [u8],
@@ -79,7 +81,7 @@ pub(super) struct Fanout<'a, 'm> {
     pub(super) bare_ready: bool,
     /// Several receivers outside of queue groups get a copy.
     pub(super) several: bool,
-    pub(super) entries: &'a mut Slab<Entry>,
+    pub(super) entries: &'a mut PerClient<Entry>,
     pub(super) subs: &'a mut Slab<Subscription>,
     pub(super) peers: Option<&'a mut Peers>,
     /// The frame of the peer that sent the message, if a peer did.
@@ -89,15 +91,15 @@ pub(super) struct Fanout<'a, 'm> {
     /// The publisher wants to know if there are no responders.
     pub(super) wants: bool,
     pub(super) pool: &'a mut Pool,
-    pub(super) dirty: &'a mut Vec<usize>,
+    pub(super) dirty: &'a mut Vec<ClientKey>,
     pub(super) ended: &'a mut Vec<SubKey>,
-    pub(super) slow: &'a mut Vec<usize>,
+    pub(super) slow: &'a mut Vec<ClientKey>,
     /// Copies made.
     pub(super) copies: u64,
     /// The backlog of the fullest receiver, with this message, in bytes.
     pub(super) pending_bytes: usize,
     /// A receiver with a large backlog.
-    pub(super) behind: Option<usize>,
+    pub(super) behind: Option<Party>,
 }
 
 impl Fanout<'_, '_> {
@@ -105,13 +107,14 @@ impl Fanout<'_, '_> {
     #[inline]
     pub(super) fn deliver(&mut self, key: SubKey) -> bool {
         let sub = &mut self.subs[key as usize];
-        if let Some(slot) = slot_of(sub.conn) {
-            return self.choose(slot, key, false);
-        }
-        if sub.conn == self.from && !self.echo {
+        let client = match sub.owner {
+            Party::Peer(slot) => return self.choose(slot, key, false),
+            Party::Client(client) => client,
+        };
+        if !self.echo && self.from == Some(sub.owner) {
             return false;
         }
-        let entry = &mut self.entries[sub.conn];
+        let entry = &mut self.entries[client];
         if entry.leaving {
             return false;
         }
@@ -125,10 +128,10 @@ impl Fanout<'_, '_> {
         let pending = session.out.len() + self.message.size();
         if pending > self.stall_bytes {
             if pending > self.max_pending {
-                self.slow.push(sub.conn);
+                self.slow.push(client);
                 return false;
             }
-            self.behind = Some(sub.conn);
+            self.behind = Some(sub.owner);
         }
         self.pending_bytes = self.pending_bytes.max(pending);
         if session.out.wants_chunk() {
@@ -164,14 +167,14 @@ impl Fanout<'_, '_> {
             self.ended.push(key);
         }
         if !std::mem::replace(&mut entry.dirty, true) {
-            self.dirty.push(sub.conn);
+            self.dirty.push(client);
         }
         true
     }
 
     /// Chooses the peer in this slot for its subscription `key`. A message from one peer goes to
     /// another only for a queue group.
-    pub(super) fn choose(&mut self, slot: usize, key: SubKey, grouped: bool) -> bool {
+    pub(super) fn choose(&mut self, slot: PeerSlot, key: SubKey, grouped: bool) -> bool {
         let may = self
             .came
             .is_none_or(|came| grouped && came.passed < PASSED_MAX);
@@ -182,7 +185,7 @@ impl Fanout<'_, '_> {
         let chosen = peers.choose(self.now, slot, id, self.message.size(), self.max_pending);
         let Some(pending) = chosen else { return false };
         if pending > self.stall_bytes {
-            self.behind = Some(key_of(slot));
+            self.behind = Some(Party::Peer(slot));
         }
         self.pending_bytes = self.pending_bytes.max(pending);
         true

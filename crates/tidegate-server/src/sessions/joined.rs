@@ -4,9 +4,11 @@
 
 use tidegate::Time;
 use tidegate::controller::Load;
+use tidegate_cluster::roster::PeerSlot;
 use tidegate_cluster::wire::{FRAME_BYTES_MAX, Frame, Read, Routed, read};
 
 use super::Node;
+use crate::party::ClientKey;
 
 pub(crate) const ANY: Load = Load::new(u64::MAX, u64::MAX);
 
@@ -14,7 +16,7 @@ pub(crate) const ANY: Load = Load::new(u64::MAX, u64::MAX);
 pub(crate) fn join(nodes: &mut [Node]) {
     for i in 0..nodes.len() {
         let others = (0..nodes.len()).filter(|j| *j != i);
-        others.for_each(|j| nodes[i].handle_peer_up(j));
+        others.for_each(|j| nodes[i].handle_peer_up(PeerSlot::new(j)));
     }
 }
 
@@ -30,6 +32,7 @@ pub(crate) fn pump(
     while std::mem::take(&mut moved) {
         for from in 0..nodes.len() {
             while let Some(to) = nodes[from].poll_dirty_peer() {
+                let to = to.index();
                 if !slow(from, to) {
                     moved = true;
                     hand_over(nodes, now, (from, to), &mut arrives);
@@ -46,8 +49,10 @@ pub(crate) fn hand_over(
     (from, to): (usize, usize),
     mut arrives: impl FnMut(&Routed<'_>) -> bool,
 ) {
-    let bytes = nodes[from].peer_outbox(to).unwrap().to_vec();
-    nodes[from].handle_peer_written(now, to, bytes.len());
+    let slot = PeerSlot::new(to);
+    let bytes = nodes[from].peer_outbox(slot).unwrap().to_vec();
+    nodes[from].handle_peer_written(now, slot, bytes.len());
+    let slot = PeerSlot::new(from);
     let (mut rest, node) = (&bytes[..], &mut nodes[to]);
     while !rest.is_empty() {
         let Ok(Read::Frame(frame, used)) = read(rest, FRAME_BYTES_MAX) else {
@@ -55,14 +60,14 @@ pub(crate) fn hand_over(
         };
         rest = &rest[used..];
         match frame {
-            Frame::Interest(told) => node.handle_interest(from, &told).unwrap(),
+            Frame::Interest(told) => node.handle_interest(slot, &told).unwrap(),
             Frame::InterestMembers { id, members } => {
-                node.handle_interest_members(from, id, members);
+                node.handle_interest_members(slot, id, members);
             }
-            Frame::InterestEnd { id } => node.handle_interest_end(from, id),
+            Frame::InterestEnd { id } => node.handle_interest_end(slot, id),
             Frame::Message(message) => {
                 if arrives(&message) {
-                    node.handle_routed(now, from, &message, ANY);
+                    node.handle_routed(now, slot, &message, ANY);
                 }
             }
             other => panic!("{other:?}"),
@@ -72,7 +77,7 @@ pub(crate) fn hand_over(
 }
 
 /// Connects a client and returns its key.
-pub(crate) fn client(node: &mut Node, now: Time) -> usize {
+pub(crate) fn client(node: &mut Node, now: Time) -> ClientKey {
     let key = node.handle_accepted(now, ([127, 0, 0, 1], 1).into(), false, false);
     let connect = "CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\n";
     say(node, now, key, connect);
@@ -80,7 +85,7 @@ pub(crate) fn client(node: &mut Node, now: Time) -> usize {
 }
 
 /// Handles text that a client sends.
-pub(crate) fn say(node: &mut Node, now: Time, key: usize, text: &str) {
+pub(crate) fn say(node: &mut Node, now: Time, key: ClientKey, text: &str) {
     let mut used = 0;
     loop {
         let received = node.handle_received(now, key, &text.as_bytes()[used..], ANY);
@@ -94,7 +99,7 @@ pub(crate) fn say(node: &mut Node, now: Time, key: usize, text: &str) {
 }
 
 /// Returns the text that a client received since the last call.
-pub(crate) fn heard(node: &mut Node, now: Time, key: usize) -> String {
+pub(crate) fn heard(node: &mut Node, now: Time, key: ClientKey) -> String {
     while node.poll_dirty().is_some() {}
     let bytes = node.outbox(key).to_vec();
     node.handle_written(now, key, bytes.len());

@@ -5,13 +5,14 @@
 
 use tidegate::Time;
 use tidegate_cluster::groups::GroupId;
+use tidegate_cluster::roster::PeerSlot;
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_cluster::wire::Routed;
 use tidegate_nats::parse::Publish;
 use tidegate_nats::sublist::Matches;
 
+use super::Node;
 use super::slots::Inner;
-use super::{Node, routes};
 use crate::streams::JetStream;
 use crate::streams::directory::leader_message::{
     LeaderMessage, PREFIX, STREAM, group_at, subject_of_full, subject_of_group,
@@ -24,20 +25,20 @@ impl Node {
     }
 
     /// The slot of a peer known to lead the group.
-    pub(super) fn peer_that_leads(&mut self, group: GroupId) -> Option<usize> {
+    pub(super) fn peer_that_leads(&mut self, group: GroupId) -> Option<PeerSlot> {
         let subject = subject_of_group(group);
         self.peers_at(subject.as_bytes()).last().copied()
     }
 
     /// The slot of a peer known to serve the stream of this name.
-    pub(super) fn peer_that_serves(&mut self, name: &str) -> Option<usize> {
+    pub(super) fn peer_that_serves(&mut self, name: &str) -> Option<PeerSlot> {
         self.name.clear();
         self.name.extend_from_slice(STREAM.as_bytes());
         self.name.extend_from_slice(name.as_bytes());
         let plain = &self.sublist.matches(&self.name).plain;
         let subs = plain.iter().map(|key| &self.subs[*key as usize]);
         let mut exact = subs.filter(|sub| *sub.pattern == *self.name);
-        exact.find_map(|sub| routes::slot_of(sub.conn))
+        exact.find_map(|sub| sub.owner.peer())
     }
 
     /// Announces that this node, with this id, has no room for messages, or withdraws that; only on a change.
@@ -129,26 +130,26 @@ impl Node {
     }
 
     /// The slot of a peer that subscribes to exactly this subject; of several, of one with a channel to it.
-    pub(super) fn peer_at(&self, subject: &[u8]) -> Option<usize> {
+    pub(super) fn peer_at(&self, subject: &[u8]) -> Option<PeerSlot> {
         let mut scratch = Matches::default();
         let plain = &self.sublist.find(subject, &mut scratch).plain;
         let subs = plain.iter().map(|key| &self.subs[*key as usize]);
         let exact = subs.filter(|sub| *sub.pattern == *subject);
-        let slots = exact.filter_map(|sub| routes::slot_of(sub.conn));
+        let slots = exact.filter_map(|sub| sub.owner.peer());
         slots.max_by_key(|slot| self.has_channel_to(*slot))
     }
 
     /// Returns whether this node can send to the peer in this slot.
-    pub(super) fn has_channel_to(&self, slot: usize) -> bool {
+    pub(super) fn has_channel_to(&self, slot: PeerSlot) -> bool {
         let peers = self.peers.as_ref();
         peers.is_some_and(|peers| peers.pending(slot).is_some())
     }
 
     /// The slots of the peers that subscribe to exactly this subject.
-    fn peers_at(&mut self, subject: &[u8]) -> Vec<usize> {
+    fn peers_at(&mut self, subject: &[u8]) -> Vec<PeerSlot> {
         let found = self.sublist.matches(subject);
         let subs = found.plain.iter().map(|key| &self.subs[*key as usize]);
         let exact = subs.filter(|sub| *sub.pattern == *subject);
-        exact.filter_map(|sub| routes::slot_of(sub.conn)).collect()
+        exact.filter_map(|sub| sub.owner.peer()).collect()
     }
 }

@@ -9,6 +9,7 @@ use std::collections::{VecDeque, hash_map};
 use tidegate_nats::sublist::SubKey;
 
 use super::Node;
+use crate::party::ClientKey;
 
 /// The number of subscriptions that the node removes at a time.
 #[cfg(not(test))]
@@ -23,7 +24,7 @@ pub(super) struct Leaving(VecDeque<Left>);
 
 #[derive(Debug)]
 struct Left {
-    key: usize,
+    key: ClientKey,
     subs: hash_map::IntoValues<Box<[u8]>, SubKey>,
 }
 
@@ -34,7 +35,7 @@ impl Leaving {
     }
 
     /// Iterates over the keys of the leaving clients.
-    pub(super) fn keys(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = ClientKey> {
         self.0.iter().map(|left| left.key)
     }
 
@@ -46,7 +47,7 @@ impl Leaving {
 
 impl Node {
     /// Removes the subscriptions of a client that is closing, or begins to.
-    pub(super) fn leave(&mut self, key: usize) {
+    pub(super) fn leave(&mut self, key: ClientKey) {
         let subs = std::mem::take(&mut self.entries[key].session.subs);
         if subs.len() > STEP {
             self.entries[key].leaving = true;

@@ -60,14 +60,13 @@ use self::passwords::Passwords;
 use self::routes::Peers;
 use self::slots::Inner;
 use crate::config::Settings;
+use crate::party::{ClientKey, Party, PerClient};
 use crate::sessions::timers::Timers;
 use crate::streams::JetStream;
 use crate::streams::context::Outputs;
 
 /// The backlog of a receiver, in bytes, at which its publishers pause, where `max_pending` is not smaller.
 pub(crate) const STALL_BYTES: usize = 8 * 1024 * 1024;
-/// The connection key of messages that the node itself publishes.
-pub(crate) const NOBODY: usize = usize::MAX;
 /// A step: after so many operations or copies of one connection the node returns to the driver, which
 /// looks at the time. A message with more receivers is one step.
 const STEP: Load = Load {
@@ -81,7 +80,7 @@ const STALL: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub struct Verify {
     /// The connection that gave the password; [`Node::handle_verified`] takes it back.
-    pub key: usize,
+    pub key: ClientKey,
     /// The connection's number, since a key may be used again.
     pub cid: u64,
     /// The password that the client gave.
@@ -124,20 +123,20 @@ pub struct NodeStats {
 pub struct Node {
     settings: Settings,
     info: Info,
-    entries: Slab<Entry>,
+    entries: PerClient<Entry>,
     subs: Slab<Subscription>,
     sublist: Sublist,
     timers: Timers,
     pool: Pool,
     whole: Delivery,
     bare: Delivery,
-    dirty: Vec<usize>,
-    closed: Vec<(usize, CloseReason)>,
-    resumed: Vec<usize>,
+    dirty: Vec<ClientKey>,
+    closed: Vec<(ClientKey, CloseReason)>,
+    resumed: Vec<ClientKey>,
     passwords: Passwords,
     /// Scratch of one fan-out.
     ended: Vec<SubKey>,
-    slow: Vec<usize>,
+    slow: Vec<ClientKey>,
     gathered: Load,
     /// Scratch of one lookup of the server of a stream.
     name: Vec<u8>,
@@ -178,7 +177,7 @@ impl Node {
         Self {
             settings,
             info,
-            entries: Slab::new(),
+            entries: PerClient::new(),
             subs: Slab::new(),
             sublist: Sublist::new(),
             timers: Timers::default(),
@@ -217,7 +216,7 @@ impl Node {
         address: SocketAddr,
         securing: bool,
         greet: bool,
-    ) -> usize {
+    ) -> ClientKey {
         assert!(
             self.closed.is_empty(),
             "a key may be given away while its socket is still open"
@@ -236,7 +235,7 @@ impl Node {
     }
 
     /// Sends INFO to the client.
-    pub fn handle_greet(&mut self, key: usize) {
+    pub fn handle_greet(&mut self, key: ClientKey) {
         let session = &mut self.entries[key].session;
         let info = Info {
             client_id: session.cid,
@@ -248,7 +247,7 @@ impl Node {
     }
 
     /// The TLS handshake is over (`tls`), or the client goes on without TLS.
-    pub fn handle_secured(&mut self, now: Time, key: usize, tls: bool) {
+    pub fn handle_secured(&mut self, now: Time, key: ClientKey, tls: bool) {
         self.entries[key]
             .session
             .handle_secured(now, tls, &self.settings.sessions);
@@ -260,7 +259,7 @@ impl Node {
     pub fn handle_received(
         &mut self,
         now: Time,
-        key: usize,
+        key: ClientKey,
         input: &[u8],
         limit: Load,
     ) -> Received {
@@ -297,18 +296,18 @@ impl Node {
 
     /// The number of bytes that the connection must have received before more input is worth handing in.
     #[must_use]
-    pub fn need(&self, key: usize) -> usize {
+    pub fn need(&self, key: ClientKey) -> usize {
         self.entries[key].session.need()
     }
 
     /// Returns whether the connection still exists.
     #[must_use]
-    pub fn contains(&self, key: usize) -> bool {
+    pub fn contains(&self, key: ClientKey) -> bool {
         self.entries.get(key).is_some_and(|entry| !entry.gone)
     }
 
     /// Notes that bytes arrived which are not a whole operation yet.
-    pub fn handle_activity(&mut self, now: Time, key: usize) {
+    pub fn handle_activity(&mut self, now: Time, key: ClientKey) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.session.handle_activity(now);
         }
@@ -316,12 +315,12 @@ impl Node {
 
     /// Returns whether the driver may read from this connection.
     #[must_use]
-    pub fn reads(&self, key: usize) -> bool {
+    pub fn reads(&self, key: ClientKey) -> bool {
         self.entries[key].session.reads()
     }
 
     /// Takes the outcome of a [`Verify`].
-    pub fn handle_verified(&mut self, now: Time, key: usize, cid: u64, good: bool) {
+    pub fn handle_verified(&mut self, now: Time, key: ClientKey, cid: u64, good: bool) {
         let Some(entry) = self.entries.get_mut(key).filter(|e| e.session.cid == cid) else {
             return;
         };
@@ -335,7 +334,7 @@ impl Node {
     }
 
     /// The socket took `len` bytes; fewer than the outbox holds if the socket is full.
-    pub fn handle_written(&mut self, now: Time, key: usize, len: usize) {
+    pub fn handle_written(&mut self, now: Time, key: ClientKey, len: usize) {
         let entry = &mut self.entries[key];
         entry.dirty = false;
         entry.session.out.take(len, &mut self.pool);
@@ -354,7 +353,7 @@ impl Node {
     }
 
     /// The connection ended, or is to end.
-    pub fn handle_closed(&mut self, now: Time, key: usize, reason: CloseReason) {
+    pub fn handle_closed(&mut self, now: Time, key: ClientKey, reason: CloseReason) {
         self.close(now, key, reason);
     }
 
@@ -401,7 +400,7 @@ impl Node {
     }
 
     /// Returns the next connection with bytes to write; `handle_written` must follow.
-    pub fn poll_dirty(&mut self) -> Option<usize> {
+    pub fn poll_dirty(&mut self) -> Option<ClientKey> {
         self.dirty.pop()
     }
 
@@ -413,7 +412,7 @@ impl Node {
 
     /// The bytes that wait to be written to a connection.
     #[must_use]
-    pub fn outbox(&self, key: usize) -> &Outbox {
+    pub fn outbox(&self, key: ClientKey) -> &Outbox {
         &self.entries[key].session.out
     }
 
@@ -425,7 +424,7 @@ impl Node {
 
     /// Returns the next connection that may be read from again. Bytes received earlier and not used
     /// come first.
-    pub fn poll_resumed(&mut self) -> Option<usize> {
+    pub fn poll_resumed(&mut self) -> Option<ClientKey> {
         while let Some(key) = self.resumed.pop() {
             if self.entries.contains(key) {
                 return Some(key);
@@ -435,7 +434,7 @@ impl Node {
     }
 
     /// Returns the next connection that has ended: the driver drops its socket.
-    pub fn poll_closed(&mut self) -> Option<(usize, CloseReason)> {
+    pub fn poll_closed(&mut self) -> Option<(ClientKey, CloseReason)> {
         self.closed.pop()
     }
 
@@ -455,7 +454,7 @@ impl Node {
         self.gathered.items >= limit.items || self.gathered.bytes >= limit.bytes
     }
 
-    fn carry_out(&mut self, now: Time, key: usize, step: Action<'_>) {
+    fn carry_out(&mut self, now: Time, key: ClientKey, step: Action<'_>) {
         match step {
             Action::More | Action::Done => {}
             Action::Publish(message) => self.publish(now, key, &message),
@@ -493,7 +492,7 @@ impl Node {
         }
     }
 
-    fn subscribe(&mut self, key: usize, pattern: &[u8], queue: Option<&[u8]>, sid: &[u8]) {
+    fn subscribe(&mut self, key: ClientKey, pattern: &[u8], queue: Option<&[u8]>, sid: &[u8]) {
         let session = &self.entries[key].session;
         if !session.subs.contains_key(sid) {
             let filtered = session.permissions().is_some_and(|p| p.filters(pattern));
@@ -503,7 +502,7 @@ impl Node {
                 false => self.want(pattern, queue),
             };
             let sub = self.subs.insert(Subscription {
-                conn: key,
+                owner: Party::Client(key),
                 sid: sid.into(),
                 pattern: pattern.into(),
                 queue: queue.map(Into::into),
@@ -522,7 +521,7 @@ impl Node {
         self.entries[key].session.ok();
     }
 
-    fn unsubscribe(&mut self, key: usize, sid: &[u8], max: u64) {
+    fn unsubscribe(&mut self, key: ClientKey, sid: &[u8], max: u64) {
         let session = &mut self.entries[key].session;
         if let Some(sub) = session.subs.get(sid).copied() {
             let state = &mut self.subs[sub as usize];
@@ -537,10 +536,11 @@ impl Node {
     fn remove_subscription(&mut self, key: SubKey) {
         let sub = self.subs.remove(key as usize);
         self.sublist.remove(&sub.pattern, key);
-        match (routes::slot_of(sub.conn), &mut self.peers) {
-            (Some(slot), Some(peers)) => peers.forget(slot, &sub.sid),
-            _ => {
-                self.entries[sub.conn].session.subs.remove(&sub.sid);
+        match (sub.owner, &mut self.peers) {
+            (Party::Peer(slot), Some(peers)) => peers.forget(slot, &sub.sid),
+            (Party::Peer(_), None) => {}
+            (Party::Client(key), _) => {
+                self.entries[key].session.subs.remove(&sub.sid);
                 if !self.is_leaders_own(&sub.pattern) {
                     self.unwant(&sub.pattern, sub.queue.as_deref());
                 }
@@ -548,7 +548,7 @@ impl Node {
         }
     }
 
-    fn publish(&mut self, now: Time, from: usize, message: &Publish<'_>) {
+    fn publish(&mut self, now: Time, key: ClientKey, message: &Publish<'_>) {
         self.stats.traffic.in_msgs += 1;
         self.stats.traffic.in_bytes += message.size() as u64;
         if message.headers.is_some_and(asks_only_for_trace) {
@@ -556,24 +556,25 @@ impl Node {
         }
         // Clients must not publish to the subjects of leaders.
         let own = self.is_leaders_own(message.subject);
+        let from = Party::Client(key);
         let delivered = !own
             && self
-                .route(now, from, message.subject, message, None)
+                .route(now, Some(from), message.subject, message, None)
                 .is_some();
         let taken = !own && self.capture(now, from, message);
         if !delivered && !taken && message.reply.is_some() {
-            self.no_responders(from, message);
+            self.no_responders(key, message);
         }
     }
 
-    /// Delivers a message to the subscribers of `to`. `from` is the publisher's connection, [`NOBODY`]
+    /// Delivers a message to the subscribers of `to`. `from` is the publisher, `None`
     /// for a message of the node itself. A message that a peer sent (`came`) names its receivers; the
     /// node passes it on only for a queue group without members left here (`queue_groups`). Returns
     /// the backlog of the fullest receiver in bytes; `None` without any receiver.
     fn route(
         &mut self,
         now: Time,
-        from: usize,
+        from: Option<Party>,
         to: &[u8],
         message: &Publish<'_>,
         came: Option<&Routed<'_>>,
@@ -592,9 +593,9 @@ impl Node {
         let mut fanout = Fanout {
             now,
             from,
-            echo: self
-                .entries
-                .get(from)
+            echo: from
+                .and_then(Party::client)
+                .and_then(|key| self.entries.get(key))
                 .is_none_or(|entry| entry.session.options.echo),
             to,
             message,
@@ -637,48 +638,51 @@ impl Node {
     }
 
     /// Does the work that a fan-out puts off until it releases the sublist.
-    fn settle(&mut self, now: Time, from: usize, behind: Option<usize>) {
+    fn settle(&mut self, now: Time, from: Option<Party>, behind: Option<Party>) {
         while let Some(sub) = self.ended.pop() {
             self.remove_subscription(sub);
         }
         while let Some(key) = self.slow.pop() {
             self.close(now, key, CloseReason::SlowPending);
         }
-        if let Some(behind) = behind.filter(|behind| *behind != from) {
+        if let (Some(behind), Some(from)) = (behind, from)
+            && behind != from
+        {
             self.pause_for(now, behind, from);
         }
     }
 
     /// Pauses the publisher until the receiver has read part of its backlog, for a moment at most.
-    fn pause_for(&mut self, now: Time, behind: usize, from: usize) {
-        let from_slot = routes::slot_of(from);
-        if from_slot.is_none() && !self.entries.contains(from) {
+    fn pause_for(&mut self, now: Time, behind: Party, from: Party) {
+        if from.client().is_some_and(|key| !self.entries.contains(key)) {
             return;
         }
-        let (waiters, stall) = match (routes::slot_of(behind), &mut self.peers) {
-            (Some(slot), Some(peers)) => {
+        let (waiters, stall) = match (behind, &mut self.peers) {
+            (Party::Client(key), _) => match self.entries.get_mut(key) {
+                Some(entry) => (&mut entry.waiters, STALL),
+                None => return,
+            },
+            (Party::Peer(slot), Some(peers)) => {
                 let takes = peers.takes(now, slot);
                 let stall = if takes { routes::TAKING_STALL } else { STALL };
                 (peers.waiters(slot), stall)
             }
-            _ => match self.entries.get_mut(behind) {
-                Some(entry) => (&mut entry.waiters, STALL),
-                None => return,
-            },
+            (Party::Peer(_), None) => return,
         };
         if !waiters.contains(&from) {
             waiters.push(from);
         }
-        match (from_slot, &mut self.peers) {
-            (Some(slot), Some(peers)) => peers.pause(slot, now + routes::PEER_STALL),
-            _ => self.entries[from].session.pause(now + stall),
+        match (from, &mut self.peers) {
+            (Party::Client(key), _) => self.entries[key].session.pause(now + stall),
+            (Party::Peer(slot), Some(peers)) => peers.pause(slot, now + routes::PEER_STALL),
+            (Party::Peer(_), None) => {}
         }
         self.stats.stalls += 1;
     }
 
     /// Sends the status `no responders` to a requester, if its options ask for that and it listens
     /// for the answer.
-    fn no_responders(&mut self, from: usize, message: &Publish<'_>) {
+    fn no_responders(&mut self, from: ClientKey, message: &Publish<'_>) {
         let wanted = self
             .entries
             .get(from)
@@ -688,7 +692,7 @@ impl Node {
         };
         let found = {
             let mut all = self.sublist.matches(reply).iter();
-            all.find(|sub| self.subs[*sub as usize].conn == from)
+            all.find(|sub| self.subs[*sub as usize].owner == Party::Client(from))
         };
         let Some(sub) = found else { return };
         let state = &mut self.subs[sub as usize];
@@ -706,7 +710,7 @@ impl Node {
         self.touch(from);
     }
 
-    fn close(&mut self, now: Time, key: usize, reason: CloseReason) {
+    fn close(&mut self, now: Time, key: ClientKey, reason: CloseReason) {
         let Some(entry) = self.entries.get_mut(key).filter(|e| !e.gone) else {
             return;
         };
@@ -737,7 +741,7 @@ impl Node {
     }
 
     /// Forgets a closed connection.
-    fn finish(&mut self, key: usize) {
+    fn finish(&mut self, key: ClientKey) {
         let entry = &mut self.entries[key];
         entry.session.out.clear(&mut self.pool);
         entry.gone = true;
@@ -752,18 +756,21 @@ impl Node {
         }
     }
 
-    fn resume(&mut self, key: usize) {
-        if let (Some(slot), Some(peers)) = (routes::slot_of(key), &mut self.peers) {
-            return peers.resume(slot);
-        }
-        // The key may belong to a new connection by now: resuming that is harmless.
-        if let Some(entry) = self.entries.get_mut(key) {
-            entry.session.resume();
-            self.resumed.push(key);
+    fn resume(&mut self, party: Party) {
+        match (party, &mut self.peers) {
+            (Party::Peer(slot), Some(peers)) => peers.resume(slot),
+            (Party::Peer(_), None) => {}
+            (Party::Client(key), _) => {
+                // The key may belong to a new connection by now: resuming that is harmless.
+                if let Some(entry) = self.entries.get_mut(key) {
+                    entry.session.resume();
+                    self.resumed.push(key);
+                }
+            }
         }
     }
 
-    fn touch(&mut self, key: usize) {
+    fn touch(&mut self, key: ClientKey) {
         if let Some(entry) = self.entries.get_mut(key)
             && !entry.gone
             && (!entry.session.out.is_empty() || entry.session.is_closing())
@@ -773,7 +780,7 @@ impl Node {
         }
     }
 
-    fn arm(&mut self, key: usize) {
+    fn arm(&mut self, key: ClientKey) {
         if let Some(entry) = self.entries.get(key).filter(|e| !e.gone) {
             self.timers
                 .arm(key, entry.session.deadline(&self.settings.sessions));

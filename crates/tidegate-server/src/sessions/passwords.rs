@@ -76,10 +76,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::party::ClientKey;
 
     fn verify(cid: u64) -> Verify {
         Verify {
-            key: cid as usize,
+            key: ClientKey::new(cid as usize),
             cid,
             password: String::new(),
             hash: "".into(),

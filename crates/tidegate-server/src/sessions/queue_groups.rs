@@ -14,7 +14,7 @@ use tidegate_nats::sublist::{Matches, Members, SubKey};
 
 use super::Node;
 use super::fanout::Fanout;
-use super::routes::slot_of;
+use crate::party::Party;
 
 impl Fanout<'_, '_> {
     /// Delivers a copy to one member of each queue group; of a peer's message, only of the groups
@@ -75,7 +75,7 @@ impl Fanout<'_, '_> {
         let (before, after) = many.split_at(first);
         let mut all = after.iter().chain(before);
         all.any(|sub| {
-            let slot = slot_of(self.subs[*sub as usize].conn);
+            let slot = self.subs[*sub as usize].owner.peer();
             slot.is_some_and(|slot| self.choose(slot, *sub, true))
         })
     }
@@ -104,8 +104,11 @@ impl Fanout<'_, '_> {
 
 impl Node {
     /// Returns whether the publisher wants to know if there are no responders.
-    pub(super) fn wants_to_know(&self, from: usize, message: &Publish<'_>) -> bool {
-        let client = self.entries.get(from).filter(|_| message.reply.is_some());
+    pub(super) fn wants_to_know(&self, from: Option<Party>, message: &Publish<'_>) -> bool {
+        let client = from
+            .and_then(Party::client)
+            .filter(|_| message.reply.is_some());
+        let client = client.and_then(|key| self.entries.get(key));
         client.is_some_and(|entry| entry.session.options.no_responders)
     }
 

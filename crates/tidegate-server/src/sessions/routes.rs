@@ -20,6 +20,7 @@ use tidegate::Time;
 use tidegate::controller::Load;
 use tidegate_cluster::PEERS_MAX;
 use tidegate_cluster::interest::{InterestUpdate, Wanted};
+use tidegate_cluster::roster::PeerSlot;
 use tidegate_cluster::wire::{Envelope, Frame, InterestId, Routed};
 use tidegate_nats::outbox::Outbox;
 use tidegate_nats::session::Traffic;
@@ -27,6 +28,7 @@ use tidegate_nats::sublist::SubKey;
 
 use super::fanout::Subscription;
 use super::{Node, stall_bytes};
+use crate::party::Party;
 
 /// The most subscriptions of one peer: a peer with more is faulty.
 const INTERESTS_MAX: usize = 1 << 22;
@@ -45,22 +47,6 @@ const TAKING: Duration = Duration::from_secs(2);
 const TAKING_FACTOR: usize = 4;
 /// The most publishers that resume at once after a peer took enough: all of them would overfill it again.
 const RESUMED_AT_ONCE: usize = 64;
-/// The first key of a peer; the keys of connections are smaller.
-const KEY_MIN: usize = usize::MAX / 2;
-
-/// The slot of the peer with this key, if it is a peer's.
-#[inline]
-pub(super) const fn slot_of(key: usize) -> Option<usize> {
-    match key.checked_sub(KEY_MIN) {
-        Some(slot) if slot < PEERS_MAX => Some(slot),
-        _ => None,
-    }
-}
-
-/// The key of the peer in this slot.
-pub(super) const fn key_of(slot: usize) -> usize {
-    KEY_MIN + slot
-}
 
 /// A peer announced more subscriptions than the node accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -79,9 +65,9 @@ pub(super) struct Peers {
     /// queue groups.
     plain: u32,
     grouped: u32,
-    dirty: Vec<usize>,
-    cut_off: Vec<usize>,
-    resumed: Vec<usize>,
+    dirty: Vec<PeerSlot>,
+    cut_off: Vec<PeerSlot>,
+    resumed: Vec<PeerSlot>,
     /// The URLs at which clients connect: to this node, and to the peers.
     pub(super) own_urls: Vec<String>,
     pub(super) urls: Vec<String>,
@@ -95,7 +81,7 @@ struct Towards {
     out: Outbox,
     dirty: bool,
     /// Publishers that paused for it, the earliest first.
-    waiters: Vec<usize>,
+    waiters: Vec<Party>,
     /// The time at which it last took bytes.
     taken_at: Option<Time>,
     /// The peer's subscriptions, by the ids that it gave them.
@@ -130,12 +116,12 @@ impl Peers {
     pub(super) fn choose(
         &mut self,
         now: Time,
-        slot: usize,
+        slot: PeerSlot,
         group: Option<&[u8]>,
         bytes: usize,
         max: usize,
     ) -> Option<usize> {
-        let to = &mut self.slots[slot];
+        let to = &mut self.slots[slot.index()];
         let pending = to.out.len() + bytes;
         if !to.reachable {
             return None;
@@ -147,9 +133,9 @@ impl Peers {
             return None;
         }
         match group {
-            None => self.plain |= 1 << slot,
+            None => self.plain |= slot.bit(),
             Some(id) => {
-                self.grouped |= 1 << slot;
+                self.grouped |= slot.bit();
                 to.groups.extend_from_slice(id);
             }
         }
@@ -165,11 +151,11 @@ impl Peers {
         let copies = u64::from(left.count_ones());
         message.asks &= message.handed || (copies == 1 && plain == 0);
         while left != 0 {
-            let slot = left.trailing_zeros() as usize;
+            let slot = PeerSlot::new(left.trailing_zeros() as usize);
             left &= left - 1;
-            let to = &mut self.slots[slot];
+            let to = &mut self.slots[slot.index()];
             let groups = std::mem::take(&mut to.groups);
-            message.plain = plain & (1 << slot) != 0 && !message.handed;
+            message.plain = plain & slot.bit() != 0 && !message.handed;
             let alone = message.handed || groups.len() == size_of::<InterestId>();
             let asks = match message.plain {
                 true => wants,
@@ -194,8 +180,8 @@ impl Peers {
 
     /// Sends a frame to every peer that has a channel.
     fn tell(&mut self, frame: &Frame<'_>, max: usize) {
-        for slot in 0..self.slots.len() {
-            let to = &mut self.slots[slot];
+        for slot in PeerSlot::all(self.slots.len()) {
+            let to = &mut self.slots[slot.index()];
             if to.reachable {
                 frame.write(&mut to.out);
                 if to.out.len() > max.saturating_mul(TAKING_FACTOR) {
@@ -207,8 +193,8 @@ impl Peers {
         }
     }
 
-    fn touch(&mut self, slot: usize) {
-        let to = &mut self.slots[slot];
+    fn touch(&mut self, slot: PeerSlot) {
+        let to = &mut self.slots[slot.index()];
         if !to.out.is_empty() && !std::mem::replace(&mut to.dirty, true) {
             self.dirty.push(slot);
         }
@@ -227,29 +213,29 @@ impl Peers {
     }
 
     /// Returns the peer's backlog in bytes, if a channel to it is open.
-    pub(super) fn pending(&self, slot: usize) -> Option<usize> {
-        let to = &self.slots[slot];
+    pub(super) fn pending(&self, slot: PeerSlot) -> Option<usize> {
+        let to = &self.slots[slot.index()];
         to.reachable.then(|| to.out.len())
     }
 
     /// Publishers that pause for it.
-    pub(super) fn waiters(&mut self, slot: usize) -> &mut Vec<usize> {
-        &mut self.slots[slot].waiters
+    pub(super) fn waiters(&mut self, slot: PeerSlot) -> &mut Vec<Party> {
+        &mut self.slots[slot.index()].waiters
     }
 
     /// Returns whether the peer keeps taking bytes.
-    pub(super) fn takes(&self, now: Time, slot: usize) -> bool {
-        self.slots[slot].takes(now)
+    pub(super) fn takes(&self, now: Time, slot: PeerSlot) -> bool {
+        self.slots[slot.index()].takes(now)
     }
 
     /// Stops reading from the peer until that time.
-    pub(super) fn pause(&mut self, slot: usize, until: Time) {
-        self.slots[slot].paused = Some(until);
+    pub(super) fn pause(&mut self, slot: PeerSlot, until: Time) {
+        self.slots[slot.index()].paused = Some(until);
     }
 
     /// Resumes reading from the peer.
-    pub(super) fn resume(&mut self, slot: usize) {
-        if self.slots[slot].paused.take().is_some() {
+    pub(super) fn resume(&mut self, slot: PeerSlot) {
+        if self.slots[slot.index()].paused.take().is_some() {
             self.resumed.push(slot);
         }
     }
@@ -261,17 +247,19 @@ impl Peers {
 
     /// Resumes reading from the peers with a pause that is over.
     pub(super) fn handle_timeouts(&mut self, now: Time) {
-        for slot in 0..self.slots.len() {
-            if self.slots[slot].paused.is_some_and(|at| at <= now) {
+        for slot in PeerSlot::all(self.slots.len()) {
+            if self.slots[slot.index()].paused.is_some_and(|at| at <= now) {
                 self.resume(slot);
             }
         }
     }
 
     /// A subscription of the peer left the sublist.
-    pub(super) fn forget(&mut self, slot: usize, id: &[u8]) {
+    pub(super) fn forget(&mut self, slot: PeerSlot, id: &[u8]) {
         if let Some(id) = id.first_chunk() {
-            self.slots[slot].heard.remove(&u64::from_le_bytes(*id));
+            self.slots[slot.index()]
+                .heard
+                .remove(&u64::from_le_bytes(*id));
         }
     }
 
@@ -292,9 +280,9 @@ impl Node {
     }
 
     /// A channel to the peer opened: announces the subscriptions here at once.
-    pub fn handle_peer_up(&mut self, slot: usize) {
+    pub fn handle_peer_up(&mut self, slot: PeerSlot) {
         let Some(peers) = &mut self.peers else { return };
-        let to = &mut peers.slots[slot];
+        let to = &mut peers.slots[slot.index()];
         to.out.clear(&mut self.pool);
         to.reachable = true;
         for told in peers.wanted.iter() {
@@ -304,9 +292,9 @@ impl Node {
     }
 
     /// The channel to the peer closed: its backlog is lost.
-    pub fn handle_peer_down(&mut self, slot: usize) {
+    pub fn handle_peer_down(&mut self, slot: PeerSlot) {
         let Some(peers) = &mut self.peers else { return };
-        let to = &mut peers.slots[slot];
+        let to = &mut peers.slots[slot.index()];
         to.reachable = false;
         to.taken_at = None;
         to.out.clear(&mut self.pool);
@@ -316,11 +304,11 @@ impl Node {
     }
 
     /// Appends a frame for a peer that neither carries a message nor announces a subscription.
-    pub fn tell_peer(&mut self, slot: usize, frame: &Frame<'_>) {
+    pub fn tell_peer(&mut self, slot: PeerSlot, frame: &Frame<'_>) {
         if let Some(peers) = &mut self.peers
-            && peers.slots[slot].reachable
+            && peers.slots[slot.index()].reachable
         {
-            frame.write(&mut peers.slots[slot].out);
+            frame.write(&mut peers.slots[slot.index()].out);
             peers.touch(slot);
         }
     }
@@ -331,14 +319,14 @@ impl Node {
     /// The peer has more subscriptions than allowed: the driver closes its channel.
     pub(crate) fn handle_interest(
         &mut self,
-        slot: usize,
+        slot: PeerSlot,
         told: &InterestUpdate<'_>,
     ) -> Result<(), TooMuchInterest> {
         let (id, pattern, queue) = (told.id, told.pattern, told.queue);
         let Some(peers) = &mut self.peers else {
             return Ok(());
         };
-        let heard = &mut peers.slots[slot].heard;
+        let heard = &mut peers.slots[slot.index()].heard;
         if heard.contains_key(&id) {
             return Ok(());
         }
@@ -346,7 +334,7 @@ impl Node {
             return Err(TooMuchInterest);
         }
         let sub = self.subs.insert(Subscription {
-            conn: key_of(slot),
+            owner: Party::Peer(slot),
             sid: id.to_le_bytes().into(),
             pattern: pattern.into(),
             queue: queue.map(Into::into),
@@ -364,26 +352,26 @@ impl Node {
     }
 
     /// Updates the number of members of a queue group at the peer.
-    pub fn handle_interest_members(&mut self, slot: usize, id: InterestId, members: u32) {
-        let heard = self.peers.as_ref().map(|p| &p.slots[slot].heard);
+    pub fn handle_interest_members(&mut self, slot: PeerSlot, id: InterestId, members: u32) {
+        let heard = self.peers.as_ref().map(|p| &p.slots[slot.index()].heard);
         if let Some(sub) = heard.and_then(|heard| heard.get(&id)).copied() {
             self.subs[sub as usize].members = members.max(1);
         }
     }
 
     /// Removes a subscription of the peer.
-    pub fn handle_interest_end(&mut self, slot: usize, id: InterestId) {
-        let heard = self.peers.as_ref().map(|p| &p.slots[slot].heard);
+    pub fn handle_interest_end(&mut self, slot: PeerSlot, id: InterestId) {
+        let heard = self.peers.as_ref().map(|p| &p.slots[slot.index()].heard);
         if let Some(sub) = heard.and_then(|heard| heard.get(&id)).copied() {
             self.remove_subscription(sub);
         }
     }
 
     /// The peer's channel closed: the node forgets its subscriptions.
-    pub fn handle_peer_lost(&mut self, slot: usize) {
+    pub fn handle_peer_lost(&mut self, slot: PeerSlot) {
         let Some(peers) = &mut self.peers else { return };
-        peers.slots[slot].paused = None;
-        let heard = std::mem::take(&mut peers.slots[slot].heard);
+        peers.slots[slot.index()].paused = None;
+        let heard = std::mem::take(&mut peers.slots[slot.index()].heard);
         for sub in heard.into_values() {
             self.remove_subscription(sub);
         }
@@ -394,14 +382,14 @@ impl Node {
     pub fn handle_routed(
         &mut self,
         now: Time,
-        slot: usize,
+        slot: PeerSlot,
         message: &Routed<'_>,
         limit: Load,
     ) -> bool {
         let Some(peers) = &mut self.peers else {
             return false;
         };
-        let traffic = &mut peers.slots[slot].traffic;
+        let traffic = &mut peers.slots[slot.index()].traffic;
         traffic.in_msgs += 1;
         traffic.in_bytes += message.message.size() as u64;
         if self.is_leaders_own(message.message.subject) {
@@ -412,8 +400,8 @@ impl Node {
             self.handle_handed(now, slot, message);
             return self.has_gathered(limit);
         }
-        let (from, to) = (key_of(slot), message.matched_by());
-        let heard = self.route(now, from, to, &message.message, Some(message));
+        let (from, to) = (Party::Peer(slot), message.matched_by());
+        let heard = self.route(now, Some(from), to, &message.message, Some(message));
         if heard.is_none() && message.asks && !message.plain {
             self.tell_nobody_is_there(now, &message.message);
         }
@@ -434,30 +422,30 @@ impl Node {
 
     /// Returns whether the driver may read from the peer.
     #[must_use]
-    pub fn reads_peer(&self, slot: usize) -> bool {
+    pub fn reads_peer(&self, slot: PeerSlot) -> bool {
         let peers = self.peers.as_ref();
-        peers.is_none_or(|p| p.slots[slot].paused.is_none())
+        peers.is_none_or(|p| p.slots[slot.index()].paused.is_none())
     }
 
     /// Returns the next peer with bytes to write; `handle_peer_written` must follow.
-    pub fn poll_dirty_peer(&mut self) -> Option<usize> {
+    pub fn poll_dirty_peer(&mut self) -> Option<PeerSlot> {
         let peers = self.peers.as_mut()?;
         peers.tell_members(self.settings.max_pending);
         let slot = peers.dirty.pop()?;
-        peers.slots[slot].dirty = false;
+        peers.slots[slot.index()].dirty = false;
         Some(slot)
     }
 
     /// The bytes that wait for the peer.
     #[must_use]
-    pub fn peer_outbox(&self, slot: usize) -> Option<&Outbox> {
-        self.peers.as_ref().map(|p| &p.slots[slot].out)
+    pub fn peer_outbox(&self, slot: PeerSlot) -> Option<&Outbox> {
+        self.peers.as_ref().map(|p| &p.slots[slot.index()].out)
     }
 
     /// The channel to the peer took `len` bytes.
-    pub fn handle_peer_written(&mut self, now: Time, slot: usize, len: usize) {
+    pub fn handle_peer_written(&mut self, now: Time, slot: PeerSlot, len: usize) {
         let Some(peers) = &mut self.peers else { return };
-        let to = &mut peers.slots[slot];
+        let to = &mut peers.slots[slot.index()];
         if len > 0 {
             to.taken_at = Some(now);
         }
@@ -468,7 +456,7 @@ impl Node {
                 true => to.waiters.len(),
                 false => to.waiters.len().min(RESUMED_AT_ONCE),
             };
-            let go_on: Vec<usize> = to.waiters.drain(..go_on).collect();
+            let go_on: Vec<Party> = to.waiters.drain(..go_on).collect();
             for waiter in go_on {
                 self.resume(waiter);
             }
@@ -476,12 +464,12 @@ impl Node {
     }
 
     /// Returns the next peer that may be read from again. Bytes received earlier and not used come first.
-    pub fn poll_resumed_peer(&mut self) -> Option<usize> {
+    pub fn poll_resumed_peer(&mut self) -> Option<PeerSlot> {
         self.peers.as_mut()?.resumed.pop()
     }
 
     /// Returns the next peer with a backlog over the bound: the driver closes the channel to it.
-    pub fn poll_cut_off(&mut self) -> Option<usize> {
+    pub fn poll_cut_off(&mut self) -> Option<PeerSlot> {
         self.peers.as_mut()?.cut_off.pop()
     }
 
@@ -529,8 +517,8 @@ impl Node {
 
     /// A snapshot of the peer in this slot.
     #[must_use]
-    pub(crate) fn peer_view(&self, slot: usize) -> PeerView {
-        let to = self.peers.as_ref().map(|p| &p.slots[slot]);
+    pub(crate) fn peer_view(&self, slot: PeerSlot) -> PeerView {
+        let to = self.peers.as_ref().map(|p| &p.slots[slot.index()]);
         to.map_or_else(PeerView::default, |to| PeerView {
             traffic: to.traffic,
             pending_bytes: to.out.len(),

@@ -8,6 +8,7 @@
 use bytes::Bytes;
 use tidegate::Time;
 use tidegate_cluster::groups::GroupId;
+use tidegate_cluster::roster::PeerSlot;
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_nats::parse::Publish;
 use tidegate_nats::sublist::Matches;
@@ -16,9 +17,10 @@ use tidegate_raft::store::Space;
 use tidegate_stream::schema::error::ApiError;
 use tidegate_stream::stream::{Effect, EntryError, Held, Place};
 
+use super::Node;
 use super::announced::Changed;
 use super::fanout::Subscription;
-use super::{NOBODY, Node, routes};
+use crate::party::Party;
 use crate::streams::context::{
     Context, INBOX, Leader, Listeners, Output, Outputs, Surroundings, Way,
 };
@@ -102,8 +104,8 @@ impl Node {
     pub fn handle_proposed(&mut self, at: GroupSlot, now: Time, there: EntryId, cost_ns: u64) {
         if let Some(streams) = self.streams_mut(at) {
             streams.handle_proposed(now, there, cost_ns);
-            for key in streams.take_resumed() {
-                self.resume(key);
+            for publisher in streams.take_resumed() {
+                self.resume(publisher);
             }
         }
     }
@@ -226,13 +228,13 @@ impl Node {
     }
 
     /// Offers a message of the connection `from` to the streams. Returns whether one takes it.
-    pub(super) fn capture(&mut self, now: Time, from: usize, message: &Publish<'_>) -> bool {
+    pub(super) fn capture(&mut self, now: Time, from: Party, message: &Publish<'_>) -> bool {
         if self.streams.is_empty() && self.peers.is_none() {
             return false;
         }
         let (at, taken) = match message.subject.starts_with(JETSTREAM) {
             true => {
-                let asks = self.wants_to_know(from, message);
+                let asks = self.wants_to_know(Some(from), message);
                 self.ask(now, from, message, Way { passed: 0, asks })
             }
             false => self.publish_into(now, message),
@@ -306,14 +308,15 @@ impl Node {
         if self.is_leaders_own(to) {
             return None;
         }
-        self.route(now, NOBODY, to, message, None)
+        self.route(now, None, to, message, None)
     }
 
-    /// Stops reading from this connection until the streams have room.
-    pub(super) fn hold_back(&mut self, now: Time, from: usize, at: GroupSlot) {
-        match (routes::slot_of(from), &mut self.peers) {
-            (Some(slot), Some(peers)) => peers.pause(slot, now + HELD_BACK),
-            _ => match self.entries.get_mut(from) {
+    /// Stops reading from this publisher until the streams have room.
+    pub(super) fn hold_back(&mut self, now: Time, from: Party, at: GroupSlot) {
+        match (from, &mut self.peers) {
+            (Party::Peer(slot), Some(peers)) => peers.pause(slot, now + HELD_BACK),
+            (Party::Peer(_), None) => return,
+            (Party::Client(key), _) => match self.entries.get_mut(key) {
                 Some(entry) => entry.session.pause(now + HELD_BACK),
                 None => return,
             },
@@ -378,7 +381,7 @@ impl Node {
                 }
                 Output::Hand { peer, way, message } => {
                     let (_, message) = message.read(bytes);
-                    self.hand(now, NOBODY, peer, &message, way);
+                    self.hand(now, None, peer, &message, way);
                 }
                 Output::Read(place) => self.wanted.push_back((from, place)),
                 Output::Ask { group, message } => {
@@ -420,9 +423,10 @@ impl Surroundings for Node {
         let subs = all.map(|key| &self.subs[key as usize]);
         let wanted = subs.filter(|sub| group.is_none_or(|g| sub.queue.as_deref() == Some(g)));
         let of = |sub: &Subscription| {
-            let pending = match (routes::slot_of(sub.conn), &self.peers) {
-                (Some(slot), Some(peers)) => peers.pending(slot)?,
-                _ => self.entries[sub.conn].session.out.len(),
+            let pending = match (sub.owner, &self.peers) {
+                (Party::Peer(slot), Some(peers)) => peers.pending(slot)?,
+                (Party::Peer(_), None) => return None,
+                (Party::Client(key), _) => self.entries[key].session.out.len(),
             };
             let left = match sub.max {
                 0 => u64::MAX,
@@ -453,7 +457,7 @@ impl Surroundings for Node {
         Some(Leader::Peer { connected })
     }
 
-    fn server_of(&self, stream: &str) -> Option<usize> {
+    fn server_of(&self, stream: &str) -> Option<PeerSlot> {
         self.peer_at(subject_of_stream(stream).as_bytes())
     }
 

@@ -9,6 +9,7 @@ use tidegate_nats::settings::SessionSettings;
 
 use super::Node;
 use crate::config::Settings;
+use crate::party::ClientKey;
 
 const ANY: Load = Load::new(u64::MAX, u64::MAX);
 
@@ -26,7 +27,7 @@ fn node() -> Node {
     Node::new(settings, Info::default(), 1)
 }
 
-fn accept(node: &mut Node) -> usize {
+fn accept(node: &mut Node) -> ClientKey {
     node.handle_accepted(
         Time::from_nanos(1),
         ([127, 0, 0, 1], 1).into(),
@@ -142,7 +143,7 @@ proptest! {
             }
             node.check_invariants();
             // The first never reads, the others read all.
-            let dirty: Vec<usize> = std::iter::from_fn(|| node.poll_dirty()).collect();
+            let dirty: Vec<ClientKey> = std::iter::from_fn(|| node.poll_dirty()).collect();
             for key in dirty {
                 let len = if Some(key) == keys[0] { 0 } else { node.outbox(key).len() };
                 node.handle_written(now, key, len);

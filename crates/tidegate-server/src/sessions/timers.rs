@@ -5,21 +5,23 @@ use std::collections::BTreeSet;
 
 use tidegate::Time;
 
+use crate::party::ClientKey;
+
 /// The deadlines of connections, by their keys.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
-    order: BTreeSet<(Time, usize)>,
+    order: BTreeSet<(Time, ClientKey)>,
     /// The deadline of each key in `order`; `Time::NEVER` if it has none.
     armed: Vec<Time>,
 }
 
 impl Timers {
     /// Sets the deadline of `key`.
-    pub(crate) fn arm(&mut self, key: usize, at: Time) {
-        if self.armed.len() <= key {
-            self.armed.resize(key + 1, Time::NEVER);
+    pub(crate) fn arm(&mut self, key: ClientKey, at: Time) {
+        if self.armed.len() <= key.index() {
+            self.armed.resize(key.index() + 1, Time::NEVER);
         }
-        let old = std::mem::replace(&mut self.armed[key], at);
+        let old = std::mem::replace(&mut self.armed[key.index()], at);
         if old == at {
             return;
         }
@@ -37,13 +39,13 @@ impl Timers {
     }
 
     /// Takes the first key with a deadline at or before `now`.
-    pub(crate) fn pop(&mut self, now: Time) -> Option<usize> {
+    pub(crate) fn pop(&mut self, now: Time) -> Option<ClientKey> {
         let (at, key) = *self.order.first()?;
         if at > now {
             return None;
         }
         self.order.pop_first();
-        self.armed[key] = Time::NEVER;
+        self.armed[key.index()] = Time::NEVER;
         Some(key)
     }
 }
@@ -55,16 +57,17 @@ mod tests {
     #[test]
     fn one_deadline_a_key_in_order() {
         let (mut t, at) = (Timers::default(), Time::from_nanos);
-        t.arm(1, at(5));
-        t.arm(2, at(3));
-        t.arm(1, at(1));
+        let (one, two) = (ClientKey::new(1), ClientKey::new(2));
+        t.arm(one, at(5));
+        t.arm(two, at(3));
+        t.arm(one, at(1));
         assert_eq!((t.next(), t.pop(at(0))), (Some(at(1)), None));
         assert_eq!(
             (t.pop(at(9)), t.pop(at(9)), t.pop(at(9))),
-            (Some(1), Some(2), None)
+            (Some(one), Some(two), None)
         );
-        t.arm(1, at(5));
-        t.arm(1, Time::NEVER);
+        t.arm(one, at(5));
+        t.arm(one, Time::NEVER);
         assert_eq!(t.next(), None);
     }
 }

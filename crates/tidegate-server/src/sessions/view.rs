@@ -75,7 +75,7 @@ impl Node {
             self.sublist.stats().len,
             "subscriptions in all and by subject"
         );
-        for (key, entry) in &self.entries {
+        for (key, entry) in self.entries.iter() {
             assert_eq!(
                 entry.dirty,
                 self.dirty.contains(&key),

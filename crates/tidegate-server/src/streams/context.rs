@@ -7,6 +7,7 @@
 //! [`Context::pending_at`] alone counts what the event has already said.
 
 use tidegate_cluster::groups::GroupId;
+use tidegate_cluster::roster::PeerSlot;
 use tidegate_cluster::wire::PASSED_MAX;
 use tidegate_nats::parse::Publish;
 use tidegate_stream::stream::Place;
@@ -38,7 +39,7 @@ pub(crate) trait Surroundings {
     fn leader_of(&self, group: GroupId) -> Option<Leader>;
 
     /// Returns the peer that is known to serve the stream of this name.
-    fn server_of(&self, stream: &str) -> Option<usize>;
+    fn server_of(&self, stream: &str) -> Option<PeerSlot>;
 
     /// Returns whether the node with this id is known to have no room for messages.
     fn is_full(&self, id: u64) -> bool;
@@ -147,7 +148,7 @@ pub(crate) enum Output {
     /// Hand a message at `$JS.>` to this peer.
     Hand {
         /// The peer's slot.
-        peer: usize,
+        peer: PeerSlot,
         /// The path of the message so far.
         way: Way,
         /// The message.
@@ -219,7 +220,7 @@ impl Outputs {
     }
 
     /// Hands a message at `$JS.>` to the peer in this slot.
-    pub(super) fn hand(&mut self, peer: usize, way: Way, message: &Publish<'_>) {
+    pub(super) fn hand(&mut self, peer: PeerSlot, way: Way, message: &Publish<'_>) {
         let message = self.keep(message.subject, message);
         self.list.push(Output::Hand { peer, way, message });
     }
@@ -325,7 +326,7 @@ mod tests {
             (group == ALL).then_some(Leader::Peer { connected: true })
         }
 
-        fn server_of(&self, _: &str) -> Option<usize> {
+        fn server_of(&self, _: &str) -> Option<PeerSlot> {
             None
         }
 
@@ -355,7 +356,7 @@ mod tests {
         outputs.say(b"to", &whole);
         outputs.say(b"a", &message(b"a", b""));
         outputs.hand(
-            3,
+            PeerSlot::new(3),
             Way {
                 passed: 2,
                 asks: true,
@@ -367,7 +368,7 @@ mod tests {
         let said: Vec<_> = list
             .map(|output| match output {
                 Output::Say(spans) => ("say", 0, spans),
-                Output::Hand { peer, message, .. } => ("hand", peer, message),
+                Output::Hand { peer, message, .. } => ("hand", peer.index(), message),
                 Output::Ask { group, message } => ("ask", group.get() as usize, message),
                 Output::Tell { .. } | Output::Read(_) => unreachable!("none was added"),
             })

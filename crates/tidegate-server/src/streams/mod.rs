@@ -64,6 +64,7 @@ use self::serving::consumers::Consumers;
 use self::speak::{Speech, Voice};
 use self::wall_time::WallTime;
 use crate::config::StreamSettings;
+use crate::party::Party;
 
 /// How long after a refusal the leader proposes its own commands again (deltas of
 /// consumers, expiry of messages). The reason, a full disk, does not pass at once, and the
@@ -150,7 +151,7 @@ struct Room {
     /// Fewer than a majority of the group's nodes have space.
     crowded: bool,
     /// Connections that the node does not read until there is room.
-    held_back: Vec<usize>,
+    held_back: Vec<Party>,
     /// The bytes that streams of other groups hold on this node.
     beside: Held,
 }
@@ -307,17 +308,17 @@ impl JetStream {
     }
 
     /// Takes the connections that the node may read again.
-    pub(super) fn take_resumed(&mut self) -> Vec<usize> {
+    pub(super) fn take_resumed(&mut self) -> Vec<Party> {
         match self.is_full() {
             true => Vec::new(),
             false => std::mem::take(&mut self.room.held_back),
         }
     }
 
-    pub(super) fn handle_held_back(&mut self, connection: usize) {
+    pub(super) fn handle_held_back(&mut self, publisher: Party) {
         self.stats.held_back += 1;
-        if !self.room.held_back.contains(&connection) {
-            self.room.held_back.push(connection);
+        if !self.room.held_back.contains(&publisher) {
+            self.room.held_back.push(publisher);
         }
     }
 

@@ -7,8 +7,10 @@ use tidegate::Time;
 use tidegate_cluster::Kind;
 use tidegate_cluster::channel::ChannelError;
 use tidegate_cluster::proof::Side;
+use tidegate_cluster::roster::PeerSlot;
 
 use super::{Conn, PeerEvent, Peers};
+use crate::event_loop::tokens::ChannelKey;
 use crate::sessions::Node;
 use crate::sessions::routes::TooMuchInterest;
 
@@ -37,8 +39,8 @@ pub(super) enum Why {
 
 impl Peers {
     /// Drops a connection and its state.
-    pub(super) fn end(&mut self, now: Time, key: usize, node: &mut Node, why: &Why) {
-        let Some(mut conn) = self.conns.try_remove(key) else {
+    pub(super) fn end(&mut self, now: Time, key: ChannelKey, node: &mut Node, why: &Why) {
+        let Some(mut conn) = self.conns.try_remove(key.index()) else {
             return;
         };
         // The other side has to read a refusal; a new socket surely takes so few bytes.
@@ -68,13 +70,13 @@ impl Peers {
     }
 
     /// Removes the channel of the peer in this slot.
-    fn leave(&mut self, slot: usize, conn: &Conn, node: &mut Node) {
+    fn leave(&mut self, slot: PeerSlot, conn: &Conn, node: &mut Node) {
         let kind = conn.kind.index();
         match conn.side {
-            Side::Dialer => self.told[slot][kind] = None,
-            Side::Dialled => self.heard[slot][kind] = None,
+            Side::Dialer => self.told[slot.index()][kind] = None,
+            Side::Dialled => self.heard[slot.index()][kind] = None,
         }
-        let id = self.roster.peers()[slot].id;
+        let id = self.roster.peers()[slot.index()].id;
         self.roster.handle_over(slot, conn.side, conn.kind);
         match (conn.side, conn.kind) {
             (Side::Dialer, Kind::Route) => node.handle_peer_down(slot),
@@ -92,7 +94,7 @@ impl Peers {
         };
         let name = conn
             .slot
-            .map(|slot| self.roster.peers()[slot].name.as_str());
+            .map(|slot| self.roster.peers()[slot.index()].name.as_str());
         match (name, conn.side, why) {
             (_, _, Why::Channel(e)) if e.refusal().is_some_and(|r| r.is_harmless()) => {
                 tracing::debug!("{at}: {why}");

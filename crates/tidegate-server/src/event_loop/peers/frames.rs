@@ -9,12 +9,14 @@ use tidegate_cluster::groups::GroupId;
 use tidegate_cluster::members::{Member, Members};
 use tidegate_cluster::proof::Side;
 use tidegate_cluster::refusal::Refusal;
+use tidegate_cluster::roster::PeerSlot;
 use tidegate_cluster::wire::Frame;
 
 use super::ending::Why;
 use super::inbox::Received;
 use super::{PeerEvent, Peers};
 use crate::event_loop::members;
+use crate::event_loop::tokens::ChannelKey;
 use crate::sessions::Node;
 
 /// The loop's next step after a frame.
@@ -29,15 +31,15 @@ impl Peers {
     pub(super) fn take_frame(
         &mut self,
         now: Time,
-        key: usize,
+        key: ChannelKey,
         frame: &Frame<'_>,
         node: &mut Node,
         limit: Load,
     ) -> After {
-        let Some(slot) = self.conns[key].slot else {
+        let Some(slot) = self.conns[key.index()].slot else {
             return After::Next;
         };
-        let id = self.roster.peers()[slot].id;
+        let id = self.roster.peers()[slot.index()].id;
         let received = |group: GroupId, payload: &[u8]| Received {
             from: id,
             group,
@@ -80,14 +82,20 @@ impl Peers {
     }
 
     /// Handles the opening of a channel.
-    pub(super) fn open(&mut self, now: Time, key: usize, theirs: &Introduction, node: &mut Node) {
-        let conn = &mut self.conns[key];
+    pub(super) fn open(
+        &mut self,
+        now: Time,
+        key: ChannelKey,
+        theirs: &Introduction,
+        node: &mut Node,
+    ) {
+        let conn = &mut self.conns[key.index()];
         let (side, kind, address, route) = (conn.side, theirs.kind(), conn.address, conn.route);
         conn.kind = kind;
         let slot = self.roster.handle_open(side, theirs, address);
         let table = match side {
-            Side::Dialer => &mut self.told[slot],
-            Side::Dialled => &mut self.heard[slot],
+            Side::Dialer => &mut self.told[slot.index()],
+            Side::Dialled => &mut self.heard[slot.index()],
         };
         if let Some(old) = table[kind.index()].take() {
             self.end(now, old, node, &Why::Replaced);
@@ -95,11 +103,11 @@ impl Peers {
         // The end of the old connection may have ended the peer's part in the roster.
         self.roster.handle_open(side, theirs, address);
         let table = match side {
-            Side::Dialer => &mut self.told[slot],
-            Side::Dialled => &mut self.heard[slot],
+            Side::Dialer => &mut self.told[slot.index()],
+            Side::Dialled => &mut self.heard[slot.index()],
         };
         table[kind.index()] = Some(key);
-        self.conns[key].slot = Some(slot);
+        self.conns[key.index()].slot = Some(slot);
         if let Some(route) = route {
             self.redial.handle_up(route, kind);
             let member = Member {
@@ -157,8 +165,8 @@ impl Peers {
         };
         let mut body = Vec::new();
         members.encode(&mut body);
-        for slot in 0..self.told.len() {
-            if self.told[slot][Kind::Route.index()].is_some() {
+        for slot in PeerSlot::all(self.told.len()) {
+            if self.told[slot.index()][Kind::Route.index()].is_some() {
                 node.tell_peer(slot, &Frame::Members(&body));
             }
         }

@@ -8,6 +8,7 @@ use tidegate_cluster::Kind;
 use tidegate_cluster::groups::GroupId;
 
 use super::Peers;
+use crate::event_loop::tokens::ChannelKey;
 
 /// The most bytes of such messages, beyond which the loop reads no more.
 const RECEIVED_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -70,9 +71,9 @@ impl Peers {
         if !full && (self.raft.held_back || self.fetches.held_back) {
             (self.raft.held_back, self.fetches.held_back) = (false, false);
             let raft = Kind::Raft.index();
-            let keys: Vec<usize> = self.heard.iter().filter_map(|conns| conns[raft]).collect();
+            let keys: Vec<ChannelKey> = self.heard.iter().filter_map(|conns| conns[raft]).collect();
             for key in keys {
-                self.conns[key].readable = true;
+                self.conns[key.index()].readable = true;
                 self.list(key);
             }
         }

@@ -21,10 +21,11 @@ use tidegate_nats::outbox::Pool;
 use super::dial::Resolving;
 use super::inbox::Inbox;
 use super::secured::Securing;
-use super::{Conn, PEER_LISTENER, Peers, rejoining};
+use super::{Conn, Peers, rejoining};
 use crate::config::Settings;
 use crate::event_loop::members::{self, IdentityError};
 use crate::event_loop::tls;
+use crate::event_loop::tokens::PEER_LISTENER;
 use crate::event_loop::{Handle, StartError};
 
 /// The most connections of peers, including those that have not proved anything yet.

@@ -12,6 +12,7 @@ use super::Peers;
 use super::ending::Why;
 use super::frames::After;
 use crate::event_loop::READ_BYTES;
+use crate::event_loop::tokens::ChannelKey;
 use crate::sessions::Node;
 
 /// The most reads at a time for one large frame: a MiB.
@@ -19,10 +20,10 @@ const GATHERS_MAX: usize = 16;
 
 impl Peers {
     /// Takes the connections to read in this turn.
-    pub(crate) fn take_ready(&mut self) -> Vec<usize> {
+    pub(crate) fn take_ready(&mut self) -> Vec<ChannelKey> {
         let ready = std::mem::take(&mut self.ready);
         for key in &ready {
-            self.conns[*key].listed = false;
+            self.conns[key.index()].listed = false;
         }
         ready
     }
@@ -31,7 +32,7 @@ impl Peers {
     pub(crate) fn read(
         &mut self,
         now: Time,
-        key: usize,
+        key: ChannelKey,
         node: &mut Node,
         scratch: &mut [u8],
         limit: Load,
@@ -39,7 +40,7 @@ impl Peers {
         if self.waits(key, node) {
             return false;
         }
-        let Some(conn) = self.conns.get_mut(key) else {
+        let Some(conn) = self.conns.get_mut(key.index()) else {
             return false;
         };
         let kept = std::mem::take(&mut conn.input);
@@ -54,7 +55,7 @@ impl Peers {
         scratch[..start].copy_from_slice(&kept);
         match self.read_some(now, key, node, &mut scratch[start..]) {
             Some(0) => {
-                self.conns[key].input = kept;
+                self.conns[key.index()].input = kept;
                 false
             }
             Some(got) => self.consume(now, key, &scratch[..start + got], node, limit),
@@ -66,13 +67,13 @@ impl Peers {
     fn gather(
         &mut self,
         now: Time,
-        key: usize,
+        key: ChannelKey,
         mut kept: Vec<u8>,
         node: &mut Node,
         scratch: &mut [u8],
         limit: Load,
     ) -> bool {
-        let need = self.conns[key].need;
+        let need = self.conns[key.index()].need;
         // Several reads, since a part of a frame is of no use; not more, since other connections wait.
         for _ in 0..GATHERS_MAX {
             let Some(got) = self.read_some(now, key, node, scratch) else {
@@ -87,11 +88,11 @@ impl Peers {
             if kept.len() >= need {
                 return self.consume(now, key, &kept, node, limit);
             }
-            if !self.conns[key].readable {
+            if !self.conns[key.index()].readable {
                 break;
             }
         }
-        self.conns[key].input = kept;
+        self.conns[key.index()].input = kept;
         self.list(key);
         false
     }
@@ -100,11 +101,11 @@ impl Peers {
     fn read_some(
         &mut self,
         now: Time,
-        key: usize,
+        key: ChannelKey,
         node: &mut Node,
         into: &mut [u8],
     ) -> Option<usize> {
-        let conn = self.conns.get_mut(key)?;
+        let conn = self.conns.get_mut(key.index())?;
         let why = match conn.socket.read(into) {
             Ok(0) => Why::Closed,
             Ok(got) => {
@@ -123,8 +124,8 @@ impl Peers {
     }
 
     /// Returns whether the loop must not read the connection now.
-    fn waits(&mut self, key: usize, node: &Node) -> bool {
-        let Some(conn) = self.conns.get(key).filter(|c| !c.connecting) else {
+    fn waits(&mut self, key: ChannelKey, node: &Node) -> bool {
+        let Some(conn) = self.conns.get(key.index()).filter(|c| !c.connecting) else {
             return true;
         };
         match (conn.slot, conn.side, conn.kind) {
@@ -141,14 +142,14 @@ impl Peers {
     fn consume(
         &mut self,
         now: Time,
-        key: usize,
+        key: ChannelKey,
         bytes: &[u8],
         node: &mut Node,
         limit: Load,
     ) -> bool {
         let (mut used, mut full) = (0, false);
         let mut need = 0;
-        while let Some(conn) = self.conns.get_mut(key) {
+        while let Some(conn) = self.conns.get_mut(key.index()) {
             let (step, n) = match conn.channel.next(now, &bytes[used..], &self.roster) {
                 Ok(next) => next,
                 Err(e) => {
@@ -166,14 +167,14 @@ impl Peers {
                 Effect::Open(theirs) => self.open(now, key, &theirs, node),
                 Effect::Frame(frame) => {
                     if self.take_frame(now, key, &frame, node, limit) == After::Stop {
-                        let slot = self.conns.get(key).and_then(|c| c.slot);
+                        let slot = self.conns.get(key.index()).and_then(|c| c.slot);
                         full = slot.is_some_and(|slot| node.reads_peer(slot));
                         break;
                     }
                 }
             }
         }
-        if let Some(conn) = self.conns.get_mut(key) {
+        if let Some(conn) = self.conns.get_mut(key.index()) {
             conn.need = need;
             conn.input.clear();
             conn.input.extend_from_slice(&bytes[used..]);

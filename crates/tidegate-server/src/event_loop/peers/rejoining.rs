@@ -2,12 +2,13 @@
 
 use tidegate::Time;
 use tidegate_cluster::Kind;
-use tidegate_cluster::roster::Roster;
+use tidegate_cluster::roster::{PeerSlot, Roster};
 use tidegate_cluster::wire::Frame;
 
 use super::Peers;
 use super::ending::Why;
 use crate::event_loop::members::{self, IdentityError};
+use crate::event_loop::tokens::ChannelKey;
 use crate::sessions::Node;
 
 /// Asks for the former place, if the operator wants that and the node has none.
@@ -68,11 +69,15 @@ impl Peers {
     }
 
     /// Vouches for this node's term, if the peer lost its disk.
-    pub(super) fn vouch(&self, slot: usize, node: &mut Node) {
-        let rejoins = self.roster.peers().get(slot).is_some_and(|p| p.rejoins);
+    pub(super) fn vouch(&self, slot: PeerSlot, node: &mut Node) {
+        let rejoins = self
+            .roster
+            .peers()
+            .get(slot.index())
+            .is_some_and(|p| p.rejoins);
         if let Some(term) = self.vouched_term
             && rejoins
-            && self.told[slot][Kind::Route.index()].is_some()
+            && self.told[slot.index()][Kind::Route.index()].is_some()
         {
             node.tell_peer(slot, &Frame::Vouch { term });
         }
@@ -101,7 +106,8 @@ impl Peers {
         );
         self.roster.handle_rejoined(rejoined);
         // On these connections the node was a guest.
-        let all: Vec<usize> = self.conns.iter().map(|(key, _)| key).collect();
+        let all = self.conns.iter().map(|(at, _)| ChannelKey::new(at));
+        let all: Vec<ChannelKey> = all.collect();
         for key in all {
             self.end(now, key, node, &Why::Rejoined);
         }

@@ -19,6 +19,7 @@ use super::ending::Why;
 use super::{Conn, Peers};
 use crate::event_loop::handshakes::Place;
 use crate::event_loop::tls::PeerTls;
+use crate::event_loop::tokens::ChannelKey;
 use crate::sessions::Node;
 
 /// The stage of securing a connection.
@@ -59,17 +60,17 @@ impl Peers {
     pub(crate) fn postpone(
         &mut self,
         now: Time,
-        key: usize,
+        key: ChannelKey,
         node: &mut Node,
         wait: impl FnOnce(SocketAddr) -> Place,
     ) -> bool {
-        let Some(conn) = self.conns.get_mut(key) else {
+        let Some(conn) = self.conns.get_mut(key.index()) else {
             return true;
         };
         if conn.connecting || !self.look_at_first_bytes(key) {
             return true;
         }
-        let conn = &mut self.conns[key];
+        let conn = &mut self.conns[key.index()];
         // A dialler that sends nothing more cannot end its handshake.
         if conn.securing == Securing::Hello && conn.ended {
             self.end(now, key, node, &Why::Closed);
@@ -88,8 +89,8 @@ impl Peers {
     }
 
     /// Looks whether a dialler speaks TLS. Returns whether that is known.
-    fn look_at_first_bytes(&mut self, key: usize) -> bool {
-        let conn = &mut self.conns[key];
+    fn look_at_first_bytes(&mut self, key: ChannelKey) -> bool {
+        let conn = &mut self.conns[key.index()];
         if conn.securing != Securing::FirstBytes {
             return true;
         }
@@ -116,8 +117,8 @@ impl Peers {
 
     /// Advances a handshake in its turn, and begins TLS first if necessary. Returns whether the
     /// connection can be read.
-    pub(crate) fn begin_tls(&mut self, now: Time, key: usize, node: &mut Node) -> bool {
-        let Some(conn) = self.conns.get_mut(key) else {
+    pub(crate) fn begin_tls(&mut self, now: Time, key: ChannelKey, node: &mut Node) -> bool {
+        let Some(conn) = self.conns.get_mut(key.index()) else {
             return false;
         };
         conn.place = None;
@@ -142,8 +143,8 @@ impl Peers {
 
     /// Notices the end of a handshake, and has TLS's own bytes written. Returns whether the
     /// connection goes on.
-    pub(super) fn go_on_with_tls(&mut self, now: Time, key: usize, node: &mut Node) -> bool {
-        let conn = &mut self.conns[key];
+    pub(super) fn go_on_with_tls(&mut self, now: Time, key: ChannelKey, node: &mut Node) -> bool {
+        let conn = &mut self.conns[key.index()];
         if conn.securing == Securing::Handshake && !conn.socket.is_handshaking() {
             conn.securing = Securing::Done;
             match conn.socket.binding() {

@@ -2,23 +2,25 @@
 
 use std::io::ErrorKind;
 
-use mio::{Interest, Token};
+use mio::Interest;
 use tidegate::Time;
 use tidegate_cluster::Kind;
+use tidegate_cluster::roster::PeerSlot;
 
 use super::ending::Why;
-use super::{Conn, PEER_TOKENS, Peers};
+use super::{Conn, Peers};
+use crate::event_loop::tokens::{ChannelKey, Owner};
 use crate::sessions::Node;
 
 impl Peers {
     /// Takes a connection into the loop and returns its key.
-    pub(super) fn register(&mut self, mut conn: Conn) -> Option<usize> {
+    pub(super) fn register(&mut self, mut conn: Conn) -> Option<ChannelKey> {
         // TCP_NODELAY, an old socket option: without it small frames may wait for more.
         let _ = conn.socket.stream.set_nodelay(true);
         let entry = self.conns.vacant_entry();
-        let key = entry.key();
+        let key = ChannelKey::new(entry.key());
         let interest = Interest::READABLE | Interest::WRITABLE;
-        let token = Token(PEER_TOKENS + key);
+        let token = Owner::Channel(key).token();
         if let Err(e) = self
             .registry
             .register(&mut conn.socket.stream, token, interest)
@@ -34,11 +36,11 @@ impl Peers {
     pub(crate) fn take_event(
         &mut self,
         now: Time,
-        key: usize,
+        key: ChannelKey,
         event: &mio::event::Event,
         node: &mut Node,
     ) {
-        let Some(conn) = self.conns.get_mut(key) else {
+        let Some(conn) = self.conns.get_mut(key.index()) else {
             return;
         };
         if conn.connecting {
@@ -69,8 +71,8 @@ impl Peers {
     }
 
     /// Lists a connection for reading.
-    pub(super) fn list(&mut self, key: usize) {
-        if let Some(conn) = self.conns.get_mut(key)
+    pub(super) fn list(&mut self, key: ChannelKey) {
+        if let Some(conn) = self.conns.get_mut(key.index())
             && conn.readable
             && !conn.connecting
             && conn.place.is_none()
@@ -81,15 +83,15 @@ impl Peers {
     }
 
     /// Reads again from peers after a pause.
-    pub(crate) fn resume(&mut self, slot: usize) {
-        if let Some(key) = self.heard[slot][Kind::Route.index()] {
-            self.conns[key].readable = true;
+    pub(crate) fn resume(&mut self, slot: PeerSlot) {
+        if let Some(key) = self.heard[slot.index()][Kind::Route.index()] {
+            self.conns[key.index()].readable = true;
             self.list(key);
         }
     }
 
-    pub(super) fn touch(&mut self, key: usize) {
-        let conn = &mut self.conns[key];
+    pub(super) fn touch(&mut self, key: ChannelKey) {
+        let conn = &mut self.conns[key.index()];
         let waits = !conn.channel.out.is_empty() || conn.socket.holds_back();
         if waits && !std::mem::replace(&mut conn.dirty, true) {
             self.dirty.push(key);
@@ -99,7 +101,7 @@ impl Peers {
     /// Writes the frames that the channels queued themselves: greetings, pongs, messages between groups.
     pub(crate) fn flush(&mut self, now: Time, node: &mut Node) {
         while let Some(key) = self.dirty.pop() {
-            if let Some(conn) = self.conns.get_mut(key) {
+            if let Some(conn) = self.conns.get_mut(key.index()) {
                 conn.dirty = false;
                 self.write(now, key, node);
             }
@@ -107,33 +109,33 @@ impl Peers {
     }
 
     /// Writes the node's outbox for a peer.
-    pub(crate) fn write_route(&mut self, now: Time, slot: usize, node: &mut Node) {
-        if let Some(key) = self.told[slot][Kind::Route.index()] {
+    pub(crate) fn write_route(&mut self, now: Time, slot: PeerSlot, node: &mut Node) {
+        if let Some(key) = self.told[slot.index()][Kind::Route.index()] {
             self.write(now, key, node);
         }
     }
 
     /// Returns whether the sockets have taken all of the node's messages for peers.
     pub(crate) fn is_written(&self, node: &Node) -> bool {
-        let told = self.told.iter().enumerate();
+        let told = PeerSlot::all(self.told.len()).zip(&self.told);
         let mut routes = told.filter_map(|(slot, conns)| Some((slot, conns[Kind::Route.index()]?)));
         routes.all(|(slot, key)| {
             let written = node.peer_outbox(slot).is_none_or(|out| out.is_empty());
-            written && !self.conns[key].socket.holds_back()
+            written && !self.conns[key.index()].socket.holds_back()
         })
     }
 
     /// Closes the channel to a peer with too large a backlog.
-    pub(crate) fn cut_off(&mut self, now: Time, slot: usize, node: &mut Node) {
-        if let Some(key) = self.told[slot][Kind::Route.index()] {
+    pub(crate) fn cut_off(&mut self, now: Time, slot: PeerSlot, node: &mut Node) {
+        if let Some(key) = self.told[slot.index()][Kind::Route.index()] {
             self.end(now, key, node, &Why::Behind);
         }
     }
 
-    fn write(&mut self, now: Time, key: usize, node: &mut Node) {
+    fn write(&mut self, now: Time, key: ChannelKey, node: &mut Node) {
         let mut progress = false;
         loop {
-            let Some(conn) = self.conns.get_mut(key) else {
+            let Some(conn) = self.conns.get_mut(key.index()) else {
                 return;
             };
             let route = conn.slot.filter(|_| conn.is_told(Kind::Route));

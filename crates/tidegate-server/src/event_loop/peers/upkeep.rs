@@ -4,10 +4,12 @@ use tidegate::Time;
 use tidegate_cluster::Kind;
 use tidegate_cluster::channel::PING_EVERY;
 use tidegate_cluster::proof::Side;
+use tidegate_cluster::roster::PeerSlot;
 use tidegate_cluster::wire::Frame;
 
 use super::ending::Why;
 use super::{Conn, Peers};
+use crate::event_loop::tokens::ChannelKey;
 use crate::sessions::Node;
 
 impl Peers {
@@ -27,7 +29,8 @@ impl Peers {
                 conn.channel.handle_activity(now);
             }
         }
-        let overdue = |(key, conn): (usize, &Conn)| Some((key, conn.channel.overdue(now)?));
+        let overdue =
+            |(at, conn): (usize, &Conn)| Some((ChannelKey::new(at), conn.channel.overdue(now)?));
         let dead: Vec<_> = self.conns.iter().filter_map(overdue).collect();
         for (key, why) in dead {
             self.end(now, key, node, &Why::Channel(why));
@@ -45,17 +48,17 @@ impl Peers {
     }
 
     fn ping(&mut self, now: Time, node: &mut Node) {
-        for slot in 0..self.told.len() {
-            if self.told[slot][Kind::Route.index()].is_some() {
+        for slot in PeerSlot::all(self.told.len()) {
+            if self.told[slot.index()][Kind::Route.index()].is_some() {
                 node.tell_peer(slot, &Frame::Ping);
             }
             self.vouch(slot, node);
-            if let Some(key) = self.told[slot][Kind::Raft.index()] {
-                Frame::Ping.write(&mut self.conns[key].channel.out);
+            if let Some(key) = self.told[slot.index()][Kind::Raft.index()] {
+                Frame::Ping.write(&mut self.conns[key.index()].channel.out);
                 self.touch(key);
             }
-            for key in self.heard[slot].into_iter().flatten() {
-                self.conns[key].channel.pong();
+            for key in self.heard[slot.index()].into_iter().flatten() {
+                self.conns[key.index()].channel.pong();
                 self.touch(key);
             }
         }

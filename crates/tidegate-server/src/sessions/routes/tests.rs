@@ -9,6 +9,7 @@ use super::super::STALL;
 use super::super::joined::{self, ANY};
 use super::*;
 use crate::config::Settings;
+use crate::party::ClientKey;
 use crate::streams::context::Surroundings as _;
 
 const NOW: Time = Time::from_nanos(1);
@@ -37,11 +38,11 @@ impl Cluster {
         cluster
     }
 
-    fn client(&mut self, node: usize) -> usize {
+    fn client(&mut self, node: usize) -> ClientKey {
         joined::client(&mut self.nodes[node], NOW)
     }
 
-    fn say(&mut self, node: usize, key: usize, text: &str) {
+    fn say(&mut self, node: usize, key: ClientKey, text: &str) {
         joined::say(&mut self.nodes[node], NOW, key, text);
     }
 
@@ -53,7 +54,7 @@ impl Cluster {
         joined::hand_over(&mut self.nodes, NOW, (from, to), |_| true);
     }
 
-    fn heard(&mut self, node: usize, key: usize) -> String {
+    fn heard(&mut self, node: usize, key: ClientKey) -> String {
         joined::heard(&mut self.nodes[node], NOW, key)
     }
 }
@@ -78,16 +79,22 @@ fn the_same_message_goes_to_a_peer_once() {
         "{heard}"
     );
     assert!(heard.contains("HMSG x 3 reply 12 14\r\n"), "{heard}");
-    let sent = c.nodes[0].peer_view(1).traffic.out_msgs;
-    assert_eq!((sent, c.nodes[0].peer_view(2).traffic.out_msgs), (1, 0));
-    assert_eq!(c.nodes[1].peer_view(0).traffic.in_msgs, 1);
+    let sent = c.nodes[0].peer_view(PeerSlot::new(1)).traffic.out_msgs;
+    assert_eq!(
+        (
+            sent,
+            c.nodes[0].peer_view(PeerSlot::new(2)).traffic.out_msgs
+        ),
+        (1, 0)
+    );
+    assert_eq!(c.nodes[1].peer_view(PeerSlot::new(0)).traffic.in_msgs, 1);
     // A lost channel loses the peer's interests.
-    c.nodes[0].handle_peer_lost(1);
+    c.nodes[0].handle_peer_lost(PeerSlot::new(1));
     c.say(0, a, "PUB x reply 2\r\nhi\r\n");
     assert!(c.heard(0, a).contains("503"));
     // The peer announces them again after the channel reopens.
-    c.nodes[1].handle_peer_down(0);
-    c.nodes[1].handle_peer_up(0);
+    c.nodes[1].handle_peer_down(PeerSlot::new(0));
+    c.nodes[1].handle_peer_up(PeerSlot::new(0));
     c.pump();
     c.say(0, a, "PUB x reply 2\r\nhi\r\n");
     assert_eq!(c.heard(0, a), "");
@@ -108,7 +115,7 @@ fn a_peer_that_is_behind_makes_publishers_pause_and_is_cut_off_in_the_end() {
         assert!(sent < 5);
     }
     assert_eq!(c.nodes[0].stats().stalls, 1);
-    let waiting = c.nodes[0].peer_view(1).pending_bytes;
+    let waiting = c.nodes[0].peer_view(PeerSlot::new(1)).pending_bytes;
     assert!(waiting > 3 * 1024 - 1000 && waiting <= 4096, "{waiting}");
     // The peer reads some: the publisher resumes.
     c.pump();
@@ -124,11 +131,11 @@ fn a_peer_that_is_behind_makes_publishers_pause_and_is_cut_off_in_the_end() {
     };
     let much_later = NOW + TAKING;
     while c.nodes[0].say(much_later, b"x", &message).is_some() {}
-    assert_eq!(c.nodes[0].poll_cut_off(), Some(1));
+    assert_eq!(c.nodes[0].poll_cut_off(), Some(PeerSlot::new(1)));
     assert_eq!(c.nodes[0].poll_cut_off(), None);
-    assert!(c.nodes[0].peer_view(1).pending_bytes <= 4096);
-    c.nodes[0].handle_peer_down(1);
-    assert_eq!(c.nodes[0].peer_view(1).pending_bytes, 0);
+    assert!(c.nodes[0].peer_view(PeerSlot::new(1)).pending_bytes <= 4096);
+    c.nodes[0].handle_peer_down(PeerSlot::new(1));
+    assert_eq!(c.nodes[0].peer_view(PeerSlot::new(1)).pending_bytes, 0);
     assert_eq!(c.nodes[0].listeners(b"x", None), None);
 }
 
@@ -137,7 +144,7 @@ fn a_peer_that_takes_what_it_is_sent_is_waited_for() {
     let mut c = Cluster::of(2, 65_536);
     let b = c.client(1);
     c.say(1, b, "SUB x 1\r\n");
-    let publishers: Vec<usize> = (0..150).map(|_| c.client(0)).collect();
+    let publishers: Vec<ClientKey> = (0..150).map(|_| c.client(0)).collect();
     // The peer has taken something.
     c.say(0, publishers[0], "SUB y 1\r\n");
     c.pump();
@@ -152,23 +159,26 @@ fn a_peer_that_takes_what_it_is_sent_is_waited_for() {
                 assert!(sent < 2000);
             }
         }
-        let waiting = c.nodes[0].peer_view(1).pending_bytes;
+        let waiting = c.nodes[0].peer_view(PeerSlot::new(1)).pending_bytes;
         assert!(waiting > 65_536 && waiting < 4 * 65_536, "{waiting}");
         // The peer takes some, but not enough: no publisher resumes.
         c.nodes[0].handle_timeouts(NOW + STALL);
         assert!(publishers.iter().all(|p| !c.nodes[0].reads(*p)));
         // The peer takes nearly all: some resume. It takes the rest: all do.
-        let all = c.nodes[0].peer_outbox(1).unwrap().to_vec();
+        let all = c.nodes[0].peer_outbox(PeerSlot::new(1)).unwrap().to_vec();
         while c.nodes[0].poll_dirty_peer().is_some() {}
-        c.nodes[0].handle_peer_written(NOW, 1, all.len() - 1);
+        c.nodes[0].handle_peer_written(NOW, PeerSlot::new(1), all.len() - 1);
         let reads = |c: &Cluster| publishers.iter().filter(|p| c.nodes[0].reads(**p)).count();
         assert_eq!(reads(&c), RESUMED_AT_ONCE);
-        c.nodes[0].handle_peer_written(NOW, 1, 1);
+        c.nodes[0].handle_peer_written(NOW, PeerSlot::new(1), 1);
         assert_eq!(reads(&c), publishers.len());
     }
     assert!(sent > 900);
     assert_eq!(c.nodes[0].poll_cut_off(), None);
-    assert_eq!(c.nodes[0].peer_view(1).traffic.out_msgs, sent);
+    assert_eq!(
+        c.nodes[0].peer_view(PeerSlot::new(1)).traffic.out_msgs,
+        sent
+    );
     // A peer that takes nothing any more delays publishers no longer than any other receiver.
     let later = NOW + TAKING;
     c.nodes[0].handle_timeouts(later);
@@ -195,7 +205,7 @@ fn a_receiver_that_is_behind_makes_the_peer_wait() {
     c.pump();
     let publish = format!("PUB x 100\r\n{}\r\n", "x".repeat(100));
     let mut sent = 0;
-    while c.nodes[1].reads_peer(0) {
+    while c.nodes[1].reads_peer(PeerSlot::new(0)) {
         c.say(0, a, &publish);
         c.pump();
         sent += 1;
@@ -203,15 +213,15 @@ fn a_receiver_that_is_behind_makes_the_peer_wait() {
     }
     let due = c.nodes[1].deadline().unwrap();
     c.nodes[1].handle_timeouts(due);
-    assert!(c.nodes[1].reads_peer(0));
-    assert_eq!(c.nodes[1].poll_resumed_peer(), Some(0));
+    assert!(c.nodes[1].reads_peer(PeerSlot::new(0)));
+    assert_eq!(c.nodes[1].poll_resumed_peer(), Some(PeerSlot::new(0)));
     c.say(0, a, &publish);
     c.pump();
-    assert!(!c.nodes[1].reads_peer(0));
+    assert!(!c.nodes[1].reads_peer(PeerSlot::new(0)));
     // Reading ends the pause early.
     let heard = c.heard(1, b);
     assert_eq!(heard.matches("MSG x 1 100").count(), sent + 1);
-    assert!(c.nodes[1].reads_peer(0));
+    assert!(c.nodes[1].reads_peer(PeerSlot::new(0)));
 }
 
 #[test]
@@ -221,13 +231,13 @@ fn announced_subjects_come_here() {
     let patterns = [&b"orders.>"[..], b"$JS.>"];
     c.nodes[1].announce(patterns);
     c.pump();
-    assert_eq!(c.nodes[0].peer_view(1).interests, 2);
+    assert_eq!(c.nodes[0].peer_view(PeerSlot::new(1)).interests, 2);
     c.say(0, a, "PUB orders.1 2\r\nhi\r\n");
     c.pump();
-    assert_eq!(c.nodes[1].peer_view(0).traffic.in_msgs, 1);
+    assert_eq!(c.nodes[1].peer_view(PeerSlot::new(0)).traffic.in_msgs, 1);
     c.nodes[1].withdraw(patterns);
     c.pump();
-    assert_eq!(c.nodes[0].peer_view(1).interests, 0);
+    assert_eq!(c.nodes[0].peer_view(PeerSlot::new(1)).interests, 0);
     c.nodes[0].check_invariants();
 }
 
@@ -254,13 +264,13 @@ fn clients_are_told_where_else_to_connect() {
 }
 
 /// Returns the number of messages that each client received since the last call.
-fn shares(c: &mut Cluster, clients: &[(usize, usize)]) -> Vec<usize> {
-    let count = |(node, key): &(usize, usize)| c.heard(*node, *key).matches("MSG ").count();
+fn shares(c: &mut Cluster, clients: &[(usize, ClientKey)]) -> Vec<usize> {
+    let count = |(node, key): &(usize, ClientKey)| c.heard(*node, *key).matches("MSG ").count();
     clients.iter().map(count).collect()
 }
 
 /// Publishes `count` messages from a client at the first node.
-fn publish(c: &mut Cluster, from: usize, count: usize) {
+fn publish(c: &mut Cluster, from: ClientKey, count: usize) {
     for _ in 0..count {
         c.say(0, from, "PUB work 1\r\nx\r\n");
         c.pump();
@@ -297,7 +307,7 @@ fn each_member_gets_its_share_wherever_it_is() {
         "{got:?}"
     );
     // A lost channel loses the peer's members, and the other members get all messages.
-    c.nodes[0].handle_peer_lost(1);
+    c.nodes[0].handle_peer_lost(PeerSlot::new(1));
     publish(&mut c, a, 100);
     let got = shares(&mut c, &members);
     assert_eq!((got[2], got.iter().sum::<usize>()), (0, 100));
@@ -313,9 +323,9 @@ fn changes_of_a_number_are_told_once() {
         .map(|sid| format!("SUB work q {sid}\r\n"))
         .collect();
     c.say(1, b, &many);
-    assert_eq!(c.nodes[1].peer_outbox(0).unwrap().len(), 0);
-    assert_eq!(c.nodes[1].poll_dirty_peer(), Some(0));
-    let told = c.nodes[1].peer_outbox(0).unwrap().len();
+    assert_eq!(c.nodes[1].peer_outbox(PeerSlot::new(0)).unwrap().len(), 0);
+    assert_eq!(c.nodes[1].poll_dirty_peer(), Some(PeerSlot::new(0)));
+    let told = c.nodes[1].peer_outbox(PeerSlot::new(0)).unwrap().len();
     assert_eq!(told, tidegate_cluster::wire::ENVELOPE_BYTES + 8 + 4);
     c.hand_over(1, 0);
     let all: Vec<_> = c.nodes[0].sublist.matches(b"work").iter().collect();
@@ -343,7 +353,7 @@ fn messages_for_members_that_left_are_passed_on_or_their_publishers_hear_of_it()
     // The message goes back to the first node, which has a member itself.
     c.say(0, a, "SUB work q 3\r\n");
     c.pump();
-    while c.nodes[0].peer_outbox(2).unwrap().is_empty() {
+    while c.nodes[0].peer_outbox(PeerSlot::new(2)).unwrap().is_empty() {
         c.say(0, a, "PUB work reply 1\r\ny\r\n");
     }
     c.heard(0, a);
@@ -404,14 +414,14 @@ fn a_peers_account_of_a_message_is_taken_over() {
         },
     };
     // Regardless of how many nodes have passed the message on.
-    c.nodes[1].handle_routed(NOW, 0, &routed(b"work", false), ANY);
+    c.nodes[1].handle_routed(NOW, PeerSlot::new(0), &routed(b"work", false), ANY);
     assert_eq!(c.heard(1, b), "MSG work 1 reply 1\r\nx\r\n");
     // A handed-on message counts towards the limit, too: its answer is written here.
     c.nodes[1].take_gathered();
     let handed = routed(b"$JS.ACK.S.C.1.1.1.1.0", true);
     let enough = Load::new(2, u64::MAX);
-    assert!(!c.nodes[1].handle_routed(NOW, 0, &handed, enough));
-    assert!(c.nodes[1].handle_routed(NOW, 0, &handed, enough));
+    assert!(!c.nodes[1].handle_routed(NOW, PeerSlot::new(0), &handed, enough));
+    assert!(c.nodes[1].handle_routed(NOW, PeerSlot::new(0), &handed, enough));
     let heard = c.heard(1, b);
     assert_eq!(heard.matches("NATS/1.0 503\r\n").count(), 2, "{heard}");
 }
@@ -446,7 +456,7 @@ proptest! {
     #[test]
     fn three_nodes_are_as_one(acts in prop::collection::vec(act(), 1..60)) {
         let mut c = Cluster::of(3, 1 << 20);
-        let clients: Vec<(usize, usize)> = (0..6).map(|i| (i % 3, c.client(i % 3))).collect();
+        let clients: Vec<(usize, ClientKey)> = (0..6).map(|i| (i % 3, c.client(i % 3))).collect();
         let mut model: Vec<Option<Sub>> = Vec::new();
         for act in acts {
             match act {
@@ -464,9 +474,9 @@ proptest! {
                     }
                 }
                 Act::Reconnect(from, to) => {
-                    c.nodes[from].handle_peer_down(to);
-                    c.nodes[to].handle_peer_lost(from);
-                    c.nodes[from].handle_peer_up(to);
+                    c.nodes[from].handle_peer_down(PeerSlot::new(to));
+                    c.nodes[to].handle_peer_lost(PeerSlot::new(from));
+                    c.nodes[from].handle_peer_up(PeerSlot::new(to));
                 }
                 Act::Publish(who, subject) => {
                     c.pump();

@@ -16,6 +16,7 @@ use tidegate_stream::stream::{AccountLimits, Streams};
 use super::super::JetStream;
 use super::WAITING_MAX;
 use crate::config::{Settings, StreamSettings};
+use crate::party::ClientKey;
 use crate::sessions::{Node, joined};
 use crate::streams::serving::consumers::Unread;
 
@@ -26,7 +27,7 @@ type Asked = (String, Value);
 struct World {
     node: Node,
     now: Time,
-    clients: Vec<usize>,
+    clients: Vec<ClientKey>,
     /// Entries that are proposed and not committed.
     log: VecDeque<Committed>,
     index: u64,

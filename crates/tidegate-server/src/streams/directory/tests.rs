@@ -6,6 +6,7 @@ mod world;
 use std::time::Duration;
 
 use tidegate_cluster::groups::{ALL, GroupId};
+use tidegate_cluster::roster::PeerSlot;
 use tidegate_stream::api::answer::ClusterInfo;
 use tidegate_stream::schema::number::DirectoryNumber;
 use tidegate_stream::stream::{AccountLimits, Home, Streams};
@@ -488,9 +489,9 @@ fn a_node_without_streams_yet_passes_on_what_is_asked() {
     // The node hands on requests of its own domain, which it has from its settings alone.
     // Other domains find no responder.
     for (domain, passed_on) in [("hub", 1), ("other", 0)] {
-        let before = w.nodes[0].peer_view(2).traffic.in_msgs;
+        let before = w.nodes[0].peer_view(PeerSlot::new(2)).traffic.in_msgs;
         w.publish(2, &format!("$JS.{domain}.API.INFO"), "r.a", "");
-        let handed = w.nodes[0].peer_view(2).traffic.in_msgs - before;
+        let handed = w.nodes[0].peer_view(PeerSlot::new(2)).traffic.in_msgs - before;
         assert_eq!(handed, passed_on, "{domain}");
         assert!(w.heard(2).contains("503"), "{domain}");
     }
@@ -515,10 +516,13 @@ fn only_publishers_that_ask_hear_that_a_handed_on_message_found_no_taker() {
         // The client's node does not learn that the stream is no longer served.
         w.slow.insert((1, 2));
         w.follow(w.group_of("B"));
-        let before = w.nodes[1].peer_view(2).traffic.in_msgs;
+        let before = w.nodes[1].peer_view(PeerSlot::new(2)).traffic.in_msgs;
         w.publish(2, "$JS.ACK.B.C.1.1.1.1.0", "r.b", "+ACK");
         w.publish(2, "$JS.API.DIRECT.GET.B", "r.c", "{\"seq\":1}");
-        assert_eq!(w.nodes[1].peer_view(2).traffic.in_msgs, before + 2);
+        assert_eq!(
+            w.nodes[1].peer_view(PeerSlot::new(2)).traffic.in_msgs,
+            before + 2
+        );
         w.settle();
         w.hurry(1, 2);
         let heard = w.heard(2);
@@ -574,7 +578,7 @@ fn a_stream_costs_two_interests() {
     let mut w = World::of(3);
     let interests = |w: &World| {
         (0..3)
-            .map(|at| w.nodes[2].peer_view(at).interests)
+            .map(|at| w.nodes[2].peer_view(PeerSlot::new(at)).interests)
             .sum::<usize>()
     };
     let before = interests(&w);
@@ -616,9 +620,12 @@ fn members_of_a_queue_group_that_listened_to_the_api_are_not_missed() {
     // The client's node does not learn that the members have gone.
     w.slow.insert((1, 2));
     w.say(1, "UNSUB 7\r\n");
-    let before = w.nodes[1].peer_view(2).traffic.in_msgs;
+    let before = w.nodes[1].peer_view(PeerSlot::new(2)).traffic.in_msgs;
     w.publish(2, "$JS.API.STREAM.NAMES", "r.a", "");
-    assert_eq!(w.nodes[1].peer_view(2).traffic.in_msgs, before + 1);
+    assert_eq!(
+        w.nodes[1].peer_view(PeerSlot::new(2)).traffic.in_msgs,
+        before + 1
+    );
     w.settle();
     w.hurry(1, 2);
     let heard = w.heard(2);

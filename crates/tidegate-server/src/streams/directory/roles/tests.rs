@@ -3,6 +3,7 @@
 use tidegate::Time;
 use tidegate::controller::Load;
 use tidegate_cluster::interest::InterestUpdate;
+use tidegate_cluster::roster::PeerSlot;
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_log::Lsn;
 use tidegate_nats::connect::Info;
@@ -12,6 +13,7 @@ use tidegate_stream::stream::{AccountLimits, Command, Encoder, Kind, Streams};
 
 use super::{ASKING, SETTLING};
 use crate::config::{Settings, StreamSettings};
+use crate::party::ClientKey;
 use crate::sessions::Node;
 use crate::streams::JetStream;
 use crate::streams::serving::consumers::Unread;
@@ -58,7 +60,7 @@ fn a_former_leader_has_nothing_to_do() {
 }
 
 /// Connects a client to the node, and lets it send these lines.
-fn client(node: &mut Node, lines: &[&str]) -> usize {
+fn client(node: &mut Node, lines: &[&str]) -> ClientKey {
     let key = node.handle_accepted(NOW, ([127, 0, 0, 1], 1).into(), false, false);
     let text: String = lines.iter().flat_map(|line| [*line, "\r\n"]).collect();
     let any = Load::new(u64::MAX, u64::MAX);
@@ -67,11 +69,11 @@ fn client(node: &mut Node, lines: &[&str]) -> usize {
 }
 
 /// Takes the bytes that wait for the client after a turn of the streams.
-fn told(node: &mut Node, key: usize) -> String {
+fn told(node: &mut Node, key: ClientKey) -> String {
     told_at(NOW, node, key)
 }
 
-fn told_at(now: Time, node: &mut Node, key: usize) -> String {
+fn told_at(now: Time, node: &mut Node, key: ClientKey) -> String {
     node.serve_streams(GroupSlot::DIRECTORY, now, &Unread)
         .unwrap();
     let text = node.outbox(key).to_vec();
@@ -87,7 +89,7 @@ fn another_leads(node: &mut Node) {
         pattern: b"$TG.GROUP.1",
         queue: None,
     };
-    node.handle_interest(0, &told).unwrap();
+    node.handle_interest(PeerSlot::new(0), &told).unwrap();
 }
 
 #[test]

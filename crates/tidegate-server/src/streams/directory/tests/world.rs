@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tidegate::Time;
 use tidegate_cluster::groups::{ALL, GroupId, GroupOf, groups};
+use tidegate_cluster::roster::PeerSlot;
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_cluster::wire::Routed;
 use tidegate_log::Lsn;
@@ -21,6 +22,7 @@ use super::super::super::JetStream;
 use super::super::super::Messages;
 use super::config;
 use crate::config::{Settings, StreamSettings};
+use crate::party::ClientKey;
 use crate::sessions::{Node, joined};
 
 /// The entries of one group.
@@ -63,7 +65,7 @@ pub(crate) struct World {
     pub(crate) held: BTreeMap<usize, Vec<Committed>>,
     /// Entries on their way: the node, the group and the entry.
     pending: Vec<(usize, GroupId, Committed)>,
-    clients: Vec<(usize, usize)>,
+    clients: Vec<(usize, ClientKey)>,
     /// Pairs of nodes: messages from the first to the second wait until `hurry`.
     pub(crate) slow: BTreeSet<(usize, usize)>,
     /// The node with a disk that has no space left but the reserve for making some.
@@ -120,8 +122,9 @@ impl World {
         world.turn();
         // One client at each node.
         for node in 0..count {
-            world.clients.push((node, 0));
-            world.connect(node);
+            let key = joined::client(&mut world.nodes[node], world.now);
+            world.clients.push((node, key));
+            world.say(node, &format!("SUB r.{node}.* 1\r\n"));
         }
         world.settle();
         (0..count).for_each(|node| drop(world.heard(node)));
@@ -146,10 +149,10 @@ impl World {
         self.nodes[node] = Node::new(settings, Info::default(), 9);
         self.nodes[node].join_cluster(Vec::new());
         for other in (0..self.nodes.len()).filter(|other| *other != node) {
-            self.nodes[other].handle_peer_lost(node);
-            self.nodes[other].handle_peer_down(node);
-            self.nodes[other].handle_peer_up(node);
-            self.nodes[node].handle_peer_up(other);
+            self.nodes[other].handle_peer_lost(PeerSlot::new(node));
+            self.nodes[other].handle_peer_down(PeerSlot::new(node));
+            self.nodes[other].handle_peer_up(PeerSlot::new(node));
+            self.nodes[node].handle_peer_up(PeerSlot::new(other));
         }
         self.connect(node);
         self.settle();

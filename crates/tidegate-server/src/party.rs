@@ -1,0 +1,125 @@
+//! The parties of a message: the clients of this node, by the places of their connections, and its peers.
+//! Pure.
+
+use std::ops::{Index, IndexMut};
+
+use slab::Slab;
+use tidegate_cluster::roster::PeerSlot;
+
+/// The place of a client's connection in the node. A later connection may get it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientKey(u32);
+
+impl ClientKey {
+    /// Returns the key that has `index` places before it.
+    #[inline]
+    #[must_use]
+    pub const fn new(index: usize) -> Self {
+        assert!(
+            index <= u32::MAX as usize,
+            "each connection has a descriptor"
+        );
+        Self(index as u32)
+    }
+
+    /// Returns the number of places before it.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// The publisher of a message, or the owner of a subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Party {
+    /// A client of this node.
+    Client(ClientKey),
+    /// Another node.
+    Peer(PeerSlot),
+}
+
+impl Party {
+    /// Returns the client's key, if it is a client.
+    #[inline]
+    pub(crate) const fn client(self) -> Option<ClientKey> {
+        match self {
+            Self::Client(key) => Some(key),
+            Self::Peer(_) => None,
+        }
+    }
+
+    /// Returns the peer's slot, if it is a peer.
+    #[inline]
+    pub(crate) const fn peer(self) -> Option<PeerSlot> {
+        match self {
+            Self::Client(_) => None,
+            Self::Peer(slot) => Some(slot),
+        }
+    }
+}
+
+/// A value for each client's connection, by its key.
+#[derive(Debug)]
+pub(crate) struct PerClient<T>(Slab<T>);
+
+impl<T> PerClient<T> {
+    /// Returns values for no connection.
+    pub(crate) const fn new() -> Self {
+        Self(Slab::new())
+    }
+
+    /// Adds the value of a new connection, and returns its key.
+    pub(crate) fn insert(&mut self, value: T) -> ClientKey {
+        ClientKey::new(self.0.insert(value))
+    }
+
+    /// Removes the value of a connection that ended.
+    pub(crate) fn remove(&mut self, key: ClientKey) -> T {
+        self.0.remove(key.index())
+    }
+
+    /// Returns whether there is a connection with this key.
+    #[inline]
+    pub(crate) fn contains(&self, key: ClientKey) -> bool {
+        self.0.contains(key.index())
+    }
+
+    /// Returns the connection's value, if there is one with this key.
+    #[inline]
+    pub(crate) fn get(&self, key: ClientKey) -> Option<&T> {
+        self.0.get(key.index())
+    }
+
+    /// Returns the same, mutable.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: ClientKey) -> Option<&mut T> {
+        self.0.get_mut(key.index())
+    }
+
+    /// Returns the number of connections.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns the keys and values, in the order of the keys.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ClientKey, &T)> {
+        self.0.iter().map(|(at, value)| (ClientKey::new(at), value))
+    }
+}
+
+impl<T> Index<ClientKey> for PerClient<T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, key: ClientKey) -> &T {
+        &self.0[key.index()]
+    }
+}
+
+impl<T> IndexMut<ClientKey> for PerClient<T> {
+    #[inline]
+    fn index_mut(&mut self, key: ClientKey) -> &mut T {
+        &mut self.0[key.index()]
+    }
+}
