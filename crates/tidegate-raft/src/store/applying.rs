@@ -17,8 +17,7 @@ pub fn account(effects: &[Effect], live: &mut Live) {
                 live.removed(*place, *bytes);
             }
             Effect::Purged { messages, .. } | Effect::StreamDeleted { messages, .. } => {
-                let gone = messages.iter().filter(|(_, place, _)| *place != nowhere);
-                gone.for_each(|(_, place, bytes)| live.removed(place, bytes));
+                live.removed_together(messages.clone());
             }
             _ => {}
         }

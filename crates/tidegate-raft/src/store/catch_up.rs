@@ -278,7 +278,7 @@ impl Store {
         &mut self,
         at: GroupSlot,
         entry: EntryId,
-        live: Live,
+        mut live: Live,
         parts: Parts,
     ) -> Result<(), InstallError> {
         let rests = self.rests(at);

@@ -3,10 +3,10 @@
 //! A message counts with the bytes that it would take if it were appended again on its own. So the store
 //! copies a segment forward only if that frees space, however small its messages are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-use tidegate_stream::stream::Place;
+use tidegate_stream::stream::{Bulk, Place};
 
 /// The bytes that a relocated message takes beside its own: the headers of a record, an entry and a command,
 /// and padding.
@@ -19,6 +19,8 @@ pub struct Live {
     segments: BTreeMap<u64, u64>,
     /// The segment of the last place. Most often the next place lies in it, too.
     last: (Range<u64>, u64),
+    /// Messages that are removed and not yet uncounted.
+    reclaiming: VecDeque<Bulk>,
     /// Bytes removed since the last review.
     removed_bytes: u64,
     /// True if a segment has lost its last live byte since the last review.
@@ -35,7 +37,8 @@ impl Live {
     }
 
     /// Returns the counts for a checkpoint.
-    pub(super) fn to_vec(&self) -> Vec<(u64, u64)> {
+    pub(super) fn to_vec(&mut self) -> Vec<(u64, u64)> {
+        self.reclaim(usize::MAX);
         let mut live: BTreeMap<u64, u64> = self.segments.clone();
         if !self.last.0.is_empty() {
             live.insert(self.last.0.start, self.last.1);
@@ -57,6 +60,8 @@ impl Live {
 
     /// Drops the segment that began at this position.
     pub(super) fn forget(&mut self, base: u64) {
+        // A place in a segment that is gone would count for the segment before it.
+        self.reclaim(usize::MAX);
         self.leave();
         self.segments.remove(&base);
     }
@@ -74,6 +79,36 @@ impl Live {
         self.last.1 = self.last.1.saturating_sub(weight);
         self.emptied |= self.last.1 == 0;
         self.removed_bytes += weight;
+    }
+
+    /// Takes messages that were removed together. [`reclaim`](Self::reclaim) uncounts them, a part at a time: a
+    /// stream of millions of messages may be purged by one command.
+    pub fn removed_together(&mut self, messages: Bulk) {
+        self.reclaiming.push_back(messages);
+        self.reclaim(1);
+    }
+
+    /// Uncounts at most `parts` parts of the messages that were removed together, 256 messages each.
+    pub(super) fn reclaim(&mut self, parts: usize) {
+        for _ in 0..parts {
+            let Some(messages) = self.reclaiming.front_mut() else {
+                return;
+            };
+            let Some(part) = messages.take_part() else {
+                self.reclaiming.pop_front();
+                continue;
+            };
+            // A message of a memory stream has no place in the log.
+            let nowhere = Place::default();
+            for (_, place, bytes) in part.iter().filter(|(_, place, _)| *place != nowhere) {
+                self.removed(place, bytes);
+            }
+        }
+    }
+
+    /// Returns whether messages that were removed together are still counted.
+    pub(super) fn is_reclaiming(&self) -> bool {
+        !self.reclaiming.is_empty()
     }
 
     /// Returns the live bytes of the segment that begins at this position.

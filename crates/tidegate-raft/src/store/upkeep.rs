@@ -17,6 +17,8 @@ use super::staged::Staged;
 use super::{LyingIn, Store};
 use crate::replica::Index;
 
+/// The parts of messages removed together that the store uncounts in one turn, 256 messages each.
+const RECLAIMED_AT_ONCE: usize = 64;
 /// The store copies a segment forward if less than this share of it is live.
 const LIVE_SHARE_MAX: f64 = 0.25;
 /// A checkpoint is due when the log has grown by this many times the last checkpoint's bytes.
@@ -91,10 +93,11 @@ impl Store {
     /// Returns whether the caller should hand the state of a group to [`checkpoint`](Self::checkpoint) now.
     #[must_use]
     pub fn wants_checkpoint(&self, at: GroupSlot) -> bool {
-        if self.is_checkpointing(at) {
+        let member = &self.members[at];
+        // The checkpoint needs the counts of live bytes.
+        if self.is_checkpointing(at) || member.live.is_reclaiming() {
             return false;
         }
-        let member = &self.members[at];
         let kept = member.checkpoints.kept();
         let last = kept.last().map_or(0, |k| k.bytes);
         let grown = self.covered(at).since(member.tried);
@@ -104,6 +107,13 @@ impl Store {
                     || self.leads_nowhere(at)
                     || self.starts_on_damage(at)
                     || self.lets_go(at)))
+    }
+
+    /// Returns whether the store still uncounts messages that were removed together: the caller polls again at
+    /// once.
+    #[must_use]
+    pub fn is_reclaiming(&self) -> bool {
+        self.members.iter().any(|m| m.live.is_reclaiming())
     }
 
     /// Returns the position before which the log holds nothing that the group's state lacks. For a group at
@@ -233,6 +243,7 @@ impl Store {
             self.bound_held(at);
             self.renew(at);
             let live = &mut self.members[at].live;
+            live.reclaim(RECLAIMED_AT_ONCE);
             self.review |= live.poll_review(self.options.segment_bytes / 4);
         }
         self.look_at_quota();

@@ -159,14 +159,14 @@ impl Content {
     }
 
     pub(super) fn remove_all(&mut self) -> Bulk {
-        self.subjects.clear();
+        let names = self.subjects.clear();
         self.dues.clear();
         if let Some(bodies) = &mut self.bodies {
             *bodies = HashMap::default();
         }
         (self.messages, self.bytes) = (0, 0);
         self.first_seq = self.last_seq.next();
-        self.index.remove_all()
+        self.index.remove_all().with_names(names)
     }
 
     /// Skips numbers, so that the next message is `first_seq`; the stream must have no messages.

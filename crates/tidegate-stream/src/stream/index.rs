@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::bits::{Bits, LEN};
 use super::block::{Block, Slot};
 use super::command::Place;
+use super::subjects::Page;
 use crate::schema::sequence::StreamSeq;
 
 /// The assertion of a call for a message that the index must hold.
@@ -225,7 +226,7 @@ impl Index {
             if gone == 0 {
                 continue;
             }
-            bulk.0.push((Arc::clone(&self.blocks[at]), mask));
+            bulk.blocks.push((Arc::clone(&self.blocks[at]), mask));
             self.heads[at].live -= gone;
             if self.heads[at].live == 0 {
                 emptied = true;
@@ -246,7 +247,7 @@ impl Index {
         if to >= self.tail.first() {
             let mask = mask(&self.tail);
             if mask != Bits::default() {
-                bulk.0.push((Arc::new(self.tail.clone()), mask));
+                bulk.blocks.push((Arc::new(self.tail.clone()), mask));
                 mask.iter().for_each(|bit| self.tail.remove(bit));
             }
         }
@@ -263,7 +264,10 @@ impl Index {
             let mask = *block.live();
             (block, mask)
         };
-        Bulk(old.blocks.into_iter().map(all).collect())
+        Bulk {
+            blocks: old.blocks.into_iter().map(all).collect(),
+            names: Vec::new(),
+        }
     }
 
     /// Returns the closed blocks and the open one, for a snapshot.
@@ -355,7 +359,11 @@ impl Index {
 
 /// Messages that were removed together: their places and their sizes.
 #[derive(Clone, Debug, Default)]
-pub struct Bulk(Vec<(Arc<Block>, Bits)>);
+pub struct Bulk {
+    blocks: Vec<(Arc<Block>, Bits)>,
+    /// The names of their subjects, if all messages of a stream were removed: freeing a million takes long.
+    names: Vec<Arc<Page>>,
+}
 
 impl Bulk {
     /// Iterates over the messages by number, with place and size.
@@ -364,8 +372,28 @@ impl Bulk {
         slots.map(|(seq, slot)| (seq, slot.place, slot.bytes))
     }
 
+    /// Adds the names of the subjects, so that they are freed with the messages.
+    pub(super) fn with_names(mut self, names: Vec<Arc<Page>>) -> Self {
+        self.names = names;
+        self
+    }
+
+    /// Takes at most 256 messages, or the names of as many subjects once all messages are taken.
+    pub fn take_part(&mut self) -> Option<Self> {
+        let mut part = Self::default();
+        match (self.blocks.pop(), self.names.pop()) {
+            (None, None) => return None,
+            (None, Some(page)) => part.names.push(page),
+            (Some(block), page) => {
+                part.blocks.push(block);
+                self.names.extend(page);
+            }
+        }
+        Some(part)
+    }
+
     pub(super) fn slots(&self) -> impl Iterator<Item = (StreamSeq, Slot)> {
-        self.0.iter().flat_map(|(block, mask)| {
+        self.blocks.iter().flat_map(|(block, mask)| {
             let slot = |bit| Some((block.seq(bit), block.get(bit)?));
             mask.iter().filter_map(slot)
         })
@@ -374,13 +402,16 @@ impl Bulk {
     /// The number of messages.
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.0.iter().map(|(_, mask)| mask.count() as u64).sum()
+        self.blocks
+            .iter()
+            .map(|(_, mask)| mask.count() as u64)
+            .sum()
     }
 
     /// Returns whether there are no messages.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.blocks.is_empty()
     }
 }
 

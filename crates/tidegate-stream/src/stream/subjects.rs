@@ -25,7 +25,7 @@ pub type Name = Arc<[u8]>;
 const PAGE_LEN: usize = 256;
 
 /// A page of names, by number.
-type Page = [Option<Name>; PAGE_LEN];
+pub(super) type Page = [Option<Name>; PAGE_LEN];
 
 /// The subjects of a stream's messages.
 #[derive(Debug)]
@@ -303,12 +303,13 @@ impl Subjects {
         stat.last = last.unwrap_or(stat.last);
     }
 
-    /// Removes all subjects; numbers start at 0 again.
-    pub(super) fn clear(&mut self) {
+    /// Removes all subjects and returns their names; numbers start at 0 again.
+    pub(super) fn clear(&mut self) -> Vec<Arc<Page>> {
         let (births, chained) = (self.births, self.chains.is_some());
-        *self = Self::new();
+        let old = std::mem::replace(self, Self::new());
         self.births = births;
         self.chains = chained.then(Vec::new);
+        old.pages
     }
 
     /// Returns whether the numbers of the messages are kept.
