@@ -24,6 +24,8 @@ pub enum CloseReason {
     Tls,
     /// The server has too many connections.
     MaxConnections,
+    /// The server takes no more TLS connections in this second.
+    Throttled,
     /// The client does not answer PING.
     Stale,
     /// The client does not read its messages: too many bytes wait for it.
@@ -51,7 +53,8 @@ impl CloseReason {
             Self::AuthenticationTimeout => "Authentication Timeout",
             Self::Protocol => "Bad Client Protocol",
             Self::Tls => "TLS Handshake Failure",
-            Self::MaxConnections => "Maximum Connections Exceeded",
+            // nats-server has one name for both.
+            Self::MaxConnections | Self::Throttled => "Maximum Connections Exceeded",
             Self::Stale => "Stale Connection",
             Self::SlowPending => "Slow Consumer (Pending Bytes)",
             Self::SlowDeadline => "Slow Consumer (Write Deadline)",
@@ -79,6 +82,7 @@ impl CloseReason {
             Self::AuthenticationTimeout => Some(text::AUTHENTICATION_TIMEOUT),
             Self::Tls => Some(text::TLS_REQUIRED),
             Self::MaxConnections => Some(text::MAX_CONNECTIONS),
+            Self::Throttled => Some(text::THROTTLED),
             Self::Stale => Some(text::STALE),
             _ => None,
         }

@@ -18,6 +18,7 @@ pub mod text {
     pub const MAX_PAYLOAD: &str = "Maximum Payload Violation";
     pub const MAX_CONTROL_LINE: &str = "maximum control line exceeded";
     pub const MAX_CONNECTIONS: &str = "maximum connections exceeded";
+    pub const THROTTLED: &str = "Connection throttling is active. Please try again later.";
     pub const MAX_SUBSCRIPTIONS: &str = "maximum subscriptions exceeded";
     pub const STALE: &str = "Stale Connection";
     pub const INVALID_PROTOCOL: &str = "invalid client protocol";

@@ -125,6 +125,8 @@ pub struct Session {
     pings_out: u32,
     /// The time at which the phase must end, or at which the next PING is due.
     due: Time,
+    /// The rest of the client's time for the TLS handshake, while the handshake waits for the server.
+    left: Duration,
     /// The time since which the socket accepted no bytes although some wait.
     blocked: Option<Time>,
     /// The time until which the server reads nothing from the client, because it is faster than a receiver.
@@ -160,6 +162,7 @@ impl Session {
             greeted: false,
             pings_out: 0,
             due: now + handshake.unwrap_or_default(),
+            left: Duration::ZERO,
             blocked: None,
             paused: None,
         };
@@ -174,6 +177,21 @@ impl Session {
         if self.phase == Phase::Securing {
             self.secured = tls;
             self.open(now, settings);
+        }
+    }
+
+    /// The TLS handshake waits for the server, which has no time for it now: the client's time stands still.
+    pub fn handle_queued(&mut self, now: Time) {
+        if self.phase == Phase::Securing && self.due != Time::NEVER {
+            self.left = self.due - now;
+            self.due = Time::NEVER;
+        }
+    }
+
+    /// The TLS handshake waits for the client again, for the rest of the client's time.
+    pub fn handle_unqueued(&mut self, now: Time) {
+        if self.phase == Phase::Securing && self.due == Time::NEVER {
+            self.due = now + self.left;
         }
     }
 
@@ -293,6 +311,12 @@ impl Session {
     #[must_use]
     pub fn reads(&self) -> bool {
         self.paused.is_none() && !matches!(self.phase, Phase::Verifying | Phase::Closing)
+    }
+
+    /// Returns whether the client waits for the check of its password.
+    #[must_use]
+    pub fn is_verifying(&self) -> bool {
+        self.phase == Phase::Verifying
     }
 
     /// Returns whether the connection only waits for its last bytes to be written.
@@ -442,6 +466,8 @@ impl Session {
             } => {
                 self.claimed = Some(user);
                 self.phase = Phase::Verifying;
+                // The check waits for the server, not for the client.
+                self.due = Time::NEVER;
                 Action::Verify { password, hash }
             }
         }

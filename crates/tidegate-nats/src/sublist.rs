@@ -38,6 +38,15 @@ pub struct Matches {
     ends: Vec<(u32, u32)>,
 }
 
+/// A result that the sublist lends for the time of a delivery: see [`Sublist::lend`].
+#[derive(Debug)]
+pub struct Lent {
+    /// The slot of the cache that it comes from, if it is cached.
+    slot: Option<usize>,
+    /// The subscriptions that match.
+    pub matches: Matches,
+}
+
 /// A queue group: one of its members gets a copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Members<'a> {
@@ -50,20 +59,35 @@ pub struct Members<'a> {
 impl Matches {
     /// Iterates over the queue groups.
     pub fn groups(&self) -> impl Iterator<Item = Members<'_>> {
-        let mut start = 0;
-        self.ends.iter().map(move |(many, end)| {
-            let group = Members {
-                many: &self.members[start..*many as usize],
-                single: &self.members[*many as usize..*end as usize],
-            };
-            start = *end as usize;
-            group
-        })
+        (0..self.ends.len()).map(|at| self.group(at))
     }
 
     /// Iterates over all subscriptions, those in queue groups last.
     pub fn iter(&self) -> impl Iterator<Item = SubKey> {
         self.plain.iter().chain(&self.members).copied()
+    }
+
+    /// Returns the number of subscriptions.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.plain.len() + self.members.len()
+    }
+
+    /// Returns the number of queue groups.
+    #[must_use]
+    pub const fn groups_len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Returns the queue group that has `at` groups before it.
+    #[must_use]
+    pub fn group(&self, at: usize) -> Members<'_> {
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before].1);
+        let (many, end) = self.ends[at];
+        Members {
+            many: &self.members[start as usize..many as usize],
+            single: &self.members[many as usize..end as usize],
+        }
     }
 
     /// Returns whether no subscription matches.
@@ -332,27 +356,68 @@ impl Sublist {
     /// subject with an empty token.
     #[inline]
     pub fn matches(&mut self, subject: &[u8]) -> &Matches {
+        match self.look_up(subject) {
+            Some(at) => &self.cache[at].matches,
+            None => &self.scratch,
+        }
+    }
+
+    /// Returns the same as a loan, so that the caller may change its own state meanwhile. The caller gives it
+    /// back with [`put_back`](Self::put_back), or keeps it with [`keep`](Self::keep); until then it looks up
+    /// nothing and changes no subscription.
+    #[inline]
+    pub fn lend(&mut self, subject: &[u8]) -> Lent {
+        let slot = self.look_up(subject);
+        let matches = match slot {
+            Some(at) => &mut self.cache[at].matches,
+            None => &mut self.scratch,
+        };
+        let matches = std::mem::take(matches);
+        Lent { slot, matches }
+    }
+
+    /// Takes a result back.
+    #[inline]
+    pub fn put_back(&mut self, Lent { slot, matches }: Lent) {
+        match slot {
+            Some(at) => self.cache[at].matches = matches,
+            None => self.scratch = matches,
+        }
+    }
+
+    /// Leaves a result to the caller.
+    pub fn keep(&mut self, Lent { slot, matches }: Lent) -> Matches {
+        if let Some(at) = slot {
+            self.cache[at].generation = 0;
+        }
+        matches
+    }
+
+    /// Finds the subscriptions that match. Returns the slot of the cache that has them; `None` if they are in
+    /// `scratch`.
+    #[inline]
+    fn look_up(&mut self, subject: &[u8]) -> Option<usize> {
         self.stats.lookups += 1;
         if subject.len() > CACHED_SUBJECT_BYTES_MAX {
             walk(&self.nodes, &mut self.branches, &mut self.scratch, subject);
-            return &self.scratch;
+            return None;
         }
         let at = self.slot(subject);
         let slot = &mut self.cache[at];
         if slot.generation == self.generation && slot.subject == subject {
             self.stats.hits += 1;
-            return &slot.matches;
+            return Some(at);
         }
         walk(&self.nodes, &mut self.branches, &mut slot.matches, subject);
-        if slot.matches.plain.len() + slot.matches.members.len() > CACHED_KEYS_MAX {
+        if slot.matches.len() > CACHED_KEYS_MAX {
             self.scratch = std::mem::take(&mut slot.matches);
             slot.generation = 0;
-            return &self.scratch;
+            return None;
         }
         slot.generation = self.generation;
         slot.subject.clear();
         slot.subject.extend_from_slice(subject);
-        &slot.matches
+        Some(at)
     }
 
     /// Returns the same without a change to the cache or the counts; a result that is not cached goes into

@@ -114,23 +114,27 @@ impl<T> FairQueue<T> {
 
     /// Takes the oldest item of the next source.
     pub(crate) fn pop_oldest(&mut self) -> Option<T> {
-        self.pop(BTreeMap::pop_first)
-    }
-
-    /// Takes the newest item of the next source.
-    pub(crate) fn pop_newest(&mut self) -> Option<T> {
-        self.pop(BTreeMap::pop_last)
-    }
-
-    fn pop(&mut self, take: impl Fn(&mut BTreeMap<u64, T>) -> Option<(u64, T)>) -> Option<T> {
         let (_, source) = self.turns.pop_first()?;
         self.number += 1;
         let line = self.lines.get_mut(&source)?;
         line.turn = self.number;
         self.turns.insert(line.turn, source);
-        let (_, item) = take(&mut line.items)?;
+        self.remove_oldest(source)
+    }
+
+    /// Takes the newest item of the next source that may have its turn.
+    pub(crate) fn pop_newest(&mut self, may: impl Fn(Source) -> bool) -> Option<(Source, T)> {
+        let mut turns = self.turns.iter();
+        let (turn, source) = turns.find(|(_, source)| may(**source))?;
+        let (turn, source) = (*turn, *source);
+        self.turns.remove(&turn);
+        self.number += 1;
+        let line = self.lines.get_mut(&source)?;
+        line.turn = self.number;
+        self.turns.insert(line.turn, source);
+        let (_, item) = line.items.pop_last()?;
         self.taken(source);
-        Some(item)
+        Some((source, item))
     }
 
     /// Accounts for an item that left this source.
@@ -178,8 +182,8 @@ mod tests {
         Push(u8),
         Remove(prop::sample::Index),
         RemoveOldest(u8),
-        PopOldest,
-        PopNewest,
+        /// The bits of sources that may have their turn.
+        PopNewest(u8),
     }
 
     fn act() -> impl Strategy<Value = Act> {
@@ -187,8 +191,8 @@ mod tests {
             4 => (0..4_u8).prop_map(Act::Push),
             1 => any::<prop::sample::Index>().prop_map(Act::Remove),
             1 => (0..4_u8).prop_map(Act::RemoveOldest),
-            2 => Just(Act::PopOldest),
-            2 => Just(Act::PopNewest),
+            2 => Just(Act::PopNewest(15)),
+            2 => (0..16_u8).prop_map(Act::PopNewest),
         ]
     }
 
@@ -221,22 +225,16 @@ mod tests {
                         let oldest = at.map(|at| model.remove(at)).map(|(s, n, _)| (s, n));
                         prop_assert_eq!(queue.remove_oldest(source(of)), oldest);
                     }
-                    Act::PopOldest | Act::PopNewest => {
-                        let newest = matches!(act, Act::PopNewest);
-                        let popped = match newest {
-                            true => queue.pop_newest(),
-                            false => queue.pop_oldest(),
-                        };
-                        prop_assert_eq!(popped.is_none(), model.is_empty());
-                        let Some((of, n)) = popped else { continue };
-                        let is_of = |m: &(u8, usize, Ticket)| m.0 == of;
-                        let at = match newest {
-                            true => model.iter().rposition(is_of),
-                            false => model.iter().position(is_of),
-                        };
+                    Act::PopNewest(may) => {
+                        let may_run = |of: u8| may & (1 << of) != 0;
+                        let popped = queue.pop_newest(|s| (0..4).any(|of| s == source(of) && may_run(of)));
+                        prop_assert_eq!(popped.is_none(), !model.iter().any(|m| may_run(m.0)));
+                        let Some((from, (of, n))) = popped else { continue };
+                        prop_assert_eq!(from, source(of));
+                        let at = model.iter().rposition(|m| m.0 == of);
                         prop_assert_eq!(model.remove(at.unwrap()).1, n);
                         passed[usize::from(of)] = [0; 4];
-                        for waiting in 0..4 {
+                        for waiting in (0..4).filter(|of| may_run(*of)) {
                             if waiting != of && model.iter().any(|(s, ..)| *s == waiting) {
                                 let times = &mut passed[usize::from(waiting)][usize::from(of)];
                                 *times += 1;

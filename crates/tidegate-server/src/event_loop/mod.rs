@@ -71,6 +71,11 @@ use crate::sessions::Node;
 /// Bytes read at a time: about as many as a client library writes at a time, and a small part of a
 /// core's cache.
 const READ_BYTES: usize = 64 * 1024;
+/// The longest that one turn writes outboxes, and the number of writes between two looks at the clock.
+const WRITE_BUDGET: Duration = Duration::from_micros(500);
+const WRITES_A_LOOK: usize = 8;
+/// The most sockets that the loop closes in one turn.
+const CLOSES_A_TURN: usize = 64;
 /// The most events taken at a time.
 const EVENTS_LEN: usize = 1024;
 /// The longest that a drain reads the messages that clients have sent already.
@@ -131,6 +136,17 @@ pub struct Server {
     draining: Option<Time>,
     stopping: bool,
     turns: Turns,
+    /// The round of writes that the next turn goes on with.
+    round: Option<Round>,
+}
+
+/// A round of writes that is not over.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    /// The copies of messages that it began with.
+    items: u64,
+    /// The time that its writes have taken so far.
+    spent_ns: u64,
 }
 
 #[derive(Debug)]
@@ -243,6 +259,7 @@ impl Server {
             draining: None,
             stopping: false,
             turns: Turns::new(),
+            round: None,
         };
         server.open_streams(server.clock.now())?;
         Ok(server)
@@ -314,7 +331,11 @@ impl Server {
         self.open_streams(now)?;
         self.turn_streams(now)?;
         self.go_on(now);
-        let hold = self.flow.wait(now, self.node.gathered());
+        let hold = match self.round {
+            None => self.flow.wait(now, self.node.gathered()),
+            // The round of the last turn goes on.
+            Some(_) => None,
+        };
         if hold.is_none() {
             self.flush(now, Reason::Drained);
         }
@@ -334,7 +355,10 @@ impl Server {
     /// The time to wait for events.
     fn wait(&self, now: Time, hold: Option<Time>) -> Option<Duration> {
         let busy = self.peers.as_ref().is_some_and(|p| p.is_busy());
-        if !self.ready.is_empty() || !self.handshakes.is_empty() || busy {
+        let reclaiming = self.store.as_ref().is_some_and(Store::is_reclaiming);
+        let writing = self.node.is_dirty() && hold.is_none();
+        let unfinished = writing || reclaiming || self.node.has_closed();
+        if !self.ready.is_empty() || !self.handshakes.is_empty() || busy || unfinished {
             return Some(Duration::ZERO);
         }
         let hello = self.hellos.front().map(|(at, _)| *at);
@@ -630,6 +654,11 @@ impl Server {
                 .handle_received(now, key, &bytes[used..], self.flow.limit());
             used += received.used;
             if !received.full {
+                // A client that the node does not read now may have closed its socket: the rest of its input
+                // comes before the end of the socket.
+                if used < bytes.len() && self.node.contains(key) && !self.node.reads(key) {
+                    self.cut(key);
+                }
                 break;
             }
             let now = self.clock.now();
@@ -637,14 +666,19 @@ impl Server {
                 self.flush(now, self.flow.reason());
             }
             if now >= end {
-                if let Some(conn) = self.conns[key.index()].as_mut() {
-                    conn.cut = true;
-                    conn.readable = true;
-                }
+                self.cut(key);
                 break;
             }
         }
         used
+    }
+
+    /// Keeps the rest of a connection's input for its next slice.
+    fn cut(&mut self, key: ClientKey) {
+        if let Some(conn) = self.conns[key.index()].as_mut() {
+            conn.cut = true;
+            conn.readable = true;
+        }
     }
 
     /// Reads each listed channel of a peer once, and writes whenever enough is gathered.
@@ -698,14 +732,29 @@ impl Server {
         }
     }
 
-    /// Runs one round of writes.
+    /// Writes outboxes, for [`WRITE_BUDGET`] at most: the next turn goes on with a round of writes that takes
+    /// longer.
     fn flush(&mut self, now: Time, reason: Reason) {
-        let batch = self.node.take_gathered();
-        if batch.items > 0 {
-            self.flow.started(now, batch, reason);
+        if self.round.is_none() {
+            let batch = self.node.take_gathered();
+            if batch.items > 0 {
+                self.flow.started(now, batch, reason);
+                self.round = Some(Round {
+                    items: batch.items,
+                    spent_ns: 0,
+                });
+            }
         }
-        while let Some(key) = self.node.poll_dirty() {
+        let mut written = 0;
+        let mut end = now;
+        while end - now < WRITE_BUDGET
+            && let Some(key) = self.node.poll_dirty()
+        {
             self.write(now, key);
+            written += 1;
+            if written % WRITES_A_LOOK == 0 {
+                end = self.clock.now();
+            }
         }
         if let Some(peers) = &mut self.peers {
             while let Some(slot) = self.node.poll_dirty_peer() {
@@ -715,10 +764,15 @@ impl Server {
                 peers.cut_off(now, slot, &mut self.node);
             }
         }
-        if batch.items > 0 {
+        if let Some(mut round) = self.round.take() {
             let end = self.clock.now();
-            self.flow.done(end, end.since(now));
-            self.node.handle_flushed(end, batch.items, end.since(now));
+            round.spent_ns += end.since(now);
+            if self.node.is_dirty() {
+                self.round = Some(round);
+                return;
+            }
+            self.flow.done(end, round.spent_ns);
+            self.node.handle_flushed(end, round.items, round.spent_ns);
         }
     }
 
@@ -754,7 +808,10 @@ impl Server {
     }
 
     fn drop_closed(&mut self) {
-        while let Some((key, reason)) = self.node.poll_closed() {
+        for _ in 0..CLOSES_A_TURN {
+            let Some((key, reason)) = self.node.poll_closed() else {
+                return;
+            };
             if let Some(mut conn) = self.conns.get_mut(key.index()).and_then(Option::take) {
                 if let Some(place) = conn.place.take() {
                     self.handshakes.withdraw(&place);
@@ -791,7 +848,7 @@ impl Server {
 
     /// Returns whether no connection waits to be read.
     fn has_read_all(&self) -> bool {
-        self.ready.is_empty() && self.handshakes.is_empty()
+        self.ready.is_empty() && self.handshakes.is_empty() && !self.node.is_spreading()
     }
 
     /// Returns whether other nodes lead this node's groups, as far as others can, or know that this

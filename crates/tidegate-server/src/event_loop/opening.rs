@@ -21,6 +21,9 @@ use crate::party::ClientKey;
 /// The pause in accepting after an error: usually the process has no file descriptors left.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
+/// The most connections that the loop accepts in one turn.
+const ACCEPTS_A_TURN: usize = 64;
+
 /// The stage of a connection's opening, where the server offers TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opening {
@@ -38,7 +41,10 @@ pub(super) enum Opening {
 
 impl Server {
     pub(super) fn accept(&mut self, now: Time) {
-        while let Some(listener) = &self.listener {
+        for _ in 0..ACCEPTS_A_TURN {
+            let Some(listener) = &self.listener else {
+                return;
+            };
             match listener.accept() {
                 Ok((stream, address)) => self.admit(now, stream, address),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
@@ -56,6 +62,7 @@ impl Server {
                 }
             }
         }
+        self.accept_again = Some(now);
     }
 
     pub(super) fn accept_later(&mut self, now: Time) {
@@ -66,8 +73,6 @@ impl Server {
     }
 
     fn admit(&mut self, now: Time, mut stream: TcpStream, address: SocketAddr) {
-        // The node reuses the keys of connections that have ended.
-        self.drop_closed();
         if self.node.len() >= self.node.settings().max_connections {
             if let Some(more) = self.not_admitted.due(now) {
                 tracing::warn!("{address}: refused: {}{more}", text::MAX_CONNECTIONS);

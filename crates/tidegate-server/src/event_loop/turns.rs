@@ -1,7 +1,8 @@
 //! The account of the loop's turns: their number, the CPU time of each, and how often the loop was late.
 //!
 //! The CPU time is the loop's own thread's, so it tells the work of a turn from the time for which other
-//! processes had the core. One system call a turn measures it.
+//! processes had the core. It takes a system call, so a turn counts with its time by the clock, which is no
+//! shorter, until turns have taken [`READ_EVERY`] in all. Then the CPU time since the last reading bounds it.
 
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ use super::log_limit::LogLimit;
 const LATE: Duration = Duration::from_millis(100);
 /// The interval between two log lines.
 const LOGGED: Duration = Duration::from_secs(60);
+/// The time of turns after which the thread's CPU time is read again.
+const READ_EVERY: Duration = Duration::from_millis(1);
 /// A longer turn counts as this long.
 const LONGEST: Duration = Duration::from_secs(100);
 
@@ -23,8 +26,10 @@ const LONGEST: Duration = Duration::from_secs(100);
 pub(super) struct Turns {
     /// Nanoseconds of CPU time.
     cpu: Histogram<u64>,
-    /// The thread's CPU time at the end of the last turn.
+    /// The thread's CPU time at the last reading.
     used: Option<Duration>,
+    /// The time of all turns since the last reading.
+    unread: Duration,
     begun: Time,
     /// The time at which the turn was to begin at the latest.
     due: Option<Time>,
@@ -62,6 +67,7 @@ impl Turns {
             cpu: cpu.unwrap_or_else(|e| unreachable!("the bounds of the histogram fit: {e}")),
             // The loop's thread is not known before its first turn.
             used: None,
+            unread: Duration::ZERO,
             begun: Time::ZERO,
             due: None,
             within: [0; TURN_BOUNDS_US.len() + 1],
@@ -81,14 +87,19 @@ impl Turns {
 
     /// The turn ends; the next one begins at `due` at the latest, if that is known.
     pub(super) fn end(&mut self, now: Time, due: Option<Time>) {
-        let used = used();
-        if let Some(before) = self.used.replace(used) {
-            let took = used.saturating_sub(before);
-            self.cpu.saturating_record(took.as_nanos() as u64);
-            self.total_ns += took.as_nanos() as u64;
-            let us = took.as_micros() as u64;
-            self.within[TURN_BOUNDS_US.partition_point(|bound| *bound < us)] += 1;
+        let mut took = now - self.begun;
+        self.unread += took;
+        if self.unread >= READ_EVERY || self.used.is_none() {
+            self.unread = Duration::ZERO;
+            let used = used();
+            if let Some(before) = self.used.replace(used) {
+                took = took.min(used.saturating_sub(before));
+            }
         }
+        self.cpu.saturating_record(took.as_nanos() as u64);
+        self.total_ns += took.as_nanos() as u64;
+        let us = took.as_micros() as u64;
+        self.within[TURN_BOUNDS_US.partition_point(|bound| *bound < us)] += 1;
         self.check(now, self.begun);
         self.due = due;
     }

@@ -4,6 +4,8 @@
 //! node does afterwards (subscriptions that reached their maximum, receivers that are too slow):
 //! the sublist is borrowed while it runs.
 
+use std::collections::VecDeque;
+
 use slab::Slab;
 use tidegate::Time;
 use tidegate_cluster::roster::PeerSlot;
@@ -12,7 +14,7 @@ use tidegate_nats::op::Delivery;
 use tidegate_nats::outbox::Pool;
 use tidegate_nats::parse::Publish;
 use tidegate_nats::session::{CloseReason, Session};
-use tidegate_nats::sublist::SubKey;
+use tidegate_nats::sublist::{Matches, SubKey};
 
 use super::routes::Peers;
 use crate::party::{ClientKey, Party, PerClient};
@@ -27,10 +29,14 @@ pub(super) struct Entry {
     pub(super) waiters: Vec<Party>,
     /// The reason for its end, while it closes.
     pub(super) reason: CloseReason,
+    /// A message that it published is on its way to many receivers.
+    pub(super) spreading: bool,
     /// The node still removes its subscriptions.
     pub(super) leaving: bool,
-    /// The driver has dropped its socket; the entry stays while it is leaving.
+    /// The connection has ended.
     pub(super) gone: bool,
+    /// The driver has dropped the connection's socket.
+    pub(super) dropped: bool,
 }
 
 impl Entry {
@@ -40,9 +46,16 @@ impl Entry {
             dirty: false,
             waiters: Vec::new(),
             reason: CloseReason::ClientClosed,
+            spreading: false,
             leaving: false,
             gone: false,
+            dropped: false,
         }
+    }
+
+    /// Returns whether the node takes input from the client now.
+    pub(super) fn reads(&self) -> bool {
+        !self.spreading && self.session.reads()
     }
 }
 
@@ -56,6 +69,8 @@ pub(super) struct Subscription {
     /// For a client, the id by which peers know this subscription, and all others with the same
     /// pattern and queue group. The peer's own id for its subscription is its `sid`.
     pub(super) interest: InterestId,
+    /// The number of subscriptions that the node made before it. A later subscription may get the same key.
+    pub(super) number: u64,
     /// For a peer, the number of members that listen there.
     pub(super) members: u32,
     /// Permissions deny part of the subjects that the pattern matches.
@@ -65,11 +80,37 @@ pub(super) struct Subscription {
     pub(super) max: u64,
 }
 
+/// The publisher of a message and its wishes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sender {
+    /// `None` for a message of the node itself.
+    pub(super) from: Option<Party>,
+    /// The publisher gets its own messages, too.
+    pub(super) echo: bool,
+    /// The publisher wants to know if there are no responders, and no stream takes the message.
+    pub(super) asks: bool,
+    /// The publisher wants to know if there are no responders.
+    pub(super) wants: bool,
+}
+
+/// The receivers that a message has reached so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reached {
+    /// The subscriptions outside of queue groups that had their turn.
+    plain: usize,
+    /// The queue groups that had their turn, and those of them that got the message.
+    groups: usize,
+    served: usize,
+    /// A client or a peer got the message.
+    pub(super) any: bool,
+}
+
 /// One message during its delivery.
 pub(super) struct Fanout<'a, 'm> {
     pub(super) now: Time,
-    pub(super) from: Option<Party>,
-    pub(super) echo: bool,
+    pub(super) sender: Sender,
+    /// Only subscriptions with a smaller number get a copy.
+    pub(super) before: u64,
     /// The subject that subscriptions are matched with: the message's own, except in deliveries of consumers.
     pub(super) to: &'a [u8],
     pub(super) message: &'a Publish<'m>,
@@ -86,12 +127,9 @@ pub(super) struct Fanout<'a, 'm> {
     pub(super) peers: Option<&'a mut Peers>,
     /// The frame of the peer that sent the message, if a peer did.
     pub(super) came: Option<&'a Routed<'m>>,
-    /// The publisher wants to know if there are no responders, and no stream takes the message.
-    pub(super) asks: bool,
-    /// The publisher wants to know if there are no responders.
-    pub(super) wants: bool,
     pub(super) pool: &'a mut Pool,
-    pub(super) dirty: &'a mut Vec<ClientKey>,
+    pub(super) random: &'a mut u64,
+    pub(super) dirty: &'a mut VecDeque<ClientKey>,
     pub(super) ended: &'a mut Vec<SubKey>,
     pub(super) slow: &'a mut Vec<ClientKey>,
     /// Copies made.
@@ -103,15 +141,59 @@ pub(super) struct Fanout<'a, 'm> {
 }
 
 impl Fanout<'_, '_> {
+    /// Delivers the message to at most `limit` further subscriptions or queue groups of `matches`. Returns
+    /// whether it has reached all.
+    #[inline]
+    pub(super) fn deliver_part(
+        &mut self,
+        matches: &Matches,
+        reached: &mut Reached,
+        mut limit: usize,
+    ) -> bool {
+        self.several = matches.plain.len() > 1;
+        if self.came.is_none_or(|came| came.plain) {
+            let left = &matches.plain[reached.plain..];
+            let part = &left[..left.len().min(limit)];
+            for sub in part {
+                reached.any |= self.deliver(*sub);
+            }
+            reached.plain += part.len();
+            limit -= part.len();
+            if part.len() < left.len() {
+                return false;
+            }
+        }
+        while reached.groups < matches.groups_len() {
+            if limit == 0 {
+                return false;
+            }
+            limit -= 1;
+            let group = matches.group(reached.groups);
+            reached.any |= self.deliver_to_group(&group, &mut reached.served);
+            reached.groups += 1;
+        }
+        reached.any |= self.deliver_to_ended(matches, reached.served);
+        true
+    }
+
     /// Delivers a copy to this subscription, if it may have one.
     #[inline]
     pub(super) fn deliver(&mut self, key: SubKey) -> bool {
-        let sub = &mut self.subs[key as usize];
+        let before = self.before;
+        let sub = self.subs.get_mut(key as usize);
+        let Some(sub) = sub.filter(|sub| sub.number < before) else {
+            return false;
+        };
         let client = match sub.owner {
-            Party::Peer(slot) => return self.choose(slot, key, false),
+            Party::Peer(slot) => {
+                let number = sub.number;
+                let peers = self.peers.as_ref();
+                let void = peers.is_none_or(|peers| peers.is_void(slot, number));
+                return !void && self.choose(slot, key, false);
+            }
             Party::Client(client) => client,
         };
-        if !self.echo && self.from == Some(sub.owner) {
+        if !self.sender.echo && self.sender.from == Some(sub.owner) {
             return false;
         }
         let entry = &mut self.entries[client];
@@ -167,9 +249,20 @@ impl Fanout<'_, '_> {
             self.ended.push(key);
         }
         if !std::mem::replace(&mut entry.dirty, true) {
-            self.dirty.push(client);
+            self.dirty.push_back(client);
         }
         true
+    }
+
+    /// Returns the subscription, if it was there when the message was published and still is.
+    pub(super) fn sub(&self, key: SubKey) -> Option<&Subscription> {
+        let sub = self.subs.get(key as usize);
+        let sub = sub.filter(|sub| sub.number < self.before)?;
+        let void = match (sub.owner, &self.peers) {
+            (Party::Peer(slot), Some(peers)) => peers.is_void(slot, sub.number),
+            _ => false,
+        };
+        (!void).then_some(sub)
     }
 
     /// Chooses the peer in this slot for its subscription `key`. A message from one peer goes to
@@ -193,7 +286,7 @@ impl Fanout<'_, '_> {
 
     /// Sends the message to the chosen peers and returns their number.
     pub(super) fn send_to_peers(&mut self) -> u64 {
-        let (asks, wants) = (self.asks && self.copies == 0, self.wants);
+        let (asks, wants) = (self.sender.asks && self.copies == 0, self.sender.wants);
         let Some(peers) = &mut self.peers else {
             return 0;
         };

@@ -72,6 +72,7 @@ pub(crate) fn hand_over(
             }
             other => panic!("{other:?}"),
         }
+        spread(node, now);
         node.check_invariants();
     }
 }
@@ -84,6 +85,13 @@ pub(crate) fn client(node: &mut Node, now: Time) -> ClientKey {
     key
 }
 
+/// Lets messages on their way reach all their receivers.
+fn spread(node: &mut Node, now: Time) {
+    while node.is_spreading() {
+        node.handle_timeouts(now);
+    }
+}
+
 /// Handles text that a client sends.
 pub(crate) fn say(node: &mut Node, now: Time, key: ClientKey, text: &str) {
     let mut used = 0;
@@ -91,7 +99,9 @@ pub(crate) fn say(node: &mut Node, now: Time, key: ClientKey, text: &str) {
         let received = node.handle_received(now, key, &text.as_bytes()[used..], ANY);
         node.check_invariants();
         used += received.used;
-        if !received.full {
+        let waits = node.is_spreading();
+        spread(node, now);
+        if !received.full && !waits {
             break;
         }
     }

@@ -38,7 +38,8 @@ impl Node {
         let plain = &self.sublist.matches(&self.name).plain;
         let subs = plain.iter().map(|key| &self.subs[*key as usize]);
         let mut exact = subs.filter(|sub| *sub.pattern == *self.name);
-        exact.find_map(|sub| sub.owner.peer())
+        let peers = self.peers.as_deref()?;
+        exact.find_map(|sub| peers.valid(sub))
     }
 
     /// Announces that this node, with this id, has no room for messages, or withdraws that; only on a change.
@@ -135,7 +136,7 @@ impl Node {
         let plain = &self.sublist.find(subject, &mut scratch).plain;
         let subs = plain.iter().map(|key| &self.subs[*key as usize]);
         let exact = subs.filter(|sub| *sub.pattern == *subject);
-        let slots = exact.filter_map(|sub| sub.owner.peer());
+        let slots = exact.filter_map(|sub| self.peers.as_deref()?.valid(sub));
         slots.max_by_key(|slot| self.has_channel_to(*slot))
     }
 
@@ -150,6 +151,8 @@ impl Node {
         let found = self.sublist.matches(subject);
         let subs = found.plain.iter().map(|key| &self.subs[*key as usize]);
         let exact = subs.filter(|sub| *sub.pattern == *subject);
-        exact.filter_map(|sub| sub.owner.peer()).collect()
+        let peers = self.peers.as_deref();
+        let slots = exact.filter_map(|sub| peers?.valid(sub));
+        slots.collect()
     }
 }

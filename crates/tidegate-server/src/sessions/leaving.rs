@@ -1,11 +1,17 @@
-//! Clients with many subscriptions that leave: the node removes these a part at a time.
+//! Clients and peers with many subscriptions that leave: the node removes these a part at a time.
 //!
-//! A client may have a million subscriptions, and the loop has other clients. The entry of such a
+//! A client or a peer may have a million subscriptions, and the loop has other clients. The entry of such a
 //! client stays until the last of them is removed, so that its key names no other connection meanwhile. A
-//! leaving client gets no message, and its queue groups choose among the others.
+//! leaving client gets no message, and its queue groups choose among the others. The subscriptions of a peer
+//! whose channel closed are void at once ([`Peers::is_void`]), also if the peer comes back before the last of
+//! them is removed.
+//!
+//! [`Peers::is_void`]: super::routes::Peers::is_void
 
 use std::collections::{VecDeque, hash_map};
 
+use hashbrown::hash_map as peers_map;
+use tidegate_cluster::wire::InterestId;
 use tidegate_nats::sublist::SubKey;
 
 use super::Node;
@@ -18,30 +24,41 @@ const STEP: usize = 256;
 #[cfg(test)]
 const STEP: usize = 2;
 
-/// The subscriptions of clients that have left.
+/// The subscriptions of clients and peers that have left.
 #[derive(Debug, Default)]
 pub(super) struct Leaving(VecDeque<Left>);
 
 #[derive(Debug)]
-struct Left {
-    key: ClientKey,
-    subs: hash_map::IntoValues<Box<[u8]>, SubKey>,
+enum Left {
+    Client(ClientKey, hash_map::IntoValues<Box<[u8]>, SubKey>),
+    Peer(peers_map::IntoValues<InterestId, SubKey>),
+}
+
+impl Left {
+    fn next(&mut self) -> Option<SubKey> {
+        match self {
+            Self::Client(_, subs) => subs.next(),
+            Self::Peer(subs) => subs.next(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Client(_, subs) => subs.len(),
+            Self::Peer(subs) => subs.len(),
+        }
+    }
 }
 
 impl Leaving {
-    /// Returns whether no client is leaving.
+    /// Returns whether no client and no peer is leaving.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Iterates over the keys of the leaving clients.
-    pub(super) fn keys(&self) -> impl Iterator<Item = ClientKey> {
-        self.0.iter().map(|left| left.key)
-    }
-
     /// Returns the number of subscriptions that are still to be removed.
     pub(super) fn subscriptions(&self) -> usize {
-        self.0.iter().map(|left| left.subs.len()).sum()
+        self.0.iter().map(Left::len).sum()
     }
 }
 
@@ -51,29 +68,35 @@ impl Node {
         let subs = std::mem::take(&mut self.entries[key].session.subs);
         if subs.len() > STEP {
             self.entries[key].leaving = true;
-            let subs = subs.into_values();
-            return self.leaving.0.push_back(Left { key, subs });
+            let left = Left::Client(key, subs.into_values());
+            return self.leaving.0.push_back(left);
         }
         for sub in subs.into_values() {
             self.remove_subscription(sub);
         }
     }
 
-    /// Removes a part of the subscriptions of the clients that have left; they take turns.
+    /// Removes the void subscriptions of a peer whose channel closed, or begins to.
+    pub(super) fn leave_peer(&mut self, heard: peers_map::IntoValues<InterestId, SubKey>) {
+        self.leaving.0.push_back(Left::Peer(heard));
+        self.go_on_leaving();
+    }
+
+    /// Removes a part of the subscriptions of the clients and peers that have left; they take turns.
     pub(super) fn go_on_leaving(&mut self) {
         let Some(mut left) = self.leaving.0.pop_front() else {
             return;
         };
-        for sub in left.subs.by_ref().take(STEP) {
+        for _ in 0..STEP {
+            let Some(sub) = left.next() else { break };
             self.remove_subscription(sub);
         }
-        if left.subs.len() > 0 {
+        if left.len() > 0 {
             return self.leaving.0.push_back(left);
         }
-        let entry = &mut self.entries[left.key];
-        entry.leaving = false;
-        if entry.gone {
-            self.entries.remove(left.key);
+        if let Left::Client(key, _) = left {
+            self.entries[key].leaving = false;
+            self.forget(key);
         }
     }
 }

@@ -6,8 +6,8 @@
 //! Polling order: after any `handle_*`, the driver writes the outboxes that [`Node::poll_dirty`]
 //! names (and calls [`Node::handle_written`]), carries out [`Node::poll_verify`], reads again from
 //! the connections that [`Node::poll_resumed`] names, and drops those that [`Node::poll_closed`]
-//! names. It calls [`Node::handle_timeouts`] at [`Node::deadline`]. Keys are reused:
-//! [`Node::poll_closed`] must have answered `None` before the next [`Node::handle_accepted`].
+//! names. It calls [`Node::handle_timeouts`] at [`Node::deadline`]. The node reuses the key of a connection
+//! once [`Node::poll_closed`] has named it.
 //!
 //! Every outbox is bounded by `max_pending`; the outbox of a peer that keeps taking bytes by four
 //! times that. Before that bound a receiver that is behind makes its publishers pause
@@ -26,6 +26,7 @@ mod passwords;
 mod queue_groups;
 pub(crate) mod routes;
 mod slots;
+mod spreading;
 #[cfg(test)]
 mod tests;
 pub(crate) mod timers;
@@ -54,12 +55,14 @@ use tidegate_nats::sublist::{SubKey, Sublist};
 use tidegate_stream::stream::Place;
 
 use self::announced::Announced;
-use self::fanout::{Entry, Fanout, Subscription};
+use self::fanout::{Entry, Fanout, Reached, Sender, Subscription};
 use self::leaving::Leaving;
 use self::passwords::Passwords;
 use self::routes::Peers;
 use self::slots::Inner;
+use self::spreading::Spreading;
 use crate::config::Settings;
+use crate::fair::Source;
 use crate::party::{ClientKey, Party, PerClient};
 use crate::sessions::timers::Timers;
 use crate::streams::JetStream;
@@ -73,6 +76,8 @@ const STEP: Load = Load {
     items: 128,
     bytes: 64 * 1024,
 };
+/// The most connections whose timeouts the node handles in one turn.
+const TIMEOUTS_AT_ONCE: usize = 256;
 /// The longest pause of a publisher for a receiver that is behind.
 const STALL: Duration = Duration::from_millis(10);
 
@@ -130,8 +135,8 @@ pub struct Node {
     pool: Pool,
     whole: Delivery,
     bare: Delivery,
-    dirty: Vec<ClientKey>,
-    closed: Vec<(ClientKey, CloseReason)>,
+    dirty: VecDeque<ClientKey>,
+    closed: VecDeque<(ClientKey, CloseReason)>,
     resumed: Vec<ClientKey>,
     passwords: Passwords,
     /// Scratch of one fan-out.
@@ -145,6 +150,11 @@ pub struct Node {
     stats: NodeStats,
     lame: Option<Lame>,
     leaving: Leaving,
+    spreading: Spreading,
+    /// The number of subscriptions made so far.
+    next_sub: u64,
+    /// The number of connections in `entries` that have ended.
+    gone: usize,
     /// By slot, see [`streams`]; `None` while they handle an event.
     streams: PerGroup<Option<Box<JetStream>>>,
     /// Scratch of one event of streams.
@@ -184,8 +194,8 @@ impl Node {
             pool: Pool::default(),
             whole: Delivery::default(),
             bare: Delivery::default(),
-            dirty: Vec::new(),
-            closed: Vec::new(),
+            dirty: VecDeque::new(),
+            closed: VecDeque::new(),
             resumed: Vec::new(),
             passwords: Passwords::default(),
             ended: Vec::new(),
@@ -197,6 +207,9 @@ impl Node {
             stats: NodeStats::default(),
             lame: None,
             leaving: Leaving::default(),
+            spreading: Spreading::default(),
+            next_sub: 0,
+            gone: 0,
             streams: PerGroup::new(),
             outputs: Outputs::default(),
             wanted: VecDeque::new(),
@@ -217,10 +230,6 @@ impl Node {
         securing: bool,
         greet: bool,
     ) -> ClientKey {
-        assert!(
-            self.closed.is_empty(),
-            "a key may be given away while its socket is still open"
-        );
         let cid = self.next_cid;
         self.next_cid += 1;
         self.stats.total_connections += 1;
@@ -254,6 +263,22 @@ impl Node {
         self.arm(key);
     }
 
+    /// A client's handshake waits for the server: its time stands still.
+    pub(crate) fn handle_queued(&mut self, now: Time, key: ClientKey) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.session.handle_queued(now);
+            self.arm(key);
+        }
+    }
+
+    /// The server waits for the client again: the client's time for the handshake goes on.
+    pub(crate) fn handle_unqueued(&mut self, now: Time, key: ClientKey) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.session.handle_unqueued(now);
+            self.arm(key);
+        }
+    }
+
     /// Handles received bytes: `input` is all of them that are not used yet. Stops early once
     /// `limit` is gathered, and after some operations or copies.
     pub fn handle_received(
@@ -273,7 +298,7 @@ impl Node {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.session.handle_activity(now);
         }
-        while let Some(entry) = self.entries.get_mut(key).filter(|e| e.session.reads()) {
+        while let Some(entry) = self.entries.get_mut(key).filter(|e| e.reads()) {
             let (action, n) = entry
                 .session
                 .next(now, &input[used..], &self.settings.sessions);
@@ -313,10 +338,16 @@ impl Node {
         }
     }
 
+    /// Returns whether the client waits for the check of its password.
+    pub(crate) fn is_verifying(&self, key: ClientKey) -> bool {
+        let entry = self.entries.get(key);
+        entry.is_some_and(|entry| entry.session.is_verifying())
+    }
+
     /// Returns whether the driver may read from this connection.
     #[must_use]
     pub fn reads(&self, key: ClientKey) -> bool {
-        self.entries[key].session.reads()
+        self.entries[key].reads()
     }
 
     /// Takes the outcome of a [`Verify`].
@@ -359,8 +390,11 @@ impl Node {
 
     /// Handles all timeouts that are due, and does a part of the work that takes long.
     pub fn handle_timeouts(&mut self, now: Time) {
-        while let Some(key) = self.timers.pop(now) {
-            if !self.entries.contains(key) {
+        for _ in 0..TIMEOUTS_AT_ONCE {
+            let Some(key) = self.timers.pop(now) else {
+                break;
+            };
+            if !self.contains(key) {
                 continue;
             }
             let paused = !self.entries[key].session.reads();
@@ -383,6 +417,7 @@ impl Node {
         if let Some(peers) = &mut self.peers {
             peers.handle_timeouts(now);
         }
+        self.go_on_spreading(now);
         self.go_on_leaving();
         self.limp(now);
     }
@@ -390,7 +425,7 @@ impl Node {
     /// The time at which the driver calls [`Node::handle_timeouts`] next.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        if !self.leaving.is_empty() {
+        if !self.leaving.is_empty() || !self.spreading.is_empty() {
             return Some(Time::ZERO);
         }
         let lame = self.lame.map(|l| l.next);
@@ -401,13 +436,31 @@ impl Node {
 
     /// Returns the next connection with bytes to write; `handle_written` must follow.
     pub fn poll_dirty(&mut self) -> Option<ClientKey> {
-        self.dirty.pop()
+        loop {
+            let key = self.dirty.pop_front()?;
+            // A connection may have ended since, and another one may have got its key.
+            if self.entries.get(key).is_some_and(|entry| entry.dirty) {
+                return Some(key);
+            }
+        }
     }
 
-    /// The number of connections with bytes to write.
+    /// Returns whether a connection has bytes to write.
     #[must_use]
-    pub const fn dirty_len(&self) -> usize {
-        self.dirty.len()
+    pub fn is_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// Returns whether a message is on its way to many receivers.
+    #[must_use]
+    pub fn is_spreading(&self) -> bool {
+        !self.spreading.is_empty()
+    }
+
+    /// Returns whether the driver is to drop a socket.
+    #[must_use]
+    pub fn has_closed(&self) -> bool {
+        !self.closed.is_empty()
     }
 
     /// The bytes that wait to be written to a connection.
@@ -417,16 +470,25 @@ impl Node {
     }
 
     /// Returns the next password to check, of a connection that waits for the outcome. The driver asks
-    /// only while it checks no other: until then other connections may move ahead, or this one may end.
+    /// only when it can check it: until then other connections may move ahead, or this one may end.
     pub fn poll_verify(&mut self) -> Option<Verify> {
-        self.passwords.pop()
+        self.poll_verify_of(|_| true).map(|(_, verify)| verify)
+    }
+
+    /// Returns the same, of an address that may have its turn.
+    pub(crate) fn poll_verify_of(
+        &mut self,
+        may: impl Fn(Source) -> bool,
+    ) -> Option<(Source, Verify)> {
+        let (source, verify) = self.passwords.pop(may)?;
+        Some((source, verify))
     }
 
     /// Returns the next connection that may be read from again. Bytes received earlier and not used
     /// come first.
     pub fn poll_resumed(&mut self) -> Option<ClientKey> {
         while let Some(key) = self.resumed.pop() {
-            if self.entries.contains(key) {
+            if self.contains(key) {
                 return Some(key);
             }
         }
@@ -435,7 +497,11 @@ impl Node {
 
     /// Returns the next connection that has ended: the driver drops its socket.
     pub fn poll_closed(&mut self) -> Option<(ClientKey, CloseReason)> {
-        self.closed.pop()
+        let (key, reason) = self.closed.pop_front()?;
+        let entry = &mut self.entries[key];
+        entry.dropped = true;
+        self.forget(key);
+        Some((key, reason))
     }
 
     /// Returns the messages and bytes delivered to outboxes since the last call, and resets the count.
@@ -501,8 +567,10 @@ impl Node {
                 true => 0,
                 false => self.want(pattern, queue),
             };
+            self.next_sub += 1;
             let sub = self.subs.insert(Subscription {
                 owner: Party::Client(key),
+                number: self.next_sub,
                 sid: sid.into(),
                 pattern: pattern.into(),
                 queue: queue.map(Into::into),
@@ -537,7 +605,7 @@ impl Node {
         let sub = self.subs.remove(key as usize);
         self.sublist.remove(&sub.pattern, key);
         match (sub.owner, &mut self.peers) {
-            (Party::Peer(slot), Some(peers)) => peers.forget(slot, &sub.sid),
+            (Party::Peer(slot), Some(peers)) => peers.forget(slot, &sub.sid, key),
             (Party::Peer(_), None) => {}
             (Party::Client(key), _) => {
                 self.entries[key].session.subs.remove(&sub.sid);
@@ -562,15 +630,19 @@ impl Node {
                 .route(now, Some(from), message.subject, message, None)
                 .is_some();
         let taken = !own && self.capture(now, from, message);
+        if taken {
+            self.spreading.handle_taken(from);
+        }
         if !delivered && !taken && message.reply.is_some() {
             self.no_responders(key, message);
         }
     }
 
-    /// Delivers a message to the subscribers of `to`. `from` is the publisher, `None`
-    /// for a message of the node itself. A message that a peer sent (`came`) names its receivers; the
-    /// node passes it on only for a queue group without members left here (`queue_groups`). Returns
-    /// the backlog of the fullest receiver in bytes; `None` without any receiver.
+    /// Delivers a message to the subscribers of `to`. `from` is the publisher, `None` for a message of the node
+    /// itself. A message that a peer sent (`came`) names its receivers; the node passes it on only for a queue
+    /// group without members left here (`queue_groups`). A message with many receivers goes to a part of them
+    /// now, and to the others later ([`spreading`]). Returns the backlog of the fullest receiver in bytes;
+    /// `None` without any receiver.
     fn route(
         &mut self,
         now: Time,
@@ -584,19 +656,49 @@ impl Node {
             Some(came) => came.asks && !came.plain,
             None => wants && self.asks(to, message),
         };
-        let matches = self.sublist.matches(to);
-        if matches.is_empty() {
+        let lent = self.sublist.lend(to);
+        if lent.matches.is_empty() {
+            self.sublist.put_back(lent);
             return None;
         }
-        let mut delivered = false;
-        self.whole.prepare(message, true);
-        let mut fanout = Fanout {
-            now,
+        let client = from.and_then(Party::client);
+        let entry = client.and_then(|key| self.entries.get(key));
+        let sender = Sender {
             from,
-            echo: from
-                .and_then(Party::client)
-                .and_then(|key| self.entries.get(key))
-                .is_none_or(|entry| entry.session.options.echo),
+            echo: entry.is_none_or(|entry| entry.session.options.echo),
+            asks,
+            wants,
+        };
+        if from.is_some() && lent.matches.len() > spreading::AT_ONCE {
+            let matches = self.sublist.keep(lent);
+            return self.spread(now, sender, to, message, came, matches);
+        }
+        let mut reached = Reached::default();
+        let mut fanout = self.fanout(now, sender, to, message, came, u64::MAX);
+        fanout.deliver_part(&lent.matches, &mut reached, usize::MAX);
+        let routed = fanout.send_to_peers();
+        let (copies, behind, pending_bytes) = (fanout.copies, fanout.behind, fanout.pending_bytes);
+        self.count_copies(copies, routed, message.size() as u64);
+        self.sublist.put_back(lent);
+        self.settle(now, from, behind);
+        reached.any.then_some(pending_bytes)
+    }
+
+    /// Prepares the delivery of a message to subscriptions numbered below `before`.
+    fn fanout<'a, 'm>(
+        &'a mut self,
+        now: Time,
+        sender: Sender,
+        to: &'a [u8],
+        message: &'a Publish<'m>,
+        came: Option<&'a Routed<'m>>,
+        before: u64,
+    ) -> Fanout<'a, 'm> {
+        self.whole.prepare(message, true);
+        Fanout {
+            now,
+            sender,
+            before,
             to,
             message,
             max_pending: self.settings.max_pending,
@@ -604,37 +706,29 @@ impl Node {
             whole: &mut self.whole,
             bare: &mut self.bare,
             bare_ready: false,
-            several: matches.plain.len() > 1,
+            several: false,
             entries: &mut self.entries,
             subs: &mut self.subs,
             peers: self.peers.as_deref_mut(),
             came,
-            asks,
-            wants,
             pool: &mut self.pool,
+            random: &mut self.random,
             dirty: &mut self.dirty,
             ended: &mut self.ended,
             slow: &mut self.slow,
             copies: 0,
             pending_bytes: 0,
             behind: None,
-        };
-        if came.is_none_or(|m| m.plain) {
-            for sub in &matches.plain {
-                delivered |= fanout.deliver(*sub);
-            }
         }
-        delivered |= fanout.deliver_to_groups(matches, &mut self.random);
-        let routed = fanout.send_to_peers();
-        let (copies, behind, pending_bytes) = (fanout.copies, fanout.behind, fanout.pending_bytes);
-        let size = message.size() as u64;
+    }
+
+    /// Counts the copies of a message for clients here and for peers.
+    fn count_copies(&mut self, copies: u64, routed: u64, size: u64) {
         self.stats.traffic.out_msgs += copies;
         self.stats.traffic.out_bytes += copies * size;
         self.stats.routed_out += routed;
         self.gathered.items += copies + routed;
         self.gathered.bytes += (copies + routed) * size;
-        self.settle(now, from, behind);
-        delivered.then_some(pending_bytes)
     }
 
     /// Does the work that a fan-out puts off until it releases the sublist.
@@ -745,14 +839,23 @@ impl Node {
         let entry = &mut self.entries[key];
         entry.session.out.clear(&mut self.pool);
         entry.gone = true;
-        self.timers.arm(key, Time::NEVER);
-        if std::mem::take(&mut entry.dirty) {
-            self.dirty.retain(|k| *k != key);
+        if entry.spreading {
+            self.spreading.forget(Party::Client(key));
         }
+        self.timers.arm(key, Time::NEVER);
+        entry.dirty = false;
         self.passwords.remove(entry.session.cid);
-        self.closed.push((key, entry.reason));
-        if !entry.leaving {
+        self.closed.push_back((key, entry.reason));
+        self.gone += 1;
+    }
+
+    /// Gives the key of a connection free once the driver has dropped its socket and the node has removed its
+    /// subscriptions.
+    fn forget(&mut self, key: ClientKey) {
+        let entry = &self.entries[key];
+        if entry.dropped && !entry.leaving {
             self.entries.remove(key);
+            self.gone -= 1;
         }
     }
 
@@ -776,7 +879,7 @@ impl Node {
             && (!entry.session.out.is_empty() || entry.session.is_closing())
             && !std::mem::replace(&mut entry.dirty, true)
         {
-            self.dirty.push(key);
+            self.dirty.push_back(key);
         }
     }
 

@@ -54,11 +54,11 @@ impl Passwords {
         }
     }
 
-    /// Returns the next password to check.
-    pub(super) fn pop(&mut self) -> Option<Verify> {
-        let next = self.waiting.pop_newest()?;
+    /// Returns the next password to check, of an address that may have its turn.
+    pub(super) fn pop(&mut self, may: impl Fn(Source) -> bool) -> Option<(Source, Verify)> {
+        let (source, next) = self.waiting.pop_newest(may)?;
         self.tickets.remove(&next.cid);
-        Some(next)
+        Some((source, next))
     }
 
     #[cfg(test)]
@@ -144,7 +144,7 @@ mod tests {
                         passwords.remove(cid);
                     }
                     Act::Pop => {
-                        let popped = passwords.pop().map(|v| v.cid);
+                        let popped = passwords.pop(|_| true).map(|(_, v)| v.cid);
                         prop_assert_eq!(popped.is_none(), model.is_empty());
                         let Some(popped) = popped else { continue };
                         let at = model.iter().position(|(_, cid)| *cid == popped).unwrap();

@@ -17,23 +17,29 @@ use super::fanout::Fanout;
 use crate::party::Party;
 
 impl Fanout<'_, '_> {
-    /// Delivers a copy to one member of each queue group; of a peer's message, only of the groups
-    /// that it names.
-    pub(super) fn deliver_to_groups(&mut self, matches: &Matches, random: &mut u64) -> bool {
-        let mut delivered = false;
-        let mut served = 0;
-        for group in matches.groups() {
-            if self.serves(&group) {
-                served += 1;
-                delivered |= self.deliver_to_one(&group, next(random));
-            }
+    /// Delivers a copy to one member of a queue group; of a peer's message, only if it names the group. Counts
+    /// the group in `served` then.
+    pub(super) fn deliver_to_group(&mut self, group: &Members<'_>, served: &mut usize) -> bool {
+        if !self.serves(group) {
+            return false;
         }
+        *served += 1;
+        let random = next(self.random);
+        self.deliver_to_one(group, random)
+    }
+
+    /// Delivers a peer's message to the groups that it names and that had their last members here, once
+    /// `served` groups got it.
+    pub(super) fn deliver_to_ended(&mut self, matches: &Matches, served: usize) -> bool {
+        let mut delivered = false;
         let named = self.came.map_or(&[][..], |came| came.groups);
         if ids(named).count() > served {
-            // The named group had its last members here, and they are gone.
             for id in ids(named) {
                 let gone = matches.groups().find(|group| self.has_ended(id, group));
-                delivered |= gone.is_some_and(|group| self.deliver_to_one(&group, next(random)));
+                if let Some(group) = gone {
+                    let random = next(self.random);
+                    delivered |= self.deliver_to_one(&group, random);
+                }
             }
         }
         delivered
@@ -75,19 +81,19 @@ impl Fanout<'_, '_> {
         let (before, after) = many.split_at(first);
         let mut all = after.iter().chain(before);
         all.any(|sub| {
-            let slot = self.subs[*sub as usize].owner.peer();
+            let slot = self.sub(*sub).and_then(|sub| sub.owner.peer());
             slot.is_some_and(|slot| self.choose(slot, *sub, true))
         })
     }
 
     fn members(&self, sub: SubKey) -> u64 {
-        self.subs[sub as usize].members.into()
+        self.sub(sub).map_or(0, |sub| sub.members.into())
     }
 
     /// Returns whether the message is for this queue group at this node, as far as the members here show it.
     fn serves(&self, group: &Members<'_>) -> bool {
         let Some(came) = self.came else { return true };
-        let mut here = group.single.iter().map(|sub| &self.subs[*sub as usize]);
+        let mut here = group.single.iter().filter_map(|sub| self.sub(*sub));
         here.next().is_some_and(|sub| came.serves(sub.interest))
     }
 
@@ -95,7 +101,7 @@ impl Fanout<'_, '_> {
     fn has_ended(&self, id: u64, group: &Members<'_>) -> bool {
         let ended = self.peers.as_ref().and_then(|p| p.wanted.ended(id));
         let some = group.single.first().or_else(|| group.many.first());
-        let some = some.map(|sub| &self.subs[*sub as usize]);
+        let some = some.and_then(|sub| self.sub(*sub));
         ended.zip(some).is_some_and(|((pattern, queue), sub)| {
             *sub.pattern == *pattern && sub.queue.as_deref() == Some(queue)
         })

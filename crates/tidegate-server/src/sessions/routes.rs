@@ -73,6 +73,15 @@ pub(super) struct Peers {
     pub(super) urls: Vec<String>,
 }
 
+/// The peers chosen for a message that is on its way: as bits, for plain subscribers and for members of queue
+/// groups; and the queue groups of each.
+#[derive(Debug, Default)]
+pub(super) struct Chosen {
+    plain: u32,
+    grouped: u32,
+    groups: Vec<(PeerSlot, Vec<u8>)>,
+}
+
 /// The state towards one peer.
 #[derive(Debug, Default)]
 struct Towards {
@@ -88,6 +97,11 @@ struct Towards {
     heard: HashMap<InterestId, SubKey, RandomState>,
     /// The end of the pause in reading from it.
     paused: Option<Time>,
+    /// A message from it is on its way to many receivers.
+    spreading: bool,
+    /// The number of subscriptions that the node had made when the peer's channel last closed: those of the
+    /// peer among them are void.
+    void_to: u64,
     /// The queue groups that it serves for the current message.
     groups: Vec<u8>,
     traffic: Traffic,
@@ -140,6 +154,41 @@ impl Peers {
             }
         }
         Some(pending)
+    }
+
+    /// Takes the choice of peers for the current message, which goes on later.
+    pub(super) fn take_chosen(&mut self) -> Chosen {
+        let grouped = std::mem::take(&mut self.grouped);
+        let all = PeerSlot::all(self.slots.len()).zip(&mut self.slots);
+        let chosen = all.filter(|(slot, _)| grouped & slot.bit() != 0);
+        Chosen {
+            plain: std::mem::take(&mut self.plain),
+            grouped,
+            groups: chosen
+                .map(|(slot, to)| (slot, std::mem::take(&mut to.groups)))
+                .collect(),
+        }
+    }
+
+    /// Goes on with a message from an earlier choice of peers, without those whose channel closed since.
+    pub(super) fn choose_again(&mut self, chosen: Chosen) {
+        let all = PeerSlot::all(self.slots.len()).zip(&self.slots);
+        let reachable = all.filter(|(_, to)| to.reachable);
+        let reachable = reachable.fold(0, |bits, (slot, _)| bits | slot.bit());
+        (self.plain, self.grouped) = (chosen.plain & reachable, chosen.grouped & reachable);
+        for (slot, groups) in chosen.groups {
+            if self.grouped & slot.bit() != 0 {
+                self.slots[slot.index()].groups = groups;
+            }
+        }
+    }
+
+    /// Notes whether a message from the peer is on its way to many receivers.
+    pub(super) fn set_spreading(&mut self, slot: PeerSlot, on: bool) {
+        self.slots[slot.index()].spreading = on;
+        if !on {
+            self.resumed.push(slot);
+        }
     }
 
     /// Sends the current message to the chosen peers and returns their number. A requester learns from a
@@ -218,6 +267,19 @@ impl Peers {
         to.reachable.then(|| to.out.len())
     }
 
+    /// Returns whether the channel of the peer has closed since its subscription with this number: the
+    /// subscription waits for its removal.
+    #[inline]
+    pub(super) fn is_void(&self, slot: PeerSlot, number: u64) -> bool {
+        number <= self.slots[slot.index()].void_to
+    }
+
+    /// Returns the slot of the peer whose subscription it is, unless it is void.
+    pub(super) fn valid(&self, sub: &Subscription) -> Option<PeerSlot> {
+        let slot = sub.owner.peer()?;
+        (!self.is_void(slot, sub.number)).then_some(slot)
+    }
+
     /// Publishers that pause for it.
     pub(super) fn waiters(&mut self, slot: PeerSlot) -> &mut Vec<Party> {
         &mut self.slots[slot.index()].waiters
@@ -255,11 +317,12 @@ impl Peers {
     }
 
     /// A subscription of the peer left the sublist.
-    pub(super) fn forget(&mut self, slot: PeerSlot, id: &[u8]) {
-        if let Some(id) = id.first_chunk() {
-            self.slots[slot.index()]
-                .heard
-                .remove(&u64::from_le_bytes(*id));
+    pub(super) fn forget(&mut self, slot: PeerSlot, id: &[u8], key: SubKey) {
+        let heard = &mut self.slots[slot.index()].heard;
+        let id = id.first_chunk().map(|id| u64::from_le_bytes(*id));
+        // The peer may have announced the same subscription again since its channel closed.
+        if let Some(id) = id.filter(|id| heard.get(id) == Some(&key)) {
+            heard.remove(&id);
         }
     }
 
@@ -333,8 +396,10 @@ impl Node {
         if heard.len() >= INTERESTS_MAX {
             return Err(TooMuchInterest);
         }
+        self.next_sub += 1;
         let sub = self.subs.insert(Subscription {
             owner: Party::Peer(slot),
+            number: self.next_sub,
             sid: id.to_le_bytes().into(),
             pattern: pattern.into(),
             queue: queue.map(Into::into),
@@ -370,11 +435,15 @@ impl Node {
     /// The peer's channel closed: the node forgets its subscriptions.
     pub fn handle_peer_lost(&mut self, slot: PeerSlot) {
         let Some(peers) = &mut self.peers else { return };
-        peers.slots[slot.index()].paused = None;
-        let heard = std::mem::take(&mut peers.slots[slot.index()].heard);
-        for sub in heard.into_values() {
-            self.remove_subscription(sub);
+        let peer = &mut peers.slots[slot.index()];
+        peer.paused = None;
+        if std::mem::take(&mut peer.spreading) {
+            self.spreading.forget(Party::Peer(slot));
         }
+        let peer = &mut peers.slots[slot.index()];
+        peer.void_to = self.next_sub;
+        let heard = std::mem::take(&mut peer.heard);
+        self.leave_peer(heard.into_values());
     }
 
     /// Delivers a message from the peer to clients and streams here. Returns whether enough is
@@ -424,7 +493,10 @@ impl Node {
     #[must_use]
     pub fn reads_peer(&self, slot: PeerSlot) -> bool {
         let peers = self.peers.as_ref();
-        peers.is_none_or(|p| p.slots[slot.index()].paused.is_none())
+        peers.is_none_or(|p| {
+            let peer = &p.slots[slot.index()];
+            peer.paused.is_none() && !peer.spreading
+        })
     }
 
     /// Returns the next peer with bytes to write; `handle_peer_written` must follow.

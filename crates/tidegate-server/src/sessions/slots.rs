@@ -424,7 +424,12 @@ impl Surroundings for Node {
         let wanted = subs.filter(|sub| group.is_none_or(|g| sub.queue.as_deref() == Some(g)));
         let of = |sub: &Subscription| {
             let pending = match (sub.owner, &self.peers) {
-                (Party::Peer(slot), Some(peers)) => peers.pending(slot)?,
+                (Party::Peer(slot), Some(peers)) => {
+                    if peers.is_void(slot, sub.number) {
+                        return None;
+                    }
+                    peers.pending(slot)?
+                }
                 (Party::Peer(_), None) => return None,
                 (Party::Client(key), _) => self.entries[key].session.out.len(),
             };

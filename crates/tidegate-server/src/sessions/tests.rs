@@ -7,7 +7,7 @@ use tidegate_nats::connect::Info;
 use tidegate_nats::session::CloseReason;
 use tidegate_nats::settings::SessionSettings;
 
-use super::Node;
+use super::{Node, spreading};
 use crate::config::Settings;
 use crate::party::ClientKey;
 
@@ -71,8 +71,14 @@ fn talk(text: &[u8], piece: usize) -> [Vec<u8>; 2] {
     for part in text.chunks(piece) {
         held.extend_from_slice(part);
         if node.contains(keys[0]) {
-            let used = node.handle_received(now, keys[0], &held, ANY).used;
-            held.drain(..used);
+            loop {
+                let used = node.handle_received(now, keys[0], &held, ANY).used;
+                held.drain(..used);
+                if !node.is_spreading() {
+                    break;
+                }
+                node.handle_timeouts(now);
+            }
         }
         node.check_invariants();
         while let Some(key) = node.poll_dirty() {
@@ -82,6 +88,75 @@ fn talk(text: &[u8], piece: usize) -> [Vec<u8>; 2] {
         }
     }
     sent
+}
+
+/// A message with many receivers reaches them in parts. Meanwhile the node reads nothing from its publisher, so
+/// each receiver gets the publisher's messages in order. A receiver that comes meanwhile gets only later
+/// messages, also if it has the key of a receiver that left.
+#[test]
+fn a_message_reaches_many_receivers_in_parts() {
+    let mut node = node();
+    let now = Time::from_nanos(1);
+    let publisher = accept(&mut node);
+    let subscribe = b"CONNECT {\"verbose\":false}\r\nSUB a 1\r\n";
+    let receiver = |node: &mut Node| {
+        let key = accept(node);
+        node.handle_received(now, key, subscribe, ANY);
+        key
+    };
+    let receivers: Vec<ClientKey> = (0..12).map(|_| receiver(&mut node)).collect();
+    let text = b"CONNECT {\"verbose\":false}\r\nPUB a 1\r\nx\r\nPUB a 1\r\ny\r\nPING\r\n";
+    let mut used = node.handle_received(now, publisher, text, ANY).used;
+    let reached = |node: &Node| {
+        let reached = receivers
+            .iter()
+            .filter(|key| !node.outbox(**key).is_empty());
+        reached.count()
+    };
+    assert!(node.is_spreading() && !node.reads(publisher) && used < text.len());
+    assert_eq!(reached(&node), spreading::AT_ONCE);
+    assert_eq!(node.deadline(), Some(Time::ZERO));
+    // The last receiver leaves, and another one gets its key.
+    let last = receivers[11];
+    node.handle_closed(now, last, CloseReason::ClientClosed);
+    assert_eq!(node.poll_closed().map(|(key, _)| key), Some(last));
+    assert_eq!(receiver(&mut node), last);
+    node.check_invariants();
+    while used < text.len() {
+        node.handle_timeouts(now);
+        node.check_invariants();
+        used += node
+            .handle_received(now, publisher, &text[used..], ANY)
+            .used;
+    }
+    while node.is_spreading() {
+        node.handle_timeouts(now);
+    }
+    for key in &receivers[..11] {
+        assert_eq!(
+            node.outbox(*key).to_vec(),
+            b"MSG a 1 1\r\nx\r\nMSG a 1 1\r\ny\r\n"
+        );
+    }
+    assert_eq!(node.outbox(last).to_vec(), b"MSG a 1 1\r\ny\r\n");
+    assert_eq!(node.outbox(publisher).to_vec(), b"PONG\r\n");
+    // Without any receiver left, the requester hears that.
+    let asks = b"CONNECT {\"headers\":true,\"no_responders\":true,\"echo\":false}\r\n";
+    node.handle_received(now, publisher, asks, ANY);
+    node.handle_received(now, publisher, b"SUB r 9\r\n", ANY);
+    for sid in 0..6 {
+        let own = format!("SUB b {sid}\r\n");
+        node.handle_received(now, publisher, own.as_bytes(), ANY);
+    }
+    node.handle_received(now, publisher, b"PUB b r 1\r\nz\r\n", ANY);
+    while node.is_spreading() {
+        node.handle_timeouts(now);
+    }
+    let heard = String::from_utf8(node.outbox(publisher).to_vec()).unwrap();
+    assert!(
+        heard.contains("HMSG r 9 ") && heard.contains("NATS/1.0 503"),
+        "{heard}"
+    );
 }
 
 /// A client with many subscriptions leaves while another one publishes to them: it gets nothing more, a queue

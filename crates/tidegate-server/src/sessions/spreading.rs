@@ -1,0 +1,263 @@
+//! Messages with many receivers.
+//!
+//! A copy costs a fraction of a microsecond, and a message may have a million receivers. So the node delivers
+//! such a message to [`PART`] receivers at a time, and the messages take turns. Meanwhile it reads nothing from
+//! the publisher, so each subscriber still gets the publisher's messages in their order. A subscription that
+//! ends meanwhile gets no copy, and a subscription that began after the message does not either.
+//!
+//! The node's own messages are not divided: each has few receivers, and no publisher could wait.
+
+use std::collections::VecDeque;
+
+use tidegate::Time;
+use tidegate_cluster::wire::Routed;
+use tidegate_nats::parse::Publish;
+use tidegate_nats::sublist::Matches;
+
+use super::Node;
+use super::fanout::{Reached, Sender};
+use super::routes::Chosen;
+use crate::party::Party;
+
+/// The most receivers that a message reaches at once.
+#[cfg(not(test))]
+pub(super) const AT_ONCE: usize = 512;
+#[cfg(test)]
+pub(super) const AT_ONCE: usize = 2;
+/// The receivers that a larger message reaches in one part.
+const PART: usize = AT_ONCE / 2;
+/// The parts that the node delivers in one turn.
+const PARTS: usize = 4;
+
+/// The messages on their way to many receivers, at most one of each publisher.
+#[derive(Debug, Default)]
+pub(super) struct Spreading(VecDeque<Spread>);
+
+#[derive(Debug)]
+struct Spread {
+    sender: Sender,
+    message: Owned,
+    came: Option<Came>,
+    matches: Matches,
+    /// The number of the first subscription that the node made after the message.
+    before: u64,
+    reached: Reached,
+    copies: u64,
+    chosen: Chosen,
+    /// Without any receiver the requester gets the status `no responders`.
+    unheard: bool,
+}
+
+/// A message, and the subject that subscriptions are matched with, in one buffer.
+#[derive(Debug)]
+struct Owned {
+    bytes: Box<[u8]>,
+    /// The lengths of subject, reply, headers and payload; the other subject follows.
+    subject: usize,
+    reply: Option<usize>,
+    headers: Option<usize>,
+    payload: usize,
+    to: Option<usize>,
+}
+
+/// The parts of a peer's frame besides the message.
+#[derive(Debug)]
+struct Came {
+    plain: bool,
+    asks: bool,
+    passed: u8,
+    groups: Box<[u8]>,
+}
+
+impl Owned {
+    fn new(message: &Publish<'_>, to: &[u8]) -> Self {
+        let other = (to != message.subject).then_some(to);
+        let parts = [
+            message.subject,
+            message.reply.unwrap_or_default(),
+            message.header_block(),
+            message.payload,
+            other.unwrap_or_default(),
+        ];
+        Self {
+            bytes: parts.concat().into(),
+            subject: message.subject.len(),
+            reply: message.reply.map(<[u8]>::len),
+            headers: message.headers.map(<[u8]>::len),
+            payload: message.payload.len(),
+            to: other.map(<[u8]>::len),
+        }
+    }
+
+    /// Returns the message, and the subject that subscriptions are matched with.
+    fn read(&self) -> (Publish<'_>, &[u8]) {
+        let (subject, rest) = self.bytes.split_at(self.subject);
+        let (reply, rest) = rest.split_at(self.reply.unwrap_or(0));
+        let (headers, rest) = rest.split_at(self.headers.unwrap_or(0));
+        let (payload, to) = rest.split_at(self.payload);
+        let message = Publish {
+            subject,
+            reply: self.reply.map(|_| reply),
+            headers: self.headers.map(|_| headers),
+            payload,
+        };
+        (message, if self.to.is_some() { to } else { subject })
+    }
+}
+
+impl Spreading {
+    /// Returns whether every message has reached its receivers.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Forgets the publisher of a message: its key may get another owner.
+    pub(super) fn forget(&mut self, from: Party) {
+        let all = self.0.iter_mut();
+        for spread in all.filter(|spread| spread.sender.from == Some(from)) {
+            spread.sender.from = None;
+        }
+    }
+
+    /// Notes that a stream took the publisher's message: the requester hears from the stream.
+    pub(super) fn handle_taken(&mut self, from: Party) {
+        if let Some(spread) = self.0.back_mut()
+            && spread.sender.from == Some(from)
+        {
+            spread.unheard = false;
+        }
+    }
+}
+
+impl Node {
+    /// Delivers a message to the first of its receivers, and stops reading from its publisher until the others
+    /// have it, too. Returns the backlog of the fullest receiver so far in bytes.
+    pub(super) fn spread(
+        &mut self,
+        now: Time,
+        sender: Sender,
+        to: &[u8],
+        message: &Publish<'_>,
+        came: Option<&Routed<'_>>,
+        matches: Matches,
+    ) -> Option<usize> {
+        let mut spread = Spread {
+            sender,
+            message: Owned::new(message, to),
+            came: came.map(|came| Came {
+                plain: came.plain,
+                asks: came.asks,
+                passed: came.passed,
+                groups: came.groups.into(),
+            }),
+            matches,
+            before: self.next_sub + 1,
+            reached: Reached::default(),
+            copies: 0,
+            chosen: Chosen::default(),
+            unheard: came.map_or(sender.wants, |came| came.asks && !came.plain),
+        };
+        let (all, pending) = self.deliver_part(now, &mut spread, AT_ONCE);
+        if all {
+            return spread.reached.any.then_some(pending);
+        }
+        self.set_spreading(sender.from, true);
+        self.spreading.0.push_back(spread);
+        Some(pending)
+    }
+
+    /// Delivers further parts of the messages on their way; they take turns.
+    pub(super) fn go_on_spreading(&mut self, now: Time) {
+        for _ in 0..PARTS {
+            let Some(mut spread) = self.spreading.0.pop_front() else {
+                return;
+            };
+            let (all, _) = self.deliver_part(now, &mut spread, PART);
+            if !all {
+                self.spreading.0.push_back(spread);
+                continue;
+            }
+            self.set_spreading(spread.sender.from, false);
+            if !spread.reached.any && spread.unheard {
+                let (message, _) = spread.message.read();
+                match (&spread.came, spread.sender.from) {
+                    (Some(_), _) => self.tell_nobody_is_there(now, &message),
+                    (None, Some(Party::Client(key))) => self.no_responders(key, &message),
+                    (None, _) => {}
+                }
+            }
+        }
+    }
+
+    /// Delivers one part. Returns whether it was the last, and the backlog of its fullest receiver in bytes.
+    fn deliver_part(&mut self, now: Time, spread: &mut Spread, limit: usize) -> (bool, usize) {
+        let (message, to) = spread.message.read();
+        let came = spread.came.as_ref().map(|came| Routed {
+            plain: came.plain,
+            groups: &came.groups,
+            asks: came.asks,
+            handed: false,
+            passed: came.passed,
+            to: None,
+            message,
+        });
+        if let Some(peers) = &mut self.peers {
+            peers.choose_again(std::mem::take(&mut spread.chosen));
+        }
+        let sender = spread.sender;
+        let mut fanout = self.fanout(now, sender, to, &message, came.as_ref(), spread.before);
+        fanout.copies = spread.copies;
+        let all = fanout.deliver_part(&spread.matches, &mut spread.reached, limit);
+        let routed = if all { fanout.send_to_peers() } else { 0 };
+        let (copies, behind, pending) = (fanout.copies, fanout.behind, fanout.pending_bytes);
+        if let Some(peers) = &mut self.peers {
+            spread.chosen = peers.take_chosen();
+        }
+        let fresh = copies - spread.copies;
+        spread.copies = copies;
+        self.count_copies(fresh, routed, message.size() as u64);
+        self.settle(now, sender.from, behind);
+        (all, pending)
+    }
+
+    /// Notes whether a message of this publisher is on its way.
+    fn set_spreading(&mut self, from: Option<Party>, on: bool) {
+        match (from, &mut self.peers) {
+            (Some(Party::Client(key)), _) => {
+                if let Some(entry) = self.entries.get_mut(key) {
+                    entry.spreading = on;
+                    if !on {
+                        self.resumed.push(key);
+                    }
+                }
+            }
+            (Some(Party::Peer(slot)), Some(peers)) => peers.set_spreading(slot, on),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_comes_back_from_its_buffer() {
+        let whole = Publish {
+            subject: b"a.b",
+            reply: Some(b"r"),
+            headers: Some(b"NATS/1.0\r\n\r\n"),
+            payload: b"text",
+        };
+        let bare = Publish {
+            reply: None,
+            headers: None,
+            payload: b"",
+            ..whole
+        };
+        for message in [whole, bare] {
+            assert_eq!(Owned::new(&message, b"a.b").read(), (message, &b"a.b"[..]));
+            assert_eq!(Owned::new(&message, b"to").read(), (message, &b"to"[..]));
+        }
+    }
+}
