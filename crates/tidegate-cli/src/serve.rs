@@ -290,7 +290,10 @@ impl ServeArgs {
                 ca_file: self.tlscacert.clone(),
                 verify: self.tlsverify,
                 timeout: old.as_ref().map_or(Duration::from_secs(2), |t| t.timeout),
-                handshake_first: old.map_or(HandshakeFirst::Never, |t| t.handshake_first),
+                handshake_first: old
+                    .as_ref()
+                    .map_or(HandshakeFirst::Never, |t| t.handshake_first),
+                connection_rate_limit: old.map_or(0, |t| t.connection_rate_limit),
             });
         }
         self.cluster(&mut s)?;

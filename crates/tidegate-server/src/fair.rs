@@ -112,16 +112,6 @@ impl<T> FairQueue<T> {
         Some(item)
     }
 
-    /// Takes the oldest item of the next source.
-    pub(crate) fn pop_oldest(&mut self) -> Option<T> {
-        let (_, source) = self.turns.pop_first()?;
-        self.number += 1;
-        let line = self.lines.get_mut(&source)?;
-        line.turn = self.number;
-        self.turns.insert(line.turn, source);
-        self.remove_oldest(source)
-    }
-
     /// Takes the newest item of the next source that may have its turn.
     pub(crate) fn pop_newest(&mut self, may: impl Fn(Source) -> bool) -> Option<(Source, T)> {
         let mut turns = self.turns.iter();

@@ -348,6 +348,7 @@ fn tls(key: &str, item: &Item) -> Result<TlsSettings, SyntaxError> {
         verify: false,
         timeout: Duration::from_secs(2),
         handshake_first: HandshakeFirst::Never,
+        connection_rate_limit: 0,
     };
     for (key, item) in entries(key, item)? {
         match key.as_str() {
@@ -356,6 +357,9 @@ fn tls(key: &str, item: &Item) -> Result<TlsSettings, SyntaxError> {
             "ca_file" => tls.ca_file = Some(text(key, item)?.into()),
             "verify" => tls.verify = boolean(key, item)?,
             "timeout" => tls.timeout = positive(key, item)?,
+            "connection_rate_limit" => {
+                tls.connection_rate_limit = count(key, item, 0)? as u64;
+            }
             "handshake_first" | "first" | "immediate" => {
                 tls.handshake_first = match &item.value {
                     Value::Bool(true) => HandshakeFirst::Always,

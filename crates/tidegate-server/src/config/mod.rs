@@ -165,6 +165,8 @@ pub struct TlsSettings {
     pub timeout: Duration,
     /// The order of handshake and INFO.
     pub handshake_first: HandshakeFirst,
+    /// The most new TLS connections a second; 0 for any number.
+    pub connection_rate_limit: u64,
 }
 
 /// The order of the TLS handshake and INFO.

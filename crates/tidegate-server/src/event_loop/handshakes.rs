@@ -1,28 +1,14 @@
-//! Chooses the TLS handshakes that one turn of the loop advances.
+//! Chooses the handshakes that the pool's threads advance. Pure.
 //!
-//! A handshake costs the loop a private-key operation: some 0.1 ms with a P-256 key, 1 ms with RSA-2048 and 6
-//! ms with RSA-4096. The same thread carries Raft, so that a burst of hellos, which needs no credentials,
-//! would silence a leader until its followers hold an election. Handshakes therefore wait here, and each turn
-//! spends [`BUDGET`] on them. A turn begins no handshake once the budget is spent, so that it spends more by
-//! one handshake at most.
-//!
-//! The budget is in time of the monotonic clock, not in CPU time of the thread: other nodes notice
-//! how long this one is silent, whether it computes or waits for a core. Each turn advances at
-//! least one handshake, so a busy machine slows handshakes down and does not stop them.
-//!
-//! Connections of nodes go before those of clients, and handshakes that are almost over go before
-//! new ones: the costly part of them is done. Within a kind, addresses take turns. A kind that a
-//! turn leaves out goes first in a later turn, so that none waits for ever. Each connection waits
-//! at most once, so the bound on connections also bounds the queue.
-
-use std::time::Duration;
+//! A step of a handshake costs a private-key operation, and the other side has shown nothing but a hello before
+//! it. So handshakes wait until a thread is free. Nodes go before clients, and clients whose hello was answered
+//! before new ones: what was spent on them is not lost. Of these kinds none is passed over twice in a row by
+//! another one. Within a kind addresses take turns, and within an address the newest goes first: its client has
+//! waited least, and is the least likely to have given up.
 
 use super::tokens::ChannelKey;
 use crate::fair::{FairQueue, Source, Ticket};
 use crate::party::ClientKey;
-
-/// The time that one turn spends on handshakes: a sixtieth of the interval between two heartbeats of Raft.
-pub(super) const BUDGET: Duration = Duration::from_millis(2);
 
 /// Kinds of connections that wait, in order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,16 +57,13 @@ pub(crate) struct Place {
     ticket: Ticket,
 }
 
-/// The waiting handshakes, and the time that the turn has spent.
+/// The waiting handshakes.
 #[derive(Debug, Default)]
 pub(super) struct Handshakes {
     /// By class.
     waiting: [FairQueue<Waiting>; 3],
-    /// For each class, the number of turns in a row that left it out.
-    left_out: [u32; 3],
-    /// For each class, whether this turn advanced one of its handshakes.
-    served: [bool; 3],
-    spent: Duration,
+    /// For each class, the number of choices in a row that passed it over while it waited.
+    passed: [u32; 3],
 }
 
 impl Handshakes {
@@ -101,49 +84,23 @@ impl Handshakes {
         self.waiting[place.class.index()].remove(place.ticket);
     }
 
-    /// Returns the connection to advance; [`Handshakes::handle_done`] must follow. `None` ends the
-    /// turn: no connection waits, or the turn has spent its budget.
-    pub(super) fn poll(&mut self) -> Option<Waiting> {
-        let next = match self.spent < BUDGET {
-            true => self.next(),
-            false => None,
-        };
-        if next.is_none() {
-            self.end_turn();
+    /// Returns the connection to advance, of an address that may have its turn: of the kind that the most
+    /// choices in a row passed over; among equals, in order of precedence.
+    pub(super) fn poll(&mut self, may: impl Fn(Source) -> bool) -> Option<(Source, Waiting)> {
+        let mut classes = Class::ALL;
+        // The sort keeps the order of equals.
+        classes.sort_by_key(|class| std::cmp::Reverse(self.passed[class.index()]));
+        let found = classes.into_iter().find_map(|class| {
+            let next = self.waiting[class.index()].pop_newest(&may)?;
+            Some((class, next))
+        });
+        let (chosen, next) = found?;
+        for class in Class::ALL {
+            let passed = class != chosen && !self.waiting[class.index()].is_empty();
+            let count = &mut self.passed[class.index()];
+            *count = if passed { count.saturating_add(1) } else { 0 };
         }
-        next
-    }
-
-    /// Takes the first connection of the kind that the most turns in a row left out; among equals,
-    /// in order of precedence.
-    fn next(&mut self) -> Option<Waiting> {
-        let waits = |class: &Class| !self.waiting[class.index()].is_empty();
-        let left_out = |class: &Class| match self.served[class.index()] {
-            true => 0,
-            false => self.left_out[class.index()],
-        };
-        // Among equal counts `max_by_key` returns the last.
-        let classes = Class::ALL.into_iter().rev().filter(waits);
-        let class = classes.max_by_key(left_out)?;
-        self.served[class.index()] = true;
-        self.waiting[class.index()].pop_oldest()
-    }
-
-    fn end_turn(&mut self) {
-        for class in Class::ALL.map(Class::index) {
-            let left_out = !self.served[class] && !self.waiting[class].is_empty();
-            self.left_out[class] = match left_out {
-                true => self.left_out[class].saturating_add(1),
-                false => 0,
-            };
-        }
-        self.served = [false; 3];
-        self.spent = Duration::ZERO;
-    }
-
-    /// Adds the time that the last handshake took.
-    pub(super) fn handle_done(&mut self, cost: Duration) {
-        self.spent += cost;
+        Some(next)
     }
 }
 
@@ -167,41 +124,8 @@ mod tests {
         }
     }
 
-    /// Runs one turn, in which each step costs `cost`.
-    fn turn(handshakes: &mut Handshakes, cost: Duration) -> Vec<Waiting> {
-        let mut all = Vec::new();
-        while let Some(next) = handshakes.poll() {
-            handshakes.handle_done(cost);
-            all.push(next);
-        }
-        all
-    }
-
-    #[test]
-    fn a_turn_spends_its_budget_and_one_handshake_more_at_most() {
-        for (cost_us, expected) in [
-            (1, 100),
-            (50, 40),
-            (999, 3),
-            (1000, 2),
-            (2000, 1),
-            (9000, 1),
-        ] {
-            let mut handshakes = Handshakes::default();
-            for key in 0..100 {
-                handshakes.wait(waiting(Class::New, key), source(1));
-            }
-            let cost = Duration::from_micros(cost_us);
-            let mut done = Vec::new();
-            while !handshakes.is_empty() {
-                let one = turn(&mut handshakes, cost);
-                assert!(one.len() <= expected && !one.is_empty(), "{cost_us} us");
-                assert!(cost * (one.len() as u32 - 1) < BUDGET);
-                done.extend(one);
-            }
-            let all = (0..100).map(|key| waiting(Class::New, key));
-            assert_eq!(done, all.collect::<Vec<_>>(), "in the order they came");
-        }
+    fn next(handshakes: &mut Handshakes) -> Option<Waiting> {
+        handshakes.poll(|_| true).map(|(_, next)| next)
     }
 
     #[test]
@@ -210,26 +134,21 @@ mod tests {
         for (class, key) in [(Class::New, 3), (Class::Begun, 2), (Class::Peer, 1)] {
             handshakes.wait(waiting(class, key), source(1));
         }
-        let all = turn(&mut handshakes, Duration::ZERO);
+        let all: Vec<_> = std::iter::from_fn(|| next(&mut handshakes)).collect();
         let expected = [(Class::Peer, 1), (Class::Begun, 2), (Class::New, 3)];
-        let expected = expected.map(|(class, key)| waiting(class, key));
-        assert_eq!(all, expected);
+        assert_eq!(all, expected.map(|(class, key)| waiting(class, key)));
     }
 
     #[test]
-    fn a_kind_that_is_left_out_goes_first_later() {
+    fn a_kind_that_is_passed_over_goes_first_later() {
         let mut handshakes = Handshakes::default();
         for key in 0..30 {
             for class in Class::ALL {
                 handshakes.wait(waiting(class, key), source(1));
             }
         }
-        let mut firsts = Vec::new();
-        for _ in 0..9 {
-            let one = turn(&mut handshakes, BUDGET);
-            assert_eq!(one.len(), 1);
-            firsts.push(one[0].class());
-        }
+        let firsts = std::iter::from_fn(|| next(&mut handshakes)).take(9);
+        let firsts: Vec<Class> = firsts.map(Waiting::class).collect();
         let cycle = [Class::Peer, Class::Begun, Class::New];
         assert_eq!(firsts, [cycle, cycle, cycle].concat());
     }
@@ -241,33 +160,38 @@ mod tests {
             handshakes.wait(waiting(Class::New, key), source(1));
         }
         handshakes.wait(waiting(Class::New, 1000), source(2));
-        let first = turn(&mut handshakes, BUDGET / 2);
-        assert_eq!(first, [0, 1000].map(|key| waiting(Class::New, key)));
+        let first = [next(&mut handshakes), next(&mut handshakes)];
+        assert_eq!(first, [999, 1000].map(|key| Some(waiting(Class::New, key))));
+        // An address with enough jobs waits, and the others go on.
+        handshakes.wait(waiting(Class::New, 1001), source(2));
+        let other = handshakes.poll(|from| from != source(1));
+        assert_eq!(other, Some((source(2), waiting(Class::New, 1001))));
+        assert_eq!(handshakes.poll(|from| from != source(1)), None);
     }
 
     #[derive(Clone, Debug)]
     enum Act {
         Wait(usize, u8),
         Withdraw(prop::sample::Index),
-        Turn(u64),
+        Poll,
     }
 
     fn act() -> impl Strategy<Value = Act> {
         prop_oneof![
             6 => (0..3_usize, 0..3_u8).prop_map(|(class, source)| Act::Wait(class, source)),
             1 => any::<prop::sample::Index>().prop_map(Act::Withdraw),
-            2 => (0..3000_u64).prop_map(Act::Turn),
+            4 => Just(Act::Poll),
         ]
     }
 
     proptest! {
-        /// Each waiting connection is served once or withdrawn. No turn begins a handshake beyond its
-        /// budget, and no turn does nothing. No kind is left out for more than two turns in a row.
+        /// Each waiting connection is served once or withdrawn, and no kind is passed over more than twice in a
+        /// row.
         #[test]
         fn none_is_lost_and_none_starves(acts in prop::collection::vec(act(), 1..150)) {
             let mut handshakes = Handshakes::default();
             let mut model: Vec<(Waiting, Place)> = Vec::new();
-            let mut left_out = [0; 3];
+            let mut passed = [0; 3];
             for (key, act) in acts.into_iter().enumerate() {
                 match act {
                     Act::Wait(class, from) => {
@@ -280,22 +204,18 @@ mod tests {
                         let (_, place) = model.remove(at.index(model.len()));
                         handshakes.withdraw(&place);
                     }
-                    Act::Turn(cost_us) => {
-                        let cost = Duration::from_micros(cost_us);
-                        let waited = Class::ALL.map(|class| model.iter().any(|m| m.0.class() == class));
-                        let done = turn(&mut handshakes, cost);
-                        prop_assert_eq!(done.is_empty(), model.is_empty());
-                        prop_assert!(done.len() < 2 || cost * (done.len() as u32 - 1) < BUDGET);
-                        for waiting in &done {
-                            let at = model.iter().position(|m| m.0 == *waiting);
-                            prop_assert!(at.is_some(), "{:?} is served and did not wait", waiting);
-                            model.remove(at.unwrap());
-                        }
+                    Act::Poll => {
+                        let next = next(&mut handshakes);
+                        prop_assert_eq!(next.is_none(), model.is_empty());
+                        let Some(next) = next else { continue };
+                        let at = model.iter().position(|m| m.0 == next);
+                        prop_assert!(at.is_some(), "{:?} is served and did not wait", next);
+                        model.remove(at.unwrap());
                         for class in Class::ALL {
-                            let served = done.iter().any(|of| of.class() == class);
-                            let count = &mut left_out[class.index()];
-                            *count = if served || !waited[class.index()] { 0 } else { *count + 1 };
-                            prop_assert!(*count <= 2, "{:?} is left out", class);
+                            let waits = model.iter().any(|m| m.0.class() == class);
+                            let count = &mut passed[class.index()];
+                            *count = if waits && class != next.class() { *count + 1 } else { 0 };
+                            prop_assert!(*count <= 2, "{:?} is passed over", class);
                         }
                     }
                 }

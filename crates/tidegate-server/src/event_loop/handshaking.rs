@@ -1,19 +1,20 @@
-//! The loop's part in TLS handshakes: queues the connections, and advances the next one.
+//! The loop's part in TLS handshakes and in checks of passwords: queues the connections, sends the pool's threads
+//! their next jobs, and takes the outcomes.
 //!
-//! Decides nothing: [`Handshakes`] chooses the connections and their number. The system reports a readable
-//! socket once, so a waiting connection stays `readable`, and the loop does not sleep while one waits.
+//! Decides nothing: [`Handshakes`] and the node choose the connections. While a thread has the TLS session of a
+//! connection, the loop neither reads nor writes that connection. A client's time for its handshake runs only
+//! while the server waits for the client.
 //!
 //! [`Handshakes`]: crate::event_loop::handshakes::Handshakes
 
-use std::time::Duration;
-
-use rustls::ServerConnection;
+use rustls::{Error, ServerConnection};
 use tidegate::Time;
 use tidegate_nats::session::CloseReason;
 
 use super::Server;
 use super::opening::Opening;
 use crate::event_loop::handshakes::Waiting;
+use crate::event_loop::pool::{Job, Outcome, Step};
 use crate::event_loop::tokens::ChannelKey;
 use crate::party::ClientKey;
 
@@ -27,9 +28,10 @@ impl Server {
             Opening::Handshake { .. } => Waiting::Begun(key),
             _ => Waiting::New(key),
         };
-        if conn.place.is_none() {
+        if conn.place.is_none() && !conn.socket.is_away() {
             let source = conn.address.ip().into();
             conn.place = Some(self.handshakes.wait(waiting, source));
+            self.node.handle_queued(self.clock.now(), key);
         }
     }
 
@@ -47,81 +49,151 @@ impl Server {
         peers.postpone(now, key, &mut self.node, wait)
     }
 
-    /// Advances handshakes, as many as the turn's budget allows.
-    pub(super) fn go_on_with_handshakes(&mut self) {
+    /// Takes the outcomes of the pool's jobs, and sends free threads the next ones: passwords and handshakes in
+    /// turn, where both wait.
+    pub(super) fn turn_pool(&mut self) {
+        while let Some(outcome) = self.pool.poll() {
+            let now = self.clock.now();
+            match outcome {
+                Outcome::Password { key, cid, good } => {
+                    self.node.handle_verified(now, key, cid, good);
+                }
+                Outcome::Handshake(step, failed) => self.end_step(now, step, failed),
+            }
+        }
         if let Some(peers) = &mut self.peers {
             for place in peers.take_withdrawn() {
                 self.handshakes.withdraw(&place);
             }
         }
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let mut start = self.clock.now();
-        while let Some(waiting) = self.handshakes.poll() {
-            let worked = match waiting {
-                Waiting::Peer(key) => self.go_on_with_peer(start, key, &mut scratch),
-                Waiting::Begun(key) | Waiting::New(key) => {
-                    self.go_on_with_client(start, key, &mut scratch)
-                }
+        while self.pool.has_room() {
+            let sent = match self.password_next {
+                true => self.check_password() || self.begin_step(),
+                false => self.begin_step() || self.check_password(),
             };
-            let end = self.clock.now();
-            let cost = self.cost_of_handshake(worked, end - start);
-            self.handshakes.handle_done(cost);
-            start = end;
+            if !sent {
+                return;
+            }
+            self.password_next = !self.password_next;
         }
-        self.scratch = scratch;
     }
 
-    #[cfg(not(test))]
-    const fn cost_of_handshake(&self, _worked: bool, measured: Duration) -> Duration {
-        measured
-    }
-
-    #[cfg(test)]
-    fn cost_of_handshake(&mut self, worked: bool, measured: Duration) -> Duration {
-        self.handshakes_gone_on_with += usize::from(worked);
-        let fake = self.handshake_cost;
-        fake.map_or(measured, |cost| cost * u32::from(worked))
-    }
-
-    /// Advances a client's handshake. Returns whether there was anything to do.
-    fn go_on_with_client(&mut self, now: Time, key: ClientKey, scratch: &mut [u8]) -> bool {
-        let Some(conn) = self.conns.get_mut(key.index()).and_then(Option::as_mut) else {
+    /// Sends the pool the next password. Returns whether there was one.
+    fn check_password(&mut self) -> bool {
+        let pool = &mut self.pool;
+        let next = self.node.poll_verify_of(|source| pool.may_run(source));
+        let Some((source, verify)) = next else {
             return false;
         };
-        conn.place = None;
-        // The connection timed out.
-        if !self.node.contains(key) || !self.node.reads(key) {
-            return false;
+        pool.send(source, Job::Password(verify));
+        true
+    }
+
+    /// Sends the pool the next step of a handshake. Returns whether there was one.
+    fn begin_step(&mut self) -> bool {
+        loop {
+            let pool = &self.pool;
+            let next = self.handshakes.poll(|source| pool.may_run(source));
+            let Some((source, of)) = next else {
+                return false;
+            };
+            let (now, number) = (self.clock.now(), self.pool.next_step());
+            let mut scratch = std::mem::take(&mut self.scratch);
+            let tls = match of {
+                Waiting::Peer(key) => self.begin_step_of_peer(now, key, number, &mut scratch),
+                Waiting::Begun(key) | Waiting::New(key) => {
+                    self.begin_step_of_client(now, key, number, &mut scratch)
+                }
+            };
+            self.scratch = scratch;
+            if let Some(tls) = tls {
+                self.pool
+                    .send(source, Job::Handshake(Step { of, number, tls }));
+                return true;
+            }
         }
+    }
+
+    /// Reads what a client sent for its handshake. Returns its TLS session, if there is anything to do.
+    fn begin_step_of_client(
+        &mut self,
+        now: Time,
+        key: ClientKey,
+        number: u64,
+        scratch: &mut [u8],
+    ) -> Option<Box<rustls::Connection>> {
+        let conn = self.conns.get_mut(key.index())?.as_mut()?;
+        conn.place = None;
+        if !self.node.contains(key) || !self.node.reads(key) {
+            return None;
+        }
+        self.node.handle_unqueued(now, key);
         if let Opening::Hello { info_after } = conn.opening {
             // A client that sends nothing more cannot end its handshake.
             if conn.ended {
                 self.node.handle_closed(now, key, CloseReason::ClientClosed);
-                return false;
+                return None;
             }
             let tls = self.tls.clone().map(ServerConnection::new);
             let Some(Ok(tls)) = tls else {
                 self.node.handle_closed(now, key, CloseReason::Tls);
-                return false;
+                return None;
             };
-            conn.socket.tls = Some(Box::new(tls.into()));
+            conn.socket.begin_tls(Box::new(tls.into()));
             conn.opening = Opening::Handshake { info_after };
         }
         self.read_open(now, key, scratch);
-        self.list_again(key);
-        true
+        let conn = self.conns.get_mut(key.index())?.as_mut()?;
+        let tls = conn.socket.take_step(number);
+        if tls.is_some() {
+            self.node.handle_queued(now, key);
+        }
+        tls
     }
 
-    /// Advances a peer's handshake. Returns whether there was anything to do.
-    fn go_on_with_peer(&mut self, now: Time, key: ChannelKey, scratch: &mut [u8]) -> bool {
-        let Some(peers) = &mut self.peers else {
-            return false;
-        };
-        let begun = peers.begin_tls(now, key, &mut self.node);
+    /// Reads what a node sent for its handshake. Returns its TLS session, if there is anything to do.
+    fn begin_step_of_peer(
+        &mut self,
+        now: Time,
+        key: ChannelKey,
+        number: u64,
+        scratch: &mut [u8],
+    ) -> Option<Box<rustls::Connection>> {
+        let begun = self.peers.as_mut()?.begin_tls(now, key, &mut self.node);
         if begun {
             self.read_peer(now, key, scratch);
         }
-        begun
+        self.peers.as_mut()?.take_step(key, number)
+    }
+
+    /// Gives a TLS session back to its connection, unless the connection has ended meanwhile.
+    fn end_step(&mut self, now: Time, step: Step, failed: Option<Error>) {
+        let Step { of, number, tls } = step;
+        match of {
+            Waiting::Peer(key) => {
+                if let Some(peers) = &mut self.peers {
+                    peers.end_step(now, key, number, tls, failed, &mut self.node);
+                }
+            }
+            Waiting::Begun(key) | Waiting::New(key) => {
+                let conn = self.conns.get_mut(key.index()).and_then(Option::as_mut);
+                let Some(conn) = conn.filter(|conn| conn.socket.is_at_step(number)) else {
+                    return;
+                };
+                (conn.readable, conn.writable) = (true, true);
+                match conn.socket.end_step(tls, failed) {
+                    Ok(()) => {
+                        self.node.handle_unqueued(now, key);
+                        self.secured(now, key);
+                        self.list_again(key);
+                    }
+                    Err(e) => {
+                        tracing::debug!("handshake: {e}");
+                        self.node.handle_closed(now, key, CloseReason::Tls);
+                    }
+                }
+            }
+        }
     }
 }
 

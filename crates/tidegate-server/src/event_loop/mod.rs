@@ -33,6 +33,7 @@ mod log_limit;
 pub(crate) mod members;
 mod opening;
 pub(crate) mod peers;
+mod pool;
 mod read_queue;
 mod recording;
 mod replication;
@@ -40,9 +41,9 @@ pub(crate) mod report;
 mod socket;
 mod taking_over;
 pub(crate) mod tls;
+mod tls_rate;
 mod tokens;
 pub(crate) mod turns;
-mod verify;
 
 use self::applying::Waiting;
 use self::damage::Damage;
@@ -55,15 +56,16 @@ use self::identity::{seed, server_id, server_info};
 use self::log_limit::LogLimit;
 use self::opening::Opening;
 use self::peers::Peers;
+use self::pool::Pool;
 use self::read_queue::{ReadQueue, Share};
 use self::recording::Recording;
 use self::replication::Replication;
 use self::report::{Cluster, Report, Streams};
 use self::socket::Socket;
 use self::tls::PeerTls;
+use self::tls_rate::TlsRate;
 use self::tokens::{ChannelKey, LISTENER, Owner, WAKER};
 use self::turns::Turns;
-use self::verify::Verifier;
 use crate::config::Settings;
 use crate::party::ClientKey;
 use crate::sessions::Node;
@@ -100,7 +102,9 @@ pub struct Server {
     recording: Option<Recording>,
     tls: Option<Arc<ServerConfig>>,
     handle: Handle,
-    verifier: Verifier,
+    pool: Pool,
+    /// The next free thread of the pool checks a password, if one waits.
+    password_next: bool,
     scratch: Vec<u8>,
     accept_again: Option<Time>,
     /// Log line: the process ran out of descriptors.
@@ -109,13 +113,9 @@ pub struct Server {
     not_admitted: LogLimit,
     /// Connections that get their INFO at that time unless they have begun with TLS, in order.
     hellos: VecDeque<(Time, ClientKey)>,
+    tls_rate: TlsRate,
     /// Waiting TLS handshakes.
     handshakes: Handshakes,
-    /// The tests' cost of one step of a handshake, and the count of such steps.
-    #[cfg(test)]
-    handshake_cost: Option<Duration>,
-    #[cfg(test)]
-    handshakes_gone_on_with: usize,
     /// The store of the streams.
     store: Option<Store>,
     /// The streams, until the members of the cluster are fixed.
@@ -236,18 +236,16 @@ impl Server {
             flow,
             recording,
             tls,
-            verifier: Verifier::start(handle.clone()).map_err(StartError::Loop)?,
+            pool: Pool::start(&handle).map_err(StartError::Loop)?,
+            password_next: false,
             handle,
             scratch: vec![0; READ_BYTES],
             accept_again: None,
             not_accepted: LogLimit::default(),
             not_admitted: LogLimit::default(),
             hellos: VecDeque::new(),
+            tls_rate: TlsRate::default(),
             handshakes: Handshakes::default(),
-            #[cfg(test)]
-            handshake_cost: None,
-            #[cfg(test)]
-            handshakes_gone_on_with: 0,
             store: None,
             waiting,
             replication: None,
@@ -326,7 +324,7 @@ impl Server {
         self.node.handle_timeouts(now);
         self.turn_peers(now);
         // After the timeouts: a handshake past its time costs nothing more.
-        self.go_on_with_handshakes();
+        self.turn_pool();
         let now = self.clock.now();
         self.open_streams(now)?;
         self.turn_streams(now)?;
@@ -358,7 +356,7 @@ impl Server {
         let reclaiming = self.store.as_ref().is_some_and(Store::is_reclaiming);
         let writing = self.node.is_dirty() && hold.is_none();
         let unfinished = writing || reclaiming || self.node.has_closed();
-        if !self.ready.is_empty() || !self.handshakes.is_empty() || busy || unfinished {
+        if !self.ready.is_empty() || busy || unfinished {
             return Some(Duration::ZERO);
         }
         let hello = self.hellos.front().map(|(at, _)| *at);
@@ -400,6 +398,11 @@ impl Server {
                 };
                 conn.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
                 conn.ended |= event.is_read_closed() || event.is_error();
+                let waits = conn.place.is_some() || conn.socket.is_away();
+                if conn.ended && (waits || self.node.is_verifying(key)) {
+                    // The client wants no handshake and no answer to its password any more.
+                    return self.node.handle_closed(now, key, CloseReason::ClientClosed);
+                }
                 if event.is_writable() && !std::mem::replace(&mut conn.writable, true) {
                     self.write(now, key);
                 }
@@ -716,7 +719,6 @@ impl Server {
     /// Does the node's work besides writing.
     fn go_on(&mut self, now: Time) {
         self.greet_late(now);
-        self.verifier.turn(now, &mut self.node);
         while let Some(peers) = &mut self.peers
             && let Some(slot) = self.node.poll_resumed_peer()
         {
@@ -848,7 +850,8 @@ impl Server {
 
     /// Returns whether no connection waits to be read.
     fn has_read_all(&self) -> bool {
-        self.ready.is_empty() && self.handshakes.is_empty() && !self.node.is_spreading()
+        let opening = !self.handshakes.is_empty() || !self.pool.is_idle();
+        self.ready.is_empty() && !opening && !self.node.is_spreading()
     }
 
     /// Returns whether other nodes lead this node's groups, as far as others can, or know that this

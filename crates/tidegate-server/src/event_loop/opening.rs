@@ -159,6 +159,13 @@ impl Server {
         match conn.socket.peek(&mut scratch[..1]) {
             // The record type of a ClientHello.
             Ok(1..) if scratch[0] == 0x16 => {
+                let tls = self.node.settings().tls.as_ref();
+                let limit = tls.map_or(0, |tls| tls.connection_rate_limit);
+                if !self.tls_rate.admits(now, limit) {
+                    // The error goes out in plain text, as nats-server's does.
+                    self.node.handle_closed(now, key, CloseReason::Throttled);
+                    return false;
+                }
                 conn.opening = Opening::Hello {
                     info_after: info_at.is_some(),
                 };

@@ -19,8 +19,19 @@ const TLS_READ_BYTES: usize = 4096;
 pub(crate) struct Socket {
     pub(crate) stream: TcpStream,
     /// The TLS session, once the client is known to use TLS.
-    pub(crate) tls: Option<Box<Connection>>,
+    tls: Tls,
     drained: bool,
+}
+
+/// The state of TLS on a socket.
+#[derive(Debug)]
+enum Tls {
+    /// The socket speaks plain text, at least for now.
+    None,
+    /// The session. `read` is true if it has bytes of the handshake that it has not processed.
+    Session { tls: Box<Connection>, read: bool },
+    /// A thread of the pool has the session, for the step with this number.
+    Away(u64),
 }
 
 /// The result of a write.
@@ -37,17 +48,26 @@ impl Socket {
     pub(crate) const fn new(stream: TcpStream) -> Self {
         Self {
             stream,
-            tls: None,
+            tls: Tls::None,
             drained: false,
         }
     }
 
     /// Reads up to the length of `buf`; [`Socket::is_drained`] then says whether that was all. 0 is
-    /// the end; `WouldBlock` means that no bytes have arrived.
+    /// the end; `WouldBlock` means that no bytes have arrived. Bytes of a handshake wait in the TLS session
+    /// for [`Socket::take_step`].
     pub(crate) fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let (got, drained) = match &mut self.tls {
-            Some(tls) => read_secured(tls, &mut self.stream, buf)?,
-            None => {
+            Tls::Session { tls, read } if tls.is_handshaking() => {
+                if uninterrupted(|| tls.read_tls(&mut self.stream))? == 0 {
+                    return Ok(0);
+                }
+                *read = true;
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            Tls::Session { tls, .. } => read_secured(tls, &mut self.stream, buf)?,
+            Tls::Away(_) => return Err(ErrorKind::WouldBlock.into()),
+            Tls::None => {
                 let got = uninterrupted(|| self.stream.read(buf))?;
                 (got, got < buf.len())
             }
@@ -69,27 +89,78 @@ impl Socket {
 
     /// Returns whether the TLS handshake is still going on.
     pub(crate) fn is_handshaking(&self) -> bool {
-        self.tls.as_ref().is_some_and(|t| t.is_handshaking())
+        match &self.tls {
+            Tls::Session { tls, .. } => tls.is_handshaking(),
+            Tls::Away(_) => true,
+            Tls::None => false,
+        }
     }
 
     /// Returns whether TLS holds bytes that the socket has not taken yet: writing then goes on even
     /// with an empty outbox.
     pub(crate) fn holds_back(&self) -> bool {
-        self.tls.as_ref().is_some_and(|t| t.wants_write())
+        matches!(&self.tls, Tls::Session { tls, .. } if tls.wants_write())
     }
 
     /// The keying material that only the two ends of this TLS session know.
     pub(crate) fn binding(&self) -> Result<Binding, rustls::Error> {
         match &self.tls {
-            Some(tls) => tls.export_keying_material([0; 32], BINDING_LABEL, None),
-            None => Err(rustls::Error::HandshakeNotComplete),
+            Tls::Session { tls, .. } => tls.export_keying_material([0; 32], BINDING_LABEL, None),
+            Tls::None | Tls::Away(_) => Err(rustls::Error::HandshakeNotComplete),
+        }
+    }
+
+    /// Lets the socket speak TLS.
+    pub(crate) fn begin_tls(&mut self, tls: Box<Connection>) {
+        self.tls = Tls::Session { tls, read: false };
+    }
+
+    /// Takes the TLS session for a step of its handshake, if it has bytes to process.
+    pub(crate) fn take_step(&mut self, number: u64) -> Option<Box<Connection>> {
+        match std::mem::replace(&mut self.tls, Tls::Away(number)) {
+            Tls::Session { tls, read: true } => Some(tls),
+            other => {
+                self.tls = other;
+                None
+            }
+        }
+    }
+
+    /// Returns whether a thread of the pool has the TLS session.
+    pub(crate) const fn is_away(&self) -> bool {
+        matches!(self.tls, Tls::Away(_))
+    }
+
+    /// Returns whether a thread of the pool has the TLS session for the step with this number.
+    pub(crate) fn is_at_step(&self, number: u64) -> bool {
+        matches!(self.tls, Tls::Away(at) if at == number)
+    }
+
+    /// Takes the TLS session back, and writes its answers. Returns the error by which the handshake failed.
+    pub(crate) fn end_step(
+        &mut self,
+        mut tls: Box<Connection>,
+        failed: Option<rustls::Error>,
+    ) -> io::Result<()> {
+        let written = write_answers(&mut tls, &mut self.stream);
+        self.tls = Tls::Session { tls, read: false };
+        match failed {
+            Some(e) => Err(io::Error::other(e)),
+            None => written,
         }
     }
 
     /// Writes once from the front of `out`.
     pub(crate) fn write(&mut self, out: &Outbox) -> io::Result<Written> {
-        let Some(tls) = &mut self.tls else {
-            return write_plain(&mut self.stream, out);
+        let tls = match &mut self.tls {
+            Tls::Session { tls, .. } => tls,
+            Tls::None => return write_plain(&mut self.stream, out),
+            Tls::Away(_) => {
+                return Ok(Written {
+                    len: 0,
+                    blocked: true,
+                });
+            }
         };
         let mut len = 0;
         for slice in out.slices() {
@@ -112,7 +183,7 @@ impl Socket {
 
     /// Sends TLS's close notification, as far as the socket takes it, and shuts the socket down.
     pub(crate) fn close(&mut self) {
-        if let Some(tls) = &mut self.tls {
+        if let Tls::Session { tls, .. } = &mut self.tls {
             tls.send_close_notify();
             // The server does not need to know whether the client receives it.
             let _ = tls.write_tls(&mut self.stream);
@@ -166,14 +237,19 @@ fn read_secured(
 /// Lets TLS process the bytes that it has read, and writes its answers.
 fn process(tls: &mut Connection, stream: &mut impl Write) -> io::Result<()> {
     let state = tls.process_new_packets();
-    // Answers of the handshake, and the alert where it failed.
+    write_answers(tls, stream)?;
+    state.map(drop).map_err(io::Error::other)
+}
+
+/// Writes the answers of a handshake, and the alert where it failed.
+fn write_answers(tls: &mut Connection, stream: &mut impl Write) -> io::Result<()> {
     if tls.wants_write() {
         match tls.write_tls(stream) {
             Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e),
             _ => {}
         }
     }
-    state.map(drop).map_err(io::Error::other)
+    Ok(())
 }
 
 /// Takes plain text that TLS has ready. Returns whether the other side has ended the session.

@@ -224,3 +224,18 @@ fn async_nats_over_tls() {
         });
     }
 }
+
+/// One connection a second may use TLS. Of several in a row one is refused; later ones are served again.
+#[test]
+fn more_connections_than_the_rate_allows() {
+    let files = certificates();
+    let server = start(&config(&files, "connection_rate_limit: 1"));
+    let is_served = || {
+        let mut stream = secure_after_info(&server, &files);
+        let asked = write!(stream, "CONNECT {{\"verbose\":false}}\r\nPING\r\n");
+        let mut answer = [0; 6];
+        asked.and_then(|()| stream.read_exact(&mut answer)).is_ok() && &answer == b"PONG\r\n"
+    };
+    while is_served() {}
+    while !is_served() {}
+}

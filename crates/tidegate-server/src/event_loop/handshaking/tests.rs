@@ -1,5 +1,4 @@
-//! Handshakes of many clients at a real server: the tests run its turns one by one, and set the
-//! cost of a handshake.
+//! Handshakes of many clients at a real server: the tests run its turns one by one, and pause its pool.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -14,7 +13,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 use super::super::{Conn, Opening, Server};
 use crate::config::{HandshakeFirst, Settings, TlsSettings};
-use crate::event_loop::handshakes::BUDGET;
+use crate::event_loop::pool::OF_SOURCE_MAX;
 
 /// A server, and clients that speak TLS with it.
 struct World {
@@ -31,8 +30,7 @@ struct Client {
 }
 
 impl World {
-    /// Returns a world in which each handshake costs `cost`.
-    fn new(cost: Duration) -> Self {
+    fn new() -> Self {
         let CertifiedKey { cert, signing_key } =
             generate_simple_self_signed(vec!["localhost".into()]).unwrap();
         let files = tempfile::tempdir().unwrap();
@@ -51,6 +49,7 @@ impl World {
                 verify: false,
                 timeout: Duration::from_secs(600),
                 handshake_first: HandshakeFirst::Always,
+                connection_rate_limit: 0,
             }),
             ..Settings::default()
         };
@@ -62,8 +61,7 @@ impl World {
             .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let mut server = Server::bind(settings).unwrap();
-        server.handshake_cost = Some(cost);
+        let server = Server::bind(settings).unwrap();
         Self {
             server,
             events: Events::with_capacity(1024),
@@ -87,12 +85,16 @@ impl World {
         }
     }
 
-    /// Runs one turn and returns the number of handshakes that it advanced.
-    fn turn(&mut self) -> usize {
-        let before = self.server.handshakes_gone_on_with;
+    /// Runs one turn.
+    fn turn(&mut self) {
         let next = self.server.turn(&mut self.events, Some(Duration::ZERO));
         assert!(next.unwrap().is_continue());
-        self.server.handshakes_gone_on_with - before
+    }
+
+    /// Runs one turn and returns the number of connections.
+    fn turn_and_count(&mut self) -> usize {
+        self.turn();
+        self.count(|_| true)
     }
 
     /// The number of connections at this point of their opening.
@@ -128,47 +130,23 @@ impl Client {
     }
 }
 
-/// All hellos arrive before the first handshake is over, and the clients send nothing more
-/// meanwhile: none of their events wakes a waiting connection.
-#[test]
-fn hellos_wait_for_the_turns_that_have_room_for_them() {
-    for (cost, most) in [
-        (BUDGET / 2, 2),
-        (BUDGET, 1),
-        (3 * BUDGET, 1),
-        (BUDGET / 10, 10),
-    ] {
-        let mut world = World::new(cost);
-        world.say_hello(30);
-        let mut turns = 0;
-        while world.count(|c| matches!(c.opening, Opening::Handshake { .. })) < 30 {
-            let done = world.turn();
-            assert!(done <= most, "{done} handshakes at {cost:?} each");
-            let waits = world.waiting() > 0;
-            assert!(!waits || done == most, "{done} handshakes, and others wait");
-            assert_eq!(waits, !world.server.handshakes.is_empty());
-            // Until the last hello has arrived, turns may find little to do.
-            turns += usize::from(done > 0);
-            assert!(turns <= 30);
-        }
-    }
-}
-
-/// The handshakes end, and the server answers the clients' next messages.
+/// Many clients say hello at once: the pool answers all, at most [`OF_SOURCE_MAX`] of one address at a time, and the
+/// server answers the clients' next messages.
 #[test]
 fn clients_that_waited_are_served() {
-    let mut world = World::new(BUDGET);
-    world.say_hello(12);
+    let mut world = World::new();
+    world.say_hello(30);
     while !world.clients.iter_mut().all(Client::go_on) {
-        assert!(world.turn() <= 1);
+        world.turn();
+        assert!(world.count(|c| c.socket.is_away()) <= OF_SOURCE_MAX);
         world.clients.iter_mut().for_each(|c| _ = c.go_on());
     }
     for client in &mut world.clients {
         client.tls.writer().write_all(b"PING\r\n").unwrap();
     }
-    let mut answered = [false; 12];
+    let mut answered = [false; 30];
     while !answered.iter().all(|a| *a) {
-        assert!(world.turn() <= 1);
+        world.turn();
         for (client, answered) in world.clients.iter_mut().zip(&mut answered) {
             *answered |= client.is_answered();
         }
@@ -179,9 +157,10 @@ fn clients_that_waited_are_served() {
 
 #[test]
 fn a_client_that_hangs_up_while_it_waits_costs_nothing() {
-    let mut world = World::new(BUDGET);
+    let mut world = World::new();
+    world.server.pool.paused = true;
     world.say_hello(10);
-    while world.waiting() < 9 {
+    while world.waiting() < 10 {
         world.turn();
     }
     world.clients.clear();
@@ -189,27 +168,54 @@ fn a_client_that_hangs_up_while_it_waits_costs_nothing() {
         world.turn();
     }
     assert!(world.server.handshakes.is_empty());
-    // Their turn came before the loop saw their hangup.
-    let gone_on_with = world.server.handshakes_gone_on_with;
-    assert!(
-        gone_on_with < 5,
-        "{gone_on_with} handshakes for 10 that hung up"
-    );
+    assert_eq!(world.server.pool.steps(), 0);
 }
 
+/// A client hangs up while a thread has its TLS session.
 #[test]
-fn an_expired_handshake_costs_nothing() {
-    let mut world = World::new(BUDGET);
+fn a_session_of_a_connection_that_ended_is_dropped() {
+    let mut world = World::new();
     world.say_hello(10);
-    while world.waiting() < 9 {
+    while world.count(|c| c.socket.is_away()) == 0 {
         world.turn();
     }
-    let before = world.server.handshakes_gone_on_with;
+    world.server.pool.paused = true;
+    world.clients.clear();
+    while world.count(|_| true) > 0 {
+        world.turn();
+    }
+    // The thread returns the session, the server drops it, and the thread is free again.
+    while !world.server.pool.is_idle() {
+        world.turn();
+    }
+    world.server.pool.paused = false;
+    world.say_hello(1);
+    while !world.clients[0].go_on() {
+        world.turn();
+    }
+}
+
+/// The time of a client's handshake runs only while the server waits for the client.
+#[test]
+fn waiting_for_the_pool_does_not_count() {
+    let mut world = World::new();
+    world.server.pool.paused = true;
+    world.say_hello(10);
+    while world.waiting() < 10 {
+        world.turn();
+    }
     let late = world.server.clock.now() + Duration::from_secs(601);
+    world.server.node.handle_timeouts(late);
+    assert_eq!(world.turn_and_count(), 10);
+    world.server.pool.paused = false;
+    let begun = |c: &Conn| matches!(c.opening, Opening::Handshake { .. }) && !c.socket.is_away();
+    while world.count(begun) < 10 {
+        world.turn();
+    }
+    let late = late + Duration::from_secs(601);
     world.server.node.handle_timeouts(late);
     while world.count(|_| true) > 0 {
         world.turn();
     }
     assert!(world.server.handshakes.is_empty());
-    assert_eq!(world.server.handshakes_gone_on_with, before);
 }

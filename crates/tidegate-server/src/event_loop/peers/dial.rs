@@ -93,7 +93,8 @@ impl Peers {
                 ..Conn::new(stream, address, channel, Side::Dialer)
             };
             if let Some(tls) = &self.tls {
-                conn.socket.tls = Some(secured::dial(tls, &self.routes[route].host)?);
+                conn.socket
+                    .begin_tls(secured::dial(tls, &self.routes[route].host)?);
                 conn.securing = Securing::Handshake;
             }
             let refused = || io::Error::other("the connection cannot be served");

@@ -77,7 +77,7 @@ impl Peers {
             return true;
         }
         let waits = matches!(conn.securing, Securing::Hello | Securing::Handshake);
-        if waits && conn.place.is_none() {
+        if waits && conn.place.is_none() && !conn.socket.is_away() {
             conn.place = Some(wait(conn.address));
         }
         waits
@@ -130,7 +130,7 @@ impl Peers {
             None => Why::Tls("this node has no certificate any more".into()),
             Some(tls) => match rustls::ServerConnection::new(tls.dialled.clone()) {
                 Ok(connection) => {
-                    conn.socket.tls = Some(Box::new(connection.into()));
+                    conn.socket.begin_tls(Box::new(connection.into()));
                     conn.securing = Securing::Handshake;
                     return true;
                 }
@@ -139,6 +139,40 @@ impl Peers {
         };
         self.end(now, key, node, &why);
         false
+    }
+
+    /// Takes the TLS session of a connection for a step of its handshake, if it has bytes to process.
+    pub(crate) fn take_step(&mut self, key: ChannelKey, number: u64) -> Option<Box<Connection>> {
+        let conn = self.conns.get_mut(key.index())?;
+        conn.socket.take_step(number)
+    }
+
+    /// Gives a TLS session back to its connection, unless the connection has ended meanwhile.
+    pub(crate) fn end_step(
+        &mut self,
+        now: Time,
+        key: ChannelKey,
+        number: u64,
+        tls: Box<Connection>,
+        failed: Option<Error>,
+        node: &mut Node,
+    ) {
+        let conn = self.conns.get_mut(key.index());
+        let Some(conn) = conn.filter(|conn| conn.socket.is_at_step(number)) else {
+            return;
+        };
+        (conn.readable, conn.writable) = (true, true);
+        match conn.socket.end_step(tls, failed) {
+            Ok(()) => {
+                if self.go_on_with_tls(now, key, node) {
+                    self.list(key);
+                }
+            }
+            Err(e) => {
+                let why = conn.failure(e);
+                self.end(now, key, node, &why);
+            }
+        }
     }
 
     /// Notices the end of a handshake, and has TLS's own bytes written. Returns whether the

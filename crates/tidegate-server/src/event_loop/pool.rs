@@ -1,0 +1,354 @@
+//! Threads for work that keeps a processor busy: checks of passwords, which are slow on purpose, and steps of TLS
+//! handshakes. A step takes from 0.1 ms with a P-256 key to 6 ms with RSA-4096.
+//!
+//! The threads run at a lower priority than the loop. The loop sends a job only when a thread is free, and chooses
+//! it then: until that moment connections may end, and newer ones may come. An address has at most
+//! [`OF_SOURCE_MAX`] jobs at a time, so one address alone does not occupy all threads.
+
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use rustls::{Connection, Error};
+
+use super::handle::Handle;
+use super::handshakes::Waiting;
+use crate::fair::Source;
+use crate::party::ClientKey;
+use crate::sessions::Verify;
+
+/// The most threads; fewer on a machine with fewer processors.
+const THREADS_MAX: usize = 4;
+/// The most jobs of one address at a time.
+pub(super) const OF_SOURCE_MAX: usize = 2;
+/// The threads' place among the system's threads: the loop goes before them.
+const NICE: i32 = 10;
+
+/// A job for a thread.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// Compares a password with a hash.
+    Password(Verify),
+    /// Lets TLS process the bytes that it has read.
+    Handshake(Step),
+}
+
+/// A step of a TLS handshake.
+#[derive(Debug)]
+pub(super) struct Step {
+    /// The connection.
+    pub(super) of: Waiting,
+    /// The step's number: another connection may have the same key by the time it is over.
+    pub(super) number: u64,
+    /// The connection's TLS session.
+    pub(super) tls: Box<Connection>,
+}
+
+/// The outcome of a job.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// Of a password.
+    Password {
+        /// The connection that gave it.
+        key: ClientKey,
+        /// The connection's number.
+        cid: u64,
+        /// The password is right.
+        good: bool,
+    },
+    /// Of a step of a handshake, with the error of TLS if it failed.
+    Handshake(Step, Option<Error>),
+}
+
+/// The threads, and the channels to them and back.
+#[derive(Debug)]
+pub(super) struct Pool {
+    /// `None` stops the threads.
+    sender: Option<Sender<Job>>,
+    outcomes: Receiver<Outcome>,
+    threads: Vec<JoinHandle<()>>,
+    /// The addresses of the jobs that are not over, by the keys of their connections.
+    running: Vec<(Running, Source)>,
+    /// The number of steps of handshakes so far.
+    steps: u64,
+    /// True while the pool takes no job, in tests.
+    #[cfg(test)]
+    pub(super) paused: bool,
+}
+
+/// The key of a job that is not over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Running {
+    Password(u64),
+    Handshake(u64),
+}
+
+impl Pool {
+    /// Starts one thread for each processor, [`THREADS_MAX`] at most. They wake the loop through `handle`.
+    pub(super) fn start(handle: &Handle) -> io::Result<Self> {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        // A malformed hash admits no client.
+        Self::start_with(handle, processors.min(THREADS_MAX), |password, hash| {
+            bcrypt::verify(password, hash).unwrap_or(false)
+        })
+    }
+
+    fn start_with(
+        handle: &Handle,
+        threads: usize,
+        check: impl Fn(&str, &str) -> bool + Clone + Send + 'static,
+    ) -> io::Result<Self> {
+        let (sender, jobs) = channel::<Job>();
+        let (answer, outcomes) = channel();
+        let jobs = Arc::new(Mutex::new(jobs));
+        let start = |_| {
+            let (jobs, answer) = (Arc::clone(&jobs), answer.clone());
+            let (handle, check) = (handle.clone(), check.clone());
+            let run = move || {
+                // Without a lower priority the system shares the processors evenly.
+                let _ = rustix::process::nice(NICE);
+                work(&jobs, &answer, &handle, check);
+            };
+            std::thread::Builder::new().name("pool".into()).spawn(run)
+        };
+        Ok(Self {
+            sender: Some(sender),
+            outcomes,
+            threads: (0..threads).map(start).collect::<io::Result<_>>()?,
+            running: Vec::new(),
+            steps: 0,
+            #[cfg(test)]
+            paused: false,
+        })
+    }
+
+    /// Returns whether a thread is free.
+    pub(super) fn has_room(&self) -> bool {
+        #[cfg(test)]
+        if self.paused {
+            return false;
+        }
+        self.running.len() < self.threads.len()
+    }
+
+    /// Returns whether no job runs.
+    pub(super) fn is_idle(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// Returns whether this address may have one more job.
+    pub(super) fn may_run(&self, source: Source) -> bool {
+        let of = self.running.iter().filter(|(_, of)| *of == source);
+        of.count() < OF_SOURCE_MAX
+    }
+
+    /// Returns the number of the next step of a handshake.
+    pub(super) fn next_step(&mut self) -> u64 {
+        self.steps += 1;
+        self.steps
+    }
+
+    /// Returns the number of steps so far.
+    #[cfg(test)]
+    pub(super) const fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Hands a job of this address to a free thread.
+    pub(super) fn send(&mut self, source: Source, job: Job) {
+        let key = match &job {
+            Job::Password(verify) => Running::Password(verify.cid),
+            Job::Handshake(step) => Running::Handshake(step.number),
+        };
+        // Without threads the pool does nothing: the client's timeout closes the connection.
+        if self.sender.as_ref().is_some_and(|s| s.send(job).is_ok()) {
+            self.running.push((key, source));
+        }
+    }
+
+    /// Returns the outcome of a job that is over.
+    pub(super) fn poll(&mut self) -> Option<Outcome> {
+        let outcome = self.outcomes.try_recv().ok()?;
+        let key = match &outcome {
+            Outcome::Password { cid, .. } => Running::Password(*cid),
+            Outcome::Handshake(step, _) => Running::Handshake(step.number),
+        };
+        self.running.retain(|(running, _)| *running != key);
+        Some(outcome)
+    }
+}
+
+/// Does jobs until the pool ends.
+fn work(
+    jobs: &Mutex<Receiver<Job>>,
+    answer: &Sender<Outcome>,
+    handle: &Handle,
+    check: impl Fn(&str, &str) -> bool,
+) {
+    loop {
+        // A thread that panicked while it waited has taken no job.
+        let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(job) = next else { return };
+        let outcome = match job {
+            Job::Password(verify) => Outcome::Password {
+                key: verify.key,
+                cid: verify.cid,
+                good: check(&verify.password, &verify.hash),
+            },
+            Job::Handshake(mut step) => {
+                let failed = step.tls.process_new_packets().err();
+                Outcome::Handshake(step, failed)
+            }
+        };
+        // Fails only where the loop is gone.
+        let _ = answer.send(outcome);
+        handle.wake();
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.sender = None;
+        for thread in self.threads.drain(..) {
+            // The thread has reported its panic already.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use tidegate::Time;
+    use tidegate::controller::Load;
+
+    use super::*;
+    use crate::config::Settings;
+    use crate::sessions::Node;
+    use tidegate_nats::connect::Info;
+    use tidegate_nats::session::CloseReason;
+    use tidegate_nats::settings::{Secret, SessionSettings, User};
+
+    const NOW: Time = Time::from_nanos(1);
+
+    fn node() -> Node {
+        let user = User {
+            name: "u".into(),
+            secret: Secret::new("$2a$04$"),
+            permissions: None,
+        };
+        let settings = Settings {
+            sessions: SessionSettings {
+                users: vec![Arc::new(user)],
+                ..SessionSettings::default()
+            },
+            ..Settings::default()
+        };
+        Node::new(settings, Info::default(), 1)
+    }
+
+    fn log_in(node: &mut Node, host: u8, password: &str) -> ClientKey {
+        let address = ([10, 0, 0, host], 1).into();
+        let key = node.handle_accepted(NOW, address, false, false);
+        let connect = format!("CONNECT {{\"user\":\"u\",\"pass\":\"{password}\"}}\r\n");
+        let any = Load::new(u64::MAX, u64::MAX);
+        node.handle_received(NOW, key, connect.as_bytes(), any);
+        key
+    }
+
+    /// Writes the last bytes to closing connections.
+    fn write(node: &mut Node) {
+        while let Some(key) = node.poll_dirty() {
+            let len = node.outbox(key).len();
+            node.handle_written(NOW, key, len);
+        }
+        while node.poll_closed().is_some() {}
+    }
+
+    /// Takes the outcomes, and hands the thread the next password.
+    fn turn(pool: &mut Pool, node: &mut Node) {
+        while let Some(Outcome::Password { key, cid, good }) = pool.poll() {
+            node.handle_verified(NOW, key, cid, good);
+        }
+        while pool.has_room()
+            && let Some((source, verify)) = node.poll_verify_of(|source| pool.may_run(source))
+        {
+            pool.send(source, Job::Password(verify));
+        }
+    }
+
+    /// 40 clients give a wrong password and hang up. The thread finishes only the check that had
+    /// begun by then, and the next one is for the user who is still connected.
+    #[test]
+    fn passwords_of_connections_that_are_over_are_never_checked() {
+        let (begun, begins) = sync_channel(64);
+        let (go, goes) = sync_channel(1);
+        let goes = Arc::new(Mutex::new(goes));
+        let poll = mio::Poll::new().unwrap();
+        let waker = mio::Waker::new(poll.registry(), mio::Token(0)).unwrap();
+        let check = move |password: &str, _: &str| {
+            begun.send(password.to_owned()).unwrap();
+            goes.lock().unwrap().recv().unwrap();
+            password == "right"
+        };
+        let mut pool = Pool::start_with(&Handle::new(waker), 1, check).unwrap();
+        let mut node = node();
+        let wrong: Vec<ClientKey> = (0..40)
+            .map(|n| log_in(&mut node, 1, &format!("wrong{n}")))
+            .collect();
+        turn(&mut pool, &mut node);
+        let first = begins.recv().unwrap();
+        assert!(first.starts_with("wrong"), "{first}");
+        for key in wrong {
+            node.handle_closed(NOW, key, CloseReason::ClientClosed);
+        }
+        write(&mut node);
+        let user = log_in(&mut node, 1, "right");
+        let mut computed = vec![first];
+        while !node.reads(user) {
+            // One is enough, if the thread has not taken the last one yet.
+            let _ = go.try_send(());
+            turn(&mut pool, &mut node);
+            while let Ok(next) = begins.try_recv() {
+                computed.push(next);
+            }
+            std::thread::yield_now();
+        }
+        computed.extend(begins.try_iter());
+        assert_eq!(computed[1..], ["right"]);
+    }
+
+    /// One address sends many wrong passwords. A user at another address waits for one of them.
+    #[test]
+    fn addresses_take_turns() {
+        let mut node = node();
+        for n in 0..64 {
+            log_in(&mut node, 1, &format!("wrong{n}"));
+        }
+        log_in(&mut node, 2, "right");
+        let checked: Vec<String> = (0..2)
+            .filter_map(|_| node.poll_verify())
+            .map(|verify| verify.password)
+            .collect();
+        assert!(checked.contains(&"right".to_owned()), "{checked:?}");
+    }
+
+    /// The node closes a connection that had to make room for others, and does not check its password.
+    #[test]
+    fn one_address_has_a_bounded_number_of_passwords_waiting() {
+        let mut node = node();
+        for n in 0..200 {
+            log_in(&mut node, 1, &format!("wrong{n}"));
+            write(&mut node);
+        }
+        let mut checked = 0;
+        while let Some(verify) = node.poll_verify() {
+            assert!(node.contains(verify.key), "{verify:?}");
+            checked += 1;
+        }
+        assert_eq!(checked, 64);
+        assert_eq!(node.len(), 64);
+    }
+}
