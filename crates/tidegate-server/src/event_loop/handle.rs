@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use mio::Waker;
 
-use super::report::{Query, Report};
+use super::report::Report;
+use super::report::query::Query;
 use crate::config::Settings;
 
 /// The most commands that wait for the loop.
@@ -18,7 +19,7 @@ pub(super) enum Command {
     Drain,
     LameDuck,
     Reload(Box<Settings>),
-    Report(Query, SyncSender<Report>),
+    Report(Box<Query>, SyncSender<Report>),
 }
 
 /// A running server, seen from other threads. Clones are the same handle.
@@ -70,7 +71,7 @@ impl Handle {
 
     /// Asks for a report. The loop sends it through `to`, or drops `to`.
     pub(crate) fn report(&self, query: Query, to: SyncSender<Report>) -> Result<(), Busy> {
-        self.send(Command::Report(query, to))
+        self.send(Command::Report(Box::new(query), to))
     }
 
     pub(super) fn send(&self, command: Command) -> Result<(), Busy> {

@@ -428,10 +428,10 @@ impl Server {
                 Command::Report(query, to) => {
                     let store = self.store.as_ref();
                     let streams =
-                        store.and_then(|store| Streams::take(&self.node, store, query, now));
+                        store.and_then(|store| Streams::take(&self.node, store, &query, now));
                     let report = Report::take(
                         &self.node,
-                        query,
+                        &query,
                         now.as_nanos(),
                         self.turns.stats(),
                         self.flow.snapshot(),

@@ -1,5 +1,8 @@
 //! Figures of a running server as plain data, taken by the loop between two turns.
 
+pub(crate) mod lists;
+pub(crate) mod query;
+
 use std::net::SocketAddr;
 
 use serde_json::Value;
@@ -10,38 +13,20 @@ use tidegate_cluster::members::Members;
 use tidegate_cluster::roster::PeerSlot;
 use tidegate_log::Stats as LogStats;
 use tidegate_nats::connect::Info;
-use tidegate_nats::session::Traffic;
 use tidegate_nats::sublist::SublistStats;
 use tidegate_raft::store::{Scrubbed, Store};
 use tidegate_stream::api::answer::ClusterInfo;
 use tidegate_stream::schema::config::Storage;
 use tidegate_stream::stream::{Stream, Usage};
 
+use self::lists::{Connection, Page, Subscription};
+use self::query::{List, Query};
 use crate::config::StreamSettings;
 use crate::event_loop::peers::Peers;
 use crate::event_loop::turns::TurnStats;
 use crate::sessions::routes::PeerView;
 use crate::sessions::{Node, NodeStats};
 use crate::streams::StreamStats;
-
-/// The most connections in one report.
-pub(crate) const CONNECTIONS_MAX: usize = 1024;
-
-/// The parameters of a request for a report.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Query {
-    /// The index of the first connection.
-    pub(crate) offset: usize,
-    /// The most connections.
-    pub(crate) limit: usize,
-    /// Adds the subscriptions of each connection.
-    pub(crate) subscriptions: bool,
-    /// Selects only this connection.
-    pub(crate) cid: Option<u64>,
-    /// Adds each stream, or also each stream's consumers.
-    pub(crate) streams: bool,
-    pub(crate) consumers: bool,
-}
 
 /// The figures of a running server.
 #[derive(Clone, Debug)]
@@ -60,7 +45,8 @@ pub(crate) struct Report {
     pub(crate) sublist: SublistStats,
     pub(crate) turns: TurnStats,
     pub(crate) flow: Snapshot,
-    pub(crate) selected: Vec<Connection>,
+    pub(crate) connections_listed: Page<Connection>,
+    pub(crate) subscriptions_listed: Page<Subscription>,
     pub(crate) streams: Option<Streams>,
     pub(crate) cluster: Option<Cluster>,
 }
@@ -157,7 +143,7 @@ pub(crate) struct Streams {
 
 impl Streams {
     /// Takes the figures of the streams of `node`, which keeps them in `store`.
-    pub(crate) fn take(node: &Node, store: &Store, query: Query, now: Time) -> Option<Self> {
+    pub(crate) fn take(node: &Node, store: &Store, query: &Query, now: Time) -> Option<Self> {
         let first = node.directory()?;
         let all = || node.all_streams();
         // The directory's knowledge of other groups' streams does not count as streams of this node.
@@ -191,7 +177,7 @@ impl Streams {
             cluster: first.cluster().clone(),
             nodes: first.nodes(),
             behind: all().find_map(|s| s.behind()).map(Into::into),
-            details: match query.streams || query.consumers {
+            details: match query.lists_streams() {
                 true => {
                     let up_to = query.offset.saturating_add(query.limit);
                     let of = all().flat_map(|s| s.details(now, up_to, query.consumers));
@@ -206,29 +192,11 @@ impl Streams {
     }
 }
 
-/// The figures of one connection.
-#[derive(Clone, Debug)]
-pub(crate) struct Connection {
-    pub(crate) cid: u64,
-    pub(crate) address: SocketAddr,
-    pub(crate) since_ns: u64,
-    pub(crate) active_ns: u64,
-    pub(crate) pending_bytes: usize,
-    pub(crate) traffic: Traffic,
-    pub(crate) subscriptions: usize,
-    pub(crate) name: String,
-    pub(crate) lang: String,
-    pub(crate) version: String,
-    pub(crate) user: Option<String>,
-    pub(crate) tls: bool,
-    pub(crate) subjects: Vec<String>,
-}
-
 impl Report {
     /// Takes the figures that `query` asks for from `node`.
     pub(crate) fn take(
         node: &Node,
-        query: Query,
+        query: &Query,
         uptime_ns: u64,
         turns: TurnStats,
         flow: Snapshot,
@@ -236,34 +204,6 @@ impl Report {
         cluster: Option<Cluster>,
     ) -> Self {
         let settings = node.settings();
-        let wanted = |cid| query.cid.is_none_or(|c| c == cid);
-        let sessions = node.sessions().filter(|s| wanted(s.cid));
-        let selected = sessions
-            .skip(query.offset)
-            .take(query.limit.min(CONNECTIONS_MAX))
-            .map(|s| Connection {
-                cid: s.cid,
-                address: s.address,
-                since_ns: s.since.as_nanos(),
-                active_ns: s.active.as_nanos(),
-                pending_bytes: s.out.len(),
-                traffic: s.traffic,
-                subscriptions: s.subs.len(),
-                name: s.options.name.clone(),
-                lang: s.options.lang.clone(),
-                version: s.options.version.clone(),
-                user: s.user().map(Into::into),
-                tls: s.secured,
-                subjects: if query.subscriptions {
-                    let subjects = node.patterns(s);
-                    subjects
-                        .map(|s| String::from_utf8_lossy(s).into_owned())
-                        .collect()
-                } else {
-                    Vec::new()
-                },
-            })
-            .collect();
         Self {
             info: node.info().clone(),
             uptime_ns,
@@ -279,7 +219,14 @@ impl Report {
             sublist: node.sublist_stats(),
             turns,
             flow,
-            selected,
+            connections_listed: match query.list {
+                List::Connections => lists::connections(node, query),
+                _ => Page::default(),
+            },
+            subscriptions_listed: match query.list {
+                List::Subscriptions => lists::subscriptions(node, query),
+                _ => Page::default(),
+            },
             streams,
             cluster,
         }

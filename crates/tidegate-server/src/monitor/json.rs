@@ -4,11 +4,14 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use tidegate::controller::{Reason, Snapshot};
+use tidegate_nats::sublist::SublistStats;
 use tidegate_stream::schema::level::API_LEVEL;
 use time::OffsetDateTime;
 use time::format_description::well_known::Iso8601;
 
-use crate::event_loop::report::{Connection, Query, Report, Streams};
+use crate::event_loop::report::lists::{Connection, Subscription};
+use crate::event_loop::report::query::{ACCOUNT, Query};
+use crate::event_loop::report::{Report, Streams};
 use crate::event_loop::turns::TurnStats;
 
 /// The wall-clock times of the server's start and of this answer.
@@ -131,7 +134,7 @@ pub(super) fn healthz(r: &Report) -> (bool, Vec<u8>) {
 }
 
 /// Returns the figures of streams.
-pub(super) fn jsz(r: &Report, wall: &WallClock) -> Vec<u8> {
+pub(super) fn jsz(r: &Report, query: &Query, wall: &WallClock) -> Vec<u8> {
     let Some(streams) = &r.streams else {
         return bytes(&json!({
             "server_id": r.info.server_id,
@@ -157,16 +160,14 @@ pub(super) fn jsz(r: &Report, wall: &WallClock) -> Vec<u8> {
             "replicas": streams.cluster.replicas,
         });
     }
-    if !streams.details.is_empty() {
-        out["account_details"] = json!([{
-            "name": "$G",
-            "id": "$G",
-            "memory": streams.memory.bytes,
-            "storage": streams.file.bytes,
-            "reserved_memory": streams.memory.reserved,
-            "reserved_storage": streams.file.reserved,
-            "stream_detail": streams.details,
-        }]);
+    if query.shows_account() {
+        let mut account = stats(streams);
+        account["name"] = ACCOUNT.into();
+        account["id"] = ACCOUNT.into();
+        if !streams.details.is_empty() {
+            account["stream_detail"] = streams.details.clone().into();
+        }
+        out["account_details"] = json!([account]);
     }
     bytes(&out)
 }
@@ -223,17 +224,15 @@ fn log(s: &Streams) -> Value {
 }
 
 /// Returns the figures of connections.
-pub(super) fn connz(r: &Report, query: Query, wall: &WallClock) -> Vec<u8> {
-    let connections: Vec<Value> = r
-        .selected
-        .iter()
-        .map(|c| connection(c, r.uptime_ns, wall))
-        .collect();
+pub(super) fn connz(r: &Report, query: &Query, wall: &WallClock) -> Vec<u8> {
+    let page = &r.connections_listed;
+    let entries = page.entries.iter();
+    let connections: Vec<Value> = entries.map(|c| connection(c, r.uptime_ns, wall)).collect();
     bytes(&json!({
         "server_id": r.info.server_id,
         "now": rfc3339(wall.now),
         "num_connections": connections.len(),
-        "total": r.connections,
+        "total": page.total,
         "offset": query.offset,
         "limit": query.limit,
         "connections": connections,
@@ -271,25 +270,56 @@ pub(super) fn routez(r: &Report, wall: &WallClock) -> Vec<u8> {
     }))
 }
 
-/// Returns the figures of subscriptions.
-pub(super) fn subsz(r: &Report) -> Vec<u8> {
-    let s = r.sublist;
+/// Returns the figures of subscriptions, and a page of them if the request asks for it.
+pub(super) fn subsz(r: &Report, query: &Query, wall: &WallClock) -> Vec<u8> {
+    // As in nats-server, an account that does not exist has no subscriptions.
+    let s = match query.is_of_account() {
+        true => r.sublist,
+        false => SublistStats::default(),
+    };
     let rate = if s.lookups == 0 {
         0.0
     } else {
         s.hits as f64 / s.lookups as f64
     };
-    bytes(&json!({
+    let page = &r.subscriptions_listed;
+    let mut out = json!({
         "server_id": r.info.server_id,
+        "now": rfc3339(wall.now),
         "num_subscriptions": s.len,
         "num_inserts": s.inserts,
         "num_removes": s.removes,
         "num_matches": s.lookups,
         "cache_hit_rate": rate,
-    }))
+        "total": page.total,
+        "offset": query.offset,
+        "limit": query.limit,
+    });
+    if !page.entries.is_empty() {
+        out["subscriptions_list"] = page.entries.iter().map(subscription).collect();
+    }
+    bytes(&out)
+}
+
+fn subscription(s: &Subscription) -> Value {
+    let mut out = json!({
+        "account": ACCOUNT,
+        "subject": s.subject,
+        "sid": s.sid,
+        "msgs": s.delivered,
+        "cid": s.cid,
+    });
+    if let Some(queue) = &s.queue {
+        out["qgroup"] = queue.as_str().into();
+    }
+    if s.max > 0 {
+        out["max"] = s.max.into();
+    }
+    out
 }
 
 fn connection(c: &Connection, now_ns: u64, wall: &WallClock) -> Value {
+    let until_ns = c.end.map_or(now_ns, |(at, _)| at);
     let mut out = json!({
         "cid": c.cid,
         "kind": "Client",
@@ -298,8 +328,8 @@ fn connection(c: &Connection, now_ns: u64, wall: &WallClock) -> Value {
         "port": c.address.port(),
         "start": wall.at(c.since_ns),
         "last_activity": wall.at(c.active_ns),
-        "uptime": uptime(now_ns.saturating_sub(c.since_ns)),
-        "idle": uptime(now_ns.saturating_sub(c.active_ns)),
+        "uptime": uptime(until_ns.saturating_sub(c.since_ns)),
+        "idle": uptime(until_ns.saturating_sub(c.active_ns)),
         "pending_bytes": c.pending_bytes,
         "in_msgs": c.traffic.in_msgs,
         "out_msgs": c.traffic.out_msgs,
@@ -310,6 +340,10 @@ fn connection(c: &Connection, now_ns: u64, wall: &WallClock) -> Value {
         "lang": c.lang,
         "version": c.version,
     });
+    if let Some((at_ns, reason)) = c.end {
+        out["stop"] = wall.at(at_ns).into();
+        out["reason"] = reason.as_str().into();
+    }
     if let Some(user) = &c.user {
         out["authorized_user"] = user.as_str().into();
     }

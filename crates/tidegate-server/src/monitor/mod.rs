@@ -1,12 +1,13 @@
 //! The monitor: figures of a running server over HTTP, on a thread of its own.
 //!
 //! Owns the addresses (`/healthz`, `/varz`, `/connz`, `/jsz`, `/routez`, `/subsz`, `/metrics`) and their
-//! parameters. The loop takes the figures between two turns ([`Report`]), and this thread formats them
-//! ([`json`], [`metrics`]), so that no message waits for a reader of the monitor. The number of connections
-//! and the time of each request are bounded.
+//! parameters ([`query`]). The loop takes the figures between two turns ([`Report`]), and this thread
+//! formats them ([`json`], [`metrics`]), so that no message waits for a reader of the monitor. The number
+//! of connections and the time of each request are bounded.
 
 mod json;
 mod metrics;
+mod query;
 
 use std::convert::Infallible;
 use std::io;
@@ -26,7 +27,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::event_loop::handle::Handle;
-use crate::event_loop::report::{CONNECTIONS_MAX, Query, Report};
+use crate::event_loop::report::Report;
+use crate::event_loop::report::query::Query;
 
 /// The most readers at a time; more readers wait in the listener's backlog.
 const READERS_MAX: usize = 32;
@@ -163,11 +165,11 @@ async fn answer(
             "expected /healthz, /varz, /connz, /jsz, /routez, /subsz or /metrics",
         ));
     }
-    let query = match query(path, request.uri().query().unwrap_or("")) {
+    let query = match query::parse(path, request.uri().query().unwrap_or("")) {
         Ok(query) => query,
         Err(message) => return Ok(plain(StatusCode::BAD_REQUEST, &message)),
     };
-    let Some(report) = report(&source.handle, query).await else {
+    let Some(report) = report(&source.handle, query.clone()).await else {
         let error = br#"{"status":"unavailable","error":"the server did not answer in time"}"#;
         return Ok(with_type(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -186,10 +188,10 @@ async fn answer(
             return Ok(with_type(status, "application/json", body));
         }
         "/varz" => json::varz(&report, &wall),
-        "/jsz" => json::jsz(&report, &wall),
-        "/connz" => json::connz(&report, query, &wall),
+        "/jsz" => json::jsz(&report, &query, &wall),
+        "/connz" => json::connz(&report, &query, &wall),
         "/routez" => json::routez(&report, &wall),
-        "/subsz" | "/subscriptionsz" => json::subsz(&report),
+        "/subsz" | "/subscriptionsz" => json::subsz(&report, &query, &wall),
         "/metrics" => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             return Ok(with_type(StatusCode::OK, kind, metrics::text(report)));
@@ -205,37 +207,6 @@ async fn report(handle: &Handle, query: Query) -> Option<Report> {
     handle.report(query, sender).ok()?;
     let waiting = tokio::task::spawn_blocking(move || receiver.recv_timeout(REPORT_TIMEOUT));
     waiting.await.ok()?.ok()
-}
-
-fn query(path: &str, text: &str) -> Result<Query, String> {
-    let mut query = Query {
-        limit: match path {
-            "/connz" | "/jsz" => CONNECTIONS_MAX,
-            _ => 0,
-        },
-        ..Query::default()
-    };
-    if !matches!(path, "/connz" | "/jsz") {
-        return Ok(query);
-    }
-    for (key, value) in text.split('&').filter_map(|pair| pair.split_once('=')) {
-        let number = || {
-            value
-                .parse::<usize>()
-                .map_err(|_| format!("{key}: expected a number"))
-        };
-        match key {
-            "offset" => query.offset = number()?,
-            "limit" => query.limit = number()?.min(CONNECTIONS_MAX),
-            "cid" => query.cid = Some(number()? as u64),
-            "subs" => query.subscriptions = matches!(value, "1" | "true" | "detail"),
-            "streams" => query.streams = matches!(value, "1" | "true"),
-            "consumers" => query.consumers = matches!(value, "1" | "true"),
-            // As in nats-server, unknown parameters are ignored.
-            _ => {}
-        }
-    }
-    Ok(query)
 }
 
 fn plain(status: StatusCode, message: &str) -> Response<Full<Bytes>> {

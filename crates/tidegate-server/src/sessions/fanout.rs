@@ -31,6 +31,8 @@ pub(super) struct Entry {
     pub(super) reason: CloseReason,
     /// A message that it published is on its way to many receivers.
     pub(super) spreading: bool,
+    /// The number of its subscriptions when it began to close.
+    pub(super) subscriptions: usize,
     /// The node still removes its subscriptions.
     pub(super) leaving: bool,
     /// The connection has ended.
@@ -47,6 +49,7 @@ impl Entry {
             waiters: Vec::new(),
             reason: CloseReason::ClientClosed,
             spreading: false,
+            subscriptions: 0,
             leaving: false,
             gone: false,
             dropped: false,

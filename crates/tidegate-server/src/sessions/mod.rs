@@ -24,6 +24,7 @@ mod leaders;
 mod leaving;
 mod passwords;
 mod queue_groups;
+pub(crate) mod recently_closed;
 pub(crate) mod routes;
 mod slots;
 mod spreading;
@@ -31,7 +32,7 @@ mod spreading;
 mod tests;
 pub(crate) mod timers;
 mod traces;
-mod view;
+pub(crate) mod view;
 
 // An address is data: `core` has it, without any socket.
 use core::net::SocketAddr;
@@ -58,6 +59,7 @@ use self::announced::Announced;
 use self::fanout::{Entry, Fanout, Reached, Sender, Subscription};
 use self::leaving::Leaving;
 use self::passwords::Passwords;
+use self::recently_closed::{ClosedConnection, RecentlyClosed};
 use self::routes::Peers;
 use self::slots::Inner;
 use self::spreading::Spreading;
@@ -137,6 +139,7 @@ pub struct Node {
     bare: Delivery,
     dirty: VecDeque<ClientKey>,
     closed: VecDeque<(ClientKey, CloseReason)>,
+    recently_closed: RecentlyClosed,
     resumed: Vec<ClientKey>,
     passwords: Passwords,
     /// Scratch of one fan-out.
@@ -196,6 +199,7 @@ impl Node {
             bare: Delivery::default(),
             dirty: VecDeque::new(),
             closed: VecDeque::new(),
+            recently_closed: RecentlyClosed::default(),
             resumed: Vec::new(),
             passwords: Passwords::default(),
             ended: Vec::new(),
@@ -377,7 +381,7 @@ impl Node {
             }
         }
         if closing && pending == 0 {
-            self.finish(key);
+            self.finish(now, key);
         } else {
             self.arm(key);
         }
@@ -404,7 +408,7 @@ impl Node {
             // The client did not take even the reason for its end: close for good.
             let last_words_over = self.entries[key].session.is_closing();
             if last_words_over && matches!(step, Action::Close(_)) {
-                self.finish(key);
+                self.finish(now, key);
                 continue;
             }
             self.carry_out(now, key, step);
@@ -810,6 +814,7 @@ impl Node {
         };
         if !entry.session.is_closing() {
             entry.reason = reason;
+            entry.subscriptions = entry.session.subs.len();
             entry.session.close(now, reason);
             self.passwords.remove(entry.session.cid);
             self.stats.slow_consumers += u64::from(reason.is_slow_consumer());
@@ -827,7 +832,7 @@ impl Node {
         let deaf = matches!(reason, CloseReason::ClientClosed | CloseReason::Io)
             || reason.is_slow_consumer();
         if deaf {
-            self.finish(key);
+            self.finish(now, key);
         } else {
             self.touch(key);
             self.arm(key);
@@ -835,8 +840,11 @@ impl Node {
     }
 
     /// Forgets a closed connection.
-    fn finish(&mut self, key: ClientKey) {
+    fn finish(&mut self, now: Time, key: ClientKey) {
         let entry = &mut self.entries[key];
+        let session = &mut entry.session;
+        let past = ClosedConnection::take(session, now, entry.reason, entry.subscriptions);
+        self.recently_closed.push(past);
         entry.session.out.clear(&mut self.pool);
         entry.gone = true;
         if entry.spreading {

@@ -3,10 +3,25 @@
 use tidegate::Time;
 use tidegate_nats::connect::Info;
 use tidegate_nats::session::Session;
-use tidegate_nats::sublist::{SubKey, SublistStats};
+use tidegate_nats::sublist::{Matches, SubKey, SublistStats};
 
+use super::recently_closed::RecentlyClosed;
 use super::{Node, NodeStats};
 use crate::config::Settings;
+use crate::party::Party;
+
+/// A client's subscription.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClientSubscription<'a> {
+    /// The number of the client's connection.
+    pub(crate) cid: u64,
+    pub(crate) pattern: &'a [u8],
+    pub(crate) queue: Option<&'a [u8]>,
+    pub(crate) sid: &'a [u8],
+    pub(crate) delivered: u64,
+    /// The number of messages after which it ends; 0: never.
+    pub(crate) max: u64,
+}
 
 impl Node {
     /// The settings in force.
@@ -55,6 +70,38 @@ impl Node {
     pub(crate) fn patterns<'a>(&'a self, session: &'a Session) -> impl Iterator<Item = &'a [u8]> {
         let pattern = |key: &SubKey| &*self.subs[*key as usize].pattern;
         session.subs.values().map(pattern)
+    }
+
+    /// The connections that ended last, for monitoring.
+    pub(crate) const fn recently_closed(&self) -> &RecentlyClosed {
+        &self.recently_closed
+    }
+
+    /// Returns the keys of the clients' subscriptions that match a subject, for monitoring.
+    pub(crate) fn subscriptions_to(&self, subject: &[u8]) -> Vec<SubKey> {
+        let mut scratch = Matches::default();
+        let matches = self.sublist.find(subject, &mut scratch).iter();
+        let of_client = |key: &SubKey| {
+            let client = self.subs[*key as usize].owner.client();
+            client.is_some_and(|client| !self.entries[client].leaving)
+        };
+        matches.filter(of_client).collect()
+    }
+
+    /// Describes the subscription `key` of a client, for monitoring.
+    pub(crate) fn client_subscription(&self, key: SubKey) -> ClientSubscription<'_> {
+        let sub = &self.subs[key as usize];
+        let Party::Client(client) = sub.owner else {
+            unreachable!("the callers select the subscriptions of clients");
+        };
+        ClientSubscription {
+            cid: self.entries[client].session.cid,
+            pattern: &sub.pattern,
+            queue: sub.queue.as_deref(),
+            sid: &sub.sid,
+            delivered: sub.delivered,
+            max: sub.max,
+        }
     }
 
     /// Checks the invariants that hold between any two events; for tests.

@@ -31,6 +31,44 @@ fn get(address: SocketAddr, path: &str) -> (u16, String) {
 }
 
 #[test]
+fn closed_connections() {
+    let server = start("authorization { user: ann, password: secret }");
+    let monitor = Monitor::start("127.0.0.1", 0, server.handle.clone()).unwrap();
+    let json = |path: &str| -> Value {
+        let (status, body) = get(monitor.address(), path);
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).unwrap()
+    };
+    let mut ann = Raw::connect(&server);
+    let hello = |pass| {
+        let user = "\"verbose\":false,\"name\":\"n\",\"user\":\"ann\"";
+        format!("CONNECT {{{user},\"pass\":\"{pass}\"}}\r\n")
+    };
+    ann.done(&hello("secret"));
+    let mut eve = Raw::connect(&server);
+    eve.send(hello("wrong"));
+    eve.rest();
+    let closed = json("/connz?state=closed");
+    assert_eq!(
+        (&closed["total"], &closed["num_connections"]),
+        (&1.into(), &1.into())
+    );
+    let eve = &closed["connections"][0];
+    assert_eq!(eve["reason"], "Authentication Failure");
+    assert!(eve["stop"].as_str().unwrap() >= eve["start"].as_str().unwrap());
+    assert_eq!(json("/connz")["total"], 1);
+    let all = json("/connz?state=any");
+    let kinds: Vec<bool> = all["connections"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| c["reason"].is_string())
+        .collect();
+    assert_eq!(kinds, [false, true]);
+    assert_eq!(get(monitor.address(), "/connz?state=asleep").0, 400);
+}
+
+#[test]
 fn figures() {
     let server = start("");
     let monitor = Monitor::start("127.0.0.1", 0, server.handle.clone()).unwrap();
@@ -82,7 +120,17 @@ fn figures() {
             .len(),
         1
     );
+    let listed = |path: &str| json(path)["subscriptions_list"].as_array().cloned();
     assert_eq!(json("/subsz")["num_subscriptions"], 2);
+    assert_eq!(listed("/subsz"), None);
+    assert_eq!(listed("/subsz?subs=1&acc=%24G").unwrap().len(), 2);
+    let matching = listed("/subsz?subs=1&test=b").unwrap();
+    assert_eq!(
+        (&matching[0]["subject"], &matching[0]["qgroup"]),
+        (&"b".into(), &"q".into())
+    );
+    assert_eq!(json("/subsz?subs=1&acc=other")["total"], 0);
+    assert_eq!(get(at, "/subsz?subs=1&test=b.*").0, 400);
     let (_, metrics) = get(at, "/metrics");
     assert!(
         metrics.contains("tidegate_in_messages_total 3\n") && metrics.ends_with("# EOF\n"),

@@ -1,0 +1,313 @@
+//! The lists of connections and subscriptions in a report, a page of them at a time.
+
+use std::net::SocketAddr;
+
+use tidegate_nats::session::{CloseReason, Session, Traffic};
+use tidegate_nats::sublist::SubKey;
+
+use super::query::Query;
+use crate::sessions::Node;
+use crate::sessions::recently_closed::ClosedConnection;
+use crate::sessions::view::ClientSubscription;
+
+/// The most subjects of subscriptions in one list of connections.
+const SUBJECTS_MAX: usize = 16 * 1024;
+
+/// The figures of one connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection {
+    pub(crate) cid: u64,
+    pub(crate) address: SocketAddr,
+    pub(crate) since_ns: u64,
+    pub(crate) active_ns: u64,
+    /// The time and the reason of its end, if it has ended.
+    pub(crate) end: Option<(u64, CloseReason)>,
+    pub(crate) pending_bytes: usize,
+    pub(crate) traffic: Traffic,
+    pub(crate) subscriptions: usize,
+    pub(crate) name: String,
+    pub(crate) lang: String,
+    pub(crate) version: String,
+    pub(crate) user: Option<String>,
+    pub(crate) tls: bool,
+    pub(crate) subjects: Vec<String>,
+}
+
+/// A page of a list.
+#[derive(Clone, Debug)]
+pub(crate) struct Page<T> {
+    /// The number of entries of the whole list.
+    pub(crate) total: usize,
+    pub(crate) entries: Vec<T>,
+}
+
+impl<T> Default for Page<T> {
+    fn default() -> Self {
+        Self {
+            total: 0,
+            entries: Vec::new(),
+        }
+    }
+}
+
+/// A connection in a list.
+enum Found<'a> {
+    Open(&'a Session),
+    Closed(&'a ClosedConnection),
+}
+
+/// Lists the connections that `query` selects, in the order of their numbers. As in nats-server, the total
+/// is the number of connections of that state.
+pub(super) fn connections(node: &Node, query: &Query) -> Page<Connection> {
+    if !query.is_of_account() {
+        return Page::default();
+    }
+    let wanted = |cid: u64, user: Option<&str>| {
+        query.cid.is_none_or(|c| c == cid) && query.user.as_deref().is_none_or(|u| user == Some(u))
+    };
+    let mut found = Vec::new();
+    let mut total = 0;
+    if query.state.open() {
+        total += node.len();
+        let open = node.sessions().filter(|s| wanted(s.cid, s.user()));
+        found.extend(open.map(|s| (s.cid, Found::Open(s))));
+    }
+    if query.state.closed() {
+        total += node.recently_closed().len();
+        let closed = node.recently_closed().iter();
+        let closed = closed.filter(|c| wanted(c.cid, c.user.as_deref()));
+        found.extend(closed.map(|c| (c.cid, Found::Closed(c))));
+    }
+    let up_to = query.offset.saturating_add(query.limit);
+    if up_to < found.len() {
+        // Only the page needs an order.
+        found.select_nth_unstable_by_key(up_to, |(cid, _)| *cid);
+        found.truncate(up_to);
+    }
+    found.sort_unstable_by_key(|(cid, _)| *cid);
+    let mut room = if query.subscriptions { SUBJECTS_MAX } else { 0 };
+    let page = found.into_iter().skip(query.offset);
+    let entries = page.map(|(_, found)| match found {
+        Found::Closed(connection) => closed(connection),
+        Found::Open(session) => {
+            let patterns = node.patterns(session).take(room);
+            let subjects: Vec<String> = patterns.map(text).collect();
+            room -= subjects.len();
+            open(session, subjects)
+        }
+    });
+    Page {
+        total,
+        entries: entries.collect(),
+    }
+}
+
+fn open(s: &Session, subjects: Vec<String>) -> Connection {
+    Connection {
+        cid: s.cid,
+        address: s.address,
+        since_ns: s.since.as_nanos(),
+        active_ns: s.active.as_nanos(),
+        end: None,
+        pending_bytes: s.out.len(),
+        traffic: s.traffic,
+        subscriptions: s.subs.len(),
+        name: s.options.name.clone(),
+        lang: s.options.lang.clone(),
+        version: s.options.version.clone(),
+        user: s.user().map(Into::into),
+        tls: s.secured,
+        subjects,
+    }
+}
+
+fn closed(c: &ClosedConnection) -> Connection {
+    Connection {
+        cid: c.cid,
+        address: c.address,
+        since_ns: c.since.as_nanos(),
+        active_ns: c.active.as_nanos(),
+        end: Some((c.stop.as_nanos(), c.reason)),
+        pending_bytes: 0,
+        traffic: c.traffic,
+        subscriptions: c.subscriptions,
+        name: c.name.to_string(),
+        lang: c.lang.to_string(),
+        version: c.version.to_string(),
+        user: c.user.as_deref().map(Into::into),
+        tls: c.tls,
+        subjects: Vec::new(),
+    }
+}
+
+/// A client's subscription.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Subscription {
+    pub(crate) cid: u64,
+    pub(crate) subject: String,
+    pub(crate) queue: Option<String>,
+    pub(crate) sid: String,
+    pub(crate) delivered: u64,
+    /// The number of messages after which it ends; 0: never.
+    pub(crate) max: u64,
+}
+
+/// Lists the subscriptions of clients, or those that match the subject in `query`.
+pub(super) fn subscriptions(node: &Node, query: &Query) -> Page<Subscription> {
+    if !query.subscriptions || !query.is_of_account() {
+        return Page::default();
+    }
+    let entry = |s: ClientSubscription<'_>| Subscription {
+        cid: s.cid,
+        subject: text(s.pattern),
+        queue: s.queue.map(text),
+        sid: text(s.sid),
+        delivered: s.delivered,
+        max: s.max,
+    };
+    match &query.test {
+        Some(subject) => {
+            let all = node.subscriptions_to(subject.as_bytes());
+            let page = all.iter().skip(query.offset).take(query.limit);
+            let entries = page.map(|key| entry(node.client_subscription(*key)));
+            Page {
+                total: all.len(),
+                entries: entries.collect(),
+            }
+        }
+        None => {
+            // Passes over whole connections: a page costs no walk over all subscriptions before it.
+            let mut before = query.offset;
+            let mut keys: Vec<SubKey> = Vec::new();
+            for session in node.sessions() {
+                let len = session.subs.len();
+                let skipped = before.min(len);
+                before -= skipped;
+                let rest = session.subs.values().skip(skipped);
+                keys.extend(rest.take(query.limit - keys.len()));
+                if keys.len() == query.limit {
+                    break;
+                }
+            }
+            let entries = keys
+                .into_iter()
+                .map(|key| entry(node.client_subscription(key)));
+            Page {
+                total: node.sessions().map(|s| s.subs.len()).sum(),
+                entries: entries.collect(),
+            }
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::Time;
+    use tidegate_nats::connect::Info;
+
+    use super::super::query::{List, PAGE_MAX, State};
+    use super::*;
+    use crate::config::Settings;
+    use crate::party::ClientKey;
+    use crate::sessions::joined::{client, say};
+
+    const NOW: Time = Time::from_nanos(5);
+
+    fn node() -> Node {
+        Node::new(Settings::default(), Info::default(), 1)
+    }
+
+    fn end(node: &mut Node, at: u64, key: ClientKey) {
+        node.handle_closed(Time::from_nanos(at), key, CloseReason::ClientClosed);
+        while node.poll_closed().is_some() {}
+    }
+
+    fn numbers(page: &Page<Connection>) -> Vec<u64> {
+        page.entries.iter().map(|c| c.cid).collect()
+    }
+
+    #[test]
+    fn connections_by_state_in_the_order_of_their_numbers() {
+        let mut node = node();
+        let keys: Vec<ClientKey> = (0..4).map(|_| client(&mut node, NOW)).collect();
+        say(
+            &mut node,
+            NOW,
+            keys[0],
+            "SUB a 1\r\nSUB b 2\r\nSUB c 3\r\nPUB a 1\r\nx\r\n",
+        );
+        end(&mut node, 9, keys[0]);
+        while node.deadline() == Some(Time::ZERO) {
+            node.handle_timeouts(NOW);
+        }
+        end(&mut node, 7, keys[2]);
+        let list = |state, offset, limit| {
+            let query = Query {
+                state,
+                offset,
+                limit,
+                ..Query::new(List::Connections)
+            };
+            connections(&node, &query)
+        };
+        assert_eq!(numbers(&list(State::Open, 0, PAGE_MAX)), [2, 4]);
+        let closed = list(State::Closed, 0, PAGE_MAX);
+        assert_eq!((numbers(&closed), closed.total), (vec![1, 3], 2));
+        let first = &closed.entries[0];
+        assert_eq!(first.end, Some((9, CloseReason::ClientClosed)));
+        assert_eq!((first.subscriptions, first.traffic.in_msgs), (3, 1));
+        let all = list(State::All, 1, 2);
+        assert_eq!((numbers(&all), all.total), (vec![2, 3], 4));
+        assert!(numbers(&list(State::All, 4, 2)).is_empty());
+        let one = Query {
+            state: State::All,
+            cid: Some(3),
+            ..Query::new(List::Connections)
+        };
+        assert_eq!(numbers(&connections(&node, &one)), [3]);
+        let other = Query {
+            account: Some("other".into()),
+            ..one
+        };
+        assert_eq!(connections(&node, &other).total, 0);
+    }
+
+    #[test]
+    fn subscriptions_in_pages_and_by_subject() {
+        let mut node = node();
+        let keys: Vec<ClientKey> = (0..3).map(|_| client(&mut node, NOW)).collect();
+        say(&mut node, NOW, keys[0], "SUB a.* 1\r\nSUB b 2\r\n");
+        say(&mut node, NOW, keys[2], "SUB a.> q 7\r\nUNSUB 7 9\r\n");
+        say(&mut node, NOW, keys[1], "PUB a.x 1\r\nx\r\n");
+        let list = |test: Option<&str>, offset, limit| {
+            let query = Query {
+                subscriptions: true,
+                test: test.map(Into::into),
+                offset,
+                limit,
+                ..Query::new(List::Subscriptions)
+            };
+            subscriptions(&node, &query)
+        };
+        let all = list(None, 0, PAGE_MAX);
+        assert_eq!((all.total, all.entries.len()), (3, 3));
+        let pages: Vec<Subscription> = (0..4).flat_map(|at| list(None, at, 1).entries).collect();
+        assert_eq!(pages, all.entries);
+        let matching = list(Some("a.x"), 0, PAGE_MAX);
+        assert_eq!(matching.total, 2);
+        let of_group = Subscription {
+            cid: 3,
+            subject: "a.>".into(),
+            queue: Some("q".into()),
+            sid: "7".into(),
+            delivered: 1,
+            max: 9,
+        };
+        assert!(matching.entries.contains(&of_group), "{matching:?}");
+        assert_eq!(list(Some("c"), 0, PAGE_MAX).total, 0);
+    }
+}

@@ -1,0 +1,175 @@
+//! The parameters of a request, with nats-server's names and errors.
+
+use std::borrow::Cow;
+use std::num::IntErrorKind;
+
+use tidegate_nats::subject;
+
+use crate::event_loop::report::query::{List, PAGE_MAX, Query, State};
+
+/// Reads the parameters in `text` that the page at `path` has. Ignores unknown ones, as nats-server does.
+///
+/// # Errors
+/// The value of a parameter is not what nats-server expects.
+pub(super) fn parse(path: &str, text: &str) -> Result<Query, String> {
+    let mut query = Query::new(match path {
+        "/connz" => List::Connections,
+        "/subsz" | "/subscriptionsz" => List::Subscriptions,
+        "/jsz" => List::Streams,
+        _ => return Ok(Query::new(List::Nothing)),
+    });
+    for (key, value) in text.split('&').filter_map(|pair| pair.split_once('=')) {
+        let value = decode(value)?;
+        let value = &*value;
+        if value.is_empty() {
+            continue;
+        }
+        match (key, query.list) {
+            ("offset", _) => query.offset = at_least_zero(key, value)?,
+            ("limit", _) => {
+                query.limit = match at_least_zero(key, value)? {
+                    0 => PAGE_MAX,
+                    limit => limit.min(PAGE_MAX),
+                }
+            }
+            ("acc", _) => query.account = Some(value.into()),
+            ("subs", List::Connections) if value.eq_ignore_ascii_case("detail") => {
+                query.subscriptions = true;
+            }
+            ("subs", List::Connections | List::Subscriptions) => {
+                query.subscriptions = truth(key, value)?;
+            }
+            ("cid", List::Connections) => {
+                let cid = value.parse();
+                query.cid = Some(cid.map_err(|_| format!("{key}: expected a number"))?);
+            }
+            ("user", List::Connections) => query.user = Some(value.into()),
+            ("state", List::Connections) => query.state = state(value)?,
+            ("test", List::Subscriptions) => {
+                if !subject::is_literal(value.as_bytes()) {
+                    return Err(format!(
+                        "invalid test subject, must be valid publish subject: {value}"
+                    ));
+                }
+                query.test = Some(value.into());
+            }
+            ("accounts", List::Streams) => query.accounts = truth(key, value)?,
+            ("streams", List::Streams) => query.streams = truth(key, value)?,
+            ("consumers", List::Streams) => query.consumers = truth(key, value)?,
+            _ => {}
+        }
+    }
+    // As in nats-server: number 0 selects no connection.
+    query.cid = query.cid.filter(|cid| *cid > 0);
+    if query.cid.is_some() {
+        query.limit = 1;
+    }
+    Ok(query)
+}
+
+/// Reads a number. nats-server takes a negative one for 0.
+fn at_least_zero(key: &str, value: &str) -> Result<usize, String> {
+    match value.parse::<i64>() {
+        Ok(n) => Ok(usize::try_from(n).unwrap_or(0)),
+        Err(e) if *e.kind() == IntErrorKind::PosOverflow => Ok(usize::MAX),
+        Err(_) => Err(format!("{key}: expected a number")),
+    }
+}
+
+fn truth(key: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "1" | "t" | "T" | "true" | "True" | "TRUE" => Ok(true),
+        "0" | "f" | "F" | "false" | "False" | "FALSE" => Ok(false),
+        _ => Err(format!("{key}: expected true or false")),
+    }
+}
+
+fn state(value: &str) -> Result<State, String> {
+    match &*value.to_ascii_lowercase() {
+        "open" => Ok(State::Open),
+        "closed" => Ok(State::Closed),
+        "any" | "all" => Ok(State::All),
+        _ => Err(format!("state: expected open, closed or any, not {value}")),
+    }
+}
+
+/// Decodes a value of a form: `%XX` and `+`.
+fn decode(value: &str) -> Result<Cow<'_, str>, String> {
+    if !value.contains(['%', '+']) {
+        return Ok(value.into());
+    }
+    let wrong = || format!("expected %XX for a byte: {value}");
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let mut digit = || Some((rest.next()? as char).to_digit(16)? as u8);
+                let (high, low) = (digit(), digit());
+                high.zip(low).map(|(h, l)| 16 * h + l).ok_or_else(wrong)?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes)
+        .map(Into::into)
+        .map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_of_each_page() {
+        let query = parse("/connz", "state=ALL&cid=7&subs=detail&user=a%20b&x=y").unwrap();
+        let wanted = Query {
+            state: State::All,
+            cid: Some(7),
+            subscriptions: true,
+            user: Some("a b".into()),
+            limit: 1,
+            ..Query::new(List::Connections)
+        };
+        assert_eq!(query, wanted);
+        let query = parse("/subsz", "subs=1&test=a.b&acc=%24G&offset=3&limit=2").unwrap();
+        let wanted = Query {
+            subscriptions: true,
+            test: Some("a.b".into()),
+            account: Some("$G".into()),
+            offset: 3,
+            limit: 2,
+            ..Query::new(List::Subscriptions)
+        };
+        assert_eq!(query, wanted);
+        let query = parse("/jsz", "consumers=true&acc=other&limit=9999&offset=-1").unwrap();
+        let wanted = Query {
+            consumers: true,
+            account: Some("other".into()),
+            ..Query::new(List::Streams)
+        };
+        assert_eq!(query, wanted);
+        assert!(!query.shows_account());
+        assert_eq!(parse("/varz", "limit=x").unwrap().list, List::Nothing);
+        assert_eq!(
+            parse("/connz", "limit=0&cid=&state=").unwrap(),
+            Query::new(List::Connections)
+        );
+    }
+
+    #[test]
+    fn wrong_values_are_refused() {
+        for (path, text) in [
+            ("/connz", "limit=x"),
+            ("/connz", "state=asleep"),
+            ("/connz", "subs=yes"),
+            ("/connz", "cid=-1"),
+            ("/connz", "user=%2"),
+            ("/subsz", "test=a.*"),
+            ("/jsz", "streams=2"),
+        ] {
+            assert!(parse(path, text).is_err(), "{path} {text}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The connections that ended last, for monitoring: a ring that is bounded in number and in bytes.
+
+// An address is data: `core` has it, without any socket.
+use core::net::SocketAddr;
+use std::collections::VecDeque;
+
+use tidegate::Time;
+use tidegate_nats::session::{CloseReason, Session, Traffic};
+
+/// The most connections, as many as nats-server keeps.
+const CONNECTIONS_MAX: usize = 10_000;
+/// The most bytes of the texts that clients chose, such as their names.
+const TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// A connection that has ended.
+#[derive(Debug)]
+pub(crate) struct ClosedConnection {
+    pub(crate) cid: u64,
+    pub(crate) address: SocketAddr,
+    pub(crate) since: Time,
+    pub(crate) active: Time,
+    pub(crate) stop: Time,
+    pub(crate) reason: CloseReason,
+    pub(crate) traffic: Traffic,
+    /// The number of subscriptions that it had at its end.
+    pub(crate) subscriptions: usize,
+    pub(crate) name: Box<str>,
+    pub(crate) lang: Box<str>,
+    pub(crate) version: Box<str>,
+    pub(crate) user: Option<Box<str>>,
+    pub(crate) tls: bool,
+}
+
+impl ClosedConnection {
+    /// Describes a connection that ends now. Takes the texts of its CONNECT out of the session.
+    pub(super) fn take(
+        session: &mut Session,
+        now: Time,
+        reason: CloseReason,
+        subscriptions: usize,
+    ) -> Self {
+        let options = &mut session.options;
+        let [name, lang, version] = [&mut options.name, &mut options.lang, &mut options.version]
+            .map(|text| std::mem::take(text).into_boxed_str());
+        Self {
+            cid: session.cid,
+            address: session.address,
+            since: session.since,
+            active: session.active,
+            stop: now,
+            reason,
+            traffic: session.traffic,
+            subscriptions,
+            name,
+            lang,
+            version,
+            user: session.user().map(Into::into),
+            tls: session.secured,
+        }
+    }
+
+    fn text_bytes(&self) -> usize {
+        let user = self.user.as_ref().map_or(0, |user| user.len());
+        self.name.len() + self.lang.len() + self.version.len() + user
+    }
+}
+
+/// The connections that ended last, the oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct RecentlyClosed {
+    connections: VecDeque<ClosedConnection>,
+    /// The bytes of all texts.
+    text_bytes: usize,
+}
+
+impl RecentlyClosed {
+    /// Adds a connection, and forgets the oldest ones beyond the bounds.
+    pub(super) fn push(&mut self, connection: ClosedConnection) {
+        self.text_bytes += connection.text_bytes();
+        self.connections.push_back(connection);
+        while (self.connections.len() > CONNECTIONS_MAX || self.text_bytes > TEXT_BYTES_MAX)
+            && let Some(oldest) = self.connections.pop_front()
+        {
+            self.text_bytes -= oldest.text_bytes();
+        }
+    }
+
+    /// The number of connections that it remembers.
+    pub(crate) fn len(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Iterates from the oldest to the newest end.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &ClosedConnection> {
+        self.connections.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn closed(cid: u64, name_bytes: usize) -> ClosedConnection {
+        let at = Time::from_nanos(cid);
+        let settings = tidegate_nats::settings::SessionSettings::default();
+        let mut session = Session::new(at, cid, ([127, 0, 0, 1], 1).into(), None, &settings);
+        session.options.name = "n".repeat(name_bytes);
+        ClosedConnection::take(&mut session, at, CloseReason::ClientClosed, 0)
+    }
+
+    #[test]
+    fn the_ring_keeps_the_newest_connections() {
+        let mut ring = RecentlyClosed::default();
+        for cid in 0..CONNECTIONS_MAX as u64 + 3 {
+            ring.push(closed(cid, 1));
+        }
+        assert_eq!(ring.len(), CONNECTIONS_MAX);
+        assert_eq!(ring.iter().next().unwrap().cid, 3);
+    }
+
+    #[test]
+    fn long_names_leave_room_for_fewer_connections() {
+        let mut ring = RecentlyClosed::default();
+        for cid in 0..8 {
+            ring.push(closed(cid, TEXT_BYTES_MAX / 4));
+        }
+        let kept: Vec<u64> = ring.iter().map(|c| c.cid).collect();
+        assert_eq!(kept, [4, 5, 6, 7]);
+        assert!(ring.text_bytes <= TEXT_BYTES_MAX);
+    }
+}
