@@ -347,6 +347,27 @@ fn empty_credentials_are_refused_by_name() {
 }
 
 #[test]
+fn failed_logins_are_logged_at_a_limited_rate() {
+    let serve = Serve::start(&["--auth", "right"]);
+    let address = serve.url.trim_start_matches("nats://").to_owned();
+    for _ in 0..40 {
+        let mut client = TcpStream::connect(&address).unwrap();
+        client
+            .write_all(b"CONNECT {\"auth_token\":\"wrong\"}\r\n")
+            .unwrap();
+        let mut said = String::new();
+        // A reset may end the connection.
+        let _ = client.read_to_string(&mut said);
+    }
+    serve.signal(Signal::TERM);
+    let (rest, _) = serve.end();
+    let lines = rest
+        .matches("a login failed: Authentication Failure")
+        .count();
+    assert!((1..40).contains(&lines), "{rest}");
+}
+
+#[test]
 fn credentials_monitor_and_signals() {
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("a.conf");

@@ -70,6 +70,15 @@ impl CloseReason {
         matches!(self, Self::SlowPending | Self::SlowDeadline)
     }
 
+    /// Returns whether the client presented no right credentials.
+    #[must_use]
+    pub const fn is_failed_login(self) -> bool {
+        matches!(
+            self,
+            Self::AuthenticationViolation | Self::AuthenticationTimeout
+        )
+    }
+
     /// Returns the text of the `-ERR` that the server sends before it closes the connection.
     pub(super) const fn text(self) -> Option<&'static str> {
         match self {

@@ -12,6 +12,9 @@ const PAUSE: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogLimit {
     pause: Duration,
+    /// The most lines in a pause, and the lines of this one.
+    lines_max: u32,
+    lines: u32,
     next: Time,
     /// The number of events since the last line.
     missed: u64,
@@ -26,8 +29,19 @@ impl Default for LogLimit {
 impl LogLimit {
     /// Returns the limit of one line in each `pause`.
     pub(super) const fn every(pause: Duration) -> Self {
+        Self::lines(1, pause)
+    }
+
+    /// Returns the limit of `lines_max` lines in ten seconds, for lines that differ.
+    pub(super) const fn of_lines(lines_max: u32) -> Self {
+        Self::lines(lines_max, PAUSE)
+    }
+
+    const fn lines(lines_max: u32, pause: Duration) -> Self {
         Self {
             pause,
+            lines_max,
+            lines: 0,
             next: Time::ZERO,
             missed: 0,
         }
@@ -35,15 +49,24 @@ impl LogLimit {
 
     /// Counts an event. Returns the suffix of the line if the line is due now.
     pub(super) fn due(&mut self, now: Time) -> Option<String> {
-        if now < self.next {
+        if self.is_spent(now) {
             self.missed += 1;
             return None;
         }
-        self.next = now + self.pause;
+        if now >= self.next {
+            self.next = now + self.pause;
+            self.lines = 0;
+        }
+        self.lines += 1;
         Some(match std::mem::take(&mut self.missed) {
             0 => String::new(),
             missed => format!(" ({missed} more since it was said last)"),
         })
+    }
+
+    /// Returns whether no line is due now.
+    pub(super) fn is_spent(&self, now: Time) -> bool {
+        now < self.next && self.lines >= self.lines_max
     }
 }
 
@@ -58,5 +81,14 @@ mod tests {
         let said: Vec<_> = (0..300).filter_map(|n| line.due(at(100 * n))).collect();
         let more = " (99 more since it was said last)";
         assert_eq!(said, ["", more, more]);
+    }
+
+    #[test]
+    fn different_lines_share_a_limit() {
+        let mut line = LogLimit::of_lines(3);
+        let at = |ms: u64| Time::from_nanos(ms * 1_000_000);
+        let said: Vec<_> = (0..200).filter_map(|n| line.due(at(100 * n))).collect();
+        let more = " (97 more since it was said last)";
+        assert_eq!(said, ["", "", "", more, "", ""]);
     }
 }

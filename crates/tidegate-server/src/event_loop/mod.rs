@@ -84,6 +84,8 @@ const EVENTS_LEN: usize = 1024;
 const DRAIN_READS: Duration = Duration::from_secs(1);
 /// The longest that a server without clients goes on writing to peers.
 const PARTING: Duration = Duration::from_secs(2);
+/// The most log lines about failed logins in ten seconds.
+const FAILED_LOGINS_LOGGED: u32 = 5;
 
 /// A listening server; [`Server::run`] serves.
 #[derive(Debug)]
@@ -111,6 +113,8 @@ pub struct Server {
     not_accepted: LogLimit,
     /// Log line: the server has its maximum of connections.
     not_admitted: LogLimit,
+    /// Log lines: a client presented no right credentials.
+    failed_logins: LogLimit,
     /// Connections that get their INFO at that time unless they have begun with TLS, in order.
     hellos: VecDeque<(Time, ClientKey)>,
     tls_rate: TlsRate,
@@ -243,6 +247,7 @@ impl Server {
             accept_again: None,
             not_accepted: LogLimit::default(),
             not_admitted: LogLimit::default(),
+            failed_logins: LogLimit::of_lines(FAILED_LOGINS_LOGGED),
             hellos: VecDeque::new(),
             tls_rate: TlsRate::default(),
             handshakes: Handshakes::default(),
@@ -822,6 +827,11 @@ impl Server {
                 conn.socket.close();
                 if reason.is_slow_consumer() {
                     tracing::warn!("{}: {}", conn.address, reason.as_str());
+                } else if reason.is_failed_login() {
+                    if let Some(more) = self.failed_logins.due(self.clock.now()) {
+                        let why = reason.as_str();
+                        tracing::warn!("{}: a login failed: {why}{more}", conn.address);
+                    }
                 } else {
                     tracing::debug!(
                         "{}: client connection closed: {}",

@@ -46,6 +46,7 @@ use self::secured::Securing;
 use super::Handle;
 use crate::config::RouteAddress;
 use crate::event_loop::handshakes::Place;
+use crate::event_loop::log_limit::LogLimit;
 use crate::event_loop::socket::Socket;
 use crate::event_loop::tls::PeerTls;
 use crate::event_loop::tokens::ChannelKey;
@@ -105,6 +106,8 @@ pub(crate) struct Peers {
     tls: Option<PeerTls>,
     write_deadline: std::time::Duration,
     random: SystemRandom,
+    /// Log lines: connections that end before they are a peer's.
+    strangers: LogLimit,
 }
 
 #[derive(Debug)]

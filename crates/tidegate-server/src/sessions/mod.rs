@@ -819,10 +819,7 @@ impl Node {
             self.passwords.remove(entry.session.cid);
             self.stats.slow_consumers += u64::from(reason.is_slow_consumer());
             self.stats.slow_pending += u64::from(reason == CloseReason::SlowPending);
-            self.stats.auth_failures += u64::from(matches!(
-                reason,
-                CloseReason::AuthenticationViolation | CloseReason::AuthenticationTimeout
-            ));
+            self.stats.auth_failures += u64::from(reason.is_failed_login());
             for waiter in std::mem::take(&mut entry.waiters) {
                 self.resume(waiter);
             }

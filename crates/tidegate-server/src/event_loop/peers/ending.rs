@@ -119,8 +119,8 @@ impl Peers {
                         format!("refused a node from {}: {why}", conn.address.ip())
                     }
                 };
-                if self.roster.is_news(now, &line) {
-                    tracing::warn!("{line}");
+                if let Some(more) = self.due(now, side, &line) {
+                    tracing::warn!("{line}{more}");
                 }
             }
             (None, side, Why::Tls(why)) => {
@@ -130,8 +130,8 @@ impl Peers {
                         format!("no TLS with a node from {}: {why}", conn.address.ip())
                     }
                 };
-                if self.roster.is_news(now, &line) {
-                    tracing::warn!("{line}");
+                if let Some(more) = self.due(now, side, &line) {
+                    tracing::warn!("{line}{more}");
                 }
             }
             (None, side, why) => {
@@ -141,10 +141,23 @@ impl Peers {
                         format!("dropped a connection from {}: {why}", conn.address.ip())
                     }
                 };
-                if self.roster.is_news(now, &line) {
-                    tracing::info!("{line}");
+                if let Some(more) = self.due(now, side, &line) {
+                    tracing::info!("{line}{more}");
                 }
             }
+        }
+    }
+
+    /// Returns the suffix of a line about a connection that is no peer's, if the line is due. Any program
+    /// can cause lines about connections that this node accepted, from many addresses.
+    fn due(&mut self, now: Time, side: Side, line: &str) -> Option<String> {
+        match side {
+            Side::Dialer => self.roster.is_news(now, line).then(String::new),
+            // Once the limit is spent, the line must not displace others among the news.
+            Side::Dialled if !self.strangers.is_spent(now) && !self.roster.is_news(now, line) => {
+                None
+            }
+            Side::Dialled => self.strangers.due(now),
         }
     }
 }

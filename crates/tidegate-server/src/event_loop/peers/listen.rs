@@ -23,6 +23,7 @@ use super::inbox::Inbox;
 use super::secured::Securing;
 use super::{Conn, Peers, rejoining};
 use crate::config::Settings;
+use crate::event_loop::log_limit::LogLimit;
 use crate::event_loop::members::{self, IdentityError};
 use crate::event_loop::tls;
 use crate::event_loop::tokens::PEER_LISTENER;
@@ -30,6 +31,8 @@ use crate::event_loop::{Handle, StartError};
 
 /// The most connections of peers, including those that have not proved anything yet.
 const CONNS_MAX: usize = 4 * (PEERS_MAX + 1) + 32;
+/// The most log lines in ten seconds about connections that end before they are a peer's.
+const STRANGERS_LOGGED: u32 = 16;
 
 impl Peers {
     /// Listens for peers and dials the routes in the settings; `None` for settings without a
@@ -137,6 +140,7 @@ impl Peers {
             tls,
             write_deadline: settings.sessions.write_deadline,
             random,
+            strangers: LogLimit::of_lines(STRANGERS_LOGGED),
         }))
     }
 
@@ -144,7 +148,14 @@ impl Peers {
     pub(crate) fn accept(&mut self, now: Time) {
         loop {
             match self.listener.accept() {
-                Ok((stream, _)) if self.conns.len() >= CONNS_MAX => drop(stream),
+                Ok((_, address)) if self.conns.len() >= CONNS_MAX => {
+                    if let Some(more) = self.strangers.due(now) {
+                        tracing::warn!(
+                            "refused a connection from {}: {CONNS_MAX} connections are open at the port for nodes{more}",
+                            address.ip()
+                        );
+                    }
+                }
                 Ok((stream, address)) => self.admit(now, stream, address),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e)
