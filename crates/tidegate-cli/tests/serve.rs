@@ -39,6 +39,8 @@ struct Serve {
     log: BufReader<std::process::ChildStderr>,
     url: String,
     http: Option<String>,
+    /// The log up to "Server is ready".
+    start: String,
 }
 
 impl Serve {
@@ -55,6 +57,7 @@ impl Serve {
             log,
             url: String::new(),
             http: None,
+            start: String::new(),
         };
         let seen = serve.log_until("Server is ready");
         let after = |mark: &str| {
@@ -63,6 +66,7 @@ impl Serve {
         };
         serve.url = after("Listening for client connections on ").unwrap();
         serve.http = after("Starting http monitor on ");
+        serve.start = seen;
         serve
     }
 
@@ -344,6 +348,17 @@ fn empty_credentials_are_refused_by_name() {
             assert_eq!(said.trim_end().lines().count(), 1, "{said}");
         }
     }
+}
+
+#[test]
+fn credentials_that_the_network_can_read_have_a_warning() {
+    let warnings = |args: &[&str]| {
+        let start = Serve::start(args).start.clone();
+        start.matches("passwords and tokens without TLS").count()
+    };
+    assert_eq!(warnings(&["-a", "0.0.0.0", "--auth", "t"]), 1);
+    assert_eq!(warnings(&["--auth", "t"]), 0);
+    assert_eq!(warnings(&["-a", "0.0.0.0", "--insecure"]), 0);
 }
 
 #[test]

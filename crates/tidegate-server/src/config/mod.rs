@@ -211,6 +211,13 @@ impl Settings {
         }
     }
 
+    /// Returns whether clients may send passwords or tokens over the network without TLS.
+    #[must_use]
+    pub fn shows_credentials(&self) -> bool {
+        let encrypted = self.tls.is_some() && !self.allow_non_tls;
+        self.sessions.needs_credentials() && !encrypted && !is_loopback(&self.host)
+    }
+
     /// Checks that the settings of the cluster, if any, form one.
     ///
     /// # Errors
@@ -255,4 +262,37 @@ fn is_loopback(host: &str) -> bool {
         || host
             .parse::<std::net::IpAddr>()
             .is_ok_and(|ip| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_nats::settings::Secret;
+
+    use super::*;
+
+    #[test]
+    fn credentials_beyond_this_machine_need_tls() {
+        let mut settings = Settings {
+            host: "0.0.0.0".into(),
+            ..Settings::default()
+        };
+        assert!(!settings.shows_credentials());
+        settings.sessions.token = Some(Secret::new("t"));
+        assert!(settings.shows_credentials());
+        settings.host = "127.0.0.1".into();
+        assert!(!settings.shows_credentials());
+        settings.host = "10.0.0.1".into();
+        settings.tls = Some(TlsSettings {
+            cert_file: "c".into(),
+            key_file: "k".into(),
+            ca_file: None,
+            verify: false,
+            timeout: Duration::ZERO,
+            handshake_first: HandshakeFirst::Never,
+                connection_rate_limit: 0,
+        });
+        assert!(!settings.shows_credentials());
+        settings.allow_non_tls = true;
+        assert!(settings.shows_credentials());
+    }
 }

@@ -195,6 +195,9 @@ impl Server {
     /// Settings that the server cannot put in force, such as an address in use or an unreadable certificate.
     pub fn bind(mut settings: Settings) -> Result<Self, StartError> {
         settings.check_exposure()?;
+        if settings.shows_credentials() {
+            warn_of_shown_credentials();
+        }
         bound_clients(&mut settings);
         let listen = |source| StartError::Listen {
             host: settings.host.clone(),
@@ -504,6 +507,9 @@ impl Server {
             Ok(both) => both,
             Err(e) => return nothing(e),
         };
+        if settings.shows_credentials() && !self.node.settings().shows_credentials() {
+            warn_of_shown_credentials();
+        }
         self.tls = of_clients;
         if let Some(peers) = &mut self.peers {
             peers.set_tls(of_nodes);
@@ -880,6 +886,13 @@ impl Server {
         }
         *self.parting.get_or_insert(now + PARTING) <= now
     }
+}
+
+/// Warns that the network can read the credentials of clients.
+fn warn_of_shown_credentials() {
+    tracing::warn!(
+        "clients send their passwords and tokens without TLS, and the network can read them: configure tls"
+    );
 }
 
 /// Reads the certificates of both ports again.
