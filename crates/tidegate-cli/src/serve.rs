@@ -23,7 +23,7 @@ use tidegate_nats::settings::{Secret, User};
 #[cfg(feature = "lab")]
 use tidegate_raft::lab::{FixedEntries, RaftStep};
 use tidegate_server::config::ClusterSecret;
-use tidegate_server::config::{ClusterTls, HANDSHAKE_MAX};
+use tidegate_server::config::{ClusterTls, HANDSHAKE_MAX, HostPort};
 use tidegate_server::config::{ConfigError, read_file};
 use tidegate_server::config::{
     DATA_DIRECTORY, HandshakeFirst, Settings, StreamSettings, TlsSettings,
@@ -123,7 +123,7 @@ pub struct ServeArgs {
     tlsverify: bool,
     /// Tell clients this address to connect to.
     #[arg(long, alias = "client_advertise", value_name = "HOST:PORT")]
-    client_advertise: Option<String>,
+    client_advertise: Option<HostPort>,
     /// Keep streams in this directory, which one server at a time owns [default: tidegate-data]
     #[arg(
         long,

@@ -10,6 +10,7 @@ use tidegate_nats::settings::{Secret, User};
 use tidegate_nats::subject;
 
 use super::cluster::cluster;
+use super::host_port::{HostPort, HostPortError};
 use super::tree::{self, Item, Map, SyntaxError, System, Value};
 use super::{DATA_DIRECTORY, HandshakeFirst, Settings, StreamSettings, TlsSettings};
 
@@ -69,7 +70,7 @@ pub fn apply(map: &Map, s: &mut Settings) -> Result<(), SyntaxError> {
             "port" => s.port = port(key, item)?,
             "listen" => listen(key, item, &mut s.host, &mut s.port)?,
             "server_name" => s.server_name = Some(name(key, item)?),
-            "client_advertise" => s.client_advertise = Some(text(key, item)?),
+            "client_advertise" => s.client_advertise = advertised(key, item)?,
             "max_connections" | "max_conn" => s.max_connections = count(key, item, 1)?,
             "max_subscriptions" | "max_subs" => s.sessions.max_subscriptions = count(key, item, 0)?,
             "max_payload" => s.sessions.max_payload = payload(key, item)?,
@@ -425,6 +426,17 @@ pub(super) fn text(key: &str, item: &Item) -> Result<String, SyntaxError> {
         Value::Integer(n) => Ok(n.to_string()),
         _ => Err(wrong(key, item, "text")),
     }
+}
+
+/// Reads the address that the server advertises. As in nats-server, empty text sets none.
+fn advertised(key: &str, item: &Item) -> Result<Option<HostPort>, SyntaxError> {
+    let text = text(key, item)?;
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let read = text.parse();
+    read.map(Some)
+        .map_err(|e: HostPortError| error(item, format!("`{key}`: {e}")))
 }
 
 /// Reads text that admits a client, as a setting of `of`. Empty text would admit every client or none.

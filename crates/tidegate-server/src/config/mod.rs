@@ -7,6 +7,7 @@
 mod apply;
 mod cluster;
 mod cluster_tls;
+pub(crate) mod host_port;
 mod tree;
 
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ pub use self::cluster::{
     CLUSTER_PORT, ClusterSecret, ClusterSettings, ClusterSettingsError, RouteAddress,
 };
 pub use self::cluster_tls::{ClusterTls, HANDSHAKE_MAX};
+pub use self::host_port::{HostPort, HostPortError};
 pub use self::tree::{Item, Map, Outside, SyntaxError, System, Value, read_nats, read_toml};
 
 /// The default data directory, in the directory in which the server starts.
@@ -35,8 +37,8 @@ pub struct Settings {
     pub port: u16,
     /// The server's name, for people; by default its id.
     pub server_name: Option<String>,
-    /// The `host:port` that the server advertises to clients as its address.
-    pub client_advertise: Option<String>,
+    /// The address that the server advertises to clients as its own.
+    pub client_advertise: Option<HostPort>,
     /// The settings of each client's session.
     pub sessions: SessionSettings,
     /// The most connections at a time.

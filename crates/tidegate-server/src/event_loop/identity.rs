@@ -9,17 +9,23 @@ use tidegate_stream::schema::level::API_LEVEL;
 use super::peers::client_url;
 use crate::PROTOCOL_VERSION;
 use crate::config::Settings;
+use crate::config::host_port::joined;
 
 /// Returns the greeting that each client gets first.
 pub(super) fn server_info(settings: &Settings, address: SocketAddr, id: &str) -> Info {
+    // A certificate names the host as clients know it, not the address that the name resolves to.
+    let (host, port) = match &settings.client_advertise {
+        Some(advertised) => (advertised.host(), advertised.port_or(address.port())),
+        None => (settings.host.as_str(), address.port()),
+    };
     Info {
         server_id: id.into(),
         server_name: settings.server_name.clone().unwrap_or_else(|| id.into()),
         version: PROTOCOL_VERSION.into(),
         proto: 1,
         go: "none (tidegate)".into(),
-        host: address.ip().to_string(),
-        port: address.port(),
+        host: host.into(),
+        port,
         headers: true,
         max_payload: settings.sessions.max_payload,
         jetstream: settings.streams.is_some(),
@@ -33,7 +39,10 @@ pub(super) fn server_info(settings: &Settings, address: SocketAddr, id: &str) ->
         connect_urls: match &settings.cluster {
             Some(cluster) if cluster.no_advertise => Vec::new(),
             Some(_) => client_url(settings, address).into_iter().collect(),
-            None => settings.client_advertise.iter().cloned().collect(),
+            None => match settings.client_advertise {
+                Some(_) => vec![joined(host, port)],
+                None => Vec::new(),
+            },
         },
         ..Info::default()
     }
@@ -53,4 +62,36 @@ pub(super) fn server_id() -> String {
         LETTERS[(word % 32) as usize] as char
     };
     std::iter::once('N').chain((0..55).map(letter)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ClusterSettings;
+
+    #[test]
+    fn names_of_hosts_stay_names() {
+        let address = SocketAddr::from(([127, 0, 0, 1], 4333));
+        let mut settings = Settings {
+            host: "localhost".into(),
+            port: 0,
+            ..Settings::default()
+        };
+        let shown = |settings: &Settings| {
+            let info = server_info(settings, address, "N");
+            (info.host, info.port, info.connect_urls)
+        };
+        let urls = |urls: &[&str]| -> Vec<String> { urls.iter().map(|u| (*u).into()).collect() };
+        assert_eq!(shown(&settings), ("localhost".into(), 4333, urls(&[])));
+        settings.cluster = Some(ClusterSettings::default());
+        let here = ("localhost".into(), 4333, urls(&["localhost:4333"]));
+        assert_eq!(shown(&settings), here);
+        settings.client_advertise = Some("n1.example".parse().unwrap());
+        let there = ("n1.example".into(), 4333, urls(&["n1.example:4333"]));
+        assert_eq!(shown(&settings), there);
+        settings.cluster = None;
+        assert_eq!(shown(&settings), there);
+        settings.client_advertise = Some("[::1]:7".parse().unwrap());
+        assert_eq!(shown(&settings), ("::1".into(), 7, urls(&["[::1]:7"])));
+    }
 }

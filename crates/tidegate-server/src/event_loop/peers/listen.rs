@@ -23,6 +23,7 @@ use super::inbox::Inbox;
 use super::secured::Securing;
 use super::{Conn, Peers, rejoining};
 use crate::config::Settings;
+use crate::config::host_port::joined;
 use crate::event_loop::log_limit::LogLimit;
 use crate::event_loop::members::{self, IdentityError};
 use crate::event_loop::tls;
@@ -189,10 +190,15 @@ impl Peers {
     }
 }
 
-/// The URL at which clients connect, if the settings or the address name one.
+/// The URL at which clients connect, if the settings or the address name one. Names stay names.
 pub(crate) fn client_url(settings: &Settings, clients: SocketAddr) -> Option<String> {
-    let specific = (!clients.ip().is_unspecified()).then(|| clients.to_string());
-    settings.client_advertise.clone().or(specific)
+    match &settings.client_advertise {
+        Some(advertised) => {
+            let port = advertised.port_or(clients.port());
+            Some(joined(advertised.host(), port))
+        }
+        None => (!clients.ip().is_unspecified()).then(|| joined(&settings.host, clients.port())),
+    }
 }
 
 /// Draws a random id other than 0.

@@ -1,0 +1,101 @@
+//! The address that a server advertises, by name.
+
+use std::str::FromStr;
+
+/// `HOST` or `HOST:PORT`. An IPv6 address stands in brackets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostPort {
+    host: String,
+    port: Option<u16>,
+}
+
+/// The text is no host with an optional port.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected HOST or HOST:PORT, an IPv6 address in brackets: {0}")]
+pub struct HostPortError(String);
+
+impl HostPort {
+    /// Returns the host as it was written, without brackets.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Returns the port, or `default` for an address without one.
+    #[must_use]
+    pub fn port_or(&self, default: u16) -> u16 {
+        self.port.unwrap_or(default)
+    }
+}
+
+impl FromStr for HostPort {
+    type Err = HostPortError;
+
+    fn from_str(text: &str) -> Result<Self, HostPortError> {
+        let wrong = || HostPortError(text.into());
+        let (host, port) = match text.strip_prefix('[') {
+            Some(rest) => {
+                let (host, rest) = rest.split_once(']').ok_or_else(wrong)?;
+                let port = rest.strip_prefix(':').ok_or_else(wrong);
+                (host, (!rest.is_empty()).then_some(port).transpose()?)
+            }
+            None => match text.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (text, None),
+            },
+        };
+        let port = match port {
+            // As in nats-server, both stand for the port that the server listens on.
+            None | Some("0" | "-1") => None,
+            Some(port) => Some(port.parse().map_err(|_| wrong())?),
+        };
+        let strange = |c: char| c.is_whitespace() || c.is_control() || "/@[]".contains(c);
+        if host.is_empty() || host.contains(strange) {
+            return Err(wrong());
+        }
+        Ok(Self {
+            host: host.into(),
+            port,
+        })
+    }
+}
+
+/// Returns `host:port`, with brackets around an IPv6 address.
+pub(crate) fn joined(host: &str, port: u16) -> String {
+    match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_with_and_without_ports() {
+        let read = |text: &str| {
+            let read: HostPort = text.parse().unwrap();
+            joined(read.host(), read.port_or(4222))
+        };
+        assert_eq!(read("n1.example"), "n1.example:4222");
+        assert_eq!(read("n1.example:7"), "n1.example:7");
+        assert_eq!(read("10.0.0.1:-1"), "10.0.0.1:4222");
+        assert_eq!(read("[::1]"), "[::1]:4222");
+        assert_eq!(read("[::1]:7"), "[::1]:7");
+        for bad in [
+            "",
+            ":7",
+            "::1",
+            "[::1",
+            "[::1]7",
+            "h:x",
+            "h:70000",
+            "nats://h:1",
+            "u@h",
+            "h h",
+        ] {
+            assert!(bad.parse::<HostPort>().is_err(), "{bad}");
+        }
+    }
+}
