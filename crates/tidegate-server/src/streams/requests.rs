@@ -33,7 +33,6 @@ use super::{JetStream, Taken};
 use crate::streams::directory::roles::StepDown;
 use crate::streams::serving::Key;
 use crate::streams::serving::consumers::{Known, Live, LiveAt};
-use crate::streams::serving::unlogged::is_logged;
 
 use super::events::Advised;
 use super::reads::Indexed;
@@ -562,7 +561,10 @@ impl JetStream {
         let existing = self.consumers.find(id, &name);
         let live = existing.and_then(|key| self.consumers.get(key));
         let admission = rules::admit(action_text(action), live.map(|l| &l.config), &config)?;
-        let logged = live.map_or_else(|| is_logged(&config), Live::is_told);
+        if live.is_none_or(|l| l.config.num_replicas != config.num_replicas) {
+            rules::check_replicas(&config, self.stream(stream)?.config())?;
+        }
+        let logged = live.map_or_else(|| rules::is_logged(&config), Live::is_told);
         match admission {
             Admission::Same => return self.consumer_info(cx, now, kind, stream, &name),
             Admission::Create => self.check_consumers_max(id)?,

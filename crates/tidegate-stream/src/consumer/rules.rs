@@ -252,6 +252,29 @@ fn check_start(config: &ConsumerConfig) -> Result<(), ApiError> {
     Ok(())
 }
 
+/// Returns whether the log has to know a consumer before its client does. That is not so if one node may
+/// keep it alone, and it keeps no record of acknowledgements and ends with its client, or is to be kept in
+/// memory.
+#[must_use]
+pub fn is_logged(config: &ConsumerConfig) -> bool {
+    let forgetful = config.mem_storage || config.ack_policy == AckPolicy::None;
+    !config.durable_name.is_empty() || !forgetful || config.num_replicas > 1
+}
+
+/// Checks that the consumer gets as many replicas as it asks for. The log keeps a consumer wherever it keeps
+/// the stream, and only the leader knows any other consumer. nats-server also places a consumer on fewer
+/// nodes.
+pub fn check_replicas(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), ApiError> {
+    let (asked, all) = (config.num_replicas, stream.num_replicas.max(1));
+    let alone = asked == 1 && !is_logged(config);
+    if asked == 0 || asked == all || alone {
+        return Ok(());
+    }
+    Err(ApiError::consumer_create(format_args!(
+        "num_replicas {asked} is not supported by this server: a consumer has the {all} replicas of its stream"
+    )))
+}
+
 /// The effect of a request to create a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
@@ -444,6 +467,52 @@ mod tests {
         ] {
             assert!(checked(good).is_ok(), "{good}");
         }
+    }
+
+    #[test]
+    fn replicas_are_those_of_the_stream_or_of_the_leader_alone() {
+        let stream = StreamConfig {
+            num_replicas: 3,
+            ..stream()
+        };
+        let outcome = |json: &str| {
+            let config = checked_in(json, &stream).unwrap();
+            let refused = check_replicas(&config, &stream).map_err(|e| e.err_code);
+            refused.map(|()| is_logged(&config))
+        };
+        assert_eq!(
+            outcome(r#"{"durable_name":"C","num_replicas":3}"#),
+            Ok(true)
+        );
+        assert_eq!(
+            outcome(r#"{"durable_name":"C","mem_storage":true}"#),
+            Ok(true)
+        );
+        assert_eq!(
+            outcome(r#"{"durable_name":"C","num_replicas":1}"#),
+            Err(10012)
+        );
+        assert_eq!(
+            outcome(r#"{"ack_policy":"explicit","num_replicas":1}"#),
+            Err(10012)
+        );
+        assert_eq!(
+            outcome(r#"{"mem_storage":true,"num_replicas":2}"#),
+            Err(10012)
+        );
+        // An ordered consumer, as the clients' libraries make it.
+        assert_eq!(
+            outcome(r#"{"mem_storage":true,"num_replicas":1}"#),
+            Ok(false)
+        );
+        assert_eq!(
+            outcome(r#"{"mem_storage":true,"ack_policy":"explicit"}"#),
+            Ok(false)
+        );
+        assert_eq!(
+            outcome(r#"{"mem_storage":true,"num_replicas":3}"#),
+            Ok(true)
+        );
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! that it is not the expected one, and makes another consumer from its own position.
 
 use tidegate::Time;
+use tidegate_stream::consumer::rules::is_logged;
 use tidegate_stream::schema::config::{AckPolicy, ConsumerConfig};
 use tidegate_stream::stream::{Command, ConsumerRequest, Kind, Outcome};
 
@@ -24,13 +25,6 @@ use crate::streams::outcome::Then;
 const LASTING_US: u64 = 250_000;
 /// How long after a refusal the leader proposes the consumer again, in microseconds.
 const AGAIN_US: u64 = 5_000_000;
-
-/// Returns whether the log has to know a consumer before its client does. That is not so if the consumer
-/// keeps no record of acknowledgements and ends with its client, or is to be kept in memory.
-pub(crate) fn is_logged(config: &ConsumerConfig) -> bool {
-    let forgetful = config.mem_storage || config.ack_policy == AckPolicy::None;
-    !config.durable_name.is_empty() || !forgetful
-}
 
 /// Returns the time at which the leader proposes a consumer that the log does not know and that is made now.
 /// It never proposes one unless its client checks the numbers of pushed messages, as clients of ordered
