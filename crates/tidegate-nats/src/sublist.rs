@@ -34,8 +34,8 @@ pub struct Matches {
     /// The subscriptions outside of queue groups: each gets a copy.
     pub plain: Vec<SubKey>,
     members: Vec<SubKey>,
-    /// For each queue group, the end of its members that stand for many, and the end of all its members.
-    ends: Vec<(u32, u32)>,
+    firsts: Vec<SubKey>,
+    ends: Vec<Ends>,
 }
 
 /// A result that the sublist lends for the time of a delivery: see [`Sublist::lend`].
@@ -47,13 +47,23 @@ pub struct Lent {
     pub matches: Matches,
 }
 
-/// A queue group: one of its members gets a copy.
+/// The ends of a queue group's parts in the lists of all groups.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    many: u32,
+    single: u32,
+    firsts: u32,
+}
+
+/// A queue group, over all patterns that match the subject: one of its members gets a copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Members<'a> {
     /// The members that stand for many, see [`Sublist::insert_many`].
     pub many: &'a [SubKey],
     /// The members that stand for themselves.
     pub single: &'a [SubKey],
+    /// One of the members that stand for themselves, for each pattern that has any.
+    pub firsts: &'a [SubKey],
 }
 
 impl Matches {
@@ -82,11 +92,13 @@ impl Matches {
     /// Returns the queue group that has `at` groups before it.
     #[must_use]
     pub fn group(&self, at: usize) -> Members<'_> {
-        let start = at.checked_sub(1).map_or(0, |before| self.ends[before].1);
-        let (many, end) = self.ends[at];
+        let before = at.checked_sub(1).map(|before| self.ends[before]);
+        let (start, first) = before.map_or((0, 0), |ends| (ends.single, ends.firsts));
+        let ends = self.ends[at];
         Members {
-            many: &self.members[start as usize..many as usize],
-            single: &self.members[many as usize..end as usize],
+            many: &self.members[start as usize..ends.many as usize],
+            single: &self.members[ends.many as usize..ends.single as usize],
+            firsts: &self.firsts[first as usize..ends.firsts as usize],
         }
     }
 
@@ -99,15 +111,33 @@ impl Matches {
     fn clear(&mut self) {
         self.plain.clear();
         self.members.clear();
+        self.firsts.clear();
         self.ends.clear();
     }
 
-    fn add(&mut self, here: &TrieNode) {
-        self.plain.extend_from_slice(&here.plain);
-        for group in &here.groups {
-            let many = index(self.members.len()).saturating_add(group.many);
-            self.members.extend_from_slice(&group.members);
-            self.ends.push((many, index(self.members.len())));
+    /// Adds the queue groups that a walk has found. Groups of one name at several patterns are one group.
+    fn add_groups(&mut self, nodes: &Slab<TrieNode>, found: &mut [GroupPlace]) {
+        let at = |place: &GroupPlace| &nodes[place.node as usize].groups[place.group as usize];
+        let several = found.first().map(|f| f.node) != found.last().map(|f| f.node);
+        if several {
+            found.sort_unstable_by(|a, b| at(a).name.cmp(&at(b).name));
+        }
+        for same in found.chunk_by(|a, b| several && at(a).name == at(b).name) {
+            for place in same {
+                let (many, _) = at(place).parts();
+                self.members.extend_from_slice(many);
+            }
+            let many = index(self.members.len());
+            for place in same {
+                let (_, single) = at(place).parts();
+                self.firsts.extend(single.first());
+                self.members.extend_from_slice(single);
+            }
+            self.ends.push(Ends {
+                many,
+                single: index(self.members.len()),
+                firsts: index(self.firsts.len()),
+            });
         }
     }
 }
@@ -139,8 +169,8 @@ pub struct Sublist {
     generation: u64,
     /// The result of a lookup that is not cached.
     scratch: Matches,
-    /// The branches that a walk still has to take. Kept between walks, so that no walk allocates.
-    branches: Vec<(u32, usize)>,
+    /// Kept between walks, so that no walk allocates.
+    walk: Walk,
     stats: SublistStats,
 }
 
@@ -203,6 +233,29 @@ struct Group {
     many: u32,
 }
 
+impl Group {
+    /// Returns the members that stand for many, and those that stand for themselves.
+    fn parts(&self) -> (&[SubKey], &[SubKey]) {
+        self.members.split_at(self.many as usize)
+    }
+}
+
+/// A queue group in the trie.
+#[derive(Clone, Copy, Debug)]
+struct GroupPlace {
+    node: u32,
+    group: u32,
+}
+
+/// The state of a walk.
+#[derive(Debug, Default)]
+struct Walk {
+    /// The branches that it still has to take.
+    branches: Vec<(u32, usize)>,
+    /// The queue groups that it has found.
+    groups: Vec<GroupPlace>,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Place {
     node: u32,
@@ -240,7 +293,7 @@ impl Sublist {
             cache,
             generation: 1,
             scratch: Matches::default(),
-            branches: Vec::new(),
+            walk: Walk::default(),
             stats: SublistStats::default(),
         }
     }
@@ -399,7 +452,7 @@ impl Sublist {
     fn look_up(&mut self, subject: &[u8]) -> Option<usize> {
         self.stats.lookups += 1;
         if subject.len() > CACHED_SUBJECT_BYTES_MAX {
-            walk(&self.nodes, &mut self.branches, &mut self.scratch, subject);
+            self.walk.run(&self.nodes, &mut self.scratch, subject);
             return None;
         }
         let at = self.slot(subject);
@@ -408,7 +461,7 @@ impl Sublist {
             self.stats.hits += 1;
             return Some(at);
         }
-        walk(&self.nodes, &mut self.branches, &mut slot.matches, subject);
+        self.walk.run(&self.nodes, &mut slot.matches, subject);
         if slot.matches.len() > CACHED_KEYS_MAX {
             self.scratch = std::mem::take(&mut slot.matches);
             slot.generation = 0;
@@ -430,7 +483,7 @@ impl Sublist {
                 return &slot.matches;
             }
         }
-        walk(&self.nodes, &mut Vec::new(), scratch, subject);
+        Walk::default().run(&self.nodes, scratch, subject);
         scratch
     }
 
@@ -438,7 +491,7 @@ impl Sublist {
     #[must_use]
     pub fn first_wanting(&self, subject: &[u8]) -> Option<SubKey> {
         let mut found = Matches::default();
-        walk(&self.nodes, &mut Vec::new(), &mut found, subject);
+        Walk::default().run(&self.nodes, &mut found, subject);
         found.plain.first().copied()
     }
 
@@ -486,44 +539,50 @@ impl Default for Sublist {
     }
 }
 
-/// Walks the trie with a stack of its own for the branches still to take, so that a subject of thousands of
-/// tokens cannot overflow the thread's stack.
-fn walk(
-    nodes: &Slab<TrieNode>,
-    branches: &mut Vec<(u32, usize)>,
-    out: &mut Matches,
-    subject: &[u8],
-) {
-    branches.clear();
-    out.clear();
-    if tokens(subject).any(<[u8]>::is_empty) {
-        return;
-    }
-    let mut next = Some((ROOT, 0));
-    while let Some((node, from)) = next {
-        let node = &nodes[node as usize];
-        if from > subject.len() {
-            out.add(node);
-            next = branches.pop();
-            continue;
+impl Walk {
+    /// Walks the trie with a stack of its own for the branches still to take, so that a subject of thousands
+    /// of tokens cannot overflow the thread's stack.
+    fn run(&mut self, nodes: &Slab<TrieNode>, out: &mut Matches, subject: &[u8]) {
+        self.branches.clear();
+        self.groups.clear();
+        out.clear();
+        if tokens(subject).any(<[u8]>::is_empty) {
+            return;
         }
-        let rest = &subject[from..];
-        let token = &rest[..memchr::memchr(b'.', rest).unwrap_or(rest.len())];
-        if node.rest != NONE {
-            out.add(&nodes[node.rest as usize]);
-        }
-        let after = from + token.len() + 1;
-        let any = (node.any != NONE).then_some((node.any, after));
-        // A subject may contain a token that looks like a wildcard, because the session checks subjects only
-        // if the client asks for that. No literal child has such a token.
-        let literal = node.children.get(token).map(|n| (*n, after));
-        next = match (literal, any) {
-            (Some(literal), Some(any)) => {
-                branches.push(any);
-                Some(literal)
+        let mut next = Some((ROOT, 0));
+        while let Some((at, from)) = next {
+            let node = &nodes[at as usize];
+            if from > subject.len() {
+                self.take(at, node, out);
+                next = self.branches.pop();
+                continue;
             }
-            (literal, any) => literal.or(any).or_else(|| branches.pop()),
-        };
+            let rest = &subject[from..];
+            let token = &rest[..memchr::memchr(b'.', rest).unwrap_or(rest.len())];
+            if node.rest != NONE {
+                self.take(node.rest, &nodes[node.rest as usize], out);
+            }
+            let after = from + token.len() + 1;
+            let any = (node.any != NONE).then_some((node.any, after));
+            // A subject may contain a token that looks like a wildcard, because the session checks subjects
+            // only if the client asks for that. No literal child has such a token.
+            let literal = node.children.get(token).map(|n| (*n, after));
+            next = match (literal, any) {
+                (Some(literal), Some(any)) => {
+                    self.branches.push(any);
+                    Some(literal)
+                }
+                (literal, any) => literal.or(any).or_else(|| self.branches.pop()),
+            };
+        }
+        out.add_groups(nodes, &mut self.groups);
+    }
+
+    /// Takes the subscriptions of a node that matches.
+    fn take(&mut self, at: u32, node: &TrieNode, out: &mut Matches) {
+        out.plain.extend_from_slice(&node.plain);
+        let all = (0..index(node.groups.len())).map(|group| GroupPlace { node: at, group });
+        self.groups.extend(all);
     }
 }
 
@@ -562,7 +621,8 @@ mod tests {
         list.insert(b"a.b", Some(b"q"), 10);
         list.insert(b"a.b", Some(b"q"), 11);
         list.insert(b"a.*", Some(b"q"), 12);
-        let all = (vec![0, 1, 2, 3, 4, 5], vec![vec![10, 11], vec![12]]);
+        list.insert(b"a.*", Some(b"r"), 13);
+        let all = (vec![0, 1, 2, 3, 4, 5], vec![vec![10, 11, 12], vec![13]]);
         assert_eq!(found(&mut list, "a.b"), all);
         assert_eq!(found(&mut list, "a.b"), all);
         assert_eq!(list.stats().hits, 1);
@@ -570,7 +630,7 @@ mod tests {
         assert!(found(&mut list, "a..b").0.is_empty());
         list.remove(b"a.b", 10);
         list.remove(b"a.b", 11);
-        assert_eq!(found(&mut list, "a.b").1, vec![vec![12]]);
+        assert_eq!(found(&mut list, "a.b").1, vec![vec![12], vec![13]]);
     }
 
     #[derive(Clone, Debug)]
@@ -628,7 +688,7 @@ mod tests {
                             if contains(p.as_bytes(), literal.as_bytes()) {
                                 match q {
                                     None => plain.push(key as SubKey),
-                                    Some(q) => groups.entry((p.clone(), *q)).or_default().push(key as SubKey),
+                                    Some(q) => groups.entry(*q).or_default().push(key as SubKey),
                                 }
                             }
                         }
@@ -641,6 +701,13 @@ mod tests {
                             let many = |key: &SubKey| model[*key as usize].as_ref().is_some_and(|m| m.2);
                             prop_assert!(group.many.iter().all(many));
                             prop_assert!(!group.single.iter().any(many));
+                            let pattern = |key: &SubKey| &model[*key as usize].as_ref().unwrap().0;
+                            let mut firsts: Vec<_> = group.firsts.iter().map(pattern).collect();
+                            firsts.sort();
+                            let mut patterns: Vec<_> = group.single.iter().map(pattern).collect();
+                            patterns.sort();
+                            patterns.dedup();
+                            prop_assert_eq!(firsts, patterns);
                         }
                     }
                 }

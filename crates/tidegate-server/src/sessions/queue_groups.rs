@@ -1,5 +1,6 @@
 //! The choice of the queue group's member that gets a message: any member in the cluster, each with
-//! the same probability.
+//! the same probability. Members that subscribe to different patterns are of one group if its name is the
+//! same, as in nats-server.
 //!
 //! The publisher's node chooses among its own members and the nodes that have members, weighted by
 //! their numbers. The chosen node delivers to one of its own members. If these have all gone
@@ -34,6 +35,7 @@ impl Fanout<'_, '_> {
         let mut delivered = false;
         let named = self.came.map_or(&[][..], |came| came.groups);
         if ids(named).count() > served {
+            // The last members here of the named pattern are gone.
             for id in ids(named) {
                 let gone = matches.groups().find(|group| self.has_ended(id, group));
                 if let Some(group) = gone {
@@ -90,21 +92,23 @@ impl Fanout<'_, '_> {
         self.sub(sub).map_or(0, |sub| sub.members.into())
     }
 
-    /// Returns whether the message is for this queue group at this node, as far as the members here show it.
+    /// Returns whether the message is for this queue group at this node, as far as the members here show
+    /// it. The message names the group by any of its patterns.
     fn serves(&self, group: &Members<'_>) -> bool {
         let Some(came) = self.came else { return true };
-        let mut here = group.single.iter().filter_map(|sub| self.sub(*sub));
-        here.next().is_some_and(|sub| came.serves(sub.interest))
+        let mut here = group.firsts.iter().filter_map(|sub| self.sub(*sub));
+        here.any(|sub| came.serves(sub.interest))
     }
 
-    /// Returns whether this queue group has ended and peers knew it by this id.
+    /// Returns whether peers knew this queue group by this id, for a pattern that has no members here any
+    /// more.
     fn has_ended(&self, id: u64, group: &Members<'_>) -> bool {
         let ended = self.peers.as_ref().and_then(|p| p.wanted.ended(id));
         let some = group.single.first().or_else(|| group.many.first());
         let some = some.and_then(|sub| self.sub(*sub));
-        ended.zip(some).is_some_and(|((pattern, queue), sub)| {
-            *sub.pattern == *pattern && sub.queue.as_deref() == Some(queue)
-        })
+        ended
+            .zip(some)
+            .is_some_and(|((_, queue), sub)| sub.queue.as_deref() == Some(queue))
     }
 }
 

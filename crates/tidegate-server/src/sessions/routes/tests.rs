@@ -314,6 +314,47 @@ fn each_member_gets_its_share_wherever_it_is() {
 }
 
 #[test]
+fn members_with_overlapping_patterns_are_one_group() {
+    let mut c = Cluster::of(3, 1 << 20);
+    let a = c.client(0);
+    let members: Vec<_> = [0, 0, 1, 2].map(|node| (node, c.client(node))).into();
+    for ((node, key), pattern) in members.iter().zip(["work.a", "work.*", "work.>", "*.a"]) {
+        c.say(*node, *key, &format!("SUB {pattern} q 1\r\n"));
+    }
+    c.say(0, a, "SUB reply 9\r\n");
+    // A second member at the third node, in the same group by another pattern.
+    c.say(2, members[3].1, "SUB > q 2\r\n");
+    c.pump();
+    let publish = |c: &mut Cluster, count| {
+        for _ in 0..count {
+            c.say(0, a, "PUB work.a reply 1\r\nx\r\n");
+            c.pump();
+        }
+    };
+    publish(&mut c, 4000);
+    let got = shares(&mut c, &members);
+    assert_eq!(got.iter().sum::<usize>(), 4000);
+    // Five standard deviations of a binomial distribution are 127 and 155.
+    for (got, share) in got.iter().zip([800, 800, 800, 1600]) {
+        assert!(got.abs_diff(share) < 160, "{got} of {share}");
+    }
+    // Messages for a pattern without members left go to the group's members by another pattern.
+    for (node, key) in &members[..3] {
+        c.say(*node, *key, "UNSUB 1\r\n");
+    }
+    c.pump();
+    for _ in 0..20 {
+        c.say(0, a, "PUB work.a reply 1\r\nx\r\n");
+        c.say(2, members[3].1, "UNSUB 1\r\n");
+        c.pump();
+        c.say(2, members[3].1, "SUB *.a q 1\r\n");
+        c.pump();
+    }
+    assert_eq!(shares(&mut c, &members), [0, 0, 0, 20]);
+    assert_eq!(c.heard(0, a), "");
+}
+
+#[test]
 fn changes_of_a_number_are_told_once() {
     let mut c = Cluster::of(2, 1 << 20);
     let b = c.client(1);
@@ -452,7 +493,8 @@ type Sub = (usize, &'static str, Option<&'static str>);
 
 proptest! {
     /// Compares the nodes with a plain model of the rules, as if all clients were connected to one node: each
-    /// plain subscription receives a message once, and one member of each queue group does, at any node.
+    /// plain subscription receives a message once, and one member of each queue group does, at any node and
+    /// by any pattern.
     #[test]
     fn three_nodes_are_as_one(acts in prop::collection::vec(act(), 1..60)) {
         let mut c = Cluster::of(3, 1 << 20);
@@ -520,7 +562,7 @@ fn check(model: &[Option<Sub>], got: &[u32], subject: &str) -> Result<(), TestCa
         };
         let matches = contains(pattern.as_bytes(), subject.as_bytes());
         match queue {
-            Some(queue) if matches => groups.entry((pattern, queue)).or_default().push(sid),
+            Some(queue) if matches => groups.entry(queue).or_default().push(sid),
             _ => prop_assert_eq!(got[sid], u32::from(matches), "{} to {:?}", subject, sub),
         }
     }
