@@ -185,6 +185,11 @@ pub enum PeerError {
     /// Its handler failed.
     #[error("the handler failed: the session is forgotten")]
     Handler,
+    /// The read buffers of all connections took as much memory as they may, and its was the largest.
+    #[error(
+        "the memory for messages on their way in is used up, and this connection had the most of it"
+    )]
+    Crowded,
 }
 
 /// The reasons why a server did not start.

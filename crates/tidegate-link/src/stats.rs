@@ -57,6 +57,8 @@ pub struct ServerStats {
     pub displaced: u64,
     /// Connections ended because nothing was heard.
     pub idle: u64,
+    /// Connections ended because the read buffers of all took too much memory.
+    pub crowded: u64,
 }
 
 macro_rules! counters {
@@ -78,7 +80,7 @@ counters!(ClientCounters => ClientStats {
 
 counters!(ServerCounters => ServerStats {
     connections, connections_open, sessions, messages, batches, bytes_read, reads, acks,
-    ack_cost_ns, errors_protocol, refused, errors_io, errors_handler, displaced, idle,
+    ack_cost_ns, errors_protocol, refused, errors_io, errors_handler, displaced, idle, crowded,
 });
 
 /// Adds one to `counter`.

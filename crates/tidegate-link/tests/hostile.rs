@@ -199,6 +199,43 @@ async fn a_reset_in_the_middle_of_a_message() {
     assert_eq!(seen.numbers(), [1, 2, 3, 4]);
 }
 
+/// Peers that send parts of long messages and no more: the server's memory has a bound over all of them, and
+/// a client's long message still arrives.
+#[tokio::test]
+async fn parts_of_long_messages_share_a_bound() {
+    let builder = Server::builder()
+        .frame_max(64 << 10)
+        .read_bytes(4 << 10)
+        .buffers_max(256 << 10);
+    let (server, seen) = remembering(builder).await;
+    let mut peers = Vec::new();
+    for peer in 0..12 {
+        let mut socket = raw(&server).await;
+        let mut session = *b"a hostile client";
+        session[0] = peer;
+        let hello = Hello {
+            session: SessionId(session),
+            ..hello(1)
+        };
+        socket.write_all(&hello.encode()).await.unwrap();
+        welcome(&mut socket).await;
+        let mut message = Vec::new();
+        Layout::Session.encode(Seq::new(1), &[0; 60_000], &mut message);
+        // The server may end the connection meanwhile.
+        let _ = socket.write_all(&message[..50_000]).await;
+        peers.push(socket);
+    }
+    // Each needs 60 KiB: no more than four fit.
+    until("most of them are closed", || server.stats().crowded >= 8).await;
+    let client = Client::builder().connect(server.local_addr().to_string());
+    let client = timeout(PATIENCE, client).await.unwrap().unwrap();
+    let seq = client.send(&[1_u8; 60_000]).await.unwrap();
+    let acked = timeout(PATIENCE, client.wait_acked(seq)).await;
+    acked.unwrap().unwrap();
+    assert_eq!(seen.payloads(), [vec![1; 60_000]]);
+    serves(&server).await;
+}
+
 /// A client that sends and does not read: the server accepts every message, and its
 /// acknowledgements are consistent as soon as the client reads them.
 #[tokio::test]

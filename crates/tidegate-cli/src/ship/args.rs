@@ -79,8 +79,8 @@ pub(crate) struct RecordArgs {
     /// Choose the format of records.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
-    /// Limit a record to so many bytes; KiB and MiB are understood. At the receiver, each connection may need
-    /// a few times as much memory.
+    /// Limit a record to so many bytes; KiB and MiB are understood. At the receiver, a connection may need a
+    /// few times as much memory, within a bound over all connections.
     #[arg(long, value_name = "BYTES", default_value = "16MiB", value_parser = record_bytes)]
     pub(crate) max_record: u32,
 }

@@ -16,6 +16,11 @@ use crate::hello::TOKEN_MAX;
 use crate::proto::cadence;
 use crate::tls::ServerTls;
 
+/// The most memory of all read buffers, if nothing else is set.
+const BUFFERS_BYTES: usize = 256 << 20;
+/// More than the head of any frame.
+const FRAME_HEAD_MAX: usize = 64;
+
 /// Makes the controller of one connection's acknowledgements.
 pub(crate) type MakeController = Box<dyn Fn() -> Box<dyn Controller> + Send + Sync>;
 
@@ -32,6 +37,7 @@ pub struct ServerBuilder {
     pub(crate) idle: Duration,
     pub(crate) hello_within: Duration,
     pub(crate) read_bytes: usize,
+    pub(crate) buffers_max: Option<usize>,
     pub(crate) tls: Option<ServerTls>,
     pub(crate) token: Option<Vec<u8>>,
     pub(crate) store: Mutex<Box<dyn SessionStore>>,
@@ -52,6 +58,7 @@ impl Default for ServerBuilder {
             idle: Duration::from_secs(120),
             hello_within: Duration::from_secs(5),
             read_bytes: 256 << 10,
+            buffers_max: None,
             tls: None,
             token: None,
             store: Mutex::new(Box::new(Forgetful)),
@@ -123,6 +130,17 @@ impl ServerBuilder {
     #[must_use]
     pub const fn read_bytes(mut self, bytes: usize) -> Self {
         self.read_bytes = bytes;
+        self
+    }
+
+    /// The most memory that the read buffers of all connections take together, beside 4 KiB for
+    /// each: 256 MiB if not set, or four of the longest messages if that is more. If a message
+    /// finds no room, the connection with the largest buffer gives its memory back. It ends with
+    /// [`PeerError::Crowded`] if the buffer holds a part of a message; its client can connect
+    /// again. Before a client has opened its session, its connection has only the 4 KiB.
+    #[must_use]
+    pub const fn buffers_max(mut self, bytes: usize) -> Self {
+        self.buffers_max = Some(bytes);
         self
     }
 
@@ -206,6 +224,12 @@ impl ServerBuilder {
         Server::start(self, listener, make)
     }
 
+    /// Returns the most memory of all read buffers.
+    pub(super) fn buffers_bytes(&self) -> usize {
+        let four = (self.frame_max as usize + FRAME_HEAD_MAX).saturating_mul(4);
+        self.buffers_max.unwrap_or_else(|| four.max(BUFFERS_BYTES))
+    }
+
     fn check(&self) -> Result<(), ConfigError> {
         let range = |what, given: u64, least: u64, most: u64| {
             if (least..=most).contains(&given) {
@@ -224,6 +248,9 @@ impl ServerBuilder {
         range("connections_max", self.connections_max as u64, 1, 1 << 30)?;
         range("sessions_max", self.sessions_max as u64, 1, 1 << 30)?;
         range("read_bytes", self.read_bytes as u64, 64, 1 << 30)?;
+        let buffers = self.buffers_bytes() as u64;
+        let least = self.frame_max as usize + FRAME_HEAD_MAX;
+        range("buffers_max", buffers, least as u64, 1 << 50)?;
         let idle_ms = u64::try_from(self.idle.as_millis()).unwrap_or(u64::MAX);
         range("idle in ms", idle_ms, 1, u64::from(u32::MAX))?;
         let least = 2 * (u64::from(self.frame_max) + 8);

@@ -7,7 +7,7 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tidegate::{Clock, Time, nanos};
@@ -34,6 +34,8 @@ pub(super) enum Ended {
     Rules(ReceiverError),
     /// The handler failed: the server forgets its session.
     Handler,
+    /// The read buffers of all connections are full, and this one has the largest.
+    Crowded,
 }
 
 /// Resolves with the reason when the server wants to end the connection.
@@ -128,7 +130,7 @@ impl Connection {
             let layout = self.receiver.layout();
             // The handler borrows the buffer while the rest of the connection is driven,
             // so the two part here.
-            let input = std::mem::replace(&mut self.input, Input::new(0));
+            let input = std::mem::replace(&mut self.input, Input::placeholder());
             let frames = &input.bytes()[found.frames];
             let batch = Batch::new(layout, frames, found.first, found.count, self.session);
             let handled = self.hand_over(handler, batch).await;
@@ -183,6 +185,12 @@ impl Connection {
         if self.eof {
             return Poll::Pending;
         }
+        if ready!(self.input.poll_make_room(cx)).is_err() {
+            // The memory is free before the client has read the reason.
+            self.input = Input::placeholder();
+            self.receiver.close(Code::Full);
+            return Poll::Ready(Err(Ended::Crowded));
+        }
         match self.socket.poll_read(cx, self.input.room()) {
             Poll::Ready(read) => Poll::Ready(self.took_in(read)),
             Poll::Pending => self.spin(cx),
@@ -196,6 +204,7 @@ impl Connection {
             self.eof = true;
             let left = self.input.bytes().len();
             let ended = self.receiver.handle_eof(self.active, left);
+            self.input = Input::placeholder();
             return ended.map(|()| true).map_err(Ended::Rules);
         }
         self.input.filled(n);

@@ -44,7 +44,7 @@ pub(super) async fn serve<H, M>(
         bump(&core.counters.errors_io);
         return;
     };
-    let mut input = Input::new(core.config.read_bytes);
+    let mut input = Input::new(core.config.read_bytes, &core.budget);
     let mut control = core.control.clone();
     let greeting = tokio::select! {
         greeting = read_opening(&core, &mut socket, &mut input) => greeting,
@@ -437,11 +437,13 @@ fn count<H, M>(core: &Core<H, M>, peer: SocketAddr, ended: &Ended) {
         Ended::Rules(E::Idle) => bump(&counters.idle),
         Ended::Rules(_) => bump(&counters.errors_protocol),
         Ended::Handler => bump(&counters.errors_handler),
+        Ended::Crowded => bump(&counters.crowded),
     }
     core.tell(
         peer,
         &match ended {
             Ended::Rules(e) => PeerError::Rules(e.clone()),
+            Ended::Crowded => PeerError::Crowded,
             _ => PeerError::Handler,
         },
     );

@@ -1,5 +1,11 @@
 //! The read buffer of one connection: bytes read and not dealt with, in one piece. It
-//! grows with the input up to a bound, and beyond the bound only for a larger message.
+//! grows with the input up to a bound, and beyond the bound only for a larger message. All
+//! buffers together keep to the server's [`Budget`].
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use super::budget::{Budget, Crowded, Share};
 
 /// The buffer of a quiet connection.
 const START_BYTES: usize = 4 << 10;
@@ -15,18 +21,31 @@ pub(super) struct Input {
     wants: usize,
     /// The last read filled the buffer, so more room is useful.
     filled: bool,
+    /// The part of the budget that it has; `None` for the placeholder of a buffer that is lent.
+    share: Option<Share>,
 }
 
 impl Input {
     /// Creates an empty buffer, of at most `max` bytes as long as no message is longer.
-    pub(super) fn new(max: usize) -> Self {
+    pub(super) fn new(max: usize, budget: &Arc<Budget>) -> Self {
         Self {
             bytes: vec![0; START_BYTES.min(max)],
+            max,
+            share: Some(Share::of(budget)),
+            ..Self::placeholder()
+        }
+    }
+
+    /// Creates the placeholder of a buffer that is lent or given up. Nothing is read into it.
+    pub(super) const fn placeholder() -> Self {
+        Self {
+            bytes: Vec::new(),
             start: 0,
             end: 0,
-            max,
+            max: 0,
             wants: 0,
             filled: false,
+            share: None,
         }
     }
 
@@ -46,25 +65,52 @@ impl Input {
         }
     }
 
-    /// The room for the next read: never empty.
-    pub(super) fn room(&mut self) -> &mut [u8] {
+    /// Makes room for the next read, and waits for it while the budget is used up. Gives memory back if
+    /// others need it.
+    ///
+    /// # Errors
+    /// Others need the memory, and the buffer holds a part of a message: the connection ends.
+    pub(super) fn poll_make_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Crowded>> {
         // The rest of the last read is less than one frame: moving it costs little beside reading.
         if self.start > 0 {
             self.bytes.copy_within(self.start..self.end, 0);
             self.end -= self.start;
             self.start = 0;
         }
+        let Some(share) = &mut self.share else {
+            return Poll::Ready(Ok(()));
+        };
+        if share.poll_asked(cx) {
+            let least = START_BYTES.min(self.max);
+            if self.end > least {
+                return Poll::Ready(Err(Crowded));
+            }
+            self.bytes.truncate(least);
+            self.bytes.shrink_to_fit();
+            self.filled = false;
+            share.release();
+        }
         let len = self.bytes.len();
         if std::mem::take(&mut self.filled) && len < self.max {
-            self.bytes.resize((len * 4).min(self.max), 0);
+            let to = (len * 4).min(self.max);
+            if share.try_grow(to - len) {
+                self.bytes.resize(to, 0);
+            }
         }
         // A long message gets its room as its bytes arrive: an announcement costs the
         // peer nothing, so it must cost nothing here.
-        let need = self.end + 1;
-        if need > self.bytes.len() {
-            let wants = self.wants.max(need);
-            self.bytes.resize((len * 2).clamp(need, wants), 0);
+        let (len, need) = (self.bytes.len(), self.end + 1);
+        if need > len {
+            let to = (len * 2).clamp(need, self.wants.max(need));
+            ready!(share.poll_grow(cx, to - len))?;
+            self.bytes.resize(to, 0);
         }
+        Poll::Ready(Ok(()))
+    }
+
+    /// The room for the next read. Not empty once [`Input::poll_make_room`] is ready, nor before the end of
+    /// the handshake, which is shorter than the first buffer.
+    pub(super) fn room(&mut self) -> &mut [u8] {
         &mut self.bytes[self.end..]
     }
 
@@ -77,16 +123,31 @@ impl Input {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Waker;
+
     use super::*;
+
+    fn make_room(input: &mut Input) -> Poll<Result<usize, Crowded>> {
+        let made = input.poll_make_room(&mut Context::from_waker(Waker::noop()));
+        made.map_ok(|()| input.room().len())
+    }
+
+    /// Fills all the room there is, and returns how much that was.
+    fn fill(input: &mut Input) -> usize {
+        let Poll::Ready(Ok(n)) = make_room(input) else {
+            panic!("no room");
+        };
+        input.filled(n);
+        n
+    }
 
     #[test]
     fn grows_with_what_comes_and_no_further() {
-        let mut input = Input::new(64 << 10);
+        let mut input = Input::new(64 << 10, &Budget::new(1 << 20));
         let mut sizes = Vec::new();
         for _ in 0..5 {
-            let n = input.room().len();
+            let n = fill(&mut input);
             sizes.push(n);
-            input.filled(n);
             input.consume(n, 0);
         }
         assert_eq!(sizes, [4 << 10, 16 << 10, 64 << 10, 64 << 10, 64 << 10]);
@@ -94,21 +155,51 @@ mod tests {
 
     #[test]
     fn a_long_message_finds_room_as_it_comes() {
-        let mut input = Input::new(16);
+        let mut input = Input::new(16, &Budget::new(1 << 20));
+        assert_eq!(make_room(&mut input), Poll::Ready(Ok(16)));
         input.room()[..10].copy_from_slice(b"aaaaabbbbb");
         input.filled(10);
         input.consume(5, 40);
         // The rest moves to the front; the buffer allocates nothing for a header's announcement.
-        assert_eq!(input.room().len(), 11);
+        assert_eq!(make_room(&mut input), Poll::Ready(Ok(11)));
         assert_eq!(input.bytes(), b"bbbbb");
         let mut sizes = Vec::new();
         while input.bytes().len() < 40 {
-            let n = input.room().len();
-            input.filled(n);
-            sizes.push(n);
+            sizes.push(fill(&mut input));
         }
         assert_eq!(sizes, [11, 16, 8]);
         input.consume(40, 0);
-        assert_eq!(input.room().len(), 40);
+        assert_eq!(make_room(&mut input), Poll::Ready(Ok(40)));
+    }
+
+    #[test]
+    fn buffers_keep_to_the_budget_together() {
+        let budget = Budget::new(40 << 10);
+        let start = 4 << 10;
+        let hold = |parts: usize| {
+            let mut input = Input::new(start, &budget);
+            input.consume(0, 64 << 10);
+            for _ in 0..parts {
+                fill(&mut input);
+            }
+            input
+        };
+        // A buffer of 32 KiB, 28 KiB of them in the budget.
+        let mut large = hold(4);
+        let mut small = hold(2);
+        assert_eq!(large.bytes().len(), 32 << 10);
+        // The small one needs 8 KiB, and the budget has 8 KiB. Then it needs 16 KiB more: the large one ends.
+        fill(&mut small);
+        assert!(make_room(&mut small).is_pending());
+        assert_eq!(make_room(&mut large), Poll::Ready(Err(Crowded)));
+        assert!(make_room(&mut small).is_pending());
+        drop(large);
+        fill(&mut small);
+        // A large buffer with little in it shrinks, and its connection goes on.
+        small.consume(32 << 10, 0);
+        let mut other = hold(3);
+        assert!(make_room(&mut other).is_pending());
+        assert_eq!(make_room(&mut small), Poll::Ready(Ok(start)));
+        assert!(matches!(make_room(&mut other), Poll::Ready(Ok(1..))));
     }
 }

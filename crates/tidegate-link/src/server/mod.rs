@@ -4,6 +4,7 @@
 //! share sessions ([`sessions`]).
 
 mod batch;
+mod budget;
 mod config;
 mod connection;
 mod done;
@@ -33,6 +34,7 @@ pub use handler::{Handler, Opened, Opening, Position, SessionStore};
 use crate::error::{PeerError, ServeError};
 use crate::stats::{ServerCounters, ServerStats, bump};
 use crate::transport::is_loopback;
+use budget::Budget;
 use sessions::Sessions;
 
 /// The meaning of an acknowledgement, which the server tells its clients.
@@ -72,6 +74,8 @@ struct Core<H, M> {
     make: M,
     sessions: Sessions<H>,
     counters: Arc<ServerCounters>,
+    /// The memory of all read buffers.
+    budget: Arc<Budget>,
     clock: Clock,
     control: watch::Receiver<Control>,
 }
@@ -115,6 +119,7 @@ impl Server {
             sessions: Sessions::new(config.sessions_max),
             make,
             counters: counters.clone(),
+            budget: Budget::new(config.buffers_bytes()),
             clock: Clock::start(),
             control: told,
             config,
