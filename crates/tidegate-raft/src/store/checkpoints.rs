@@ -360,7 +360,9 @@ pub(super) fn look(storage: &dyn Storage, naming: Naming) -> Result<Vec<Kept>, O
                 });
             }
             Err(error) => {
-                tracing::warn!("the checkpoint {file} is unusable and passed over: {error}")
+                tracing::warn!(
+                    "the checkpoint {file} is unusable, and the start uses another checkpoint if there is one: {error}"
+                )
             }
         }
     }

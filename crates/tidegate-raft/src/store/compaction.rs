@@ -160,7 +160,7 @@ impl Store {
                 Err(Fetch::Gone) => {}
                 // The message stays where it is, and so does its segment.
                 Err(_) => tracing::error!(
-                    "compaction cannot read message {} of stream {}",
+                    "the compaction cannot read message {} of stream {}, so the log keeps the segment of that message",
                     message.seq,
                     message.stream
                 ),

@@ -45,7 +45,9 @@ impl Store {
                 bytes,
             }),
             Err(error) => {
-                tracing::error!("a checkpoint cannot be read for another node: {error}");
+                tracing::error!(
+                    "this node cannot read a checkpoint that another node has asked for, and sends nothing: {error}"
+                );
                 None
             }
         }

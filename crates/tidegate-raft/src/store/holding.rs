@@ -46,7 +46,7 @@ impl Store {
         }
         let member = &mut self.members[at];
         tracing::warn!(
-            "the takeover of a state from another node keeps {held} bytes of other groups' entries in the log: this node gives it up and starts it again"
+            "this node gives up the fetch of a state from another node and starts the fetch again, because meanwhile the log has to keep {held} bytes of other groups' entries"
         );
         let heard = member.catching_up.begun.is_none();
         member.catching_up.forget();

@@ -69,7 +69,9 @@ impl Store {
                 return None;
             }
             Err(error) => {
-                tracing::error!("entry {index} cannot be read for another node: {error}");
+                tracing::error!(
+                    "this node cannot read entry {index} for another node, which gets the whole state instead: {error}"
+                );
                 group.handle_unreadable(index);
                 return None;
             }

@@ -388,7 +388,9 @@ impl Store {
         drop((self.reading, self.scrub));
         for member in self.members {
             if let Err(error) = member.checkpoints.finish() {
-                tracing::warn!("no checkpoint was written: {error}");
+                tracing::warn!(
+                    "the server ends without its last checkpoint, and the next start replays more entries: {error}"
+                );
             }
         }
         self.appender.close()

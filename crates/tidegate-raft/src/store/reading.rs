@@ -130,7 +130,7 @@ impl Reading {
                     if is_said(self.failures) {
                         let n = self.failures;
                         tracing::error!(
-                            "an entry of the log cannot be read: {error} (failure {n} since the start)"
+                            "the server cannot read an entry of the log, and treats the entry as damaged: {error} (failure {n} since the start)"
                         );
                     }
                     self.fail(wanted.from, Fetch::Damaged);

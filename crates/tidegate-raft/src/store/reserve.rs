@@ -60,7 +60,7 @@ impl Reserve {
             && !is_full(&error)
         {
             tracing::warn!(
-                "disk space for checkpoints cannot be reserved: {error}: on a full disk the next checkpoint may fail"
+                "the server cannot reserve disk space for checkpoints, and on a full disk the next checkpoint may fail: {error}"
             );
         }
         self.asked.store(false, Ordering::Release);

@@ -122,7 +122,9 @@ impl Scrub {
             // The log has released the segment; the next part comes from another one.
             Err(ReadError::Released) => {}
             Err(error) => {
-                tracing::warn!("the scrub cannot read a part of the log: {error}");
+                tracing::warn!(
+                    "the scrub cannot read a part of the log, and starts again at the log's beginning: {error}"
+                );
                 // Starts over at the beginning, so that the scrub does not retry this part forever.
                 self.plan.at = Lsn::ZERO;
             }

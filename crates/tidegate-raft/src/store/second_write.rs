@@ -53,7 +53,9 @@ impl SecondWrite {
         let through = Arc::clone(&done);
         let worker = Worker::start(by, "second-write", 1, move |entry: Bytes| {
             if let Err(error) = pen.write(&entry) {
-                tracing::error!("the second write failed: {error}");
+                tracing::error!(
+                    "the server cannot write an entry a second time, as a flag of `tidegate-bench raft` demands, and goes on: {error}"
+                );
             }
             through.fetch_add(1, Ordering::Release);
             waker();

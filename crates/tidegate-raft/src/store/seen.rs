@@ -135,7 +135,9 @@ impl Seen {
                 if !repaired {
                     return Err(OpenError::Damaged(text));
                 }
-                tracing::warn!("{text}: a repair gave them up");
+                tracing::warn!(
+                    "{text}, because an earlier repair of the log gave up these entries: the streams lack their changes"
+                );
                 self.missing.push(from..gap.end);
             }
         }

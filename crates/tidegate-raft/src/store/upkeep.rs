@@ -232,7 +232,9 @@ impl Store {
                 // The earlier checkpoints still exist. The store tries again after the log has grown, or when
                 // there may be space.
                 Some(Err(error)) => {
-                    tracing::warn!("no checkpoint was written: {error}");
+                    tracing::warn!(
+                        "the server cannot write a checkpoint, keeps the earlier ones and tries again later: {error}"
+                    );
                     self.members[at].failed = true;
                     self.finish_install(at, false);
                 }
