@@ -470,7 +470,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         tracing::info!("Starting http monitor on {}", monitor.address());
     }
     if let Some(address) = server.cluster_address() {
-        tracing::info!("Listening for the cluster's nodes on {address}");
+        tracing::info!("Listening for connections of the cluster's nodes on {address}");
     }
     tracing::info!("Listening for client connections on {}", server.address());
     tracing::info!("Server is ready");
@@ -505,7 +505,9 @@ fn allow_files() {
         ..limit
     };
     if let Err(e) = setrlimit(Resource::Nofile, all) {
-        tracing::warn!("cannot raise the limit of open files: {e}");
+        tracing::warn!(
+            "the server cannot raise its limit of open files, and may accept fewer clients: {e}"
+        );
     }
 }
 
@@ -522,7 +524,7 @@ fn end_with(parent: i32) -> anyhow::Result<()> {
 fn obey(signal: i32, handle: &Handle, args: &ServeArgs) {
     let outcome = match signal {
         SIGHUP => {
-            tracing::info!("Reloading server configuration");
+            tracing::info!("Reloading server configuration: the server got the signal HUP");
             let settings = args.settings().and_then(|s| {
                 s.sessions.check_credentials().map_err(Usage::new)?;
                 s.check_exposure().map_err(Usage::new)?;
@@ -532,7 +534,9 @@ fn obey(signal: i32, handle: &Handle, args: &ServeArgs) {
             match settings {
                 Ok(settings) => handle.reload(settings),
                 Err(e) => {
-                    tracing::error!("reload: {e:#}: nothing was changed");
+                    tracing::error!(
+                        "the reload failed: {e:#}: the server keeps its old configuration"
+                    );
                     return;
                 }
             }
@@ -541,7 +545,7 @@ fn obey(signal: i32, handle: &Handle, args: &ServeArgs) {
         _ => handle.drain(),
     };
     if let Err(e) = outcome {
-        tracing::error!("signal {signal}: {e}");
+        tracing::error!("the server cannot act on the signal {signal}: {e}");
     }
 }
 

@@ -51,7 +51,8 @@ fn a_copy_of_a_running_nodes_directory_is_not_let_in() {
             let news = nodes.said(member, "copies of one data directory");
             // The log repeats the line once a minute.
             assert!(news.len() < 5, "{news:?}");
-            let lost = nodes.said(member, &format!("the route to `{}`", nodes.name(node)));
+            let route = format!("the route connection to `{}`", nodes.name(node));
+            let lost = nodes.said(member, &route);
             assert!(lost.last().unwrap().ends_with("is up"), "{lost:?}");
         }
         nodes.remove(second);

@@ -165,7 +165,7 @@ fn three(more: &[&str]) -> ([Node; 3], [u16; 3]) {
 fn connected(nodes: &mut [Node; 3]) {
     for (i, node) in nodes.iter_mut().enumerate() {
         for j in (0..3).filter(|j| *j != i) {
-            node.wait_for(&format!("the route to `n{}` at", j + 1));
+            node.wait_for(&format!("the route connection to `n{}` at", j + 1));
         }
     }
 }
@@ -470,7 +470,7 @@ fn a_node_is_killed_and_comes_back() {
     n1.forget_log();
     let url = n2.url.clone();
     n2.kill();
-    n1.wait_for("the route to `n2` at");
+    n1.wait_for("the route connection to `n2` at");
     let until = Instant::now() + PATIENCE;
     while !a.is_unheard("here", "x") || a.info.contains(&url) {
         assert!(Instant::now() < until, "{}", a.info);
@@ -508,8 +508,8 @@ fn strangers_are_refused_with_the_reason() {
     let twin = Node::start("n1", &at(1), &good);
     refused(&mut n1, twin, "two servers are named `n1`");
     let mut n2 = Node::start("n2", &at(1), &good);
-    n1.wait_for("the route to `n2` at");
-    n2.wait_for("the route to `n1` at");
+    n1.wait_for("the route connection to `n2` at");
+    n2.wait_for("the route connection to `n1` at");
     let mut second = Node::start("n2", &at(2), &good);
     second.wait_for("`n2` is already connected from 127.0.0.1");
     n1.wait_for("`n2` is already connected from 127.0.0.1");
@@ -582,8 +582,8 @@ fn members_are_fixed_once_and_a_wiped_node_is_not_one_of_them() {
     nodes[2].kill();
     nodes[0].forget_log();
     nodes[2] = start(2);
-    nodes[0].wait_for("the route to `n3` at");
-    nodes[2].wait_for("the route to `n1` at");
+    nodes[0].wait_for("the route connection to `n3` at");
+    nodes[2].wait_for("the route connection to `n1` at");
     // Without its directory it is a different node.
     nodes[2].kill();
     nodes.iter_mut().for_each(Node::forget_log);

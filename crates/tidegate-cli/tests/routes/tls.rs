@@ -53,16 +53,16 @@ fn certificates_of_another_authority_are_refused_until_they_are_replaced() {
     let (cert_file, key_file) = theirs.files("n2");
     std::fs::write(&cert_file, "no certificate").unwrap();
     hang_up(&n2);
-    n2.wait_for("reload: cluster.tls: ");
-    n2.wait_for("nothing was changed");
+    n2.wait_for("the reload failed: cluster.tls: ");
+    n2.wait_for("the server keeps its old configuration");
     ours.certify("n2", HERE);
     let (good_cert, good_key) = ours.files("n2");
     std::fs::copy(good_cert, cert_file).unwrap();
     std::fs::copy(good_key, key_file).unwrap();
     std::fs::copy(ours.file(), theirs.file()).unwrap();
     hang_up(&n2);
-    n1.wait_for("the route to `n2` at");
-    n2.wait_for("the route to `n1` at");
+    n1.wait_for("the route connection to `n2` at");
+    n2.wait_for("the route connection to `n1` at");
     talk(&n1, &n2);
     talk(&n2, &n1);
     let varz = n1.get_json("/varz");
@@ -103,7 +103,7 @@ fn nodes_with_and_without_tls_say_so_to_each_other() {
     n1.wait_for("no TLS handshake within 2s");
     drop(n2);
     let n2 = start("n2", &[ports[1], ports[0]], &authority.certify("n2", HERE));
-    n1.wait_for("the route to `n2` at");
+    n1.wait_for("the route connection to `n2` at");
     talk(&n1, &n2);
 }
 
@@ -141,8 +141,8 @@ fn a_cluster_secret_is_proved_inside_tls() {
     n2.wait_for("the secrets differ");
     drop(n2);
     let mut n2 = start("n2", &turned, &flags("n2", "tide-and-time"));
-    n1.wait_for("the route to `n2` at");
-    n2.wait_for("the route to `n1` at");
+    n1.wait_for("the route connection to `n2` at");
+    n2.wait_for("the route connection to `n1` at");
     talk(&n2, &n1);
 }
 

@@ -43,7 +43,7 @@ fn messages_that_go_bad_on_the_disk_are_found_by_the_scrub_and_others_are_served
         })
         .collect();
     assert_eq!(lost.len(), 1, "{lost:?}\n{}", server.log());
-    let said = format!("such as {} of stream S", lost[0]);
+    let said = format!("such as message {} of stream S", lost[0]);
     assert!(server.log().contains(&said), "{}", server.log());
     // A start reads the log from the newest checkpoint on, and damage makes the server write a checkpoint.
     let has_checkpoint = || {

@@ -169,7 +169,7 @@ fn open(
     let streams = node.all_streams().flat_map(|s| s.applied().iter());
     let streams = streams.filter(|s| s.home().is_here()).count();
     tracing::info!(
-        "Streams are kept in {}: {streams} streams, {entries} entries replayed",
+        "the server keeps {streams} streams in {}, and has replayed {entries} entries of the log",
         kept.directory.display()
     );
     node.set_wall_clock(now, wall_us);
@@ -210,10 +210,12 @@ fn tell_verdict(opening: &Opening) {
         Verdict::Clean => {}
         Verdict::Torn { .. } => {
             tracing::info!(
-                "the last process ended in the middle of a write: the unfinished end of the log is cut off"
+                "the last process ended in the middle of a write: the recovery has cut off the unfinished end of the log, which held no acknowledged message"
             );
         }
-        verdict => tracing::warn!("the log's end: {verdict}"),
+        verdict => tracing::warn!(
+            "the recovery found the log's end not intact, and acknowledged messages may be lost: {verdict}"
+        ),
     }
 }
 

@@ -450,7 +450,9 @@ impl Server {
                     let _ = to.try_send(report);
                 }
                 Command::Drain if !self.stopping => {
-                    tracing::info!("Initiating shutdown: finishing the received operations");
+                    tracing::info!(
+                        "Initiating shutdown: the server finishes the received operations and ends"
+                    );
                     self.stop_accepting();
                     self.hand_over(now);
                     self.node.part_streams(now);
@@ -460,7 +462,9 @@ impl Server {
                     }
                 }
                 Command::LameDuck if !self.stopping => {
-                    tracing::info!("Entering lame duck mode, stop accepting new clients");
+                    tracing::info!(
+                        "Entering lame duck mode: the server accepts no new clients, closes the connections one after the other, and ends"
+                    );
                     self.stop_accepting();
                     self.hand_over(now);
                     self.node.lame_duck(now);
@@ -484,25 +488,33 @@ impl Server {
     fn reload(&mut self, now: Time, mut settings: Settings) {
         let old = self.node.settings();
         if (&settings.host, settings.port) != (&old.host, old.port) {
-            tracing::error!("reload: host and port cannot change while running: they stay");
+            tracing::error!(
+                "the reload keeps the old host and port: the server applies new ones only at its start"
+            );
             settings.host.clone_from(&old.host);
             settings.port = old.port;
         }
         if !keep_cluster(&mut settings, old) {
             tracing::error!(
-                "reload: only the certificates of the cluster can change while the server runs: its other settings stay"
+                "the reload keeps the old settings of the cluster, except for its certificates: the server applies the other settings only at its start"
             );
         }
         if self.peers.is_some() && settings.server_name != old.server_name {
-            tracing::error!("reload: the name of a cluster's node cannot change: it stays");
+            tracing::error!(
+                "the reload keeps the old name of this server: a node of a cluster cannot change its name"
+            );
             settings.server_name.clone_from(&old.server_name);
         }
         if settings.controller != old.controller {
-            tracing::error!("reload: the controller cannot change while running: it stays");
+            tracing::error!(
+                "the reload keeps the old controller: the server applies a new one only at its start"
+            );
             settings.controller = old.controller;
         }
         bound_clients(&mut settings);
-        let nothing = |e: StartError| tracing::error!("reload: {e}: nothing was changed");
+        let nothing = |e: StartError| {
+            tracing::error!("the reload failed: {e}: the server keeps its old configuration");
+        };
         let (of_clients, of_nodes) = match certificates(&settings) {
             Ok(both) => both,
             Err(e) => return nothing(e),
@@ -589,7 +601,9 @@ impl Server {
                 } else {
                     CloseReason::Io
                 };
-                tracing::debug!("read: {e}");
+                tracing::debug!(
+                    "the server cannot read from a client, and closes the connection: {e}"
+                );
                 return self.node.handle_closed(now, key, reason);
             }
         };
@@ -813,7 +827,9 @@ impl Server {
                     }
                 }
                 Err(e) => {
-                    tracing::debug!("write: {e}");
+                    tracing::debug!(
+                        "the server cannot write to a client, and closes the connection: {e}"
+                    );
                     return self.node.handle_closed(now, key, CloseReason::Io);
                 }
             }
@@ -832,7 +848,11 @@ impl Server {
                 let _ = self.poll.registry().deregister(&mut conn.socket.stream);
                 conn.socket.close();
                 if reason.is_slow_consumer() {
-                    tracing::warn!("{}: {}", conn.address, reason.as_str());
+                    tracing::warn!(
+                        "{}: the server closes the connection of this client: {}",
+                        conn.address,
+                        reason.as_str()
+                    );
                 } else if reason.is_failed_login() {
                     if let Some(more) = self.failed_logins.due(self.clock.now()) {
                         let why = reason.as_str();
@@ -840,7 +860,7 @@ impl Server {
                     }
                 } else {
                     tracing::debug!(
-                        "{}: client connection closed: {}",
+                        "{}: the connection of this client has ended: {}",
                         conn.address,
                         reason.as_str()
                     );

@@ -55,7 +55,9 @@ impl Server {
                     ) => {}
                 Err(e) => {
                     if let Some(more) = self.not_accepted.due(now) {
-                        tracing::error!("cannot accept connections: {e}{more}");
+                        tracing::error!(
+                            "the server cannot accept connections of clients, and tries again soon: {e}{more}"
+                        );
                     }
                     self.accept_again = Some(now + ACCEPT_REST);
                     return;
@@ -75,7 +77,10 @@ impl Server {
     fn admit(&mut self, now: Time, mut stream: TcpStream, address: SocketAddr) {
         if self.node.len() >= self.node.settings().max_connections {
             if let Some(more) = self.not_admitted.due(now) {
-                tracing::warn!("{address}: refused: {}{more}", text::MAX_CONNECTIONS);
+                tracing::warn!(
+                    "{address}: the server refuses this client: {}{more}",
+                    text::MAX_CONNECTIONS
+                );
             }
             // A new socket surely takes so few bytes. Under TLS the client could not read them.
             if self.tls.is_none() {
@@ -113,11 +118,13 @@ impl Server {
                 .registry()
                 .register(&mut stream, Owner::Client(key).token(), interest)
         {
-            tracing::error!("{address}: cannot be served: {e}");
+            tracing::error!(
+                "{address}: the server cannot serve this client, and closes the connection: {e}"
+            );
             self.node.handle_closed(now, key, CloseReason::Io);
             return;
         }
-        tracing::debug!("{address}: client connection created");
+        tracing::debug!("{address}: the server has accepted the connection of this client");
         if self.conns.len() <= key.index() {
             self.conns.resize_with(key.index() + 1, || None);
         }

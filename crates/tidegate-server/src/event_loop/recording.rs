@@ -35,7 +35,9 @@ impl Recording {
         let thread = std::thread::Builder::new().name("record".into());
         let run = move || {
             if let Err(error) = write(output, lines) {
-                tracing::error!("{name}: {error}: no further decisions are recorded");
+                tracing::error!(
+                    "cannot write to {name}: {error}: the server goes on, and records no more decisions of its controllers"
+                );
             }
         };
         let thread = thread.spawn(run).map_err(StartError::Loop)?;
@@ -50,7 +52,9 @@ impl Recording {
     pub(super) fn finish(self) {
         drop(self.log);
         if self.thread.join().is_err() {
-            tracing::error!("the thread that records decisions has panicked");
+            tracing::error!(
+                "the thread that records the controllers' decisions has panicked: its file lacks the last decisions"
+            );
         }
     }
 }

@@ -216,7 +216,7 @@ impl TakingOver {
                 .giver
                 .handle_ask(store.applied(self.at).index, from, ask),
             Ok(Frame::Answer(answer)) => self.take_answer(now, store, from, answer),
-            Err(error) => tracing::warn!("{error}"),
+            Err(error) => tracing::warn!("this node ignores a message from another node: {error}"),
         }
     }
 
@@ -227,7 +227,7 @@ impl TakingOver {
             if store.append_repaired(self.at, &[message]).is_ok() {
                 if let Some(more) = self.mended.due(now) {
                     tracing::warn!(
-                        "message {seq} of stream {stream} was damaged, and came back from another node{more}"
+                        "message {seq} of stream {stream} was damaged, and this node has fetched the message again from another node{more}"
                     );
                 }
                 self.mender.handle_mended(stream, seq);
@@ -242,7 +242,9 @@ impl TakingOver {
             Taken::State(bytes) => match read_given(&bytes, self.limits) {
                 Ok((entry, streams)) => taker.handle_state(entry, streams),
                 Err(error) => {
-                    tracing::error!("the state from another node cannot be used: {error}");
+                    tracing::error!(
+                        "this node cannot use the state that another node has sent, and asks again: {error}"
+                    );
                     taker.handle_refused(now);
                 }
             },
@@ -259,7 +261,7 @@ impl TakingOver {
         match (store.poll_catch_up(self.at), &mut self.taking) {
             (Some(wanted), None) if store.begin_catch_up(self.at) => {
                 tracing::info!(
-                    "the others' logs begin after this node's last entry: taking over the state as of entry {} or later",
+                    "the logs of the other nodes begin after this node's last entry: this node fetches the state as of entry {} or later from one of them",
                     wanted.index
                 );
                 self.taking = Some(Taking::Coming {
@@ -325,7 +327,10 @@ impl TakingOver {
             if let Some(Taking::Whole(whole)) = self.taking.take()
                 && let Some(streams) = node.streams_mut(self.at)
             {
-                tracing::info!("took over the state as of entry {}", whole.entry.index);
+                tracing::info!(
+                    "this node took over the state as of entry {}, and applies the entries after it",
+                    whole.entry.index
+                );
                 streams.replace(now, whole.entry.index.get(), whole.streams);
             }
         } else if !store.is_installing(self.at) {
@@ -339,7 +344,9 @@ impl TakingOver {
 fn whole(taker: Taker, store: &Store) -> Option<Taking> {
     let (entry, streams, fetched) = taker.into_state()?;
     let index = entry.index;
-    tracing::info!("fetched the state as of entry {index}, and {fetched} messages");
+    tracing::info!(
+        "this node fetched the state as of entry {index}, and {fetched} messages, from another node"
+    );
     let mut live = store.fresh_live();
     let mut all = Filter::all();
     for stream in streams.iter().filter(|s| !s.in_memory()) {

@@ -68,7 +68,9 @@ impl Monitor {
             .spawn(move || {
                 let serving = async move {
                     if let Err(e) = serve(listener, Source { handle, started }).await {
-                        tracing::error!("the monitor ends: {e}");
+                        tracing::error!(
+                            "the HTTP monitor ends, the server goes on without it: {e}"
+                        );
                     }
                 };
                 runtime.block_on(async {
@@ -120,7 +122,7 @@ async fn serve(listener: TcpListener, source: Source) -> io::Result<()> {
             Ok((stream, _)) => stream,
             Err(e) => {
                 if said.is_none_or(|said: Instant| said.elapsed() > SAID_EVERY) {
-                    tracing::warn!("the monitor cannot accept: {e}");
+                    tracing::warn!("the HTTP monitor cannot accept a connection: {e}");
                     said = Some(Instant::now());
                 }
                 tokio::time::sleep(Duration::from_millis(100)).await;

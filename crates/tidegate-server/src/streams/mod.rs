@@ -265,7 +265,9 @@ impl JetStream {
     /// acknowledged, and the commands that make space would have to wait behind it.
     pub(crate) fn set_crowded(&mut self, crowded: bool) {
         if std::mem::replace(&mut self.room.crowded, crowded) != crowded && crowded {
-            tracing::error!("a majority of the nodes has no space: publishing is refused");
+            tracing::error!(
+                "a majority of the nodes has no disk space: the server refuses new messages until they have space"
+            );
         }
     }
 
@@ -274,13 +276,15 @@ impl JetStream {
         // All groups share the disk, so one of them logs the change.
         if std::mem::replace(&mut self.room.space, space) != space && self.group == ALL {
             match space {
-                Space::Low => tracing::error!("no space for more messages: publishing is refused"),
-                Space::Scarce => {
-                    tracing::error!(
-                        "no space: all but deleting, purging and moving streams away is refused"
-                    )
+                Space::Low => tracing::error!(
+                    "the disk has no space for more messages: the server refuses new messages, and accepts operations that free space"
+                ),
+                Space::Scarce => tracing::error!(
+                    "the disk is full: the server refuses all changes of streams except deleting, purging and moving them away"
+                ),
+                Space::Free => {
+                    tracing::info!("the disk has space again: the server accepts messages again")
                 }
-                Space::Free => tracing::info!("there is space again: publishing goes on"),
             }
         }
     }

@@ -227,7 +227,7 @@ pub(super) fn fetch<'a>(
             Fetch::Gone => return Fetched::Gone,
             Fetch::Damaged => {
                 tracing::error!(
-                    "message {seq} of stream {} is damaged and is not served",
+                    "message {seq} of stream {} is damaged: the server treats the message as gone",
                     stream.name()
                 );
                 return Fetched::Gone;
@@ -244,7 +244,7 @@ pub(super) fn fetch<'a>(
         }),
         Err(e) => {
             tracing::error!(
-                "message {seq} of stream {} cannot be read: {e}",
+                "the server cannot decode message {seq} of stream {}, and treats the message as gone: {e}",
                 stream.name()
             );
             Fetched::Gone

@@ -103,7 +103,7 @@ impl Peers {
         if let Err(e) = dialled {
             self.redial.handle_down(now, route, kind, false);
             let at = &self.routes[route];
-            let line = format!("cannot reach the node at {at}: {e}; trying again");
+            let line = format!("this node cannot reach the node at {at}, and tries again: {e}");
             if self.roster.is_news(now, &line) {
                 tracing::info!("{line}");
             }

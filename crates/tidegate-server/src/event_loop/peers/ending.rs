@@ -101,22 +101,22 @@ impl Peers {
             }
             (Some(name), Side::Dialer, why) => {
                 tracing::info!(
-                    "the {} to `{name}` at {at} is down: {why}",
+                    "the {} connection to `{name}` at {at} is down, and this node dials again: {why}",
                     conn.kind.as_str()
                 );
             }
             (Some(name), Side::Dialled, why) => {
                 tracing::debug!(
-                    "the {} from `{name}` at {at} ends: {why}",
+                    "the {} connection from `{name}` at {at} has ended: {why}",
                     conn.kind.as_str()
                 );
             }
             (None, side, Why::Channel(e)) if e.refusal().is_some() => {
                 let line = match side {
-                    Side::Dialer => format!("no channel to the node at {at}: {why}"),
+                    Side::Dialer => format!("this node cannot join the node at {at}: {why}"),
                     // The port differs for each connection.
                     Side::Dialled => {
-                        format!("refused a node from {}: {why}", conn.address.ip())
+                        format!("this node refused a node from {}: {why}", conn.address.ip())
                     }
                 };
                 if let Some(more) = self.due(now, side, &line) {
@@ -136,7 +136,9 @@ impl Peers {
             }
             (None, side, why) => {
                 let line = match side {
-                    Side::Dialer => format!("cannot reach the node at {at}: {why}; trying again"),
+                    Side::Dialer => {
+                        format!("this node cannot reach the node at {at}, and tries again: {why}")
+                    }
                     Side::Dialled => {
                         format!("dropped a connection from {}: {why}", conn.address.ip())
                     }

@@ -119,7 +119,10 @@ impl Peers {
         match (side, kind) {
             (Side::Dialer, Kind::Route) => {
                 node.handle_peer_up(slot);
-                tracing::info!("the route to `{}` at {address} is up", theirs.name);
+                tracing::info!(
+                    "the route connection to `{}` at {address} is up",
+                    theirs.name
+                );
             }
             (Side::Dialer, Kind::Raft) => self.note(PeerEvent::Up(theirs.id)),
             // The dialler is reachable: dial it back without waiting.
@@ -184,7 +187,7 @@ impl Peers {
         if let Err(e) = members::save(disk, file) {
             file.members = None;
             return tracing::error!(
-                "the file `members` cannot be written: {e}; the cluster is not formed"
+                "this node cannot write its file `members`, and does not form the cluster yet: {e}"
             );
         }
         tracing::info!(

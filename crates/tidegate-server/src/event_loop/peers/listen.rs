@@ -87,7 +87,7 @@ impl Peers {
             .map_err(StartError::Loop)?;
         if !cluster.is_local() && cluster.secret.is_none() && tls.is_none() {
             tracing::warn!(
-                "any program that reaches {address} can join as a node: give the cluster a secret"
+                "the cluster has no secret and no TLS, so any program that reaches {address} can join as a node: give the cluster a secret"
             );
         }
         let me = Me {
@@ -166,7 +166,7 @@ impl Peers {
                     ) => {}
                 Err(e) => {
                     // The dialler tries again, and the node then accepts again.
-                    let line = format!("cannot accept connections of nodes: {e}");
+                    let line = format!("this node cannot accept connections of other nodes: {e}");
                     if self.roster.is_news(now, &line) {
                         tracing::error!("{line}");
                     }
@@ -178,7 +178,9 @@ impl Peers {
 
     fn admit(&mut self, now: Time, stream: TcpStream, address: SocketAddr) {
         let Ok(nonce) = nonce(&self.random) else {
-            return tracing::error!("the system has no random bytes: a node is not let in");
+            return tracing::error!(
+                "the operating system gives no random bytes: this node refuses the connection of {address}"
+            );
         };
         let handshake = self.tls.as_ref().map(|tls| tls.timeout);
         let channel = Channel::answer(now, nonce, self.write_deadline, handshake);

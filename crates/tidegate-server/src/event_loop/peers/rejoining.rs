@@ -18,7 +18,7 @@ pub(super) fn begin(roster: &mut Roster, rejoins: bool) {
     }
     if roster.formation().formed().is_some() {
         return tracing::info!(
-            "--rejoin has nothing to do: the data directory belongs to a member already"
+            "the server ignores --rejoin, because its data directory already belongs to a member of the cluster"
         );
     }
     roster.formation_mut().begin_rejoin();
@@ -62,10 +62,10 @@ impl Peers {
             // The loop asks again.
             file.rejoined = rejoined;
             return tracing::error!(
-                "the file `members` cannot be written: {e}: this node does not count as complete yet, and tries again"
+                "this node has all entries again, but cannot write its file `members`, and tries again before it votes: {e}"
             );
         }
-        tracing::info!("this node has everything again, and votes");
+        tracing::info!("this node has all entries again, and votes from now on");
     }
 
     /// Vouches for this node's term, if the peer lost its disk.
@@ -96,11 +96,13 @@ impl Peers {
         fixed.rejoined = Some(rejoined.term);
         fixed.members = Some(rejoined.members.clone());
         if let Err(e) = members::save(disk, &fixed) {
-            return tracing::error!("the file `members` cannot be written: {e}");
+            return tracing::error!(
+                "this node cannot write its file `members`, and does not rejoin the cluster yet: {e}"
+            );
         }
         *file = fixed;
         tracing::info!(
-            "this node is a member of the cluster `{}` again, from term {} on; it fetches its messages from the others",
+            "this node is a member of the cluster `{}` again, from term {} on, and fetches its messages from the other nodes",
             file.cluster,
             rejoined.term
         );

@@ -25,7 +25,10 @@ impl Peers {
             .registry
             .register(&mut conn.socket.stream, token, interest)
         {
-            tracing::error!("{}: a node cannot be served: {e}", conn.address);
+            tracing::error!(
+                "{}: this node cannot serve the connection with another node, and closes the connection: {e}",
+                conn.address
+            );
             return None;
         }
         entry.insert(conn);

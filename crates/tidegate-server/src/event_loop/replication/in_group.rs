@@ -100,10 +100,14 @@ impl InGroup {
         self.leads = leads.then(|| (term, Timestamp::from_micros(wall_clock_us())));
         let of = self.title(known);
         if leads {
-            tracing::info!("this node leads the streams {of}, in term {term}");
+            tracing::info!(
+                "this node leads the streams {of}, in term {term}, and serves their clients"
+            );
             node.handle_leading(self.at, now);
         } else {
-            tracing::info!("this node no longer leads the streams {of}");
+            tracing::info!(
+                "this node no longer leads the streams {of}: publishers wait until the nodes have elected a leader"
+            );
             node.handle_following(self.at, now);
         }
         true
@@ -135,7 +139,8 @@ impl InGroup {
         });
         if let Some(next) = able.max_by_key(|p| p.matched) {
             tracing::warn!(
-                "this node has no space: it hands leadership over to {}",
+                "this node has no disk space: it hands the leadership of the streams {} over to {}",
+                self.title(known),
                 known.name(next.id)
             );
             self.begin_hand_over(now, node, Some(next.id));
@@ -216,13 +221,21 @@ impl InGroup {
         let best = active.max_by_key(|p| (!node.is_full(p.id), p.matched));
         let next = to.or_else(|| best.map(|p| p.id));
         let Some(next) = next else {
-            return tracing::warn!("no other node is there to lead instead");
+            return tracing::warn!(
+                "this node keeps the leadership of the streams {}, because no other node is connected",
+                self.title(known)
+            );
         };
         match store.transfer_leadership(self.at, next) {
-            Ok(()) => tracing::info!("this node hands leadership over to {}", known.name(next)),
-            Err(error) => {
-                tracing::warn!("this node keeps leadership, because the handover failed: {error}")
-            }
+            Ok(()) => tracing::info!(
+                "this node hands the leadership of the streams {} over to {}",
+                self.title(known),
+                known.name(next)
+            ),
+            Err(error) => tracing::warn!(
+                "this node keeps the leadership of the streams {}, because the handover failed: {error}",
+                self.title(known)
+            ),
         }
     }
 
@@ -275,7 +288,7 @@ impl InGroup {
         }
         for id in self.full.iter().filter(|id| !before.contains(id)) {
             tracing::warn!(
-                "{} has no space: its missing entries wait until there is some",
+                "node {} has no disk space: the entries that the leader sends wait there until the disk has space",
                 known.name(*id)
             );
         }

@@ -163,7 +163,7 @@ impl Replication {
 
     fn refuse(&self, from: u64, group: GroupId) {
         tracing::warn!(
-            "{} sent a message of group {group}, and this node is no member of that group: do all nodes have the same `shards`?",
+            "this node ignores a message from {} of group {group}, which the two nodes do not share: give all nodes the same `shards`",
             self.known.name(from)
         );
     }
@@ -179,7 +179,7 @@ impl Replication {
             Ok(decoded) => decoded,
             Err(error) => {
                 tracing::warn!(
-                    "a message from {} was refused: {error}",
+                    "this node ignores a message from {}: {error}",
                     self.known.name(from)
                 );
                 return Ok(());
@@ -187,7 +187,7 @@ impl Replication {
         };
         if message.from != from {
             tracing::warn!(
-                "{} sent a message in the name of another node: ignored",
+                "this node ignores a message from {}, because the message names another node as its sender",
                 self.known.name(from)
             );
             return Ok(());
@@ -205,7 +205,7 @@ impl Replication {
             Err(forgotten @ StepError::Forgotten { .. }) => Err(RunError::Forgotten(forgotten)),
             Err(error) => {
                 tracing::debug!(
-                    "a message from {} was refused: {error}",
+                    "this node ignores a message from {}: {error}",
                     self.known.name(from)
                 );
                 Ok(())
@@ -290,7 +290,7 @@ impl Replication {
                 let _ = peers.send_raft(to, group, &parts);
             }
             Err(error) => tracing::error!(
-                "a message to {} cannot be encoded: {error}",
+                "this node cannot encode a message to {}, and does not send the message: {error}",
                 self.known.name(to)
             ),
         }

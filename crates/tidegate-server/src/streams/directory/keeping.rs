@@ -239,7 +239,7 @@ impl JetStream {
                     if !self.keeping.lost.contains(&of) {
                         let name = directory.entry(of).map_or("", Stream::name);
                         tracing::error!(
-                            "stream {name} is lost with its only disk: delete it and create it again"
+                            "stream {name} is lost, because its only node has lost its disk: delete the stream and create it again"
                         );
                     }
                     lost.insert(of);

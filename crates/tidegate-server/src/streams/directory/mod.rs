@@ -253,7 +253,7 @@ impl JetStream {
         let (config, name) = (entry.config().clone(), entry.name().to_owned());
         let to = self.choose(cx, &config).unwrap_or(moving.to);
         tracing::warn!(
-            "stream {name} stays on its nodes for now: the nodes that it moves to made no progress; the move is tried again"
+            "stream {name} stays on its nodes for now, because the nodes of its move made no progress: the server tries the move again"
         );
         self.propose_renew(now, stream, moving, to);
     }
@@ -281,7 +281,7 @@ impl JetStream {
             return;
         }
         tracing::warn!(
-            "stream {} moves to other nodes than planned: the planned ones are away",
+            "the server moves stream {} to other nodes than planned, because the planned nodes have had no leader for long",
             entry.name()
         );
         self.propose_renew(now, stream, moving, to);

@@ -472,7 +472,7 @@ impl JetStream {
                 }
                 Gathered::NotYet => {}
                 Gathered::Damaged(seq) => tracing::error!(
-                    "the move of stream {} has stopped: message {seq} is damaged on this node. If no other node has that message, delete the message",
+                    "the move of stream {} has stopped, because message {seq} is damaged on this node: if no other node has the message, delete the message",
                     own.name()
                 ),
             }
