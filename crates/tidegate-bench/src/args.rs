@@ -18,49 +18,55 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
-    /// The batch actor: the workload of gen_batch_server's PR 29, and a handler that does nothing.
+    /// Measures the batch actor, on the workload of gen_batch_server's PR 29 and with a handler that does
+    /// nothing.
     Mailbox(BenchArgs),
-    /// The queue: 8-byte items through every kind of producer.
+    /// Measures the queue, with 8-byte items through every kind of producer.
     Queue(BenchArgs),
-    /// The link: messages of five bytes over loopback TCP, each acknowledged, beside bare sockets.
+    /// Measures the link, with acknowledged messages of five bytes over loopback TCP, beside bare sockets.
     Link(BenchArgs),
-    /// The Redis client: callers that share one, beside a Redis started for it; closed loop and 100 k
-    /// commands a second.
+    /// Measures the Redis client that several callers share, in a closed loop and at 100,000 commands a
+    /// second, with a Redis server that the bench starts.
     Redis(BenchArgs),
-    /// The callers of our own client, as a process of its own: told what to do on standard input.
+    /// Runs the callers of our Redis client in a process of their own. The bench `redis` starts this command,
+    /// and directs it over standard input.
     #[command(hide = true)]
     RedisCallers,
-    /// Streams: publishing and consuming by the `nats` program, a server of ours beside nats-server with and
-    /// without a sync before every acknowledgement.
+    /// Measures streams on one server of ours, by publishing and consuming with the `nats` program, beside
+    /// nats-server with and without a sync before every acknowledgement.
     Stream(BenchArgs),
-    /// Streams of three replicas on three nodes of this machine, ours beside nats-server's, by the `nats`
-    /// program.
+    /// Measures streams of three replicas on three nodes of this machine, ours beside nats-server's, with the
+    /// `nats` program.
     Cluster(BenchArgs),
-    /// The gain of each step of nats-server's PR 7355 on such streams, and of two more: on this disk, and on
-    /// a disk with syncs 5 ms longer.
+    /// Measures, on streams of three replicas, the gain of each step of nats-server's PR 7355 and of two
+    /// further steps of ours, on this disk and on a disk with syncs that take 5 ms longer.
     Raft(BenchArgs),
-    /// Real handlers (PostgreSQL, SQLite, HTTP, append and sync, padding, upserts) under closed and open
-    /// loops: ours with nothing set beside the best fixed settings, and with --peers beside the crates that
-    /// batch.
+    /// Measures real handlers (PostgreSQL, SQLite, HTTP, append and sync, padding, upserts) under closed-loop
+    /// and open-loop load: Tidegate's defaults beside the best fixed settings, and with --peers beside other
+    /// crates that batch.
     Handlers(crate::handlers::HandlersArgs),
-    /// Generated worlds in virtual time: cost curves of nine families, noise, changes, servers and loads.
-    /// Ours with nothing set beside greedy, exponential, aimd and the best fixed settings.
+    /// Simulates generated workloads in virtual time: cost curves of nine families, noise, changes, servers
+    /// and loads. Compares the default controller with greedy, exponential, aimd and the best fixed settings.
     Arena(crate::arena::ArenaArgs),
-    /// One hostile or clumsy client beside well-behaved neighbours: what the neighbours wait, how much memory
-    /// the server takes, ours and with --peers nats-server.
+    /// Measures the harm that one hostile or clumsy client does: how long its well-behaved neighbours wait,
+    /// and how much memory the server takes. Attacks our server, and with --peers nats-server, too.
     Neighbours(crate::neighbours::NeighboursArgs),
-    /// The neighbours, as a process of their own: told what to do on standard input.
+    /// Runs the well-behaved clients of the bench `neighbours` in a process of their own. The bench starts
+    /// this command, and directs it over standard input.
     #[command(hide = true)]
     NeighboursClients,
-    /// The attackers, as a process of their own.
+    /// Runs the attacking clients of the bench `neighbours` in a process of their own. The bench starts this
+    /// command, and directs it over standard input.
     #[command(hide = true)]
     NeighboursAttackers,
-    /// Two binaries of `tidegate` as stream servers, in interleaved pairs: is NEW worse than OLD?
+    /// Compares two binaries of `tidegate` as stream servers, in interleaved pairs of runs, and reports
+    /// whether NEW is worse than OLD.
     Compare(crate::compare::CompareArgs),
-    /// A server with further flags: the ways of writing that `raft` and the slowed cells compare.
+    /// Serves NATS clients as `tidegate serve` does, with further flags for the ways of writing to the log
+    /// that the benches `raft` and `stream` compare.
     #[command(hide = true)]
     Serve(Box<tidegate_cli::serve::ServeArgs>),
-    /// The word count topology, saturated and at a tenth of that, as in Storm's PR 8796.
+    /// Measures the word count topology, saturated and at a tenth of that rate, as in Storm's PR 8796.
     Topology(TopologyArgs),
 }
 
@@ -69,11 +75,12 @@ pub(crate) enum Bench {
 pub(crate) struct TopologyArgs {
     #[command(flatten)]
     pub(crate) bench: BenchArgs,
-    /// Text to count instead of the generated one; it is read into memory and repeated endlessly.
+    /// Count the words of this file instead of a generated text. The bench reads the file into memory, and
+    /// repeats the text endlessly.
     #[arg(long, value_name = "FILE")]
     pub(crate) text: Option<PathBuf>,
-    /// Run Knee and the best static size for this long each, in turns of one window, and compare their
-    /// windows.
+    /// Run the default controller, Knee, and the best fixed batch size for so many seconds each. The two
+    /// alternate after each measured window, and the bench compares their windows.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) soak: Option<NonZeroU64>,
 }

@@ -7,29 +7,33 @@ use clap::{Args, ValueEnum, value_parser};
 /// The arguments of every bench.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BenchArgs {
-    /// Run the rivals of bench/peers too, in the same rounds.
+    /// Measure the rivals in bench/peers, too, in the same rounds.
     #[arg(long)]
     pub(crate) peers: bool,
-    /// Every cell, however long it takes; an interrupted run goes on where it stopped.
+    /// Run every cell, however long that takes. A cell is one workload of the bench. Without this flag the
+    /// bench ends within ten minutes, and skips the remaining cells. An interrupted run goes on where it
+    /// stopped.
     #[arg(long)]
     pub(crate) full: bool,
     /// Print one JSON document instead of tables.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Rounds a cell: each runs every system once, one after the other.
+    /// Run so many rounds of each cell; in a round the bench runs every system once, one after the other.
+    /// Default: 5, with --effort smoke 2.
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: Option<u32>,
-    /// Keep finished cells in this file, and skip the cells in it. Default with --full:
-    /// bench/results/BENCH.jsonl, named after the bench.
+    /// Keep the results of finished cells in this file, and skip cells with a result in the file. Default
+    /// with --full: bench/results/BENCH.jsonl, named after the bench.
     #[arg(long, value_name = "FILE")]
     pub(crate) resume: Option<PathBuf>,
-    /// Only the cells with this in their name.
+    /// Run only the cells with this text in their name.
     #[arg(long, value_name = "TEXT")]
     pub(crate) only: Option<String>,
-    /// How long a peer may take for an answer, beyond the time of the measurement, before it counts as hung.
+    /// Wait for the answer of a rival's program at most so many seconds longer than the measurement takes.
+    /// Then the bench treats that program as hung.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     pub(crate) peer_timeout: f64,
-    /// How long each measurement is: `smoke` proves only that the bench works.
+    /// Choose the length of each measurement. `smoke` proves only that the bench works.
     #[arg(long, value_enum, default_value_t = Effort::Normal)]
     pub(crate) effort: Effort,
 }

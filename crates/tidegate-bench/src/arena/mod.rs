@@ -30,36 +30,40 @@ use contest::Played;
 /// The arguments of `tidegate-bench arena`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ArenaArgs {
-    /// How many cells: worlds that satisfy the premises, from the first seed on. 1 shows the cell in detail.
+    /// Simulate so many cells. A cell is a workload that the bench generates from a seed, and that satisfies
+    /// the premises of the default controller. With 1 the bench prints the cell in detail.
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = value_parser!(u32).range(1..=1_000_000))]
     cells: u32,
-    /// The first seed.
+    /// Generate the cells from this seed on, one cell a seed; the bench skips seeds without a valid cell.
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u32,
-    /// Only worlds of this family: linear, sublinear, duplicates, superlinear, stepped, padded, humps,
-    /// constant or cheaper.
+    /// Simulate only cells with cost curves of this family: linear, sublinear, duplicates, superlinear,
+    /// stepped, padded, humps, constant or cheaper.
     #[arg(long, value_name = "F")]
     family: Option<Family>,
-    /// Play so many cells at once. Default: the number of this machine's cores.
+    /// Simulate so many cells in parallel. Default: the number of this machine's cores.
     #[arg(long, value_name = "J", value_parser = value_parser!(u32).range(1..=1024))]
     jobs: Option<u32>,
-    /// Compare each cell on so many seeds. More seeds narrow the interval.
+    /// Simulate each cell so many times, with other random numbers each time. More repetitions narrow the
+    /// interval of the results.
     #[arg(long, value_name = "R", default_value_t = 3, value_parser = value_parser!(u32).range(1..=SEEDS.len() as i64))]
     rounds: u32,
-    /// The most items in the part of a run that counts.
+    /// Simulate at most so many items in the measured part of a run.
     #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = value_parser!(u64).range(1000..))]
     items: u64,
-    /// Keep the figures of all but our controller in this file of JSON lines, and take them from there.
+    /// Keep the results of all controllers but ours in this file of JSON lines. The next run takes these
+    /// results from the file, and simulates only our controller again.
     #[arg(long, value_name = "FILE", default_value = "target/arena.jsonl")]
     cache: PathBuf,
-    /// Judge the promise of a stable backlog instead: open loops only. The exit code is 1 if a cell breaks
-    /// it.
+    /// Judge only whether the default controller's backlog stays stable, in cells with open-loop callers.
+    /// Exit with 1 if the backlog grows without end in one of these cells.
     #[arg(long, conflicts_with = "write_table")]
     stability: bool,
     /// Print one JSON document instead of tables.
     #[arg(long)]
     json: bool,
-    /// Write the best settings of the fixed cells to this file: the table of the tests.
+    /// Write the best settings of a fixed set of cells to this file, and print no results. The tests read
+    /// this table.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "family"])]
     write_table: Option<PathBuf>,
 }

@@ -24,20 +24,20 @@ use interval::{PAIRS_MIN, Verdict};
 /// The arguments of `tidegate-bench compare`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CompareArgs {
-    /// The binary before the change.
+    /// Measure this release binary of `tidegate` as the state before the change.
     old: PathBuf,
-    /// The binary after it.
+    /// Measure this release binary of `tidegate` as the state after the change.
     new: PathBuf,
-    /// Pairs a row, at least 7.
+    /// Run so many pairs for each row, at least 7. A pair is one run of OLD and one of NEW.
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = value_parser!(u32).range(PAIRS_MIN as i64..=1000))]
     pairs: u32,
-    /// By how many per cent NEW may be worse.
+    /// Accept NEW if it is worse than OLD by at most so many per cent.
     #[arg(long, value_name = "PERCENT", default_value_t = 3.0, value_parser = percent)]
     within: f64,
-    /// Only the rows with this in their name.
+    /// Measure only the rows with this text in their name.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// How long each measurement takes, milliseconds.
+    /// Measure for so many milliseconds in each run.
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = value_parser!(u64).range(10..=60_000))]
     window_ms: u64,
     /// Print one JSON document instead of a table.

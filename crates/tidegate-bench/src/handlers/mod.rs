@@ -42,26 +42,28 @@ use work::Work;
 /// The arguments of `tidegate-bench handlers`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct HandlersArgs {
-    /// Run recv_many with a semaphore, batch-aint-one, ultra-batch and amate too, in the same rounds. Needs a
-    /// build with `--features peers`.
+    /// Measure recv_many with a semaphore, batch-aint-one, ultra-batch and amate, too, in the same rounds.
+    /// Needs a build with `--features peers`.
     #[arg(long)]
     peers: bool,
-    /// Keep finished cells in this file of JSON lines, and skip the cells it has of this commit, machine and
-    /// effort.
+    /// Keep the results of finished cells in this file of JSON lines. The bench skips cells with a result of
+    /// this commit, machine and effort in the file.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Only these cells: handlers, loads or both, such as `http`, `callers-16`, `http/poisson-60` or
-    /// `*/poisson-9*`, separated by commas.
+    /// Run only these cells. A cell is a handler under a load. Name handlers, loads or both, such as `http`,
+    /// `callers-16`, `http/poisson-60` or `*/poisson-9*`, separated by commas.
     #[arg(long, value_name = "PATTERN")]
     cells: Option<String>,
-    /// How long each measurement takes; a warm-up of half of it comes before, and screening takes a quarter.
-    /// 2 if not given.
+    /// Measure each system for so many seconds in a round, after a warm-up of half that time. The search for
+    /// the best fixed settings takes a quarter for each. Default: 2, with --quick 0.1.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<f64>,
-    /// Rounds a cell: each runs every contestant once. 7 if not given.
+    /// Run so many rounds of each cell; in a round the bench runs every system once, one after the other.
+    /// Default: 7, with --quick 1.
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Prove only that the bench works: a small grid, 0.1 s and one round unless given.
+    /// Prove only that the bench works: try few fixed settings, and unless --seconds and --rounds are given,
+    /// measure for 0.1 s in one round.
     #[arg(long)]
     quick: bool,
     /// Print the names of the cells instead of running them.

@@ -47,49 +47,54 @@ use turn::Plan;
 /// The arguments of `tidegate-bench neighbours`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct NeighboursArgs {
-    /// Attack nats-server of bench/peers/go-nats too, with its default: it acknowledges before it syncs.
+    /// Attack nats-server from bench/peers/go-nats, too, with its default settings, which acknowledge
+    /// messages before a sync.
     #[arg(long)]
     peers: bool,
-    /// With --peers, attack nats-server also with a sync before each acknowledgement.
+    /// Attack also a nats-server that syncs before each acknowledgement. Needs --peers.
     #[arg(long, requires = "peers")]
     always: bool,
     /// Print one JSON document instead of tables.
     #[arg(long)]
     json: bool,
-    /// Only the attacks with this in their name.
+    /// Run only the attacks with this text in their name.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Print the attacks instead of running them.
+    /// Print the names and descriptions of the attacks instead of running them.
     #[arg(long)]
     list: bool,
-    /// The factor for every amount of an attack; 0.01 proves only that the bench works.
+    /// Multiply the amounts of every attack, such as connections or messages, by this factor. 0.01 proves
+    /// only that the bench works.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor)]
     scale: f64,
-    /// The messages of the stream that `stream-deleted` deletes.
+    /// Store so many messages in the stream that the attack `stream-deleted` deletes. Default: a million,
+    /// times --scale.
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=100_000_000))]
     messages: Option<u64>,
-    /// How long an attack may take.
+    /// Let an attack take at most so many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     attack_max: f64,
-    /// How long the preparation of an attack may take.
+    /// Let the preparation of an attack take at most so many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 180.0, value_parser = seconds)]
     prepare_max: f64,
-    /// How long to measure before an attack.
+    /// Measure the neighbours for so many seconds before an attack.
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
     before: f64,
-    /// How long to measure at least from the start of an attack on.
+    /// Measure the neighbours for at least so many seconds from the start of an attack on.
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
     window: f64,
-    /// How long to measure after an attack, until the last look at the server's memory.
+    /// Measure the neighbours for so many seconds after an attack. Then the bench reads the server's memory
+    /// for the last time.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
     after: f64,
-    /// The cost of the hash that one login is checked against.
+    /// Give one of the server's users a password hash of this bcrypt cost. Each step doubles the time that
+    /// the server needs for a login of that user.
     #[arg(long, value_name = "COST", default_value_t = 11, value_parser = value_parser!(u32).range(4..=16))]
     bcrypt_cost: u32,
-    /// The core of the attackers and the neighbours; the last one if not given.
+    /// Run the attackers and the neighbours on this processor core, counted from 0. Default: the last core.
     #[arg(long, value_name = "N")]
     core: Option<usize>,
-    /// Let the attackers connect from the neighbours' address, not from 127.0.0.2.
+    /// Let the attackers connect from the same address as the neighbours, instead of from 127.0.0.2.
     #[arg(long)]
     same_address: bool,
 }
