@@ -29,7 +29,8 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Count the words of files: reader -> splitters -> counters, over queues.
+    /// Count the words of files, to show the engine: a reader sends lines through queues to splitters, and
+    /// the splitters send words to counters.
     Count(CountArgs),
     /// Run the simulator in virtual time.
     Sim(sim::SimArgs),
@@ -56,13 +57,13 @@ pub(crate) enum Command {
     Consume(consume::ConsumeArgs),
     /// Print a script that completes commands and flags in this shell.
     Completions {
-        /// Write for this shell.
+        /// Write the completions for this shell.
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
     /// Write a manual page of each command into a directory.
     Man {
-        /// Write into this directory, which must exist.
+        /// Write the manual pages into this directory, which must exist.
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },
@@ -74,18 +75,18 @@ pub(crate) struct CountArgs {
     /// Count the words of these files; `-` is standard input.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Choose the controller of the batches on both edges, of at most 1024 items: knee, knee:OBJECTIVE,
-    /// greedy, fixed:LIMIT, fixed:LIMIT,LINGER, exponential, aimd:STEP, storm-aimd:CEILING or
-    /// rueidis-stats:MAX_DELAY.
+    /// Choose the controller that decides the sizes of the batches, of at most 1024 items, from the reader to
+    /// the splitters and on to the counters: knee, knee:OBJECTIVE, greedy, fixed:LIMIT, fixed:LIMIT,LINGER,
+    /// exponential, aimd:STEP, storm-aimd:CEILING or rueidis-stats:MAX_DELAY.
     #[arg(long, value_name = "NAME", default_value_t = Choice::KNEE, value_parser = str::parse::<Choice>)]
     pub(crate) controller: Choice,
-    /// Read this many lines a second, even if the counting is late. Default: as fast as possible.
+    /// Read this many lines a second, even if the counters lag behind. Default: as fast as possible.
     #[arg(long, value_name = "LINES", value_parser = value_parser!(u64).range(1..=1_000_000_000))]
     pub(crate) rate: Option<u64>,
     /// Show this many of the most frequent words.
     #[arg(long, value_name = "K", default_value = "10")]
     pub(crate) top: NonZeroUsize,
-    /// Run so many splitters, and as many counters.
+    /// Run so many splitters, which cut lines into words, and as many counters.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = value_parser!(u16).range(1..=64))]
     pub(crate) split: u16,
 }

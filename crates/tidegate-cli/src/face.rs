@@ -13,13 +13,14 @@ static FACE: OnceLock<Face> = OnceLock::new();
 
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct Face {
-    /// Say more on standard error: servers also log each connection and the steps of the cluster.
+    /// Write more to standard error: servers also log each connection of clients and other nodes.
     #[arg(short, long, global = true, conflicts_with = "quiet")]
     verbose: bool,
-    /// Say only warnings and errors on standard error: no notes and no progress.
+    /// Write only warnings and errors to standard error: no notes and no progress.
     #[arg(short, long, global = true)]
     quiet: bool,
-    /// Color help texts and log lines. `auto` does so on a terminal, unless NO_COLOR is set.
+    /// Choose whether to color help texts and log lines. `auto` colors them on a terminal, unless NO_COLOR is
+    /// set.
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t)]
     color: Color,
 }

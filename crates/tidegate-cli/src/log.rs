@@ -48,7 +48,8 @@ pub(crate) struct LogArgs {
 pub(crate) struct RepairArgs {
     #[command(flatten)]
     log: LogArgs,
-    /// Copy each damaged file to this directory before it is changed. It must lie outside the data directory.
+    /// Copy each damaged file to this directory before the repair changes the file. The directory must lie
+    /// outside the data directory.
     #[arg(long, value_name = "DIR")]
     quarantine: PathBuf,
 }

@@ -59,7 +59,8 @@ pub struct ServeArgs {
         env = "TIDEGATE_NAME"
     )]
     name: Option<String>,
-    /// Serve /healthz, /varz, /connz, /jsz, /routez, /subsz and /metrics on this port; -1 takes a free port.
+    /// Serve the HTTP monitor (/healthz, /varz, /connz, /jsz, /routez, /subsz and /metrics) on this port; -1
+    /// takes a free port.
     #[arg(
         short = 'm',
         long,
@@ -69,8 +70,8 @@ pub struct ServeArgs {
         env = "TIDEGATE_HTTP_PORT"
     )]
     http_port: Option<i32>,
-    /// Read this configuration file: nats-server's syntax, or TOML if its name ends in .toml. The signal HUP
-    /// makes the server read it again.
+    /// Read this configuration file, in nats-server's syntax, or in TOML if the file's name ends in .toml.
+    /// The signal HUP makes the server read the file again.
     #[arg(short, long, value_name = "FILE", env = "TIDEGATE_CONFIG")]
     config: Option<PathBuf>,
     /// Check the configuration and exit.
@@ -82,13 +83,13 @@ pub struct ServeArgs {
     /// Write the log to this file instead of stderr.
     #[arg(short, long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Log more: each connection, and the steps of the cluster.
+    /// Log more: each connection of clients and other nodes.
     #[arg(short = 'D', long)]
     debug: bool,
-    /// Let clients in that authenticate as this user.
+    /// Accept only clients that authenticate as this user with --pass.
     #[arg(long, value_name = "NAME", requires = "pass")]
     user: Option<String>,
-    /// Set the user's password, in plain text or as a bcrypt hash.
+    /// Set the password of --user, in plain text or as a bcrypt hash.
     #[arg(
         long,
         value_name = "PASSWORD",
@@ -97,7 +98,7 @@ pub struct ServeArgs {
         hide_env_values = true
     )]
     pass: Option<String>,
-    /// Let clients in that present this token.
+    /// Accept only clients that present this token.
     #[arg(
         long,
         value_name = "TOKEN",
@@ -109,19 +110,19 @@ pub struct ServeArgs {
     /// Require TLS of clients, but no certificate, as in nats-server. --tlscert alone does the same.
     #[arg(long, requires = "tlscert")]
     tls: bool,
-    /// Require TLS of clients, and show them this certificate.
+    /// Require TLS of clients, and show clients the certificate in this PEM file.
     #[arg(long, value_name = "FILE", requires = "tlskey")]
     tlscert: Option<PathBuf>,
-    /// Use this private key of the certificate.
+    /// Use the private key in this PEM file for the certificate of --tlscert.
     #[arg(long, value_name = "FILE", requires = "tlscert")]
     tlskey: Option<PathBuf>,
-    /// Accept client certificates that this authority signed.
+    /// Accept client certificates that an authority in this PEM file has signed.
     #[arg(long, value_name = "FILE", requires = "tlscert")]
     tlscacert: Option<PathBuf>,
     /// Refuse clients without a certificate.
     #[arg(long, requires = "tlscacert")]
     tlsverify: bool,
-    /// Tell clients this address to connect to.
+    /// Tell clients to connect to this address, instead of the address on which the server listens.
     #[arg(long, alias = "client_advertise", value_name = "HOST:PORT")]
     client_advertise: Option<HostPort>,
     /// Keep streams in this directory, which one server at a time owns [default: tidegate-data]
@@ -133,25 +134,26 @@ pub struct ServeArgs {
         env = "TIDEGATE_DATA"
     )]
     data: Option<PathBuf>,
-    /// Keep no streams: messages reach only the subscribers of the moment.
+    /// Keep no streams. The server passes messages only to clients that are subscribed at the moment.
     #[arg(long, conflicts_with = "data")]
     no_streams: bool,
-    /// Do nothing: nats-server needs this flag to serve streams, this server always serves them.
+    /// Do nothing: nats-server needs this flag to serve streams, this server always serves streams.
     #[arg(long = "jetstream", alias = "js", hide = true)]
     jetstream: bool,
-    /// Set the length of the log's segments, at least 8 MiB. For tests.
+    /// Set the length of the log's segments (its files), at least 8 MiB. Default: 64 MiB. For tests.
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, hide = true)]
     segment_bytes: Option<u64>,
-    /// Set the least growth of the log between two checkpoints. For tests.
+    /// Write a checkpoint only after the log has grown by so many bytes since the last one. Default: 256 MiB.
+    /// For tests.
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, hide = true)]
     checkpoint_bytes: Option<u64>,
-    /// Read the whole log again in this time, to find damage. For tests.
+    /// Read the whole log again within this time, to find damage. Default: three days. For tests.
     #[arg(long, value_name = "DURATION", value_parser = values::duration, hide = true)]
     scrub_period: Option<Duration>,
     #[cfg(feature = "lab")]
     #[command(flatten)]
     lab: LabArgs,
-    /// End when the process with this id, the parent, ends. For `tidegate cluster`.
+    /// End the server when its parent, the process with this id, ends. For `tidegate cluster`.
     #[arg(long, value_name = "PID", hide = true)]
     with_parent: Option<i32>,
     /// Join a cluster as a node, and listen on this address for the other nodes.
@@ -162,7 +164,7 @@ pub struct ServeArgs {
         env = "TIDEGATE_CLUSTER"
     )]
     cluster: Option<String>,
-    /// Name the cluster; all its nodes have the same.
+    /// Name the cluster. All nodes of a cluster must have the same name here.
     #[arg(
         long,
         alias = "cluster_name",
@@ -178,7 +180,8 @@ pub struct ServeArgs {
         env = "TIDEGATE_ROUTES"
     )]
     routes: Vec<String>,
-    /// Share this secret with the cluster's nodes. They prove that they know it, and never send it.
+    /// Share this secret with the cluster's nodes. The nodes prove to each other that they know the secret,
+    /// and never send it.
     #[arg(
         long,
         alias = "cluster_secret",
@@ -187,11 +190,11 @@ pub struct ServeArgs {
         hide_env_values = true
     )]
     cluster_secret: Option<String>,
-    /// Take the place of this node's lost disk: with an empty data directory, fetch the identity and the
-    /// streams from the other nodes.
+    /// Rejoin the cluster with an empty data directory, after the loss of this node's disk: fetch the node's
+    /// identity and streams from the other nodes.
     #[arg(long)]
     rejoin: bool,
-    /// Encrypt connections between nodes, and show this certificate on each of them.
+    /// Encrypt the connections between nodes, and show the other nodes the certificate in this PEM file.
     #[arg(
         long,
         alias = "cluster_tlscert",
@@ -200,7 +203,7 @@ pub struct ServeArgs {
         requires = "cluster_tlscacert"
     )]
     cluster_tlscert: Option<PathBuf>,
-    /// Use this private key of the nodes' certificate.
+    /// Use the private key in this PEM file for the certificate of --cluster-tlscert.
     #[arg(
         long,
         alias = "cluster_tlskey",
@@ -208,7 +211,7 @@ pub struct ServeArgs {
         requires = "cluster_tlscert"
     )]
     cluster_tlskey: Option<PathBuf>,
-    /// Accept node certificates that this authority signed.
+    /// Accept certificates of other nodes that an authority in this PEM file has signed.
     #[arg(
         long,
         alias = "cluster_tlscacert",
@@ -216,15 +219,16 @@ pub struct ServeArgs {
         requires = "cluster_tlscert"
     )]
     cluster_tlscacert: Option<PathBuf>,
-    /// Listen beyond this machine without credentials, and connect nodes without encryption.
+    /// Allow the server to listen beyond this machine without credentials, and nodes to connect without
+    /// encryption.
     #[arg(long)]
     insecure: bool,
     /// Choose the controller that decides how much the server gathers before it writes to sockets; `tidegate
-    /// count --help` lists them.
+    /// count --help` lists the controllers.
     #[arg(long, value_name = "NAME", value_parser = str::parse::<Choice>)]
     controller: Option<Choice>,
-    /// Write every decision about batches to this file, one line each, for as long as the server runs. A file
-    /// that exists is emptied first.
+    /// Write every decision about batches to this file, one line each, for as long as the server runs. The
+    /// server first empties a file that exists.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 }
@@ -360,16 +364,17 @@ impl ServeArgs {
 #[cfg(feature = "lab")]
 #[derive(Args, Clone, Copy, Debug)]
 struct LabArgs {
-    /// Delay each sync by this time.
+    /// Delay each sync of the log by this time, to imitate a slower disk.
     #[arg(long, value_name = "DURATION", value_parser = values::duration, hide = true)]
     slow_sync: Option<Duration>,
-    /// Sync at once, without waiting for callers that are expected back.
+    /// Sync at once. Without this flag, a sync waits a moment for clients that are about to publish again.
     #[arg(long, hide = true)]
     no_anticipation: bool,
-    /// Write replicated streams the way of this step of `tidegate-bench raft`.
+    /// Write replicated streams as this step of `tidegate-bench raft` does: a, b, c, d, e, parallel or all.
     #[arg(long, value_name = "STEP", value_parser = str::parse::<RaftStep>, requires = "cluster", hide = true)]
     raft_step: Option<RaftStep>,
-    /// Limit the commands in an entry, and the entries on their way.
+    /// Use fixed limits instead of a controller: the most commands in an entry, and the most entries in
+    /// flight, such as 64x4.
     #[arg(long, value_name = "COMMANDSxENTRIES", value_parser = str::parse::<FixedEntries>, hide = true)]
     fixed_entries: Option<FixedEntries>,
 }

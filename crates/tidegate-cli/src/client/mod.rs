@@ -39,8 +39,8 @@ pub(crate) struct ServerArgs {
         hide_env_values = true
     )]
     server: String,
-    /// Try to reach a server for this long: 500ms, 30s, 5m. Default: one attempt at the start, 60s after a
-    /// lost connection. After the time the command fails.
+    /// Try to reach a server for this long, such as 500ms, 30s or 5m, then fail. Default: one attempt at the
+    /// start, 60s after a lost connection.
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     wait: Option<Duration>,
     /// Use TLS, and trust only the certificates in this PEM file instead of the system's.
@@ -49,7 +49,7 @@ pub(crate) struct ServerArgs {
     /// Present the certificate in this PEM file to the server.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// Prove the certificate with the private key in this PEM file.
+    /// Prove the ownership of the certificate with the private key in this PEM file.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 }

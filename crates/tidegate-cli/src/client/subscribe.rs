@@ -19,7 +19,7 @@ pub(crate) struct SubArgs {
     /// Subscribe to this subject or pattern. After a lost connection the command subscribes again; messages
     /// published meanwhile are missing.
     subject: String,
-    /// Join this queue group: its members share the messages.
+    /// Join this queue group: the server sends each message to one member of the group.
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
     /// Exit after so many messages.

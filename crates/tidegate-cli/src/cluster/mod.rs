@@ -31,22 +31,22 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The arguments of `tidegate cluster`.
 #[derive(Args, Debug)]
 pub(crate) struct ClusterArgs {
-    /// Run so many nodes. Three survive the loss of one node, five the loss of two.
+    /// Run so many nodes. Three nodes survive the loss of one node, five nodes the loss of two.
     #[arg(long, value_name = "N", default_value = "3", value_parser = ["3", "5"])]
     nodes: String,
     /// Keep the nodes' streams in n1, n2, ... below this directory.
     #[arg(long, value_name = "DIR", default_value = "tidegate-data")]
     data: PathBuf,
-    /// Let the first node listen for clients on this address, and the others on the next ports. Port 0 takes
-    /// free ports.
+    /// Let the first node listen for clients on this address, and the other nodes on the next ports. Port 0
+    /// takes free ports.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:4222")]
     listen: String,
-    /// Let the first node's monitor listen on this port, and the others on the next ports, for this machine
-    /// only. 0 takes free ports.
+    /// Let the first node's HTTP monitor listen on this port, and the other nodes' monitors on the next
+    /// ports, for this machine only. 0 takes free ports.
     #[arg(long, value_name = "PORT", default_value_t = 8222)]
     http_port: u16,
-    /// Let the first node listen for the other nodes on this port, and the others on the next ports, for this
-    /// machine only. 0 takes free ports.
+    /// Let the first node listen for connections of the other nodes on this port, and the other nodes on the
+    /// next ports, for this machine only. 0 takes free ports.
     #[arg(long, value_name = "PORT", default_value_t = 6222)]
     cluster_port: u16,
     /// Pass these further arguments to each `tidegate serve`.

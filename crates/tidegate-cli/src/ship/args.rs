@@ -15,9 +15,9 @@ pub(crate) struct ReceiveArgs {
     /// --tls-cert and --token-file.
     #[arg(long, value_name = "ADDR", default_value = ADDRESS)]
     pub(crate) listen: String,
-    /// Append to this file instead of writing to standard output. Acknowledged records are written and
-    /// synced, and each session goes on where it stopped, whichever side was killed. The state for that is in
-    /// FILE.tidegate.
+    /// Append the records to this file instead of writing them to standard output. The receiver syncs the
+    /// file before it acknowledges records. Each session goes on where it stopped, even after a kill of the
+    /// sender or the receiver, which keeps the state for that in FILE.tidegate.
     #[arg(long, value_name = "FILE")]
     pub(crate) append: Option<PathBuf>,
     #[command(flatten)]
@@ -26,13 +26,14 @@ pub(crate) struct ReceiveArgs {
     /// on the way.
     #[arg(long)]
     pub(crate) insecure: bool,
-    /// Require TLS, and show senders this certificate: PEM, followed by the intermediate certificates.
+    /// Require TLS, and show senders the certificate in this PEM file. Intermediate certificates may follow
+    /// in the file.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// Use this private key of the certificate, PEM.
+    /// Use the private key in this PEM file for the certificate of --tls-cert.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Let in only senders that have the same secret as this file.
+    /// Accept only senders with the secret in this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 }
@@ -46,22 +47,23 @@ pub(crate) struct SendArgs {
     /// Ship this file; `-` is standard input.
     #[arg(value_name = "FILE", default_value = "-")]
     pub(crate) file: PathBuf,
-    /// Continue the session of this name: a file from the record on that the receiver asks for. One sender at
-    /// a time has a name; the newer sender takes it over. Default: a new session, which cannot be continued.
+    /// Continue the session of this name: ship a file from the record on that the receiver asks for. One
+    /// sender at a time can use a name; a newer sender takes the name over. Default: a new session, which no
+    /// later sender can continue.
     #[arg(long, value_name = "NAME")]
     pub(crate) session: Option<String>,
     /// Keep unacknowledged records of standard input in this directory. After a restart, the program sends
     /// these records first.
     #[arg(long, value_name = "DIR")]
     pub(crate) spool: Option<PathBuf>,
-    /// Limit the spool to so many bytes; KiB, MiB and GiB are understood. The program does not read standard
-    /// input while the spool is full.
+    /// Limit the spool to so many bytes, such as 512MiB or 4GiB. The program does not read standard input
+    /// while the spool is full.
     #[arg(long, value_name = "BYTES", default_value = "1GiB", value_parser = bytes, requires = "spool")]
     pub(crate) spool_limit: u64,
     #[command(flatten)]
     pub(crate) records: RecordArgs,
-    /// Try to reach the receiver for this long: 500ms, 30s, 5m, 2h. Default: one attempt at the start, 60s
-    /// after a lost connection.
+    /// Try to reach the receiver for this long, such as 500ms, 30s, 5m or 2h, then fail. Default: one attempt
+    /// at the start, 60s after a lost connection.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
     /// Use TLS, and trust only the certificates in this PEM file. The receiver's certificate must have the
@@ -76,11 +78,11 @@ pub(crate) struct SendArgs {
 /// The form of a record, which both ends must set alike.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct RecordArgs {
-    /// Choose the format of records.
+    /// Choose how the input is cut into records; sender and receiver must choose the same.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
-    /// Limit a record to so many bytes; KiB and MiB are understood. At the receiver, a connection may need a
-    /// few times as much memory, within a bound over all connections.
+    /// Limit a record to so many bytes, such as 64KiB or 4MiB. At the receiver, each connection may need a few
+    /// times as much memory, within a bound over all connections.
     #[arg(long, value_name = "BYTES", default_value = "16MiB", value_parser = record_bytes)]
     pub(crate) max_record: u32,
 }

@@ -33,18 +33,18 @@ pub(crate) struct ConsumeArgs {
     /// Print the messages of this stream, each followed by a line feed, its own bytes unchanged. Messages of
     /// `tidegate pub --lines` come back byte for byte, also a last line without a line feed.
     stream: String,
-    /// Exit after the last message that the stream has now, instead of waiting for more.
+    /// Exit after the last message that the stream has at the start, instead of waiting for more messages.
     #[arg(long)]
     until_end: bool,
-    /// Continue where this durable consumer stopped, or create it. The command acknowledges the messages that
-    /// it has written. After a lost connection it writes no message twice; messages that were on their way
-    /// come later, when the server delivers them again.
+    /// Continue where this durable consumer stopped, or create the consumer. The command acknowledges the
+    /// messages that it has written. After a lost connection it writes no message twice; messages that were
+    /// on their way come later, when the server delivers them again.
     #[arg(long, value_name = "NAME")]
     durable: Option<String>,
     /// Print only messages with matching subjects. The flag may be given several times.
     #[arg(long, value_name = "PATTERN")]
     filter: Vec<String>,
-    /// Begin at this stream sequence instead of the first.
+    /// Begin at the message with this sequence in the stream, instead of the first message.
     #[arg(long, value_name = "SEQ")]
     from: Option<u64>,
     /// Exit after so many messages.

@@ -37,17 +37,17 @@ pub(crate) struct PubArgs {
     #[arg(required_unless_present = "lines")]
     message: Option<String>,
     /// Publish each line of this file (`-` is standard input) as a message, also empty lines, without the
-    /// line feed; a carriage return stays. A header marks a last line without a line feed, for `tidegate
-    /// consume`.
+    /// line feed; a carriage return stays. The command marks a last line without a line feed by a header, so
+    /// that `tidegate consume` prints the line unchanged.
     #[arg(long, value_name = "FILE", conflicts_with = "message")]
     lines: Option<PathBuf>,
-    /// Fail unless this stream takes the messages. Without the flag, messages on a subject of no stream reach
-    /// only the subscribers of the moment.
+    /// Fail unless this stream stores the messages. Without the flag, messages on a subject of no stream
+    /// reach only clients that are subscribed at the moment.
     #[arg(long, value_name = "NAME")]
     stream: Option<String>,
-    /// Give the messages the ids PREFIX-1, PREFIX-2, ... (`Nats-Msg-Id`). A second run within the stream's
-    /// duplicate window then stores only the missing messages, instead of all of them a second time. Default:
-    /// a prefix that no other run has.
+    /// Give the messages the ids PREFIX-1, PREFIX-2, ... (`Nats-Msg-Id`). After a second run within the
+    /// stream's duplicate window, the server stores only the missing messages, instead of all messages a
+    /// second time. Default: a prefix that no other run has.
     #[arg(long, value_name = "PREFIX")]
     id: Option<String>,
 }

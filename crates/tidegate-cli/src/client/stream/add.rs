@@ -21,67 +21,67 @@ pub(crate) struct AddArgs {
     /// Default: the stream's name.
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
     subjects: Vec<String>,
-    /// Choose where the messages are kept. Messages in memory are acknowledged without a disk, and lost when
-    /// the server ends.
+    /// Choose where the server keeps the messages. The server acknowledges messages in memory without a sync,
+    /// and loses these messages when the server ends.
     #[arg(long, value_enum)]
     storage: Option<Storage>,
     /// Describe the purpose of the stream.
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
-    /// Keep the stream on so many servers.
+    /// Keep the stream on so many nodes of the cluster.
     #[arg(long, value_name = "N")]
     replicas: Option<u8>,
-    /// Choose when messages are removed: at limits, or after consumers acknowledged them. `tidegate serve`
-    /// supports only limits.
+    /// Choose when the server removes messages: at limits, or after consumers have acknowledged them.
+    /// `tidegate serve` supports only limits.
     #[arg(long, value_enum)]
     retention: Option<Retention>,
-    /// At a limit, remove the oldest messages (old) or refuse new messages (new).
+    /// At a limit of the stream, remove the oldest messages (old) or refuse new messages (new).
     #[arg(long, value_enum)]
     discard: Option<Discard>,
-    /// With --discard new, also refuse messages beyond the limit of their subject.
+    /// With --discard new, refuse also messages on a subject that has reached --max-msgs-per-subject.
     #[arg(long)]
     discard_per_subject: bool,
-    /// Remove messages at this age: 500ms, 30s, 5m, 2h, 7d.
+    /// Remove messages at this age, such as 500ms, 30s, 5m, 2h or 7d.
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     max_age: Option<Duration>,
-    /// Keep at most so many messages.
+    /// Keep at most so many messages in the stream. At this limit --discard applies.
     #[arg(long, value_name = "N")]
     max_msgs: Option<i64>,
-    /// Keep at most so many bytes; KiB, MiB and GiB are understood.
+    /// Keep at most so many bytes in the stream, such as 512MiB or 10GiB. At this limit --discard applies.
     #[arg(long, value_name = "BYTES", value_parser = values::bytes)]
     max_bytes: Option<u64>,
-    /// Refuse messages of more bytes, headers included.
+    /// Refuse messages of more bytes than this, headers included.
     #[arg(long, value_name = "BYTES", value_parser = values::bytes)]
     max_msg_size: Option<u64>,
     /// Keep at most so many messages of one subject.
     #[arg(long, value_name = "N")]
     max_msgs_per_subject: Option<i64>,
-    /// Allow at most so many consumers.
+    /// Allow at most so many consumers of the stream.
     #[arg(long, value_name = "N")]
     max_consumers: Option<i64>,
-    /// Detect duplicates by Nats-Msg-Id within this time.
+    /// Skip messages with the Nats-Msg-Id of a message that the stream stored within this time.
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     dupe_window: Option<Duration>,
-    /// Let messages replace earlier messages (Nats-Rollup).
+    /// Let publishers replace earlier messages by one message, with the header Nats-Rollup.
     #[arg(long)]
     allow_rollup: bool,
-    /// Let messages set their own age limit (Nats-TTL).
+    /// Let publishers set the age limit of a message, with the header Nats-TTL.
     #[arg(long)]
     allow_msg_ttl: bool,
-    /// Let clients read messages without a consumer.
+    /// Let clients read single messages directly, without a consumer.
     #[arg(long)]
     allow_direct: bool,
-    /// Let publishers send batches that are stored as a whole or not at all.
+    /// Let publishers send batches of messages that the server stores as a whole or not at all.
     #[arg(long)]
     allow_batch: bool,
-    /// Refuse to delete single messages.
+    /// Refuse clients' requests to delete single messages.
     #[arg(long)]
     deny_delete: bool,
-    /// Refuse to purge the stream.
+    /// Refuse clients' requests to purge the stream, that is to remove many messages at once.
     #[arg(long)]
     deny_purge: bool,
-    /// Start from this configuration file, JSON as `tidegate stream info --json` prints it. Flags override
-    /// it.
+    /// Take the configuration of the stream from this file, JSON as `tidegate stream info --json` prints it.
+    /// Flags override the file.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }

@@ -49,7 +49,7 @@ pub(crate) struct LsArgs {
     /// List only streams with a subject that matches this pattern.
     #[arg(long, value_name = "PATTERN")]
     subject: Option<String>,
-    /// Print only the names, a line each.
+    /// Print only the names of the streams, a line each.
     #[arg(short, long, conflicts_with = "json")]
     names: bool,
 }
@@ -82,7 +82,7 @@ pub(crate) struct PurgeArgs {
     /// Remove only messages with a subject that matches this pattern.
     #[arg(long, value_name = "PATTERN")]
     subject: Option<String>,
-    /// Remove only messages before this stream sequence.
+    /// Remove only messages before the message with this sequence in the stream.
     #[arg(long, value_name = "SEQ", conflicts_with = "keep")]
     before: Option<u64>,
     /// Keep the newest N messages.
