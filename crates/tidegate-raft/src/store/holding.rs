@@ -46,7 +46,7 @@ impl Store {
         }
         let member = &mut self.members[at];
         tracing::warn!(
-            "this node gives up the fetch of a state from another node and starts the fetch again, because meanwhile the log has to keep {held} bytes of other groups' entries"
+            "this node gives up the fetch of a group's state from another node and starts the fetch again, because the log keeps {held} bytes of other groups' entries until the fetch ends"
         );
         let heard = member.catching_up.begun.is_none();
         member.catching_up.forget();

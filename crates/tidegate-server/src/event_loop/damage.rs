@@ -128,7 +128,7 @@ impl Found {
                     "the scrub found the log damaged from {start} to {end}, but no stream needs a message in that range any more: check the disk"
                 ),
                 messages => tracing::error!(
-                    "the scrub found the log damaged from {start} to {end}, and {messages} messages with it: in a cluster the server asks the other nodes for them"
+                    "the scrub found the log damaged from {start} to {end}, and {messages} messages with it: in a cluster the server asks the other nodes for these messages"
                 ),
             }
         }

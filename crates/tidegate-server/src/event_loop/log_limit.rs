@@ -60,7 +60,7 @@ impl LogLimit {
         self.lines += 1;
         Some(match std::mem::take(&mut self.missed) {
             0 => String::new(),
-            missed => format!(" ({missed} more since it was said last)"),
+            missed => format!(" ({missed} more since the last such line)"),
         })
     }
 
@@ -79,7 +79,7 @@ mod tests {
         let mut line = LogLimit::default();
         let at = |ms: u64| Time::from_nanos(ms * 1_000_000);
         let said: Vec<_> = (0..300).filter_map(|n| line.due(at(100 * n))).collect();
-        let more = " (99 more since it was said last)";
+        let more = " (99 more since the last such line)";
         assert_eq!(said, ["", more, more]);
     }
 

@@ -489,14 +489,14 @@ impl Server {
         let old = self.node.settings();
         if (&settings.host, settings.port) != (&old.host, old.port) {
             tracing::error!(
-                "the reload keeps the old host and port: the server applies new ones only at its start"
+                "the reload keeps the old host and port: the server changes its host and port only at a start"
             );
             settings.host.clone_from(&old.host);
             settings.port = old.port;
         }
         if !keep_cluster(&mut settings, old) {
             tracing::error!(
-                "the reload keeps the old settings of the cluster, except for its certificates: the server applies the other settings only at its start"
+                "the reload keeps the old settings of the cluster, except for its certificates: the server changes the other settings only at a start"
             );
         }
         if self.peers.is_some() && settings.server_name != old.server_name {
@@ -507,7 +507,7 @@ impl Server {
         }
         if settings.controller != old.controller {
             tracing::error!(
-                "the reload keeps the old controller: the server applies a new one only at its start"
+                "the reload keeps the old controller: the server changes the controller only at a start"
             );
             settings.controller = old.controller;
         }
@@ -529,7 +529,7 @@ impl Server {
         let id = self.node.info().server_id.clone();
         let info = server_info(&settings, self.address, &id);
         self.node.reload(now, settings, info);
-        tracing::info!("Reloaded server configuration");
+        tracing::info!("Reloaded server configuration: the new settings apply from now on");
     }
 
     /// Reads listed connections as long as the turn allows. A connection with more to read stays listed.

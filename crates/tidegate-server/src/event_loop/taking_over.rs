@@ -261,7 +261,7 @@ impl TakingOver {
         match (store.poll_catch_up(self.at), &mut self.taking) {
             (Some(wanted), None) if store.begin_catch_up(self.at) => {
                 tracing::info!(
-                    "the logs of the other nodes begin after this node's last entry: this node fetches the state as of entry {} or later from one of them",
+                    "the logs of the other nodes begin after this node's last entry: this node fetches the state as of entry {} or later from another node",
                     wanted.index
                 );
                 self.taking = Some(Taking::Coming {
@@ -328,7 +328,7 @@ impl TakingOver {
                 && let Some(streams) = node.streams_mut(self.at)
             {
                 tracing::info!(
-                    "this node took over the state as of entry {}, and applies the entries after it",
+                    "this node took over the state as of entry {}, and applies the later entries",
                     whole.entry.index
                 );
                 streams.replace(now, whole.entry.index.get(), whole.streams);

@@ -266,7 +266,7 @@ impl JetStream {
     pub(crate) fn set_crowded(&mut self, crowded: bool) {
         if std::mem::replace(&mut self.room.crowded, crowded) != crowded && crowded {
             tracing::error!(
-                "a majority of the nodes has no disk space: the server refuses new messages until they have space"
+                "a majority of the nodes has no disk space: the server refuses new messages until a majority has space"
             );
         }
     }
@@ -280,7 +280,7 @@ impl JetStream {
                     "the disk has no space for more messages: the server refuses new messages, and accepts operations that free space"
                 ),
                 Space::Scarce => tracing::error!(
-                    "the disk is full: the server refuses all changes of streams except deleting, purging and moving them away"
+                    "the disk is full: the server refuses all changes of streams except deleting, purging and moving streams away"
                 ),
                 Space::Free => {
                     tracing::info!("the disk has space again: the server accepts messages again")

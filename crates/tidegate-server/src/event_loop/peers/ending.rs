@@ -23,15 +23,15 @@ pub(super) enum Why {
     Io(io::Error),
     #[error("{0}")]
     Tls(String),
-    #[error("the other side closed it")]
+    #[error("the other node closed the connection")]
     Closed,
-    #[error("too much waits for it")]
+    #[error("the other node reads too slowly")]
     Behind,
-    #[error("a newer connection replaced it")]
+    #[error("the other node has opened a newer connection")]
     Replaced,
     #[error("{0}")]
     Interest(TooMuchInterest),
-    #[error("it does not say who the members are")]
+    #[error("the other node does not name the members of the cluster")]
     Members,
     #[error("this node has its place among the members again")]
     Rejoined,
