@@ -80,7 +80,7 @@ pub(crate) struct TopologyArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) text: Option<PathBuf>,
     /// Run the default controller, Knee, and the best fixed batch size for so many seconds each. The two
-    /// alternate after each measured window, and the bench compares their windows.
+    /// systems alternate after each measured window, and the bench compares the windows.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) soak: Option<NonZeroU64>,
 }

@@ -39,9 +39,10 @@ use crate::values;
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
     /// Listen for clients on this address. Addresses beyond this machine need credentials or --insecure.
+    /// Default: 127.0.0.1.
     #[arg(short, long, alias = "net", value_name = "HOST", env = "TIDEGATE_ADDR")]
     addr: Option<String>,
-    /// Listen for clients on this port; -1 takes a free port.
+    /// Listen for clients on this port; -1 takes a free port. Default: 4222.
     #[arg(
         short,
         long,
@@ -60,7 +61,7 @@ pub struct ServeArgs {
     )]
     name: Option<String>,
     /// Serve the HTTP monitor (/healthz, /varz, /connz, /jsz, /routez, /subsz and /metrics) on this port; -1
-    /// takes a free port.
+    /// takes a free port. Default: no HTTP monitor.
     #[arg(
         short = 'm',
         long,
@@ -224,7 +225,7 @@ pub struct ServeArgs {
     #[arg(long)]
     insecure: bool,
     /// Choose the controller that decides how much the server gathers before it writes to sockets; `tidegate
-    /// count --help` lists the controllers.
+    /// count --help` lists the controllers. Default: knee.
     #[arg(long, value_name = "NAME", value_parser = str::parse::<Choice>)]
     controller: Option<Choice>,
     /// Write every decision about batches to this file, one line each, for as long as the server runs. The

@@ -62,8 +62,8 @@ pub(crate) struct ArenaArgs {
     /// Print one JSON document instead of tables.
     #[arg(long)]
     json: bool,
-    /// Write the best settings of a fixed set of cells to this file, and print no results. The tests read
-    /// this table.
+    /// Write the best settings of a fixed set of cells to this file, and print no results. The tests of the
+    /// default controller read this file.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "family"])]
     write_table: Option<PathBuf>,
 }

@@ -28,10 +28,10 @@ pub(crate) struct CompareArgs {
     old: PathBuf,
     /// Measure this release binary of `tidegate` as the state after the change.
     new: PathBuf,
-    /// Run so many pairs for each row, at least 7. A pair is one run of OLD and one of NEW.
+    /// Run so many pairs for each row of the table, at least 7. A pair is one run of OLD and one run of NEW.
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = value_parser!(u32).range(PAIRS_MIN as i64..=1000))]
     pairs: u32,
-    /// Accept NEW if it is worse than OLD by at most so many per cent.
+    /// Accept NEW if NEW is worse than OLD by at most so many per cent.
     #[arg(long, value_name = "PERCENT", default_value_t = 3.0, value_parser = percent)]
     within: f64,
     /// Measure only the rows with this text in their name.
