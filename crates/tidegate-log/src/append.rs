@@ -60,7 +60,7 @@ impl Append {
 /// The source of an appender's time.
 pub(crate) enum Now {
     Clock(Clock),
-    /// The simulation that steps the log sets it.
+    /// The simulation that steps the log sets this time.
     #[cfg(feature = "sim")]
     Told(Arc<AtomicU64>),
 }
@@ -78,17 +78,17 @@ impl Now {
 /// The place a batch will have in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Appended {
-    /// Its beginning.
+    /// The beginning of the batch.
     pub at: Lsn,
-    /// Its end: it is durable as soon as [`Log::durable`] has come this far.
+    /// The end of the batch: the batch is durable as soon as [`Log::durable`] has come this far.
     pub end: Lsn,
-    /// The segment it is in.
+    /// The segment that holds the batch.
     pub segment: u64,
-    /// The place of each of its records, in order.
+    /// The position of each record of the batch, in order.
     pub records: Vec<Lsn>,
 }
 
-/// The entry of all batches. Dropping it closes the log once everything accepted is durable.
+/// The entry of all batches. A drop of the appender closes the log once all accepted batches are durable.
 pub struct Appender {
     pub(crate) shared: Arc<Shared>,
     pub(crate) queue: Queue<Pending>,
@@ -121,7 +121,7 @@ impl Appender {
     /// until the next append, unless the log fails.
     ///
     /// # Errors
-    /// The reason to refuse it, as [`append`](Self::append) would report.
+    /// The reason why [`append`](Self::append) would refuse the batch.
     pub fn check(&self, bytes: u64) -> Result<(), AppendError> {
         self.place(&mut self.planner.clone(), bytes).map(drop)
     }
@@ -239,8 +239,8 @@ impl Appender {
         }
     }
 
-    /// Waits until the log may accept this batch, or never can, or the disk is full; at
-    /// most until `deadline`. Returns whether it is worth trying.
+    /// Waits until the log may accept this batch, can never accept it, or finds the disk full; at most until
+    /// `deadline`. Returns whether an append is worth a try.
     #[must_use]
     pub fn wait_for_room(&self, append: &Append, deadline: Option<Instant>) -> bool {
         let bytes = batch_bytes(&append.records);
@@ -272,9 +272,9 @@ impl Appender {
         Log::new(Arc::clone(&self.shared))
     }
 
-    /// Waits until everything accepted is durable, records that the log was closed, and
-    /// ends its threads. Another process can open the directory once every [`Log`] and
-    /// [`Reader`](crate::Reader) is dropped, too.
+    /// Waits until all accepted batches are durable, records that the log was closed, and ends the log's
+    /// threads. Another process can open the directory once every [`Log`] and [`Reader`](crate::Reader) is
+    /// dropped, too.
     ///
     /// # Errors
     /// A failure of the log, before or during the close.

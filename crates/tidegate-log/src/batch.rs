@@ -94,7 +94,7 @@ impl BatchHeader {
         (header.lsn == at).then_some(header)
     }
 
-    /// Where the next batch begins.
+    /// Returns the position at which the next batch begins.
     pub(crate) const fn end(&self) -> Lsn {
         match self.kind {
             BatchKind::Records => self.lsn.after(BATCH_HEADER as u64 + self.bytes as u64),

@@ -19,7 +19,7 @@ const CATALOG_MAGIC: u32 = u32::from_le_bytes(*b"TgC1");
 const HEADER: usize = 24;
 const ENTRY: usize = 16;
 
-/// The segments there are, by number, with their salts.
+/// The segments of the log, by number, with their salts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Catalog {
     /// The last epoch that was given out.
@@ -41,7 +41,7 @@ impl Catalog {
         Self { epoch, segments }
     }
 
-    /// Segments and salts, in order.
+    /// Returns the segments with their salts, in order of their numbers.
     pub(crate) fn segments(&self) -> &[(u64, u64)] {
         &self.segments
     }
@@ -55,7 +55,7 @@ impl Catalog {
         self.segments.retain(|&(s, _)| s != segment);
     }
 
-    /// The length of its file in bytes.
+    /// Returns the length of the catalog's file in bytes.
     pub(crate) const fn encoded_bytes(&self) -> u64 {
         (HEADER + ENTRY * self.segments.len()) as u64
     }

@@ -13,7 +13,7 @@ use rustix::io::pwritev;
 
 use crate::storage::{Storage, StorageFile};
 
-/// Only its owner reads a log.
+/// The access rights of a log's directory: only the directory's owner can enter it.
 const MODE_DIR: u32 = 0o700;
 const MODE_FILE: u32 = 0o600;
 /// The most parts one system call takes.
@@ -77,7 +77,7 @@ fn make(path: &Path) -> io::Result<()> {
         is_there
     });
     match there.map(sync_in_parent) {
-        // Such a directory is not ours, and existed before.
+        // A directory that this process may not sync belongs to another user, and existed before.
         Some(Err(e)) if e.kind() != io::ErrorKind::PermissionDenied => return Err(e),
         _ => {}
     }
@@ -179,7 +179,8 @@ impl StorageFile for DiskFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // Not repeated when interrupted: a second call may not report the error that the first one found.
+        // The disk does not repeat an interrupted sync: a second one may not report the error that the first
+        // found.
         Ok(fdatasync(&self.0)?)
     }
 
@@ -194,7 +195,7 @@ impl StorageFile for DiskFile {
         }
         match fallocate(&self.0, FallocateFlags::empty(), 0, bytes) {
             Ok(()) => Ok(()),
-            // Some file systems do not support this: then zeros are written to take the space.
+            // Some file systems cannot reserve space: there the disk writes zeros to take the space.
             Err(rustix::io::Errno::OPNOTSUPP) => {
                 let zeros = vec![0; 1 << 20];
                 let mut at = had.min(bytes);

@@ -35,7 +35,7 @@ pub(crate) struct Pending {
 /// The batches that one decision took. The thread writes and syncs those of each segment in turn.
 struct Running {
     batches: Vec<Accepted>,
-    /// How many of them were written.
+    /// The number of these batches that the thread has written.
     written: usize,
     bytes: u64,
     done: Vec<(Done, Lsn)>,
@@ -49,7 +49,7 @@ pub(crate) enum Next {
     Sync,
     /// Wait until a batch arrives, at most until this time, and call [`Driver::step`].
     Wait(Option<Time>),
-    /// Nothing: everything is written, and no batch can arrive.
+    /// End: everything is written, and no batch can arrive.
     End,
 }
 
@@ -90,8 +90,8 @@ impl Driver {
     /// fails.
     pub(crate) fn run(mut self, clock: Clock) {
         let _end = End(Arc::clone(&self.shared));
-        // A hold is some microseconds; the default slack of a timed wait is 50. Nothing is lost where it
-        // cannot be set.
+        // A hold takes some microseconds; by default the kernel ends a timed wait up to 50 microseconds late.
+        // If the thread cannot set a shorter slack, it only waits longer.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1_000));
         let mut ended = false;
         let outcome = loop {
@@ -130,8 +130,8 @@ impl Driver {
         }
     }
 
-    /// Takes the batches that arrived and writes those that are due; with `ended` no
-    /// more can arrive. Not to be called while a sync is due.
+    /// Takes the batches that arrived and writes those that are due. `ended` says that no more can arrive.
+    /// The caller must not call this while a sync is due.
     pub(crate) fn step(&mut self, now: Time, ended: bool) -> Result<Next, Failure> {
         self.receive();
         let step = self.gather.poll(now, ended);
@@ -178,8 +178,8 @@ impl Driver {
         }
     }
 
-    /// Handles the end of the sync. Returns whether another one is due: the batches of
-    /// the next segment have been written now.
+    /// Handles the end of the sync. Returns whether another sync is due, because the thread has now written
+    /// the batches of the next segment.
     pub(crate) fn handle_synced(
         &mut self,
         now: Time,
@@ -255,7 +255,7 @@ impl Driver {
         }
     }
 
-    /// Fails the batches that wait now; returns whether there were any.
+    /// Fails the batches that wait now; returns whether any batch waited.
     pub(crate) fn refuse_waiting(&mut self, failure: &Failure) -> bool {
         self.consumer.close();
         self.receive();

@@ -15,7 +15,7 @@ pub struct Failure {
     pub doing: &'static str,
     /// The system's error.
     pub error: Arc<io::Error>,
-    /// The log is durable up to here; it never reported anything beyond as durable.
+    /// The log is durable up to this position, and never reported a later one as durable.
     pub durable: Lsn,
 }
 
@@ -43,9 +43,9 @@ pub enum OpenError {
     InUse,
     /// A file was written by a newer version.
     Newer {
-        /// Its name.
+        /// The name of the file.
         name: String,
-        /// Its version.
+        /// The version of the file.
         version: u32,
     },
     /// Bytes that were durable are gone or cannot be read.
@@ -104,7 +104,7 @@ impl std::error::Error for OpenError {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum AppendError {
-    /// It has no records.
+    /// The batch has no records.
     Empty,
     /// A record has the kind that is reserved for the log.
     Kind,
@@ -124,7 +124,7 @@ pub enum AppendError {
     NotReady,
     /// There is no space for the next segment: make some, or release segments, and try again.
     DiskFull,
-    /// A write or a sync failed before.
+    /// A write or a sync of the log failed before.
     Failed(Failure),
 }
 
@@ -158,19 +158,19 @@ impl std::error::Error for AppendError {}
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// Nothing durable is at this position yet.
+    /// The log is not yet durable at this position.
     NotDurable {
         /// The end of the durable part of the log.
         durable: Lsn,
     },
-    /// Its segment was released.
+    /// The segment of the record was released.
     Released,
-    /// The bytes there are not the record that was written, or no record begins there.
+    /// The bytes at the position are not the record that was written, or no record begins there.
     Damaged {
-        /// Where.
+        /// The position of these bytes.
         at: Lsn,
     },
-    /// A repair could not save it.
+    /// A repair of the log could not save the record.
     Lost,
     /// The system failed to read.
     Io(io::Error),
@@ -213,7 +213,7 @@ impl std::error::Error for ReadError {
 pub enum ReleaseError {
     /// There is no segment of this number.
     Unknown,
-    /// The log still writes to it, or nothing behind it is durable yet.
+    /// The log still writes to the segment, or nothing behind the segment is durable yet.
     Open,
 }
 

@@ -14,11 +14,11 @@ use crate::{KIND_LOST, Lsn, OpenError};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// Its segments, oldest first; those that cannot be read at all are missing here.
+    /// The log's segments, oldest first, without those that cannot be read at all.
     pub segments: Vec<SegmentReport>,
     /// Segments allocated and not yet written to.
     pub spares: usize,
-    /// The state of its end.
+    /// The state of the log's end.
     pub verdict: Verdict,
     /// The durable positions that cannot be read.
     pub damage: Option<Damage>,
@@ -28,17 +28,17 @@ pub struct Report {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SegmentReport {
-    /// Its number.
+    /// The number of the segment.
     pub segment: u64,
-    /// The positions it has.
+    /// The positions that the segment has.
     pub range: Range<Lsn>,
     /// Records that can be read.
     pub records: u64,
-    /// It has a sound index, so that an opening need not read all of it.
+    /// True if the segment has a sound index, so that an opening need not read all of the segment.
     pub indexed: bool,
-    /// Its file's length.
+    /// The length of the segment's file in bytes.
     pub file_bytes: u64,
-    /// How often the log had been opened when it was last written to.
+    /// How often the log had been opened when it last wrote to this segment.
     pub epoch: u32,
     /// The content of each group in the segment.
     pub groups: BTreeMap<u32, GroupReport>,
@@ -50,13 +50,13 @@ pub struct SegmentReport {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupReport {
-    /// Records.
+    /// The number of records of the group in the segment.
     pub records: u64,
-    /// Bytes of their payloads.
+    /// The bytes of the payloads of these records.
     pub bytes: u64,
-    /// The index of the first.
+    /// The index of the group's first record in the segment.
     pub first: u64,
-    /// The index of the last.
+    /// The index of the group's last record in the segment.
     pub last: u64,
 }
 
@@ -64,7 +64,7 @@ pub struct GroupReport {
 /// inside sealed segments goes unnoticed.
 ///
 /// # Errors
-/// The log is in use, is newer, or cannot be read. The report holds damage; it is not an error.
+/// The log is in use, is newer, or cannot be read. Damage is not an error: the report lists it.
 pub fn inspect(storage: &dyn Storage) -> Result<Report, OpenError> {
     examine(storage, true)
 }

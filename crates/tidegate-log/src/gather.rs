@@ -12,7 +12,7 @@ use tidegate::Time;
 use tidegate::boundary::{self, Boundary, BoundaryError, Cut};
 use tidegate::controller::{BatchId, Load, Snapshot};
 
-/// Decides about syncs.
+/// Decides which waiting batches a sync covers, and when the sync starts.
 pub(crate) struct Gather {
     boundary: Boundary,
     waiting: VecDeque<Waiting>,
@@ -109,7 +109,7 @@ impl Gather {
     }
 }
 
-/// A boundary refuses only calls that contradict each other.
+/// Panics: the boundary refuses only calls that contradict each other, and [`Gather`] makes none.
 #[cold]
 fn impossible<V>(error: BoundaryError) -> V {
     unreachable!("the log thread keeps to the order of calls: {error}")

@@ -39,7 +39,7 @@ impl GroupIndex {
         self.positions.push_back(lsn);
     }
 
-    /// As [`push`](Self::push), for an entry of the group.
+    /// Adds a record of the group as [`push`](Self::push) does, by the record's entry in an index.
     pub fn push_record(&mut self, entry: &RecordInfo) {
         self.push(entry.index, entry.lsn);
     }
@@ -51,7 +51,7 @@ impl GroupIndex {
         self.positions.get(usize::try_from(at).ok()?).copied()
     }
 
-    /// Returns the first and the last index; `None` if there is none.
+    /// Returns the first and the last index; `None` if the group has no record.
     #[must_use]
     pub fn range(&self) -> Option<(u64, u64)> {
         let len = self.positions.len() as u64;

@@ -35,15 +35,15 @@ const KIND: u8 = 16;
 pub struct RecordInfo {
     /// The position of the record, as [`Reader::read`](crate::Reader::read) takes it.
     pub lsn: Lsn,
-    /// Its group.
+    /// The group of the record.
     pub group: u32,
-    /// Its kind.
+    /// The kind of the record.
     pub kind: u8,
-    /// The group's number for it.
+    /// The number that the group gives the record.
     pub index: u64,
-    /// The group's term.
+    /// The term that the group gives the record.
     pub term: u64,
-    /// Its payload's length.
+    /// The length of the record's payload in bytes.
     pub len: u32,
 }
 
@@ -199,7 +199,7 @@ impl Trailer {
             .then_some(trailer)
     }
 
-    /// Visits the entries of its index, in order; `None` if the bytes are not the trailer's index.
+    /// Visits the entries of the trailer's index, in order; returns `None` if the bytes are not that index.
     pub(crate) fn entries(&self, index: &[u8], mut each: impl FnMut(RecordInfo)) -> Option<()> {
         if index.len() != self.index_bytes as usize || crc32c::crc32c(index) != self.index_crc {
             return None;

@@ -26,11 +26,11 @@ pub(crate) struct Keeper {
     pub(crate) seed: u64,
     /// Segments that are released but still in the catalog, because there is no space to write another one.
     pub(crate) deferred: BTreeSet<u64>,
-    /// A caller needs one spare more than usual. Until it is there, or a segment is released, the disk counts
-    /// as full.
+    /// A caller needs one spare more than usual. Until this spare is there, or a segment is released, the
+    /// disk counts as full.
     pub(crate) one_more: bool,
-    /// The file of the next segment, in no catalog for lack of space. The keeper holds
-    /// it because its space could be lost.
+    /// The file of the next segment. No catalog lists it, because the disk had no space for another catalog.
+    /// The keeper holds the file, because its space could be lost.
     pub(crate) unlisted: Option<Arc<dyn StorageFile>>,
 }
 
@@ -40,9 +40,9 @@ const REMOVE_EVERY: Duration = Duration::from_millis(250);
 /// A reserve file: the keeper gives up its space to write a catalog that releases segments.
 pub(crate) const RESERVE: &str = "reserve";
 const RESERVE_BYTES: u64 = 64 << 10;
-/// A full disk may leave less for the reserve, down to this.
+/// The least bytes of a reserve: the keeper makes no smaller one, even on a full disk.
 const RESERVE_BYTES_MIN: u64 = PAGE;
-/// The reserve has room for this many catalogs: the next one may be a page longer.
+/// The number of catalogs for which the reserve has room: the next catalog may be a page longer.
 const RESERVED_CATALOGS: u64 = 2;
 
 impl Keeper {
@@ -196,7 +196,8 @@ impl Keeper {
         let storage = Arc::clone(&self.shared.storage);
         let mut written = force_catalog(&*storage, &catalog);
         if written.as_ref().is_err_and(is_full) && self.unlisted.take().is_some() {
-            // A released file replaces it as soon as the catalog is written.
+            // A released segment's file takes the place of the removed file once the keeper has written the
+            // catalog.
             storage.remove(&name(self.next))?;
             written = force_catalog(&*storage, &catalog);
         }
@@ -215,7 +216,7 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// As [`write_catalog`], giving up the reserve if there is no space.
+/// Writes the catalog like [`write_catalog`]; gives up the reserve if there is no space.
 pub(crate) fn force_catalog(storage: &dyn Storage, catalog: &Catalog) -> io::Result<()> {
     match write_catalog(storage, catalog) {
         Err(e) if is_full(&e) => {}
@@ -260,7 +261,7 @@ fn make_reserve(storage: &dyn Storage, had: u64, bytes: u64) -> io::Result<bool>
     }
 }
 
-/// The salt of a segment: the seed and its number, well mixed (splitmix64).
+/// Returns the salt of a segment: the seed and the segment's number, well mixed (splitmix64).
 fn salt(seed: u64, segment: u64) -> u64 {
     let mut z = seed.wrapping_add(segment.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

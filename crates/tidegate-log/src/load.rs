@@ -22,19 +22,19 @@ use crate::{Lsn, OpenError};
 pub struct Damage {
     /// The list of segments cannot be read, or is gone.
     pub catalog: bool,
-    /// Segments with something wrong, in order.
+    /// The damaged segments, in order.
     pub segments: Vec<SegmentDamage>,
 }
 
 /// The damage to a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentDamage {
-    /// Its number.
+    /// The number of the segment.
     pub segment: u64,
-    /// The kind of damage.
+    /// The kind of the damage.
     pub what: DamageKind,
-    /// The positions that cannot be read, as far as they are known; each is one or more
-    /// whole records, with their surroundings.
+    /// The positions that cannot be read, as far as they are known. Each range covers one or more whole
+    /// records and the bytes around them.
     pub lost: Vec<Range<Lsn>>,
 }
 
@@ -42,13 +42,13 @@ pub struct SegmentDamage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DamageKind {
-    /// There is no file.
+    /// The segment's file is gone.
     Missing,
-    /// Its first page cannot be read.
+    /// The first page of the file cannot be read.
     Header,
     /// Batches cannot be read.
     Batches,
-    /// Its file is shorter than when it was made: durable batches may have stood there.
+    /// The file is shorter than at its creation: durable batches may have stood in the missing part.
     Shortened,
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for Damage {
     }
 }
 
-/// A file of the catalog.
+/// The file of a segment that the catalog lists.
 pub(crate) struct Found {
     pub(crate) segment: u64,
     pub(crate) salt: u64,
@@ -86,7 +86,7 @@ pub(crate) struct Found {
 /// The state of a segment's file.
 pub(crate) enum State {
     Missing,
-    /// Never written to.
+    /// The log never wrote to the file.
     Spare,
     BadHeader(Arc<dyn StorageFile>),
     Used(SegmentHeader, Arc<dyn StorageFile>),
@@ -101,7 +101,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// How many segments were never written to.
+    /// Returns the number of segments to which the log never wrote.
     pub(crate) fn spares(&self) -> usize {
         let spare = |f: &&Found| matches!(f.state, State::Spare);
         self.found.iter().filter(spare).count()
@@ -140,7 +140,7 @@ pub(crate) fn look(storage: &dyn Storage) -> Result<Option<Files>, OpenError> {
             state,
         });
     }
-    // Spares come last: a blank segment before a used one was used itself.
+    // Spares come last. A blank file before a used segment is no spare: it has lost its header.
     let last = found.iter().rposition(|f| !matches!(f.state, State::Spare));
     for f in &mut found[..last.unwrap_or(0)] {
         if let State::Spare = f.state {
@@ -206,9 +206,9 @@ pub(crate) struct Content {
 /// The beginning of the segment after another one.
 #[derive(Clone, Copy)]
 pub(crate) enum Follows {
-    /// There is none.
+    /// No segment follows.
     Nothing,
-    /// There is one, not necessarily the next that was written.
+    /// A segment follows, not necessarily the next that was written.
     Something,
     /// The next segment begins here, directly behind this one.
     At(Lsn),

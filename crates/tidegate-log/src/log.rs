@@ -23,15 +23,15 @@ pub struct Log {
 /// A segment of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
-    /// Its number.
+    /// The number of the segment.
     pub segment: u64,
-    /// The durable positions in it.
+    /// The durable positions in the segment.
     pub range: Range<Lsn>,
-    /// Its records.
+    /// The number of records in the segment.
     pub records: u64,
-    /// The segment is full and the log is durable beyond it, so that it can be released.
+    /// True if the segment is full and the log is durable beyond it, so that it can be released.
     pub sealed: bool,
-    /// The length of its file.
+    /// The length of the segment's file in bytes.
     pub file_bytes: u64,
 }
 
@@ -39,7 +39,7 @@ pub struct SegmentInfo {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Syncs, with those for markers and for sealing.
+    /// Syncs, including those for markers and for sealing.
     pub syncs: u64,
     /// Markers written while idle.
     pub markers: u64,
@@ -51,9 +51,9 @@ pub struct Stats {
     pub bytes: u64,
     /// Time spent in writes and syncs of batches.
     pub sync_ns: u64,
-    /// Segments in newly created files.
+    /// Segments that got a newly created file.
     pub allocated: u64,
-    /// Segments in the files of released ones.
+    /// Segments that got the file of a released one.
     pub recycled: u64,
     /// Bytes accepted and not yet durable, now.
     pub pending_bytes: u64,
@@ -99,7 +99,7 @@ impl Log {
         Reader::new(Arc::clone(&self.shared))
     }
 
-    /// Its segments, oldest first.
+    /// Returns the segments of the log, oldest first.
     #[must_use]
     pub fn segments(&self) -> Vec<SegmentInfo> {
         let durable = self.durable();
@@ -115,7 +115,7 @@ impl Log {
         info.collect()
     }
 
-    /// The first position that was not released.
+    /// Returns the first position that was not released.
     #[must_use]
     pub fn first(&self) -> Lsn {
         let segments = &self.shared.segments;
@@ -127,8 +127,8 @@ impl Log {
             .unwrap_or_else(|| self.durable())
     }
 
-    /// Releases a sealed segment: nothing in it is needed. The keeper soon uses its file
-    /// again or removes it; reads of it fail from then on.
+    /// Releases a sealed segment that no caller needs any more. The keeper soon uses its file again or
+    /// removes it; reads of the segment fail from then on.
     ///
     /// The newest segment with durable records always stays, because a start continues at the positions
     /// behind it.

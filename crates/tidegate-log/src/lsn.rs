@@ -12,25 +12,25 @@ impl Lsn {
     /// The position of the first byte ever written.
     pub const ZERO: Self = Self(0);
 
-    /// The position `at` bytes from the beginning.
+    /// Returns the position `at` bytes from the beginning.
     #[must_use]
     pub const fn new(at: u64) -> Self {
         Self(at)
     }
 
-    /// Bytes before it.
+    /// Returns the bytes of batches before this position.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The position `bytes` further on; the last position if that exceeds the range.
+    /// Returns the position `bytes` further on; the last position if that exceeds the range.
     #[must_use]
     pub const fn after(self, bytes: u64) -> Self {
         Self(self.0.saturating_add(bytes))
     }
 
-    /// Bytes from `earlier` to here, 0 if it is not earlier.
+    /// Returns the bytes from `earlier` to this position, 0 if `earlier` is not before it.
     #[must_use]
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)

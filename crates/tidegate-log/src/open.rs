@@ -41,19 +41,19 @@ pub struct Opened {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovery {
-    /// The state of its end. Each opening reports it again until a batch is appended.
+    /// The state of the log's end. Each opening reports it again until a batch is appended.
     pub verdict: Verdict,
-    /// The first position there is.
+    /// The first position that the log still has.
     pub first: Lsn,
-    /// Where the log ends and goes on.
+    /// The position at which the log ends and continues.
     pub end: Lsn,
     /// The number of records.
     pub records: u64,
     /// The number of segments.
     pub segments: usize,
-    /// How many of them were read from end to end, for lack of an index.
+    /// The number of segments that the opening read from end to end, for lack of an index.
     pub scanned: usize,
-    /// The log had been closed.
+    /// True if the log had been closed.
     pub closed: bool,
     /// The last segment's file is shorter than when it was made. No crash causes that, and durable bytes
     /// may have stood there: unlike an interrupted write this is damage, regardless of the verdict.

@@ -9,7 +9,7 @@ use crate::batch::BATCH_HEADER;
 use crate::segment::{FIRST_BATCH, PAGE, SEGMENT_BYTES_MAX};
 use crate::{Lsn, OpenError};
 
-/// Called after every sync and whenever a refused append may be tried again.
+/// The callback after every sync and whenever a caller may try a refused append again.
 pub(crate) type Waker = Box<dyn Fn() + Send + Sync>;
 
 /// Options of a log.
@@ -98,8 +98,8 @@ impl Options {
         self
     }
 
-    /// The log records how far it is durable after this long without an append, once; 100 ms if
-    /// not set. Until then damage to the last bytes written cannot be told from a torn write.
+    /// The time without an append after which the log records once how far it is durable; 100 ms if not set.
+    /// Until then damage to the last bytes written cannot be told from a torn write.
     #[must_use]
     pub const fn marker_after(mut self, idle: Duration) -> Self {
         self.marker_after = idle;
@@ -121,8 +121,9 @@ impl Options {
         self
     }
 
-    /// Sets whether to refuse a log if the file of its last segment is shorter than it was made; off if not
-    /// set. Without it the log opens, and [`Recovery::shortened`](crate::Recovery::shortened) reports it.
+    /// Sets whether to refuse a log if the file of its last segment is shorter than at its creation; off if
+    /// not set. Without this option the log opens, and [`Recovery::shortened`](crate::Recovery::shortened)
+    /// reports it.
     #[must_use]
     pub const fn refuse_shortened(mut self, refuse: bool) -> Self {
         self.refuse_shortened = refuse;

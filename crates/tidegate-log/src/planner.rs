@@ -5,7 +5,7 @@
 use crate::Lsn;
 use crate::options::room;
 
-/// The end of everything accepted.
+/// The end of all accepted batches, where the next one begins.
 #[derive(Clone, Debug)]
 pub(crate) struct Planner {
     segment: u64,
@@ -27,13 +27,13 @@ pub(crate) struct Place {
     pub(crate) at: Lsn,
 }
 
-/// The next segment would be needed and may not be used yet.
+/// The error if a batch needs the next segment before the keeper has made that segment ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoSegment;
 
 impl Planner {
-    /// Behind `next` in the segment that begins at `base`; after it the segment `following` and on, of so
-    /// many bytes each.
+    /// Creates a planner that places the next batch at `next`, in the segment that begins at `base`. Behind
+    /// that segment come the segments from the number `following` on, of `segment_bytes` each.
     pub(crate) const fn new(
         (segment, base, room_bytes): (u64, Lsn, u64),
         next: Lsn,
@@ -50,23 +50,22 @@ impl Planner {
         }
     }
 
-    /// The largest batch that fits a segment.
+    /// Returns the bytes of the largest batch that fits a segment.
     pub(crate) const fn most(&self) -> u64 {
         self.room_following
     }
 
-    /// The room for batches there is if only segments up to `ready` may be used.
+    /// Returns the bytes of batches that still have room in the segments up to `ready`.
     pub(crate) const fn left(&self, ready: u64) -> u64 {
         self.room - self.next.since(self.base) + self.ahead(ready) * self.room_following
     }
 
-    /// The segments up to `ready` that nothing was placed in.
+    /// Returns the number of segments up to `ready` in which the planner has placed no batch.
     pub(crate) const fn ahead(&self, ready: u64) -> u64 {
         (ready + 1).saturating_sub(self.following)
     }
 
-    /// The place of a batch of `bytes`, if only segments up to `ready` may be used; nothing changes if there
-    /// is none.
+    /// Places a batch of `bytes` into a segment up to `ready`. Without room for the batch nothing changes.
     pub(crate) fn place(&mut self, bytes: u64, ready: u64) -> Result<Place, NoSegment> {
         if self.next.since(self.base) + bytes > self.room {
             if self.following > ready {

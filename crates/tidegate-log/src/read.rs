@@ -14,7 +14,7 @@ use crate::shared::{Segment, Shared};
 use crate::storage::read_around;
 use crate::{KIND_LOST, Lsn, ReadError, Record};
 
-/// The bytes read for a record of unknown length.
+/// The bytes that a reader takes first for a record of unknown length.
 const GUESS_BYTES: usize = 4096;
 /// The unit of a disk: one sector may be unreadable while its neighbours are fine.
 const SECTOR_BYTES: usize = 512;
@@ -30,7 +30,7 @@ pub struct Reader {
 pub struct Chunk {
     /// The records with their positions, without those a repair could not save.
     pub records: Vec<(Lsn, Record)>,
-    /// Where to go on.
+    /// The position at which the next scan continues.
     pub next: Lsn,
 }
 
@@ -39,8 +39,8 @@ pub struct Chunk {
 pub struct Checked {
     /// The position of the next part.
     pub next: Lsn,
-    /// Positions that cannot be read. If there are any, they are those of the whole
-    /// segment, and the next part begins behind it.
+    /// Positions that cannot be read. If there are any, this lists all of the segment, and the next part
+    /// begins behind the segment.
     pub lost: Vec<Range<Lsn>>,
 }
 
@@ -108,7 +108,7 @@ impl Reader {
             if chunk.next > from || most == 0 {
                 return Ok(chunk);
             }
-            // A record longer than the buffer, or a damaged length.
+            // The record is longer than the buffer, or its length is damaged.
             if needed <= buffer.len() || needed > most {
                 return Err(self.why_not(&segment, from));
             }
@@ -126,7 +126,7 @@ impl Reader {
         let segment = self.shared.segment_of(from).filter(|s| from < s.end());
         let segment = segment.ok_or(ReadError::Released)?;
         if from == segment.header.base {
-            // If that fails, the check covers the cached bytes.
+            // If the system keeps its cache, the check covers the cached bytes.
             let _ = segment.file.forget_cached();
         }
         match self.scan(from, bytes) {
@@ -182,8 +182,8 @@ impl Reader {
         Ok(buffer.into())
     }
 
-    /// The error for an unreadable record: its segment was released and its file has
-    /// another use, or it is damaged.
+    /// Returns the error for an unreadable record: its segment was released and the file has another use, or
+    /// the record is damaged.
     fn why_not(&self, segment: &Segment, at: Lsn) -> ReadError {
         let now = self.shared.segment_of(segment.header.base);
         match now.is_some_and(|s| s.header == segment.header) {

@@ -31,16 +31,16 @@ pub struct Record {
     /// The kind of the record within its group. 255 is reserved for the log: it marks
     /// records that a repair could not save.
     pub kind: u8,
-    /// The group's number for it.
+    /// The number that the group gives the record.
     pub index: u64,
-    /// The group's term.
+    /// The term that the group gives the record.
     pub term: u64,
-    /// The group's bytes.
+    /// The content of the record, for the group only.
     pub payload: Bytes,
 }
 
 impl Record {
-    /// Returns the bytes it takes in the log: header, payload and padding.
+    /// Returns the bytes that the record takes in the log: header, payload and padding.
     #[must_use]
     pub const fn stored_bytes(&self) -> u64 {
         stored(self.payload.len()) as u64
@@ -62,7 +62,7 @@ impl Seed {
         Self(crc32c::crc32c_append(crc, &segment.to_le_bytes()))
     }
 
-    /// The initial value of the CRC of the bytes at `at`.
+    /// Returns the initial value of the CRC of the bytes at `at`.
     pub(crate) fn at(self, at: Lsn) -> u32 {
         crc32c::crc32c_append(self.0, &at.get().to_le_bytes())
     }
@@ -95,7 +95,7 @@ impl RecordHeader {
         }
     }
 
-    /// The header for `payload`, which is followed by its padding in the log.
+    /// Returns the header for `payload`; in the log, padding follows the payload.
     pub(crate) fn encode(&self, seed: Seed, at: Lsn, payload: &[u8]) -> [u8; RECORD_HEADER] {
         let mut out = self.unchecked();
         let crc = crc32c::crc32c_append(seed.at(at), &out[4..]);
@@ -106,8 +106,8 @@ impl RecordHeader {
         out
     }
 
-    /// Appends header, `payload` and padding to `out`. The same bytes as [`encode`](Self::encode), in one
-    /// pass of the CRC.
+    /// Appends header, `payload` and padding to `out`. The header is that of [`encode`](Self::encode); the
+    /// CRC takes one pass over the bytes.
     pub(crate) fn append(&self, seed: Seed, at: Lsn, payload: &[u8], out: &mut Vec<u8>) {
         let from = out.len();
         out.extend_from_slice(&self.unchecked());
@@ -117,7 +117,7 @@ impl RecordHeader {
         out[from..from + 4].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// The header without its CRC.
+    /// Returns the header without its CRC.
     fn unchecked(&self) -> [u8; RECORD_HEADER] {
         let mut out = [0; RECORD_HEADER];
         out[4..8].copy_from_slice(&self.len.to_le_bytes());

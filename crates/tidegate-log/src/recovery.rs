@@ -31,7 +31,7 @@ pub enum Verdict {
     /// The recovery cut off batches up to `to`: their write never ended, and the log
     /// never reported them as durable.
     Torn {
-        /// Where the log ends now.
+        /// The position at which the log ends now.
         at: Lsn,
         /// The end of the cut-off part, as far as it can be seen.
         to: Lsn,
@@ -40,14 +40,14 @@ pub enum Verdict {
     /// interrupted; but if they were the last bytes written, and damaged since, the log
     /// may have acked them: no later header could tell.
     MaybeAcked {
-        /// Where the log ends now.
+        /// The position at which the log ends now.
         from: Lsn,
         /// The end of the cut-off part, as far as it can be seen; `from` if it cannot.
         to: Lsn,
     },
     /// Bytes that were durable cannot be read.
     Damaged {
-        /// The first of them.
+        /// The first position that cannot be read.
         from: Lsn,
         /// The log was durable up to here.
         durable: Lsn,
@@ -87,7 +87,7 @@ pub(crate) struct Scanned {
     pub(crate) end: Lsn,
     /// The highest epoch of any header.
     pub(crate) epoch: u32,
-    /// The log was closed there.
+    /// True if the log was closed at this end.
     pub(crate) closed: bool,
     pub(crate) verdict: Verdict,
 }
@@ -101,8 +101,8 @@ impl<'a> SegmentBytes<'a> {
         }
     }
 
-    /// Reads from the front, and calls `each` with every record in order. `followed` is
-    /// where the next segment begins, if there is one.
+    /// Reads the segment from its front, and calls `each` with every record in order. `followed` is the
+    /// position at which the next segment begins, if there is one.
     pub(crate) fn scan(&self, followed: Option<Lsn>, mut each: impl FnMut(RecordInfo)) -> Scanned {
         let (mut end, mut epoch, mut synced) = (self.header.base, 0, Lsn::ZERO);
         let mut entries = Vec::new();
@@ -184,8 +184,8 @@ impl<'a> SegmentBytes<'a> {
         RecordHeader::decode(self.bytes.get(from..to)?, self.seed, at)
     }
 
-    /// Finds the headers from `end` on, at any place: how far they record the log as
-    /// durable, and how far they reach.
+    /// Finds the headers from `end` on, at any place. Returns how far these headers record the log as
+    /// durable, and how far their batches reach.
     fn look_beyond(&self, end: Lsn, epoch: u32) -> Beyond {
         let mut beyond = Beyond::default();
         let mut at = end;
@@ -200,7 +200,7 @@ impl<'a> SegmentBytes<'a> {
         beyond
     }
 
-    /// The first header at or after `from`, of this epoch or a later one.
+    /// Returns the first header at or after `from`, of this epoch or a later one.
     fn next_header(&self, from: Lsn, epoch: u32) -> Option<BatchHeader> {
         let from = usize::try_from(offset(self.header.base, from)).ok()?;
         let steps = self.bytes.get(from..)?.chunks_exact(ALIGN).enumerate();
@@ -317,7 +317,7 @@ struct Beyond {
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     pub(crate) entries: Vec<RecordInfo>,
-    /// From and to, in order.
+    /// The beginning and the end of each lost part, in order.
     pub(crate) lost: Vec<(Lsn, Lsn)>,
     /// The batches that are not whole.
     pub(crate) regions: Vec<Region>,
@@ -328,8 +328,8 @@ pub(crate) struct Survey {
 pub(crate) struct Region {
     pub(crate) from: Lsn,
     pub(crate) to: Lsn,
-    /// The epoch of the batch, or of the batch before if its own cannot be read: the
-    /// batches behind it must not look stale.
+    /// The epoch of the batch. If it cannot be read, the epoch of the batch before stands here, so that later
+    /// batches do not look stale.
     epoch: u32,
     pub(crate) pieces: Vec<Piece>,
 }

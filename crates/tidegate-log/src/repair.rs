@@ -23,7 +23,7 @@ use crate::{Lsn, OpenError};
 /// catalog, then headers, then batches.
 const PASSES: usize = 4;
 
-/// The most openings assumed since the last readable header was written.
+/// The most openings that a repair assumes since the last readable header was written.
 const EPOCHS_UNSEEN: u32 = 1 << 10;
 
 /// The report of a repair.
@@ -54,7 +54,7 @@ pub enum RepairError {
         /// The system's error.
         error: io::Error,
     },
-    /// It is still damaged.
+    /// The log is still damaged after the repair.
     Unrepaired(Box<Damage>),
 }
 

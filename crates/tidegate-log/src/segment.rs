@@ -17,7 +17,7 @@ use crate::wire::{u32_at, u64_at};
 pub const FORMAT_VERSION: u32 = 1;
 /// The page of the header; batches begin after it.
 pub(crate) const FIRST_BATCH: u64 = 4096;
-/// Files are written in whole pages of this.
+/// The length of a page in bytes: the log writes whole pages.
 pub(crate) const PAGE: u64 = 4096;
 /// The longest segment: offsets and lengths inside one fit into 32 bits.
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
@@ -29,7 +29,7 @@ pub(crate) fn name(segment: u64) -> String {
     format!("{segment:020}.seg")
 }
 
-/// Returns the number in a segment's name; `None` if it is another name.
+/// Returns the number in the name of a segment's file; `None` if the name has another form.
 pub(crate) fn parse_name(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(".seg")?;
     let plain = digits.len() == 20 && digits.bytes().all(|b| b.is_ascii_digit());
@@ -40,22 +40,22 @@ pub(crate) fn parse_name(name: &str) -> Option<u64> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) segment: u64,
-    /// The position of its first batch.
+    /// The position of the segment's first batch.
     pub(crate) base: Lsn,
-    /// Drawn again for each use of a file, so that the bytes of an earlier use never match.
+    /// A number drawn for each use of a file, so that the bytes of an earlier use never match.
     pub(crate) salt: u64,
-    /// The file's length while it is written to.
+    /// The length of the segment's file while the log writes to it.
     pub(crate) bytes: u64,
 }
 
 /// The reasons why a header cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderError {
-    /// Nothing was ever written there.
+    /// The log never wrote a header to the file.
     Blank,
-    /// It was written by a newer version of this crate.
+    /// A newer version of this crate wrote the header.
     Newer(u32),
-    /// The bytes are not those that were written.
+    /// The bytes are not those that the log wrote.
     Damaged,
 }
 
@@ -104,12 +104,12 @@ impl SegmentHeader {
     }
 }
 
-/// Where `at` lies in the file of a segment that begins at `base`.
+/// Returns the offset of `at` in the file of a segment that begins at `base`.
 pub(crate) const fn offset(base: Lsn, at: Lsn) -> u64 {
     FIRST_BATCH + at.since(base)
 }
 
-/// The position of `offset` in the file of a segment that begins at `base`.
+/// Returns the position of `offset` in the file of a segment that begins at `base`.
 pub(crate) const fn lsn_at(base: Lsn, offset: u64) -> Lsn {
     base.after(offset.saturating_sub(FIRST_BATCH))
 }

@@ -22,7 +22,7 @@ pub(crate) struct Segment {
     pub(crate) header: SegmentHeader,
     pub(crate) seed: Seed,
     pub(crate) file: Arc<dyn StorageFile>,
-    /// The end of the durable part of it.
+    /// The end of the segment's durable part.
     end: AtomicU64,
     records: AtomicU64,
     sealed: AtomicBool,
@@ -62,7 +62,7 @@ impl Segment {
     }
 }
 
-/// A segment to come: allocated, in the catalog, not written to.
+/// A segment for later: allocated, in the catalog, not written to.
 pub(crate) struct Spare {
     pub(crate) segment: u64,
     pub(crate) salt: u64,
@@ -188,7 +188,7 @@ impl Shared {
         outcome
     }
 
-    /// The segment `lsn` lies in or after.
+    /// Returns the last segment that begins at or before `lsn`.
     pub(crate) fn segment_of(&self, lsn: Lsn) -> Option<Arc<Segment>> {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
         segments
@@ -197,7 +197,7 @@ impl Shared {
             .map(|(_, s)| Arc::clone(s))
     }
 
-    /// The first segment that begins at or after `lsn`.
+    /// Returns the first segment that begins at or after `lsn`.
     pub(crate) fn segment_from(&self, lsn: Lsn) -> Option<Arc<Segment>> {
         let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
         segments.range(lsn..).next().map(|(_, s)| Arc::clone(s))

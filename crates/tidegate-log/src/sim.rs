@@ -68,9 +68,9 @@ struct Inode {
 /// The cost of the disk's work, in nanoseconds of its own time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
-    /// A sync.
+    /// The cost of a sync.
     pub sync_ns: u64,
-    /// A KiB written.
+    /// The cost of a KiB written.
     pub kib_ns: u64,
 }
 
@@ -79,7 +79,7 @@ pub struct Cost {
 pub struct SimCounts {
     /// Writes, of however many parts.
     pub writes: u64,
-    /// Bytes in them.
+    /// Bytes of all writes.
     pub bytes: u64,
     /// Syncs of files.
     pub syncs: u64,
@@ -105,19 +105,19 @@ impl SimDisk {
         self.state().counts
     }
 
-    /// Its own time, in nanoseconds.
+    /// Returns the disk's virtual time in nanoseconds.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.state().now_ns
     }
 
-    /// Advances its own time to `ns`.
+    /// Advances the disk's virtual time to `ns`.
     pub fn advance_to(&self, ns: u64) {
         let mut state = self.state();
         state.now_ns = state.now_ns.max(ns);
     }
 
-    /// Sets the cost of its work from now on.
+    /// Sets the cost of the disk's work from now on.
     pub fn set_cost(&self, cost: Cost) {
         self.state().cost = cost;
     }
@@ -168,8 +168,8 @@ impl SimDisk {
         }
     }
 
-    /// Makes every sync of a file after this many more wait, without making anything
-    /// durable, until [`go_on`](Self::go_on) or a call with a later number.
+    /// Makes every sync of a file after this many more hang, without making anything durable, until
+    /// [`go_on`](Self::go_on) or a call of this method with a later number.
     pub fn hang_syncs_after(&self, more: u64) {
         let mut state = self.state();
         state.hang_from = Some(state.counts.syncs + more);
@@ -513,7 +513,7 @@ impl StorageFile for SimFile {
         let inode = &mut state.files[self.inode];
         let dirty = std::mem::take(&mut inode.dirty);
         if failed {
-            // Like ext4, XFS and Btrfs: the pages count as clean, and are not.
+            // After a failed sync the pages count as clean although they are not, as on ext4, XFS and Btrfs.
             return Err(io::Error::other("simulated sync error"));
         }
         dirty.into_iter().for_each(|sector| inode.persist(sector));

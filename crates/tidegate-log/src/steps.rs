@@ -27,8 +27,8 @@ pub enum Doing {
     Failed,
 }
 
-/// The work of a log's threads, in steps. It belongs to the [`Opened`] it was made with;
-/// after its drop, the log makes no progress.
+/// The work of a log's threads, in steps. It belongs to the [`Opened`] that it was made with; once the
+/// `Steps` are dropped, the log makes no progress.
 pub struct Steps {
     driver: Driver,
     keeper: Keeper,
@@ -76,7 +76,7 @@ impl Steps {
         self.doing
     }
 
-    /// Ends the running sync at `now`, with the storage's result. Another one may run then.
+    /// Ends the running sync at `now`, with the storage's result. The log may begin another sync then.
     pub fn sync(&mut self, now: Time) -> Doing {
         self.now.store(now.as_nanos(), Ordering::Relaxed);
         if self.doing == Doing::Syncing {

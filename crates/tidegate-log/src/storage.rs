@@ -14,7 +14,7 @@ pub trait Storage: Send + Sync {
     /// The system's error.
     fn lock(&self) -> io::Result<bool>;
 
-    /// The names of the files in it, in any order.
+    /// Returns the names of the directory's files, in any order.
     ///
     /// # Errors
     /// The system's error.
@@ -23,7 +23,7 @@ pub trait Storage: Send + Sync {
     /// Opens an existing file, to read and write.
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotFound`] if there is none, or the system's error.
+    /// [`io::ErrorKind::NotFound`] if there is no such file, or the system's error.
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
 
     /// Creates an empty file, in place of any of that name.
@@ -47,7 +47,7 @@ pub trait Storage: Send + Sync {
     /// Returns once every create, rename and remove so far is durable.
     ///
     /// # Errors
-    /// The system's error; it is then unknown which of them are durable.
+    /// The system's error; it is then unknown which of these changes are durable.
     fn sync_names(&self) -> io::Result<()>;
 }
 
@@ -85,7 +85,7 @@ pub trait StorageFile: Send + Sync {
     /// [`io::ErrorKind::StorageFull`] if there is no space, or the system's error.
     fn reserve(&self, bytes: u64) -> io::Result<()>;
 
-    /// Returns its length.
+    /// Returns the length of the file in bytes.
     ///
     /// # Errors
     /// The system's error.

@@ -22,7 +22,7 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     out
 }
 
-/// The next multiple of [`ALIGN`].
+/// Returns the next multiple of [`ALIGN`].
 pub(crate) const fn align(bytes: usize) -> usize {
     bytes.next_multiple_of(ALIGN)
 }

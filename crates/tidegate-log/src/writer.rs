@@ -21,8 +21,8 @@ use crate::storage::is_full;
 use crate::wire::align;
 use crate::{Failure, Lsn, Record};
 
-/// Payloads from this length on are written in place; copying shorter ones is cheaper
-/// than another part of the write.
+/// The writer passes payloads of this length or more to the write as parts of their own. It copies shorter
+/// ones, because a copy costs less than another part.
 const SHARE_BYTES: usize = 16 << 10;
 
 /// An accepted batch with its place.
@@ -67,8 +67,8 @@ impl Writer {
         }
     }
 
-    /// Writes the first of the batches, all that are in one segment; returns their number. The
-    /// driver must sync them before it writes the next. After an error it must not write again.
+    /// Writes those batches at the front that are in one segment; returns their number. The driver must sync
+    /// them before it writes the next. After an error it must not write again.
     pub(crate) fn write(&mut self, batches: &[Accepted]) -> Result<usize, Failure> {
         let Some(place) = batches.first().map(|b| b.place) else {
             return Ok(0);
