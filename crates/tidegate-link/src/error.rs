@@ -16,7 +16,7 @@ pub enum ConfigError {
     /// A number outside its range.
     #[error("{what} of {given}: give {least} to {most}")]
     Range {
-        /// Which setting.
+        /// The name of the setting.
         what: &'static str,
         /// The value given.
         given: u64,
@@ -40,7 +40,7 @@ pub enum ConfigError {
     /// The token is too long.
     #[error("a token of {len} bytes: at most 1024")]
     TokenTooLong {
-        /// Its bytes.
+        /// The length of the token in bytes.
         len: usize,
     },
     /// A setting the plain protocol does not have.
@@ -61,15 +61,15 @@ pub enum ConnectError {
     /// The address is invalid, no server listens there, or the connection broke at once.
     #[error("cannot connect to {address}: {error}")]
     Io {
-        /// Where to.
+        /// The address of the server.
         address: String,
         /// The system's error.
         error: io::Error,
     },
-    /// TLS was not agreed on.
+    /// The TLS handshake failed.
     #[error("no TLS connection to {address}: {error}")]
     Tls {
-        /// Where to.
+        /// The address of the server.
         address: String,
         /// The error of rustls.
         error: io::Error,
@@ -77,15 +77,15 @@ pub enum ConnectError {
     /// The server did not answer in time.
     #[error("{address} did not answer within {within_ms} ms: is it a tidegate server?")]
     NoAnswer {
-        /// Where to.
+        /// The address of the server.
         address: String,
-        /// How long was waited.
+        /// The milliseconds that the client waited.
         within_ms: u64,
     },
     /// The client would send a token in clear beyond this machine.
     #[error("a token is only sent inside TLS or to a loopback address, not to {peer}: set up TLS")]
     TokenInClear {
-        /// Where to.
+        /// The address of the server.
         peer: SocketAddr,
     },
     /// The system has no random numbers, which sessions need.
@@ -106,9 +106,9 @@ pub enum LinkError {
     /// The server refused the client.
     #[error("the server refused the connection: {text} ({code})")]
     Refused {
-        /// Why.
+        /// The reason for the refusal.
         code: Code,
-        /// In the server's words.
+        /// The reason in the server's words.
         text: String,
     },
     /// The server ended the connection for a reason that connecting again does not change.
@@ -127,11 +127,11 @@ pub enum LinkError {
     Stalled {
         /// The last position acknowledged.
         acked: Seq,
-        /// The last message there is.
+        /// The last message that the client has sent or keeps.
         last: Seq,
     },
-    /// The connection broke and was not restored: the plain protocol cannot do so, or
-    /// the time for it is over.
+    /// The connection broke and was not restored: the plain protocol cannot restore it, or the time for that
+    /// is over.
     #[error("the connection broke ({cause}); messages {} to {} are in doubt", .acked.next(), .sent)]
     Broken {
         /// The system's error.
@@ -150,13 +150,13 @@ pub enum LinkError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// There is no room now: only from [`try_send`](crate::Client::try_send).
+    /// The client has no room now: only from [`try_send`](crate::Client::try_send).
     #[error("the buffer is full: wait for acknowledgements, or use `send`, which waits")]
     Full,
     /// The message can never fit.
     #[error("a message of {len} bytes: this connection takes at most {max}")]
     TooLarge {
-        /// Its bytes.
+        /// The length of the payload in bytes.
         len: usize,
         /// The longest payload.
         max: usize,
@@ -164,7 +164,7 @@ pub enum SendError {
     /// The client has ended.
     #[error(transparent)]
     Ended(#[from] LinkError),
-    /// There is no room now, and the thread must not wait for it.
+    /// The client has no room now, and the thread must not wait for it.
     #[error("the buffer is full: {0}")]
     WouldBlock(#[from] tidegate::WouldBlock),
 }
@@ -173,16 +173,16 @@ pub enum SendError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PeerError {
-    /// Its first bytes are no handshake.
+    /// The first bytes of the peer are no handshake.
     #[error("{0}")]
     Handshake(HandshakeError),
-    /// The server refused it.
+    /// The server refused the peer.
     #[error("refused: {}", .0.text)]
     Refused(Refused),
     /// The peer broke the protocol, or was silent for too long.
     #[error("{0}")]
     Rules(ReceiverError),
-    /// Its handler failed.
+    /// The handler of the session failed.
     #[error("the handler failed: the session is forgotten")]
     Handler,
     /// The read buffers of all connections took as much memory as they may, and its was the largest.

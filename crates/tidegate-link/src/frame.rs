@@ -5,7 +5,7 @@
 
 use crate::Seq;
 
-/// How the frames of one connection are laid out.
+/// The layout of the frames of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// Id (8 bytes), size (4), payload.
@@ -16,16 +16,17 @@ pub enum Layout {
     Checked,
 }
 
-/// In session frames sizes from here on are control frames, and so are the counts of replies.
+/// The first size of a control frame: in session frames, sizes from this one on are control frames. In
+/// replies, counts from this one on are no acknowledgements.
 pub const CONTROL: u32 = 0xFFFF_FFF0;
-/// The size of a control frame: nothing more follows, acknowledge everything.
+/// The size of a control frame: the client sends nothing more, and the server acknowledges everything.
 pub const CLOSE: u32 = 0xFFFF_FFFE;
-/// The size of a control frame: answer with a pong. Also the count of that pong.
+/// The size of a control frame that asks for a pong. Also the count of that pong.
 pub const PING: u32 = 0xFFFF_FFFD;
-/// The size of a control frame that 8 bytes follow: the number of the next message. Those before it are given
-/// up.
+/// The size of a control frame that 8 bytes follow: the number of the next message. The sender gives up the
+/// messages before that one.
 pub const SKIP: u32 = 0xFFFF_FFFC;
-/// The most a payload may have in the session protocol.
+/// The most bytes of a payload in the session protocol.
 pub const SIZE_MAX: u32 = CONTROL - 1;
 /// The bytes of each unit a server sends.
 pub const REPLY_BYTES: usize = 12;
@@ -51,19 +52,19 @@ impl Layout {
         }
     }
 
-    /// The bytes a frame adds to its payload.
+    /// Returns the bytes a frame adds to its payload.
     #[must_use]
     pub const fn overhead(self) -> usize {
         self.header() + self.trailer()
     }
 
-    /// Bytes on the wire of a message of `len` bytes.
+    /// Returns the bytes on the wire of a message of `len` bytes.
     #[must_use]
     pub const fn framed(self, len: usize) -> usize {
         self.overhead() + len
     }
 
-    /// Appends message `seq`. The caller has checked it against the connection's maximum.
+    /// Appends message `seq`. The caller has checked the payload against the connection's maximum.
     ///
     /// # Panics
     /// If the length of the payload does not fit a size field.
@@ -91,7 +92,7 @@ impl Layout {
         self.walk(bytes, frame_max, usize::MAX, u64::MAX)
     }
 
-    /// As [`scan`](Self::scan), but at most `count` messages.
+    /// Counts whole messages like [`scan`](Self::scan), but at most `count`.
     #[must_use]
     pub fn scan_some(self, bytes: &[u8], frame_max: u32, count: u64) -> Scan {
         self.walk(bytes, frame_max, usize::MAX, count)
@@ -103,8 +104,8 @@ impl Layout {
         self.walk(bytes, SIZE_MAX, usize::MAX, count).bytes
     }
 
-    /// Returns how many frames of `bytes` begin before the offset `before`, and where
-    /// the last of them ends. All of them are whole.
+    /// Returns how many frames of `bytes` begin before the offset `before`, and the end of the last of them.
+    /// `bytes` holds all of these frames whole.
     #[must_use]
     pub fn begun(self, bytes: &[u8], before: usize) -> (u64, usize) {
         let scan = self.walk(bytes, SIZE_MAX, before, u64::MAX);
@@ -136,11 +137,11 @@ impl Layout {
 /// The result of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scan {
-    /// Whole messages.
+    /// The number of whole messages.
     pub count: u64,
-    /// Their bytes.
+    /// The bytes of these messages.
     pub bytes: usize,
-    /// Where the last of them begins.
+    /// The offset at which the last message begins.
     pub last: usize,
     /// The reason why the scan ended.
     pub stop: Stop,
@@ -149,7 +150,7 @@ pub struct Scan {
 /// Why a scan ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The next frame is not complete. It has so many bytes in all; 0 if even that is not known yet.
+    /// The next frame is not complete. Holds the bytes of the whole frame; 0 if its size is not known yet.
     Incomplete(usize),
     /// The next frame's size is above the maximum. In a session it may be a control frame.
     Size(u32),
@@ -226,13 +227,13 @@ pub struct Payloads<'a> {
     at: usize,
     header: usize,
     overhead: usize,
-    /// The size of the frame handed out last, and how many from the next on are known to have it.
+    /// The size of the frame returned last, and the number of next frames that are known to have this size.
     size: usize,
     known: usize,
 }
 
 impl Payloads<'_> {
-    /// Finds the size of the next frame, and whether those after it have it as well.
+    /// Finds the size of the next frame, and whether the frames after it have the same size.
     fn look(&mut self) -> Option<()> {
         let field = self.at + self.header - 4;
         let size = size_at(self.bytes, field)?;
@@ -258,32 +259,32 @@ impl<'a> Iterator for Payloads<'a> {
         self.known -= 1;
         let start = self.at + self.header;
         self.at += self.overhead + self.size;
-        // A frame that is cut short at the end, against the caller's promise, is not handed out.
+        // The iterator does not return a frame that is cut short at the end, against the caller's promise.
         self.bytes.get(..self.at)?;
         self.bytes.get(start..start + self.size)
     }
 }
 
-/// The id our own plain clients give message `seq`: they count from 0.
+/// Returns the id that this crate's plain clients give message `seq`: they count from 0.
 #[must_use]
 pub const fn plain_id(seq: Seq) -> u64 {
     seq.get().wrapping_sub(1)
 }
 
-/// The number of the message our own plain clients gave `id`.
+/// Returns the number of the message to which this crate's plain clients gave `id`.
 #[must_use]
 pub const fn plain_seq(id: u64) -> Seq {
     Seq::new(id.wrapping_add(1))
 }
 
-/// The id of the plain frame at `at`.
+/// Returns the id of the plain frame at `at`.
 #[must_use]
 pub fn id_at(frames: &[u8], at: usize) -> u64 {
     let id = frames.get(at..).and_then(<[u8]>::first_chunk);
     id.map_or(0, |id| u64::from_le_bytes(*id))
 }
 
-/// The checksum of message `seq`: over its number (u64), its size (u32) and its payload.
+/// Returns the checksum of message `seq`: over its number (u64), its size (u32) and its payload.
 #[must_use]
 pub fn checksum(seq: Seq, payload: &[u8]) -> u32 {
     let mut head = [0; 12];
@@ -292,13 +293,13 @@ pub fn checksum(seq: Seq, payload: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&head), payload)
 }
 
-/// The bytes of the control frame `control`.
+/// Returns the bytes of the control frame `control`.
 #[must_use]
 pub const fn control(control: u32) -> [u8; 4] {
     control.to_le_bytes()
 }
 
-/// The bytes of the control frame that gives up everything before `next`.
+/// Returns the bytes of the control frame that gives up all messages before `next`.
 #[must_use]
 pub fn skip(next: Seq) -> [u8; 12] {
     let mut bytes = [0; 12];
@@ -310,15 +311,15 @@ pub fn skip(next: Seq) -> [u8; 12] {
 /// A unit a server sends once a connection is open: always 12 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Everything up to `latest` is acknowledged; `omitted` acknowledgements since the previous one were left
-    /// out.
+    /// Acknowledges every message up to `latest`. The server left out `omitted` acknowledgements since the
+    /// previous one.
     Ack {
         /// The id (plain) or number (session) of the latest message acknowledged.
         latest: u64,
-        /// previous + omitted + 1 = latest.
+        /// The number of acknowledgements left out: previous + omitted + 1 = latest.
         omitted: u32,
     },
-    /// The server says why it closes. Session protocol only.
+    /// Tells the client why the server closes. Session protocol only.
     Bye(Code),
     /// The server is alive and reports its position. Session protocol only.
     Pong {
@@ -330,10 +331,10 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// Its bytes.
+    /// Returns the 12 bytes of the reply.
     ///
     /// # Panics
-    /// On [`Reply::Unknown`], which is only ever received.
+    /// On [`Reply::Unknown`]: this version only receives such a reply.
     #[must_use]
     pub fn encode(self) -> [u8; REPLY_BYTES] {
         let (value, n) = match self {
@@ -366,11 +367,11 @@ impl Reply {
     }
 }
 
-/// Why a server refuses or closes a connection.
+/// The reason why a server refuses or closes a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Code {
-    /// 0: the client closed and everything is acknowledged.
+    /// 0: the client closed, and the server has acknowledged everything.
     Drained,
     /// 1: another client has taken the session over.
     Displaced,
@@ -384,13 +385,14 @@ pub enum Code {
     Version,
     /// 6: the token is missing or wrong.
     Token,
-    /// 7: the server lacks messages the client no longer has, or has some it never sent.
+    /// 7: the server lacks messages that the client no longer has, or has messages that the client never
+    /// sent.
     Gap,
-    /// 8: a frame, or the maximum asked for, is larger than the server allows.
+    /// 8: a frame, or the maximum that the client asked for, is larger than the server allows.
     TooLarge,
     /// 9: a frame's checksum is wrong.
     Checksum,
-    /// 10: more than the window was sent without an acknowledgement.
+    /// 10: the client sent more than the window without an acknowledgement.
     Window,
     /// 11: bytes that are invalid here.
     Malformed,
@@ -418,7 +420,7 @@ const CODES: [Code; 13] = [
 ];
 
 impl Code {
-    /// Its number on the wire.
+    /// Returns the number of the code on the wire.
     #[must_use]
     pub fn get(self) -> u16 {
         match self {
@@ -464,16 +466,17 @@ impl std::fmt::Display for Code {
     }
 }
 
-/// The longest payload that is copied by way of registers.
+/// The longest payload that the encoder copies by way of registers.
 const SMALL: usize = 16;
-/// The bytes written for a small payload, before the block is cut to its length.
+/// The bytes that the encoder writes for a small payload, before it cuts the block to the payload's length.
 const ROOM: usize = 24;
 
 /// Appends size and payload.
 ///
-/// A copy of a length the compiler knows is a few moves; a copy of an unknown length is a
-/// call, which for a few bytes costs as much as all the rest. So a small payload goes through
-/// registers, in whole words with zeros behind it, and is cut to its length. That needs room,
+/// A copy of a length the compiler knows is a few moves; a copy of an unknown length is a call, which for a
+/// few bytes costs as much as all the rest. So a small payload goes through registers, in whole words with
+/// zeros behind it, and the function then cuts the block to the payload's length. The caller makes the room
+/// for that, because a block must not grow for bytes that are cut off again.
 /// which this function does not make: a block never grows for bytes that are cut off again.
 #[inline]
 fn append(out: &mut Vec<u8>, payload: &[u8]) {
@@ -497,9 +500,9 @@ fn append(out: &mut Vec<u8>, payload: &[u8]) {
     }
 }
 
-/// At most 8 bytes as a number, zeros behind them. Each byte is loaded once, in the pieces a copy of so many
-/// bytes is stored in: a load across two stores that are still on their way waits for both, which takes
-/// longer than all the rest.
+/// Returns at most 8 bytes as a number, zeros behind them. The function loads each byte once, in the same
+/// pieces in which a copy of this length stored them. A load across two stores in progress waits for both,
+/// which takes longer than all the rest.
 #[inline]
 fn word(bytes: &[u8]) -> u64 {
     if let Some(all) = bytes.first_chunk::<8>() {

@@ -1,15 +1,15 @@
 //! The bytes of the handshake: the hello, which opens a session, and the server's answer.
 //!
-//! One envelope for all of it: `tidegate`, 0xFFFFFFFF (where a plain message has its size, and impossible
-//! there), the length of the body (u16), the body, and the CRC32C of everything before it. Bodies may grow:
-//! the unknown bytes after the known fields are ignored. `proto` interprets the fields.
+//! All handshakes have one envelope: `tidegate`, 0xFFFFFFFF (where a plain message has its size, and
+//! impossible there), the length of the body (u16), the body, and the CRC32C of everything before it. Bodies
+//! may grow: a decoder ignores the unknown bytes after the known fields. `proto` interprets the fields.
 
 use std::fmt;
 
 use crate::Seq;
 use crate::frame::Code;
 
-/// The version spoken here.
+/// The version of the protocol that this crate speaks.
 pub const VERSION: u16 = 1;
 /// The most bytes a token may have.
 pub const TOKEN_MAX: usize = 1024;
@@ -47,20 +47,20 @@ impl fmt::Debug for SessionId {
 /// The message with which a client opens a connection.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// The version it speaks.
+    /// The version that the client speaks.
     pub version: u16,
-    /// Each frame is to carry a CRC32C.
+    /// True if the client wants a CRC32C on each frame.
     pub checked: bool,
     /// The session.
     pub session: SessionId,
-    /// Random, drawn once in a client's life: tells a client that connects again from another one of the same
-    /// session.
+    /// A random number, drawn once in a client's life. It tells a client that connects again from another
+    /// client of the same session.
     pub life: u64,
-    /// The epoch this client knows; 0 before its first welcome.
+    /// The epoch that the client knows; 0 before the first welcome.
     pub epoch: u64,
-    /// The highest number it knows acknowledged.
+    /// The highest number that the client knows to be acknowledged.
     pub acked: Seq,
-    /// The highest number it ever sent, whole or in part.
+    /// The highest number that the client ever sent, whole or in part.
     pub sent: Seq,
     /// The largest message the client wants to send; 0 for the server's limit.
     pub frame_max: u32,
@@ -68,7 +68,7 @@ pub struct Hello {
     pub token: Vec<u8>,
 }
 
-/// Leaves the token out.
+/// Leaves the token out of the text.
 impl fmt::Debug for Hello {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hello")
@@ -90,23 +90,23 @@ impl fmt::Debug for Hello {
 pub struct Welcome {
     /// The version spoken on this connection.
     pub version: u16,
-    /// Each frame carries a CRC32C: as the client asked.
+    /// True if each frame carries a CRC32C, as the client asked.
     pub checked: bool,
-    /// An acknowledgement means "done" and not only "received".
+    /// True if an acknowledgement means "done" and not only "received".
     pub when_done: bool,
     /// The session.
     pub session: SessionId,
     /// Names the server's state of this session: a new epoch means a new state.
     pub epoch: u64,
-    /// The highest number the server has with none missing.
+    /// The highest number that the server has with none missing.
     pub received: Seq,
-    /// The highest number it has acknowledged.
+    /// The highest number that the server has acknowledged.
     pub acked: Seq,
-    /// The most bytes of frames the client may have unacknowledged.
+    /// The most bytes of frames that the client may have unacknowledged.
     pub window: u64,
     /// The largest message allowed.
     pub frame_max: u32,
-    /// The server closes the connection when it hears nothing for this long; 0 for never.
+    /// The server closes the connection when it hears nothing for this many milliseconds; 0 for never.
     pub idle_ms: u32,
 }
 
@@ -128,17 +128,17 @@ pub enum Answer {
     Refused(Refused),
 }
 
-/// Bytes that are no handshake.
+/// Reasons why bytes are no handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HandshakeError {
-    /// They do not begin as one.
+    /// The bytes do not begin as a handshake.
     Magic,
     /// The body is longer than any this version knows.
     Length(u16),
     /// The checksum is wrong.
     Checksum,
-    /// The body ends too early, or a field in it cannot be.
+    /// The body ends too early, or a field in it is impossible.
     Body,
     /// The answer is of a kind this version does not know.
     Kind(u16),
@@ -163,16 +163,16 @@ impl fmt::Display for HandshakeError {
 
 impl std::error::Error for HandshakeError {}
 
-/// Returns whether a connection that begins with `bytes` opens a session, or `None`
-/// while it is too early to tell. A connection without a session speaks plain.
+/// Returns whether a connection that begins with `bytes` opens a session, or `None` while that cannot be
+/// told. A connection without a session speaks the plain protocol.
 #[must_use]
 pub fn opens_session(bytes: &[u8]) -> Option<bool> {
     let size = bytes.get(8..12)?.first_chunk()?;
     Some(u32::from_le_bytes(*size) == MARK)
 }
 
-/// Returns the body at the start of `bytes` and the length of its envelope, or `None`
-/// while it is not complete. Fails as soon as the bytes cannot become an envelope.
+/// Returns the body at the start of `bytes` and the length of its envelope, or `None` while the envelope is
+/// not complete. Fails as soon as the bytes cannot become an envelope.
 fn open(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, HandshakeError> {
     let begins = MAGIC.iter().chain(&[0xFF; 4]);
     if bytes.iter().zip(begins).any(|(a, b)| a != b) {
@@ -238,7 +238,7 @@ impl<'a> Fields<'a> {
 }
 
 impl Hello {
-    /// Encodes the hello. A token beyond [`TOKEN_MAX`] bytes is cut, and so matches no server's token.
+    /// Encodes the hello. A token is cut at [`TOKEN_MAX`] bytes, and then matches no server's token.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let token = &self.token[..self.token.len().min(TOKEN_MAX)];
@@ -255,10 +255,10 @@ impl Hello {
         seal(&body)
     }
 
-    /// The hello at the start of `bytes` and its length; `None` while it is not complete.
+    /// Returns the hello at the start of `bytes` and its length; `None` while the hello is not complete.
     ///
     /// # Errors
-    /// As soon as the bytes cannot become one.
+    /// As soon as the bytes cannot become a hello.
     pub fn decode(bytes: &[u8]) -> Result<Option<(Self, usize)>, HandshakeError> {
         let Some((body, len)) = open(bytes)? else {
             return Ok(None);
@@ -320,10 +320,10 @@ impl Answer {
         seal(&body)
     }
 
-    /// The answer at the start of `bytes` and its length; `None` while it is not complete.
+    /// Returns the answer at the start of `bytes` and its length; `None` while the answer is not complete.
     ///
     /// # Errors
-    /// As soon as the bytes cannot become one.
+    /// As soon as the bytes cannot become an answer.
     pub fn decode(bytes: &[u8]) -> Result<Option<(Self, usize)>, HandshakeError> {
         let Some((body, len)) = open(bytes)? else {
             return Ok(None);
@@ -364,7 +364,7 @@ impl Answer {
     }
 }
 
-/// Finds where a text may be cut.
+/// Finds the places where a text may be cut.
 trait CharBoundary {
     fn floor_char_boundary_at(&self, at: usize) -> usize;
 }

@@ -1,9 +1,9 @@
 //! Small messages over one TCP connection, each one acknowledged, none lost when the connection breaks.
 //!
-//! The sender never waits for an acknowledgement before it sends the next message, and the receiver
-//! acknowledges when it pays: one acknowledgement names the latest message and how many were left out before
-//! it. In a session the client keeps messages until they are acknowledged, connects again after a cut and
-//! sends what the server lacks; the server's handler sees each message once, in order.
+//! The sender never waits for an acknowledgement before it sends the next message. The receiver acknowledges
+//! when that pays: one acknowledgement names the latest message and how many acknowledgements were left out
+//! before it. In a session the client keeps messages until they are acknowledged, connects again after a cut
+//! and sends those that the server lacks; the server's handler sees each message once, in order.
 //!
 //! ```
 //! use tidegate_link::{Batch, Client, Server};
@@ -32,8 +32,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`proto`] holds the rules, pure; [`frame`] and [`hello`] the bytes (docs/link-protocol.md has them as
-//! tables).
+//! [`proto`] holds the rules, pure; [`frame`] and [`hello`] hold the bytes (docs/link-protocol.md has tables
+//! of them).
 
 mod client;
 mod error;

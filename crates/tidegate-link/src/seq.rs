@@ -8,40 +8,41 @@ use std::fmt;
 pub struct Seq(u64);
 
 impl Seq {
-    /// Before the first message.
+    /// The number before the first message.
     pub const NONE: Self = Self(0);
-    /// The first message.
+    /// The number of the first message.
     pub const FIRST: Self = Self(1);
 
-    /// The highest number either side accepts from the other. Numbers beyond it are
-    /// invalid, and leave room to count.
+    /// The highest number either side accepts from the other. Higher numbers are invalid, and leave room to
+    /// count.
     pub const LAST: Self = Self(u64::MAX >> 1);
 
-    /// The message numbered `n`, [`Seq::NONE`] for 0.
+    /// Returns the number `n` of a message, [`Seq::NONE`] for 0.
     #[must_use]
     pub const fn new(n: u64) -> Self {
         Self(n)
     }
 
-    /// The number.
+    /// Returns the number as an integer.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The one after it. Numbers do not run out: at a billion a second they last for centuries.
+    /// Returns the next number. Numbers do not run out: at a billion a second they last for centuries.
     #[must_use]
     pub const fn next(self) -> Self {
         self.plus(1)
     }
 
-    /// The number `n` after this one.
+    /// Returns the number `n` after this one.
     #[must_use]
     pub const fn plus(self, n: u64) -> Self {
         Self(self.0.wrapping_add(n))
     }
 
-    /// How many messages follow `earlier` up to and including this one; 0 if `earlier` is not earlier.
+    /// Returns how many messages follow `earlier` up to and including this one; 0 if `earlier` is not
+    /// earlier.
     #[must_use]
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)

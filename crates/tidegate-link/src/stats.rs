@@ -1,5 +1,5 @@
-//! The counters of clients and servers, read as snapshots. They count once per batch,
-//! read or write, never per message.
+//! The counters of clients and servers, read as snapshots. The I/O tasks count once per batch, read or write,
+//! never per message.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientStats {
-    /// Messages handed to the system, those sent again counted again.
+    /// Bytes handed to the system; those of messages that were sent again count again.
     pub bytes_written: u64,
     /// Calls that wrote.
     pub writes: u64,
@@ -43,19 +43,19 @@ pub struct ServerStats {
     pub reads: u64,
     /// Acknowledgements sent.
     pub acks: u64,
-    /// The cost of sending them, nanoseconds.
+    /// The cost of sending acknowledgements, nanoseconds.
     pub ack_cost_ns: u64,
-    /// Connections ended by something the peer did against the protocol.
+    /// Connections that ended because the peer broke the protocol.
     pub errors_protocol: u64,
-    /// Connections refused: limits, tokens, sessions that cannot be had.
+    /// Connections refused: limits, tokens, unavailable sessions.
     pub refused: u64,
     /// Connections that broke.
     pub errors_io: u64,
     /// Connections ended by an error of their handler.
     pub errors_handler: u64,
-    /// Connections ended because another took their session over.
+    /// Connections that ended because another one took their session over.
     pub displaced: u64,
-    /// Connections ended because nothing was heard.
+    /// Connections that ended because the server heard nothing.
     pub idle: u64,
     /// Connections ended because the read buffers of all took too much memory.
     pub crowded: u64,

@@ -37,7 +37,7 @@ impl ClientTls {
         Self::from_config(Arc::new(config), name)
     }
 
-    /// Uses a configuration made elsewhere: client certificates, the system's roots.
+    /// Uses a configuration that the caller made: client certificates, the system's roots.
     ///
     /// # Errors
     /// An invalid name.
@@ -81,7 +81,7 @@ impl ServerTls {
         Ok(Self(Arc::new(config)))
     }
 
-    /// Uses a configuration made elsewhere: client authentication, several certificates.
+    /// Uses a configuration that the caller made: client authentication, several certificates.
     #[must_use]
     pub fn from_config(config: Arc<ServerConfig>) -> Self {
         Self(config)
@@ -111,7 +111,7 @@ pub enum TlsError {
     /// A server name that is neither a DNS name nor an IP address.
     #[error("`{0}` is no server name: give a DNS name or an IP address")]
     Name(String),
-    /// rustls does not accept it.
+    /// rustls does not accept the material.
     #[error("the certificate or key was not accepted: {0}")]
     Rejected(String),
 }

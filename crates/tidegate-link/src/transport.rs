@@ -13,9 +13,9 @@ use tokio_rustls::TlsStream;
 /// A connected socket.
 #[derive(Debug)]
 pub(crate) enum Socket {
-    /// In clear.
+    /// A socket in clear.
     Tcp(TcpStream),
-    /// Encrypted.
+    /// An encrypted socket.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
@@ -34,7 +34,7 @@ impl Socket {
         Poll::Ready(Ok(buf.filled().len()))
     }
 
-    /// Writes as much of `bufs` as there is room for.
+    /// Writes as much of `bufs` as the socket has room for.
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -46,7 +46,7 @@ impl Socket {
         }
     }
 
-    /// Flushes the bytes that the encryption holds back. No effect in clear.
+    /// Flushes the bytes that the encryption holds back. Does nothing on a socket in clear.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(_) => Poll::Ready(Ok(())),
@@ -62,9 +62,9 @@ impl Socket {
         }
     }
 
-    /// Reads from the socket itself rather than through the runtime, for connections
-    /// that spin: a runtime that is never idle learns of new bytes late. Returns `None`
-    /// if there are no bytes, or with TLS, where it cannot be known.
+    /// Reads from the socket itself rather than through the runtime, for connections that spin: a runtime
+    /// that is never idle learns of new bytes late. Returns `None` if there are no bytes, and always with
+    /// TLS, which cannot tell.
     pub(crate) fn read_now(&mut self, buf: &mut [u8]) -> Option<io::Result<usize>> {
         let Self::Tcp(tcp) = self else { return None };
         match (&*SockRef::from(&*tcp)).read(buf) {
@@ -83,13 +83,13 @@ impl Socket {
         }
     }
 
-    /// Closes with a reset, so that a peer that does not read cannot hold our bytes in the kernel.
+    /// Closes with a reset, so that the bytes sent do not stay in the kernel for a peer that does not read.
     pub(crate) fn abort(&self) {
         let tcp = match self {
             Self::Tcp(tcp) => tcp,
             Self::Tls(tls) => tls.get_ref().0,
         };
-        // A socket that refuses this closes in the ordinary way.
+        // A socket that refuses this option closes in the ordinary way.
         let _ = SockRef::from(tcp).set_linger(Some(std::time::Duration::ZERO));
     }
 }

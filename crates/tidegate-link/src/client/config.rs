@@ -10,20 +10,20 @@ use crate::hello::TOKEN_MAX;
 use crate::proto::{Decide, Doubt};
 use crate::tls::ClientTls;
 
-/// How a client connects again after a cut. Each wait is twice the one before, from `first` to `longest`, and
-/// drawn at random from its upper half, so that many clients do not come back at one moment.
+/// How a client connects again after a cut. Each wait is twice the wait before, from `first` to `longest`,
+/// and drawn at random from its upper half, so that many clients do not come back at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reconnect {
     /// The first wait.
     pub first: Duration,
-    /// The longest.
+    /// The longest wait.
     pub longest: Duration,
-    /// How long after a cut to go on trying.
+    /// How long after a cut the client goes on trying.
     pub give_up: Duration,
 }
 
 impl Default for Reconnect {
-    /// 20 ms, up to 2 s, for one minute.
+    /// Waits of 20 ms, up to 2 s, for one minute.
     fn default() -> Self {
         Self {
             first: Duration::from_millis(20),
@@ -33,7 +33,7 @@ impl Default for Reconnect {
     }
 }
 
-/// The callback that decides about messages in doubt after a server has lost its session's state.
+/// The callback that decides about messages in doubt after a server has lost the state of their session.
 pub(crate) type OnDoubt = Box<dyn FnMut(&Doubt) -> Decide + Send>;
 
 /// Builds a [`Client`]. Every setting has a default.
@@ -76,8 +76,8 @@ impl Default for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Resumes this session, which this program began in an earlier life or both sides
-    /// agreed on by name. If not set, the client draws a new random session.
+    /// Resumes this session, which this program began in an earlier life, or which both sides derive from an
+    /// agreed name. If not set, the client draws a new random session.
     #[must_use]
     pub const fn session(mut self, id: SessionId) -> Self {
         self.session = Some(id);
@@ -130,7 +130,7 @@ impl ClientBuilder {
         self
     }
 
-    /// The most bytes senders gather while the connection is busy, 128 KiB if not set.
+    /// The most bytes that the client's senders gather while the connection is busy, 128 KiB if not set.
     #[must_use]
     pub const fn block_bytes(mut self, bytes: usize) -> Self {
         self.block_bytes = bytes;
@@ -152,7 +152,7 @@ impl ClientBuilder {
         self
     }
 
-    /// How long connecting and the server's answer may take, 5 s if not set.
+    /// The longest that the connection and the server's answer may take, 5 s if not set.
     #[must_use]
     pub const fn answer_within(mut self, time: Duration) -> Self {
         self.answer_within = time;
@@ -166,9 +166,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the callback that decides what the client does after the server has lost this
-    /// session's state: it is then unknown which of the unacknowledged messages the server
-    /// had. If not set, the client sends them again: none is lost, and some may arrive twice.
+    /// Sets the callback that decides what the client does after the server has lost the state of this
+    /// session: it is then unknown which of the unacknowledged messages the server had. If not set, the
+    /// client sends all of these messages again: none is lost, and some may arrive twice.
     #[must_use]
     pub fn on_doubt(mut self, decide: impl FnMut(&Doubt) -> Decide + Send + 'static) -> Self {
         self.on_doubt = Box::new(decide);

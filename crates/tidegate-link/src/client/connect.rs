@@ -12,7 +12,7 @@ use crate::error::ConnectError;
 use crate::tls::ClientTls;
 use crate::transport::{Socket, prepare};
 
-/// Where to connect, and how.
+/// The address of a server, and the way to connect.
 #[derive(Clone, Debug)]
 pub(super) struct Route {
     address: String,
@@ -32,14 +32,14 @@ impl Route {
         }
     }
 
-    /// Connects once.
+    /// Connects to the server; one attempt.
     pub(super) async fn connect(self) -> Result<Socket, ConnectError> {
         let within = self.within;
         let late = self.no_answer();
         timeout(within, self.attempt()).await.unwrap_or(Err(late))
     }
 
-    /// The error for a server that does not answer in time.
+    /// Returns the error for a server that does not answer in time.
     pub(super) fn no_answer(&self) -> ConnectError {
         ConnectError::NoAnswer {
             address: self.address.clone(),
@@ -47,7 +47,7 @@ impl Route {
         }
     }
 
-    /// The error for a connection that broke before it was open.
+    /// Returns the error for a connection that broke before it was open.
     pub(super) fn broken(&self, error: std::io::Error) -> ConnectError {
         ConnectError::Io {
             address: self.address.clone(),
@@ -77,7 +77,7 @@ impl Route {
     }
 }
 
-/// The waits between attempts: each about twice the one before.
+/// Returns the waits between attempts to connect: each about twice the wait before.
 pub(super) fn waits(reconnect: Reconnect) -> ExponentialBackoff {
     // The jitter adds up to a whole wait, so the waits begin at half of the configured ones.
     ExponentialBuilder::default()

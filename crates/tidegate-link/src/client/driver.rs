@@ -26,12 +26,12 @@ use crate::proto::{Decide, Event, SenderError};
 use crate::stats::bump;
 use crate::transport::Socket;
 
-/// Messages taken out of the producers' queue at a time.
+/// The number of messages that the task takes out of the producers' queue at a time.
 const SCRATCH: usize = 1024;
-/// How long the task polls an empty queue before it tells the producers that it sleeps:
-/// from then on each push pays for a fence, and the first push for a wake-up.
+/// How long the task polls an empty queue before it tells the producers that it sleeps. From then on each
+/// push pays for a fence, and the first push for a wake-up.
 const QUEUE_LOOKS_NS: u64 = 50_000;
-/// Turns of the loop before other tasks get one.
+/// The number of turns of the loop after which the task lets other tasks run.
 const TURNS: usize = 8;
 
 /// An attempt to connect, which the task polls while there is no connection.
@@ -43,19 +43,19 @@ pub(super) struct Driver {
     acked: watch::Sender<Seq>,
     written: watch::Sender<Seq>,
     queue: Option<Consumer<Item>>,
-    /// The queue was empty at the last look; `queue_active` is the time since which it is.
+    /// True if the queue was empty at the last look; `queue_active` is the time since which it is empty.
     queue_idle: bool,
     queue_active: Time,
-    /// Messages out of the queue, not encoded yet.
+    /// Messages that the task took out of the queue and has not encoded yet.
     scratch: Vec<Item>,
     scratch_at: usize,
     route: Route,
     reconnect: Reconnect,
     waits: ExponentialBackoff,
     attempt: Option<Attempt>,
-    /// The time at which the connection was made.
+    /// The time at which the task made the connection.
     attached: Time,
-    /// The time and the cause of the cut, until there is a connection again.
+    /// The time and the cause of the cut; `None` while there is a connection.
     broken: Option<(Time, String)>,
     on_doubt: OnDoubt,
 }
@@ -66,7 +66,7 @@ enum Turn {
     Again,
     /// Other tasks run first, then another turn.
     Yield,
-    /// Nothing, until the task is woken.
+    /// The task has nothing to do until it is woken.
     Rest,
 }
 
@@ -76,7 +76,7 @@ impl Turn {
     }
 }
 
-/// The parts a driver starts with.
+/// The parts of which a driver is made.
 pub(super) struct Begin {
     pub(super) wire: Wire,
     pub(super) shared: Arc<Shared>,
@@ -111,10 +111,10 @@ impl Driver {
         }
     }
 
-    /// Works until the client ends.
+    /// Runs the I/O task until the client ends.
     pub(super) async fn run(mut self) {
         let why = poll_fn(|cx| self.poll(cx)).await;
-        // In this order: a task that sees the watches end finds the reason.
+        // The end comes before the drop of the watches: a task that sees a watch end then finds the reason.
         self.shared.end(why);
     }
 
@@ -134,7 +134,7 @@ impl Driver {
         Poll::Pending
     }
 
-    /// Does everything that can be done now, once.
+    /// Carries out all work that the task can do now, once.
     fn turn(&mut self, cx: &mut Context<'_>) -> Result<Turn, LinkError> {
         let took = self.take_in(cx);
         if !self.wire.is_attached() {
@@ -145,13 +145,13 @@ impl Driver {
             Ok(carried) => carried,
             Err(cut) => return self.cut(cut).map(|()| Turn::Again),
         };
-        // The bytes that arrived before the end of the connection count, so publish them
-        // before the cut is handled.
+        // The bytes that arrived before the end of the connection count, so the task publishes their
+        // acknowledgements before it handles the cut.
         let moved = self.publish();
         let told = self.listen()?;
         if moved {
-            // Yields so that a task that waited for the acknowledgement runs first: in
-            // lock-step this task has no work before.
+            // The task yields so that a task that waited for the acknowledgement runs first: a client in
+            // lock-step gives this task no work before.
             return Ok(Turn::Yield);
         }
         if took || carried || told {
@@ -170,7 +170,7 @@ impl Driver {
         Ok(wrote | read)
     }
 
-    /// Found no work: waits for senders, the socket and time.
+    /// Handles a turn without work: waits for senders, the socket and time.
     fn rest(&mut self, cx: &mut Context<'_>) -> Result<bool, Cut> {
         if self.wire.sender.has_room() && !self.shared.front().sleep(cx.waker()) {
             return Ok(true);
@@ -184,7 +184,7 @@ impl Driver {
 
     // In.
 
-    /// Takes a block from the senders, if there is room for it. Returns whether there was one.
+    /// Takes a block from the senders, if there is room for it. Returns whether the senders had a block.
     fn take_in(&mut self, cx: &mut Context<'_>) -> bool {
         if !self.wire.sender.has_room() {
             return false;
@@ -210,7 +210,8 @@ impl Driver {
         true
     }
 
-    /// Encodes messages of producers until the block is full or none is left. Returns whether there were any.
+    /// Encodes messages of producers until the block is full or none is left. Returns whether there were any
+    /// messages.
     fn drain_queue(&mut self, cx: &mut Context<'_>) -> bool {
         let mut moved = false;
         while self.queue.is_some() || !self.scratch.is_empty() {
@@ -226,7 +227,7 @@ impl Driver {
                 match front.push_queued(item.payload()) {
                     Ok(_) => self.scratch_at += 1,
                     Err(Refused::Full) => break,
-                    // The producer knew the limit, and the front is closed for others only.
+                    // The producer has checked the length, and the front is closed only for other senders.
                     Err(refused) => unreachable!("{refused:?}"),
                 }
             }
@@ -244,7 +245,8 @@ impl Driver {
     /// Takes messages out of the queue; if there are none, registers the task to be woken by the next push.
     fn refill(&mut self, cx: &mut Context<'_>) {
         let Some(queue) = &mut self.queue else { return };
-        // In this order: messages pushed before the end came from a producer that `has_producers` shows.
+        // The task reads `closed` before it asks for producers: each message pushed before the close came
+        // from a producer that `has_producers` shows.
         let closed = self.shared.is_closed();
         if !self.shared.has_producers() {
             // The call that makes the first producer wakes this task.
@@ -274,8 +276,8 @@ impl Driver {
 
     // Back.
 
-    /// Publishes the positions to the tasks that wait for them. Returns whether more is
-    /// acknowledged than before.
+    /// Publishes the acknowledged and the written position to the tasks that wait for them. Returns whether
+    /// the acknowledged position is higher than before.
     fn publish(&mut self) -> bool {
         let acked = self.wire.sender.acked();
         let moved = self.acked.send_if_modified(|known| {
@@ -283,12 +285,12 @@ impl Driver {
             *known = acked;
             moved
         });
-        // One receiver is the client's own; no task waits on it.
+        // One receiver belongs to the client itself; no task waits on it.
         if self.written.receiver_count() > 1 {
             let sender = &mut self.wire.sender;
             let written = match sender.unsent_bytes() {
                 0 => sender.last(),
-                // The last message may be out in part only.
+                // The socket may have taken only a part of the last message.
                 _ => Seq::new(sender.sent().get().saturating_sub(1)),
             };
             self.written.send_if_modified(|known| {
@@ -300,7 +302,7 @@ impl Driver {
         moved
     }
 
-    /// Handles the sender's events.
+    /// Handles the events of the sender.
     fn listen(&mut self) -> Result<bool, LinkError> {
         let mut told = false;
         while let Some(event) = self.wire.sender.poll_event() {
@@ -326,7 +328,7 @@ impl Driver {
     // Cuts.
 
     fn cut(&mut self, cut: Cut) -> Result<(), LinkError> {
-        // The bytes that arrived before the cut count, so publish them first.
+        // The bytes that arrived before the cut count, so the task publishes their acknowledgements first.
         self.publish();
         self.listen()?;
         if !self.wire.is_attached() {
@@ -358,7 +360,8 @@ impl Driver {
         if now.since(*since) >= nanos(self.reconnect.give_up) {
             return Err(self.give_up(cause));
         }
-        // At once if the connection lasted: most cuts end a connection, not a server.
+        // After a connection that lasted, the first attempt comes at once: most cuts end a connection, not a
+        // server.
         let lasted = now.since(self.attached);
         if lasted >= nanos(self.reconnect.longest) {
             self.waits = waits(self.reconnect);
@@ -382,7 +385,7 @@ impl Driver {
         }));
     }
 
-    /// Waits for a connection. Returns whether there is one now.
+    /// Waits for a connection. Returns whether the client is connected now.
     fn connect(&mut self, cx: &mut Context<'_>) -> Result<bool, LinkError> {
         let Some(attempt) = &mut self.attempt else {
             let wait = self.waits.next();

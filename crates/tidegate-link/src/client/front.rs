@@ -1,13 +1,14 @@
-//! The filling block: where every sender of one client encodes its messages.
+//! The front: the block in which every sender of one client encodes its messages, until the I/O task takes
+//! it.
 //!
-//! Pure and small: it sits behind one mutex that a sender holds for the few nanoseconds one message takes. A
-//! payload is copied once, straight into its place in the block that will be written. The I/O task takes the
-//! whole block and leaves an empty one; while its own memory is full it takes nothing, the block fills up,
-//! and senders wait. A sender of many messages borrows the block instead, so that no
+//! Pure and small: the front sits behind one mutex that a sender holds for the few nanoseconds one message
+//! takes. A sender copies its payload once, straight into the place in the block that will be written. The
+//! I/O task takes the whole block and leaves an empty one. While the task's memory is full it takes nothing,
+//! the block fills up, and senders wait. A sender of many messages borrows the block instead, so that no
 //! foreign code runs under the lock.
 //!
-//! Invariants: the block never grows, but for a single message larger than all of it; numbers are given out
-//! in the order messages lie in the block, without gaps; after [`close`](Front::close) nothing is taken.
+//! Invariants: the block grows only for a single message larger than all of it; the front gives out numbers
+//! in the order of the messages in the block, without gaps; after [`close`](Front::close) it takes nothing.
 
 use std::task::Waker;
 
@@ -18,29 +19,29 @@ use crate::proto::Block;
 /// The reasons why the front does not take a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// No room now: the I/O task makes some.
+    /// The block has no room now: the I/O task makes some.
     Full,
-    /// It never fits: `max` is the longest payload.
+    /// The message never fits: `max` is the longest payload.
     TooLarge { max: usize },
     /// The client has ended or is closing.
     Closed,
 }
 
-/// A block being filled.
+/// The block that senders fill now.
 #[derive(Debug)]
 pub(crate) struct Filling {
     bytes: Vec<u8>,
-    /// The most bytes of several messages: the capacity of a block, or 0 while it takes nothing.
+    /// The most bytes of several messages: the capacity of a block, or 0 while the block takes nothing.
     end: usize,
     count: u64,
-    /// The number the next message gets.
+    /// The number of the next message.
     next: Seq,
     layout: Layout,
     payload_max: usize,
 }
 
 impl Filling {
-    /// Takes a copy of `payload`; answers its number.
+    /// Copies `payload` into the block; returns the number of the message.
     #[inline]
     pub(crate) fn push(&mut self, payload: &[u8]) -> Result<Seq, Refused> {
         let frame = self.layout.framed(payload.len());
@@ -67,27 +68,27 @@ impl Filling {
         Ok(())
     }
 
-    /// The number given out last.
+    /// Returns the number given out last.
     pub(crate) fn last(&self) -> Seq {
         Seq::new(self.next.get().wrapping_sub(1))
     }
 }
 
-/// The filling block and its state. See the module.
+/// The filling block and the state around it. See the module.
 #[derive(Debug)]
 pub(crate) struct Front {
     filling: Filling,
     capacity: usize,
-    /// The I/O task, if it sleeps until there is something here.
+    /// The waker of the I/O task, if the task sleeps until the front has messages.
     io: Option<Waker>,
     lent: bool,
-    /// A sender found no room because the block was lent.
+    /// True if a sender found no room because the block was lent.
     missed: bool,
     closed: bool,
 }
 
 impl Front {
-    /// An empty front for blocks of `capacity` bytes.
+    /// Creates an empty front for blocks of `capacity` bytes.
     pub(crate) fn new(layout: Layout, next: Seq, payload_max: usize, capacity: usize) -> Self {
         let filling = Filling {
             bytes: Vec::with_capacity(capacity),
@@ -107,7 +108,7 @@ impl Front {
         }
     }
 
-    /// Takes a copy of `payload`; answers its number.
+    /// Copies `payload` into the block; returns the number of the message.
     #[inline]
     pub(crate) fn push(&mut self, payload: &[u8]) -> Result<Seq, Refused> {
         match self.filling.push(payload) {
@@ -120,7 +121,7 @@ impl Front {
         }
     }
 
-    /// As [`push`](Self::push), for a message that was accepted before the front closed.
+    /// Takes a message as [`push`](Self::push) does, for a producer that gave it before the front closed.
     #[inline]
     pub(crate) fn push_queued(&mut self, payload: &[u8]) -> Result<Seq, Refused> {
         if self.lent {
@@ -134,7 +135,7 @@ impl Front {
         pushed
     }
 
-    /// Lends the block to one sender; until it comes back there is no room for others.
+    /// Lends the block to one sender; until it comes back other senders find no room.
     pub(crate) fn lend(&mut self) -> Result<Filling, Refused> {
         if self.closed {
             return Err(Refused::Closed);
@@ -164,13 +165,14 @@ impl Front {
         std::mem::take(&mut self.missed)
     }
 
-    /// Takes everything since the last call, if there is anything, in exchange for an empty block.
+    /// Returns the block with all messages since the last call, if there are any; an empty block takes its
+    /// place.
     pub(crate) fn take(&mut self, spare: impl FnOnce() -> Option<Vec<u8>>) -> Option<Block> {
         let count = std::mem::take(&mut self.filling.count);
         if count == 0 {
             return None;
         }
-        // A spare block that grew for a large message is not kept for small ones.
+        // The front does not keep a spare block that grew for a large message.
         let spare = spare().filter(|spare| spare.capacity() <= 2 * self.capacity);
         let mut empty = spare.unwrap_or_default();
         empty.reserve_exact(self.capacity);
@@ -206,12 +208,12 @@ impl Front {
         self.filling.end = 0;
     }
 
-    /// Returns whether nothing will come any more: closed, empty, and not lent.
+    /// Returns whether no message will come any more: the front is closed, empty, and not lent.
     pub(crate) fn is_finished(&self) -> bool {
         self.closed && self.filling.count == 0 && !self.lent
     }
 
-    /// The number given out last.
+    /// Returns the number given out last.
     pub(crate) fn last(&self) -> Seq {
         self.filling.last()
     }

@@ -27,10 +27,12 @@ use crate::{Seq, SessionId};
 use front::Refused;
 use shared::Shared;
 
-/// A connection that numbers messages, keeps each until it is acknowledged, and sends them again after a cut.
+/// A connection that numbers messages, keeps each until it is acknowledged, and sends the unacknowledged ones
+/// again after a cut.
 ///
-/// Cheap to clone; clones send into the same session. [`close`](Self::close) drains it. If the last clone
-/// is dropped without a close, the client stops at once: messages not acknowledged by then may be lost.
+/// A client is cheap to clone; clones send into the same session. [`close`](Self::close) drains the client.
+/// If the last clone is dropped without a close, the client stops at once: messages not acknowledged by then
+/// may be lost.
 #[derive(Clone, Debug)]
 pub struct Client {
     own: Arc<Owner>,
@@ -71,7 +73,7 @@ impl Client {
 
     // Sending.
 
-    /// Takes a copy of `payload` and returns its number. Waits only while there is no room.
+    /// Copies `payload` and returns the number of the message. Waits only while there is no room.
     ///
     /// # Errors
     /// [`SendError::TooLarge`], or the reason why the client has ended. A message taken
@@ -95,7 +97,7 @@ impl Client {
         }
     }
 
-    /// As [`send`](Self::send), but never waits.
+    /// Sends like [`send`](Self::send), but never waits.
     ///
     /// # Errors
     /// Those of [`send`](Self::send), and [`SendError::Full`].
@@ -104,14 +106,14 @@ impl Client {
         pushed.map_err(|refused| self.explain(refused, payload.len()))
     }
 
-    /// Takes copies of all `payloads`, in order; returns the number of the last, or of
-    /// the last message before if `payloads` is empty. Costs much less per message than
-    /// [`send`](Self::send). Messages of other senders may come between.
+    /// Copies all `payloads`, in order. Returns the number of the last of them, or of the client's last
+    /// message if `payloads` is empty. Costs much less per message than [`send`](Self::send). Messages of
+    /// other senders may come between.
     ///
     /// If the future is dropped before it is done, the client still sends the messages taken so far.
     ///
     /// # Errors
-    /// As for [`send`](Self::send). The messages before the failed one were taken.
+    /// As for [`send`](Self::send). The client sends the messages before the failed one.
     pub async fn send_many<I>(&self, payloads: I) -> Result<Seq, SendError>
     where
         I: IntoIterator,
@@ -134,8 +136,8 @@ impl Client {
         }
     }
 
-    /// Waits until the system has accepted everything taken so far. Promises no
-    /// delivery: see [`wait_acked`](Self::wait_acked).
+    /// Waits until the system has accepted all bytes of the messages taken so far. This promises no delivery:
+    /// see [`wait_acked`](Self::wait_acked).
     ///
     /// # Errors
     /// The reason why the client has ended.
@@ -153,13 +155,13 @@ impl Client {
 
     // Coming back.
 
-    /// The last position acknowledged: this message and all before it.
+    /// Returns the last position acknowledged: this message and all before it.
     #[must_use]
     pub fn acked(&self) -> Seq {
         *self.shared().acked.borrow()
     }
 
-    /// Watches the last position acknowledged. The watch ends when the client does.
+    /// Returns a watch of the last position acknowledged. The watch ends when the client does.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Seq> {
         self.shared().acked.clone()
@@ -201,14 +203,14 @@ impl Client {
 
     // Identity.
 
-    /// The number of the last message the server had when this client opened the session. The first
-    /// message of this client has the next number, so a program that ships a file starts there.
+    /// Returns the number of the last message that the server had when this client opened the session. The
+    /// first message of this client has the next number, so a program that ships a file starts there.
     #[must_use]
     pub fn resumed_at(&self) -> Seq {
         self.shared().resumed_at
     }
 
-    /// The session; `None` for a plain connection.
+    /// Returns the session; `None` for a plain connection.
     #[must_use]
     pub fn session(&self) -> Option<SessionId> {
         self.shared().session

@@ -21,7 +21,7 @@ use crate::hello::SessionId;
 use crate::proto::{self, Event, Sender, SenderConfig, SenderError, SessionConfig};
 use crate::stats::ClientCounters;
 
-/// Connects, opens, and starts the task.
+/// Connects, opens the session, and starts the I/O task.
 pub(super) async fn start(
     config: ClientBuilder,
     address: String,
@@ -115,7 +115,7 @@ fn random<const N: usize>() -> Result<[u8; N], ConnectError> {
     Ok(bytes)
 }
 
-/// The facts of a welcome.
+/// The facts that the client takes from the server's welcome.
 struct Opened {
     received: Seq,
     when_done: bool,

@@ -11,19 +11,19 @@ use crate::error::SendError;
 
 /// The longest payload stored inside its item; a longer payload is boxed.
 const INLINE_MAX: usize = 22;
-/// The most messages a producer's buffer holds; the engine adapts the number it does hold.
+/// The most messages that a producer's buffer holds; the engine adapts the number that it fills.
 const BUFFER_MAX: usize = 1024;
 
 /// A message on its way through the queue.
 #[derive(Clone, Debug)]
 pub(super) enum Item {
-    /// A short one.
+    /// A short payload.
     Inline {
-        /// How many of `bytes` the payload takes.
+        /// The number of bytes of `bytes` that the payload takes.
         len: u8,
         bytes: [u8; INLINE_MAX],
     },
-    /// A longer one.
+    /// A longer payload.
     Boxed(Box<[u8]>),
 }
 
@@ -44,7 +44,7 @@ impl Item {
     #[inline]
     pub(super) fn payload(&self) -> &[u8] {
         match self {
-            // The length is that of a slice that fitted.
+            // The length is that of a slice that fitted into `bytes`.
             Self::Inline { len, bytes } => bytes.get(..*len as usize).unwrap_or(bytes),
             Self::Boxed(payload) => payload,
         }
@@ -77,7 +77,7 @@ impl Producer {
         }
     }
 
-    /// Takes a copy of `payload`; waits as a task while the queue is full.
+    /// Copies `payload`; waits as a task while the queue is full.
     ///
     /// # Errors
     /// [`SendError::TooLarge`], or that the client has ended.
@@ -87,7 +87,7 @@ impl Producer {
         pushed.map_err(|error| self.refused(&error))
     }
 
-    /// As [`push`](Self::push), and blocks the thread while the queue is full.
+    /// Copies `payload` like [`push`](Self::push); blocks the thread while the queue is full.
     ///
     /// # Errors
     /// As for [`push`](Self::push); [`SendError::WouldBlock`] where the thread must not wait.
@@ -98,7 +98,7 @@ impl Producer {
         pushed.map_err(|error| self.refused(&error))
     }
 
-    /// As [`push`](Self::push), but never waits.
+    /// Copies `payload` like [`push`](Self::push), but never waits.
     ///
     /// # Errors
     /// Those of [`push`](Self::push), and [`SendError::Full`].
@@ -117,7 +117,7 @@ impl Producer {
         flushed.map_err(|error| self.not_flushed(error))
     }
 
-    /// As [`flush`](Self::flush), and blocks the thread while the queue is full.
+    /// Hands on messages like [`flush`](Self::flush); blocks the thread while the queue is full.
     ///
     /// # Errors
     /// As for [`flush`](Self::flush); [`SendError::WouldBlock`] where the thread must not wait.

@@ -25,11 +25,11 @@ pub(crate) struct Shared {
     pub(super) queue: Queue<Item>,
     /// The reason why the I/O task ended; set before the watches end.
     ended: OnceLock<LinkError>,
-    /// There is, or was, a producer: the I/O task must look at the queue.
+    /// True if there is, or was, a producer: then the I/O task must look at the queue.
     producers: AtomicBool,
-    /// The client takes no more messages.
+    /// True if the client takes no more messages.
     closed: AtomicBool,
-    /// The last handle of the client is gone: the I/O task ends at once.
+    /// True if the last handle of the client is gone: the I/O task then ends at once.
     stopped: AtomicBool,
     pub(super) counters: Arc<ClientCounters>,
     pub(super) resumed_at: Seq,
@@ -92,8 +92,8 @@ impl Shared {
         Ok(seq)
     }
 
-    /// Takes the items of `rest` until it ends or an item does not fit, which stays in
-    /// `held`. The iterator runs without the lock, so it may block or send.
+    /// Takes the items of `rest` until the iterator ends or an item does not fit; that item stays in `held`.
+    /// The iterator runs without the lock, so it may block or send.
     pub(super) fn push_many<T: AsRef<[u8]>>(
         &self,
         rest: &mut impl Iterator<Item = T>,
@@ -115,12 +115,12 @@ impl Shared {
         Ok(filling.last())
     }
 
-    /// The number of the message taken last.
+    /// Returns the number of the message taken last.
     pub(super) fn last(&self) -> Seq {
         self.front().last()
     }
 
-    /// Closes the client for senders; the I/O task drains the messages it has.
+    /// Closes the client for senders; the I/O task drains the messages that they gave before.
     pub(super) fn close(&self) {
         self.queue.close();
         self.closed.store(true, Ordering::SeqCst);
@@ -163,7 +163,7 @@ impl Shared {
 
     /// Ends the client: records the reason for the tasks that wait. The I/O task's watches end after this.
     pub(super) fn end(&self, why: LinkError) {
-        // The first reason counts.
+        // If several reasons arrive, the first one counts.
         let _ = self.ended.set(why);
         self.close();
     }
@@ -189,7 +189,8 @@ impl Drop for Loan<'_> {
         let missed = front.give_back(filling);
         let sleeper = front.take_sleeper();
         drop(front);
-        // Only if needed: the borrower itself is about to wait for room that only the I/O task makes.
+        // The drop wakes other senders only if needed: the borrower itself waits for room that only the I/O
+        // task makes.
         if missed {
             self.shared.room.notify_waiters();
         }

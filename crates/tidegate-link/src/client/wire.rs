@@ -1,5 +1,5 @@
-//! The connection half of a client's I/O task: a socket, the sender that says what goes through it, and one
-//! timer. Carries bytes and time between them and decides nothing.
+//! The connection half of a client's I/O task: a socket, the sender that decides which bytes go through it,
+//! and one timer. The half carries bytes and time between them and decides nothing.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -14,11 +14,11 @@ use crate::proto::{Sender, SenderError};
 use crate::stats::{ClientCounters, add, bump};
 use crate::transport::Socket;
 
-/// Bytes of one read: more than a thousand acknowledgements.
+/// The bytes of one read: more than a thousand acknowledgements.
 const READ_BYTES: usize = 16 << 10;
-/// Slices of one write.
+/// The number of slices of one write.
 const SLICES: usize = 16;
-/// Looks at the socket between two turns of the runtime, for connections that spin.
+/// How often a connection that spins looks at the socket between two turns of the runtime.
 const LOOKS: usize = 16;
 
 /// How a connection ended.
@@ -44,7 +44,7 @@ pub(super) struct Wire {
     timer: Pin<Box<Sleep>>,
     /// The time at which the timer fires; it may be earlier than needed, never later.
     armed: Time,
-    /// Bytes were written that the encryption may hold back.
+    /// True after a write of bytes that the encryption may hold back.
     unflushed: bool,
     shut: bool,
     spin_ns: u64,
@@ -128,7 +128,8 @@ impl Wire {
         }
     }
 
-    /// Has no bytes to write: flushes those the encryption holds back, and closes the direction at the end.
+    /// Handles a turn without bytes to write: flushes those that the encryption holds back, and closes the
+    /// connection's direction at the end.
     fn settle(&mut self, cx: &mut Context<'_>) -> Result<bool, Cut> {
         let Some(socket) = &mut self.socket else {
             return Ok(false);
@@ -150,7 +151,7 @@ impl Wire {
         Ok(false)
     }
 
-    /// Reads once. Returns whether there was anything.
+    /// Reads once. Returns whether the socket had bytes.
     pub(super) fn read(&mut self, cx: &mut Context<'_>) -> Result<bool, Cut> {
         let Some(socket) = &mut self.socket else {
             return Ok(false);
@@ -173,8 +174,8 @@ impl Wire {
         taken.map_err(Cut::Rules)
     }
 
-    /// Polls the socket for a while if spinning is set and an acknowledgement is due.
-    /// Returns whether bytes arrived, or whether the task is to poll again at once.
+    /// Polls the socket for a while if spinning is set and an acknowledgement is due. Returns whether bytes
+    /// arrived, or whether the task must poll again at once.
     pub(super) fn spin(&mut self, cx: &mut Context<'_>) -> Result<bool, Cut> {
         if self.spin_ns == 0 || self.sender.acked() >= self.sender.last() {
             return Ok(false);

@@ -1,8 +1,8 @@
-//! Decides when an acknowledgement leaves, with the engine's controller, which weighs its cost.
+//! Decides when an acknowledgement leaves, by a controller of the engine, which weighs its cost.
 //!
-//! The receiver decides which messages must be acknowledged at once (a quarter of the
-//! window used, closing). The controller decides the rest: by default it acknowledges a lone message at
-//! once, under load as often as one per cent of a core pays for, and never later than 5 ms.
+//! The receiver decides which messages it must acknowledge at once (a quarter of the window used, closing).
+//! The controller decides the rest. The default one acknowledges a lone message at once, acknowledges under
+//! load as often as one per cent of a core pays for, and never waits longer than 5 ms.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use tidegate::controller::{
     BatchId, Bounded, Bounds, Controller, Knee, Load, Objective, Reason, Snapshot,
 };
 
-/// The latest an acknowledgement leaves after the first message it covers could be acknowledged.
+/// The longest that an acknowledgement may wait after the first message it covers could be acknowledged.
 const AGE_MAX: Duration = Duration::from_millis(5);
-/// The share of a core acknowledgements may cost.
+/// The share of a core that acknowledgements may cost.
 const BUDGET: f64 = 0.01;
 
-/// The default controller of acknowledgements.
+/// Returns the default controller of acknowledgements.
 #[must_use]
 pub fn cadence() -> Box<dyn Controller> {
     paced(BUDGET, AGE_MAX).unwrap_or_else(|| unreachable!("the defaults are valid"))
@@ -33,10 +33,11 @@ fn paced(budget: f64, age_max: Duration) -> Option<Box<dyn Controller>> {
     Some(Box::new(Bounded::new(knee, bounds).ok()?))
 }
 
-/// The boundary of one receiver's acknowledgements.
+/// The boundary of one receiver's acknowledgements: the controller that decides when they leave, within
+/// bounds.
 pub(super) struct Cadence {
     boundary: Boundary,
-    /// The acknowledgement that is being written.
+    /// The acknowledgement that the driver writes now.
     sending: Option<BatchId>,
 }
 
@@ -65,7 +66,7 @@ impl Cadence {
         reason
     }
 
-    /// It is out.
+    /// Records that the acknowledgement is out, at this cost.
     pub(super) fn finished(&mut self, now: Time, cost_ns: u64) {
         if let Some(id) = self.sending.take() {
             let now = self.boundary.at(now);
@@ -74,7 +75,7 @@ impl Cadence {
         }
     }
 
-    /// The time of the next poll.
+    /// Returns the time of the next poll.
     pub(super) const fn due(&self) -> Option<Time> {
         self.boundary.due()
     }
@@ -84,13 +85,13 @@ impl Cadence {
     }
 }
 
-/// The boundary of `controller`, which has its hard bounds inside.
+/// Returns a boundary around `controller`, which has its hard bounds inside.
 pub(super) fn boundary(controller: Box<dyn Controller>) -> Boundary {
     let boundary = Boundary::new(controller, Bounds::items(1, u64::MAX));
     boundary.unwrap_or_else(|e| unreachable!("bounds without a limit: {e}"))
 }
 
-/// A boundary refuses only calls that contradict each other.
+/// Panics: the boundary refuses only calls that contradict each other, and the receiver makes none.
 #[cold]
 pub(super) fn impossible<V>(error: BoundaryError) -> V {
     unreachable!("the link keeps to the order of calls: {error}")

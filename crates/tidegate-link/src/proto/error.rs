@@ -16,28 +16,28 @@ use crate::hello::{HandshakeError, Refused, VERSION};
 pub enum ReceiverError {
     /// A message is larger than allowed.
     TooLarge {
-        /// Its size.
+        /// The size of the message.
         size: u32,
         /// The largest allowed.
         max: u32,
     },
     /// A checksum does not fit its message.
     Checksum {
-        /// Which message.
+        /// The number of the message.
         seq: Seq,
     },
-    /// More was sent than the window allows.
+    /// The client sent more than the window allows.
     Window {
-        /// Bytes without an acknowledgement.
+        /// The bytes without an acknowledgement.
         unacked: u64,
         /// The window.
         window: u64,
     },
     /// A control frame this version does not know.
     Control(u32),
-    /// A skip that is not the first frame or goes back.
+    /// A skip of messages is not the first frame, or goes back.
     Skip {
-        /// Where it goes.
+        /// The number of the message to which the client skips.
         next: Seq,
         /// The highest number the server has.
         received: Seq,
@@ -49,7 +49,7 @@ pub enum ReceiverError {
         /// The bytes of the frame that had arrived.
         bytes: usize,
     },
-    /// Nothing was heard for too long.
+    /// The server heard nothing for too long.
     Idle,
     /// The client does not read the server's replies.
     Stuck,
@@ -110,11 +110,11 @@ impl std::error::Error for ReceiverError {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SenderError {
-    /// Its answer is no handshake.
+    /// The server's answer is no handshake.
     Handshake(HandshakeError),
     /// The server does not let this client in.
     Refused(Refused),
-    /// It speaks another version.
+    /// The server speaks another version.
     Version(u16),
     /// The welcome contradicts the client's request; the text says how.
     Welcome(&'static str),
@@ -130,39 +130,39 @@ pub enum SenderError {
     },
     /// An acknowledgement of messages that were acknowledged before.
     Repeated {
-        /// The message it names.
+        /// The message that the acknowledgement names.
         latest: Seq,
-        /// The one acknowledged before.
+        /// The message that the previous acknowledgement named.
         previous: Seq,
     },
-    /// An acknowledgement that does not follow from the previous one: some are missing, or there is one too
-    /// many.
+    /// An acknowledgement that does not follow from the previous one: some messages are missing, or there is
+    /// one too many.
     Missing {
-        /// The message it names.
+        /// The message that the acknowledgement names.
         latest: Seq,
-        /// The message it should name by its count.
+        /// The message that the acknowledgement should name by its count.
         expected: Seq,
     },
     /// An acknowledgement of messages that were never sent.
     Impossible {
-        /// The message it names.
+        /// The message that the acknowledgement names.
         latest: Seq,
-        /// The last one sent.
+        /// The last message sent.
         sent: Seq,
     },
     /// A reply of a kind this version does not know.
     Reply(u32),
     /// The server closed in the middle of a reply.
     Truncated,
-    /// It did not answer the hello in time.
+    /// The server did not answer the hello in time.
     Unanswered,
-    /// It was silent for longer than it promised.
+    /// The server was silent for longer than it promised.
     Silent,
-    /// Messages waited for too long without any of them being acknowledged.
+    /// Messages waited for too long, and the server acknowledged none of them.
     Stalled {
-        /// The last one acknowledged.
+        /// The last message acknowledged.
         acked: Seq,
-        /// The last one there is.
+        /// The last message that the client has sent or keeps.
         last: Seq,
     },
     /// The connection is gone, and it is unknown whether these messages were handled.
@@ -170,7 +170,7 @@ pub enum SenderError {
 }
 
 impl SenderError {
-    /// Returns whether connecting again may help: nothing is lost by that.
+    /// Returns whether another connection may help: the client loses nothing by it.
     #[must_use]
     pub const fn is_passing(&self) -> bool {
         match self {

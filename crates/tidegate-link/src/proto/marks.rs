@@ -1,25 +1,26 @@
 //! Where batches ended: maps a message's number to a position in bytes and, in the plain protocol, to an id.
 //!
-//! A receiver that acknowledges after the handler must know, for a number the handler names
-//! later, how much of the window is used and which id to echo. Storing that for each message
-//! would cost more than the message, so the receiver stores a mark for each batch. Where there
+//! A receiver that acknowledges after the handler must know, for a number the handler names later, how much
+//! of the window is used and which id the acknowledgement repeats. Storing that for each message would cost
+//! more than the message, so the receiver stores a mark for each batch. Where there are too many marks, it
+//! forgets every second one. The receiver rounds positions between two marks.
 //! are too many marks, it forgets every second one. Positions between two marks are rounded.
 
 use std::collections::VecDeque;
 
 use crate::Seq;
 
-/// The most marks kept.
+/// The most marks that a receiver keeps.
 const MARKS_MAX: usize = 1024;
 
 /// The end of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
-    /// Its last message.
+    /// The last message of the batch.
     pub(super) end: Seq,
-    /// Bytes of frames up to there, since the connection began.
+    /// The bytes of frames up to the end of the batch, since the connection began.
     pub(super) pos: u64,
-    /// The plain id of that message; 0 in a session.
+    /// The plain id of the batch's last message; 0 in a session.
     pub(super) id: u64,
 }
 
@@ -30,7 +31,7 @@ pub(super) struct Marks(VecDeque<Mark>);
 impl Marks {
     pub(super) fn push(&mut self, mark: Mark) {
         if self.0.len() >= MARKS_MAX {
-            // Every second one goes; the last stays, so that everything received can be acknowledged.
+            // Every second mark goes; the last one stays, so that everything received can be acknowledged.
             let mut odd = self.0.len().is_multiple_of(2);
             self.0.retain(|_| {
                 odd = !odd;
@@ -40,7 +41,7 @@ impl Marks {
         self.0.push_back(mark);
     }
 
-    /// Forgets the marks up to `seq`; answers the last of them.
+    /// Forgets the marks up to `seq`; returns the last of them.
     pub(super) fn reach(&mut self, seq: Seq) -> Option<Mark> {
         let mut last = None;
         while self.0.front().is_some_and(|m| m.end <= seq) {
@@ -49,7 +50,7 @@ impl Marks {
         last
     }
 
-    /// The first mark not reached.
+    /// Returns the first mark that the handler has not reached.
     pub(super) fn next(&self) -> Option<Mark> {
         self.0.front().copied()
     }

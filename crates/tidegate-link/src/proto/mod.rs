@@ -1,14 +1,14 @@
 //! The link's rules, pure: inputs are the time as `now` and bytes as slices; outputs are
 //! the next actions as data.
 //!
-//! [`Sender`] is the client's half, [`Receiver`] the server's, and [`opening`] is the
-//! start of a connection. Nothing here reads a clock, draws a random number or touches a
-//! socket; everything is bounded. The drivers in `client` and `server` carry bytes.
+//! [`Sender`] is the client's half, [`Receiver`] the server's, and [`opening`] is the start of a connection.
+//! The rules read no clock, draw no random number and touch no socket; everything is bounded. The drivers in
+//! `client` and `server` carry bytes.
 //!
 //! # The sender's cycle
 //!
 //! 1. [`Sender::handle_connected`].
-//! 2. [`Sender::handle_read`] with the bytes read, then [`Sender::poll_event`] until there is none.
+//! 2. [`Sender::handle_read`] with the bytes read, then [`Sender::poll_event`] until no event is left.
 //! 3. [`Sender::push`] with blocks of frames, once [`Event::Opened`] has said where numbering begins.
 //! 4. [`Sender::poll_transmit`] and [`Sender::wrote`] until nothing is left or the socket is full.
 //! 5. [`Sender::poll_timeout`] arms one timer; [`Sender::handle_timeout`] answers it, then 4.

@@ -1,7 +1,7 @@
 //! The start of a connection on the server's side: detects the protocol, and decides
 //! whether to let a session's client in.
 //!
-//! Pure: the driver passes in the state kept of the session and a random number for a new epoch.
+//! Pure: the driver passes in the kept state of the session and a random number for a new epoch.
 
 use crate::Seq;
 use crate::frame::Code;
@@ -10,16 +10,16 @@ use crate::hello::{HandshakeError, Hello, Refused, VERSION, Welcome, opens_sessi
 /// The protocol a connection speaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Opening {
-    /// Too early to tell: read on. No more than [`HANDSHAKE_MAX`](crate::hello::HANDSHAKE_MAX) bytes are ever
-    /// needed.
+    /// Too early to tell: the driver reads on. The decision needs at most
+    /// [`HANDSHAKE_MAX`](crate::hello::HANDSHAKE_MAX) bytes.
     More,
-    /// It speaks plain, from its first byte on.
+    /// The connection speaks the plain protocol, from its first byte on.
     Plain,
-    /// It opens a session.
+    /// The connection opens a session.
     Session {
         /// The client's hello.
         hello: Hello,
-        /// The bytes of the hello; frames follow.
+        /// The number of bytes of the hello; frames follow.
         bytes: usize,
     },
 }
@@ -48,7 +48,7 @@ pub struct Kept {
     pub received: Seq,
     /// The highest number acknowledged, by the server's rule: at most `received`.
     pub acked: Seq,
-    /// The life of the client that had the session last; `None` if it is no longer known.
+    /// The life of the client that had the session last; `None` if the server no longer knows it.
     pub life: Option<u64>,
 }
 
@@ -59,20 +59,20 @@ pub struct Terms {
     pub window: u64,
     /// The largest message.
     pub frame_max: u32,
-    /// Acknowledgements wait for the handler.
+    /// True if acknowledgements wait for the handler.
     pub when_done: bool,
-    /// See [`Welcome::idle_ms`].
+    /// The milliseconds of silence after which the server closes: see [`Welcome::idle_ms`].
     pub idle_ms: u32,
 }
 
-/// Decides whether the client that said `hello` is let in, and where it goes on. The
-/// caller has checked the token.
+/// Decides whether the server lets in the client that said `hello`, and at which message the client
+/// continues. The caller has checked the token.
 ///
-/// `fresh` is a random number: the epoch if the server has nothing of this session. The
-/// session then begins after the messages the client knows to be acknowledged.
+/// `fresh` is a random number: the epoch if the server has no state of this session. The session then begins
+/// after the messages that the client knows to be acknowledged.
 ///
 /// # Errors
-/// The refusal to send.
+/// The refusal that the caller sends to the client.
 pub fn admit(
     hello: &Hello,
     kept: Option<Kept>,
@@ -116,7 +116,8 @@ pub fn admit(
     })
 }
 
-/// Returns `fresh`, unless it is 0, which is no epoch, or `gone`, the epoch of the lost state.
+/// Returns `fresh`, or another number if `fresh` is 0, which is no epoch, or `gone`, the epoch of the lost
+/// state.
 const fn another(fresh: u64, gone: u64) -> u64 {
     match fresh {
         0 => another(1, gone),
@@ -127,7 +128,7 @@ const fn another(fresh: u64, gone: u64) -> u64 {
 
 /// Admits a client that returns to a session the server knows.
 fn returned(hello: &Hello, kept: Kept) -> Result<Kept, Refused> {
-    // A new life asks for the session's position and takes over.
+    // A client in a new life asks for the session's position and takes over.
     if hello.epoch == 0 {
         return Ok(kept);
     }
@@ -145,7 +146,7 @@ fn returned(hello: &Hello, kept: Kept) -> Result<Kept, Refused> {
     Ok(kept)
 }
 
-/// The answer that refuses a client for this reason, with a text for people.
+/// Returns the answer that refuses a client for this reason, with a text for people.
 #[must_use]
 pub fn refused(code: Code, text: impl Into<String>) -> Refused {
     Refused {

@@ -1,9 +1,9 @@
 //! The blocks of frames a sender keeps until they are acknowledged, and how far they are sent.
 //!
 //! Blocks hold whole frames, and the outbox works on blocks: sending takes slices of them, and an
-//! acknowledgement releases those it covers. The outbox finds a message inside its block by a walk
-//! from frame to frame, and only when needed: when the window is nearly full, after a cut, and for
-//! an acknowledgement of a block that is not out yet. A walk goes on where the last one ended.
+//! acknowledgement releases those it covers. The outbox finds a message inside its block by a walk from frame
+//! to frame, and only when needed: when the window is nearly full, after a cut, and for an acknowledgement of
+//! a block that is not out yet. Each walk begins at the end of the walk before.
 //!
 //! Invariants: numbers and positions are contiguous over the blocks; front <= cursor <= peak <= end.
 
@@ -17,16 +17,16 @@ use crate::frame::Layout;
 pub struct Block {
     /// The frames.
     pub bytes: Vec<u8>,
-    /// The number of the first.
+    /// The number of the first frame.
     pub first: Seq,
-    /// How many: at least one.
+    /// The number of frames: at least one.
     pub count: u64,
 }
 
 #[derive(Debug)]
 struct Retained {
     block: Block,
-    /// The position of its first byte.
+    /// The position of the block's first byte.
     pos: u64,
 }
 
@@ -40,7 +40,8 @@ impl Retained {
     }
 }
 
-/// The frames up to `seq` end at `pos`. `asked` is the position the last question was about.
+/// The end of the last walk: the frames up to `seq` end at `pos`. `asked` is the position that the walk was
+/// for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Walk {
     seq: Seq,
@@ -58,13 +59,14 @@ pub(super) struct Outbox {
     blocks: VecDeque<Retained>,
     /// The number the next message has.
     next: Seq,
-    /// Positions: bytes of frames since the beginning. Everything before `front` is let go, `cursor` is the
-    /// next byte to send, `peak` is beyond the last byte ever sent, `end` beyond the last there is.
+    /// Positions count bytes of frames since the beginning. The outbox has released everything before
+    /// `front`. `cursor` is the next byte to send, `peak` is beyond the last byte ever sent, `end` beyond the
+    /// last byte kept.
     front: u64,
     cursor: u64,
     peak: u64,
     end: u64,
-    /// Memory held by the blocks.
+    /// The bytes of memory that the blocks hold.
     held: usize,
     acked_walk: Walk,
     sent_walk: Walk,
@@ -88,7 +90,7 @@ impl Outbox {
         }
     }
 
-    /// Sets the number of the next message. Only for an empty outbox.
+    /// Sets the number of the next message. The outbox must be empty.
     pub(super) fn begin(&mut self, next: Seq) {
         assert!(self.end == 0, "numbering begins once");
         self.next = next;
@@ -136,12 +138,12 @@ impl Outbox {
         self.held
     }
 
-    /// The last message there is.
+    /// Returns the number of the last message that was pushed.
     pub(super) fn last(&self) -> Seq {
         Seq::new(self.next.get().wrapping_sub(1))
     }
 
-    /// The last message that is not here any more, or never was here.
+    /// Returns the number of the last message before those that the outbox holds: released, or never pushed.
     pub(super) fn gone(&self) -> Seq {
         let first = self.blocks.front().map_or(self.next, |b| b.block.first);
         Seq::new(first.get().wrapping_sub(1))
@@ -151,7 +153,7 @@ impl Outbox {
         self.end - self.cursor
     }
 
-    /// Fills `into` with up to `limit` unsent bytes, as the slices they lie in; returns the number of slices.
+    /// Fills `into` with up to `limit` unsent bytes, as slices of the blocks; returns the number of slices.
     pub(super) fn slices<'a>(&'a self, mut limit: u64, into: &mut [&'a [u8]]) -> usize {
         let from = self.blocks.partition_point(|b| b.end() <= self.cursor);
         let mut n = 0;
@@ -169,14 +171,14 @@ impl Outbox {
         n
     }
 
-    /// Records that `n` bytes went out.
+    /// Records that the socket took `n` bytes.
     pub(super) fn sent(&mut self, n: u64) {
         self.cursor += n;
         assert!(self.cursor <= self.end, "more was sent than there is");
         self.peak = self.peak.max(self.cursor);
     }
 
-    /// Releases the blocks `acked` covers.
+    /// Releases the blocks with acknowledged messages only, those up to `acked`.
     pub(super) fn release(&mut self, acked: Seq) {
         while self.blocks.front().is_some_and(|b| b.last() <= acked)
             && let Some(b) = self.blocks.pop_front()
@@ -193,21 +195,21 @@ impl Outbox {
     /// Continues sending after `seq`.
     pub(super) fn rewind(&mut self, seq: Seq) {
         self.cursor = self.end_of(seq);
-        // A message given up may have been sent in part only.
+        // The sender may have sent only a part of a message that it gave up.
         self.peak = self.peak.max(self.cursor);
     }
 
-    /// The last message sent on this connection, whole or in part.
+    /// Returns the last message sent on this connection, whole or in part.
     pub(super) fn sent_now(&mut self) -> Seq {
         self.begun_before(self.cursor)
     }
 
-    /// The last message ever sent, whole or in part.
+    /// Returns the last message ever sent, whole or in part.
     pub(super) fn sent_ever(&mut self) -> Seq {
         self.begun_before(self.peak)
     }
 
-    /// Returns whether `seq` has left, whole or in part, on this connection.
+    /// Returns whether the socket took `seq`, whole or in part, on this connection.
     pub(super) fn has_left(&mut self, seq: Seq) -> bool {
         match self.block_of(seq) {
             _ if seq >= self.next => false,
@@ -230,7 +232,7 @@ impl Outbox {
         exact.saturating_sub(self.cursor).min(want)
     }
 
-    /// Bytes in messages that are not acknowledged.
+    /// Returns the bytes of messages that are not acknowledged.
     pub(super) fn unacked(&mut self, acked: Seq) -> u64 {
         self.end - self.end_of(acked)
     }
@@ -241,7 +243,7 @@ impl Outbox {
             .checked_sub(1)
     }
 
-    /// Where message `seq` ends. Messages let go end at the front.
+    /// Returns the position at which message `seq` ends. Released messages end at the front.
     fn end_of(&mut self, seq: Seq) -> u64 {
         let Some(b) = self.block_of(seq).map(|i| &self.blocks[i]) else {
             return self.front;
@@ -265,7 +267,7 @@ impl Outbox {
         pos
     }
 
-    /// The last message of which a byte lies before `pos`.
+    /// Returns the last message that begins before `pos`.
     fn begun_before(&mut self, pos: u64) -> Seq {
         let i = self.blocks.partition_point(|b| b.pos < pos);
         let Some(b) = i.checked_sub(1).map(|i| &self.blocks[i]) else {

@@ -1,7 +1,7 @@
 //! The server's half: takes frames in, decides which messages to acknowledge and when, and why it closes.
 //!
 //! The receiver never copies a message: it reads the driver's buffer and returns the place of the next batch
-//! in it. It sends units of 12 bytes, one at a time, so that no acknowledgement is ever cut by another.
+//! there. The receiver sends units of 12 bytes, one at a time, so that no unit is ever cut by another.
 //!
 //! Invariants: acked <= done <= received; acknowledgements only go up; at most one unit is on its way.
 
@@ -26,42 +26,42 @@ pub struct ReceiverConfig {
     /// The most bytes of frames that may be unacknowledged. The receiver acknowledges at once when a quarter
     /// of this is used.
     pub window: u64,
-    /// Acknowledgements wait for [`Receiver::done`].
+    /// True if acknowledgements wait for [`Receiver::done`].
     pub when_done: bool,
-    /// The receiver closes a connection on which it hears nothing for this long. Zero for never.
+    /// The receiver closes a connection on which it hears nothing for this long; zero for never.
     pub idle: Duration,
 }
 
 /// The place of the next messages in the buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// The number of the first.
+    /// The number of the first message.
     pub first: Seq,
-    /// How many; 0 if no whole message is there.
+    /// The number of messages; 0 if no whole message is there.
     pub count: u64,
-    /// Their frames: for [`Layout::payloads`].
+    /// The place of the messages' frames, for [`Layout::payloads`].
     pub frames: Range<usize>,
-    /// The bytes of the buffer that are dealt with: at least up to the end of the frames.
+    /// The bytes of the buffer that the receiver has finished: at least up to the end of the frames.
     pub taken: usize,
-    /// The whole length of the frame after that, if it is known: the buffer must have
-    /// room for it. Otherwise 0.
+    /// The length of the next frame, if it is known: the buffer must have room for the whole frame. Otherwise
+    /// 0.
     pub wants: usize,
 }
 
 /// The counters of a receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiverStats {
-    /// Messages.
+    /// Messages received.
     pub messages: u64,
-    /// Bytes of their frames.
+    /// Bytes of the frames of these messages.
     pub bytes: u64,
     /// Acknowledgements sent.
     pub acks: u64,
-    /// Why they were sent.
+    /// Acknowledgements by the reason why they were sent.
     pub acks_by_reason: ByReason,
 }
 
-/// How far the connection is from its end.
+/// The phases of a connection, from open to finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Messages arrive.
@@ -74,7 +74,7 @@ enum Phase {
     Finished,
 }
 
-/// The kind of the 12 bytes on their way.
+/// The kind of the unit of 12 bytes that the driver sends now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     Ack,
@@ -88,25 +88,26 @@ pub struct Receiver {
     layout: Layout,
     config: ReceiverConfig,
     phase: Phase,
-    /// Positions in bytes count from the beginning of this connection.
+    /// The highest number received, and the bytes of frames up to its end since the beginning of this
+    /// connection.
     received: Seq,
     received_pos: u64,
-    /// The last message that may be acknowledged, and the lowest position in bytes it can end at.
+    /// The last message that may be acknowledged, and the lowest position in bytes at which it can end.
     ready: Seq,
     ready_pos: u64,
     ready_exact: bool,
     ready_since: Time,
     acked: Seq,
-    /// At least, and at most, where `acked` is.
+    /// The lowest and the highest position in bytes at which message `acked` can end.
     acked_pos: u64,
     acked_most: u64,
-    /// The plain ids of `ready`.
+    /// The id that a plain client gave to the message `ready`.
     ready_id: u64,
     done: Seq,
     marks: Marks,
-    /// Reaching the first number means reaching the second: the messages between were given up.
+    /// The messages between the two numbers were given up: if the first number is done, so is the second.
     skipped: Option<(Seq, Seq)>,
-    /// No frame has come yet.
+    /// True until the first frame comes.
     untouched: bool,
     unit: Option<Unit>,
     out: [u8; REPLY_BYTES],
@@ -194,16 +195,16 @@ impl Receiver {
 
     // ---- inputs
 
-    /// Reads the buffer's content, from the first byte not dealt with. Call it again
-    /// after the batch until nothing is taken.
+    /// Finds the next batch of whole messages in `bytes`, which begin where the last batch ended. The driver
+    /// calls this after each batch until [`Batch::taken`] is 0.
     ///
     /// A batch is at most a quarter of the window, or one message: the driver must call
-    /// [`poll_transmit`](Self::poll_transmit) between batches, so that acknowledgements
-    /// leave before half of the window is used.
+    /// [`poll_transmit`](Self::poll_transmit) between batches, so that acknowledgements leave before half of
+    /// the window is used.
     ///
     /// # Errors
-    /// The fault of the client. Earlier calls have handed out the messages before it; the driver
-    /// must close the connection once [`poll_transmit`](Self::poll_transmit) has nothing left.
+    /// Returns the client's breach of the protocol, once earlier calls have returned all messages before it.
+    /// The driver must close the connection once [`poll_transmit`](Self::poll_transmit) has nothing left.
     pub fn handle_read(&mut self, now: Time, bytes: &[u8]) -> Result<Batch, ReceiverError> {
         self.heard = now;
         let read = self.read(now, bytes);
@@ -273,7 +274,7 @@ impl Receiver {
         }
     }
 
-    /// The next batch of whole messages, their checksums verified.
+    /// Finds the next batch of whole messages, and verifies their checksums.
     fn scan(&self, bytes: &[u8]) -> Result<frame::Scan, ReceiverError> {
         let max = self.config.frame_max;
         let most = usize::try_from(self.config.window / 4).unwrap_or(usize::MAX);
@@ -400,7 +401,7 @@ impl Receiver {
         self.done = seq;
         let mark = self.marks.reach(seq);
         match (mark, self.layout) {
-            // Only ids that were sent are echoed.
+            // A plain acknowledgement repeats only ids that the client sent.
             (None, Layout::Plain) => {}
             (Some(mark), Layout::Plain) => self.ready_to(now, mark),
             (mark, _) => {
@@ -422,8 +423,8 @@ impl Receiver {
         self.ready_id = mark.id;
     }
 
-    /// Handles the end of the client's direction; `left` bytes of the buffer are not
-    /// dealt with. The receiver still acknowledges the messages it has.
+    /// Handles the end of the client's direction. `left` is the number of bytes in the buffer that the
+    /// receiver has not finished. The receiver still acknowledges the messages it has.
     ///
     /// # Errors
     /// The connection ended inside a frame.
@@ -508,14 +509,15 @@ impl Receiver {
         let reason = self.cadence.started(now, backlog, forced);
         self.stats.acks += 1;
         self.stats.acks_by_reason.add(reason, 1);
-        // A count beyond the field's range goes out in several acknowledgements.
+        // A count above the field's range goes out in several acknowledgements.
         let items = items.min(u64::from(OMITTED_MAX) + 1);
         let omitted = (items - 1) as u32;
         self.acked = self.acked.plus(items);
         self.acked_pos = self.ready_pos;
         self.acked_most = match self.ready_exact {
             true => self.ready_pos,
-            // The position inside a batch that is done in part is unknown, so take the next mark's.
+            // The position inside a batch that is done in part is unknown, so the position of the next mark
+            // counts.
             false => self.marks.next().map_or(self.received_pos, |m| m.pos),
         };
         let latest = match self.layout {
@@ -525,7 +527,7 @@ impl Receiver {
         Some(Reply::Ack { latest, omitted })
     }
 
-    /// The reason to acknowledge at once, regardless of the controller.
+    /// Returns the reason to acknowledge at once, regardless of the controller.
     fn forced(&self) -> Option<Reason> {
         if self.phase != Phase::Open {
             return Some(Reason::Closing);
@@ -534,7 +536,7 @@ impl Receiver {
         (used >= self.config.window / 4).then_some(Reason::Memory)
     }
 
-    /// Records that `n` of the polled bytes went out, at a cost of `cost_ns`.
+    /// Records that the socket took `n` of the polled bytes, at a cost of `cost_ns`.
     pub fn wrote(&mut self, now: Time, n: usize, cost_ns: u64) {
         let Some(unit) = self.unit else {
             assert!(n == 0, "nothing was to be written");
@@ -557,8 +559,8 @@ impl Receiver {
         }
     }
 
-    /// The latest time to call [`handle_timeout`](Self::handle_timeout); then the driver
-    /// polls everything again.
+    /// Returns the latest time to call [`handle_timeout`](Self::handle_timeout); the driver polls everything
+    /// again after that call.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         if self.phase == Phase::Finished {
@@ -574,13 +576,13 @@ impl Receiver {
         [due, alive, self.silence()].into_iter().flatten().min()
     }
 
-    /// The time of the next sign of life, which tells the client that the server is alive.
+    /// Returns the time of the next sign of life, which tells the client that the server is alive.
     fn keepalive(&self) -> Option<Time> {
         (self.idle_ns > 0).then(|| self.spoke.after(self.idle_ns / 3))
     }
 
-    /// The time at which the client has been silent for too long. A client to which an
-    /// acknowledgement is owed owes nothing itself, unless it does not read the server's replies.
+    /// Returns the time at which the client has been silent for too long. While the server owes the client an
+    /// acknowledgement, the client may be silent, unless it does not read the server's replies.
     fn silence(&self) -> Option<Time> {
         let since = match self.unit {
             Some(_) => self.spoke,
@@ -590,7 +592,7 @@ impl Receiver {
         (self.idle_ns > 0).then(|| since.after(self.idle_ns))
     }
 
-    /// Handles the passing of time.
+    /// Handles deadlines that are due at `now`.
     ///
     /// # Errors
     /// The client was silent, or read nothing, for too long: the driver must close the connection.
@@ -608,26 +610,27 @@ impl Receiver {
 
     // ---- state
 
-    /// How frames are laid out.
+    /// Returns the layout of the connection's frames.
     #[must_use]
     pub const fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// The highest number received with none missing.
+    /// Returns the highest number received with none missing.
     #[must_use]
     pub const fn received(&self) -> Seq {
         self.received
     }
 
-    /// The highest number acknowledged.
+    /// Returns the highest number acknowledged.
     #[must_use]
     pub const fn acked(&self) -> Seq {
         self.acked
     }
 
-    /// The highest number that may be acknowledged: the last message received or, if acknowledgements wait
-    /// for the handler, done or given up. A server keeps this and [`received`](Self::received) of a session.
+    /// Returns the highest number that may be acknowledged: the last message received or, if acknowledgements
+    /// wait for the handler, done or given up. A server keeps this and [`received`](Self::received) of a
+    /// session.
     #[must_use]
     pub fn ready(&self) -> Seq {
         self.ready

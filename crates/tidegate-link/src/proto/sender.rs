@@ -25,18 +25,18 @@ use crate::hello::{Hello, VERSION};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// No connection.
+    /// The sender has no connection.
     Apart,
-    /// The hello is out.
+    /// The sender has queued or sent the hello.
     Opening {
         until: Time,
     },
     /// The client must decide about messages in doubt.
     Doubtful(Doubt),
     Open,
-    /// The close frame is queued or out.
+    /// The sender has queued or sent the close frame.
     Closing,
-    /// The server said bye: nothing more is sent or taken on this connection.
+    /// The server said bye: the sender neither sends nor takes more on this connection.
     Left,
     /// The sender has ended for good.
     Ended,
@@ -48,10 +48,10 @@ pub struct Sender {
     layout: Layout,
     phase: Phase,
     outbox: Outbox,
-    /// Handshake and control frames: they go before any block.
+    /// Handshake and control frames, which the sender sends before any block.
     control: Vec<u8>,
     control_at: usize,
-    /// An answer or a reply that is not complete.
+    /// The bytes of an answer or a reply that is not complete.
     input: Vec<u8>,
     /// The last acknowledgement on this connection.
     previous: Seq,
@@ -61,7 +61,7 @@ pub struct Sender {
     epoch: u64,
     window: u64,
     idle_ns: u64,
-    /// The client will push no more blocks.
+    /// True if the client will push no more blocks.
     closing: bool,
     heard: Time,
     spoke: Time,
@@ -135,7 +135,8 @@ impl Sender {
 
     // ---- inputs
 
-    /// Handles a new connection: a session sends its hello, plain begins at once. Plain connects only once.
+    /// Handles a new connection: a session sends its hello, a plain connection begins at once. A plain sender
+    /// connects only once.
     pub fn handle_connected(&mut self, now: Time) {
         assert!(
             self.phase == Phase::Apart,
@@ -189,7 +190,7 @@ impl Sender {
         e
     }
 
-    /// Decides about the messages in doubt.
+    /// Decides the fate of the messages in doubt.
     ///
     /// # Errors
     /// [`SenderError::InDoubt`] if the decision is to fail the session.
@@ -215,7 +216,7 @@ impl Sender {
     ///
     /// # Errors
     /// A plain connection had messages that were not acknowledged, or the server stopped in the middle of a
-    /// reply and the session had nothing left to do.
+    /// reply and the session had nothing left to send.
     pub fn handle_cut(&mut self) -> Result<(), SenderError> {
         self.control.clear();
         self.control_at = 0;
@@ -242,13 +243,14 @@ impl Sender {
 
     // ---- the client's requests
 
-    /// Keeps `block` and sends it in its turn. Returns the block if the memory held has reached its bound.
+    /// Keeps `block` and sends it after the blocks before. Returns the block if the memory held has reached
+    /// its bound.
     ///
     /// # Errors
     /// The block, for which there is no room now.
     ///
     /// # Panics
-    /// If its first number does not follow the last message's, or after [`close`](Self::close).
+    /// If the block's first number does not follow the last message's, or after [`close`](Self::close).
     pub fn push(&mut self, now: Time, block: Block) -> Result<(), Block> {
         assert!(!self.closing, "a block after the end");
         if !self.has_room() {
@@ -272,8 +274,9 @@ impl Sender {
         self.outbox.take_spare()
     }
 
-    /// Nothing more will be pushed: when everything is sent the server is told, and says bye when everything
-    /// is acknowledged. In plain the driver closes its direction once nothing is left to send.
+    /// Ends the messages: the client will push no more. After all blocks the sender tells the server, which
+    /// says bye once it has acknowledged everything. On a plain connection the driver closes its direction
+    /// once nothing is left to send.
     pub fn close(&mut self) {
         self.closing = true;
         self.reclose();
@@ -300,7 +303,7 @@ impl Sender {
     fn tell(&mut self, event: Event) {
         match &mut self.events {
             [first @ None, _] => *first = Some(event),
-            // The newer event counts: the event it replaces is older news of the same connection.
+            // The newer event counts: the event that it replaces is older news of the same connection.
             [_, second] => *second = Some(event),
         }
     }
@@ -355,8 +358,8 @@ impl Sender {
         self.reclose();
     }
 
-    /// The latest time to call [`handle_timeout`](Self::handle_timeout); then the driver
-    /// polls everything again.
+    /// Returns the latest time to call [`handle_timeout`](Self::handle_timeout); the driver polls everything
+    /// again after that call.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         let opening = match self.phase {
@@ -383,7 +386,7 @@ impl Sender {
         )
     }
 
-    /// The time of the next ping, which can only stand between two frames: after everything is sent.
+    /// Returns the time of the next ping, which can only stand between two frames: after everything is sent.
     fn ping_due(&self) -> Option<Time> {
         let quiet =
             self.phase == Phase::Open && self.outbox.unsent() == 0 && self.control.is_empty();
@@ -399,7 +402,7 @@ impl Sender {
         (waiting && self.stall_ns > 0).then(|| self.progress.after(self.stall_ns))
     }
 
-    /// Handles the passing of time.
+    /// Handles deadlines that are due at `now`.
     ///
     /// # Errors
     /// The server did not answer, was silent, or made no progress for too long.
@@ -426,41 +429,41 @@ impl Sender {
 
     // ---- state
 
-    /// How frames are laid out.
+    /// Returns the layout of the connection's frames.
     #[must_use]
     pub const fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// The highest number acknowledged, or given up.
+    /// Returns the highest number acknowledged, or given up.
     #[must_use]
     pub const fn acked(&self) -> Seq {
         self.acked
     }
 
-    /// The last message there is.
+    /// Returns the last message that the client pushed.
     #[must_use]
     pub fn last(&self) -> Seq {
         self.outbox.last()
     }
 
-    /// The last message sent, whole or in part.
+    /// Returns the last message sent, whole or in part.
     pub fn sent(&mut self) -> Seq {
         self.outbox.sent_ever()
     }
 
-    /// Bytes of frames that are not sent on this connection.
+    /// Returns the bytes of frames that are not sent on this connection.
     #[must_use]
     pub const fn unsent_bytes(&self) -> u64 {
         self.outbox.unsent()
     }
 
-    /// Bytes of frames that are not acknowledged.
+    /// Returns the bytes of frames that are not acknowledged.
     pub fn unacked_bytes(&mut self) -> u64 {
         self.outbox.unacked(self.acked)
     }
 
-    /// Memory held by blocks that are not acknowledged.
+    /// Returns the bytes of memory held by blocks that are not acknowledged.
     #[must_use]
     pub const fn held_bytes(&self) -> usize {
         self.outbox.held()
@@ -484,9 +487,9 @@ impl Sender {
         self.closing && self.acked == self.outbox.last()
     }
 
-    /// Returns whether the driver must close a plain connection's direction: everything
-    /// is out after [`close`](Self::close). A session keeps its direction open, because
-    /// a middlebox may treat one closed direction as both.
+    /// Returns whether the driver must close a plain connection's direction: all bytes are out after
+    /// [`close`](Self::close). A session keeps its direction open, because a middlebox may treat one closed
+    /// direction as both.
     #[must_use]
     pub fn is_closing(&self) -> bool {
         self.layout == Layout::Plain && matches!(self.phase, Phase::Closing | Phase::Ended)

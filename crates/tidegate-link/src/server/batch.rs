@@ -30,32 +30,33 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The number of its first message.
+    /// Returns the number of the batch's first message.
     #[must_use]
     pub const fn first(&self) -> Seq {
         self.first
     }
 
-    /// The number of its last message. (Not `last`: that is the iterator's.)
+    /// Returns the number of the batch's last message. (The name `last` belongs to the iterator.)
     #[must_use]
     pub const fn last_seq(&self) -> Seq {
         self.first.plus(self.len - 1)
     }
 
-    /// The number of messages it was made of: at least one. Messages taken out since still count.
+    /// Returns the number of messages of which the batch was made: at least one. Messages taken out since
+    /// still count.
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // A batch is never empty.
     pub const fn len(&self) -> u64 {
         self.len
     }
 
-    /// The bytes its messages took on the wire, framing included.
+    /// Returns the bytes that the batch's messages took on the wire, framing included.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The session of the messages; `None` on a plain connection.
+    /// Returns the session of the messages; `None` on a plain connection.
     #[must_use]
     pub const fn session(&self) -> Option<SessionId> {
         self.session

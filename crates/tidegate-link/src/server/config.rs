@@ -71,8 +71,8 @@ impl Default for ServerBuilder {
 }
 
 impl ServerBuilder {
-    /// The most bytes a client may have unacknowledged, 4 MiB if not set. At least one frame of the largest
-    /// size.
+    /// The most bytes that a client may have unacknowledged, 4 MiB if not set; at least one frame of the
+    /// largest size.
     #[must_use]
     pub const fn window(mut self, bytes: u64) -> Self {
         self.window = bytes;
@@ -94,8 +94,8 @@ impl ServerBuilder {
         self
     }
 
-    /// The most connections at a time, 1024 if not set. The server refuses further ones,
-    /// and tells those that speak sessions why.
+    /// The most connections at a time, 1024 if not set. The server refuses further connections, and tells a
+    /// client that speaks the session protocol why.
     #[must_use]
     pub const fn connections_max(mut self, connections: usize) -> Self {
         self.connections_max = connections;
@@ -126,7 +126,7 @@ impl ServerBuilder {
         self
     }
 
-    /// How much is read at once from each connection, 256 KiB if not set.
+    /// The most bytes that the server reads at once from each connection, 256 KiB if not set.
     #[must_use]
     pub const fn read_bytes(mut self, bytes: usize) -> Self {
         self.read_bytes = bytes;
@@ -175,17 +175,17 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets whether the server speaks the plain protocol of 2015 beside sessions. If not
-    /// set it does, unless there is a token.
+    /// Sets whether the server speaks the plain protocol of 2015 beside sessions. If not set, the server
+    /// speaks it unless there is a token.
     #[must_use]
     pub const fn plain(mut self, plain: bool) -> Self {
         self.plain = plain;
         self
     }
 
-    /// Makes the controller of each connection's acknowledgements. The default controller
-    /// acknowledges a lone message at once, under load as often as one per cent of a core pays
-    /// for, after 5 ms at the latest, and always at once for a client that waits for each.
+    /// Sets the function that makes the controller of each connection's acknowledgements. The default
+    /// controller acknowledges a lone message at once, under load as often as one per cent of a core pays
+    /// for, after 5 ms at the latest, and always at once for a client that waits for each acknowledgement.
     /// With any controller, an acknowledgement leaves before half of the window is used.
     #[must_use]
     pub fn controller(

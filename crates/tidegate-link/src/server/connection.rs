@@ -28,11 +28,11 @@ use crate::transport::Socket;
 pub(super) enum Ended {
     /// Both sides have finished.
     Finished,
-    /// It broke.
+    /// The connection broke.
     Io,
     /// The client broke the rules, or missed a deadline.
     Rules(ReceiverError),
-    /// The handler failed: the server forgets its session.
+    /// The handler failed: the server forgets the session.
     Handler,
     /// The read buffers of all connections are full, and this one has the largest.
     Crowded,
@@ -43,9 +43,9 @@ pub(super) type Leave = Pin<Box<dyn Future<Output = Code> + Send>>;
 
 /// How long the peer of a connection that the server ends may take to read the reason.
 const LINGER: Duration = Duration::from_secs(1);
-/// The most bytes from the peer that the server discards meanwhile.
+/// The most bytes from the peer that the server discards during [`LINGER`].
 const LINGER_BYTES: usize = 16 << 20;
-/// Looks at the socket between two turns of the runtime, for connections that spin.
+/// How often a connection that spins looks at the socket between two turns of the runtime.
 const LOOKS: usize = 16;
 
 /// One open connection. See the module.
@@ -70,7 +70,7 @@ pub(super) struct Connection {
     acks: u64,
 }
 
-/// The parts of a connection.
+/// The parts of which a connection is made.
 pub(super) struct Parts {
     pub(super) receiver: Receiver,
     pub(super) socket: Socket,
@@ -111,7 +111,7 @@ impl Connection {
         }
     }
 
-    /// Serves the connection to its end, which [`farewell`](Self::farewell) follows.
+    /// Serves the connection to its end; the caller then calls [`farewell`](Self::farewell).
     pub(super) async fn run<H: Handler>(&mut self, handler: &mut H) -> Ended {
         loop {
             let now = self.clock.now();
@@ -155,7 +155,7 @@ impl Connection {
         let handled = poll_fn(|cx| {
             let handled = handling.as_mut().poll(cx);
             if broken.is_none() {
-                // A connection that breaks now leaves the batch with its handler.
+                // If the connection breaks now, the handler still finishes the batch.
                 broken = self.speak(cx).err();
             }
             handled
@@ -167,7 +167,7 @@ impl Connection {
         broken.map_or(Ok(()), Err)
     }
 
-    /// Waits for bytes, and handles deadlines meanwhile. Returns false if there will be no more bytes.
+    /// Waits for bytes, and handles deadlines meanwhile. Returns false if no more bytes will come.
     fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Ended>> {
         if let Some(leave) = &mut self.leave
             && let Poll::Ready(code) = leave.as_mut().poll(cx)
@@ -230,7 +230,7 @@ impl Connection {
         Poll::Pending
     }
 
-    /// Sends the receiver's replies, as far as the socket takes them, and keeps time.
+    /// Sends the receiver's replies, as far as the socket takes them, and handles deadlines.
     fn speak(&mut self, cx: &mut Context<'_>) -> Result<(), Ended> {
         if self.when_done {
             self.reports.register(cx.waker());
@@ -300,8 +300,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends the last replies, and waits a moment for the peer to read them: a close
-    /// with bytes unread would discard them.
+    /// Sends the last replies, and waits a moment for the peer to read them: a close of a socket with unread
+    /// bytes would discard the replies.
     pub(super) async fn farewell(mut self) {
         let hear = async {
             poll_fn(|cx| {

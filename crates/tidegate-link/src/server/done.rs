@@ -1,4 +1,5 @@
-//! Reports of a handler that stores: from any thread, to the connection its session has at that time.
+//! Reports of a handler that stores messages, from any thread, to the connection that its session has at that
+//! time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +23,7 @@ impl Reports {
         }
     }
 
-    /// The highest number reported.
+    /// Returns the highest number reported.
     pub(crate) fn done(&self) -> Seq {
         Seq::new(self.done.load(Ordering::Acquire))
     }
@@ -37,8 +38,8 @@ impl Reports {
     }
 }
 
-/// Reports what a handler has done, with [`Acks::WhenDone`](crate::Acks::WhenDone). A clone can be sent to
-/// any thread, and stays good across connections of the session.
+/// Reports which messages a handler has done, with [`Acks::WhenDone`](crate::Acks::WhenDone). A clone can be
+/// sent to any thread, and stays good across connections of the session.
 #[derive(Clone, Debug)]
 pub struct Done(pub(crate) Arc<Reports>);
 

@@ -27,8 +27,8 @@ use crate::proto::{Receiver, ReceiverConfig};
 use crate::stats::{ServerCounters, bump};
 use crate::transport::{Socket, prepare};
 
-/// Serves one connection from its first byte to its last. With `refuse` it only tells
-/// the client that there are too many connections.
+/// Serves one connection from its first byte to its last. With `refuse` the server only tells the client that
+/// there are too many connections.
 pub(super) async fn serve<H, M>(
     core: Arc<Core<H, M>>,
     tcp: TcpStream,
@@ -109,7 +109,7 @@ async fn encrypt<H, M>(core: &Core<H, M>, tcp: TcpStream) -> Option<Socket> {
     Some(Socket::Tls(Box::new(TlsStream::Server(tls))))
 }
 
-/// The reason why a connection ended before it was open.
+/// The reasons why a connection ended before it was open.
 enum Rude {
     Protocol(HandshakeError),
     Io,
@@ -197,15 +197,15 @@ where
         if let Err(refused) = self.check(&hello, refuse) {
             return self.refuse(refused).await;
         }
-        // Less than the client's patience, so that the client receives the reason.
+        // The server waits less than the client does, so that the client receives the reason.
         let patience = core.config.hello_within / 2;
         let mut lease = match core.sessions.claim(&hello, patience).await {
             Ok(lease) => lease,
             Err(unavailable) => return self.refuse(explain(unavailable)).await,
         };
         core.count_sessions();
-        // A new life begins after the messages received. If they were not done and a crash took
-        // the server back to those that are, this client could not send the missing messages.
+        // A new life begins after the messages received. If these were not done, a crash could take the
+        // server back to those that are done, and this client could not send the missing messages.
         let new_life = hello.epoch == 0 && core.config.acks == Acks::WhenDone;
         if new_life && timeout(patience, lease.settled()).await.is_err() {
             let text = "what an earlier client of this session sent is still being handled";
@@ -275,7 +275,7 @@ where
         }
     }
 
-    /// Returns the session's state: the state kept, or the store's, or a new one.
+    /// Returns the session's state: the state kept, or the state in the store, or a new one.
     fn resume(&self, hello: &Hello, lease: &mut Lease<H>) -> Result<(Kept<H>, Welcome), Refused> {
         let core = self.core;
         let terms = Terms {
@@ -411,7 +411,7 @@ fn explain(unavailable: Unavailable) -> Refused {
     }
 }
 
-/// Resolves when the server, or a newer connection, wants this one to end.
+/// Resolves when the server, or a newer connection, wants to end this connection.
 fn leave<H: Send + 'static>(lease: &Lease<H>, control: watch::Receiver<Control>) -> Leave {
     let displaced = lease.displaced();
     Box::pin(async move {
@@ -455,7 +455,7 @@ fn fresh_epoch() -> Result<u64, String> {
         .map_err(|e| e.to_string())
 }
 
-/// Compares in constant time, independent of where the two differ.
+/// Compares in constant time, wherever the two values differ.
 fn is_same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }

@@ -10,13 +10,13 @@ use crate::{Seq, SessionId};
 
 /// Receives the messages of one session, in batches, in order, each message once.
 ///
-/// A handler belongs to its session, not to a connection: it is made when the session is first opened and
-/// kept while the server knows the session. While [`handle`](Self::handle) waits, nothing more is read from
-/// that connection and the client runs out of window; others are not affected.
+/// A handler belongs to its session, not to a connection: the server makes it when the session is first
+/// opened and keeps it while it knows the session. While [`handle`](Self::handle) waits, the server reads
+/// nothing more from that connection and the client runs out of window; other connections are not affected.
 ///
 /// A closure that takes a [`Batch`] and returns a `Result` at once is a handler, too.
 pub trait Handler: Send + 'static {
-    /// The reason why the handler cannot go on. The server uses only its text.
+    /// The reason why the handler failed. The server uses only the text of it.
     type Error: Display + Send;
 
     /// Handles a batch: at least one message, borrowed from the read buffer.
@@ -41,7 +41,7 @@ where
 /// The facts about a session that opens, for the function that makes its handler.
 #[derive(Clone, Debug)]
 pub struct Opened {
-    /// Which session; `None` for a connection that speaks the plain protocol.
+    /// The session; `None` for a connection that speaks the plain protocol.
     pub session: Option<SessionId>,
     /// The address of the client.
     pub peer: SocketAddr,
@@ -51,22 +51,22 @@ pub struct Opened {
     pub done: Done,
 }
 
-/// The question a store gets when a session opens that the server does not know (any more).
+/// The question a store gets when a session opens that the server does not know, or no longer knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Opening {
-    /// Which session.
+    /// The session.
     pub session: SessionId,
-    /// The highest number the session's client knows acknowledged: 0 for a new session.
+    /// The highest number that the session's client knows to be acknowledged: 0 for a new session.
     pub acked: Seq,
-    /// A fresh random epoch, for a session that is unknown.
+    /// A fresh random epoch, for a session that the store does not know.
     pub fresh_epoch: u64,
 }
 
-/// Where a session goes on.
+/// The position at which a session continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// Names the state this position belongs to. A lost state must never come back under an old epoch.
+    /// Names the state to which this position belongs. A lost state must never come back under an old epoch.
     pub epoch: u64,
     /// The highest number received, with none missing.
     pub received: Seq,
@@ -75,7 +75,7 @@ pub struct Position {
 /// Keeps the positions of sessions over a restart of the server. The default keeps none:
 /// every restart is a new epoch, and clients learn which of their messages are in doubt.
 ///
-/// A durable store answers with the position its handlers have stored, together with their data.
+/// A durable store answers with the position that its handlers have stored, together with their data.
 pub trait SessionStore: Send + 'static {
     /// Returns the session's position. For an unknown session, it returns
     /// [`Opening::start`], which a durable store keeps.
@@ -86,7 +86,8 @@ pub trait SessionStore: Send + 'static {
 }
 
 impl Opening {
-    /// The position of an unknown session: a fresh epoch, from the last number its client knows acknowledged.
+    /// Returns the position of an unknown session: a fresh epoch, and the last number that the client knows
+    /// to be acknowledged.
     #[must_use]
     pub const fn start(&self) -> Position {
         Position {

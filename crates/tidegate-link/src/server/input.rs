@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use super::budget::{Budget, Crowded, Share};
 
-/// The buffer of a quiet connection.
+/// The bytes of a quiet connection's buffer.
 const START_BYTES: usize = 4 << 10;
 
 /// The read buffer of one connection. See the module.
@@ -17,9 +17,9 @@ pub(super) struct Input {
     start: usize,
     end: usize,
     max: usize,
-    /// The next frame needs so many bytes in one piece.
+    /// The number of bytes that the next frame needs in one piece.
     wants: usize,
-    /// The last read filled the buffer, so more room is useful.
+    /// True if the last read filled the buffer, so that more room is useful.
     filled: bool,
     /// The part of the budget that it has; `None` for the placeholder of a buffer that is lent.
     share: Option<Share>,
@@ -49,7 +49,7 @@ impl Input {
         }
     }
 
-    /// The bytes read and not dealt with.
+    /// Returns the bytes that are read and not yet finished.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }

@@ -40,14 +40,14 @@ use sessions::Sessions;
 /// The meaning of an acknowledgement, which the server tells its clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Acks {
-    /// The server has received the message and hands it to the handler.
+    /// The server has received the message and gives it to the handler.
     #[default]
     OnReceipt,
     /// The handler has reported it as [done](Done).
     WhenDone,
 }
 
-/// A server that runs in the background of its runtime. Dropping it stops it.
+/// A server that runs in the background of its runtime. A drop of the server stops it.
 #[derive(Debug)]
 pub struct Server {
     control: watch::Sender<Control>,
@@ -60,12 +60,12 @@ pub struct Server {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
     Serve,
-    /// Accept nothing more; finish the messages received.
+    /// The server accepts nothing more, and finishes the messages received.
     Drain,
     Stop,
 }
 
-/// The most connections that are let in only to be refused with the reason.
+/// The most connections that the server lets in only to refuse them with the reason.
 const REFUSALS_MAX: usize = 64;
 
 /// The state that all connections of a server share.
@@ -136,7 +136,7 @@ impl Server {
         })
     }
 
-    /// The address of the listener.
+    /// Returns the address of the listener.
     #[must_use]
     pub const fn local_addr(&self) -> SocketAddr {
         self.address
@@ -148,9 +148,9 @@ impl Server {
         self.counters.snapshot()
     }
 
-    /// Drains the server: it accepts nothing more, lets every connection finish and
-    /// acknowledge the messages it has received, tells clients that it closes, and ends.
-    /// Connections that take longer than `patience` are cut. Returns whether there were none.
+    /// Drains the server: it accepts nothing more, lets every connection finish and acknowledge the messages
+    /// it has received, tells clients that it closes, and ends. The server cuts connections that take longer
+    /// than `patience`. Returns whether it cut none.
     pub async fn drain(mut self, patience: Duration) -> bool {
         self.control.send_replace(Control::Drain);
         let in_time = timeout(patience, self.ended.wait_for(|ended| *ended)).await;
@@ -205,7 +205,7 @@ where
     tasks.shutdown().await;
 }
 
-/// Resolves when the server is to stop serving.
+/// Resolves when the server must stop serving.
 async fn left(control: &mut watch::Receiver<Control>) {
     // The watch's sender belongs to the server's handle, which sends `Stop` on drop.
     let _ = control.wait_for(|control| *control != Control::Serve).await;
@@ -215,14 +215,15 @@ async fn stopped(control: &mut watch::Receiver<Control>) {
     let _ = control.wait_for(|control| *control == Control::Stop).await;
 }
 
-/// A handler that panics takes its connection and its session with it, and nothing else.
+/// Counts the end of a connection's task. A handler that panics ends its connection and its session, and
+/// nothing else.
 fn count<H, M>(core: &Core<H, M>, ended: &Result<(), JoinError>) {
     if ended.as_ref().is_err_and(JoinError::is_panic) {
         bump(&core.counters.errors_handler);
     }
 }
 
-/// Starts a connection's task, if there may be one more.
+/// Starts a connection's task, if the server may have one more.
 fn admit<H, M>(core: &Arc<Core<H, M>>, tasks: &mut JoinSet<()>, tcp: TcpStream, peer: SocketAddr)
 where
     H: Handler,
@@ -238,7 +239,8 @@ where
     tasks.spawn(async move { greet::serve(core, tcp, peer, open >= max).await });
 }
 
-/// Pauses after an error of accept: a process out of descriptors would otherwise get it without end.
+/// Pauses after an error of accept: a process without free descriptors would otherwise get the error without
+/// end.
 async fn pause_after<H, M>(core: &Core<H, M>, error: &io::Error) {
     bump(&core.counters.errors_io);
     let of_the_peer = [

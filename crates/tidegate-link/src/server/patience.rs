@@ -1,4 +1,4 @@
-//! A controller around the controller of acknowledgements, for clients that wait for each one.
+//! A controller around the controller of acknowledgements, for clients that wait for each acknowledgement.
 //!
 //! A budget makes acknowledgements wait for company. A client in lock-step sends nothing
 //! until it has its acknowledgement, so no company arrives and the client spends all its
@@ -12,20 +12,20 @@
 use tidegate::Time;
 use tidegate::controller::{Controller, Decision, Event, Reason, Snapshot, When};
 
-/// The number of futile waits in a row that are required: at a few arrivals a wait,
-/// chance alone does not produce them.
+/// The number of futile waits in a row that start the exception: at a few arrivals a wait, chance alone does
+/// not produce so many.
 const VAIN: u32 = 4;
-/// How long the result is believed, nanoseconds.
+/// How long the controller relies on the result before it tests again, nanoseconds.
 const BELIEVED_NS: u64 = 250_000_000;
 
-/// See the module.
+/// The controller for clients in lock-step. See the module.
 pub(super) struct Patience<C> {
     inner: C,
     /// The number of messages when the wait began.
     wait: Option<u64>,
     /// Waits in a row during which no message arrived.
     vain: u32,
-    /// No waits until then.
+    /// The time until which acknowledgements do not wait.
     eager_until: Time,
 }
 

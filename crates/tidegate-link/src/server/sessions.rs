@@ -3,8 +3,8 @@
 //!
 //! Each session is one entry with one lock that the owning connection holds as long as it lives. A newcomer
 //! raises the entry's count of claims, which the owner watches; the owner lets go after the batch in its
-//! handler's hands, and the newcomer takes over. Bounded: with as many sessions as allowed, the one idle for
-//! longest is forgotten; if none is idle a new one is refused.
+//! handler's hands, and the newcomer takes over. Bounded: with as many sessions as allowed, the server
+//! forgets the session that is idle for longest; if none is idle it refuses a new one.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -40,15 +40,16 @@ pub(crate) struct Sessions<H> {
 #[derive(Debug)]
 struct Entries<H> {
     by_id: HashMap<SessionId, Arc<Entry<H>>>,
-    /// Counts uses, to find the one idle for longest.
+    /// Counts uses, to find the session that is idle for longest.
     clock: u64,
 }
 
 #[derive(Debug)]
 struct Entry<H> {
-    /// Held by the connection that owns the session. `None`: the server has no state (yet, or any more).
+    /// The connection that owns the session holds this lock. `None`: the server has no state, yet or any
+    /// more.
     turn: Arc<Turn<Option<Kept<H>>>>,
-    /// How many connections have claimed the session: only the newest may keep it.
+    /// The number of connections that have claimed the session: only the newest may keep it.
     claims: watch::Sender<u64>,
     /// The life of the client that came last: see [`Hello::life`].
     client: Mutex<Option<u64>>,
@@ -86,8 +87,8 @@ impl<H> Sessions<H> {
         }
     }
 
-    /// Takes over the session `hello` names; waits at most `patience` for the connection
-    /// that owns it. A displaced client does not displace the client that displaced it.
+    /// Takes over the session that `hello` names. Waits at most `patience` for the connection that owns it. A
+    /// displaced client cannot take the session back from the client that displaced it.
     pub(crate) async fn claim(
         &self,
         hello: &Hello,
@@ -115,7 +116,7 @@ impl<H> Sessions<H> {
         Ok(Lease { kept, claims, mine })
     }
 
-    /// How many sessions are known.
+    /// Returns how many sessions the server knows.
     pub(crate) fn len(&self) -> usize {
         self.lock().by_id.len()
     }
@@ -129,7 +130,7 @@ impl<H> Sessions<H> {
             return Ok(entry.clone());
         }
         if entries.by_id.len() >= self.max {
-            // An idle entry has no other clone: clones are made under this lock.
+            // An idle entry has no other clone: connections clone entries under this lock.
             let idle = entries
                 .by_id
                 .iter()
@@ -174,8 +175,8 @@ impl<H> Lease<H> {
         })
     }
 
-    /// Takes the kept state out; [`keep`](Self::keep) puts it back. A state that is not
-    /// put back is forgotten.
+    /// Takes the kept state out; [`keep`](Self::keep) puts it back. The server forgets a state that is not
+    /// put back.
     pub(crate) fn take(&mut self) -> Option<Kept<H>> {
         self.kept.take()
     }

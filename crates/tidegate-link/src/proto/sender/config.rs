@@ -11,7 +11,7 @@ use crate::hello::SessionId;
 pub struct SenderConfig {
     /// The session; `None` for the plain protocol.
     pub session: Option<SessionConfig>,
-    /// The most memory of blocks that are not acknowledged. One block more may be held.
+    /// The most bytes of memory for blocks that are not acknowledged. The sender may hold one block more.
     pub held_max: usize,
     /// The most bytes a plain connection may have unacknowledged. A session's server names its window.
     pub plain_window: u64,
@@ -29,9 +29,9 @@ pub struct SenderConfig {
 pub struct SessionConfig {
     /// The session.
     pub id: SessionId,
-    /// Random: see [`Hello::life`](crate::hello::Hello::life).
+    /// A random number: see [`Hello::life`](crate::hello::Hello::life).
     pub life: u64,
-    /// Each frame carries a CRC32C.
+    /// True if each frame carries a CRC32C.
     pub checked: bool,
     /// The largest message to be sent; 0 for the server's limit.
     pub frame_max: u32,
@@ -43,14 +43,14 @@ pub struct SessionConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The connection is open, and messages flow. Numbering goes on after the last message kept, or after
-    /// `received` where nothing is.
+    /// The connection is open, and messages flow. The next message has the number after the last message
+    /// kept. If the sender keeps none, it has the number after `received`.
     Opened {
-        /// The highest number the server has.
+        /// The highest number that the server has.
         received: Seq,
-        /// An acknowledgement means done.
+        /// True if an acknowledgement means done.
         when_done: bool,
-        /// The largest message.
+        /// The bytes of the largest message allowed.
         frame_max: u32,
     },
     /// The server has lost the session's state. No messages flow until
@@ -60,21 +60,21 @@ pub enum Event {
     Bye(Code),
 }
 
-/// Messages that may or may not have been handled: sent, never acknowledged, and the server's state is gone.
+/// Messages that the server may have handled: sent and never acknowledged, and the server's state is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Doubt {
-    /// The first.
+    /// The first message in doubt.
     pub first: Seq,
-    /// The last.
+    /// The last message in doubt.
     pub last: Seq,
 }
 
 /// The fate of messages in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decide {
-    /// The sender sends them again; the server may handle them twice.
+    /// The sender sends the messages again; the server may handle them twice.
     Resend,
-    /// The sender gives them up; the server may never handle them. Their numbers are skipped.
+    /// The sender gives the messages up; the server may never handle them. The sender skips their numbers.
     Drop,
     /// The session ends with [`SenderError::InDoubt`](super::SenderError::InDoubt).
     Fail,

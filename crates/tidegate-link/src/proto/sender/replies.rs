@@ -11,7 +11,7 @@ use crate::proto::SenderError;
 impl Sender {
     pub(super) fn read(&mut self, now: Time, mut bytes: &[u8]) -> Result<(), SenderError> {
         if let Phase::Opening { .. } = self.phase {
-            // Takes a complete answer off the front; the rest are replies.
+            // This takes a complete answer off the front; the rest are replies.
             let before = self.input.len();
             self.input
                 .extend_from_slice(&bytes[..bytes.len().min(crate::hello::HANDSHAKE_MAX)]);
@@ -81,7 +81,7 @@ impl Sender {
         }
         self.dropped = self.dropped.filter(|d| w.received < d.last);
         let resumed = self.dropped.map_or(w.received, |d| d.last);
-        // A client life that began after messages of another one cannot send those.
+        // A client that began after the messages of another client cannot send those.
         if known && resumed < self.outbox.gone() {
             let (received, acked) = (w.received, self.outbox.gone());
             return Err(SenderError::Gap {
@@ -118,13 +118,13 @@ impl Sender {
         Ok(())
     }
 
-    /// The last message the server has acknowledged; messages given up since do not count.
+    /// Returns the last message that the server has acknowledged; messages given up since do not count.
     pub(super) fn confirmed(&self) -> Seq {
         self.dropped
             .map_or(self.acked, |d| Seq::new(d.first.get() - 1))
     }
 
-    /// Opens the flow of messages, after a skip of those given up.
+    /// Lets messages flow, after a skip of those given up.
     pub(super) fn go_on(&mut self) {
         self.phase = Phase::Open;
         if let Some(d) = self.dropped {
