@@ -1,10 +1,10 @@
 //! A client for operating-system threads: a caller that waits for a reply serves the connection meanwhile.
 //!
-//! This module chooses the thread that drives the connection. While callers come often, one of
-//! them drives the runtime of the connection's task until its own reply arrives; then another
-//! waiting caller continues. So a lone caller writes and reads by itself, as on a plain
-//! connection, and each of several callers is woken once. While calls are rare, the connection's
-//! own thread drives: for keepalive, reconnects and commands without a waiting caller.
+//! This module chooses the thread that drives the connection. While callers come often, one of them drives
+//! the runtime of the connection's task until its own reply arrives; then another waiting caller takes its
+//! place. So a lone caller writes and reads by itself, as on a plain connection, and each of several callers
+//! is woken once. While calls are rare, the connection's own thread drives: for keepalive, reconnects and
+//! commands without a waiting caller.
 
 use std::future::Future;
 use std::pin::pin;
@@ -26,13 +26,13 @@ use crate::policy::Policy;
 use crate::reply::FromReply;
 use crate::stats::Stats;
 
-/// Calls closer together than this count as frequent.
+/// Calls that follow each other within this time count as frequent.
 const OFTEN: Duration = Duration::from_millis(2);
 /// The connection's own thread takes over this long after the last call, or at most after twice this time.
 const QUIET: Duration = Duration::from_millis(5);
 
-/// A client for threads. Clones share the connection, which ends when the last one is dropped.
-/// [`Policy::Auto`] flushes at once here, as [`Policy::Latency`] does: it does not wait for callers.
+/// A client for threads. Clones share the connection, which ends when the last one is dropped. Here
+/// [`Policy::Auto`] flushes at once, as [`Policy::Latency`] does, and does not wait for callers.
 ///
 /// A command without a waiting caller, sent from within [`wait`](Self::wait), leaves
 /// with the command that the call waits for.
@@ -55,24 +55,25 @@ struct Shared {
     client: Client,
     seat: Arc<Seat>,
     thread: Thread,
-    /// Dropped before `_last`: a caller that happens to hold a handle must not drop a runtime.
+    /// The runtime. It is dropped before `_last`, so that a caller that holds a handle does not drop a
+    /// runtime.
     runtime: Arc<Runtime>,
-    /// The connection's thread ends when this is dropped, and gives up the commands submitted before.
+    /// The connection's thread ends at the drop of this sender, and gives up the commands submitted before.
     _last: oneshot::Sender<()>,
 }
 
 /// Chooses the thread that drives the connection.
 #[derive(Debug)]
 struct Seat {
-    /// The connection's own thread drives, or is about to.
+    /// True if the connection's own thread drives, or is about to.
     own: AtomicBool,
-    /// A caller that cannot drive has called, so the own thread always drives.
+    /// True if a caller that cannot drive has called: from then on the own thread always drives.
     stays: AtomicBool,
     /// Tells the own thread to let callers drive.
     leave: Notify,
     calls: AtomicU64,
     clock: Clock,
-    /// The time of the last call while the own thread drove.
+    /// The time of the last call that a caller made while the connection's own thread drove the connection.
     last_ns: AtomicU64,
 }
 
@@ -84,8 +85,8 @@ impl BlockingClient {
     pub fn open(mut config: Config) -> Result<Self, ConnectError> {
         config.callers_block = true;
         if matches!(config.policy, Policy::Auto) {
-            // Callers take so long to wake that waiting for them keeps Redis waiting:
-            // measured from 8 to 64 threads.
+            // Callers take so long to wake that a wait for them keeps Redis waiting: measured from 8 to 64
+            // threads.
             config.policy = Policy::Latency;
         }
         let (opened, open) = sync_channel(1);
@@ -104,7 +105,8 @@ impl BlockingClient {
                     return;
                 };
                 let client = runtime.block_on(Client::open(config));
-                // The opening thread waits for this message; if it does not, nothing is left to do.
+                // The opening thread waits for this message. If it does not wait, this thread has nothing
+                // left to do.
                 let _ = opened.send((client, Arc::clone(&runtime)));
                 drop(opened);
                 its.drive(&runtime, last);
@@ -138,7 +140,7 @@ impl BlockingClient {
             ..
         } = &*self.shared;
         if Handle::try_current().is_ok() {
-            // A thread of a runtime must not drive another one.
+            // A thread of a runtime must not drive another runtime.
             if !seat.stays.swap(true, Ordering::Relaxed) {
                 thread.unpark();
             }
@@ -168,8 +170,8 @@ impl Seat {
         }
     }
 
-    /// Runs the connection's own thread. It drives until callers do, and checks now and then
-    /// whether they still do.
+    /// Runs the connection's own thread. It drives until callers drive, and then checks now and then whether
+    /// they still do.
     fn drive(&self, runtime: &Runtime, mut last: oneshot::Receiver<()>) {
         loop {
             let gone = runtime.block_on(async {

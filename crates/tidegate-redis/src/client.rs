@@ -22,8 +22,8 @@ use crate::stats::Stats;
 /// A Redis client that shares one connection among many tasks. Clones are handles on the same
 /// connection. It closes when the last one is dropped and every submitted command is answered.
 ///
-/// The call that makes a command submits it, and commands keep the order of these calls. The
-/// program may await the reply later: the next command leaves without that.
+/// The call that makes a command submits it, and commands keep the order of these calls. The program may
+/// await the reply later: the next command leaves without waiting for it.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) inner: Arc<Inner>,
@@ -138,7 +138,7 @@ impl Client {
         inner.pool.lease(inner.conn.shared.limits.timeout).await
     }
 
-    /// Submits a command known to belong on the shared connection.
+    /// Submits a command that is known to belong on the shared connection.
     pub(crate) fn send_shared<T: FromReply>(&self, cmd: Cmd) -> Reply<T> {
         let conn = Arc::clone(&self.inner.conn);
         if self.inner.conn.shared.limits.retry_reads && cmd.is_read_only() {
@@ -168,7 +168,8 @@ impl Client {
         }
     }
 
-    /// A blocking command may take as long as its own timeout; other commands have the client's timeout.
+    /// Submits a command on a connection of the pool. A blocking command may take as long as its own timeout;
+    /// other commands have the client's timeout.
     fn send_apart<T: FromReply>(&self, cmd: Cmd, blocks: bool) -> Reply<T> {
         let pool = Arc::clone(&self.inner.pool);
         let timeout = self.inner.conn.shared.limits.timeout;

@@ -13,7 +13,7 @@ use crate::wire::Wire;
 /// A command under construction: `cmd("SET").arg("key").arg(1)`.
 #[derive(Clone, Debug)]
 pub struct Cmd {
-    /// The arguments, each as a RESP bulk.
+    /// The arguments of the command, each encoded as a RESP bulk string.
     body: Wire,
     args: u32,
     pub(crate) hints: Hints,
@@ -62,7 +62,7 @@ pub(crate) fn encode(out: &mut Wire, write: impl FnOnce(&mut Args<'_>)) {
 pub(crate) struct Hints {
     pub(crate) urgent: bool,
     pub(crate) bulk: bool,
-    /// The caller's hint; if `None`, the command's name decides.
+    /// True if the caller says that the command only reads; if `None`, the command's name decides.
     pub(crate) read_only: Option<bool>,
 }
 
@@ -134,16 +134,16 @@ impl Cmd {
         self
     }
 
-    /// Marks the command or its reply as large: it takes a connection of the pool, so
-    /// that small commands do not queue behind it.
+    /// Marks the command or its reply as large: the command takes a connection of the pool, so that small
+    /// commands do not queue behind it.
     #[must_use]
     pub const fn bulk(mut self) -> Self {
         self.hints.bulk = true;
         self
     }
 
-    /// Sets whether the command may be executed twice without harm. The client knows the
-    /// usual commands by name; set it for those of modules and scripts.
+    /// Sets whether the command may be executed twice without harm. The client knows the usual commands by
+    /// name; a program sets this for commands of modules and scripts.
     #[must_use]
     pub const fn read_only(mut self, yes: bool) -> Self {
         self.hints.read_only = Some(yes);
@@ -316,8 +316,8 @@ const READ_ONLY: &[&str] = &[
     "GEODIST",
 ];
 
-/// A type that converts to one or more arguments. An implementation must only write: it runs
-/// while the connection is locked.
+/// A type that converts to one or more arguments. An implementation must only write: it runs while the
+/// connection is locked.
 pub trait ToArgs {
     /// Appends the arguments.
     fn write_args(&self, args: &mut Args<'_>);
@@ -341,7 +341,7 @@ macro_rules! byte_args {
 byte_args!(str, String, [u8], Vec<u8>);
 
 impl ToArgs for Bytes {
-    /// Does not copy long bytes.
+    /// Appends the bytes; long bytes are not copied.
     fn write_args(&self, args: &mut Args<'_>) {
         args.push_bytes(self);
     }

@@ -73,7 +73,7 @@ pub struct Config {
     pub(crate) login: Login,
     pub(crate) policy: Policy,
     pub(crate) spin: Option<bool>,
-    /// Callers are threads that block, and serve the connection in turn.
+    /// True if the callers are threads that block, and serve the connection in turn.
     pub(crate) callers_block: bool,
     pub(crate) limits: Limits,
 }

@@ -104,7 +104,8 @@ impl Conn {
         self.submit_or(what, encode, |_| ())
     }
 
-    /// Submits, and calls `full` with the pipeline if there is no room: no room appears in between.
+    /// Submits, and calls `full` with the pipeline if there is no room. The lock is held over both, so that
+    /// no room appears in between.
     fn submit_or(
         &self,
         what: Submission,
@@ -226,9 +227,9 @@ impl From<Failure> for CommandError {
     }
 }
 
-/// A submission in progress. It queues its commands at once if there is room, otherwise as soon
-/// as there is room, and then waits for the outcome. If the caller drops it, its commands keep
-/// their place and the client discards their replies.
+/// A submission in progress. It queues its commands at once if there is room, otherwise as soon as there is
+/// room, and then waits for the outcome. If the caller drops the submission, its commands keep their place
+/// and the client discards their replies.
 pub(crate) struct Pending {
     conn: Arc<Conn>,
     state: State,
@@ -246,7 +247,7 @@ enum State {
 struct Outside {
     what: Submission,
     bytes: Wire,
-    /// The place in the line for room.
+    /// The caller's place in the line for room.
     ticket: Option<Ticket>,
 }
 
@@ -340,8 +341,8 @@ impl Drop for Pending {
     }
 }
 
-/// Runs the connection's task: it drives the connection until the client is closed, and
-/// reconnects when it breaks.
+/// Runs the connection's task, which drives the connection until the client is closed, and reconnects when
+/// the connection breaks.
 async fn serve(end: CloseOnDrop, ready: Ready, tls: Option<Arc<ClientConfig>>, reconnects: bool) {
     let conn = &end.0;
     let mut ready = ready;
@@ -404,7 +405,7 @@ async fn reconnect(conn: &Arc<Conn>, tls: Option<&Arc<ClientConfig>>) -> Option<
     }
 }
 
-/// Fails the queued commands if the server refuses the password: waiting would not help.
+/// Fails the queued commands if the server refuses the password: a wait would not help.
 fn refuse_if_final(conn: &Conn, e: &ConnectError) {
     if let ConnectError::Refused(_) = e {
         let failure = Failure::Lost {
@@ -466,8 +467,8 @@ impl<F: Future> Future for Expiring<'_, F> {
     }
 }
 
-/// Closes the connection when its task ends, with its runtime or by a panic, even if the task
-/// never began: no caller is left waiting.
+/// Closes the connection when its task ends, with the runtime or by a panic, even if the task never began: no
+/// caller waits for ever.
 struct CloseOnDrop(Arc<Conn>);
 
 impl Drop for CloseOnDrop {

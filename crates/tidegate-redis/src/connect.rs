@@ -58,7 +58,7 @@ async fn log_in(login: &Login, tls: Option<&Arc<ClientConfig>>) -> Result<Ready,
             ready.must(&cmd("CLIENT SETNAME").arg(name)).await?;
         }
         if login.password.is_none() {
-            // A server that requires a password says so only in its reply to a command.
+            // A server that requires a password says so only in the reply to a command.
             ready.must(&cmd("PING")).await?;
         }
     }

@@ -1,10 +1,10 @@
 //! The task of one connection: one poll writes, reads and hands out, in that order, so that reads make
 //! progress while a large batch is being written.
 //!
-//! The driver is simple: the controller decides when to flush, through the pipeline, and the
-//! pulse decides whether to look for replies without sleeping. The driver runs beside its
-//! callers. It yields after handing out replies, so the callers run first and their next commands
-//! are queued when it looks: holding by yielding costs nothing where callers share its thread.
+//! The driver is simple: the controller decides when to flush, through the pipeline, and the pulse decides
+//! whether to look for replies without sleeping. The driver runs beside its callers. After it has handed out
+//! replies it yields, so the callers run first and their next commands are queued when the driver looks
+//! again. Where callers share the driver's thread, such a wait costs nothing.
 
 use std::future::Future;
 use std::io;
@@ -36,21 +36,22 @@ pub(crate) enum End {
     Lost(Arc<str>),
 }
 
-/// The number of replies handed out under one lock: callers on other threads need the lock, too.
+/// The number of replies that the driver hands out under one lock: callers on other threads need the lock,
+/// too.
 const CHUNK: usize = 64;
-/// The number of parts into which the commands in flight are split while the task looks
-/// for replies without sleeping.
+/// The number of parts into which the driver splits the commands in flight while the task looks for replies
+/// without sleeping.
 const PARTS_SPINNING: u64 = 2;
-/// The most replies handed out in one go where they are split, and where not.
+/// The most replies that the driver hands out in one go where it splits them, and where it does not.
 const PART_MAX: u64 = 256;
 const WHOLE: u64 = 4096;
-/// With this many in flight a flush of half of them costs little beside its commands, so
-/// the driver splits them without a trial. A trial would not decide: commands split into
-/// halves keep returning as halves for a while, even if the driver hands them out whole.
+/// With this many commands in flight, a flush of half of them costs little beside the commands, so the driver
+/// splits them without a trial. A trial would not decide: commands split into halves keep returning as halves
+/// for a while, even if the driver hands them out whole.
 const SPLIT: u64 = 192;
-/// A wait for callers this short is passed by yielding to them.
+/// The longest wait for callers that the driver spends by yielding to them.
 const YIELD_NS: u64 = 60_000;
-/// Capacity a buffer keeps after a large batch.
+/// The capacity that a buffer keeps after a large batch.
 const KEEP: usize = 1 << 20;
 
 /// The longest sleep without a look at timeouts.
@@ -60,17 +61,17 @@ pub(crate) struct Session {
     conn: Arc<Conn>,
     link: Link,
     decoder: Decoder,
-    /// The flush under way.
+    /// The bytes of the flush in progress.
     writing: Wire,
-    /// The cost of writing it so far.
+    /// The cost of writing the flush in progress so far, in nanoseconds.
     cost_ns: u64,
-    /// The socket accepted no more bytes.
+    /// True if the socket accepted no more bytes.
     blocked: bool,
-    /// The driver skipped reading in the last turn.
+    /// True if the driver skipped reading in the last turn.
     skipped: bool,
     /// The time until which the driver looks for replies without sleeping.
     spin_until: Option<Time>,
-    /// The task slept, so only the runtime knows whether there are bytes to read.
+    /// True if the task slept: then only the runtime knows whether there are bytes to read.
     slept: bool,
     in_flight: u64,
     /// The number of queued commands at the last look at the queue.
@@ -277,14 +278,15 @@ impl Session {
 
     // ---- reading
 
-    /// Hands out a part of the replies, and reads first if there is no whole reply.
-    /// Returns false if there was none.
+    /// Hands out a part of the replies, and reads first if there is no whole reply. Returns false if there
+    /// was no reply.
     fn hear(&mut self, cx: &mut Context<'_>, now: Time, flushed: Flushed) -> Result<bool, Broken> {
         let part = self.part();
         self.decode(part)?;
         if self.values.is_empty() {
-            // The flush just written is not answered yet, and the driver looked for earlier replies a moment
-            // ago. It skips only once: a caller that submits without pause must not keep it from reading.
+            // The server has not yet answered the flush just written, and the driver looked for earlier
+            // replies a moment ago. The driver skips only once: a caller that submits without pause must not
+            // keep it from reading.
             if matches!(flushed, Flushed::Wrote) && !self.slept && !self.skipped {
                 self.skipped = true;
                 return Ok(false);
@@ -325,7 +327,7 @@ impl Session {
         }
     }
 
-    /// Returns how many replies to hand out before the commands of their callers are flushed.
+    /// Returns how many replies the driver hands out before it flushes the commands of their callers.
     fn part(&self) -> u64 {
         let manner = &self.conn.manner;
         let parts = match manner.parts {
@@ -353,8 +355,8 @@ impl Session {
         Ok(())
     }
 
-    /// Reads once. With `slept` it asks the runtime whether there are bytes, and registers the
-    /// task to be woken as soon as there are.
+    /// Reads once. With `slept` the driver asks the runtime whether there are bytes, and registers the task
+    /// to be woken as soon as there are.
     fn read(&mut self, cx: &mut Context<'_>, slept: bool) -> Result<bool, Broken> {
         let space = self.decoder.space();
         let result = if slept {
@@ -437,7 +439,7 @@ impl Session {
 
     // ---- resting
 
-    /// Returns whether to look for replies again at once.
+    /// Returns whether the driver looks for replies again at once.
     fn spins(&mut self, now: Time) -> bool {
         if self.in_flight == 0 || self.blocked {
             self.spin_until = None;
@@ -496,7 +498,8 @@ impl Session {
     fn watchdog_fired(&mut self, cx: &mut Context<'_>, now: Time) -> bool {
         if self.watchdog_at != self.watch_at {
             self.watchdog_at = self.watch_at;
-            // The runtime's timers tick in milliseconds: one more keeps the wake-up from being early.
+            // The runtime's timers tick in milliseconds: one more millisecond keeps the wake-up from being
+            // early.
             let after = (self.watch_at - now).min(WATCH_MAX) + Duration::from_millis(1);
             self.watchdog
                 .as_mut()
@@ -507,9 +510,9 @@ impl Session {
 }
 
 enum Turn {
-    /// Yields, and goes on behind the callers just woken.
+    /// The task yields, and continues behind the callers that it has just woken.
     Again,
-    /// No reply arrived yet, but one is due shortly: looks again.
+    /// No reply arrived yet, but one is due shortly: the driver looks again.
     Look,
     Sleep,
 }

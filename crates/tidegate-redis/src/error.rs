@@ -68,22 +68,22 @@ pub enum ConnectError {
     Config(ConfigError),
     /// The network or the socket failed.
     Io {
-        /// The address.
+        /// The address of the server.
         to: String,
         /// The system's error.
         source: Arc<io::Error>,
     },
-    /// TLS: certificates, names, or a server without it.
+    /// TLS failed: certificates, names, or a server without TLS.
     Tls(String),
     /// The connection took too long.
     TimedOut(String),
-    /// The server refused the handshake: a wrong password, no such database.
+    /// The server refused the handshake: a wrong password, an unknown database.
     Refused(ServerError),
     /// The peer is not a Redis server.
     Protocol(ProtocolError),
     /// The server closed the connection during the handshake.
     Closed,
-    /// No tokio runtime with I/O enabled.
+    /// There is no tokio runtime with I/O enabled.
     Runtime,
 }
 
@@ -123,9 +123,9 @@ impl From<ConfigError> for ConnectError {
 /// The possible fates of a command that has no reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Executed {
-    /// It never left this client.
+    /// The command never left this client.
     No,
-    /// It was written, at least in part: the server may have executed it.
+    /// The client wrote at least a part of the command: the server may have executed it.
     Maybe,
 }
 
@@ -135,16 +135,16 @@ pub enum Executed {
 pub enum CommandError {
     /// The server refused the command.
     Server(ServerError),
-    /// The reply has another shape than asked for.
+    /// The reply has another shape than the program asked for.
     Reply(ReplyError),
     /// The connection broke.
     Lost {
         /// The possible fate of the command.
         executed: Executed,
-        /// Why the connection broke.
+        /// The reason why the connection broke.
         cause: Arc<str>,
     },
-    /// No reply in time; the client discards a later one.
+    /// No reply came in time; the client discards a later one.
     TimedOut(Executed),
     /// Too many commands or bytes wait, and the client is set not to wait for room.
     Full {
@@ -157,14 +157,14 @@ pub enum CommandError {
     NotShared(&'static str),
     /// The client was closed.
     Closed,
-    /// No connection of the pool could be made.
+    /// The pool could not make a connection.
     Connect(Arc<ConnectError>),
     /// The command needs RESP3, and the server speaks only RESP2.
     NeedsResp3,
 }
 
 impl CommandError {
-    /// Returns the refusal of the server, if this is one.
+    /// Returns the refusal of the server, if this error is one.
     #[must_use]
     pub const fn server(&self) -> Option<&ServerError> {
         match self {

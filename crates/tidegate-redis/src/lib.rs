@@ -23,10 +23,10 @@
 //!
 //! # Where it runs
 //!
-//! [`Client::open`] spawns the one task of a connection on the runtime it is called in. The client is
-//! fastest if this task and its callers share one current-thread runtime: the task then runs after the
-//! callers it woke, and finds their next commands in the queue. On a multi-thread runtime the client works
-//! the same, and costs some more hops between threads. It needs Linux or another Unix.
+//! [`Client::open`] spawns the one task of a connection on the runtime of its caller. The client is fastest
+//! if this task and its callers share one current-thread runtime: the task then runs after the callers that
+//! it woke, and finds their next commands in the queue. On a multi-thread runtime the client works the same,
+//! and costs some more hops between threads. The client needs Linux or another Unix.
 //!
 //! # Guarantees for callers
 //!

@@ -58,7 +58,7 @@ impl Link {
                 })?;
                 let mut conn = ClientConnection::new(Arc::clone(config), name)
                     .map_err(|e| ConnectError::Tls(e.to_string()))?;
-                // TLS accepts bytes up to this limit, and so bounds the bytes that the driver hands in.
+                // TLS accepts bytes up to this limit, and so bounds the bytes that the driver gives it.
                 conn.set_buffer_limit(Some(TLS_BUFFER));
                 Some(Box::new(conn))
             }
@@ -75,8 +75,8 @@ impl Link {
         read_some(self.fd.get_ref().as_fd(), self.tls.as_deref_mut(), buf)
     }
 
-    /// Writes the bytes that fit, or fails with `WouldBlock` if none do. With nothing to write
-    /// it sends the bytes that TLS holds.
+    /// Writes the bytes that fit, or fails with `WouldBlock` if none do. If `wire` has nothing to write, this
+    /// sends the bytes that TLS holds.
     pub(crate) fn write(&mut self, wire: &Wire) -> io::Result<usize> {
         write_some(self.fd.get_ref().as_fd(), self.tls.as_deref_mut(), wire)
     }
@@ -210,7 +210,7 @@ fn read_tls(tls: &mut ClientConnection, raw: Raw<'_>, buf: &mut [u8]) -> io::Res
         }
         let n = tls.read_tls(&mut &raw)?;
         if let Err(e) = tls.process_new_packets() {
-            // The alert tells the server the reason.
+            // The alert tells the server the reason of the failure.
             let _ = flush_tls(tls, raw);
             return Err(io::Error::new(io::ErrorKind::InvalidData, e));
         }
@@ -231,7 +231,7 @@ fn flush_tls(tls: &mut ClientConnection, raw: Raw<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Enables keepalive, so that the kernel, too, notices a vanished peer, within a minute.
+/// Enables the kernel's keepalive, so that the kernel, too, notices a vanished peer, within a minute.
 fn keepalive(fd: &OwnedFd) -> rustix::io::Result<()> {
     sockopt::set_socket_keepalive(fd, true)?;
     sockopt::set_tcp_keepidle(fd, Duration::from_secs(30))?;

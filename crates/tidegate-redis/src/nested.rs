@@ -68,14 +68,14 @@ impl Rest<'_> {
         self.at = end + 2;
         match kind {
             b'!' => Ok(Value::Error(ServerError::parse(&bytes))),
-            // Three letters of format and a colon precede the text.
+            // A format of three letters and a colon precede the text.
             b'=' if bytes.len() >= 4 => Ok(Value::Bulk(bytes.slice(4..))),
             b'=' => Err(ProtocolError::Unsupported),
             _ => Ok(Value::Bulk(bytes)),
         }
     }
 
-    // An announced length alone determines no allocation: the vectors grow with the values.
+    // An announced length alone determines no allocation: the vectors grow with the values read.
     fn values(&mut self, len: u64) -> Result<Vec<Value>, ProtocolError> {
         (0..len).map(|_| self.value()).collect()
     }

@@ -230,7 +230,8 @@ impl Pipeline {
         Ok((slot, self.driver.take()))
     }
 
-    /// Takes the outcome of `slot`. If there is none yet, the pipeline wakes `waker` as soon as there is.
+    /// Takes the outcome of `slot`. If there is no outcome yet, the pipeline wakes `waker` as soon as there
+    /// is one.
     pub(crate) fn take_outcome(&mut self, slot: SlotId, waker: &Waker) -> Option<Outcome> {
         self.slots.take(slot, waker)
     }
@@ -240,8 +241,8 @@ impl Pipeline {
         self.slots.abandon(slot);
     }
 
-    /// Stands in the line for room with a submission of so many commands. The pipeline wakes `waker` once
-    /// there is room, or once it is closed; the caller then submits again.
+    /// Puts a submission of this many commands into the line for room. The pipeline wakes `waker` once there
+    /// is room, or once the pipeline is closed; the caller then submits again.
     pub(crate) fn wait_for_room(
         &mut self,
         ticket: &mut Option<Ticket>,
@@ -251,7 +252,7 @@ impl Pipeline {
         self.line.stand(ticket, commands, waker);
     }
 
-    /// Leaves the line for room.
+    /// Takes a submission out of the line for room.
     pub(crate) fn leave_line(&mut self, ticket: Ticket) {
         self.line.leave(ticket);
     }
@@ -291,7 +292,7 @@ impl Pipeline {
                 asked = false;
                 break;
             };
-            // Under pub/sub an ordinary reply is a refusal: it replaces all confirmations.
+            // Under pub/sub an ordinary reply is a refusal, which replaces all confirmations.
             let whole = confirms && !matches!(value, Value::Push(_));
             entry.left = if whole { 0 } else { entry.left - 1 };
             let entry = *entry;
@@ -538,7 +539,7 @@ impl Pipeline {
         }
     }
 
-    /// Reports the replies that will not come, at the usual round trip; otherwise the
+    /// Reports to the controller, at the usual round trip, the replies that will not come. Otherwise the
     /// controller would wait for them.
     fn forget_flushes(&mut self) {
         let took_ns = self.pulse.rtt_ns as u64;
@@ -549,11 +550,11 @@ impl Pipeline {
         }
     }
 
-    /// Calls the oldest callers that wait for room, as many as it is enough for, once a quarter of it is
-    /// free.
+    /// Wakes callers that wait for room, once a quarter of the room is free: the oldest ones, as many as the
+    /// room is enough for.
     ///
-    /// A called caller may not come, and an idle pipeline has no later event at which to call others. So it
-    /// calls all of them, as does a closed pipeline.
+    /// A woken caller may not come, and an idle pipeline has no later event at which to wake others. So an
+    /// idle pipeline wakes all of them, as does a closed one.
     fn make_room(&mut self, wakers: &mut Vec<Waker>) {
         let Room {
             commands_max,
@@ -573,7 +574,7 @@ impl Pipeline {
     }
 }
 
-/// A boundary refuses only calls that contradict each other.
+/// Panics: the boundary refuses only calls that contradict each other, and the pipeline makes none.
 #[cold]
 fn impossible<V>(error: BoundaryError) -> V {
     unreachable!("the pipeline keeps to the order of calls: {error}")
@@ -586,13 +587,13 @@ pub(crate) struct Submission {
     /// True if a caller waits for the replies.
     pub(crate) wanted: bool,
     pub(crate) urgent: bool,
-    /// A submission of the client itself. These are few and small, and exempt from the limits.
+    /// True for a submission of the client itself. These are few and small, and exempt from the limits.
     pub(crate) own: bool,
     pub(crate) answer: Answer,
 }
 
-/// A submission while it is being encoded. The drop takes its bytes back unless `keep` was
-/// called: after a refusal, or after a panic in an argument.
+/// A submission while the client encodes it. Its drop takes the bytes back, after a refusal or after a panic
+/// in an argument, unless `keep` was called.
 struct Writing<'a> {
     out: &'a mut Wire,
     from: Mark,

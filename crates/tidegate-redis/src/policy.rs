@@ -21,9 +21,9 @@ pub use spaced::Spaced;
 #[derive(Default)]
 #[non_exhaustive]
 pub enum Policy {
-    /// Adapts to the load. A lone caller never waits. A flush waits for the callers just
-    /// answered, up to their number; beyond that it waits for at most 3 % of the round trip.
-    /// The client looks for replies without sleeping if callers submit again at once.
+    /// Adapts to the load. A lone caller never waits. A flush waits for the callers just answered, up to
+    /// their number; beyond that it waits for at most 3 % of the round trip. The client looks for replies
+    /// without sleeping if callers submit again at once.
     #[default]
     Auto,
     /// Gives up a little latency or throughput for the least CPU, in the client and in Redis. Never spins.
@@ -68,26 +68,26 @@ impl fmt::Debug for Policy {
 /// The manner in which the driver serves a policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Manner {
-    /// The number of parts into which the driver splits the replies to the commands in flight, while
-    /// the task sleeps between reads. A flush follows each part. With 1 the driver does not split them.
+    /// The number of parts into which the driver splits the replies to the commands in flight, while the task
+    /// sleeps between reads. A flush follows each part. With 1 the driver does not split the replies.
     pub(crate) parts: u64,
-    /// The fewest replies handed out at once while there are more.
+    /// The fewest replies that the driver hands out at once while it has more.
     pub(crate) part_min: u64,
     /// True if the driver may look for replies without sleeping.
     pub(crate) spin: bool,
-    /// The driver splits replies only if this makes it answer more commands by this part.
+    /// The driver splits replies only if it then answers more commands, by at least this fraction.
     pub(crate) parts_gain: Option<f64>,
     /// True if the driver may spend short waits yielding, and so end them on time.
     pub(crate) precise: bool,
-    /// Callers also run on other threads, so yielding does not let them run: it wakes a thread
-    /// that looks for work, or has the runtime poll the system for events. The task looks for
-    /// replies within its turn, and sleeps instead of yielding for nothing.
+    /// True if callers also run on other threads. Yielding does not let them run: it wakes a thread that
+    /// looks for work, or has the runtime poll the system for events. So the task looks for replies within
+    /// its turn, and sleeps instead of yielding.
     pub(crate) many_threads: bool,
 }
 
 impl Manner {
-    /// Adapts to callers that are threads. Waking a thread takes about as long as a small
-    /// flush, so both sides are busy anyway, and flushes in parts only add flushes.
+    /// Adapts the manner to callers that are threads. Waking a thread takes about as long as a small flush,
+    /// so both sides are busy anyway, and flushes in parts only add flushes.
     pub(crate) const fn for_threads(self) -> Self {
         Self {
             parts: 1,
@@ -103,13 +103,13 @@ pub(crate) struct Plan {
     pub(crate) manner: Manner,
 }
 
-/// The number of parts while the task sleeps. A wake-up takes some time, so it takes more than
-/// two parts to keep both sides busy.
+/// The number of parts while the task sleeps. A wake-up takes some time, so two parts do not keep both sides
+/// busy.
 const PARTS: u64 = 4;
 /// The fewest parts that keep both sides busy. A part costs each side a system call or two.
 const PARTS_CHEAP: u64 = 2;
 
-/// The least commands of a part. A smaller flush costs more than a busy server gains from getting it earlier.
+/// The least commands of a part. A smaller flush costs more than a busy server gains by getting it earlier.
 const PART_MIN: u64 = 8;
 
 /// The longest any policy may hold a command back.

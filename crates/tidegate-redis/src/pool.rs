@@ -26,7 +26,7 @@ pub(crate) struct Pool {
     permits: Arc<Semaphore>,
 }
 
-/// Longer than any clock runs: blocking commands wait for as long as their own arguments say.
+/// A time longer than any clock runs: a blocking command waits for as long as its own arguments say.
 const FOREVER: Duration = Duration::from_secs(u64::MAX / 2_000_000_000);
 
 impl Pool {
@@ -96,9 +96,9 @@ impl Drop for Pool {
     }
 }
 
-/// A connection for one caller: for `WATCH`, `SELECT`, blocking commands, and others that would
-/// disturb the callers of the shared connection. The drop returns it to the pool, unless a
-/// command changed its state or is in flight.
+/// A connection for one caller: for `WATCH`, `SELECT`, blocking commands, and others that would disturb the
+/// callers of the shared connection. The drop returns the connection to the pool, unless a command changed
+/// its state or is in flight.
 pub struct Dedicated {
     pub(crate) conn: Arc<Conn>,
     pool: Arc<Pool>,
@@ -123,8 +123,8 @@ impl Dedicated {
         Reply::on(Arc::clone(&self.conn), cmd)
     }
 
-    /// Watches keys: the server executes the next transaction on this connection only if they
-    /// do not change before it.
+    /// Watches keys: the server executes the next transaction on this connection only if no client changes
+    /// them before.
     pub fn watch(&mut self, keys: impl ToArgs) -> Reply<()> {
         self.send(cmd("WATCH").arg(keys))
     }

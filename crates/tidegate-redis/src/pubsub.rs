@@ -21,7 +21,7 @@ use crate::error::CommandError;
 use crate::pipeline::Outcome;
 use crate::reply::{ReplyError, Value};
 
-/// A subscription, which yields the messages of its channels or patterns. Dropping it ends the subscription.
+/// A subscription, which yields the messages of its channels or patterns. A drop of it ends the subscription.
 #[derive(Debug)]
 pub struct Subscription {
     client: Client,
@@ -50,8 +50,8 @@ impl Subscription {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of reconnects since the subscription began. The subscription may have
-    /// missed messages during each.
+    /// Returns the number of reconnects since the subscription began. The subscription may have missed
+    /// messages during each reconnect.
     #[must_use]
     pub fn interruptions(&self) -> u64 {
         self.registry.interruptions.load(Ordering::Relaxed) - self.interruptions
@@ -80,8 +80,8 @@ impl Drop for Subscription {
 }
 
 impl Client {
-    /// Subscribes to channels. Up to `capacity` messages wait to be taken; further ones are
-    /// dropped and counted.
+    /// Subscribes to channels. Up to `capacity` messages wait for the program; the client drops and counts
+    /// further ones.
     ///
     /// # Errors
     /// If the server refuses, or speaks only RESP2.

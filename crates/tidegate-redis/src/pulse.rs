@@ -8,20 +8,20 @@ use tidegate::Time;
 
 use crate::trial::Trial;
 
-/// The longest the driver looks for replies before it sleeps.
+/// The longest time that the driver looks for replies before it sleeps.
 pub(crate) const SPIN_NS: u64 = 50_000;
 /// A caller that submits within this time of its reply came back because of the reply.
 const RETURN_NS: u64 = 25_000;
-/// The part by which looking for replies must answer more commands; sleeping leaves the core to
-/// other processes.
+/// The fraction by which a client that looks for replies must answer more commands than a sleeping client,
+/// because sleep leaves the core to other processes.
 const LOOKING: f64 = 0.05;
-/// The least share of commands from callers that came back, for spinning. At this share the
+/// The least share of commands from callers that came back at which the client spins. At this share the
 /// callers wait for replies, and the replies wait for the client.
 const CLOSED_LOOP: f64 = 0.75;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pulse {
-    /// The moving average of the time from a flush to its first reply; 0 before the first.
+    /// The moving average of the time from a flush to its first reply; 0 before the first reply.
     pub(crate) rtt_ns: f64,
     pub(crate) rtt_min_ns: u64,
     /// The moving average of the cost of writing a flush.
@@ -30,7 +30,7 @@ pub(crate) struct Pulse {
     pub(crate) replies: u64,
     pub(crate) flushes: u64,
     pub(crate) spins: u64,
-    /// The callers answered last that have not come back yet, and the time of their replies.
+    /// The number of callers answered last that have not come back yet, and the time of their replies.
     owed: u64,
     delivered_at: Time,
     returned: u64,
@@ -64,7 +64,8 @@ impl Default for Pulse {
 }
 
 impl Pulse {
-    /// Creates a pulse for a method that costs CPU, and must answer more commands by this part.
+    /// Creates a pulse for a method that costs CPU, and must answer more commands by at least the fraction
+    /// `gain`.
     pub(crate) fn pricing(gain: f64) -> Self {
         Self {
             trial: Trial::new(gain),
@@ -109,13 +110,13 @@ impl Pulse {
         }
     }
 
-    /// Returns whether spending CPU pays: on looking for replies without sleeping, or on more
-    /// flushes than necessary.
+    /// Returns whether more CPU pays: for looking for replies without sleeping, or for more flushes than
+    /// necessary.
     pub(crate) fn pays(&self) -> bool {
         self.closed_loop >= CLOSED_LOOP && self.trial.is_dear()
     }
 
-    /// Records the end of a spin, with a reply or without.
+    /// Records the end of a spin; `hit` says whether it found a reply.
     pub(crate) fn spun(&mut self, hit: bool) {
         self.spins += 1;
         self.hits += (f64::from(u8::from(hit)) - self.hits) / 16.0;

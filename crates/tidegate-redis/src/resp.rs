@@ -1,11 +1,11 @@
 //! The hot-path codec: it encodes commands into a connection's buffer, and decodes replies in
 //! the read buffer.
 //!
-//! This module handles the wire formats RESP2 and RESP3. It decodes simple strings, errors,
-//! integers, bulks and nulls itself: it copies short bulks out of the read buffer, and reads
-//! long ones into memory of their own. It only measures nested replies, with a scanner that
-//! bounds their depth and their bytes and resumes at the byte where it stopped; `nested` then
-//! builds the values. [`FromReply`](crate::FromReply) gives replies their meaning.
+//! This module handles the wire formats RESP2 and RESP3. It decodes simple strings, errors, integers, bulks
+//! and nulls itself: it copies short bulks out of the read buffer, and reads long ones into memory of their
+//! own. For nested replies it only measures the length, with a scanner that bounds the depth and the bytes
+//! and resumes at the byte where it stopped; `nested` then builds the values. [`FromReply`](crate::FromReply)
+//! gives replies their meaning.
 //!
 //! Invariants: no bytes from a server cause a panic; no announced length alone determines the
 //! size of an allocation.
@@ -45,7 +45,7 @@ pub(crate) fn put_bulk_header(out: &mut Vec<u8>, len: usize) {
 /// The limits on a reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Bytes of one reply, nested ones included.
+    /// The most bytes of one reply, nested replies included.
     pub(crate) reply_bytes_max: usize,
 }
 
@@ -58,10 +58,10 @@ const LINE_MAX: usize = 64 << 10;
 const BUFFER: usize = 64 << 10;
 /// The decoder reads a bulk of at least this length into memory of its own, and hands it on without a copy.
 const LARGE: usize = 16 << 10;
-/// The memory that the decoder allocates for an announced bulk before its bytes arrive.
+/// The bytes of memory that the decoder allocates for an announced bulk before its bytes arrive.
 const LARGE_STEP: usize = 1 << 20;
 
-/// Bytes that are not a RESP reply. The client cannot use their connection any further.
+/// Bytes that are not a RESP reply. The client cannot use the connection any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProtocolError {
@@ -104,8 +104,8 @@ impl std::fmt::Display for ProtocolError {
 
 impl std::error::Error for ProtocolError {}
 
-/// Cuts the read bytes into replies. Feed it through [`space`](Self::space) and
-/// [`filled`](Self::filled), then call [`next`](Self::next) until it returns `None`.
+/// Cuts the read bytes into replies. The driver feeds it through [`space`](Self::space) and
+/// [`filled`](Self::filled), then calls [`next`](Self::next) until that returns `None`.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     buf: Vec<u8>,
@@ -116,7 +116,7 @@ pub(crate) struct Decoder {
     limits: Limits,
 }
 
-/// A long bulk on its way into memory of its own: its bytes and the CR LF after them.
+/// A long bulk that the decoder reads into memory of its own: its bytes and the CR LF after them.
 #[derive(Debug)]
 struct Large {
     buf: Vec<u8>,
@@ -128,10 +128,10 @@ struct Large {
 #[derive(Debug, Default)]
 struct Scan {
     at: usize,
-    /// Elements still to come, by level.
+    /// The number of elements still to come, by level.
     stack: Vec<u64>,
     active: bool,
-    /// True if the frame is an attribute: it describes the reply after it, and the decoder drops it.
+    /// True if the frame is an attribute: it describes the next reply, and the decoder drops the attribute.
     attribute: bool,
 }
 
@@ -350,7 +350,7 @@ impl Decoder {
             scan.at = next;
             match children {
                 Some(n) if n > 0 => {
-                    // An element has at least three bytes.
+                    // An element has at least three bytes, so more elements than this exceed the bound.
                     if n > self.limits.reply_bytes_max as u64 / 3 {
                         return Err(ProtocolError::TooLarge);
                     }
@@ -451,7 +451,7 @@ fn int(body: &[u8]) -> Result<i64, ProtocolError> {
     if digits.is_empty() || digits.len() > 19 {
         return Err(ProtocolError::BadNumber);
     }
-    // Sums up below zero, because `i64` has one negative number more.
+    // The sum counts below zero, because `i64` has one negative number more.
     let mut n: i64 = 0;
     for &d in digits {
         if !d.is_ascii_digit() {

@@ -12,7 +12,7 @@ use crate::pool::Dedicated;
 use crate::reply::{FromReply, ReplyError, Value};
 use crate::wire::Wire;
 
-/// Commands encoded one after the other.
+/// The commands of a pipeline, encoded one after the other.
 #[derive(Clone, Debug, Default)]
 struct Run {
     bytes: Wire,
@@ -91,7 +91,7 @@ impl Pipeline {
     /// [`Value::Error`]. A large pipeline takes a connection of the pool.
     ///
     /// # Errors
-    /// If no replies arrive. The refusal of one command does not fail the others.
+    /// If no replies arrive. The refusal of one command does not fail the other commands.
     pub async fn run(self) -> Result<Vec<Value>, CommandError> {
         if self.is_empty() {
             return Ok(Vec::new());
@@ -144,11 +144,11 @@ impl Transaction<'_> {
         self
     }
 
-    /// Executes the commands, and converts their replies to a tuple or a list. An aborted
-    /// transaction, of which a watched key changed, replies with nil: `None`.
+    /// Executes the commands, and converts their replies to a tuple or a list. A transaction that the server
+    /// aborted because a watched key changed replies with nil: `None`.
     ///
     /// # Errors
-    /// The first command refused, in which case the server executes none; or a missing reply.
+    /// The first refusal of a command, after which the server executes none; or a missing reply.
     pub async fn exec<T: FromReply>(mut self) -> Result<T, CommandError> {
         if self.run.stateful {
             return Err(CommandError::NotShared(

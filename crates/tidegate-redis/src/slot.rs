@@ -17,11 +17,11 @@ pub fn key_slot(key: &[u8]) -> u16 {
 
 /// The number of slots of a cluster.
 const SLOTS: u16 = 16384;
-/// The checksum of the Redis Cluster specification, "Keys distribution model".
+/// The checksum that the specification of Redis Cluster prescribes, "Keys distribution model".
 const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
-/// Returns the part of a key that selects its slot: the text in the first braces, unless they are
-/// empty or never closed.
+/// Returns the part of a key that selects its slot: the text in the first braces, unless the text is empty or
+/// the braces are never closed.
 fn hashed(key: &[u8]) -> &[u8] {
     let tag = || {
         let open = key.iter().position(|&b| b == b'{')?;

@@ -32,7 +32,7 @@ impl Depths {
         self.flushes
     }
 
-    /// Returns the mean number of commands in a flush; 0 before the first.
+    /// Returns the mean number of commands in a flush; 0 before the first flush.
     #[must_use]
     pub fn mean(&self) -> f64 {
         match self.flushes {
@@ -50,11 +50,11 @@ pub struct Stats {
     pub connected: bool,
     /// The version of RESP that the connection speaks, 2 or 3; 0 before the first connection.
     pub protocol: u8,
-    /// Connections made in place of a lost one.
+    /// The number of connections that the client made in place of a lost one.
     pub reconnects: u64,
     /// Commands submitted.
     pub commands: u64,
-    /// The number of callers answered.
+    /// The number of callers to which the client has given a reply.
     pub replies: u64,
     /// Commands waiting to be written.
     pub queued: u64,

@@ -1,8 +1,8 @@
 //! A timer that fires within tens of microseconds, for the waits of flush policies; the timers
 //! of the runtime have a resolution of one millisecond.
 //!
-//! The timer owns a timerfd. It measures how late its wake-ups come, and arms the timerfd that
-//! much earlier. If the timer fires early, the driver passes the rest of the wait.
+//! The timer owns a timerfd. It measures how late its wake-ups come, and sets the timerfd to fire that much
+//! earlier. If the timer fires early, the driver passes the rest of the wait.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,7 +21,7 @@ const FIRST_GUESS_NS: f64 = 25_000.0;
 #[derive(Debug)]
 pub(crate) struct PreciseTimer {
     fd: Option<AsyncFd<OwnedFd>>,
-    /// The time at which it fires; `None` while it is not armed.
+    /// The time at which the timer fires; `None` while it is not armed.
     armed: Option<Time>,
     late_ns: f64,
     pub(crate) count: u64,

@@ -1,25 +1,25 @@
 //! Trials that find out whether an expensive method pays: a slow bandit with an expensive arm
 //! and a cheap one.
 //!
-//! This module is pure. On some machines and at some numbers of callers, a client that looks for
-//! replies without sleeping answers half as many commands again. On others it answers fewer:
-//! Redis runs on the client's core, callers run on several threads, or no core is free. The same
-//! holds for handing out replies in parts where CPU is expensive. No model predicts the better
-//! method, so now and then a trial measures both. For a few short spells it alternates between
-//! the other arm and the arm in use, so that a change of the load affects both, and compares the
-//! commands answered by each. The expensive arm stays in use only if it answers more by a
-//! margin. The pulse decides whether the load allows a trial; the driver carries out either arm.
+//! This module is pure. On some machines and at some numbers of callers, a client that looks for replies
+//! without sleeping answers half as many commands again. On others it answers fewer: Redis runs on the
+//! client's core, callers run on several threads, or no core is free. The same holds for handing out replies
+//! in parts where CPU is expensive. No model predicts the better method, so now and then a trial measures
+//! both. For a few short spells the client alternates between the other arm and the arm in use, so that a
+//! change of the load affects both, and the trial compares the commands answered by each. The expensive arm
+//! stays in use only if it answers more by a margin. The pulse decides whether the load allows a trial; the
+//! driver carries out either arm.
 
 use tidegate::Time;
 
-/// The least duration of a spell; it also lasts at least [`ROUND_TRIPS`].
+/// The least duration of a spell in nanoseconds; a spell also lasts at least [`ROUND_TRIPS`] round trips.
 const SPELL_NS: u64 = 1_000_000;
 const ROUND_TRIPS: f64 = 16.0;
-/// The trial does not count this part of a spell, which the change of arms disturbs.
+/// The fraction of a spell, one in this many, that the trial does not count: the change of arms disturbs it.
 const SETTLE: u64 = 4;
 /// The number of spells in a trial, alternately of the other arm and of the arm in use.
 const SPELLS: u32 = 6;
-/// The number of spells between trials. It doubles, up to [`APART_MAX`], with each trial that
+/// The number of spells between trials. The number doubles, up to [`APART_MAX`], with each trial that
 /// confirms the arm in use.
 const APART: u32 = 32;
 const APART_MAX: u32 = 512;
@@ -31,16 +31,16 @@ const ANSWERS_MIN: u64 = 64;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trial {
-    /// The part by which the expensive arm must answer more than the cheap one.
+    /// The fraction by which the expensive arm must answer more than the cheap one.
     gain: f64,
     /// True while the expensive arm is in use.
     dear: bool,
-    /// The previous trial favoured the other arm, and is repeated: another process may have
-    /// disturbed a single one.
+    /// True if the previous trial favoured the other arm. The trial is then repeated, because another process
+    /// may have disturbed a single trial.
     doubt: bool,
-    /// Spells left of the trial in progress; 0 if there is none.
+    /// The number of spells left of the trial in progress; 0 if there is none.
     left: u32,
-    /// Spells until the next trial.
+    /// The number of spells until the next trial.
     rest: u32,
     apart: u32,
     /// The start of the current spell, and the time from which it counts answers.
@@ -58,7 +58,8 @@ struct Arm {
 }
 
 impl Trial {
-    /// Creates a trial that uses the expensive arm if it answers more by this part: 0.05 is a twentieth.
+    /// Creates a trial that uses the expensive arm if it answers more by the fraction `gain`: 0.05 is a
+    /// twentieth.
     pub(crate) fn new(gain: f64) -> Self {
         Self {
             gain,
@@ -74,7 +75,7 @@ impl Trial {
         }
     }
 
-    /// Returns whether to use the expensive arm now.
+    /// Returns whether the expensive arm is in use now.
     pub(crate) const fn is_dear(&self) -> bool {
         self.dear != self.is_other()
     }
@@ -85,11 +86,11 @@ impl Trial {
         (self.dear, self.left, self.rest) = (false, 0, self.apart);
     }
 
-    /// Counts answered commands, at this round trip. `eligible`: the callers wait for replies
-    /// before they submit again.
+    /// Counts answered commands, at this round trip. `eligible` says that the callers wait for replies before
+    /// they submit again.
     pub(crate) fn answered(&mut self, now: Time, commands: u64, rtt_ns: f64, eligible: bool) {
         if !eligible {
-            // The answers so far are not comparable to those of another load.
+            // The answers so far cannot be compared with those under another load.
             (self.left, self.rest) = (0, self.rest.max(1));
             self.begin(now);
             return;

@@ -44,7 +44,7 @@ fn tcp(url: &Url) -> Result<Address, ConfigError> {
         .host_str()
         .filter(|h| !h.is_empty())
         .ok_or(ConfigError::NoHost)?;
-    // Only a URL puts brackets around an IPv6 address.
+    // Only a URL puts brackets around an IPv6 address; the client removes them.
     let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
     Ok(Address::Tcp {
         host: decoded(bare.unwrap_or(host))?,

@@ -3,14 +3,15 @@
 //! This module keeps the order of the bytes and the progress of writing. `command` and `resp`
 //! give the bytes their meaning, and `link` writes them.
 //!
-//! Invariant: the long arguments are sorted by their position in the block, and no position is
-//! beyond its end.
+//! Invariant: the long arguments are sorted by their position in the block, and no position is beyond the
+//! block's end.
 
 use std::io::IoSlice;
 
 use bytes::Bytes;
 
-/// Below this length, a copy costs less than a separate piece in a vectored write.
+/// The length from which an argument stays in its own memory: a copy of a shorter one costs less than a
+/// separate piece in a vectored write.
 const LARGE: usize = 16 << 10;
 /// The most pieces in one write.
 pub(crate) const PIECES: usize = 64;
@@ -29,12 +30,12 @@ pub(crate) struct Wire {
 
 #[derive(Clone, Debug)]
 struct Apart {
-    /// The number of bytes of the block that precede it.
+    /// The number of bytes of the block that precede this long argument.
     before: usize,
     bytes: Bytes,
 }
 
-/// A position at the end, to which [`Wire::go_back`] returns.
+/// A position at the end of the buffer, to which [`Wire::go_back`] returns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     block: usize,
@@ -64,7 +65,7 @@ impl Wire {
         &mut self.block
     }
 
-    /// Appends `bytes`; long ones are not copied.
+    /// Appends `bytes`; long bytes are not copied.
     pub(crate) fn put(&mut self, bytes: &Bytes) {
         if bytes.len() < LARGE {
             return self.block.extend_from_slice(bytes);
@@ -87,7 +88,8 @@ impl Wire {
         self.apart_bytes += other.apart_bytes;
     }
 
-    /// Replaces the byte at `at` in the block with `digits`. Only bytes of the same command follow it.
+    /// Replaces the byte at `at` in the block with `digits`. Only bytes of the same command may follow that
+    /// byte.
     pub(crate) fn replace(&mut self, at: usize, digits: &[u8]) {
         self.block.splice(at..=at, digits.iter().copied());
         for apart in self.apart.iter_mut().rev() {
@@ -175,7 +177,7 @@ impl Wire {
 
     // ---- writing
 
-    /// Returns whether all bytes are written.
+    /// Returns whether all bytes of the buffer are written.
     pub(crate) const fn is_written(&self) -> bool {
         self.block_at == self.block.len() && self.apart_at == self.apart.len()
     }

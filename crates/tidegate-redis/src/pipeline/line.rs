@@ -18,7 +18,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Stands in line at the place of `ticket`, or at the end. Costs O(log n).
+    /// Puts a caller into the line at the place of `ticket`, or at the end. Costs O(log n).
     pub(super) fn stand(&mut self, ticket: &mut Option<Ticket>, commands: u32, waker: &Waker) {
         let ticket = *ticket.get_or_insert_with(|| {
             self.next += 1;
@@ -27,13 +27,13 @@ impl Line {
         self.waiting.insert(ticket, (waker.clone(), commands));
     }
 
-    /// Leaves the line.
+    /// Takes the caller with this ticket out of the line.
     pub(super) fn leave(&mut self, ticket: Ticket) {
         self.waiting.remove(&ticket);
     }
 
-    /// Collects the wakers of the oldest callers until they have at least `commands` commands together.
-    /// Costs O(log n) for each of them.
+    /// Collects the wakers of the oldest callers until these have at least `commands` commands together.
+    /// Costs O(log n) for each caller.
     pub(super) fn call(&mut self, commands: u64, wakers: &mut Vec<Waker>) {
         let mut called = 0;
         while called < commands

@@ -36,11 +36,11 @@ enum Slot {
     Free,
     Waiting {
         waker: Option<Waker>,
-        /// The replies so far, of a submission that has several.
+        /// The replies so far to a submission that has several.
         gathered: Vec<Value>,
     },
     Ready(Outcome),
-    /// The caller went away. Its replies are dropped on arrival.
+    /// The caller went away. The pipeline drops its replies on arrival.
     Abandoned,
 }
 
@@ -66,7 +66,8 @@ impl Slots {
         (self.slots.len() - 1) as SlotId
     }
 
-    /// Takes the outcome of `slot`. If there is none yet, `waker` is stored, and the outcome wakes it.
+    /// Takes the outcome of `slot`. If there is no outcome yet, this stores `waker`, and the outcome wakes
+    /// it.
     pub(super) fn take(&mut self, slot: SlotId, waker: &Waker) -> Option<Outcome> {
         let state = &mut self.slots[slot as usize];
         if let Slot::Waiting { waker: known, .. } = state {
@@ -97,8 +98,8 @@ impl Slots {
         }
     }
 
-    /// Records one reply for `slot`, the only one or the last of several. Returns 1 if it
-    /// completes the outcome of a waiting caller, otherwise 0.
+    /// Records one reply for `slot`: the only reply, or the last of several. Returns 1 if this completes the
+    /// outcome of a waiting caller, otherwise 0.
     pub(super) fn answer(
         &mut self,
         slot: SlotId,

@@ -1,20 +1,20 @@
 //! The default policy: events first, then a price on waiting.
 //!
-//! The controller applies three rules in this order. First, it flushes at once if nothing is in flight and
-//! it expects no caller, so a lone caller pays one round trip and the client arms no timer. Second, it
-//! expects the callers just answered to come back, by their number. The flush waits until they have queued
-//! their commands, or until a silence that is short compared to the round trip. Third, the price of waiting
-//! decides: [`Knee`] with its inflation objective. A gate limits the wait for callers: while it gains no
-//! command (the callers have run already, or left), the controller tries it only once in 64 flushes.
+//! The controller applies three rules in this order. First, it flushes at once if nothing is in flight and it
+//! expects no caller, so a lone caller pays one round trip and the client arms no timer. Second, it expects
+//! the callers just answered to come back, by their number. The flush waits until they have queued their
+//! commands, or until no command comes for a time that is short compared to the round trip. Third, the price
+//! of waiting decides: [`Knee`] with its inflation objective. A gate limits the wait for callers: while it
+//! gains no command (the callers have run already, or left), the controller tries it only once in 64 flushes.
 
 use std::time::Duration;
 
 use tidegate::controller::{Controller, Decision, Event, Knee, Load, Reason, Snapshot, When};
 use tidegate::{Time, nanos};
 
-/// The longest silence that the controller waits for expected callers.
+/// The longest time without a new command that the controller waits for expected callers.
 const SILENCE_NS: u64 = 25_000;
-/// The silence as a part of the round trip, if that is shorter.
+/// The longest such silence as a part of the round trip, if that is shorter.
 const SILENCE_SHARE: f64 = 0.25;
 /// With this many commands, the cost of a flush is small per command, so the controller waits for no more.
 const ENOUGH: u64 = 128;
@@ -25,13 +25,13 @@ const PROBE: u64 = 64;
 #[derive(Debug)]
 pub struct Auto {
     price: Knee,
-    /// An absolute price that replaces the price of the knee.
+    /// The longest wait that replaces the price of the knee, if the program sets one.
     wait_ns: Option<u64>,
     in_flight: u64,
     /// The number of callers answered since the last flush.
     expected: u64,
     rtt_ns: f64,
-    /// The backlog at the first poll of this batch that had callers to expect.
+    /// The backlog at the first poll of this batch at which the controller expected callers.
     first: Option<u64>,
     last: u64,
     silent_since: Time,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tidegate::controller::{Controller, Decision, Event, Reason, Snapshot, When};
 use tidegate::{Time, nanos};
 
-/// A controller that flushes at most once in `delay`, counted from the start of the flush
-/// before. A lone caller never waits.
+/// A controller that flushes at most once in `delay`, counted from the start of the previous flush. A lone
+/// caller never waits.
 #[derive(Clone, Copy, Debug)]
 pub struct Spaced {
     delay_ns: u64,

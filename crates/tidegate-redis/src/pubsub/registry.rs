@@ -16,9 +16,9 @@ use crate::reply::Value;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Message {
-    /// The channel that it was published to.
+    /// The channel to which the message was published.
     pub channel: Bytes,
-    /// The pattern it matched, if the subscription is to a pattern.
+    /// The pattern that the channel matched, if the subscription is to a pattern.
     pub pattern: Option<Bytes>,
     /// The bytes of the message.
     pub payload: Bytes,
