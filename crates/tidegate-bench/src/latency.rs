@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 
 use super::rounds::Sample;
 
-/// Returns a histogram of three digits.
+/// Returns a histogram with a precision of three digits.
 pub(crate) fn histogram() -> Histogram<u64> {
     // Three digits are always a valid precision.
     Histogram::new(3).unwrap_or_else(|_| unreachable!("three digits"))

@@ -1,4 +1,4 @@
-//! The cost of a stretch of work to this process, and the location of the repository.
+//! The cost of a measured part of a run to this process, and the location of the repository.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,9 +23,9 @@ pub(crate) struct Meter {
 /// The cost that a [`Meter`] measured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spent {
-    /// Processor time of all threads.
+    /// The processor time of all threads.
     pub(crate) cpu: Duration,
-    /// Allocations.
+    /// The number of allocations.
     pub(crate) allocs: u64,
 }
 
@@ -48,7 +48,7 @@ impl Meter {
 }
 
 /// Returns the user and system time in a `stat` file of /proc, in seconds; with `waited_for`, also the time
-/// of its reaped children. The system counts in ticks of 10 ms.
+/// of the process's reaped children. The system counts in ticks of 10 ms.
 pub(crate) fn cpu_ticks_s(stat: &str, waited_for: bool) -> Option<f64> {
     // The name may contain blanks and parentheses.
     let (_, rest) = stat.rsplit_once(')')?;
@@ -81,7 +81,7 @@ pub(crate) fn heap_bytes() -> u64 {
         .saturating_sub(stats.bytes_deallocated) as u64
 }
 
-/// Resident memory, MiB.
+/// Returns the resident memory of this process, MiB.
 pub(crate) fn rss_mb() -> Option<f64> {
     rss_mb_of("self")
 }

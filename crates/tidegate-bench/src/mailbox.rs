@@ -1,10 +1,11 @@
 //! `tidegate-bench mailbox`: the batch actor beside gen_batch_server.
 //!
-//! The workload of its PR 29: one thread casts the same 4 KiB 100,000 times and then calls as a barrier; the
-//! handler is busy for 3 ms a batch and 3 ms a MiB. The bench prints the whole table of the PR. **Heap**
-//! means here: the bytes allocated by the process while the handler has a batch, less the bytes before the
-//! start of the actor. So it covers the actor's queue, the batch and its bookkeeping; the shared payload is
-//! not part of it, as in the original. A second workload casts 5 bytes to a handler that does nothing.
+//! The workload is that of gen_batch_server's PR 29: one thread casts the same 4 KiB 100,000 times and then
+//! calls as a barrier; the handler is busy for 3 ms a batch and 3 ms a MiB. The bench prints the whole table
+//! of the PR. **Heap** means here: the bytes allocated by the process while the handler has a batch, less the
+//! bytes before the start of the actor. So it covers the actor's queue, the batch and its bookkeeping; the
+//! shared payload is not part of it, as in the original. A second workload casts 5 bytes to a handler that
+//! does nothing.
 
 use std::sync::Arc;
 use std::thread;
@@ -65,7 +66,7 @@ fn ours<'a>(
     }
 }
 
-// PR 29.
+// The workload of gen_batch_server's PR 29.
 
 fn pr29_cell(session: &mut Session, case: &str, items: u64) -> anyhow::Result<Vec<Row>> {
     let choices = [
@@ -115,8 +116,8 @@ fn pr29_cell(session: &mut Session, case: &str, items: u64) -> anyhow::Result<Ve
     session.cell(case, contestants)
 }
 
-/// Is busy for 3 ms + 3 ms/MiB; records the size of each batch and the heap at that moment, and replies with
-/// both.
+/// A handler that is busy for 3 ms + 3 ms/MiB. It records the size of each batch and the heap at that moment,
+/// and replies with both.
 struct Busy {
     before: u64,
     seen: Seen,
@@ -265,7 +266,7 @@ fn pr29_table(rows: &[Row]) -> String {
     table.print()
 }
 
-// A handler that does nothing.
+// The workload with a handler that does nothing.
 
 fn noop_cell(session: &mut Session, producers: usize) -> anyhow::Result<()> {
     let case = format!(
@@ -309,14 +310,14 @@ fn noop_cell(session: &mut Session, producers: usize) -> anyhow::Result<()> {
     session.cell(&case, contestants).map(drop)
 }
 
-// Callers in a closed loop: each calls again as soon as it is answered.
+// Callers in a closed loop: each calls again as soon as it has its answer.
 
 /// The handler's work on a batch, in microseconds.
 #[derive(Clone, Copy)]
 enum Work {
-    /// Computes.
+    /// The handler computes.
     Busy(u64),
-    /// Sleeps, as a handler that waits for a disk does.
+    /// The handler sleeps, as one does that waits for a disk.
     Asleep(u64),
 }
 
@@ -341,7 +342,7 @@ fn calls_cell(session: &mut Session, work: Work, callers: usize) -> anyhow::Resu
     session.cell(&case, contestants).map(drop)
 }
 
-/// Measures calls in a closed loop; `None` is the greedy drain.
+/// Measures calls in a closed loop; without a controller the actor drains greedily.
 fn calls(
     objective: Option<Objective>,
     work: Work,
@@ -398,7 +399,7 @@ fn calls(
     Ok(sample)
 }
 
-/// Counts casts; replies with the number of casts and of batches.
+/// A handler that counts casts; it replies with the number of casts and of batches.
 #[derive(Default)]
 struct Counting {
     casts: u64,

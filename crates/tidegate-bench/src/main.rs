@@ -36,7 +36,7 @@ pub(crate) use tidegate_cli::report::OURS;
 use args::{Bench, Cli};
 use session::Session;
 
-/// Counts allocations: two atomic additions for each.
+/// The allocator, which counts allocations: two atomic additions for each.
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 

@@ -34,7 +34,7 @@ pub(crate) struct System {
 #[derive(Default)]
 pub(crate) struct Peers {
     timeout: Duration,
-    /// The latest time to wait for an answer.
+    /// The latest time until which the bench waits for an answer.
     until: Option<Instant>,
     known: BTreeMap<String, Peer>,
 }
@@ -43,11 +43,11 @@ struct Peer {
     start: PathBuf,
     args: &'static [&'static str],
     state: State,
-    /// How often the peer hung or ended.
+    /// The number of times that the peer hung or ended.
     lost: u32,
 }
 
-/// The bench does not start a peer again after this many losses in one call.
+/// The number of losses in one call after which the bench does not start a peer again.
 const LOST_MAX: u32 = 3;
 
 impl Peer {
@@ -69,8 +69,8 @@ enum State {
 }
 
 impl Peers {
-    /// Starts without peers. Waits for each answer up to `timeout` beyond the request's own time, but not
-    /// past `until`.
+    /// Creates a list without peers. The bench waits for each answer up to `timeout` beyond the request's own
+    /// time, but not past `until`.
     pub(crate) fn none(timeout: Duration, until: Option<Instant>) -> Self {
         Self {
             timeout,
@@ -86,12 +86,12 @@ impl Peers {
             .extend(directory.as_deref().map(starts).unwrap_or_default());
     }
 
-    /// Adds a peer that is not among them: our own side of a bench that needs a process of its own.
+    /// Adds a program of ours to the peers that `find` found, for a bench with its own side in a process.
     pub(crate) fn add(&mut self, name: &str, start: PathBuf, args: &'static [&'static str]) {
         self.known.insert(name.into(), Peer::new(start, args));
     }
 
-    /// Returns whether there are no peers.
+    /// Returns whether the list has no peers.
     pub(crate) fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
@@ -136,11 +136,11 @@ impl Peers {
         Ok(listed.iter().map(system).collect())
     }
 
-    /// Sends one request that takes `takes` by itself, and waits for its answer. Kills a peer that does not
+    /// Sends one request, which takes `takes` by itself, and waits for its answer. Kills a peer that does not
     /// answer in time, and starts it again for the next request, up to a limit.
     ///
     /// # Errors
-    /// The peer's own `error`, or the way in which it was lost.
+    /// The peer's own `error`, or the way in which the bench lost the peer.
     pub(crate) fn ask(
         &mut self,
         peer: &str,
@@ -178,7 +178,7 @@ impl Peers {
             },
             Err(failure) => {
                 *lost += 1;
-                // Dropping the peer kills it: its remaining work would disturb the other measurements.
+                // A drop of the peer kills it: its remaining work would disturb the other measurements.
                 *state = if *lost < LOST_MAX {
                     State::Idle
                 } else {
@@ -204,7 +204,7 @@ struct Running {
     child: Child,
     requests: ChildStdin,
     answers: Receiver<String>,
-    /// The last lines of its standard error.
+    /// The last lines of the peer's standard error.
     said: Arc<Mutex<VecDeque<String>>>,
 }
 
@@ -213,7 +213,7 @@ impl Running {
         let pipe = Stdio::piped;
         let mut command = Command::new(start);
         command.args(args);
-        // A process group of its own: the peer's children die with it.
+        // The peer gets a process group of its own, so that its children die with it.
         let mut child = command
             .process_group(0)
             .stdin(pipe())
@@ -246,7 +246,7 @@ impl Running {
     }
 
     fn ask(&mut self, request: &str, timeout: Duration) -> Result<Answer, Failure> {
-        // A line left from an earlier request would pass for the answer.
+        // A line left from an earlier request would look like the answer.
         while self.answers.try_recv().is_ok() {}
         if writeln!(self.requests, "{request}")
             .and_then(|()| self.requests.flush())
@@ -280,7 +280,7 @@ impl Running {
         }
     }
 
-    /// Returns the failure with the peer's last lines.
+    /// Returns the failure, with the last lines that the peer printed.
     fn gone(&mut self) -> Failure {
         // The peer may have closed its output and still run.
         let mut status = None;
@@ -295,7 +295,7 @@ impl Running {
             || "its output is closed".into(),
             |status| status.to_string(),
         );
-        // The peer's standard error closed with it, but the thread that reads it may be behind.
+        // The peer's standard error closed with its output, but the thread that reads it may be behind.
         let mut words = String::new();
         for _ in 0..50 {
             let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
@@ -334,7 +334,7 @@ fn keep_last(errors: impl Read, said: &Mutex<VecDeque<String>>) {
     }
 }
 
-/// Converts a peer's answer into a measurement; keeps its further numbers unchanged.
+/// Converts a peer's answer into a measurement; further numbers in it stay unchanged.
 pub(crate) fn sample(answer: &Answer) -> Result<Sample, Failure> {
     let number = |key| answer.get(key).and_then(Value::as_f64);
     if answer.get("checksum_ok").or_else(|| answer.get("items_ok")) == Some(&Value::Bool(false)) {

@@ -1,6 +1,6 @@
-//! A network of a known round trip: a TCP proxy that holds every byte for half of it, each way. It has one
-//! thread, and its processor time counts separately. It writes the bytes of one read at once, so it neither
-//! merges nor splits a client's writes more than a network would.
+//! A network of a known round trip: a TCP proxy that holds every byte for half of the round trip, each way.
+//! The proxy has one thread, and its processor time counts separately. It writes the bytes of one read at
+//! once, so it neither merges nor splits a client's writes more than a network would.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -15,20 +15,20 @@ use anyhow::Context as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{Pid, gettid, set_current_timer_slack};
 
-/// The most bytes held in one direction of a connection; beyond, the proxy stops reading, as a full network
-/// would.
+/// The most bytes held in one direction of a connection; beyond that the proxy stops reading, as a full
+/// network would.
 const HELD_MAX: usize = 16 << 20;
 /// The most bytes of one read.
 const READ_MAX: usize = 256 << 10;
-/// A sleep shorter than this would end later than no sleep.
+/// The shortest sleep: a shorter one would end later than no sleep.
 const EARLY: Duration = Duration::from_micros(10);
 
-/// The proxy: see the module.
+/// A proxy that delays bytes: see the module.
 pub(crate) struct Proxy {
     addr: SocketAddr,
     thread: Option<JoinHandle<io::Result<()>>>,
     tid: Pid,
-    /// Closing it ends the thread.
+    /// The end of a socket pair: its close ends the thread.
     stop: Option<UnixStream>,
 }
 
@@ -43,7 +43,7 @@ impl Proxy {
         let thread = thread::spawn(move || {
             // The thread that started this one waits for the message.
             let _ = sender.send(gettid());
-            // The default slack is 50 us, which is half of the shortest delay here.
+            // The kernel's default slack is 50 us, which is half of the shortest delay here.
             set_current_timer_slack(NonZeroU64::new(1))?;
             let relay = Relay {
                 target,
@@ -88,7 +88,7 @@ impl Drop for Proxy {
 struct Relay {
     target: SocketAddr,
     delay: Duration,
-    /// The typical delay of a wake-up: the proxy asks for it that much earlier.
+    /// The typical delay of a wake-up: the proxy asks for each wake-up that much earlier.
     late: Duration,
     pairs: Vec<Pair>,
 }
@@ -96,7 +96,7 @@ struct Relay {
 /// A client's connection, and the proxy's connection to the target.
 struct Pair {
     ends: [TcpStream; 2],
-    /// The direction of each index leads from the end of that index to the other.
+    /// The two directions: `ways[0]` leads from `ends[0]` to `ends[1]`, and `ways[1]` back.
     ways: [Way; 2],
 }
 
@@ -104,7 +104,7 @@ struct Pair {
 struct Way {
     held: VecDeque<Chunk>,
     bytes: usize,
-    /// The receiving end takes no more for now.
+    /// True if the receiving end takes no more bytes for now.
     full: bool,
     ended: bool,
 }
@@ -143,7 +143,8 @@ impl Relay {
         held.filter_map(|way| Some(way.held.front()?.due)).min()
     }
 
-    /// Waits; returns the descriptors that are ready: the listener, the end, then both of each pair.
+    /// Waits for events. Returns the descriptors that are ready: the listener, the end, then both of each
+    /// pair.
     fn wait(
         &mut self,
         listener: &TcpListener,
@@ -219,13 +220,13 @@ impl Pair {
                     Err(_) => way.ended = true,
                 }
             }
-            // The end may take more again.
+            // The end may take more bytes again.
             self.ways[1 - end].full = false;
         }
     }
 
-    /// Writes the bytes that are due; returns whether the pair lives on. The end of one direction ends both,
-    /// once its bytes are written.
+    /// Writes the bytes that are due; returns whether the pair still lives. The end of one direction, once
+    /// its bytes are written, ends the pair.
     fn write(&mut self, now: Instant) -> bool {
         let [a, b] = &mut self.ends;
         let gone = [self.ways[0].write(b, now), self.ways[1].write(a, now)];
@@ -238,7 +239,7 @@ impl Way {
         !self.ended && self.bytes < HELD_MAX
     }
 
-    /// Returns whether the direction is over.
+    /// Writes the bytes that are due; returns whether the direction is over.
     fn write(&mut self, to: &mut TcpStream, now: Instant) -> bool {
         while let Some(chunk) = self.held.front_mut().filter(|chunk| chunk.due <= now) {
             match to.write(&chunk.bytes[chunk.written..]) {

@@ -1,9 +1,9 @@
 //! `tidegate-bench queue`: 8-byte items through the queue, by every kind of producer, beside the rivals'
 //! queues.
 //!
-//! Throughput is timed from the first producer past a barrier to the last item consumed; the consumer adds
-//! the items up, and the bench checks the sum. A batched cell pushes item by item into a producer that
-//! batches, and, as `slice`, hands over whole batches; rivals with a batch insert get whole batches.
+//! Throughput is timed from the first producer past a barrier to the last item consumed; the consumer adds up
+//! the items, and the bench checks the sum. In a batched cell the caller pushes item by item into a producer
+//! that batches, or, in `slice`, passes whole batches; rivals with a batch insert get whole batches.
 
 use std::ops::Range;
 use std::sync::Barrier;
@@ -23,7 +23,7 @@ use super::session::Session;
 use super::{OURS, latency};
 use tidegate_cli::report::Row;
 
-/// Storm's default capacity, for all.
+/// The capacity of every queue: Storm's default.
 const CAPACITY: usize = 32_768;
 
 /// The largest limit of a controller: a buffer of 32 KiB, as much as fits the nearest cache.
@@ -34,7 +34,7 @@ const LIMIT_MAX: usize = 4096;
 enum Mode {
     Single,
     Batch(usize),
-    /// Whole batches, as rivals with a batch insert get them.
+    /// Items enter in whole batches, as rivals with a batch insert get them.
     Slice(usize),
     Controlled(Choice),
 }
@@ -60,8 +60,8 @@ impl Mode {
         })
     }
 
-    /// Returns the rival's setting to compare with, and its name: the rival's own dynamic rule if it has one,
-    /// else the best constant.
+    /// Returns the rival's setting for the comparison, and its name: the rival's own dynamic rule if it has
+    /// one, else the best constant.
     fn rival(self, system: &System) -> (String, String) {
         let dynamic = system.name.contains("jcqueue");
         let (mode, batch) = match self {
@@ -163,7 +163,7 @@ fn rival<'a>(
     }
 }
 
-/// Pushes `0..items` through a queue.
+/// Pushes the items `0..items` through a queue.
 fn throughput(mode: Mode, producers: usize, items: u64) -> anyhow::Result<Sample> {
     let (queue, consumer) = Builder::new(CAPACITY).build()?;
     let barrier = Barrier::new(producers + 2);
@@ -244,7 +244,7 @@ fn add_up(mut consumer: Consumer<u64>, items: u64) -> u64 {
     sum
 }
 
-/// The sum of `0..items`, with wrapping.
+/// Returns the sum of `0..items`, with wrapping.
 fn sum_to(items: u64) -> u64 {
     (u128::from(items) * u128::from(items.saturating_sub(1)) / 2) as u64
 }
@@ -257,7 +257,7 @@ fn put_batches(sample: &mut Sample, metrics: &Metrics) {
     }
 }
 
-/// 1,000 items a second: the cost of batching to a load that does not need it.
+/// Measures 1,000 items a second: the cost of batching to a load that does not need it.
 fn latency_cell(session: &mut Session) -> anyhow::Result<()> {
     const RATE: f64 = 1000.0;
     let case = "1 producer, 1,000 items/s";
@@ -295,7 +295,7 @@ fn latency_cell(session: &mut Session) -> anyhow::Result<()> {
 }
 
 /// Runs one producer that pushes by a schedule, even if it is late; the consumer waits in its ordinary way.
-/// Latencies count from the push; the extra keys hold those from the due time of an item.
+/// Latencies count from the push; the extra keys hold the latencies from the due time of an item.
 fn paced(mode: Mode, rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     let (queue, mut consumer) = Builder::new(CAPACITY).build()?;
     let mut producer = mode.producer(&queue)?;
@@ -362,7 +362,7 @@ fn wait_until(due_ns: u64, clock: Clock) {
     }
 }
 
-/// 100 million items by two producers, in ten parts: resident memory after each part.
+/// Measures resident memory after each of ten parts of 100 million items, which two producers push.
 fn memory_cell(session: &mut Session) -> anyhow::Result<()> {
     let case = "memory over 100 M items";
     if !session.wants(case) {
@@ -411,7 +411,7 @@ fn memory_cell(session: &mut Session) -> anyhow::Result<()> {
     session.keep(case, vec![row])
 }
 
-/// A waiting consumer and an idle producer with a buffer: wake-ups and processor time in a minute.
+/// Measures a waiting consumer and an idle producer with a buffer: wake-ups and processor time in a minute.
 fn idle_cell(session: &mut Session) -> anyhow::Result<()> {
     let case = "idle for 60 s";
     if !session.wants(case) {

@@ -1,6 +1,6 @@
-//! Interleaved rounds: in each, every contestant of a case runs once. A ratio compares neighbours in time,
-//! within a round; the median over rounds comes after. So a disturbance of the machine affects both sides of
-//! a ratio.
+//! Interleaved rounds: in each, every contestant of a case runs once. A ratio compares two runs of the same
+//! round, which are close in time; the bench takes the median over the rounds after that. So a disturbance of
+//! the machine affects both sides of a ratio.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,14 +22,14 @@ pub(crate) struct Sample {
     pub(crate) cpu_s: Option<f64>,
     pub(crate) allocs: Option<f64>,
     pub(crate) rss_mb: Option<f64>,
-    /// Further numbers, for the row's extra keys.
+    /// Further numbers of the measurement, for the row's extra keys.
     pub(crate) extra: BTreeMap<String, f64>,
 }
 
 /// The reason for a missing measurement. Its text becomes the row's note.
 pub(crate) type Failure = String;
 
-/// Measures once; the context is the state that contestants share.
+/// Measures a contestant once; the context is the state that contestants share.
 pub(crate) type Measure<'a, C> = Box<dyn FnMut(&mut C) -> Result<Sample, Failure> + 'a>;
 
 /// A contestant of a case.
@@ -37,13 +37,13 @@ pub(crate) struct Contestant<'a, C> {
     pub(crate) system: String,
     pub(crate) version: Option<String>,
     pub(crate) controller: Option<String>,
-    /// True if the rows show its ratios to the others.
+    /// True for the system under test: the rows show its ratios to the other contestants.
     pub(crate) subject: bool,
     pub(crate) run: Measure<'a, C>,
 }
 
-/// Runs `rounds` rounds of a case. A contestant that fails does not run again and keeps its reason as a note.
-/// Stops early if `stop` returns true: the rows then have fewer rounds.
+/// Runs `rounds` rounds of a case. A contestant that fails does not run again, and its row keeps the reason
+/// as a note. Stops early if `stop` returns true: the rows then have fewer rounds.
 pub(crate) fn play<C>(
     case: &str,
     contestants: &mut [Contestant<'_, C>],
@@ -55,7 +55,7 @@ pub(crate) fn play<C>(
         contestants.iter().map(|_| Ok(Vec::new())).collect();
     for round in 0..rounds {
         for turn in 0..contestants.len() {
-            // The order rotates, so that no contestant always runs after the same one.
+            // The order rotates, so that no contestant always runs after the same other one.
             let who = (turn + round) % contestants.len();
             if stop() {
                 break;
@@ -132,8 +132,8 @@ fn row<C>(case: &str, who: &Contestant<'_, C>, seen: &Result<Vec<Sample>, Failur
 /// One number of a sample.
 type Field = fn(&Sample) -> Option<f64>;
 
-/// Adds the subject's ratios to every other row: of throughput, and, if both rows have them, of mean and p99
-/// latency and of processor time an operation.
+/// Adds the subject's ratios to every other row: of throughput and, if both rows have these figures, of mean
+/// and p99 latency and of processor time an operation.
 fn add_ratios(rows: &mut [Row], seen: &[Result<Vec<Sample>, Failure>], subject: usize) {
     let fields: [(&str, Field); 5] = [
         ("ratio", |sample| Some(sample.ops_per_s)),
@@ -174,7 +174,8 @@ fn add_ratios(rows: &mut [Row], seen: &[Result<Vec<Sample>, Failure>], subject: 
     }
 }
 
-/// Calibrates runs to about `target`: the first measurement finds the number of items for that, and warms up.
+/// Makes runs last about `target`: the first measurement finds the number of items for that time, and warms
+/// up.
 pub(crate) fn calibrated<'a, C>(
     target: Duration,
     mut run: impl FnMut(&mut C, u64) -> Result<Sample, Failure> + 'a,

@@ -1,5 +1,5 @@
-//! One call of a bench: measures its cells one after the other, and prints and keeps each one and adds it to
-//! the document as it ends.
+//! One call of a bench: the session measures the cells one after the other. At the end of a cell it prints
+//! the cell, keeps it in the file of results and adds it to the document.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -17,12 +17,12 @@ use crate::options::{BenchArgs, Effort};
 use tidegate_cli::interrupt;
 use tidegate_cli::report::{Document, Row, case_table};
 
-/// The latest start of a cell, without `--full`.
+/// The time after which no cell starts, without `--full`.
 const BUDGET: Duration = Duration::from_secs(8 * 60);
-/// The latest start of a measurement, without `--full`, so that the call ends within ten minutes.
+/// The time after which no measurement starts, without `--full`, so that the call ends within ten minutes.
 const END: Duration = Duration::from_secs(9 * 60 + 15);
 
-/// Peers without a part in a bench, so that the session does not start them in vain.
+/// The peers that have no part in a bench, so that the session does not start them there.
 const ELSEWHERE: [(&str, &[&str]); 8] = [
     ("mailbox", &["rust", "java", "storm", "go", "redis-rs"]),
     ("queue", &["erlang", "storm", "go", "redis-rs"]),
@@ -60,7 +60,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Opens the kept results and asks the peers for their systems.
+    /// Opens the file of kept results and asks the peers for their systems.
     pub(crate) fn open(bench: &str, args: &BenchArgs) -> anyhow::Result<Self> {
         let document = Document::new(bench);
         let path = args
@@ -94,8 +94,8 @@ impl Session {
         self.args.effort == Effort::Smoke
     }
 
-    /// Returns whether to measure this cell: it is selected, there is time left, and it is not among the kept
-    /// results (which the session shows instead).
+    /// Returns whether this cell must be measured: it is selected, there is time left, and it is not among
+    /// the kept results (which the session shows instead).
     pub(crate) fn wants(&mut self, case: &str) -> bool {
         if interrupt::asked()
             || self
@@ -144,7 +144,7 @@ impl Session {
             .filter(|row| !row.note().is_some_and(is_unsupported))
             .collect();
         compare(&mut rows);
-        // Half a cell would pass for a whole one in a resumed run.
+        // Half a cell would look like a whole one in a resumed run.
         let rounds = self.rounds as u64;
         let whole = rows
             .iter()
@@ -157,7 +157,7 @@ impl Session {
         Ok(rows)
     }
 
-    /// Keeps a cell that was measured in another way.
+    /// Keeps the rows of a cell that the bench measured without interleaved rounds.
     pub(crate) fn keep(&mut self, case: &str, rows: Vec<Row>) -> anyhow::Result<()> {
         if let Some(store) = self.store.as_mut().filter(|_| !interrupt::asked()) {
             store.keep(case, &rows)?;
@@ -166,7 +166,7 @@ impl Session {
         Ok(())
     }
 
-    /// Adds our own side of the bench as a process; requests address it by this name, as they do peers.
+    /// Adds a program of ours as a process; the bench addresses requests to it by this name, as to a peer.
     pub(crate) fn add_peer(
         &mut self,
         name: &str,
@@ -253,7 +253,7 @@ impl Session {
     }
 }
 
-/// Returns the latest start of a measurement.
+/// Returns the time after which no measurement starts.
 fn end(args: &BenchArgs, started: Instant) -> Option<Instant> {
     if args.full {
         None
@@ -262,8 +262,8 @@ fn end(args: &BenchArgs, started: Instant) -> Option<Instant> {
     }
 }
 
-/// Returns the file of a full run's cells: beside the peers if there are any, else below the current
-/// directory.
+/// Returns the path of the file of a full run's cells: beside the peers if there are any, else below the
+/// current directory.
 fn kept(bench: &str) -> PathBuf {
     let root = machine::upwards("bench/peers").unwrap_or_default();
     root.join("bench/results").join(format!("{bench}.jsonl"))
@@ -300,7 +300,7 @@ impl Store {
             .with_context(context)?;
         let mut done = Vec::new();
         for line in BufReader::new(&file).lines() {
-            // A line that an earlier run cut short is measured again.
+            // The bench measures a cell again if an earlier run cut its line short.
             let Ok(kept) = serde_json::from_str::<Kept>(&line.with_context(context)?) else {
                 continue;
             };

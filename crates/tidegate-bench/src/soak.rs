@@ -1,5 +1,6 @@
-//! `tidegate-bench topology --soak`: Knee and the best static size, each in a topology of its own that lives
-//! through the whole run, in turns of one window: a disturbance of the machine affects both.
+//! `tidegate-bench topology --soak`: the controller Knee and the best static size run in turns of one window,
+//! each in a topology of its own that lives through the whole run. So a disturbance of the machine affects
+//! both.
 
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ struct Seen {
     limits: Option<(u64, u64)>,
 }
 
-/// Runs each of the two for the duration `each`.
+/// Runs Knee and the best static size, each for the duration `each`.
 pub(super) fn run(session: &mut Session, text: &Text, each: Duration) -> anyhow::Result<()> {
     let smoke = session.is_smoke();
     let ms = Duration::from_millis;
@@ -60,7 +61,7 @@ pub(super) fn run(session: &mut Session, text: &Text, each: Duration) -> anyhow:
     session.say(&format!("the best static size is {best}"));
     let choices = [Choice::KNEE, fixed(best)];
     let seen = turns(choices, text, windows, &times)?;
-    // The first minute is for learning.
+    // Knee learns in the first minute, which does not count.
     let learning = if smoke { 1 } else { 6 };
     let rows = choices
         .iter()
@@ -92,7 +93,7 @@ fn best_size(text: &Text, times: &Times, smoke: bool) -> anyhow::Result<u64> {
         .context("no static size")
 }
 
-/// Runs a topology for each choice, one at a time, a window in turn.
+/// Runs a topology for each choice, one at a time, in turns of one window.
 fn turns<const N: usize>(
     choices: [Choice; N],
     text: &Text,
@@ -156,7 +157,7 @@ fn row(case: &str, choice: Choice, seen: &[Seen], learning: usize) -> Row {
     row.mean_us = median(all(|sample| sample.mean_us));
     row.p50_us = median(all(|sample| sample.p50_us));
     row.p99_us = median(all(|sample| sample.p99_us));
-    // Uses the windows after the first minute; all windows if the run was shorter.
+    // The windows after the first minute count, or all windows if the run was shorter.
     let late = if seen.len() > learning {
         &seen[learning..]
     } else {

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 
 use tidegate_cli::topology::{Blocks, Feed};
 
-/// A text in memory, and in a file for programs that must read it from one.
+/// A text in memory, and in a file for programs that must read it from a file.
 pub(crate) struct Text {
     blocks: Vec<Arc<[u8]>>,
     path: PathBuf,
@@ -17,7 +17,7 @@ pub(crate) struct Text {
 }
 
 impl Text {
-    /// Loads the text of `file`, or generates one of `bytes` bytes.
+    /// Loads the text of `file`, or generates a text of `bytes` bytes.
     pub(crate) fn load(file: Option<&Path>, bytes: usize) -> anyhow::Result<Self> {
         let (text, path) = match file {
             Some(path) => (
@@ -93,8 +93,8 @@ fn write_new(path: &Path, text: &[u8]) -> std::io::Result<()> {
     std::fs::File::create_new(path)?.write_all(text)
 }
 
-/// Generates lines of 8 to 14 words out of 50,000, the r-th about 1/r as frequent as the first. The text is
-/// the same on every machine.
+/// Generates lines of 8 to 14 words out of 50,000; the word of rank r is about 1/r as frequent as the first.
+/// The text is the same on every machine.
 fn generate(bytes: usize) -> Vec<u8> {
     let mut random = SplitMix::new(1);
     let words: Vec<Vec<u8>> = (0..50_000u64).map(|rank| word(rank, &mut random)).collect();
@@ -120,7 +120,7 @@ fn word(rank: u64, random: &mut SplitMix) -> Vec<u8> {
         .collect()
 }
 
-/// Steele's generator: a seed gives the same numbers on every machine.
+/// Steele's generator of random numbers: a seed gives the same numbers on every machine.
 pub(crate) struct SplitMix(u64);
 
 impl SplitMix {

@@ -1,6 +1,6 @@
-//! `tidegate-bench topology`: the table of Storm's PR 8796. The count topology over a text in memory,
-//! endlessly; static sizes, Storm's dynamic rule with these ceilings, and Knee; saturated, and at a tenth of
-//! the best saturated rate.
+//! `tidegate-bench topology`: the table of Storm's PR 8796. A topology counts the words of a text in memory,
+//! repeated endlessly. The bench compares static sizes, Storm's dynamic rule with these ceilings, and Knee:
+//! saturated, and at a tenth of the best saturated rate.
 
 use std::time::{Duration, Instant};
 
@@ -18,11 +18,11 @@ use tidegate_cli::interrupt;
 use tidegate_cli::report::Row;
 use tidegate_cli::topology::{self, Edge, Live, Pace, Plan};
 
-/// Splitters and counters of FileReadWordCountTopo.
+/// The numbers of splitters and counters, as in Storm's FileReadWordCountTopo.
 const SPLIT: usize = 2;
 /// Storm's default capacity of every queue.
 const CAPACITY: usize = 32_768;
-/// The sizes and ceilings of the table.
+/// The static sizes, and the ceilings of the dynamic rule, in the table.
 pub(super) const SIZES: [u64; 4] = [1, 10, 100, 1000];
 
 /// The durations of one measurement.
@@ -62,7 +62,7 @@ pub(crate) fn run(session: &mut Session, args: &TopologyArgs) -> anyhow::Result<
     if session.wants(case) {
         let pace = match best_lines_per_s(session.rows()) {
             Some(lines_per_s) => lines_per_s,
-            // If only this case is selected: one run gives the order of magnitude of the rate.
+            // The saturated case did not run: one run here gives the order of magnitude of the rate.
             None => measure(plan(Choice::KNEE, None), &text, times)?
                 .extra
                 .get("lines_per_s")
@@ -91,7 +91,7 @@ pub(super) fn plan(controller: Choice, pace: Option<Pace>) -> Plan {
     }
 }
 
-/// Returns the choice of a constant size.
+/// Returns the choice of batches of a constant size.
 pub(super) const fn fixed(limit: u64) -> Choice {
     Choice::Fixed {
         limit,
@@ -121,7 +121,7 @@ fn ours<'a>(text: &'a Text, pace: Option<Pace>, times: Times) -> Vec<Contestant<
 /// Returns Storm's LocalCluster as a contestant, if its peer is built. Its start and its warm-up come on top
 /// of the measurement.
 fn storm<'a>(session: &Session, text: &'a Text, times: Times) -> Vec<Contestant<'a, Peers>> {
-    // Each takes some ten seconds to start and to end; a call of ten minutes has time for these.
+    // Each run takes some ten seconds to start and to end; a call of ten minutes has time for these sizes.
     let sizes = if session.args.full {
         &SIZES[..]
     } else {
@@ -180,7 +180,8 @@ fn measure(plan: Plan, text: &Text, times: Times) -> anyhow::Result<Sample> {
     })
 }
 
-/// Adds the batches of the words' edge; those of the lines' edge go to the extra keys.
+/// Adds the batches of the edge that carries words; those of the edge that carries lines go to the extra
+/// keys.
 fn put_batches(sample: &mut Sample, [lines, words]: &[Edge; 2]) {
     if words.batches.batches() > 0 {
         sample.batches = Some(words.batches.batches() as f64);
@@ -195,7 +196,7 @@ fn put_batches(sample: &mut Sample, [lines, words]: &[Edge; 2]) {
     }
 }
 
-/// A stretch of a running topology.
+/// A measured part of a running topology's time.
 pub(super) struct Window {
     since: Instant,
     words: u64,

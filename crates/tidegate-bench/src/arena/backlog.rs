@@ -1,4 +1,5 @@
-//! The promise of a stable backlog over many cells. Each cell that breaks the promise gets a diagnosis.
+//! The check of a promise, that the backlog stays stable, over many cells. Each cell in which the controller
+//! breaks the promise gets a diagnosis.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -10,10 +11,11 @@ use tidegate::sim::arena::{Cell, Kind, SEEDS, Setting, Stability, World, grid};
 use super::contest::{Contestant, described};
 use super::{ArenaArgs, Chosen, in_parallel};
 
-/// A cell breaks the promise if it does so on most of this many seeds; a single seed may be chance.
+/// The number of seeds that judge a cell. The cell breaks the promise if most of them break it; a single seed
+/// may be chance.
 const SEEDS_JUDGED: usize = 3;
 
-/// A judged cell.
+/// A cell with the verdict on its backlog.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Judged {
     seed: u32,
@@ -21,18 +23,19 @@ pub(super) struct Judged {
     kind: String,
     several: bool,
     world: String,
-    /// The backlog by mode, on the first seed that breaks the promise, or on the first seed if none does.
+    /// The backlog by mode of the load, on the first seed that breaks the promise, or on the first seed if
+    /// none does.
     modes: Vec<Mode>,
-    /// The number of seeds that break the promise. A cell that keeps it on the first seed plays no further
-    /// one.
+    /// The number of seeds that break the promise. A cell that keeps the promise on the first seed plays no
+    /// further seed.
     broken: usize,
-    /// True if chance hides the answer: the backlog of the best setting itself drifts.
+    /// True if chance hides the answer: even under the best fixed setting the backlog drifts.
     unresolved: bool,
-    /// The reason, if the cell breaks the promise.
+    /// The reason why the cell breaks the promise, if it does.
     diagnosis: Option<String>,
 }
 
-/// The backlog in one mode.
+/// The backlog in one mode of the load.
 #[derive(Clone, Debug, Serialize)]
 struct Mode {
     slope: f64,
@@ -72,7 +75,7 @@ pub(super) fn run(args: &ArenaArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Plays the cell under our controller, on further seeds if the first one breaks the promise.
+/// Plays the cell under the default controller, on further seeds if the first one breaks the promise.
 pub(super) fn judge(cell: &Cell) -> anyhow::Result<Judged> {
     let mut broken = 0;
     let mut unresolved = false;
@@ -121,7 +124,7 @@ fn mode(mode: &Stability) -> Mode {
     }
 }
 
-/// Returns the likely reason for which mode `i` breaks the promise.
+/// Returns the likely reason why the cell breaks the promise in mode `i`.
 fn diagnosis(cell: &Cell, i: usize, found: &Stability) -> String {
     let world = cell.world.mode(i);
     let rate = cell.rate();
@@ -167,7 +170,7 @@ fn diagnosis(cell: &Cell, i: usize, found: &Stability) -> String {
     text
 }
 
-/// Returns the approximate capacity with batches of this size.
+/// Returns the approximate capacity of the world's server with batches of this size.
 fn capacity_of(world: &World, batch: f64, in_flight: f64) -> f64 {
     let setting = Setting {
         limit: batch.round().max(1.0) as u64,

@@ -1,5 +1,5 @@
-//! The figures that do not depend on our controller, in a file of JSON lines: after a change of the
-//! controller only ours plays again, and an interrupted run resumes from its finished cells.
+//! The figures that do not depend on the default controller, in a file of JSON lines. After a change of that
+//! controller only its own runs play again, and an interrupted run resumes from its finished cells.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -12,7 +12,7 @@ use tidegate::sim::arena::{Curve, Demand, Effort, Noise, Server, Setting, Span, 
 
 use super::contest::Reference;
 
-/// The cache: see the module.
+/// The kept figures of finished cells: see the module.
 pub(super) struct Cache {
     path: PathBuf,
     state: Mutex<State>,
@@ -24,7 +24,7 @@ struct State {
 }
 
 impl Cache {
-    /// Opens the file and reads it. Lines cut short by an interrupted run are left out.
+    /// Opens the file and reads it. Skips lines that an interrupted run cut short.
     ///
     /// # Errors
     /// The file cannot be read or written.
@@ -66,7 +66,7 @@ impl Cache {
         Ok(())
     }
 
-    /// A panic elsewhere leaves whole lines, so this lock ignores the poison.
+    /// Locks the state. A panic elsewhere leaves whole lines, so this lock ignores the poison.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -78,8 +78,8 @@ pub(super) fn key(world: &World, effort: Effort, rounds: usize) -> String {
     format!("{:016x}", fnv(&text))
 }
 
-/// Returns the figures of a few short runs, so that a change of the simulator changes the keys. A change that
-/// does not show in these figures needs a higher number here.
+/// Returns the figures of a few short runs, so that a change of the simulator changes the keys of the cells.
+/// A change that does not show in these figures needs a higher number here.
 fn fingerprint() -> &'static str {
     static RUNS: OnceLock<String> = OnceLock::new();
     RUNS.get_or_init(|| {
@@ -108,7 +108,7 @@ fn fingerprint() -> &'static str {
     })
 }
 
-/// Fowler, Noll and Vo's hash, the same on every machine.
+/// Returns Fowler, Noll and Vo's hash of the text, the same on every machine.
 fn fnv(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

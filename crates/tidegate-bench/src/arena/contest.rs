@@ -42,7 +42,7 @@ impl Contestant {
         }
     }
 
-    /// Returns whether the contestant differs from the others in this world.
+    /// Returns whether the contestant behaves differently from the other contestants in this world.
     pub(super) const fn plays(self, world: &World) -> bool {
         !matches!(self, Self::GreedyAll) || world.in_flight_max > 1
     }
@@ -65,7 +65,7 @@ impl Contestant {
 /// Throughput in items a millisecond, mean and 99th percentile of latency in milliseconds.
 pub(super) type Figures = [f64; 3];
 
-/// The figures that do not depend on our controller.
+/// The figures of a cell that do not depend on the default controller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Reference {
     /// A hash of the world, the effort and the simulator.
@@ -73,7 +73,8 @@ pub(super) struct Reference {
     pub(super) seed: u32,
     /// The best settings by throughput, mean and 99th percentile.
     pub(super) settings: [String; 3],
-    /// Throughput, its 99th percentile, mean and 99th percentile, by round.
+    /// Throughput, 99th percentile of the best setting by throughput, mean and 99th percentile of latency, by
+    /// round.
     pub(super) marks: Vec<[f64; 4]>,
     /// Throughput and mean of the best settings from cold until learning may end, by round.
     pub(super) learning: Vec<[f64; 2]>,
@@ -95,8 +96,8 @@ pub(super) struct Played {
     /// The best settings by throughput, mean and 99th percentile.
     pub(super) settings: [String; 3],
     pub(super) contestants: Vec<Scores>,
-    /// The figures of ours from cold until learning may end, as a share of the best setting's figures over
-    /// the same time: of throughput if that counts, else of the mean.
+    /// The figures of the default controller from cold until learning may end, as a share of the best
+    /// setting's figures over the same time: of throughput if that counts, else of the mean.
     pub(super) learning: Option<f64>,
 }
 
@@ -117,7 +118,8 @@ impl Played {
     }
 }
 
-/// Plays `cell` under ours; takes the figures of the others from the cache if it has them.
+/// Plays `cell` under the default controller; takes the figures of the other contestants from the cache if it
+/// has them.
 pub(super) fn play(
     cell: &Cell,
     effort: Effort,
@@ -150,8 +152,8 @@ pub(super) fn play(
     })
 }
 
-/// Returns the price of learning; `None` in a world that changes, because its best settings are those of the
-/// last mode.
+/// Returns the price of learning. Returns `None` in a world that changes, because its best settings are those
+/// of the last mode.
 fn learning(cell: &Cell, best: &[[f64; 2]]) -> anyhow::Result<Option<f64>> {
     let mut shares = Vec::new();
     if cell.world.modes() > 1 {
@@ -168,7 +170,7 @@ fn learning(cell: &Cell, best: &[[f64; 2]]) -> anyhow::Result<Option<f64>> {
     Ok(median(shares))
 }
 
-/// Describes the server, the noise and the number of modes, if there are several.
+/// Describes the world's server, its noise and, if there are several, the number of its modes.
 pub(super) fn described(world: &World) -> String {
     let mut text = format!("{:.2?}, {:.2?}", world.server, world.noise);
     if world.modes() > 1 {
@@ -260,7 +262,7 @@ fn scores(cell: &Cell, who: Contestant, figures: &[Figures], marks: &[[f64; 4]])
 /// Returns the width of the 95 % interval of the mean, as a share of the mean, by Student's t; infinite for
 /// one value.
 fn width(values: &[f64]) -> f64 {
-    /// The factors for 2 to 8 values.
+    /// Student's factors for 2 to 8 values.
     const T: [f64; 7] = [12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365];
     let n = values.len() as f64;
     let Some(t) = values.len().checked_sub(2).and_then(|i| T.get(i)) else {

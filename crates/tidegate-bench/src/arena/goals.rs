@@ -22,7 +22,7 @@ pub(super) struct Verdict {
     met: bool,
 }
 
-/// Compares ours with each goal.
+/// Compares the default controller with each goal.
 pub(super) fn judge(played: &[Played], several: bool) -> Vec<Verdict> {
     type Is = fn(Kind) -> bool;
     let is_near_full: Is = |kind| kind == Kind::Open(95);

@@ -1,4 +1,4 @@
-//! The regrets by group of cells and by contestant.
+//! The regrets, which are the shares of the best setting's figures, by group of cells and by contestant.
 
 use serde::Serialize;
 use tidegate::sim::arena::Kind;
@@ -45,8 +45,8 @@ impl Metric {
         }
     }
 
-    /// Returns the goals: for the median of the cells, and for 95 % of them. A closed loop has one goal, for
-    /// all cells.
+    /// Returns the goals for the metric: for the median of the cells, and for 95 % of them. A closed loop has
+    /// one goal, for all cells.
     pub(super) fn goals(self, kind: Kind) -> (f64, f64) {
         match (self, kind) {
             (Self::Throughput, _) => (0.95, 0.90),
@@ -62,7 +62,7 @@ impl Metric {
 pub(super) struct Spread {
     pub(super) cells: usize,
     pub(super) median: f64,
-    /// The bound that 95 % of the cells meet: the 5th percentile of throughput, the 95th of latencies.
+    /// The bound that 95 % of the cells meet: the 5th percentile of throughput, or the 95th of latencies.
     pub(super) most: f64,
     pub(super) worst: f64,
     /// The seed of the worst cell.
@@ -99,7 +99,7 @@ pub(super) struct Group {
     /// The name of a kind of load, or of a family.
     pub(super) name: String,
     pub(super) several: bool,
-    /// The spread of each contestant that plays there.
+    /// The spread of each contestant that plays in the group.
     pub(super) spreads: Vec<(Contestant, Spread)>,
 }
 

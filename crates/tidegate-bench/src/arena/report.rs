@@ -49,13 +49,13 @@ pub(super) fn text(chosen: &Chosen, played: &[Played]) -> String {
     text
 }
 
-/// A cell in which ours is worse than the goal for 95 % of the cells, and by what factor.
+/// A cell in which the default controller misses the goal for 95 % of the cells.
 #[derive(Clone, Copy, Debug)]
 struct Loss<'a> {
     played: &'a Played,
     metric: Metric,
     share: f64,
-    /// The factor beyond the goal, above 1.
+    /// The factor by which the cell misses the goal, above 1.
     factor: f64,
 }
 
@@ -122,7 +122,7 @@ fn losses(played: &[Played]) -> String {
     text
 }
 
-/// The factor by which a rival must be better to count.
+/// The factor by which a rival must be better for the report to name it.
 const AHEAD: f64 = 1.05;
 
 fn rivals_ahead(played: &[Played]) -> String {
@@ -135,7 +135,7 @@ fn rivals_ahead(played: &[Played]) -> String {
                 continue;
             };
             cells += 1;
-            // Compares latency if it counts, else throughput.
+            // The comparison is by latency if it counts, else by throughput.
             let factor = match (
                 ours.mean.zip(theirs.mean),
                 ours.throughput.zip(theirs.throughput),

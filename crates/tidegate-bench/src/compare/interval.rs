@@ -1,10 +1,10 @@
 //! The median of ratios with its interval, and the verdict on a bound. Pure.
 //!
-//! The interval needs no assumption about the distribution: between the k-th smallest and the k-th largest of
-//! n values lies the median of their source with a probability that the binomial distribution gives (David
-//! and Nagaraja, *Order Statistics*, 7.1).
+//! The interval needs no assumption about the distribution. The median of the source of n values lies between
+//! the k-th smallest and the k-th largest of them with a probability that the binomial distribution gives
+//! (David and Nagaraja, *Order Statistics*, 7.1).
 
-/// The fewest pairs of a comparison. From nine on the interval leaves out extremes.
+/// The fewest pairs of a comparison. With nine pairs or more the interval leaves out extremes.
 pub(crate) const PAIRS_MIN: usize = 7;
 const CONFIDENCE: f64 = 0.95;
 
@@ -23,7 +23,7 @@ impl Interval {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
         let n = sorted.len();
-        // The search takes the largest rank with an interval that still covers enough.
+        // The search takes the largest rank at which the interval still covers enough.
         let rank = (1..=n / 2)
             .rev()
             .find(|rank| covers(n, *rank) >= CONFIDENCE)?;
@@ -53,7 +53,7 @@ fn covers(n: usize, rank: usize) -> f64 {
     1.0 - 2.0 * tail
 }
 
-/// The outcome of one row against a bound.
+/// The outcome of one row of a comparison, judged against a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The whole interval is within the bound.

@@ -1,10 +1,10 @@
 //! `tidegate-bench compare OLD NEW`: two release binaries of `tidegate` as stream servers, in interleaved
 //! pairs.
 //!
-//! Each pair runs both once, in alternating order; a ratio is taken within a pair, and the row shows the
-//! median of the ratios with its 95 % interval ([`interval`]). If the interval of throughput is wider than
-//! the bound, processor time and system calls a message judge the row, and the row says so. A binary compared
-//! with itself shows the noise of the machine.
+//! Each pair runs both binaries once, in alternating order. A ratio is taken within a pair, and the row shows
+//! the median of the ratios with its 95 % interval ([`interval`]). If the interval of throughput is wider
+//! than the bound, processor time and system calls a message judge the row, and the row says so. A binary
+//! compared with itself shows the noise of the machine.
 
 mod interval;
 
@@ -50,13 +50,13 @@ fn percent(text: &str) -> Result<f64, String> {
     percent.ok_or_else(|| "give per cent from 0.1 to 50".into())
 }
 
-/// One row: throughput first, then the costs that judge it if throughput is not resolved.
+/// One row: throughput first, then the costs that judge the row if throughput is not resolved.
 struct Line {
     name: String,
     old_per_s: f64,
     throughput: Interval,
     cpu: Interval,
-    /// `None` without strace.
+    /// System calls a message; `None` without strace.
     syscalls: Option<f64>,
     verdict: Verdict,
     by: &'static str,
@@ -145,8 +145,8 @@ fn line(args: &CompareArgs, pair: &mut Pair, traffic: Traffic) -> anyhow::Result
     }))
 }
 
-/// Judges by throughput if its interval is narrow enough; otherwise by processor time and system calls a
-/// message.
+/// Judges a row by throughput if its interval is narrow enough; otherwise by processor time and system calls
+/// a message.
 fn judge(
     throughput: Interval,
     cpu: Interval,

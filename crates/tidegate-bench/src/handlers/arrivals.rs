@@ -32,9 +32,9 @@ impl Iterator for Poisson {
     }
 }
 
-/// Keys from 0: the r-th is 1/(r + 1) as frequent as the first.
+/// Keys from 0, by Zipf's law: the key r is 1/(r + 1) as frequent as the key 0.
 pub(super) struct Zipf {
-    /// The cumulative share of the keys up to each one.
+    /// For each key, the cumulative share of the keys up to it.
     below: Vec<f64>,
 }
 

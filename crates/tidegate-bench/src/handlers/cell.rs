@@ -9,8 +9,8 @@ pub(super) enum Kind {
     Append,
     Padded,
     Upsert,
-    /// A handler that only counts: for tests, and for the cost of the contestants themselves. It runs only if
-    /// a pattern names it.
+    /// A handler that only counts: for tests, and for the cost of the contestants themselves. The bench runs
+    /// it only if a pattern names it.
     Memory,
 }
 
@@ -46,13 +46,13 @@ impl Kind {
         }
     }
 
-    /// Returns whether this build has the handler: the databases come with the feature `peers`.
+    /// Returns whether this build has the handler: the databases need the feature `peers`.
     pub(super) const fn is_built(self) -> bool {
         cfg!(feature = "peers") || !matches!(self, Self::Postgres | Self::Sqlite)
     }
 }
 
-/// The arrival of items.
+/// The way in which items arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Load {
     /// A closed loop of this many callers: each calls again after its answer.
@@ -108,7 +108,7 @@ pub(super) fn select(patterns: Option<&str>) -> Result<Vec<Cell>, String> {
     };
     let mut selected: Vec<Cell> = Vec::new();
     for pattern in patterns.split(',').map(str::trim) {
-        // A pattern that names a load only does not select the handler that only counts.
+        // A pattern that names only a load does not select the handler that only counts.
         let named = all(&Kind::ALL)
             .chain(all(&[Kind::Memory]).filter(|_| pattern.starts_with(Kind::Memory.name())));
         let fitting: Vec<Cell> = named.filter(|cell| cell.matches(pattern)).collect();

@@ -10,7 +10,7 @@ use super::setting::{Fixed, Setting};
 use super::work::{Checked, Item};
 use crate::rounds::Failure;
 
-/// The contestant: see the module. After a drop it handles every accepted item, then ends.
+/// A running contestant: see the module. After a drop it handles every accepted item, then ends.
 pub(super) enum Contestant {
     Actor(Actor),
     Loop(Loop),

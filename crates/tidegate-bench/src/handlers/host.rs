@@ -17,14 +17,14 @@ use crate::rounds::median;
 pub(crate) struct Host {
     pub(crate) machine: String,
     pub(crate) commit: Option<String>,
-    /// A cache line's round trip between two threads, nanoseconds, median.
+    /// The median round trip of a cache line between two threads, nanoseconds.
     pub(crate) round_trip_ns: f64,
-    /// A write of 4 KiB with its `fdatasync`, microseconds, median.
+    /// The median time of a write of 4 KiB with its `fdatasync`, microseconds.
     pub(crate) sync_us: f64,
 }
 
 impl Host {
-    /// Measures for some 20 ms, with a file in `directory`.
+    /// Measures the host for some 20 ms, with a file in `directory`.
     pub(crate) fn measure(
         machine: String,
         commit: Option<String>,
@@ -56,7 +56,7 @@ impl std::fmt::Display for Host {
 const TRIPS: u32 = 20;
 const TRIPS_BY_LOOK: u32 = 500;
 
-/// Returns the median round trip of a number between two threads.
+/// Returns the median time in which a number goes from one thread to another and back, nanoseconds.
 fn round_trip_ns() -> f64 {
     let turn = AtomicU32::new(0);
     let until = |value: u32| {

@@ -22,11 +22,11 @@ use crate::latency::{histogram, quantile_us};
 use crate::machine::{Meter, Spent};
 use crate::rounds::Failure;
 
-/// How long a contestant may take to finish its accepted items, and then to end.
+/// The longest that a contestant may take to finish its accepted items, and then to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// This many calls may always be unanswered.
+/// The number of calls that may always be unanswered before an open loop ends early.
 const OVERRUN_MIN: f64 = 500.0;
-/// The most tasks that wait for an answer.
+/// The most tasks that wait for an answer at a time.
 const OVERRUN_MAX: f64 = 100_000.0;
 
 /// The most runs of one contestant until a measurement contains an answer.
@@ -36,24 +36,25 @@ const RUNS_MAX: u32 = 5;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) arrivals: Arrivals,
-    /// The warm-up, in which the contestant learns; its figures are kept apart.
+    /// The duration of the warm-up, in which the contestant learns; the bench keeps its figures apart.
     pub(super) warm: Duration,
     pub(super) window: Duration,
     pub(super) seed: u64,
-    /// An open loop ends early if more calls are unanswered than arrive in this time.
+    /// The time that bounds an open loop: the loop ends early if more calls are unanswered than arrive in
+    /// this time.
     pub(super) overrun: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Arrivals {
-    /// This many callers.
+    /// A closed loop of this many callers.
     Closed(u32),
-    /// This many arrivals a second.
+    /// An open loop of this many arrivals a second.
     Open(f64),
 }
 
-/// Runs a contestant once. Runs it again, and for longer, if a busy machine kept every call unanswered during
-/// the measurement.
+/// Runs a contestant once. Runs the contestant again, and for longer, if a busy machine kept every call
+/// unanswered during the measurement.
 ///
 /// # Errors
 /// The contestant failed, lost, repeated or confused items, or did not end.
@@ -168,7 +169,7 @@ struct Run {
     stop: AtomicBool,
     /// The number of items issued, which is also the id of the next one.
     issued: AtomicU64,
-    /// The running callers of a closed loop, or the unanswered calls of an open one.
+    /// The running callers of a closed loop, or the unanswered calls of an open loop.
     waiting: AtomicU64,
     seen: Mutex<Seen>,
     failed: OnceLock<Failure>,
@@ -176,10 +177,11 @@ struct Run {
 
 struct Seen {
     tally: Tally,
-    /// Latencies in nanoseconds: of calls due in the window, and of earlier ones.
+    /// Latencies in nanoseconds of calls that were due in the window; the other histogram holds those of
+    /// earlier calls.
     latency: Histogram<u64>,
     cold: Histogram<u64>,
-    /// The numbers of answers within the window, and before it.
+    /// The number of answers within the window; the other number counts those before it.
     done: u64,
     done_cold: u64,
 }
@@ -201,7 +203,7 @@ impl Run {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes one call; latency counts from `due`. Returns whether it succeeded.
+    /// Makes one call; the latency counts from `due`. Returns whether the call succeeded.
     async fn call(&self, due: Instant) -> bool {
         let id = self.issued.fetch_add(1, Relaxed);
         let item = Item {
@@ -248,7 +250,7 @@ impl Run {
     }
 }
 
-/// Counts a latency; the histogram grows to hold it.
+/// Adds a latency to the histogram, which grows to hold it.
 fn record(latency: &mut Histogram<u64>, took_ns: u64) {
     // Three digits can hold every number.
     let _ = latency.record(took_ns);

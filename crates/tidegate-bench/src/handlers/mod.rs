@@ -2,8 +2,8 @@
 //! best fixed settings of a grid and the crates that batch.
 //!
 //! [`cell`], [`setting`], [`arrivals`], [`outcome`] and [`verdict`] decide and are pure. [`load`] calls every
-//! contestant, [`play`] runs a cell, [`results`] keeps it, [`work`] has the handlers. [`ours`] has every use
-//! of the library, [`recv_many`] and `rivals` have the other contestants.
+//! contestant, [`play`] runs a cell, [`results`] keeps it, [`work`] has the handlers. [`ours`] contains every
+//! use of the library, [`recv_many`] and `rivals` contain the other contestants.
 
 mod arrivals;
 mod cell;
@@ -136,7 +136,7 @@ pub(crate) fn run(args: &HandlersArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// One call of the bench.
+/// One call of the bench, with its settings and its open files.
 struct Bench {
     /// The handler of the previous cell; the next cell uses it again if it is the same.
     work: Option<(Kind, Work)>,
@@ -181,7 +181,7 @@ impl Bench {
         Host::measure(self.machine.clone(), self.commit.clone(), &self.directory.0)
     }
 
-    /// Prints the host and the work ahead.
+    /// Prints the facts about the host and the cells to run.
     fn announce(&mut self, cells: &[Cell]) -> anyhow::Result<()> {
         let host = self.host()?;
         self.results.keep_host(&host)?;
@@ -204,7 +204,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Plays a cell, or takes its kept result; `None` after an interrupt.
+    /// Plays a cell, or takes the result that the file keeps; `None` after an interrupt.
     fn cell(&mut self, cell: Cell) -> anyhow::Result<Option<Played>> {
         let name = cell.name();
         if let Some(kept) = self.results.cell(&name) {
@@ -258,7 +258,7 @@ impl Bench {
         {
             return Ok(());
         }
-        // The previous handler ends first: two would disturb each other.
+        // The previous handler ends first: two handlers would disturb each other.
         self.work = None;
         let work = Work::start(kind, &self.ground.runtime, &self.directory.0)?;
         self.work = Some((kind, work));
@@ -279,7 +279,7 @@ fn say(text: &str) {
     eprintln!("tidegate-bench: {text}");
 }
 
-/// Formats a duration for the user.
+/// Formats a duration in words for the user.
 fn span(time: Duration) -> String {
     let seconds = time.as_secs();
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
@@ -289,12 +289,12 @@ fn span(time: Duration) -> String {
     }
 }
 
-/// The directory of the handlers' files; removed with the bench.
+/// The directory of the handlers' files; the bench removes it at its end.
 struct Directory(PathBuf);
 
 impl Directory {
-    /// Creates it below `TIDEGATE_BENCH_DIR`, or in the system's temporary directory, which the user of a
-    /// database can read.
+    /// Creates the directory below `TIDEGATE_BENCH_DIR`, or in the system's temporary directory, which the
+    /// user of a database can read.
     fn make() -> anyhow::Result<Self> {
         let parent = std::env::var_os("TIDEGATE_BENCH_DIR");
         let parent = parent.map_or_else(std::env::temp_dir, PathBuf::from);

@@ -1,5 +1,5 @@
-//! Our contestant, and every use that this bench makes of the library: several batches at once if the handler
-//! awaits, a thread actor if it blocks.
+//! The contestant that uses this library, and every use that this bench makes of the library: an actor with
+//! several batches at once if the handler awaits, a thread actor if it blocks.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) enum Rule {
     Fixed(Fixed),
 }
 
-/// An actor. After a drop it handles every accepted item, then ends.
+/// An actor of the library. After a drop it handles every accepted item, then ends.
 pub(super) struct Actor(Handle<Item, u64>);
 
 impl Actor {
@@ -79,7 +79,7 @@ impl SharedHandler for Awaiting {
 /// A handler that blocks its thread.
 struct Blocking {
     work: Arc<Checked>,
-    /// Kept between batches for its memory.
+    /// The items of a batch; the handler keeps the vector between batches for its memory.
     items: Vec<Item>,
 }
 

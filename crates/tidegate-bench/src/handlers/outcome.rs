@@ -1,8 +1,8 @@
-//! A cell's outcome: the rounds of its contestants, the choice among screened settings, and ratios of ours to
-//! the others. Pure.
+//! A cell's outcome: the rounds of its contestants, the choice among screened settings, and the ratios of
+//! this library to the other contestants. Pure.
 //!
-//! A ratio compares two contestants within a round. The other rounds choose the best setting of a round, so
-//! that luck in a round does not count.
+//! A ratio compares two contestants within a round. The best setting of a round is chosen by the other
+//! rounds, so that luck in a round does not count.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,12 +17,12 @@ pub(super) struct Outcome {
     pub(super) p50_us: f64,
     pub(super) p99_us: f64,
     pub(super) batch_mean: f64,
-    /// Processor time of this process an operation, the callers' included.
+    /// Processor time of this process an operation, microseconds, the callers' included.
     pub(super) cpu_us: f64,
-    /// Throughput and latency before the window opened, while the contestant learned.
+    /// Operations a second before the window opened, while the contestant learned.
     pub(super) cold_ops_per_s: f64,
     pub(super) cold_mean_us: Option<f64>,
-    /// True if the load ended early because calls piled up: its latency would have grown further.
+    /// True if the load ended early because calls piled up: the latency would have grown further.
     pub(super) overrun: bool,
 }
 
@@ -33,11 +33,11 @@ pub(super) struct Row {
     pub(super) setting: String,
     pub(super) version: Option<String>,
     pub(super) rounds: Vec<Outcome>,
-    /// The failure that ended the contestant's part.
+    /// The failure that ended the contestant's part, if it failed.
     pub(super) note: Option<String>,
 }
 
-/// A setting with its result in the screening.
+/// A setting with the outcome of its screening run.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub(super) struct Screened {
     pub(super) system: String,
@@ -63,7 +63,7 @@ const THROUGHPUT: Score = |outcome| outcome.ops_per_s;
 const MEAN: Score = |outcome| 1e6 / outcome.mean_us;
 const P99: Score = |outcome| 1e6 / outcome.p99_us;
 
-/// Chooses `count` of the screened settings, best first. In an open loop the second one is the best by its
+/// Chooses `count` of the screened settings, best first. In an open loop the second choice is the best by the
 /// 99th percentile. Settings that failed or overran come last.
 pub(super) fn choose<T: Copy>(
     screened: &[(T, Result<Outcome, String>)],
@@ -121,7 +121,7 @@ impl Played {
         self.rows.iter().filter(of_it)
     }
 
-    /// Returns the ratios of ours to `other` by round: above 1, ours is better.
+    /// Returns the ratios of this library to `other` by round: above 1, the library is better.
     pub(super) fn against(&self, other: System) -> Vec<f64> {
         let score = self.score();
         match (self.row(System::Ours), self.row(other)) {
@@ -135,15 +135,15 @@ impl Played {
         }
     }
 
-    /// Returns the ratios of ours to the best fixed setting by round: above 1, ours is better.
+    /// Returns the ratios of this library to the best fixed setting by round: above 1, the library is better.
     pub(super) fn against_best(&self) -> Vec<f64> {
         let score = self.score();
         self.with_best(score, |ours, best| score(ours) / score(best))
     }
 
-    /// Returns the ratio of our 99th percentile to that of the best fixed setting, by round: below 1, ours is
-    /// better. The best setting of a closed loop is the best by throughput, that of an open loop the best by
-    /// this percentile.
+    /// Returns the ratio of this library's 99th percentile to that of the best fixed setting, by round: below
+    /// 1, the library is better. The best setting of a closed loop is the best by throughput, that of an open
+    /// loop the best by this percentile.
     pub(super) fn p99_times_best(&self) -> Vec<f64> {
         let choice = if self.is_open() { P99 } else { THROUGHPUT };
         self.with_best(choice, |ours, best| ours.p99_us / best.p99_us)

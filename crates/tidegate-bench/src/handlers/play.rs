@@ -1,4 +1,5 @@
-//! Plays one cell: short runs screen the settings, then the chosen ones and ours run in interleaved rounds.
+//! Plays one cell: short runs screen the settings, then the chosen settings and the library run in
+//! interleaved rounds.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,7 +28,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Returns the plan of a run in the rounds: its warm-up takes half of its window, with a minimum.
+    /// Returns the plan of a run in the rounds: the warm-up takes half of the window, with a minimum.
     fn full(self, arrivals: Arrivals, seed: u64) -> Plan {
         Plan {
             arrivals,
@@ -56,7 +57,7 @@ impl Times {
         own.into_iter().chain(rivals.iter().copied())
     }
 
-    /// Estimates the time that a cell takes, with starting and emptying the handler.
+    /// Estimates the time that a cell takes, with the start and the emptying of the handler.
     pub(super) fn guess(self, cell: Cell) -> Duration {
         let start = Duration::from_millis(30);
         let of = |plan: Plan| plan.warm + plan.window + start;
@@ -92,12 +93,12 @@ impl Ground {
         })
     }
 
-    /// Returns the best saturated throughput of the grid; `None` after an interrupt.
+    /// Returns the best saturated throughput over the grid of settings; `None` after an interrupt.
     ///
     /// # Errors
     /// No setting of the grid could be measured.
     pub(super) fn capacity(&self, cell: Cell, work: &Work) -> anyhow::Result<Option<f64>> {
-        // A batch of the largest limit needs this many callers.
+        // A batch of the largest limit needs this many callers to fill.
         let plan = self.times.full(Arrivals::Closed(LIMIT_MAX), u64::MAX);
         let mut best = Err("the grid is empty".to_owned());
         for fixed in saturated(cell.kind.in_flight(), self.times.quick) {
@@ -118,7 +119,8 @@ impl Ground {
         }
     }
 
-    /// Plays a cell at `per_s` arrivals a second, which closed loops ignore; `None` after an interrupt.
+    /// Plays a cell at `per_s` arrivals a second, which closed loops ignore. Returns `None` after an
+    /// interrupt.
     pub(super) fn play(&self, cell: Cell, work: &Work, per_s: Option<f64>) -> Option<Played> {
         let start = Instant::now();
         let arrivals = match (cell.load, per_s) {
@@ -137,7 +139,7 @@ impl Ground {
             contestants.extend(chosen.into_iter().map(|setting| (setting, row(setting))));
         }
         for round in 0..self.times.rounds as usize {
-            // The order rotates, so that no contestant always runs after the same one.
+            // The order rotates, so that no contestant always runs after the same other one.
             for turn in 0..contestants.len() {
                 let at = (turn + round) % contestants.len();
                 let (setting, row) = &mut contestants[at];

@@ -1,6 +1,6 @@
-//! The loop that a user of tokio writes: take items from a channel by `recv_many`, handle them, answer. It is
-//! a rival with hand-tuned settings, and also runs the settings of the grid that have several batches in
-//! flight.
+//! The loop that a user of tokio writes: take items from a channel by `recv_many`, handle them, answer. The
+//! loop is a rival with hand-tuned settings, and also runs the settings of the grid that have several batches
+//! in flight.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::setting::Fixed;
 use super::work::{Checked, Item};
 use crate::rounds::Failure;
 
-/// The same capacity as our default.
+/// The capacity of the channel: the same as the library's default.
 const CAPACITY: usize = 16_384;
 
 /// An item and the channel for the answer to its caller.
@@ -21,7 +21,7 @@ struct Call {
     answer: oneshot::Sender<Result<u64, Failure>>,
 }
 
-/// The loop: see the module. After a drop it handles every accepted item, then ends.
+/// The loop over `recv_many`: see the module. After a drop it handles every accepted item, then ends.
 pub(super) struct Loop {
     calls: mpsc::Sender<Call>,
 }

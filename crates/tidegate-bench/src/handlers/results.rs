@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::host::Host;
 use super::outcome::Played;
 
-/// The circumstances of a result: a run uses the result again if all of them agree.
+/// The circumstances of a result: a run uses a kept result again if all of them agree.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub(super) struct Effort {
     pub(super) commit: Option<String>,
@@ -22,13 +22,13 @@ pub(super) struct Effort {
     pub(super) peers: bool,
 }
 
-/// One line.
+/// One line of the file of results.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
-    /// The machine at a start.
+    /// The figures of the machine at the start of a run.
     Host(Host),
-    /// A handler's best throughput.
+    /// The best throughput of a handler.
     Capacity {
         effort: Effort,
         handler: String,
@@ -40,7 +40,7 @@ enum Line {
 
 /// The kept results: see the module.
 pub(super) struct Results {
-    /// `None` without `--out`.
+    /// The open file and its path; `None` without `--out`.
     file: Option<(File, PathBuf)>,
     effort: Effort,
     capacities: Vec<(String, f64)>,
@@ -74,7 +74,7 @@ impl Results {
         Ok(results)
     }
 
-    /// Takes in a line; a line that an earlier run cut short is measured again.
+    /// Reads a line of the file. The bench measures a cell again if an earlier run cut its line short.
     fn take_in(&mut self, line: &str) {
         match serde_json::from_str(line) {
             Ok(Line::Capacity {
@@ -98,7 +98,7 @@ impl Results {
         self.cells.iter().rev().find(|played| played.cell == name)
     }
 
-    /// Records the machine at a start.
+    /// Writes the figures of the machine at the start of a run.
     pub(super) fn keep_host(&mut self, host: &Host) -> anyhow::Result<()> {
         self.write(&Line::Host(host.clone()))
     }

@@ -5,9 +5,9 @@ use super::cell::{Kind, Load};
 /// One contestant with one setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
-    /// Ours with the default controller.
+    /// The library with the default controller.
     Default,
-    /// Ours, with batches of the whole backlog.
+    /// The library, with batches of the whole backlog.
     Greedy,
     /// A constant limit, linger and number of batches in flight.
     Fixed(Fixed),
@@ -16,9 +16,9 @@ pub(super) enum Setting {
         limit: u32,
         in_flight: u32,
     },
-    /// The crate of this name; it needs the feature `peers`, as the variants below do.
+    /// The rival crate of this name; it needs the feature `peers`, as the variants below do.
     BatchAintOne {
-        /// The batch size that it prefers over further concurrency; 0 means its policy `Immediate`.
+        /// The batch size that the crate prefers over further concurrency; 0 means its policy `Immediate`.
         prefer: u32,
         limit: u32,
         in_flight: u32,
@@ -42,7 +42,7 @@ pub(super) struct Fixed {
     pub(super) in_flight: u32,
 }
 
-/// A system with its settings: one setting takes part in the rounds, and three of the grid.
+/// A system with its settings: one setting of a system takes part in the rounds, but three of the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum System {
     Ours,
@@ -85,7 +85,7 @@ impl System {
         }
     }
 
-    /// Returns how many of its settings take part in the rounds.
+    /// Returns how many of the system's settings take part in the rounds.
     pub(super) const fn chosen(self) -> usize {
         match self {
             Self::Fixed => 3,
@@ -115,7 +115,7 @@ impl System {
                 };
                 // 100 is the crate's default limit.
                 let immediate = product(&[100, 1024], in_flight).map(|(limit, n)| of(0, limit, n));
-                // It differs from `Immediate` only if several batches may run.
+                // This policy differs from `Immediate` only if several batches may run.
                 let balanced = (most > 1).then(|| of(16, 1024, most));
                 immediate.chain(balanced).collect()
             }
@@ -133,7 +133,7 @@ impl System {
             }
         };
         if quick && settings.len() > 2 {
-            // Keeps the two settings that differ most.
+            // Only the two settings that differ most stay.
             settings.drain(1..settings.len() - 1);
         }
         settings
@@ -145,14 +145,14 @@ fn product<'a>(limits: &'a [u32], in_flight: &'a [u32]) -> impl Iterator<Item = 
     limits.iter().flat_map(with)
 }
 
-/// Limits in steps of a factor of four. The measurement of capacity has as many callers as the largest.
+/// Limits in steps of a factor of four. The measurement of capacity has as many callers as the largest limit.
 const LIMITS: [u32; 7] = [1, 4, 16, 64, 256, 1024, LIMIT_MAX];
 pub(super) const LIMIT_MAX: u32 = 4096;
-/// No linger, tokio's finest timer, and the length of several batches.
+/// Lingers in microseconds: none, tokio's finest timer, and the length of several batches.
 const LINGERS_US: [u32; 3] = [0, 1000, 5000];
 
-/// Returns the grid of fixed settings for a load, without settings that equal others of the grid: no limit
-/// above the number of callers, and no linger with a limit of one item.
+/// Returns the grid of fixed settings for a load. It leaves out settings that equal others of the grid: a
+/// limit above the number of callers, and a linger with a limit of one item.
 pub(super) fn grid(load: Load, in_flight: &[u32], quick: bool) -> Vec<Fixed> {
     let limits: Vec<u32> = match load {
         _ if quick => vec![16, 1024],
@@ -180,8 +180,8 @@ pub(super) fn grid(load: Load, in_flight: &[u32], quick: bool) -> Vec<Fixed> {
     grid
 }
 
-/// Returns the settings for a handler's capacity, which is the best throughput among them: no linger, because
-/// callers wait at any time.
+/// Returns the settings that measure a handler's capacity, the best throughput among them. They have no
+/// linger, because callers wait at any time.
 pub(super) fn saturated(in_flight: &[u32], quick: bool) -> Vec<Fixed> {
     let all = grid(Load::Poisson(100), in_flight, quick);
     all.into_iter()

@@ -1,4 +1,4 @@
-//! The table of a cell, and the verdict over all of them, with our losses first. Pure.
+//! The table of a cell, and the verdict over all cells, with the losses of the library first. Pure.
 
 use std::fmt::Write as _;
 
@@ -9,11 +9,11 @@ use super::setting::System;
 use crate::compare::Interval;
 use crate::rounds::{median, quantile};
 
-/// A cell is lost if its whole interval lies below this ratio.
+/// The ratio to the best setting below which a cell is lost, if its whole interval lies there.
 const LOST: f64 = 0.9;
-/// The goal for the median over the cells.
+/// The goal for the median of the ratios over the cells.
 const WANTED: f64 = 0.95;
-/// An interval wider than this share of its median leaves the cell unresolved.
+/// The widest interval, as a share of its median, that still resolves a cell.
 const RESOLVED: f64 = 0.05;
 
 /// Formats one cell with every contestant.
@@ -78,7 +78,7 @@ pub(super) fn cell_table(played: &Played) -> String {
     text
 }
 
-/// Returns the ratios of ours to this row.
+/// Returns the ratios of the library to this row.
 fn ratios_to(played: &Played, row: &Row) -> Vec<f64> {
     if row.system == System::Ours.name() || row.note.is_some() {
         return Vec::new();

@@ -1,5 +1,5 @@
-//! Bare sockets without a link: upper limits for the link's figures. Blocking threads, loopback TCP, and no
-//! protocol except the payload bytes.
+//! Bare sockets without a link, which give upper limits for the link's figures. They use blocking threads,
+//! loopback TCP, and no protocol except the payload bytes.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 
 use crate::latency;
 
-/// Bytes of one write and one read.
+/// The bytes of one write and of one read.
 const BLOCK: usize = 256 << 10;
 
 /// Returns the two ends of a connection on this machine.
@@ -24,7 +24,7 @@ pub(super) fn pair() -> io::Result<(TcpStream, TcpStream)> {
     Ok((client, server))
 }
 
-/// Writes at least `bytes` in blocks to a socket with a reader that drops them; returns bytes a second.
+/// Writes at least `bytes` in blocks to a socket; a reader drops them. Returns bytes a second.
 pub(super) fn drain(bytes: u64) -> anyhow::Result<f64> {
     let (mut client, mut server) = pair()?;
     let blocks = bytes.div_ceil(BLOCK as u64);
@@ -50,7 +50,7 @@ pub(super) fn drain(bytes: u64) -> anyhow::Result<f64> {
     Ok(read as f64 / took.as_secs_f64())
 }
 
-/// Writes `bytes` bytes `count` times to a socket with a reader that drops them; returns writes a second.
+/// Writes `bytes` bytes `count` times to a socket; a reader drops them. Returns writes a second.
 pub(super) fn single_writes(count: u64, bytes: usize) -> anyhow::Result<f64> {
     let (mut client, mut server) = pair()?;
     let reader =

@@ -1,7 +1,7 @@
 //! `tidegate-bench link`: messages of five bytes over loopback TCP, each of them acknowledged, beside bare
 //! sockets in the same rounds.
 //!
-//! Client and server have a thread each, as a program on either side would; eight clients share one. A
+//! Client and server have a thread each, as a program on either side would; eight clients share one thread. A
 //! throughput is timed from the first message to the last acknowledgement. At light load the clients send by
 //! a schedule, even if they are late, and latency counts from the due time of a message.
 
@@ -20,11 +20,11 @@ use ours::Way;
 
 /// A payload, the same as in published figures of other systems.
 const PAYLOAD: [u8; 5] = *b"hello";
-/// The bytes of such a message on the wire, in the session protocol.
+/// The bytes of a message with this payload on the wire, in the session protocol.
 const FRAME_BYTES: usize = 9;
 /// The bytes of an acknowledgement.
 const ACK_BYTES: usize = 12;
-/// How long a spinning side polls before it sleeps.
+/// How long a side that spins polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(200);
 
 /// Runs the cells.
@@ -44,12 +44,12 @@ pub(crate) fn run(session: &mut Session) -> anyhow::Result<()> {
 
 type Cell<'a> = Contestant<'a, Peers>;
 
-/// Returns the duration of a measurement.
+/// Returns the intended duration of a measurement.
 fn target(session: &Session) -> Duration {
     Duration::from_millis(if session.is_smoke() { 2 } else { 400 })
 }
 
-/// Returns our own contestant for this way of sending.
+/// Returns the link as a contestant, for this way of sending.
 fn tidegate<'a>(target: Duration, way: Way, clients: u64) -> Cell<'a> {
     Contestant {
         system: OURS.into(),
@@ -62,7 +62,7 @@ fn tidegate<'a>(target: Duration, way: Way, clients: u64) -> Cell<'a> {
     }
 }
 
-/// Bare sockets.
+/// Returns bare sockets as a contestant.
 fn sockets<'a>(what: &str, run: impl FnMut(&mut Peers) -> Result<Sample, String> + 'a) -> Cell<'a> {
     Contestant {
         system: "bare sockets".into(),
@@ -169,7 +169,7 @@ fn lone_cell(session: &mut Session, rate: u64) -> anyhow::Result<()> {
     session.cell(&case, vec![ours, bare]).map(drop)
 }
 
-/// Returns the duration of a schedule.
+/// Returns the duration of a schedule in seconds.
 fn schedule(session: &Session) -> f64 {
     if session.is_smoke() { 0.05 } else { 2.0 }
 }

@@ -26,7 +26,7 @@ pub(super) enum Way {
     SendMany,
     /// One message after the other, by one task for each client.
     Send,
-    /// From one thread for each client, through the engine's queue.
+    /// Many messages by one thread for each client, through the engine's queue.
     Producer,
     /// Many messages in one call, in the plain protocol.
     Plain,
@@ -34,7 +34,7 @@ pub(super) enum Way {
     Flushed,
     /// The server acknowledges each message before the next.
     LockStep { spin: bool },
-    /// The same as `LockStep`, in the plain protocol.
+    /// The server acknowledges each message before the next, in the plain protocol.
     PlainLockStep,
 }
 
@@ -121,7 +121,7 @@ impl Serving {
     }
 }
 
-/// Sends `messages` by `clients` clients; the time ends with the last acknowledgement.
+/// Sends `messages` messages by `clients` clients; the time ends with the last acknowledgement.
 pub(super) fn run(way: Way, clients: u64, messages: u64) -> anyhow::Result<Sample> {
     let serving = Serving::start(way.spin())?;
     let address = serving.address;

@@ -1,5 +1,5 @@
-//! Light load: clients send messages by a schedule, even if they are late, and measure how long each waits
-//! for its acknowledgement. The server's counters give the cost of acknowledgements.
+//! Light load: clients send messages by a schedule, even if they are late, and measure how long each message
+//! waits for its acknowledgement. The server's counters give the cost of acknowledgements.
 
 use std::io::{Read as _, Write as _};
 use std::thread;
@@ -20,8 +20,8 @@ fn due_ns(n: u64, rate: f64) -> u64 {
     20_000_000 + (n as f64 * 1e9 / rate) as u64
 }
 
-/// Sleeps until the due time: a spinning core would be missing for the measured threads. A late wake-up
-/// counts as latency.
+/// Sleeps until the due time, because a spinning thread would take a core from the measured threads. A late
+/// wake-up counts as latency.
 fn wait_until(due: u64, clock: Clock) {
     let left = due.saturating_sub(clock.now().as_nanos());
     if left > 0 {
@@ -29,8 +29,8 @@ fn wait_until(due: u64, clock: Clock) {
     }
 }
 
-/// Sends one message at a time, each at its due time and acknowledged before the next: the latency of a lone
-/// message, from its send time.
+/// Sends one message at a time, each at its due time and acknowledged before the next. Measures the latency
+/// of a lone message, from its send time.
 pub(super) fn lone(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     let serving = Serving::start(Duration::ZERO)?;
     let address = serving.address;
@@ -63,7 +63,7 @@ pub(super) fn lone(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     Ok(sample)
 }
 
-/// Measures the same over a bare socket.
+/// Measures lone messages over a bare socket, as [`lone`] does over the link.
 pub(super) fn bare_lone(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     let messages = ((rate * seconds) as u64).max(1);
     let clock = Clock::start();
@@ -77,7 +77,7 @@ pub(super) fn bare_lone(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     Ok(sample)
 }
 
-/// Measures messages through the link.
+/// Measures messages through the link, sent by a schedule.
 pub(super) fn ours(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     let serving = Serving::start(Duration::ZERO)?;
     let address = serving.address;
@@ -143,7 +143,7 @@ pub(super) fn ours(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     Ok(sample)
 }
 
-/// Measures request and reply over a bare socket by the same schedule.
+/// Measures request and reply over a bare socket, sent by the same schedule.
 pub(super) fn bare(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     let (mut client, mut server) = bare::pair()?;
     let messages = ((rate * seconds) as u64).max(1);

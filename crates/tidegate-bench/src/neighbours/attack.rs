@@ -1,4 +1,4 @@
-//! The attacks: what each of them does and how large it is. Pure.
+//! The attacks: the deed of each and its size. Pure.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ pub(super) struct Attack {
     /// The description of the attack.
     pub(super) text: &'static str,
     pub(super) deed: Deed,
-    /// How many messages, clients, subscriptions or streams, before scaling.
+    /// The number of messages, clients, subscriptions or streams, before scaling.
     pub(super) amount: u64,
-    /// The nodes of the server.
+    /// The number of the server's nodes.
     pub(super) nodes: usize,
     /// The bits of the server's RSA key, if it speaks TLS.
     pub(super) rsa_bits: Option<u32>,
 }
 
-/// The deed of an attack.
+/// The action of an attacker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deed {
-    /// The control: the noise of the machine, and the neighbours' own load.
+    /// Does nothing: the control, which shows the noise of the machine and of the neighbours' own load.
     Nothing,
     /// Publishes to subjects that 4,096 patterns of one reader cover. `after` is the number of subscriptions
-    /// that another client made and left behind before.
+    /// that another client made before and left to the server.
     Wildcards {
         after: u64,
     },
@@ -51,14 +51,14 @@ pub(super) enum Deed {
     /// Creates a consumer that begins at the last message of each subject.
     ConsumerMade,
     StreamDeleted,
-    /// Asks the monitor for everything, with these many connections, subscriptions or streams.
+    /// Asks the monitor for everything, with this many connections, subscriptions or streams.
     Connz,
     Subsz,
     Jsz,
 }
 
 const MILLION: u64 = 1_000_000;
-/// The duration of attacks that last as long as they like.
+/// The duration of an attack that has no end of its own.
 pub(super) const LASTS: Duration = Duration::from_secs(10);
 
 /// All attacks, in the order of their runs.

@@ -1,6 +1,6 @@
-//! The process of the neighbours: on one core, with nothing else in it, so that no lock or allocation of an
-//! attacker delays a measurement. The bench drives it by lines on its standard input: `start JOB`, `phase` at
-//! the start of each phase, `end`, which answers with all figures.
+//! The process of the neighbours. It runs on one core, without any other work, so that no lock or allocation
+//! of an attacker delays a measurement. The bench drives it by lines on its standard input: `start JOB`,
+//! `phase` at the start of each phase, and `end`, which the process answers with all figures.
 
 use std::io::{BufRead as _, Write as _};
 use std::net::SocketAddr;
@@ -21,13 +21,13 @@ use super::login::Logins;
 use super::pace::Pace;
 use super::socket::{Neighbour, Talk};
 
-/// How often an operation is due.
+/// The time between two operations of a neighbour.
 pub(super) const EVERY: Duration = Duration::from_millis(5);
-/// How often a login is due.
+/// The time between two logins.
 pub(super) const LOGIN_EVERY: Duration = Duration::from_millis(250);
-/// The first operations are due after this time, so that all connections are open.
+/// The time until the first operations are due, so that all connections are open.
 const FIRST: Duration = Duration::from_millis(200);
-/// A priority above that of the attackers, where the system allows it.
+/// The priority of the neighbours, above that of the attackers, where the system allows it.
 const PRIORITY: i32 = -10;
 
 /// The names of the neighbours and of the floors.
@@ -39,7 +39,7 @@ pub(super) const HASH_LOGIN: &str = "login with a hash";
 pub(super) const BARE_SYNC: &str = "bare write + fdatasync";
 pub(super) const BARE_ECHO: &str = "bare echo";
 
-/// The work of the neighbours.
+/// The work that the bench gives to the neighbours.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Job {
     pub(super) addr: SocketAddr,
@@ -54,18 +54,18 @@ pub(super) struct Job {
     /// Name and password of a user with a hash.
     pub(super) hashed: (String, String),
     pub(super) hash_login_every: Duration,
-    /// How long an operation may take.
+    /// The longest that an operation may take.
     pub(super) patience: Duration,
 }
 
-/// Puts this thread and its later ones on one core.
+/// Puts this thread, and the threads that it starts later, on one core.
 pub(super) fn pin(core: usize) -> anyhow::Result<()> {
     let mut cores = CpuSet::new();
     cores.set(core);
     sched_setaffinity(None, &cores).with_context(|| format!("core {core}"))
 }
 
-/// Answers the bench's requests until its end of the pipe closes.
+/// Answers the bench's requests until the bench closes its end of the pipe.
 pub(crate) fn serve() -> anyhow::Result<()> {
     let mut running = None;
     for line in std::io::stdin().lock().lines() {
@@ -95,7 +95,7 @@ fn answer(running: &mut Option<Running>, request: &str) -> anyhow::Result<Value>
     }
 }
 
-/// The threads of the neighbours.
+/// The running threads of the neighbours.
 struct Running {
     clock: Instant,
     starts: Arc<Starts>,
@@ -105,7 +105,7 @@ struct Running {
 impl Running {
     fn start(job: &Job) -> anyhow::Result<Self> {
         pin(job.core)?;
-        // Only root may do this; without it the floors are as late as the rest.
+        // Only root may raise the priority; without it the floors are as late as the rest.
         let _ = setpriority_process(None, PRIORITY);
         let mut running = Self {
             clock: Instant::now(),
@@ -158,7 +158,8 @@ impl Running {
         Ok(running)
     }
 
-    /// Returns the moment of the next neighbour's first operation: their turns do not coincide.
+    /// Returns the moment of the next neighbour's first operation, so that the operations of two neighbours
+    /// are never due at the same time.
     fn first(&self) -> u64 {
         let share = nanos(EVERY) / 8;
         nanos(FIRST) + share * self.threads.len() as u64

@@ -1,7 +1,7 @@
 //! The figures of one neighbour: latencies and failures by phase. Pure.
 //!
 //! An operation belongs to the phase in which it was due, however late its answer is. A failed operation
-//! counts with the time that its client waited in vain, so that a refusal does not look like a fast answer.
+//! counts with the time that its client waited, so that a refusal does not look like a fast answer.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use crate::latency::{histogram, quantile_us};
 /// The figures of each neighbour by its name.
 pub(super) type Report = BTreeMap<String, ByPhase>;
 
-/// The part of a run that an operation belongs to.
+/// The part of a run: before, during or after the attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Before,
@@ -23,17 +23,17 @@ pub(super) enum Phase {
 }
 
 /// The starts of the phases and the end of the last one, in nanoseconds of the clients' clock. One thread
-/// sets them, the others read them.
+/// sets them, the other threads read them.
 #[derive(Debug)]
 pub(super) struct Starts([AtomicU64; 4]);
 
 impl Starts {
-    /// Creates starts that are all ahead: the clients warm up.
+    /// Creates starts that all lie ahead: the clients warm up.
     pub(super) fn new() -> Self {
         Self(std::array::from_fn(|_| AtomicU64::new(u64::MAX)))
     }
 
-    /// Sets the start of the next phase, or the end after the last phase.
+    /// Sets the start of the next phase or, after the last phase, the end.
     pub(super) fn advance(&self, now: u64) {
         let ahead = |at: &&AtomicU64| at.load(Ordering::Relaxed) == u64::MAX;
         if let Some(next) = self.0.iter().find(ahead) {
@@ -79,7 +79,7 @@ impl Recorder {
         Self(std::array::from_fn(tally))
     }
 
-    /// Records an operation that took `waited` nanoseconds; `failure` is the reason of a failed one.
+    /// Records an operation that took `waited` nanoseconds; `failure` is the reason if it failed.
     pub(super) fn record(&mut self, phase: Option<Phase>, waited: u64, failure: Option<&str>) {
         let Some(phase) = phase else { return };
         let tally = &mut self.0[phase as usize];
@@ -126,7 +126,7 @@ pub(super) struct ByPhase {
     pub(super) after: Figures,
 }
 
-/// The figures of one phase. Quantiles are absent without an operation.
+/// The figures of one phase. Quantiles are absent if the phase had no operation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Figures {
     /// The operations that were due, the failed ones included.
@@ -141,7 +141,7 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// Returns by how many microseconds p99.9 and the worst are above those of the floor.
+    /// Returns by how many microseconds p99.9 and the worst latency are above those of the floor.
     pub(super) fn excess_us(&self, floor: &Self) -> (Option<f64>, Option<f64>) {
         let above = |own: Option<f64>, floor: Option<f64>| Some(own? - floor?);
         (

@@ -17,9 +17,9 @@ use super::socket::BYTES;
 
 const FILE_BYTES: u64 = 4 << 20;
 
-/// Writes and syncs at this pace until the last phase is over.
+/// Writes a block and syncs it at this pace until the last phase is over.
 ///
-/// A write starts when it is due, or when the one before it has ended: writes that were due meanwhile are
+/// A write starts when it is due, or when the write before it has ended. Writes that were due meanwhile are
 /// left out, as a server would sync them together. So the floor is never too high.
 pub(super) fn syncs(
     directory: &Path,
@@ -32,7 +32,7 @@ pub(super) fn syncs(
         .truncate(true)
         .write(true)
         .open(directory.join("floor"))?;
-    // All blocks are written before, so that a sync has no metadata to write.
+    // The bench writes all blocks first, so that a later sync has no metadata to write.
     file.write_all_at(&vec![1; FILE_BYTES as usize], 0)?;
     file.sync_all()?;
     let now = || clock.elapsed().as_nanos() as u64;

@@ -1,5 +1,5 @@
-//! The logins: a new connection every so often, each measured until the server accepts the password. A login
-//! is due whether or not earlier ones have ended, so each has a thread.
+//! The logins of neighbours: new connections at a fixed pace, each measured until the server accepts the
+//! password. A login is due whether or not earlier ones have ended, so each has a thread.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use super::figures::{ByPhase, Recorder, Starts};
 use super::wire::Wire;
 
-/// The most logins at a time; further ones fail at once.
+/// The most logins at a time; further logins fail at once.
 const LOGINS_MAX: usize = 512;
-/// The longest sleep before a look at the end.
+/// The longest sleep before the next look at the end of the phases.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
 
 /// The logins of one user.
@@ -22,12 +22,12 @@ pub(super) struct Logins {
     pub(super) every_ns: u64,
     pub(super) clock: Instant,
     pub(super) starts: Arc<Starts>,
-    /// A login that takes longer has failed.
+    /// The longest that a login may take before it counts as failed.
     pub(super) patience: Duration,
 }
 
 impl Logins {
-    /// Runs until the last phase is over and every login has ended.
+    /// Runs logins until the last phase is over and every login has ended.
     pub(super) fn run(self) -> ByPhase {
         let recorder = Mutex::new(Recorder::new());
         let now = || self.clock.elapsed().as_nanos() as u64;

@@ -7,8 +7,8 @@
 //! above that of all others, where the system allows it: the floors are then too low rather than too high.
 //!
 //! [`attack`], [`figures`], [`pace`] and [`report`] decide and are pure. [`turn`] runs one attack on one
-//! server, [`system`] starts the servers, [`clients`] is the process of the neighbours, [`strike`] that of
-//! the attackers.
+//! server, [`system`] starts the servers, [`clients`] is the process of the neighbours, [`strike`] the
+//! process of the attackers.
 
 mod attack;
 mod clients;
@@ -109,13 +109,13 @@ fn factor(text: &str) -> Result<f64, String> {
     factor.ok_or_else(|| "give a factor from 0.0001 to 100".into())
 }
 
-/// A server with more than this share of the spare memory ends the attack.
+/// The share of the machine's spare memory that a server may take: beyond that the bench ends the attack.
 const RSS_SHARE: f64 = 0.7;
 
-/// The checks of a hash that are timed.
+/// The number of checks of a hash that the bench times.
 const HASHES: u32 = 5;
 
-/// Runs the attacks. The exit code is 1 if one of them did not take place on our server.
+/// Runs the attacks. The exit code is 1 if an attack did not take place on our server.
 pub(crate) fn run(args: &NeighboursArgs) -> anyhow::Result<ExitCode> {
     let wanted = |attack: &&Attack| {
         let only = args.only.as_ref();
@@ -201,7 +201,7 @@ fn plan(
 ) -> anyhow::Result<Plan> {
     let password = "correct horse".to_owned();
     let hash = bcrypt::hash(&password, args.bcrypt_cost)?;
-    // The shortest of a few: another process may have held up the others.
+    // The shortest time counts: another process may have held up the other checks.
     let mut once = Duration::MAX;
     for _ in 0..HASHES {
         let start = Instant::now();
@@ -236,7 +236,7 @@ fn plan(
     })
 }
 
-/// Says what the figures depend on.
+/// Prints the facts on which the figures depend.
 fn announce(document: &Document, directory: &Directory, plan: &Plan) -> anyhow::Result<()> {
     let (machine, commit) = (document.machine.clone(), document.commit.clone());
     let host = Host::measure(machine.clone(), commit, directory.path())?;

@@ -1,15 +1,15 @@
-//! The pace of an open loop: an operation is due every so often, whether or not earlier ones are answered,
-//! and its latency counts from the moment at which it was due. Pure.
+//! The pace of an open loop: operations are due at fixed times, whether or not earlier ones are answered, and
+//! the latency of an operation counts from its due time. Pure.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::figures::{ByPhase, Recorder, Starts};
 
-/// The most operations without an answer: a minute of them, many times over.
+/// The most operations without an answer: several times as many as are due in a minute.
 const FLIGHT_MAX: usize = 1 << 16;
 
-/// One neighbour's operations: see the module.
+/// The operations of one neighbour by time: see the module.
 #[derive(Debug)]
 pub(super) struct Pace {
     every_ns: u64,
@@ -35,7 +35,8 @@ impl Pace {
         }
     }
 
-    /// Returns the number of the next operation that is due, and counts it as started. Call until `None`.
+    /// Returns the number of the next operation that is due, and counts it as started. The caller calls again
+    /// until `None`.
     pub(super) fn due(&mut self, now: u64) -> Option<u64> {
         if self.next_ns > now || self.starts.is_over(self.next_ns) {
             return None;
@@ -56,7 +57,7 @@ impl Pace {
         self.next_ns
     }
 
-    /// Notes the answer to this operation, or its failure.
+    /// Records the answer to this operation, or its failure.
     pub(super) fn answered(&mut self, number: u64, now: u64, failure: Option<&str>) {
         let at = self.flight.iter().position(|(n, _)| *n == number);
         if let Some((_, due)) = at.and_then(|at| self.flight.remove(at)) {
@@ -64,14 +65,14 @@ impl Pace {
         }
     }
 
-    /// Notes the answer to the oldest operation, where answers come in order.
+    /// Records the answer to the oldest operation, where answers come in order.
     pub(super) fn answered_next(&mut self, now: u64) {
         if let Some((_, due)) = self.flight.pop_front() {
             self.put(due, now, None);
         }
     }
 
-    /// Notes that all operations without an answer have failed.
+    /// Records that all operations without an answer have failed.
     pub(super) fn broken(&mut self, now: u64, failure: &str) {
         while let Some((_, due)) = self.flight.pop_front() {
             self.put(due, now, Some(failure));

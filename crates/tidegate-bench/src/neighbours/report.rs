@@ -23,7 +23,7 @@ const ORDER: [(&str, Option<&str>); 7] = [
     (HASH_LOGIN, None),
 ];
 
-/// The system of a turn.
+/// The system that a turn attacked.
 #[derive(Clone, Debug)]
 pub(super) struct Contestant {
     pub(super) system: System,
@@ -41,7 +41,7 @@ impl Contestant {
         }
     }
 
-    /// Returns the one row of a turn that did not take place.
+    /// Returns the one row of a turn that could not run.
     pub(super) fn failed(&self, attack: &Attack, why: &str) -> Vec<Row> {
         let mut row = self.row(attack, SERVER);
         row.extra.insert("note".into(), json!(why));
@@ -212,7 +212,7 @@ pub(super) fn table(attack: &Attack, rows: &[Row]) -> String {
     )
 }
 
-/// Formats what the attackers did.
+/// Formats the figures that the attackers reported about their attack.
 fn deeds(row: &Row) -> String {
     let figures = row.extra.iter().filter_map(|(key, value)| {
         let key = key.strip_prefix("attack_")?;

@@ -18,10 +18,10 @@ pub(super) const BYTES: usize = 1024;
 pub(super) const ECHO_BYTES: usize = 16;
 /// The pause before the next attempt to connect.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The longest sleep of the thread.
+/// The longest sleep of the neighbour's thread, nanoseconds.
 const SLEEP_MAX_NS: u64 = 50_000_000;
 
-/// The operation of a neighbour.
+/// The operation that a neighbour repeats.
 #[derive(Clone, Debug)]
 pub(super) enum Talk {
     /// Publishes to a stream's subject and waits for the acknowledgement.
@@ -35,7 +35,7 @@ pub(super) enum Talk {
 }
 
 impl Talk {
-    /// Returns what the client says first on a connection with this number.
+    /// Returns the first bytes that the client sends on a connection with this number.
     fn opening(&self, (user, password): (&str, &str), connection: u64) -> String {
         match self {
             Self::Bare => String::new(),
@@ -50,13 +50,14 @@ impl Talk {
         }
     }
 
-    /// Names the subject of answers: another one for each connection, as late answers have no receiver.
+    /// Returns the subject of answers: another one for each connection, so that late answers find no
+    /// receiver.
     fn inbox(&self, connection: u64) -> String {
         let kind = if matches!(self, Self::Echo) { "e" } else { "p" };
         format!("_INBOX.neighbour{}.{kind}{connection}", std::process::id())
     }
 
-    /// Appends the operation of this number.
+    /// Appends the bytes of the operation with this number.
     fn encode(&self, number: u64, connection: u64, out: &mut Vec<u8>) {
         let inbox = || self.inbox(connection);
         match self {
@@ -86,22 +87,22 @@ pub(super) struct Neighbour<'a> {
     pub(super) pace: Pace,
     /// The start of the clients' clock.
     pub(super) clock: Instant,
-    /// How long to wait for answers after the end, and for a connection.
+    /// How long the neighbour waits for answers after the end, and for a connection.
     pub(super) patience: Duration,
 }
 
-/// One connection of it.
+/// One connection of the neighbour.
 struct Connection {
     stream: TcpStream,
     number: u64,
     out: Vec<u8>,
     buffer: Vec<u8>,
-    /// The answers to the opening that are yet to come.
+    /// The number of answers to the opening that are yet to come.
     greetings: usize,
 }
 
 impl Neighbour<'_> {
-    /// Runs until the last phase is over and all answers are there, or patience ends.
+    /// Runs the neighbour until the last phase is over and all answers are there, or until its patience ends.
     pub(super) fn run(mut self) -> ByPhase {
         let (mut number, mut lost) = (0, None::<String>);
         loop {
@@ -109,7 +110,7 @@ impl Neighbour<'_> {
             if connected.is_ok()
                 && let Some(lost) = lost.take()
             {
-                // All operations of the time without a connection have failed; each waited until now.
+                // All operations that were due without a connection have failed; each waited until now.
                 self.fail(&lost);
             }
             let served = connected
@@ -153,7 +154,7 @@ impl Neighbour<'_> {
         })
     }
 
-    /// Sends and reads on this connection.
+    /// Sends operations and reads answers on this connection.
     fn serve(&mut self, connection: &mut Connection) -> anyhow::Result<()> {
         let mut over_at = None;
         loop {
@@ -184,7 +185,7 @@ impl Neighbour<'_> {
         }
     }
 
-    /// Notes what has been read.
+    /// Records the answers in the bytes that were read.
     fn take(&mut self, connection: &mut Connection) -> anyhow::Result<()> {
         let (now, mut at) = (self.now(), 0);
         if matches!(self.talk, Talk::Bare) {
@@ -237,7 +238,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits for bytes to read, or for room to write; returns whether there are bytes.
+    /// Waits for bytes to read, or for room to write; returns whether there are bytes to read.
     fn wait(&self, time: Duration) -> anyhow::Result<bool> {
         let mut flags = PollFlags::IN;
         if !self.out.is_empty() {

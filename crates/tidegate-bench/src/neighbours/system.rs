@@ -17,18 +17,18 @@ use crate::stream::{Membership, Server, product};
 
 /// The stream of the neighbours.
 pub(super) const STREAM: &str = "NEIGHBOURS";
-/// How long a cluster may take to form.
+/// The longest that a cluster may take to form.
 const FORM_MAX: Duration = Duration::from_secs(30);
-/// How long one attempt may take: a forming cluster may lose an answer.
+/// The longest that one attempt may take: a forming cluster may lose an answer.
 const ATTEMPT: Duration = Duration::from_secs(2);
 
 /// A server that the bench attacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum System {
     Ours,
-    /// nats-server that acknowledges before it syncs, which it does every two minutes.
+    /// nats-server with its default: it acknowledges before it syncs, which it does every two minutes.
     Nats,
-    /// nats-server that syncs each message before it acknowledges it.
+    /// nats-server that syncs each message before it acknowledges that message.
     NatsAlways,
 }
 
@@ -42,15 +42,15 @@ impl System {
     }
 }
 
-/// Name and password.
+/// The name and the password of a user.
 pub(super) type Login = (String, String);
 
 /// The users and programs of all servers of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Setting {
-    /// A user with a plain password.
+    /// The login of a user with a plain password.
     pub(super) plain: Login,
-    /// A user with a hash.
+    /// The login of a user with a hash.
     pub(super) hashed: Login,
     pub(super) hash: String,
     pub(super) nats_server: Option<PathBuf>,
@@ -90,7 +90,7 @@ pub(super) struct Certificate {
 }
 
 impl Certificate {
-    /// Returns a certificate with an RSA key of this length; makes it at the first call.
+    /// Returns a certificate with an RSA key of this length; makes the certificate at the first call.
     ///
     /// # Errors
     /// The program `openssl` is missing or fails.
@@ -116,7 +116,7 @@ impl Certificate {
 /// The nodes of one server, started for one attack.
 pub(super) struct Nodes {
     pub(super) nodes: Vec<Server>,
-    /// The monitors' addresses.
+    /// The addresses of the nodes' monitors.
     http: Vec<SocketAddr>,
     system: System,
 }
@@ -176,7 +176,7 @@ impl Nodes {
         Ok(all)
     }
 
-    /// Creates the neighbours' stream, on all nodes; a forming cluster needs several attempts.
+    /// Creates the neighbours' stream on all nodes. While a cluster forms, that needs several attempts.
     fn create_stream(&self, setting: &Setting) -> anyhow::Result<()> {
         let config = json!({
             "name": STREAM, "subjects": [format!("{STREAM}.>")], "storage": "file",
@@ -226,7 +226,7 @@ impl Nodes {
         self.nodes.iter().map(|node| node.cpu_s().ok()).sum()
     }
 
-    /// Returns how often a node has become leader of a group of streams, by the nodes' logs.
+    /// Returns how often any node has become leader of a group of streams, by the nodes' logs.
     pub(super) fn leads(&self) -> usize {
         let mark = match self.system {
             System::Ours => "this node leads the streams",
@@ -237,7 +237,7 @@ impl Nodes {
         self.nodes.iter().map(of).sum()
     }
 
-    /// Returns the last words of a node that has ended.
+    /// Returns the last lines of the log of a node that has ended.
     pub(super) fn ended(&self) -> Option<String> {
         let ended = self.nodes.iter().find(|node| !node.is_running())?;
         let said = ended.said();

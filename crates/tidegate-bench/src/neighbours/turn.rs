@@ -19,15 +19,15 @@ use super::strike::{self, Deeds};
 use super::system::{Certificate, Nodes, STREAM, Setting, System};
 use crate::peers::Peers;
 
-/// How long a neighbour's operation may take.
+/// The longest that a neighbour's operation may take.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The neighbours run for this long before they are measured.
+/// How long the neighbours run before the measurement begins.
 const WARM_UP: Duration = Duration::from_secs(1);
-/// The attack starts this long after its phase, so that no operation of the phase before it is hit.
+/// The time from the start of its phase to the attack, so that it hits no operation of the phase before.
 const LEAD: Duration = Duration::from_millis(100);
 /// The pause between two looks at the server's memory.
 const LOOK: Duration = Duration::from_millis(20);
-/// The attackers' own address, unless they are to have the neighbours'.
+/// The attackers' own address, unless the bench gives them the neighbours'.
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
 /// The settings of all turns of a run.
@@ -47,9 +47,9 @@ pub(super) struct Plan {
     pub(super) after: Duration,
     pub(super) prepare_max: Duration,
     pub(super) strike_max: Duration,
-    /// The duration of one check of a hash.
+    /// The duration of one check of a password's hash.
     pub(super) hash: Duration,
-    /// The bench stops an attack when the server has more memory than this.
+    /// The most memory of the server, MiB, before the bench stops the attack.
     pub(super) rss_max_mb: f64,
 }
 
@@ -57,9 +57,9 @@ pub(super) struct Plan {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
     pub(super) report: Report,
-    /// The factor of the attack's amounts.
+    /// The factor of the attack's amounts in this turn.
     pub(super) scale: f64,
-    /// The deeds of the attackers; `None` if the attack failed, with the reason among the notes.
+    /// The results of the attackers; `None` if the attack failed, with the reason among the notes.
     pub(super) deeds: Option<Deeds>,
     pub(super) notes: Vec<String>,
     pub(super) rss_before_mb: Option<f64>,
@@ -67,9 +67,9 @@ pub(super) struct Outcome {
     pub(super) rss_after_mb: Option<f64>,
     /// The server's processor time in the attack's phase.
     pub(super) cpu_s: Option<f64>,
-    /// The duration of that phase.
+    /// The duration of the attack's phase in seconds.
     pub(super) phase_s: f64,
-    /// Changes of leaders since the start of the attack, in a cluster.
+    /// The number of changes of leaders since the start of the attack, in a cluster.
     pub(super) elections: Option<u64>,
 }
 
@@ -198,21 +198,21 @@ impl Plan {
             core: self.core,
             plain: self.setting.plain.clone(),
             hashed: self.setting.hashed.clone(),
-            // Logins that come faster than a server can check them need no attack.
+            // Logins that come faster than a server can check them would need no attack.
             hash_login_every: LOGIN_EVERY.max(self.hash * 4),
             patience: PATIENCE,
         }
     }
 }
 
-/// A process of this program that answers requests; it ends with this value.
+/// A process of this program that answers requests; a drop of this value ends the process.
 struct Helper {
     name: &'static str,
     process: Peers,
 }
 
 impl Helper {
-    /// Beyond the time that a request itself takes.
+    /// How long an answer may take beyond the time of the request itself.
     const SLACK: Duration = Duration::from_secs(10);
 
     fn new(name: &'static str, args: &'static [&'static str]) -> anyhow::Result<Self> {
@@ -243,7 +243,7 @@ struct Watch {
     done: AtomicBool,
     rss_max_mb: f64,
     attackers: Option<i64>,
-    /// The attack was ended because of the server's memory.
+    /// True if the bench ended the attack because of the server's memory.
     stopped: AtomicBool,
 }
 

@@ -10,26 +10,26 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use serde_json::Value;
 
-/// The longest line and payload that the bench accepts.
+/// The most bytes of a line and of a payload that the bench accepts.
 const BYTES_MAX: usize = 16 << 20;
 
-/// One operation of a server.
+/// One operation that a server sends.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Op<'a> {
     Message {
         subject: &'a str,
-        /// The status line and headers are part of the payload.
+        /// True if the payload begins with a status line and headers.
         headers: bool,
         payload: &'a [u8],
     },
     Ping,
     Pong,
     Error(&'a str),
-    /// `INFO`, or `+OK`.
+    /// `INFO` or `+OK`, which the bench ignores.
     Other,
 }
 
-/// Returns the first operation in `bytes` and its length; `None` if it is not complete yet.
+/// Returns the first operation in `bytes` and its length; `None` if the operation is not complete yet.
 ///
 /// # Errors
 /// The bytes are not the protocol of NATS.
@@ -73,7 +73,7 @@ pub(super) fn parse(bytes: &[u8]) -> anyhow::Result<Option<(Op<'_>, usize)>> {
     Ok(Some((op, end + 1)))
 }
 
-/// Returns what a client says first.
+/// Returns the first bytes that a client sends.
 pub(super) fn hello(user: &str, password: &str) -> String {
     format!(
         "CONNECT {{\"verbose\":false,\"pedantic\":false,\"headers\":true,\"no_responders\":true,\"protocol\":1,\
@@ -106,14 +106,14 @@ pub(super) fn dial(
 /// A connection with a user's credentials.
 pub(super) struct Wire {
     pub(super) stream: TcpStream,
-    /// Bytes that were read, from `start` on not parsed.
+    /// The bytes that were read; those from `start` on are not parsed.
     buffer: Vec<u8>,
     start: usize,
     inbox: String,
 }
 
 impl Wire {
-    /// Connects and waits for the server's word that the credentials are good.
+    /// Connects and waits until the server confirms the credentials.
     ///
     /// # Errors
     /// The server does not answer in time, or refuses the credentials.
@@ -142,7 +142,7 @@ impl Wire {
         Ok(self.stream.write_all(bytes)?)
     }
 
-    /// Waits until the server has worked through all that was written.
+    /// Waits until the server has processed all bytes written so far.
     ///
     /// # Errors
     /// The connection ends, or `until` passes.
@@ -156,10 +156,10 @@ impl Wire {
         Ok(())
     }
 
-    /// Asks and returns the answer's payload.
+    /// Sends a request and returns the answer's payload.
     ///
     /// # Errors
-    /// Nothing answers the subject, or `until` passes.
+    /// No client answers the subject, or `until` passes.
     pub(super) fn ask(
         &mut self,
         subject: &str,
@@ -192,7 +192,7 @@ impl Wire {
         }
     }
 
-    /// Asks the API of streams.
+    /// Sends a request to the API of streams.
     ///
     /// # Errors
     /// The server refuses the request, or does not answer until `until`.
@@ -208,7 +208,7 @@ impl Wire {
         Ok(answer)
     }
 
-    /// Reads the next operation and hands it to `see`; answers the server's `PING`.
+    /// Reads the next operation and passes it to `see`; answers the server's `PING`.
     ///
     /// # Errors
     /// The connection ends, the server reports an error, or `until` passes.

@@ -9,9 +9,9 @@ pub(super) struct Cell {
     pub(super) value_bytes: usize,
     pub(super) round_trip: Duration,
     callers: usize,
-    /// Commands due a second; `None` is a closed loop.
+    /// The number of commands due a second; `None` is a closed loop.
     pub(super) rate: Option<u32>,
-    /// True if the cell compares with many fixed delays of our own instead of the rivals.
+    /// True if the cell compares our client with many fixed delays of it instead of the rivals.
     pub(super) sweep: bool,
 }
 
@@ -23,15 +23,15 @@ const COMMANDS: [(&str, &str); 4] = [
     ("GET:SET 80:20", "mix"),
 ];
 
-/// The end of the names of sweeps.
+/// The suffix of the names of cells that sweep over delays.
 pub(super) const SWEEP: &str = ", sweep";
 
 const RATE: u32 = 100_000;
-/// A rate so low that pipelining has no chance: the rest is the cost of a connection of one's own.
+/// A rate so low that pipelining has no chance: it shows the cost of a connection for each caller.
 const RATE_LOW: u32 = 1_000;
 const CALLERS_LOW: [usize; 2] = [1, 8];
 
-/// Round trip in milliseconds and callers.
+/// Round trip in milliseconds and number of callers of each sweep.
 const SWEEPS: [(u64, usize); 6] = [(0, 1), (0, 16), (0, 256), (1, 1), (1, 16), (1, 128)];
 
 /// Returns the cells of a call; the most important come first, in case time runs out.
@@ -90,8 +90,8 @@ pub(super) fn cells(full: bool) -> Vec<Cell> {
     cells
 }
 
-/// Fewer callers could not keep the rate at a round trip of a millisecond; at 64 KiB the rate would be 6.5
-/// GB/s, more than a connection here carries.
+/// Returns the numbers of callers of an open loop. Fewer callers could not keep the rate at a round trip of a
+/// millisecond; at 64 KiB the rate would be 6.5 GB/s, more than a connection here carries.
 fn open_callers(value_bytes: usize, full: bool) -> &'static [usize] {
     match (value_bytes, full) {
         (65536.., _) => &[],
@@ -126,7 +126,7 @@ impl Cell {
         format!("{command} {bytes}, {round_trip}, {callers}{rate}")
     }
 
-    /// Returns whether callers with a connection each deserve a row.
+    /// Returns whether the cell gets a row for callers with a connection each.
     pub(super) const fn compares_plain(&self) -> bool {
         matches!(self.rate, Some(RATE_LOW))
     }

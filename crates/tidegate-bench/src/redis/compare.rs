@@ -1,6 +1,6 @@
-//! The comparison of the cells: ours beside the best setting of each rival *for that cell*, and, at a fixed
-//! rate, beside each rival at the same median latency, because a delay of the same name is not the same
-//! delay.
+//! The comparison of the cells: our client beside the best setting of each rival *for that cell*. At a fixed
+//! rate our client also stands beside each rival at the same median latency, because two clients do not mean
+//! the same by the same delay.
 
 use serde_json::Value;
 
@@ -102,7 +102,7 @@ fn against_best(case: &str, rows: &[&Row]) -> Option<Vec<String>> {
         let mut own = rows.iter().copied().filter(|row| row.system == OURS);
         own.find(|row| row.controller.as_deref() == Some(setting))
     };
-    // A ratio of medians; the ratios within rounds are those of the setting above all.
+    // This is a ratio of medians; the ratios within rounds are those of the setting above all.
     let two_workers = own("auto, 2 workers").and_then(|row| {
         let ratio = row.ops_per_s? / fastest?.ops_per_s?;
         Some(format!("{ratio:.2}"))
@@ -126,8 +126,8 @@ fn against_best(case: &str, rows: &[&Row]) -> Option<Vec<String>> {
 /// The share of the sweep's best throughput that a fixed delay must keep to take part in the comparison.
 const KEPT: f64 = 0.95;
 
-/// Compares `MinCpu` with the fixed delays, no delay among them: the fastest of them, and the cheapest of
-/// those about as fast.
+/// Compares our policy `MinCpu` with our fixed delays and with no delay: with the fastest of them, and with
+/// the cheapest of those about as fast.
 fn against_sweep(case: &str, rows: &[&Row]) -> Option<Vec<String>> {
     let named = |name: &str| {
         let mut rows = rows.iter().copied();
@@ -144,7 +144,7 @@ fn against_sweep(case: &str, rows: &[&Row]) -> Option<Vec<String>> {
     let enough = KEPT * fastest.ops_per_s?;
     let kept = sweep.iter().filter(|row| ops(row) >= Some(enough));
     let kept: Vec<&Row> = kept.copied().collect();
-    // The least CPU means the most operations for it.
+    // The least processor time means the most operations for a second of it.
     let client = best(&kept, |row| row.extra("client_cpu_us").map(f64::recip))?;
     let both = best(&kept, |row| row.extra("ops_per_cpu_s"))?;
     let ratio = |a: Option<f64>, b: Option<f64>| {
@@ -165,9 +165,9 @@ fn against_sweep(case: &str, rows: &[&Row]) -> Option<Vec<String>> {
     ])
 }
 
-/// Compares ours with each rival at the rival's median latency: interpolates between our two settings on
-/// either side of it. If even our slowest setting is faster, the comparison uses that setting, and if our
-/// fastest is slower, there is no comparison.
+/// Compares our client with each rival at the rival's median latency: interpolates between our two settings
+/// on either side of that latency. If even our slowest setting is faster, the comparison uses that setting,
+/// and if our fastest is slower, there is no comparison.
 fn at_equal_p50(rows: &[&Row]) -> Vec<Vec<String>> {
     // Policies on one thread only: a second thread is no point on the line between latency and processor
     // time.
@@ -202,7 +202,7 @@ fn at_equal_p50(rows: &[&Row]) -> Vec<Vec<String>> {
     rivals.filter_map(line).collect()
 }
 
-/// Returns the value at `x` on the line through `points`, by x.
+/// Returns the value at `x` on the line through `points`, which are in order of x.
 fn at(points: &[(f64, f64)], x: f64) -> Option<f64> {
     let mut points = points.to_vec();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));

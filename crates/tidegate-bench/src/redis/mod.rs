@@ -1,6 +1,6 @@
-//! `tidegate-bench redis`: callers that share one client, beside the rivals, against a Redis of the bench's
-//! own. Every client runs in a process of its own, ours too, so that processor time means the same for all;
-//! Redis's own time and reads come from its INFO over the same stretch. A delaying proxy adds round trips
+//! `tidegate-bench redis`: callers that share one client, beside the rivals, against a Redis that belongs to
+//! the bench. Every client runs in a process of its own, ours too, so that processor time means the same for
+//! all; Redis's own time and reads come from its INFO over the same time. A delaying proxy adds round trips
 //! longer than the machine's own.
 
 mod cell;
@@ -23,14 +23,15 @@ use cell::{Cell, cells};
 pub(crate) use ours::serve_callers;
 use server::Server;
 
-/// Connections without a client, beside ours.
+/// The name of the contestant that uses bare connections, without a client.
 const PLAIN: &str = "plain";
 
-/// The bench measures fresh clients, so that each round begins alike; they get this long to adapt.
+/// How long a client runs before its measurement. The bench measures fresh clients, so that each round begins
+/// alike, and gives them this time to adapt.
 const WARM_UP: Duration = Duration::from_millis(150);
 const WINDOW: Duration = Duration::from_millis(400);
 
-/// The defaults of this bench: it has many cells, so it runs three rounds.
+/// Returns the arguments with the defaults of this bench: it has many cells, so it runs three rounds.
 pub(super) fn defaults(args: &BenchArgs) -> BenchArgs {
     let mut args = args.clone();
     if args.effort == Effort::Normal && !args.full {
@@ -82,7 +83,7 @@ struct Times {
     window: Duration,
 }
 
-/// Redis, and the addresses that lead to it.
+/// The Redis server, and the addresses that lead to it.
 struct Network {
     server: RefCell<Server>,
     /// The proxies by round trip.
@@ -100,7 +101,7 @@ impl Network {
         Ok(())
     }
 
-    /// One client under one load.
+    /// Measures one client under one load.
     fn measure(
         &self,
         peers: &mut Peers,
@@ -133,13 +134,13 @@ impl Network {
             put_costs(&mut sample, before, after, proxy_cpu)?;
             Ok(sample)
         })();
-        // A failed load must not disturb the next one; a hung one is killed already.
+        // A failed load must not disturb the next load; the bench has already killed a hung client.
         peers.ask(&who.peer, "rest", Duration::ZERO)?;
         measured
     }
 }
 
-/// Adds processor time, allocations and reads, each an operation.
+/// Adds processor time, allocations and reads to the sample, each an operation.
 fn put_costs(
     sample: &mut Sample,
     before: server::Did,
@@ -149,8 +150,7 @@ fn put_costs(
     let missing = |key: &str| format!("its answer has no {key}");
     let ops = sample.extra.remove("ops").ok_or_else(|| missing("ops"))?;
     let cpu_s = sample.cpu_s.take().ok_or_else(|| missing("cpu_s"))?;
-    // The stretch of Redis is a little longer than the client's, so its own count of commands divides its
-    // cost.
+    // Redis counts for a little longer than the client, so its cost is divided by its own count of commands.
     let commands = (after.commands - before.commands).max(1.0);
     let redis_cpu_us = (after.cpu_s - before.cpu_s) * 1e6 / commands;
     let client_cpu_us = cpu_s * 1e6 / ops;
@@ -219,8 +219,8 @@ fn contestants<'a>(
     all.into_iter().map(contestant).collect()
 }
 
-/// A rival's settings that get a row: rueidis's one parameter, and the number of threads of a Rust client's
-/// runtime.
+/// Returns the settings of a rival that get a row: rueidis's one parameter, and the number of threads of a
+/// Rust client's runtime.
 fn settings_of(system: &str, full: bool) -> &'static [(&'static str, &'static str)] {
     match (system, full) {
         ("rueidis", _) => &[

@@ -1,5 +1,5 @@
-//! Our own client in this bench: its settings, and the process of its callers. No other file knows its
-//! interface.
+//! This repository's client in the bench: its settings, and the process of its callers. No other file of the
+//! bench knows its interface.
 
 use std::io;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use super::plain::Plain;
 use super::{Cell, OURS, PLAIN, Who};
 use crate::ALLOCATOR;
 
-/// The settings of a closed loop: the default, the default on two threads, and the plainest rule, which
-/// flushes if the queue is empty.
+/// The settings of our client in a closed loop: the default, the default on two threads, and the plainest
+/// rule, which flushes if the queue is empty.
 const CLOSED: &[&str] = &["auto", "auto workers=2", "off"];
-/// The further settings of a full run: the gain of each part of the default, and a sweep of delays to find
-/// the best one.
+/// The further settings of our client in a full run: the gain of each part of the default, and a sweep of
+/// delays to find the best one.
 const CLOSED_FULL: &[&str] = &[
     "auto-no-spin",
     "latency",
@@ -27,8 +27,8 @@ const CLOSED_FULL: &[&str] = &[
     "fixed:100us",
     "fixed:500us",
 ];
-/// The settings of a sweep: a policy that gives up a twentieth of the throughput for the least processor
-/// time, and the delays that it competes with.
+/// The settings of our client in a sweep: a policy that gives up a twentieth of the throughput for the least
+/// processor time, and the delays that it competes with.
 const SWEPT: &[&str] = &[
     "min-cpu:0.95",
     "off",
@@ -43,7 +43,7 @@ const SWEPT: &[&str] = &[
     "auto-no-spin",
     "auto",
 ];
-/// The settings at a fixed rate: more and more latency for less and less CPU.
+/// The settings of our client at a fixed rate: more and more latency for less and less processor time.
 const OPEN: &[&str] = &[
     "auto",
     "auto workers=2",
@@ -54,8 +54,8 @@ const OPEN: &[&str] = &[
 ];
 const OPEN_FULL: &[&str] = &["off", "min-cpu:100us", "min-cpu:300us", "min-cpu:1000us"];
 
-/// Returns our settings for a cell. Ratios are those of the first one, which has no setting at all except in
-/// a sweep.
+/// Returns our client's settings for a cell. Ratios compare with the first one, which is the default except
+/// in a sweep.
 pub(super) fn settings(cell: &Cell, full: bool) -> Vec<Who> {
     let (short, more) = match cell.rate {
         None if cell.sweep => (SWEPT, &[][..]),
@@ -119,7 +119,7 @@ pub(crate) fn serve_callers() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Callers as tasks.
+/// The callers of one load as tasks.
 #[derive(Clone)]
 struct Tasks {
     client: Client,
@@ -159,7 +159,7 @@ impl Loaded for Tasks {
     }
 }
 
-/// Callers as threads: every wait here blocks.
+/// The callers of one load as threads: every wait here blocks.
 #[derive(Clone)]
 struct Threads(BlockingClient);
 

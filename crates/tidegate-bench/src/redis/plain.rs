@@ -1,5 +1,5 @@
-//! A plain connection, for comparison if there is nothing to pipeline: each caller has a connection of its
-//! own, writes a command and reads its reply.
+//! Plain connections, for a comparison where there is nothing to pipeline: each caller has a connection of
+//! its own, writes a command and reads the reply.
 
 use tidegate_load::{Ask, Client};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -12,7 +12,7 @@ pub(super) struct Plain {
     buffer: Vec<u8>,
 }
 
-/// A clone is another caller: it connects at its first call.
+/// A clone is another caller, which connects at its first call.
 impl Clone for Plain {
     fn clone(&self) -> Self {
         Self {
@@ -78,7 +78,7 @@ fn encode(args: &[&str], into: &mut Vec<u8>) {
     }
 }
 
-/// Returns the length of the one value in `bytes`; `None` while it is incomplete.
+/// Returns the length of the one value in `bytes`; `None` while the value is incomplete.
 fn reply(bytes: &[u8]) -> Result<Option<usize>, String> {
     let Some(end) = bytes.windows(2).position(|two| two == b"\r\n") else {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! A Redis of the bench's own: the bench starts it without persistence on a free port and reads its counters;
-//! it ends with the bench, even if the bench is killed.
+//! A Redis that belongs to the bench. The bench starts it without persistence on a free port and reads its
+//! counters; the server ends with the bench, even if the bench is killed.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -15,14 +15,15 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tidegate_cli::Usage;
 use tidegate_cli::interrupt;
 
-/// The number of keys filled before GET; caller n of a load uses the key n modulo this.
+/// The number of keys that the bench fills before GET; caller n of a load uses the key n modulo this.
 const KEYS: usize = 1024;
-/// How long the server may take to start, and to answer.
+/// The longest that the server may take to start, and to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Runs the server and ends it when our end of the pipe closes, even if the bench was killed.
+/// A shell script that runs the server, and ends it when the bench's end of the pipe closes, even if the
+/// bench was killed.
 const GUARD: &str = r#""$@" >/dev/null 2>&1 & server=$!; read -r _; kill -9 $server; wait $server"#;
 
-/// The server: see the module.
+/// A running Redis: see the module.
 pub(super) struct Server {
     guard: Child,
     directory: PathBuf,
@@ -195,7 +196,7 @@ fn end(guard: &mut Child) {
 struct Control(BufReader<TcpStream>);
 
 impl Control {
-    /// Connects as soon as the server in `directory` answers there.
+    /// Connects as soon as the server in `directory` answers at the address.
     fn connect(addr: SocketAddr, directory: &Path) -> anyhow::Result<Self> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -204,7 +205,8 @@ impl Control {
                     stream.set_read_timeout(Some(PATIENCE))?;
                     stream.set_nodelay(true)?;
                     let mut control = Self(BufReader::new(stream));
-                    // A server of another user may have bound this port first.
+                    // A server of another user may have bound this port first, so the bench checks the
+                    // directory.
                     let reply = control.ask(&["CONFIG", "GET", "dir"])?;
                     let ours = directory.canonicalize()?;
                     anyhow::ensure!(

@@ -1,5 +1,5 @@
 //! The limit of the disk itself: a loop of one write and one `fdatasync` over a file with all its blocks
-//! written before.
+//! already written.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt as _;

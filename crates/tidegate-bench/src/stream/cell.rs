@@ -9,22 +9,22 @@ pub(super) enum Work {
     Async,
     /// `nats bench js pub sync`: each client waits for each acknowledgement.
     Sync,
-    /// The same over many streams, which the `nats` program cannot do: our own load.
+    /// Publishing to many streams, which the `nats` program cannot do: a load of the bench.
     Streams { streams: usize, sync: bool },
-    /// A lone synchronous client of our own, beside a bare write and sync of the same bytes.
+    /// A lone synchronous client of the bench, beside a bare write and sync of the same bytes.
     Lone,
     /// Synchronous clients with syncs that take 5 ms longer, with and without anticipation.
     Slowed,
     /// `nats bench js pub async` up to a step of the replication, also with syncs that take 5 ms longer.
     Steps { slow: bool },
-    /// Our own load at the leader of nodes that are this round trip apart; each client has `window` messages
-    /// in flight.
+    /// A load of the bench at the leader of nodes that are this round trip apart; each client has `window`
+    /// messages in flight.
     Distant { round_trip: Duration, window: usize },
     /// `nats bench js consume`: a durable pull consumer with 500 messages in flight.
     Consume,
     /// `nats bench js fetch`: 500 messages at a time.
     Fetch,
-    /// `nats bench pub` to so many `nats bench sub`.
+    /// `nats bench pub` to this many `nats bench sub`.
     Core { subscribers: usize },
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Cell {
     pub(super) bytes: usize,
     /// The replicas of each stream.
     pub(super) replicas: usize,
-    /// True if the clients of a stream connect to its leader, not to any node.
+    /// True if the clients of a stream connect to the stream's leader, not to any node.
     pub(super) at_leader: bool,
 }
 
@@ -101,7 +101,7 @@ impl Cell {
         self
     }
 
-    /// Returns the fewest messages of a measurement.
+    /// Returns the fewest messages of a measurement of this cell.
     pub(super) fn messages_min(&self) -> u64 {
         let each = match self.work {
             Work::Sync | Work::Slowed | Work::Streams { sync: true, .. } | Work::Lone => 20,
@@ -122,10 +122,10 @@ impl Cell {
         }
     }
 
-    /// Returns the most messages, so that neither a disk nor a stream's limit fills up.
+    /// Returns the most messages of a measurement, so that neither a disk nor a stream's limit fills up.
     pub(super) fn messages_max(&self) -> u64 {
         if matches!(self.work, Work::Steps { .. }) {
-            // The pull request published with this number.
+            // The pull request measured with this number of messages.
             return 100_000;
         }
         let bytes = self.bytes * self.replicas;
@@ -159,8 +159,8 @@ pub(super) fn cells_of_clusters(replicas: usize, full: bool) -> Vec<Cell> {
         return cells;
     }
     cells.extend(most_wanted(replicas).into_iter().map(Cell::at_leader));
-    // Clients that set no number of replicas get one: some node keeps the stream, and the clients connect to
-    // any node.
+    // Clients that set no number of replicas get one replica: some node keeps the stream, and the clients
+    // connect to any node.
     cells.extend(most_wanted(1));
     cells.extend(grid(replicas));
     each_once(cells)
@@ -191,7 +191,7 @@ fn most_wanted(replicas: usize) -> Vec<Cell> {
     wanted.map(cell).into()
 }
 
-/// Returns every size with every number of clients, into one stream and into many.
+/// Returns a cell for every size with every number of clients, into one stream and into many.
 fn grid(replicas: usize) -> Vec<Cell> {
     let many = |sync| Work::Streams { streams: 50, sync };
     let mut all = Vec::new();

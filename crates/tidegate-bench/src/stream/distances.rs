@@ -1,8 +1,8 @@
-//! Clusters with distant nodes: ours beside fixed sizes and numbers of entries, each chosen by hand. A
-//! delaying proxy stands in front of each node's address for the others.
+//! Clusters with distant nodes: our server with its controller beside fixed sizes and numbers of entries,
+//! each chosen by hand. A delaying proxy stands in front of the address of each node for the other nodes.
 //!
-//! Each cell first tries every setting of the grid alone and once. The best of them then run beside ours, in
-//! interleaved rounds.
+//! Each cell first tries every setting of the grid alone and once. The best settings then run beside our
+//! controller, in interleaved rounds.
 
 use std::cell::RefCell;
 
@@ -15,13 +15,13 @@ use super::server::{Kind, Programs};
 use super::{NODES, contestant};
 use crate::session::Session;
 
-/// Commands of an entry and entries on their way.
+/// The grid: the numbers of commands of an entry, and of entries in flight at the same moment.
 const COMMANDS: [u64; 4] = [1, 16, 256, 4096];
 const IN_FLIGHT: [usize; 4] = [1, 4, 16, 64];
-/// The settings that run beside ours.
+/// The number of fixed settings that run beside our controller in the rounds.
 const FINALISTS: usize = 3;
 
-/// Returns the name of a setting's row.
+/// Returns the name under which the results list a contestant with fixed sizes and numbers of entries.
 pub(super) fn name(fixed: FixedEntries) -> String {
     let FixedEntries {
         commands,
@@ -30,7 +30,7 @@ pub(super) fn name(fixed: FixedEntries) -> String {
     format!("fixed: {commands} an entry, {in_flight} in flight")
 }
 
-/// Runs these cells.
+/// Runs the cells of distant clusters.
 pub(super) fn run(session: &mut Session, cells: &[Cell]) -> anyhow::Result<()> {
     let programs = Programs::find()?;
     let field = RefCell::new(Field::new(NODES, programs, session)?);

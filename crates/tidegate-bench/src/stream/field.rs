@@ -21,16 +21,16 @@ use super::servers::Servers;
 const CONSUMER: &str = "nats-bench";
 /// The stream that the `nats` program publishes to.
 const STREAM: &str = "bench";
-/// The intended duration of a measurement. The first run of a system finds the number of messages for that,
-/// and does not count.
+/// The intended duration of a measurement. The first run of a system finds the number of messages for that
+/// duration, and does not count.
 const WINDOW: Duration = Duration::from_millis(1500);
 
-/// The directory of the servers' files; removed with the bench.
+/// The directory of the servers' files; the bench removes it at its end.
 pub(crate) struct Directory(PathBuf);
 
 impl Directory {
-    /// Creates it below `TIDEGATE_BENCH_DIR`, or in the build directory: that is on a disk, while the
-    /// system's temporary directory may be in memory.
+    /// Creates the directory below `TIDEGATE_BENCH_DIR`, or in the build directory: that is on a disk, while
+    /// the system's temporary directory may be in memory.
     pub(crate) fn make() -> anyhow::Result<Self> {
         let parent = match std::env::var_os("TIDEGATE_BENCH_DIR") {
             Some(directory) => PathBuf::from(directory),
@@ -59,12 +59,13 @@ impl Drop for Directory {
     }
 }
 
-/// The field: see the module. The servers come before the directory, so that they drop first.
+/// The systems that a bench compares: see the module. The servers come before the directory, so that they
+/// drop first.
 pub(super) struct Field {
     /// The number of nodes of each system.
     nodes: usize,
     servers: BTreeMap<Kind, Servers>,
-    /// The size and the number of messages in the reader's stream.
+    /// The bytes of a message and the number of messages in the reader's stream, by system.
     filled: BTreeMap<Kind, (usize, u64)>,
     programs: Programs,
     directory: Directory,
@@ -113,7 +114,7 @@ impl Field {
         self.servers.get(&kind).ok_or_else(|| "no server".into())
     }
 
-    /// Ends all systems but these, where there are too many to run side by side.
+    /// Ends all other systems, where there are too many to run side by side.
     pub(super) fn keep_only(&mut self, kinds: &[Kind]) {
         for (kind, servers) in std::mem::take(&mut self.servers) {
             if kinds.contains(&kind) {
@@ -126,8 +127,8 @@ impl Field {
         }
     }
 
-    /// Returns the number of messages that take the window. It measures in two steps, because the first few
-    /// messages are slower than the rest.
+    /// Returns the number of messages that take the window. The bench measures in two steps, because the
+    /// first few messages are slower than the rest.
     pub(super) fn calibrated(&mut self, kind: Kind, cell: &Cell) -> Result<u64, Failure> {
         let seconds = self.window.as_secs_f64() * cell.windows();
         let (min, max) = (cell.messages_min(), cell.messages_max());
@@ -139,7 +140,7 @@ impl Field {
         Ok(messages)
     }
 
-    /// Runs this many messages once, and adds their cost to the servers and to the load generator.
+    /// Runs this many messages once, and adds the processor time of the servers and of the load generator.
     pub(super) fn measure(
         &mut self,
         kind: Kind,
@@ -156,7 +157,7 @@ impl Field {
             false => None,
         };
         let at = at.map_or_else(|| servers.addrs(), |leader| vec![leader]);
-        // This sync would otherwise write data that another system left in the cache.
+        // This sync writes data that another system left in the cache, so that the measurement does not.
         rustix::fs::sync();
         let written = servers.written().map_err(text)?;
         let before = (servers.cpu_s().map_err(text)?, client_cpu_s());
@@ -200,7 +201,7 @@ impl Field {
         Ok(sample)
     }
 
-    /// Publishes the messages for a reader.
+    /// Publishes the messages that a reader then reads.
     fn fill(&mut self, kind: Kind, cell: &Cell, messages: u64) -> Result<(), Failure> {
         let there = self.filled.get(&kind);
         if there.is_some_and(|(bytes, n)| *bytes == cell.bytes && *n >= messages) {
@@ -219,7 +220,7 @@ impl Field {
     }
 }
 
-/// Returns the stream that the load of a cell publishes to, the first of several.
+/// Returns the stream to which the load of a cell publishes, the first of several.
 const fn stream_of(cell: &Cell) -> &'static str {
     match cell.work {
         Work::Streams { .. } | Work::Lone | Work::Distant { .. } => load::FIRST_STREAM,
@@ -238,8 +239,8 @@ fn client_cpu_s() -> Option<f64> {
     machine::cpu_ticks_s(&stat, true)
 }
 
-/// Names the cost of each node: the leader's, and those of the followers, the greater first; without a
-/// leader, all are nodes.
+/// Names the cost of each node: the leader's, and those of the followers, the greater first. Without a
+/// leader, all nodes have the name `node`.
 fn roles(addrs: &[SocketAddr], leader: Option<SocketAddr>, cpu: &[f64]) -> Vec<(String, f64)> {
     let (mut all, mut others) = (Vec::new(), Vec::new());
     for (addr, cpu) in addrs.iter().zip(cpu) {
@@ -319,7 +320,7 @@ fn core(
         &servers.addrs(),
         &args("sub", &[format!("--clients={subscribers}")]),
     )?;
-    // The subscribers report ready too early, so the bench asks the server.
+    // The subscribers report too early that they are ready, so the bench asks the server.
     for _ in 0..2000 {
         if subscriptions()? >= wanted {
             Run::start(program, &servers.addrs(), &args("pub", &[]))?.report()?;

@@ -1,6 +1,6 @@
-//! A load of our own: bare sockets, one thread for each client, each with a number of messages in flight. Its
-//! cost is small and the same for every server, and it covers cases that the `nats` program does not: many
-//! streams, and a lone client without a runtime.
+//! The bench's own load on streams: bare sockets, one thread for each client, each with a number of messages
+//! in flight. Its cost is small and the same for every server. The load covers cases that the `nats` program
+//! does not: many streams, and a lone client without a runtime.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -13,24 +13,24 @@ use serde_json::{Value, json};
 
 use super::super::rounds::Sample;
 
-/// An answer that takes longer counts as lost.
+/// The longest wait for an answer; a later one counts as lost.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The first stream of a load.
 pub(super) const FIRST_STREAM: &str = "bench0";
-/// A forming cluster may lose an answer; the load asks again after this time.
+/// The time after which the load asks again: a forming cluster may lose an answer.
 const ATTEMPT: Duration = Duration::from_secs(2);
 
 /// The load to publish.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) clients: usize,
-    /// Bytes of a message.
+    /// The bytes of a message.
     pub(super) bytes: usize,
     /// The number of streams; a client publishes to them in turn.
     pub(super) streams: usize,
     /// The replicas of each stream.
     pub(super) replicas: usize,
-    /// The messages that a client has in flight; 1 waits for each acknowledgement.
+    /// The messages that a client has in flight; with 1 it waits for each acknowledgement.
     pub(super) window: usize,
     /// The messages of all clients.
     pub(super) messages: u64,
@@ -102,7 +102,7 @@ impl Load {
         let (mut sent, mut acked) = (0, 0);
         while acked < messages {
             out.clear();
-            // Half a window makes room for half a window, as in the `nats` program.
+            // Each acknowledged half of a window makes room for the next half, as in the `nats` program.
             let step = (self.window as u64 / 2).max(1);
             while sent < messages && sent - acked < self.window as u64 && out.len() < 1 << 20 {
                 let stream = (client as u64 + sent) % self.streams as u64;
@@ -133,7 +133,7 @@ impl Load {
     }
 }
 
-/// Deletes a consumer, if there is one.
+/// Deletes a consumer, if it exists.
 ///
 /// # Errors
 /// The server does not answer.
@@ -187,7 +187,8 @@ impl Connection {
         socket.set_write_timeout(Some(PATIENCE))?;
         let mut connection = Self {
             reader: BufReader::with_capacity(64 << 10, socket.try_clone()?),
-            // The port alone may also belong to a client of another node of the cluster.
+            // The port alone may also belong to a client of another node of the cluster, so the inbox has
+            // both ports.
             inbox: format!("_INBOX.{}x{}.", socket.local_addr()?.port(), addr.port()),
             socket,
             line: Vec::new(),

@@ -41,7 +41,7 @@ pub(crate) use server::{Membership, Server, product};
 /// The number of nodes of a cluster, and of replicas of each stream there.
 const NODES: usize = 3;
 
-/// The defaults of these benches: three rounds, as they have many cells.
+/// Returns the arguments with the defaults of these benches: three rounds, because they have many cells.
 pub(super) fn defaults(args: &BenchArgs) -> BenchArgs {
     let mut args = args.clone();
     if args.effort == Effort::Normal && args.full {
@@ -64,7 +64,8 @@ pub(crate) fn run_clusters(session: &mut Session) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The defaults of the replication steps: there are many, and each measurement forms a cluster.
+/// Returns the arguments with the defaults of the replication steps: three rounds, because there are many
+/// steps and each measurement forms a cluster.
 pub(super) fn defaults_of_steps(args: &BenchArgs) -> BenchArgs {
     let mut args = args.clone();
     if args.effort == Effort::Normal {

@@ -1,5 +1,5 @@
-//! Two binaries of the product side by side, each a server with a directory of its own, under a load of our
-//! own.
+//! Two binaries of the product side by side, each a server with a directory of its own, under a load of the
+//! bench.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -11,16 +11,16 @@ use super::field::Directory;
 use super::load::Load;
 use super::server::Server;
 
-/// Bytes of a message.
+/// The bytes of a message.
 const BYTES: usize = 1024;
-/// The messages of the run under strace, which is slow.
+/// The number of messages of the run under strace, which is slow.
 const TRACED: u64 = 2000;
 
-/// The traffic of the clients.
+/// The traffic that the clients of a row make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Traffic {
     clients: usize,
-    /// The messages that a client has in flight; 1 waits for each acknowledgement.
+    /// The messages that a client has in flight; with 1 it waits for each acknowledgement.
     window: usize,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Measured {
     pub(crate) cpu_ns: f64,
 }
 
-/// Two servers. They come before the directory, so that they drop first.
+/// The servers of the two binaries. They come before the directory, so that they drop first.
 pub(crate) struct Pair {
     servers: [Server; 2],
     _directory: Directory,
@@ -111,7 +111,7 @@ impl Pair {
         messages: u64,
     ) -> anyhow::Result<Measured> {
         let server = &self.servers[side];
-        // Writes that the other server left in the cache would end up in the first sync of this one.
+        // Data that the other server left in the cache would end up in the first sync of this one.
         rustix::fs::sync();
         let before = server.cpu_ns()?;
         let sample = load(traffic, messages).run(&[server.addr()])?;

@@ -12,10 +12,10 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::super::rounds::{Failure, Sample};
 use tidegate_cli::interrupt;
 
-/// A run that takes longer hangs.
+/// The longest that a run may take; a longer one hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A running `nats`; killed on drop.
+/// A running `nats` program; a drop kills it.
 pub(super) struct Run {
     child: Child,
     said: Option<std::thread::JoinHandle<String>>,
@@ -59,7 +59,7 @@ impl Run {
         })
     }
 
-    /// Waits for the program's end and reads the report.
+    /// Waits until the program ends, and reads its report.
     pub(super) fn report(mut self) -> Result<Sample, Failure> {
         let until = Instant::now() + PATIENCE;
         let status = loop {
@@ -100,7 +100,7 @@ impl Drop for Run {
     }
 }
 
-/// Parses the last line of statistics: with several clients, the line of all of them together.
+/// Parses the last line of statistics in the report: with several clients, the line of all of them together.
 fn report(said: &str) -> Option<Sample> {
     let mut lines = said.lines().rev();
     let line = lines.find(|line| line.contains(" stats: ") && line.contains("msgs/sec"))?;

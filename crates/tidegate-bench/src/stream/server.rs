@@ -1,5 +1,5 @@
-//! A server of the bench, ours or nats-server: the bench starts it on the given ports with a directory of its
-//! own and reads its cost; the server ends with the bench, even if the bench is killed.
+//! A server of the bench, ours or nats-server: the bench starts it on the given ports with a directory for it
+//! and reads its cost; the server ends with the bench, even if the bench is killed.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -17,38 +17,39 @@ use tidegate_raft::lab::{FixedEntries, RaftStep};
 use super::super::machine;
 use tidegate_cli::interrupt;
 
-/// How long a server may take to start, and to answer.
+/// The longest that a server may take to start, and to answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-/// Runs the server, prints its process id, and ends it when our end of the pipe closes, even if the bench was
-/// killed.
+/// A shell script that runs the server and prints its process id. It ends the server when the bench's end of
+/// the pipe closes, even if the bench was killed.
 const GUARD: &str = r#"log=$1; shift; "$@" >"$log" 2>&1 & server=$!; echo $server; read -r _; kill -9 $server; wait $server"#;
 
 /// The server to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Ours,
-    /// Ours, with syncs that take 5 ms longer.
+    /// Our server, with syncs that take 5 ms longer.
     OursSlow,
-    /// The same, without waiting for callers that are about to return.
+    /// Our server with syncs that take 5 ms longer, which does not wait for callers that are about to return.
     OursSlowGreedy,
-    /// Ours up to a step of the replication, also with syncs that take 5 ms longer.
+    /// Our server up to a step of the replication; `slow` adds 5 ms to its syncs.
     Step {
         step: RaftStep,
         slow: bool,
     },
-    /// Ours, with nodes that are this round trip apart; `fixed` sets the size and the number of entries.
+    /// Our server, with nodes that are this round trip apart; `fixed` sets the size and the number of
+    /// entries.
     Distant {
         round_trip: Duration,
         fixed: Option<FixedEntries>,
     },
-    /// nats-server that acknowledges before it syncs, which it does every two minutes.
+    /// nats-server with its default: it acknowledges before it syncs, which it does every two minutes.
     Nats,
-    /// nats-server that syncs each message before it acknowledges it.
+    /// nats-server that syncs each message before it acknowledges that message.
     NatsAlways,
 }
 
 impl Kind {
-    /// Returns the round trip between two nodes, in addition to the machine's own.
+    /// Returns the round trip that the bench adds between two nodes, on top of this machine's own.
     pub(super) const fn round_trip(self) -> Duration {
         match self {
             Self::Distant { round_trip, .. } => round_trip,
@@ -61,14 +62,14 @@ impl Kind {
 #[derive(Clone, Debug)]
 pub(crate) struct Membership<'a> {
     pub(crate) name: String,
-    /// The address on which the node listens to the others.
+    /// The address on which the node listens to the other nodes.
     pub(crate) listen: SocketAddr,
     /// The addresses of all nodes.
     pub(crate) routes: &'a [SocketAddr],
 }
 
 impl Membership<'_> {
-    /// Returns nats-server's flags, which are also ours.
+    /// Returns nats-server's flags for a cluster, which our server has, too.
     fn arguments(&self) -> Vec<String> {
         let routes = self.routes.iter().map(|at| format!("nats-route://{at}"));
         let routes: Vec<_> = routes.collect();
@@ -210,7 +211,8 @@ impl Server {
         self.addr
     }
 
-    /// Returns the processor time of all its threads so far, in seconds; the system counts in ticks of 10 ms.
+    /// Returns the processor time of all the server's threads so far, in seconds; the system counts in ticks
+    /// of 10 ms.
     pub(crate) fn cpu_s(&self) -> anyhow::Result<f64> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
         machine::cpu_ticks_s(&stat, false).context("/proc/PID/stat cannot be read")
@@ -237,7 +239,7 @@ impl Server {
         machine::rss_mb_of(&self.pid.to_string())
     }
 
-    /// Returns the number of subscriptions, the server's own included.
+    /// Returns the server's number of subscriptions, its own included.
     pub(super) fn subscriptions(&self) -> anyhow::Result<u64> {
         self.monitor("/subsz")?["num_subscriptions"]
             .as_u64()
@@ -257,7 +259,7 @@ impl Server {
         })
     }
 
-    /// Returns the answer of the server's monitor.
+    /// Returns the answer of the server's monitor to a request for `path`.
     fn monitor(&self, path: &str) -> anyhow::Result<Value> {
         let mut http = TcpStream::connect(self.http)?;
         http.set_read_timeout(Some(PATIENCE))?;
@@ -299,8 +301,8 @@ impl Written {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The guard ends the server and reaps it; a killed guard would leave that to the process that
-        // inherits the server.
+        // The guard ends the server and reaps it; if the guard were killed, the process that inherits the
+        // server would have to.
         drop(self.guard.stdin.take());
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
@@ -344,7 +346,7 @@ fn arguments(
         | Kind::Distant { .. } => {
             let program = match kind {
                 Kind::Ours => product()?,
-                // The product has no such flags.
+                // The product has no flags for these kinds.
                 _ => std::env::current_exe()?,
             };
             command.arg(program).arg("serve");
@@ -384,7 +386,8 @@ fn arguments(
     Ok(())
 }
 
-/// Returns the program `tidegate`: the file that `TIDEGATE` names, or the one beside this program.
+/// Returns the path of the program `tidegate`: the file that `TIDEGATE` names, or the one beside this
+/// program.
 ///
 /// # Errors
 /// The program is not built.
@@ -407,7 +410,7 @@ impl Programs {
     /// Finds the programs.
     ///
     /// # Errors
-    /// They are not built.
+    /// The programs are not built.
     pub(super) fn find() -> anyhow::Result<Self> {
         let root = machine::upwards("bench/peers/go-nats").unwrap_or_default();
         let bin = root.join("bench/peers/go-nats/bin");

@@ -1,5 +1,5 @@
-//! The nodes of one system, a single server or a cluster of three on this machine, as one unit to start, to
-//! measure and to end.
+//! The nodes of one system, a single server or a cluster of three on this machine, as one unit that the bench
+//! starts, measures and ends.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -15,7 +15,7 @@ use tidegate_cli::interrupt;
 /// The nodes of one system: see the module.
 pub(super) struct Servers {
     nodes: Vec<Server>,
-    /// The way from node to node, if it is longer than this machine's own; one to each node.
+    /// The proxies that delay bytes from node to node, one to each node, if the bench adds to the round trip.
     _proxies: Vec<Proxy>,
 }
 
@@ -45,7 +45,8 @@ impl Servers {
                 proxies.push(proxy);
             }
         }
-        // The proxies have other ports, because the nodes' are bound until now.
+        // The proxies have other ports than the nodes, because the bench has bound the nodes' ports until
+        // now.
         drop(ports);
         let start = |(n, of_it): (usize, &[SocketAddr])| {
             let membership = (nodes > 1).then(|| Membership {
@@ -76,7 +77,7 @@ impl Servers {
         Ok(servers)
     }
 
-    /// Waits until each node can create a stream on all of them.
+    /// Waits until each node can create a stream on all nodes.
     fn wait_formed(&self) -> anyhow::Result<()> {
         let until = Instant::now() + PATIENCE;
         for addr in self.addrs() {

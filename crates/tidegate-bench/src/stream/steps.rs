@@ -1,7 +1,7 @@
-//! The steps of the replication as contestants: from one sync an entry and one a message to the product,
-//! beside the figures that nats-server's pull request 7355 published for its steps (one laptop, three nodes,
-//! `sync_interval: always`, 10 clients, 100,000 messages of 1 KiB). Factors are relative to the first step of
-//! the same cell: the absolute figures of one disk say nothing about another disk.
+//! The steps of the replication as contestants, from one sync an entry and one message an entry to the
+//! product, beside the figures that nats-server's pull request 7355 published for its steps (one laptop,
+//! three nodes, `sync_interval: always`, 10 clients, 100,000 messages of 1 KiB). Factors are relative to the
+//! first step of the same cell: the absolute figures of one disk say nothing about another disk.
 
 use serde_json::json;
 use tidegate_raft::lab::RaftStep;
@@ -33,7 +33,7 @@ const fn published(step: RaftStep) -> Option<f64> {
     }
 }
 
-/// Adds the factors to the rows, ours and the published ones.
+/// Adds the factors to the rows, the measured ones and the published ones.
 pub(super) fn compare(rows: &mut [Row]) {
     let of = |row: &Row| {
         let mut steps = RaftStep::STEPS.into_iter();

@@ -15,14 +15,14 @@ use crate::rounds::Failure;
 
 const RECORD_BYTES: usize = 128;
 
-/// The handler: see the module.
+/// The handler that appends to a file: see the module.
 pub(super) struct Append {
     open: Mutex<Open>,
 }
 
 struct Open {
     file: File,
-    /// The bytes of a batch.
+    /// The encoded bytes of a batch.
     bytes: Vec<u8>,
 }
 

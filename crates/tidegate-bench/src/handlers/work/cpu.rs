@@ -7,15 +7,15 @@ use std::sync::{Mutex, PoisonError};
 use super::{BlockingWork, Item};
 use crate::rounds::Failure;
 
-/// Rounds of [`grind`] a batch: about 200 us.
+/// The rounds of [`grind`] for a batch: about 200 us.
 const BATCH_ROUNDS: u64 = 100_000;
-/// Rounds of [`grind`] a padded item: about 20 us. The callers themselves cost a few us.
+/// The rounds of [`grind`] for a padded item: about 20 us. The callers themselves cost a few us.
 const ITEM_ROUNDS: u64 = 10_000;
-/// Rounds of [`grind`] a distinct key. In large batches most items repeat a key.
+/// The rounds of [`grind`] for a distinct key. In large batches most items repeat a key.
 const KEY_ROUNDS: u64 = 30_000;
 
-/// A batch padded to the next power of two, as accelerators and inference servers do: an item of padding
-/// costs as much as any other.
+/// A handler that pads each batch to the next power of two, as accelerators and inference servers do: an item
+/// of padding costs as much as any other.
 #[derive(Default)]
 pub(super) struct Padded {
     items: Mutex<u64>,
@@ -47,8 +47,8 @@ const fn padded(items: usize) -> usize {
     items.next_power_of_two()
 }
 
-/// Upserts that write the last item of each key in a batch: the cost follows the number of distinct keys, so
-/// large batches are cheaper an item.
+/// A handler of upserts, which writes the last item of each key in a batch. The cost follows the number of
+/// distinct keys, so large batches are cheaper an item.
 #[derive(Default)]
 pub(super) struct Upsert {
     table: Mutex<Table>,
@@ -56,7 +56,7 @@ pub(super) struct Upsert {
 
 #[derive(Default)]
 struct Table {
-    /// The last written id of each key, and the number computed for it.
+    /// The written id of each key, and the number computed from it.
     rows: HashMap<u32, (u64, u64)>,
     items: u64,
     /// The last id of each key in a batch.

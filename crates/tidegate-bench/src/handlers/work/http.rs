@@ -1,4 +1,4 @@
-//! A bulk endpoint over HTTP/1.1 on loopback: a request takes 3 ms and 0.1 ms an item; the server handles at
+//! A bulk endpoint over HTTP/1.1 on loopback: a request takes 3 ms and 0.1 ms an item. The server handles at
 //! most four requests at once, and further ones wait. The client keeps its connections.
 
 use std::convert::Infallible;
@@ -31,10 +31,10 @@ const ITEM_BYTES: usize = 8;
 /// The server, and the client's idle connections to it.
 pub(super) struct Endpoint {
     addr: SocketAddr,
-    /// The number of items that the server took.
+    /// The number of items that the server has accepted.
     stored: Arc<AtomicU64>,
     idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
-    /// Dropping it ends the server.
+    /// The sender that keeps the server alive: a drop of it ends the server.
     stop: Option<oneshot::Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -146,7 +146,7 @@ impl Drop for Endpoint {
     }
 }
 
-/// Answers requests until dropped.
+/// Answers requests until the caller drops the future.
 async fn serve(listener: std::net::TcpListener, stored: Arc<AtomicU64>) -> std::io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
     let slots = Arc::new(Semaphore::new(SLOTS));

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{AsyncWork, Item, Pending};
 
-/// The handler: see the module.
+/// The handler that only counts: see the module.
 #[derive(Default)]
 pub(super) struct Memory {
     items: AtomicU64,

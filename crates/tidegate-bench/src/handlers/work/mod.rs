@@ -1,7 +1,7 @@
-//! The handlers, all real, and the count that proves a contestant's figures.
+//! The handlers, all real, and the count that proves that a contestant handled each item once.
 //!
-//! A handler does the same work for every contestant. [`Checked`] stands between both: it counts the items
-//! that the contestant hands to the handler, and answers each item with a number of its own.
+//! A handler does the same work for every contestant. [`Checked`] stands between the two: it counts the items
+//! that the contestant gives to the handler, and answers each item with a number of its own.
 
 mod append;
 mod cpu;
@@ -23,7 +23,7 @@ use tokio::runtime::Runtime;
 use super::cell::Kind;
 use crate::rounds::Failure;
 
-/// One item.
+/// One item of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Item {
     /// The ids start at 0, and each occurs once in a run.
@@ -71,8 +71,7 @@ pub(super) enum Work {
 }
 
 impl Work {
-    /// Checks that the programs of a handler are installed, so that a long run does not fail later for lack
-    /// of them.
+    /// Checks that the programs that a handler needs are installed, so that a long run does not fail later.
     ///
     /// # Errors
     /// A program is missing ([`tidegate_cli::Usage`]).
@@ -85,7 +84,7 @@ impl Work {
         Ok(())
     }
 
-    /// Starts the handler, its files below `directory`.
+    /// Starts the handler, with its files below `directory`.
     ///
     /// # Errors
     /// The handler needs a program that is not installed ([`tidegate_cli::Usage`]), or it does not start.
@@ -159,7 +158,7 @@ impl Checked {
         matches!(self.work, Work::Blocking(_))
     }
 
-    /// Handles a batch and returns one answer an item, in order. A handler that blocks gets a thread of
+    /// Handles a batch and returns one answer an item, in order. A handler that blocks runs on a thread of
     /// tokio's pool for that.
     pub(super) async fn handle(self: &Arc<Self>, items: Vec<Item>) -> Result<Vec<u64>, Failure> {
         match &self.work {
@@ -188,7 +187,7 @@ impl Checked {
         Ok(self.count(items))
     }
 
-    /// Answers all later batches without work: the contestant has lost, and its backlog must end.
+    /// Answers all later batches without work: the contestant has lost, and this lets its backlog end.
     pub(super) fn cancel(&self) {
         self.cancelled.store(true, Relaxed);
     }

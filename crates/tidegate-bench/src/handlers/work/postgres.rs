@@ -1,5 +1,5 @@
-//! A PostgreSQL of the bench's own: a private cluster on loopback; the bench starts it and removes it at its
-//! end. A batch is one INSERT of many rows, committed and synced before its answer.
+//! A PostgreSQL that belongs to the bench: a private cluster on loopback, which the bench starts, and removes
+//! at its end. A batch is one INSERT of many rows, committed and synced before its answer.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
@@ -20,25 +20,26 @@ use tidegate_cli::Usage;
 
 /// How long the server may take to start and to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Runs the server and ends it when our end of the pipe closes, even if the bench was killed; removes the
-/// cluster.
+/// A shell script that runs the server. It ends the server and removes the cluster when the bench's end of
+/// the pipe closes, even if the bench was killed.
 const GUARD: &str = r#"directory=$1; shift
 "$@" >"$directory/log" 2>&1 & server=$!; read -r _; kill -QUIT $server; wait $server; rm -rf "$directory""#;
-/// A row of 1 KB with three indexes, one of them over random texts, so that rows cost more than their
-/// callers.
+/// The table: a row of 1 KB with three indexes, one of them over random texts, so that a row costs more than
+/// its caller.
 const TABLE: &str =
     "CREATE TABLE item (id int8 PRIMARY KEY, key int4 NOT NULL, text text NOT NULL);
     CREATE INDEX ON item (key, id);
     CREATE UNIQUE INDEX ON item (md5(id::text))";
-/// The rows are two arrays, so that one prepared statement serves batches of any size.
+/// The statement of a batch. It takes the rows as two arrays, so that one prepared statement serves batches
+/// of any size.
 const INSERT: &str = "INSERT INTO item (id, key, text)
     SELECT id, key, repeat(md5(id::text), 32) FROM unnest($1::int8[], $2::int4[]) AS row (id, key)";
 
-/// The handler: see the module.
+/// The handler over PostgreSQL: see the module.
 pub(super) struct Postgres {
     config: Config,
     idle: Mutex<Vec<Connection>>,
-    /// The last field: the connections drop first.
+    /// The server. It is the last field, so that the connections drop first.
     _server: Server,
 }
 
@@ -154,7 +155,7 @@ impl AsyncWork for Postgres {
     }
 }
 
-/// Formats an error of the server with the server's message.
+/// Formats an error of PostgreSQL with the server's message.
 fn said(error: tokio_postgres::Error) -> Failure {
     match error.as_db_error() {
         Some(words) => format!("PostgreSQL: {}", words.message()),
@@ -162,7 +163,7 @@ fn said(error: tokio_postgres::Error) -> Failure {
     }
 }
 
-/// The process, its directory and its address.
+/// The server's process, its directory and its address.
 struct Server {
     guard: Child,
     directory: PathBuf,
@@ -277,11 +278,12 @@ impl Drop for Server {
     }
 }
 
-/// The variable that names the directory of initdb and postgres, for machines with several versions.
+/// The environment variable that names the directory of initdb and postgres, for machines with several
+/// versions.
 const PROGRAMS: &str = "TIDEGATE_POSTGRES";
 
-/// Returns the directory of initdb and postgres: the one in the variable, on the search path, or the newest
-/// of Debian's.
+/// Returns the directory of initdb and postgres: the one in the variable, else the one on the search path,
+/// else the newest of Debian's.
 pub(super) fn programs() -> anyhow::Result<PathBuf> {
     let places: Vec<PathBuf> = match std::env::var_os(PROGRAMS) {
         Some(named) => vec![named.into()],
@@ -314,8 +316,8 @@ fn debian() -> impl Iterator<Item = PathBuf> {
     versions.into_iter().rev().map(|(_, path)| path.join("bin"))
 }
 
-/// Returns the user and group that run the server; `None` means our own. PostgreSQL refuses to run as root,
-/// so root switches to `postgres`, or to `daemon`.
+/// Returns the user and group that run the server; `None` means the bench's own. PostgreSQL refuses to run as
+/// root, so root switches to `postgres`, or to `daemon`.
 fn user() -> anyhow::Result<Option<(u32, u32)>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
@@ -331,7 +333,7 @@ fn user() -> anyhow::Result<Option<(u32, u32)>> {
     Ok(found)
 }
 
-/// Parses the ids in a line of /etc/passwd, if it is this user's.
+/// Parses the user and group ids in a line of /etc/passwd, if the line is this user's.
 fn ids(line: &str, name: &str) -> Option<(u32, u32)> {
     let mut fields = line.split(':');
     let is_it = fields.next() == Some(name);

@@ -1,4 +1,5 @@
-//! SQLite: one transaction a batch, with a write-ahead log and a sync before the answer to each commit.
+//! A handler over SQLite: one transaction a batch, with a write-ahead log and a sync before the answer to
+//! each commit.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +13,7 @@ use crate::rounds::Failure;
 /// The length of every row's text, so that rows cost more than their callers.
 const TEXT_BYTES: usize = 1000;
 
-/// The handler: see the module.
+/// The handler over SQLite: see the module.
 pub(super) struct Sqlite {
     connection: Mutex<Connection>,
     text: String,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::super::wire::dial;
 use super::{Deeds, Job, Strike};
 
-/// How long to wait for the greetings of all connections, before the hellos go out together.
+/// How long the attack waits for the greetings of all connections, before it sends all hellos together.
 const GREETINGS: Duration = Duration::from_secs(1);
 /// The pause before the next look at all connections.
 const LOOK: Duration = Duration::from_millis(2);
@@ -18,7 +18,7 @@ pub(super) fn prepare(job: Job) -> Strike {
     Box::new(move |until| strike(&job, until))
 }
 
-/// One connection.
+/// One connection of the attack.
 struct Client {
     stream: TcpStream,
     greeted: bool,
@@ -27,7 +27,7 @@ struct Client {
 }
 
 impl Client {
-    /// Reads what has come.
+    /// Reads the bytes that have come, and records whether the server greeted, answered or closed.
     fn look(&mut self) {
         let mut part = [0; 4096];
         if self.closed {
@@ -95,7 +95,7 @@ fn strike(job: &Job, until: Instant) -> anyhow::Result<Deeds> {
     })
 }
 
-/// A ClientHello of TLS 1.2 that asks for nothing but ECDHE with an RSA signature.
+/// Returns a ClientHello of TLS 1.2 that offers only ECDHE with an RSA signature.
 fn hello() -> Vec<u8> {
     let extensions: &[&[u8]] = &[
         // supported_groups: x25519, secp256r1
@@ -106,7 +106,7 @@ fn hello() -> Vec<u8> {
     let extensions = extensions.concat();
     let mut body = vec![3, 3];
     body.extend([7; 32]);
-    // No session; TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256; no compression.
+    // The bytes mean: no session; TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256; no compression.
     body.extend([0, 0, 2, 0xc0, 0x2f, 1, 0]);
     body.extend((extensions.len() as u16).to_be_bytes());
     body.extend(extensions);

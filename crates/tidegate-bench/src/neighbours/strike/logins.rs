@@ -1,4 +1,5 @@
-//! Connections that log in with a wrong password as a user with a hash, each again and again.
+//! The attack by logins: connections that log in with a wrong password as a user with a hash, each again and
+//! again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;

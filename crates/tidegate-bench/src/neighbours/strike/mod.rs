@@ -1,5 +1,5 @@
 //! The process of the attackers: on the neighbours' core. The bench drives it by two lines on its standard
-//! input: `prepare JOB`, then `strike`. Its connections end with it.
+//! input: `prepare JOB`, then `strike`. The connections of the attack end with the process.
 
 mod hellos;
 mod logins;
@@ -27,23 +27,23 @@ use super::wire::Wire;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Job {
     pub(super) attack: String,
-    /// Messages, clients, subscriptions or streams, already scaled.
+    /// The number of messages, clients, subscriptions or streams, already scaled.
     pub(super) amount: u64,
-    /// The factor for everything else.
+    /// The factor for all other amounts.
     pub(super) scale: f64,
     pub(super) addr: SocketAddr,
     pub(super) http: SocketAddr,
-    /// The attackers' own address.
+    /// The address from which the attackers connect, if it is not the neighbours'.
     pub(super) source: Option<IpAddr>,
     pub(super) core: usize,
     /// Name and password of a user with a plain password.
     pub(super) plain: (String, String),
     /// The name of a user with a hash.
     pub(super) hashed: String,
-    /// How long the preparation and the attack may take, each.
+    /// The longest that the preparation may take; `strike_max` bounds the attack.
     pub(super) prepare_max: Duration,
     pub(super) strike_max: Duration,
-    /// How long an attack lasts at least that may be repeated.
+    /// The least duration of an attack that can be repeated.
     pub(super) window: Duration,
 }
 
@@ -54,7 +54,7 @@ impl Job {
         Wire::open(self.addr, self.source, login, self.strike_max)
     }
 
-    /// Returns the duration of an attack that lasts as long as it likes.
+    /// Returns the duration of an attack that has no end of its own.
     fn lasts(&self) -> Duration {
         LASTS
             .mul_f64(self.scale)
@@ -63,12 +63,12 @@ impl Job {
     }
 }
 
-/// The deeds of the attackers, for the report.
+/// The results of an attack, as the attackers report them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Deeds {
     /// Amounts and times by their names.
     pub(super) figures: BTreeMap<String, f64>,
-    /// The part of the attack that did not succeed.
+    /// The reason, if a part of the attack did not succeed.
     pub(super) note: Option<String>,
 }
 
@@ -84,10 +84,10 @@ impl Deeds {
     }
 }
 
-/// A prepared attack: it ends at the given moment at the latest.
+/// A prepared attack. It ends at the given moment at the latest.
 type Strike = Box<dyn FnOnce(Instant) -> anyhow::Result<Deeds>>;
 
-/// Answers the bench's requests until its end of the pipe closes.
+/// Answers the bench's requests until the bench closes its end of the pipe.
 pub(crate) fn serve() -> anyhow::Result<()> {
     let mut prepared = None;
     for line in std::io::stdin().lock().lines() {

@@ -1,4 +1,4 @@
-//! Questions to the server's monitor for everything it has, again and again.
+//! Attacks on the server's monitor: requests for everything that it has, again and again.
 
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::super::wire::{Wire, dial};
 use super::{Deeds, Job, Strike, millis, subscriptions as many};
 
-/// The longest answer that is read.
+/// The most bytes of an answer that the attacker reads.
 const ANSWER_BYTES_MAX: u64 = 1 << 30;
 
 /// Opens connections; the attack lists them.

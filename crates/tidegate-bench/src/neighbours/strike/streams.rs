@@ -1,4 +1,4 @@
-//! Attacks on a stream that another client fills before.
+//! Attacks on a stream that another client filled before.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use super::super::wire::{Op, Wire};
 use super::{Deeds, Job, Strike, millis};
 
 const STREAM: &str = "ATTACK";
-/// Every message of this number asks for an acknowledgement; this many may be awaited at a time. So no server
-/// has more than a few thousand messages waiting.
+/// Every message with a multiple of this number asks for an acknowledgement; the client waits for at most
+/// [`ACKS_MAX`] of them at a time. So no server has more than a few thousand messages waiting.
 const ACK_EVERY: u64 = 500;
 const ACKS_MAX: u64 = 8;
-/// The messages of one pull.
+/// The number of messages of one pull.
 const PULL: u64 = 5000;
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -58,7 +58,7 @@ pub(super) fn prepare(job: &Job, deed: Deed, until: Instant) -> anyhow::Result<S
     }))
 }
 
-/// Names the request about the stream.
+/// Returns the subject of a request about the attacked stream.
 fn ask(verb: &str) -> String {
     format!("{verb}.{STREAM}")
 }
@@ -70,7 +70,7 @@ fn config() -> Value {
     })
 }
 
-/// Publishes the messages, each to a subject of its own if `distinct`.
+/// Publishes messages to the stream, each to a subject of its own if `distinct`.
 fn fill(wire: &mut Wire, messages: u64, distinct: bool, until: Instant) -> anyhow::Result<()> {
     let inbox = format!("_INBOX.fill{}", std::process::id());
     wire.write(format!("SUB {inbox} 7\r\n").as_bytes())?;
@@ -103,7 +103,7 @@ fn fill(wire: &mut Wire, messages: u64, distinct: bool, until: Instant) -> anyho
     Ok(())
 }
 
-/// Reads one operation; returns whether it is an acknowledgement.
+/// Reads one operation of the server; returns whether it is an acknowledgement.
 fn acknowledged(wire: &mut Wire, inbox: &str, until: Instant) -> anyhow::Result<bool> {
     wire.next(until, |op| {
         let Op::Message {
@@ -219,7 +219,7 @@ fn make_consumers(wire: &mut Wire, lasts: Duration, until: Instant) -> anyhow::R
             until,
         )?;
         made += 1;
-        // Each holds a list of all subjects: many at a time would be another attack.
+        // Each consumer holds a list of all subjects: many consumers at a time would be another attack.
         wire.api(&format!("CONSUMER.DELETE.{STREAM}.M"), &json!({}), until)?;
     }
     Ok(Deeds::default()

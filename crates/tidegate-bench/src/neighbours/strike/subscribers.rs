@@ -1,4 +1,4 @@
-//! Subscribers that never read, while large messages for all of them are published.
+//! An attack by subscribers that never read, while another client publishes large messages for all of them.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,8 @@ use super::{Deeds, Job, Strike};
 const MESSAGES: u32 = 96;
 const BYTES: usize = 60_000;
 const OVER: Duration = Duration::from_secs(15);
-/// The kernel keeps little for them.
+/// The receive buffer of a subscriber: small, so that the kernel keeps few bytes for a client that never
+/// reads.
 const RECEIVE_BYTES: usize = 4096;
 
 pub(super) fn prepare(job: &Job, until: Instant) -> anyhow::Result<Strike> {

@@ -1,11 +1,11 @@
-//! A client with very many subscriptions.
+//! Attacks by a client with very many subscriptions.
 
 use std::time::Instant;
 
 use super::super::wire::Wire;
 use super::{Deeds, Job, Strike};
 
-/// Bytes of one write.
+/// The bytes of one write.
 const WRITE_BYTES: usize = 256 << 10;
 
 /// Makes this many subscriptions, every second one with a wildcard.
@@ -30,7 +30,7 @@ fn write_all(wire: &mut Wire, lines: impl Iterator<Item = String>) -> anyhow::Re
     wire.write(&out)
 }
 
-/// Makes the subscriptions and removes them one by one, on a connection that stays.
+/// Makes the subscriptions and removes them one by one, on a connection that stays open.
 pub(super) fn come_and_go(job: &Job) -> anyhow::Result<Strike> {
     let (mut wire, subscriptions) = (job.wire()?, job.amount);
     Ok(Box::new(move |until| {
@@ -48,7 +48,7 @@ pub(super) fn come_and_go(job: &Job) -> anyhow::Result<Strike> {
     }))
 }
 
-/// Makes the subscriptions ahead; the attack closes the connection.
+/// Makes the subscriptions in the preparation; the attack closes the connection.
 pub(super) fn leave(job: &Job, until: Instant) -> anyhow::Result<Strike> {
     let (mut wire, subscriptions) = (job.wire()?, job.amount);
     subscribe(&mut wire, subscriptions, until)?;

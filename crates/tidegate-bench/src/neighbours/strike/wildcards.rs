@@ -11,7 +11,7 @@ use super::super::wire::Wire;
 use super::{Deeds, Job, Strike, monitor, subscriptions};
 
 const TOKENS: u32 = 12;
-/// A server with fewer subscriptions than this has forgotten those of a client that left.
+/// The number of subscriptions below which a server has forgotten those of a client that left.
 const FEW: u64 = 300;
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -40,7 +40,7 @@ pub(super) fn prepare(job: &Job, after: u64, until: Instant) -> anyhow::Result<S
 }
 
 /// Waits until the server has removed the subscriptions of the client that left; returns the number of those
-/// that it has not.
+/// that the server still has.
 fn still_there(http: SocketAddr, until: Instant) -> anyhow::Result<Option<u64>> {
     loop {
         let subscriptions = monitor::subscriptions_now(http, until)?;
@@ -54,7 +54,7 @@ fn still_there(http: SocketAddr, until: Instant) -> anyhow::Result<Option<u64>> 
     }
 }
 
-/// Returns the pattern of this number: a set bit is a wildcard.
+/// Returns the pattern of this number: each set bit of it makes a token a wildcard.
 fn pattern(number: u32) -> String {
     let token = |bit| if number >> bit & 1 == 1 { "*" } else { "a" };
     let tokens: Vec<_> = (0..TOKENS).map(token).collect();
