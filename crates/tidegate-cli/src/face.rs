@@ -8,7 +8,7 @@ use clap::{Args, ColorChoice, ValueEnum};
 use indicatif::ProgressBar;
 use tracing::level_filters::LevelFilter;
 
-/// The flags of this module, once `main` has parsed them. A bench that calls a command has the defaults.
+/// The flags of this module, once `main` has parsed them. A command that a bench calls has the defaults.
 static FACE: OnceLock<Face> = OnceLock::new();
 
 #[derive(Args, Clone, Copy, Debug, Default)]
@@ -45,7 +45,7 @@ impl From<Color> for ColorChoice {
 
 /// Applies the flags from now on.
 pub(crate) fn set(face: Face) {
-    // `main` parses once.
+    // `main` parses the flags only once.
     let _ = FACE.set(face);
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn colors() -> bool {
     }
 }
 
-/// Returns the level of the log. `debug` is the setting of the server.
+/// Returns the level of the log. `debug` is the server's own setting for more lines.
 pub(crate) fn level(debug: bool) -> LevelFilter {
     match face() {
         Face { quiet: true, .. } => LevelFilter::WARN,
@@ -90,7 +90,7 @@ pub(crate) fn level(debug: bool) -> LevelFilter {
     }
 }
 
-/// Returns whether notes and progress are wanted.
+/// Returns whether the user wants notes and progress.
 pub(crate) fn chats() -> bool {
     !face().quiet
 }
@@ -107,7 +107,7 @@ pub(crate) fn note(text: impl Display) {
     }
 }
 
-/// Returns the bar, hidden if no progress is wanted.
+/// Returns the bar, hidden if the user wants no progress.
 pub(crate) fn bar(bar: ProgressBar) -> ProgressBar {
     match chats() {
         true => bar,

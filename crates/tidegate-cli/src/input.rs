@@ -1,4 +1,4 @@
-//! A file or standard input; Ctrl-C ends a read of it.
+//! A file or standard input as a source; Ctrl-C ends a read of it.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -1,5 +1,5 @@
 //! The commands of the program `tidegate`, as a library: the program calls [`main`], and `tidegate-bench`
-//! uses the parts that both have: the word count topology, the tables of results, the server's flags.
+//! uses the common parts: the word count topology, the tables of results, the server's flags.
 
 mod args;
 mod client;
@@ -24,12 +24,12 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 
 use args::{Cli, Command};
 
-/// A request that the program cannot carry out as it stands: exit code 2, as for any other wrong argument.
+/// The error for a request that the program cannot carry out: exit code 2, as for any other wrong argument.
 #[derive(Debug)]
 pub struct Usage(String);
 
 impl Usage {
-    /// Takes the text of `error`, which names the expected form.
+    /// Creates the error from the text of `error`, which names the expected form.
     pub fn new(error: impl std::fmt::Display) -> Self {
         Self(error.to_string())
     }
@@ -81,7 +81,7 @@ pub fn exit_code(program: &str, command: impl FnOnce() -> anyhow::Result<ExitCod
         .and_then(|()| command());
     match outcome {
         Ok(code) => code,
-        // The reader of standard output has closed it.
+        // The reader of standard output has closed it, which is no error.
         Err(e) if is_broken_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("{program}: {}", line(&e));

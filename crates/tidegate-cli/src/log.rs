@@ -83,7 +83,7 @@ fn look(args: &LogArgs, by_index: bool) -> anyhow::Result<ExitCode> {
         true => tidegate_log::inspect(&disk),
         false => tidegate_log::verify(&disk),
     };
-    // The progress goes before the report comes.
+    // The drop removes the progress line before the report is printed.
     drop(disk);
     let looked = Looked {
         report: report.with_context(|| log.display().to_string())?,
@@ -135,7 +135,7 @@ fn repair(args: &RepairArgs) -> anyhow::Result<ExitCode> {
     }
     let mended = {
         let disk = Watched::new(Disk::existing(&log).with_context(name)?);
-        // The note comes before the repair: a start that misses records must find why they are missing.
+        // The note comes before the repair: a start that misses records must find the reason.
         if tidegate_log::verify(&disk)
             .with_context(name)?
             .damage

@@ -6,22 +6,22 @@ use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 
 use crate::face;
 
-/// A command shorter than this shows no progress.
+/// The duration below which a command shows no progress.
 const QUIET: Duration = Duration::from_secs(2);
 /// The interval between two updates.
 const DRAWN: Duration = Duration::from_millis(100);
 
-/// The progress of a command that counts something; the line is gone when this is dropped.
+/// The progress line of a command that counts something; the drop removes the line.
 pub(crate) struct Progress {
     what: &'static str,
     start: Instant,
     drawn: Instant,
-    /// `None` before the first line.
+    /// The progress bar; `None` before the first line.
     bar: Option<ProgressBar>,
 }
 
 impl Progress {
-    /// Starts to measure. `what` follows the count, in the plural.
+    /// Starts to measure the time. `what` names the counted things in the plural, for the line.
     pub(crate) fn start(what: &'static str) -> Self {
         let start = Instant::now();
         Self {
@@ -32,7 +32,7 @@ impl Progress {
         }
     }
 
-    /// Shows the count, if it is time to.
+    /// Shows the count, if the last update is long enough ago.
     pub(crate) fn show(&mut self, count: u64) {
         let now = Instant::now();
         if now - self.start < QUIET || now - self.drawn < DRAWN {

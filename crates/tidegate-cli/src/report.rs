@@ -7,15 +7,15 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The name of our own system in every row.
+/// The name of this project's system in every row.
 pub const OURS: &str = "tidegate";
 
 /// The results of a bench or of `tidegate sim`.
 #[derive(Debug, Serialize)]
 pub struct Document {
-    /// The bench, or `sim`.
+    /// The name of the bench, or `sim`.
     pub bench: String,
-    /// Processor and cores.
+    /// The processor and the number of cores.
     pub machine: String,
     /// The commit of the working tree that the bench ran in, if it ran in one.
     pub commit: Option<String>,
@@ -43,13 +43,13 @@ impl Document {
 /// One system in one case: medians over the rounds. A value that the bench does not measure is null.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// `tidegate`, or the rival.
+    /// `tidegate`, or the name of the rival.
     pub system: String,
     /// The version of that system.
     pub version: Option<String>,
-    /// The cell it belongs to: rows of one case are comparable.
+    /// The cell to which the row belongs: rows of one case are comparable.
     pub case: String,
-    /// The controller that decides the batches, or the way they are made.
+    /// The controller that decides the batches, or the way in which the program makes them.
     pub controller: Option<String>,
     /// Operations a second.
     pub ops_per_s: Option<f64>,
@@ -57,7 +57,7 @@ pub struct Row {
     pub q1: Option<f64>,
     /// Third quartile of `ops_per_s`.
     pub q3: Option<f64>,
-    /// Rounds behind the medians.
+    /// The number of rounds behind the medians.
     pub rounds: Option<u64>,
     /// Median latency, microseconds.
     pub p50_us: Option<f64>,
@@ -65,11 +65,11 @@ pub struct Row {
     pub p99_us: Option<f64>,
     /// Mean latency, microseconds.
     pub mean_us: Option<f64>,
-    /// Batches.
+    /// The number of batches.
     pub batches: Option<f64>,
-    /// Items of a batch, mean.
+    /// The mean number of items of a batch.
     pub batch_mean: Option<f64>,
-    /// Items of the largest batch.
+    /// The number of items of the largest batch.
     pub batch_max: Option<f64>,
     /// Processor time of the whole process during one measurement, seconds.
     pub cpu_s: Option<f64>,
@@ -84,7 +84,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Names the system within its case.
+    /// Returns the name of the system within its case.
     pub fn label(&self) -> String {
         match &self.controller {
             Some(controller) => format!("{} {controller}", self.system),
@@ -103,7 +103,7 @@ impl Row {
     }
 }
 
-/// A table that leaves out columns without a value in any row. It aligns the first column to the left.
+/// A table that leaves out columns without a value in any row. The first column is aligned to the left.
 #[derive(Debug, Default)]
 pub struct Table {
     heads: Vec<String>,
@@ -205,7 +205,7 @@ pub fn case_table(rows: &[&Row]) -> String {
         }),
         ("rounds", |row| row.rounds.map(|n| n.to_string())),
     ];
-    // The ratio of throughput, and of latency if both rows have one.
+    // The ratio of throughput, and of latency if both rows have a latency.
     let kinds = [
         ("ratio", ""),
         ("mean_ratio", "mean: "),

@@ -255,7 +255,7 @@ impl ServeArgs {
         }
         if let Some(streams) = &mut s.streams {
             if let Some(bytes) = self.segment_bytes {
-                // Rounds down to whole pages, with room for a few of the largest messages.
+                // This rounds down to whole pages, with room for a few of the largest messages.
                 streams.segment_bytes = (bytes & !4095).max(8 << 20);
             }
             streams.checkpoint_bytes = self.checkpoint_bytes.unwrap_or(streams.checkpoint_bytes);
@@ -468,7 +468,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         None => None,
     };
     if let Some(path) = &pid_file {
-        // Writes the digits alone, as nats-server does: other programs parse the whole file.
+        // The file holds the digits alone, as nats-server writes it: other programs parse the whole file.
         std::fs::write(path, std::process::id().to_string())
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
@@ -520,7 +520,7 @@ fn allow_files() {
 /// Makes the kernel send SIGTERM to this process when its parent ends.
 fn end_with(parent: i32) -> anyhow::Result<()> {
     set_parent_process_death_signal(Some(Signal::TERM))?;
-    // The parent may have ended before that call.
+    // The parent may have ended before that call, and then sends no signal.
     if getppid().map(Pid::as_raw_nonzero).map(NonZeroI32::get) != Some(parent) {
         bail!("the process {parent}, which this was to end with, has ended");
     }

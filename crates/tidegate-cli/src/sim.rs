@@ -20,7 +20,7 @@ pub(crate) struct SimArgs {
     pub(crate) json: bool,
 }
 
-/// One scenario, or every one.
+/// One scenario of the simulator, or all of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenarios(Vec<Scenario>);
 
@@ -33,7 +33,7 @@ fn scenarios(name: &str) -> Result<Scenarios, String> {
         .map_err(|e: tidegate::sim::UnknownScenario| format!("{e}, or all"))
 }
 
-/// Runs the scenarios in virtual time and prints what each controller did.
+/// Runs the scenarios in virtual time and prints the figures of each controller.
 pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     let mut document = Document::new("sim");
     let mut out = std::io::stdout().lock();

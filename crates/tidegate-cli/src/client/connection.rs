@@ -1,8 +1,8 @@
 //! One connection to one of the servers, used by one thread.
 //!
-//! The library's own reconnecting is off: it would send new messages before the messages that were lost with
+//! The library's own reconnects are off: it would send new messages before the messages that were lost with
 //! the old connection. A command learns of a loss by [`Stop::Lost`], calls [`Client::reconnect`] and repeats
-//! what the new connection has to know.
+//! the requests that the new connection needs.
 //!
 //! The runtime runs on the calling thread, and only while a method of [`Client`] waits. A command that is
 //! blocked on its output therefore reads nothing, and the server sees a slow reader.
@@ -26,9 +26,9 @@ use super::url::{self, Credentials, Servers};
 use super::{PATIENCE, ServerArgs, names};
 use crate::{face, interrupt};
 
-/// The interval at which a waiting command checks for Ctrl-C.
+/// The interval at which a command that waits checks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(100);
-/// The longest wait for one server to greet.
+/// The longest wait for the greeting of one server.
 const GREETING: Duration = Duration::from_secs(10);
 /// The pause before the next attempt to connect.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -36,12 +36,13 @@ const PAUSE: Duration = Duration::from_millis(250);
 const RECONNECTING: Duration = Duration::from_secs(60);
 /// The interval of pings; the third unanswered ping ends the connection.
 const PINGS: Duration = Duration::from_secs(10);
-/// The most messages of a subscription between two waits of the command. Reading stops at some MiB before.
+/// The most messages of a subscription between two waits of the command. The client stops reading some MiB
+/// before that.
 const UNREAD_MAX: usize = 1 << 22;
 /// The most messages that wait for the connection's task.
 const UNSENT_MAX: usize = 16_384;
 
-/// Why a wait ended without its result.
+/// The reasons why a wait ended without its result.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Stop {
     #[error("the server closed the connection")]
@@ -58,7 +59,7 @@ pub(super) enum Stop {
     TooLarge(usize, usize),
 }
 
-/// The state of a connection, as its tasks report it.
+/// The state of a connection, as the connection's tasks report it.
 #[derive(Default)]
 struct Health {
     lost: bool,
@@ -66,7 +67,7 @@ struct Health {
     refused: Option<String>,
 }
 
-/// A connection, past its greeting.
+/// A connection to a server that has sent its greeting.
 pub(super) struct Client {
     runtime: Runtime,
     servers: Servers,
@@ -92,7 +93,7 @@ impl Client {
     }
 
     /// Connects again, for as long as `--wait` allows. Subscriptions and unsent messages of the old
-    /// connection are gone.
+    /// connection are lost.
     pub(super) fn reconnect(&mut self) -> anyhow::Result<()> {
         if !self.waits() {
             return Err(Stop::Lost.into());
@@ -128,7 +129,7 @@ impl Client {
         }
     }
 
-    /// Returns how long the client tries to connect again.
+    /// Returns how long the client tries to connect again after a loss.
     pub(super) fn patience(&self) -> Duration {
         self.args.wait.unwrap_or(RECONNECTING)
     }
@@ -182,8 +183,8 @@ impl Client {
         self.wait(patience, subscription.next())?.ok_or(Stop::Lost)
     }
 
-    /// Hands a message to the connection, which sends it while the command waits. [`Client::sync`] confirms
-    /// that the server has taken it.
+    /// Gives a message to the connection, which sends it while the command waits. [`Client::sync`] confirms
+    /// that the server has taken the message.
     pub(super) fn publish(&self, subject: &str, payload: Bytes) -> Result<(), Stop> {
         // The commands check the names that the user gives; parts of these subjects may come from the server.
         let subject = literal(subject)?;
@@ -191,7 +192,7 @@ impl Client {
         self.hand_over(self.nats.publish(subject, payload), size)
     }
 
-    /// Hands a message to the connection, with a reply subject of this client.
+    /// Gives a message to the connection, with a reply subject of this client.
     pub(super) fn publish_with(
         &self,
         subject: Subject,
@@ -212,8 +213,8 @@ impl Client {
         size: usize,
     ) -> Result<(), Stop> {
         let mut sending = std::pin::pin!(sending);
-        // There is room most of the time; entering the runtime for each message would cost more than the
-        // message.
+        // There is room most of the time, and then the message needs no wait: entering the runtime for each
+        // message would cost more than the message itself.
         let outcome = match sending.as_mut().now_or_never() {
             Some(outcome) => outcome,
             None => self.wait(PATIENCE, sending)?,
@@ -246,11 +247,11 @@ impl Client {
         }
     }
 
-    /// Waits until the server has taken everything sent so far.
+    /// Waits until the server has taken all messages sent so far.
     ///
     /// The library has no ping for its users. The client sends itself a message instead: the server handles
-    /// the operations of a connection in order. A server that refuses this message or its subscription has
-    /// read everything before, too.
+    /// the operations of a connection in order. A server that refuses this message or the subscription for it
+    /// has read all operations before, too.
     pub(super) fn sync(&mut self) -> Result<(), Stop> {
         let nats = self.nats.clone();
         let echo = nats.new_inbox();
@@ -259,8 +260,8 @@ impl Client {
             let mut subscriber = nats.subscribe(echo.clone()).await.ok()?;
             nats.publish(echo, Bytes::new()).await.ok()?;
             subscriber.next().await?;
-            // An error that came before the message is with the task of events now. The task runs before
-            // this one goes on.
+            // The task of events now has any error that came before the message. This yield lets that task
+            // run before this one continues.
             tokio::task::yield_now().await;
             Some(())
         });
@@ -304,7 +305,7 @@ impl Client {
                     }
                 }
             }
-            // The server may have said why it closes the connection.
+            // The server may have sent the reason why it closes the connection.
             tokio::task::yield_now().await;
             Err(self.refused().unwrap_or(Stop::Lost))
         })
@@ -326,13 +327,13 @@ pub(super) fn literal(subject: &str) -> Result<Subject, Stop> {
 
 /// The messages of a subscription.
 pub(super) struct Subscription {
-    /// `None` only while it is dropped.
+    /// The messages; `None` only during the drop of the subscription.
     messages: Option<Subscriber>,
     runtime: Handle,
 }
 
 impl Subscription {
-    /// Returns the next message; `None` after the connection's end. Cancelling the wait loses nothing.
+    /// Returns the next message; `None` after the connection's end. A cancelled wait loses no message.
     pub(super) async fn next(&mut self) -> Option<Message> {
         self.messages.as_mut()?.next().await
     }
@@ -345,7 +346,7 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        // The library unsubscribes on a task of its own.
+        // The library unsubscribes on a task of its own, which needs the runtime.
         let _entered = self.runtime.enter();
         self.messages = None;
     }
@@ -408,8 +409,8 @@ async fn open(args: &ServerArgs, servers: &Servers) -> Result<Opened, async_nats
             }
             std::future::ready(())
         })
-        // The library calls this before each attempt to connect. The first one goes on; the second one shows
-        // that the connection is lost, and never ends.
+        // The library calls this before each attempt to connect. The first call returns at once. A second
+        // call shows that the connection is lost: it never returns, so the library does not connect again.
         .reconnect_to_server_callback(move |_, _| {
             let again = connected.swap(true, Ordering::Relaxed);
             if again {
@@ -436,7 +437,7 @@ async fn open(args: &ServerArgs, servers: &Servers) -> Result<Opened, async_nats
     Ok((options.connect(&servers.addresses[..]).await?, health))
 }
 
-/// Returns the server's words if the event is an error that connecting again does not mend.
+/// Returns the server's text if the event is an error that another connection does not mend.
 fn refusal(event: &Event) -> Option<String> {
     match event {
         Event::ServerError(ServerError::Other(text)) => {

@@ -1,4 +1,4 @@
-//! Questions to `$JS.API`: one request, one JSON answer, the server's refusals as errors.
+//! Requests to `$JS.API`: one request, one JSON answer, the server's refusals as errors.
 //!
 //! Answers stay JSON, so that `--json` prints the server's own answer; [`StreamInfo`] and [`ConsumerInfo`]
 //! hold the parts that the commands read.
@@ -22,11 +22,12 @@ pub(super) struct ApiError {
 }
 
 impl ApiError {
-    /// Returns whether the same request may succeed soon: no node leads the stream, or its node is away.
+    /// Returns whether the same request may succeed soon: no node leads the stream, or the stream's node is
+    /// away.
     pub(super) fn passes(&self) -> bool {
-        /// JetStream system temporarily unavailable.
+        /// The server's error code for "JetStream system temporarily unavailable".
         const UNAVAILABLE: u16 = 10008;
-        /// Stream is offline.
+        /// The server's error code for "stream is offline".
         const OFFLINE: u16 = 10118;
         matches!(self.err_code, UNAVAILABLE | OFFLINE)
     }
@@ -93,7 +94,7 @@ pub(super) fn streams(client: &mut Client, subject: Option<&str>) -> anyhow::Res
     Ok(all)
 }
 
-/// A stream's info as the server answers it; the fields that are missing here appear only in the JSON output.
+/// A stream's info as the server answers it. Fields that this struct lacks appear only in the JSON output.
 #[derive(Debug, Deserialize)]
 pub(super) struct StreamInfo {
     pub(super) config: StreamConfig,

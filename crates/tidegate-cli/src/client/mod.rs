@@ -1,8 +1,8 @@
 //! The NATS client of the command line, over the crate `async-nats`.
 //!
-//! [`connection`] owns the connection and its loss; [`url`] parses addresses, [`names`] checks names, and
-//! [`jetstream`] asks for streams and consumers. [`publish`], [`subscribe`], [`stream`] and [`consume`] are
-//! the commands.
+//! [`connection`] owns the connection and handles its loss; [`url`] parses addresses, [`names`] checks names,
+//! and [`jetstream`] asks for streams and consumers. [`publish`], [`subscribe`], [`stream`] and [`consume`]
+//! are the commands.
 
 mod connection;
 pub(crate) mod consume;

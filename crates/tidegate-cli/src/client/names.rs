@@ -30,7 +30,7 @@ pub(super) fn queue_group(what: &str, name: &str) -> Result<(), Usage> {
 }
 
 /// Checks a subject that a stream may take. Only the server knows which patterns it allows; this check
-/// demands one word.
+/// requires one word.
 pub(super) fn word(what: &str, name: &str) -> Result<(), Usage> {
     let good = !name.is_empty() && !name.contains(is_blank);
     check(good, what, name, "a subject or pattern")
@@ -76,7 +76,7 @@ fn check(good: bool, what: &str, name: &str, wanted: &str) -> Result<(), Usage> 
     if good {
         return Ok(());
     }
-    // The name may contain any bytes, so the error escapes it and cuts it to a line.
+    // The name may contain any bytes, so the error escapes the name and cuts it to a line.
     let mut shown: String = name.escape_debug().take(60).collect();
     if name.chars().count() > 60 {
         shown.push_str("...");

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &SubArgs) -> anyhow::Result<ExitCode> {
         let message = match subscription.arrived() {
             Some(message) => message,
             None => {
-                // A reader of the output sees every message before the command waits.
+                // The flush lets a reader of the output see every message before the command waits.
                 out.flush()?;
                 match client.next(&mut subscription, Duration::MAX) {
                     Ok(message) => message,

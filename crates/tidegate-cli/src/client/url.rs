@@ -31,7 +31,7 @@ impl Servers {
     }
 }
 
-/// Parses addresses separated by commas. Credentials in one address hold for all.
+/// Parses addresses separated by commas. Credentials in one address hold for all addresses.
 ///
 /// # Errors
 /// A [`Usage`] for an address without a host, another scheme, or two addresses with different credentials.

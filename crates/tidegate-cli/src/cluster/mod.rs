@@ -1,8 +1,8 @@
 //! `tidegate cluster`: starts three or five nodes on this machine, each a `tidegate serve` process, to try
 //! out a cluster.
 //!
-//! This module owns the arguments of each node ([`places`]), the printing of their logs, and their end: the
-//! nodes end with this process, even if it crashes. `serve` implements the node itself.
+//! This module owns the arguments of each node ([`places`]), the output of the nodes' logs, and the nodes'
+//! end: they end with this process, even if it crashes. `serve` implements the node itself.
 
 mod places;
 
@@ -120,7 +120,7 @@ impl Nodes {
         let mut child = Command::new(program)
             .args(arguments)
             .args(["--with-parent", &std::process::id().to_string()])
-            // A Ctrl-C signals this process only; it then asks the nodes to end.
+            // A Ctrl-C reaches this process only, which then asks the nodes to end.
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -218,14 +218,14 @@ impl Nodes {
     fn signal(&self, signal: Signal) {
         for child in self.children.iter().flatten() {
             if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-                // This process has not reaped the child yet, so no other process has its id.
+                // This process has not reaped the child yet, so no other process has the child's id.
                 let _ = kill_process(pid, signal);
             }
         }
     }
 }
 
-/// Asks each node's `/healthz` until all are well.
+/// Asks each node's `/healthz` until all nodes are healthy.
 fn await_formed(places: &[Place], events: SyncSender<Event>) {
     let at: Vec<_> = places.iter().map(|place| place.http).collect();
     std::thread::spawn(move || {
@@ -236,7 +236,7 @@ fn await_formed(places: &[Place], events: SyncSender<Event>) {
     });
 }
 
-/// Prints the address of every node to standard output; nothing else goes there.
+/// Prints the address of every node to standard output, and nothing else.
 fn announce(places: &[Place]) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     for place in places {

@@ -1,9 +1,9 @@
-//! Makes a word printable: text stays as it is, and other bytes are escaped, so that words stay distinct and
+//! Makes a word printable: text stays unchanged, and other bytes are escaped, so that words stay distinct and
 //! terminals are safe.
 
 use std::fmt::Write as _;
 
-/// The longest word shown whole, in characters of its text.
+/// The longest word that the output shows whole, in characters of its text.
 const SHOWN_MAX: usize = 200;
 
 /// Escapes a word: bytes that are not UTF-8 become `\xNN`, invisible characters become `\u{..}`, and a
@@ -18,7 +18,7 @@ pub(super) fn escape(word: &[u8]) -> String {
                 c if c.is_ascii_control() => {
                     let _ = write!(text, "\\x{:02x}", u32::from(c));
                 }
-                // Also escapes marks that would join the column before, and changes of direction.
+                // This also escapes marks that would join the column before, and changes of direction.
                 c => text.extend(c.escape_debug()),
             }
         }

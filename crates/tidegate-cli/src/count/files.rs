@@ -1,5 +1,5 @@
-//! Reads the files to count, one after the other, as one feed. It reports a file that fails at once, and
-//! continues with the next.
+//! Reads the files to count, one after the other, as one feed. The feed reports a failed file at once, and
+//! continues with the next file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub(super) struct Tried {
     pub(super) bytes: u64,
 }
 
-/// The feed of all files: see the module.
+/// The feed of all files to count: see the module.
 pub(super) struct Files {
     waiting: std::vec::IntoIter<PathBuf>,
     open: Option<(PathBuf, Blocks<Source>)>,
@@ -53,7 +53,7 @@ impl Files {
     fn failed(&mut self, path: &Path, error: &io::Error) {
         self.tried.failed += 1;
         self.bar.suspend(|| {
-            // Prints the system's message, without the error number that Rust adds.
+            // The line shows the system's message, without the error number that Rust adds.
             let text = error.to_string();
             let reason = text.split(" (os error").next().unwrap_or_default();
             eprintln!("tidegate: {}: {reason}", path.display());
@@ -88,7 +88,7 @@ impl Feed for Files {
                         return self.block(block);
                     }
                 }
-                // The bytes before the error still count.
+                // The bytes that the feed read before the error still count.
                 Err(e) => {
                     let (path, rest) = (std::mem::take(path), blocks.rest());
                     self.open = None;

@@ -18,11 +18,12 @@ use crate::topology::{self, Live, Pace, Plan};
 use files::Files;
 use report::Report;
 
-/// The lines queued for one splitter. Each is a part of a block, so this bounds the memory of the input.
+/// The most lines queued for one splitter. Each line is a part of a block, so this bounds the memory of the
+/// input.
 const LINES: usize = 2048;
-/// The words queued for one counter: 256 KiB.
+/// The most words queued for one counter: 256 KiB.
 const WORDS: usize = 8192;
-/// One line in this many has its latency measured; with a pace, every line.
+/// The interval of samples: one line in this many has its latency measured; with a pace, every line.
 const SAMPLE_EVERY: u32 = 16;
 
 /// Counts and prints. The exit code is 1 if a file failed, and 130 after Ctrl-C.
@@ -54,7 +55,7 @@ pub(crate) fn run(args: &CountArgs) -> anyhow::Result<ExitCode> {
         top: args.top.get(),
         interrupted,
     };
-    // A reader of the output that closes it after the first lines is no error.
+    // A reader of the output may close it after the first lines: that is no error.
     let mut out = io::BufWriter::new(io::stdout().lock());
     match report.print(&mut out).and_then(|()| out.flush()) {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(e.into()),
@@ -67,8 +68,8 @@ pub(crate) fn run(args: &CountArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Returns a bar over the bytes of all files, or a running count if standard input is among them; hidden
-/// without a terminal.
+/// Returns a bar over the bytes of all files, or a running count if standard input is among them. The bar is
+/// hidden without a terminal.
 fn progress(files: &[std::path::PathBuf]) -> ProgressBar {
     let sizes = files.iter().map(|file| {
         std::fs::metadata(file)

@@ -17,7 +17,7 @@ pub(super) struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// Prints the top words, then one line for each subject.
+    /// Prints the most frequent words, then one line for each subject of the report.
     pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {
         let top = top(&self.outcome.tallies, self.top);
         let width = top.first().map_or(0, |(_, count)| grouped(*count).len());

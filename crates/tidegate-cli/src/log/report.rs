@@ -12,7 +12,7 @@ use tidegate_raft::store::{Missing, OpenError};
 pub(super) struct Checkpoint {
     pub(super) name: String,
     pub(super) bytes: u64,
-    /// The index of the last entry in it, and the position after that entry.
+    /// The index of the last entry that the checkpoint covers, and the position after that entry.
     pub(super) covers: Result<(Index, Lsn), CheckpointError>,
 }
 
@@ -20,7 +20,7 @@ pub(super) struct Checkpoint {
 pub(super) struct Looked {
     pub(super) report: Report,
     pub(super) checkpoints: Vec<Checkpoint>,
-    /// True if the command read every byte.
+    /// True if the command read every byte of the log.
     pub(super) every_byte: bool,
 }
 
@@ -123,7 +123,7 @@ impl fmt::Display for Looked {
 /// The changes that `repair` made.
 pub(super) struct Mended {
     pub(super) mended: Repaired,
-    /// The records that the repair gave up; `None` if there was nothing to repair.
+    /// The records that the repair gave up; `None` if the log needed no repair.
     pub(super) missing: Option<Result<Missing, OpenError>>,
 }
 

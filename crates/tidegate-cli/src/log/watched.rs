@@ -1,4 +1,4 @@
-//! A log's directory that shows on the terminal how much of it has been read.
+//! A log's directory that shows the progress on the terminal: how many bytes of it have been read.
 
 use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex, PoisonError};

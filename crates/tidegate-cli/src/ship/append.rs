@@ -37,13 +37,13 @@ pub(super) struct Append<F> {
     /// The last bytes of the file, as many as the state covers with its checksum.
     tail: Vec<u8>,
     slot: Vec<u8>,
-    /// The sessions in use, with the number of their users: these are never forgotten.
+    /// The sessions in use, with the number of their users: the receiver never forgets such a session.
     used: HashMap<u128, u32>,
-    /// An append failed: see the module.
+    /// True after a failed append: see the module.
     poisoned: bool,
 }
 
-/// The buffer capacity kept between two batches.
+/// The capacity that the buffer keeps between two batches.
 const KEPT: usize = 16 << 20;
 
 /// The findings of a start.
@@ -51,7 +51,7 @@ const KEPT: usize = 16 << 20;
 pub(super) struct Opened {
     /// The bytes of the file that count.
     pub(super) bytes: u64,
-    /// The bytes behind them, which no ack covers that the state knows of.
+    /// The bytes behind those that count: no ack that the state knows of covers them.
     pub(super) cut: Option<Cut>,
 }
 
@@ -60,18 +60,18 @@ pub(super) struct Opened {
 pub(super) struct Cut {
     /// The number of bytes.
     pub(super) bytes: u64,
-    /// The file that has them now.
+    /// The file that has these bytes now.
     pub(super) path: PathBuf,
-    /// True if the newest state is not readable: it may have covered the bytes.
+    /// True if the newest state is not readable: it may have covered these bytes.
     pub(super) in_doubt: bool,
 }
 
 /// Records in the form that the file has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunk<'a> {
-    /// The session; `None` if its sender cannot come back to it.
+    /// The session of the records; `None` if its sender cannot come back to it.
     pub(super) session: Option<u128>,
-    /// The number of its first record: the session's next one, or a later one if its sender gave some up.
+    /// The number of the first record: the session's next one, or a later one if the sender gave some up.
     pub(super) first: u64,
     /// The number of records.
     pub(super) records: u64,
@@ -79,7 +79,7 @@ pub(super) struct Chunk<'a> {
     pub(super) bytes: &'a [u8],
 }
 
-/// A file that cannot be appended to.
+/// The reasons why a file cannot be appended to.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum OpenError {
@@ -100,7 +100,7 @@ pub(super) enum OpenError {
     Shorter {
         /// The path of the file.
         path: PathBuf,
-        /// The path of its state.
+        /// The path of the state file.
         sidecar: PathBuf,
         /// The bytes of the file.
         bytes: u64,
@@ -113,11 +113,11 @@ pub(super) enum OpenError {
     Changed {
         /// The path of the file.
         path: PathBuf,
-        /// The path of its state.
+        /// The path of the state file.
         sidecar: PathBuf,
-        /// The number of bytes compared.
+        /// The number of bytes that the receiver compared.
         checked: u32,
-        /// The offset at which they end.
+        /// The offset at which these bytes end.
         expected: u64,
     },
     /// The file has more bytes than when its receiver ended.
@@ -127,7 +127,7 @@ pub(super) enum OpenError {
     Grown {
         /// The path of the file.
         path: PathBuf,
-        /// The path of its state.
+        /// The path of the state file.
         sidecar: PathBuf,
         /// The bytes of the file.
         bytes: u64,
@@ -140,14 +140,14 @@ pub(super) enum OpenError {
     /// A later version of this program wrote the state.
     #[error("{}: written by a later version of tidegate (format {version}): use that one", path.display())]
     Later {
-        /// The path of the state.
+        /// The path of the state file.
         path: PathBuf,
         /// The format version of the state.
         version: u32,
     },
 }
 
-/// An append that failed. No record of its batch counts.
+/// The reasons why an append failed. No record of its batch counts.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum AppendError {
@@ -192,7 +192,7 @@ pub(super) enum AppendError {
     Closed(PathBuf),
 }
 
-/// A session that cannot begin.
+/// The reasons why a session cannot begin.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum BeginError {
@@ -287,8 +287,8 @@ impl<F: Bytes> Append<F> {
             });
             data.set_bytes(state.bytes).map_err(on(&path))?;
         }
-        // The process that wrote the file may have ended before its sync. The receiver reports these bytes
-        // from here on, so they must be durable.
+        // The process that wrote the file may have ended before its sync. From here on the receiver reports
+        // these bytes as durable, so it syncs them first.
         data.sync().map_err(on(&path))?;
         let opened = Opened {
             bytes: state.bytes,
@@ -333,7 +333,7 @@ impl<F: Bytes> Append<F> {
         self.sidecar.write_at(self.state.copy_offset(), &self.slot)
     }
 
-    /// Marks the orderly end: from now on, any byte behind those that count belongs to another program.
+    /// Records the orderly end: from now on, any byte behind those that count belongs to another program.
     pub(super) fn close(&mut self) -> Result<(), AppendError> {
         if self.poisoned || self.state.closed {
             return Ok(());
@@ -357,8 +357,9 @@ impl<F: Bytes> Append<F> {
         sessions.map(|(session, progress)| (*session, *progress))
     }
 
-    /// Marks a session as in use until [`Append::release`] and returns the position it continues from. A
-    /// session new to the file begins after `acked`, under `epoch`; its state is durable on return.
+    /// Marks a session as in use until [`Append::release`]. Returns the position at which the session
+    /// continues. A session that the file does not have begins after `acked`, under `epoch`; its state is
+    /// durable on return.
     pub(super) fn begin(
         &mut self,
         session: u128,
@@ -427,7 +428,7 @@ impl<F: Bytes> Append<F> {
         let (start, bytes) = (self.state.bytes, self.data.bytes().map_err(on)?);
         if bytes != Some(start) {
             let path = path.clone();
-            // Makes the next start refuse the file, too. If this write fails, that start moves the bytes
+            // This makes the next start refuse the file, too. If this write fails, that start moves the bytes
             // aside.
             let _ = self.write_closed();
             return Err(AppendError::Changed {
@@ -437,7 +438,7 @@ impl<F: Bytes> Append<F> {
             });
         }
         self.state.generation += 1;
-        // The checked end stays in front of the new bytes: one buffer serves this write and the next
+        // The checked end stays in front of the new bytes, so that one buffer serves this write and the next
         // checksum.
         let kept = self.tail.len();
         for chunk in chunks {
@@ -451,7 +452,7 @@ impl<F: Bytes> Append<F> {
             self.state.bytes += written.len() as u64;
         }
         self.tail.drain(..self.tail.len().saturating_sub(TAIL_MAX));
-        // Keeps the capacity for ordinary batches, and releases the capacity of a huge record.
+        // The buffer keeps the capacity for ordinary batches, and releases that of a huge record.
         self.tail.shrink_to(KEPT);
         self.state.tail = Tail::of(&self.tail);
         let state = self.write_state();
@@ -464,8 +465,8 @@ impl<F: Bytes> Append<F> {
     }
 }
 
-/// Moves the session of `chunk` forward by its records. Their numbers may skip some: the sender may have
-/// given records up.
+/// Moves the session of `chunk` forward by the chunk's records. Their numbers may skip some: the sender may
+/// have given records up.
 fn advance(state: &mut State, chunk: &Chunk<'_>) -> Result<(), AppendError> {
     let Some(session) = chunk.session else {
         return Ok(());

@@ -1,9 +1,9 @@
-//! The seam between the receiver's files and the file system: a handful of methods, so that tests can put
-//! them on the log's simulated disk (`disk/sim.rs`). It is not the log's own seam, because the receiver
-//! appends to a user's file: another program may lock, cut, grow or remove it.
+//! The seam between the receiver's files and the file system: a few methods, so that tests can put the files
+//! on the log's simulated disk (`disk/sim.rs`). The receiver does not use the log's seam, because it appends
+//! to a user's file: another program may lock, cut, grow or remove it.
 //!
 //! This module does not decide when to sync: a name is durable after [`Disk::sync_names`], bytes after
-//! [`Bytes::sync`], and neither before.
+//! [`Bytes::sync`], and neither is durable before.
 
 #[cfg(test)]
 pub(super) mod sim;
@@ -21,7 +21,7 @@ pub(super) trait Disk {
     /// A file in the directory.
     type File: Bytes;
 
-    /// Opens a file to read and write, and creates it if there is none.
+    /// Opens a file to read and write, and creates the file if there is none.
     fn open(&self, name: &OsStr) -> io::Result<Self::File>;
     /// Makes earlier creations durable.
     fn sync_names(&self) -> io::Result<()>;
@@ -51,8 +51,8 @@ pub(super) trait Bytes {
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    /// Uses `path` itself, or the working directory if it is empty. The directory need not exist before the
-    /// first file is opened.
+    /// Uses `path` itself, or the working directory if `path` is empty. The directory need not exist before
+    /// the first file is opened.
     pub(super) fn new(path: &Path) -> Self {
         Self(match path.as_os_str().is_empty() {
             true => PathBuf::from("."),

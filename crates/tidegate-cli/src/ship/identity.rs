@@ -7,8 +7,8 @@ use anyhow::Context as _;
 use ring::digest::{Context, SHA256};
 use tidegate_link::SessionId;
 
-/// The first two bytes of a session with a name, which a sender can come back to. A receiver with too many
-/// sessions may forget one with a random id.
+/// The first two bytes of a session with a name, to which a sender can come back. A receiver with too many
+/// sessions may forget a session with a random id.
 const NAMED: [u8; 2] = *b"aN";
 
 /// Returns the session of this name; the same name gives the same session on every machine.
@@ -26,14 +26,15 @@ pub(super) fn named(name: &str) -> SessionId {
 pub(super) fn random() -> anyhow::Result<SessionId> {
     let mut id = [0; 16];
     getrandom::fill(&mut id).context("no random numbers for a session")?;
-    // A random id must not pass for a named one. Clearing the byte costs one id in 65536 some randomness.
+    // A random id must not look like a named one. For one id in 65536, clearing the byte costs some
+    // randomness.
     if id[..2] == NAMED {
         id[0] = 0;
     }
     Ok(SessionId(id))
 }
 
-/// Returns whether the session has a name that a sender can come back to.
+/// Returns whether the session has a name, so that a sender can come back to it.
 pub(super) fn is_named(session: SessionId) -> bool {
     session.0[..2] == NAMED
 }

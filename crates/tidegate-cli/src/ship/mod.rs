@@ -2,7 +2,7 @@
 //!
 //! `records` defines the form of a record. `append` is the receiver's durable file, over the seam in `disk`,
 //! and `spool` keeps the sender's records in a log (`tidegate-log`). The link (`tidegate-link`) carries the
-//! records between them. `receive` and `send` join them.
+//! records between the two programs. `receive` and `send` join these parts.
 
 mod append;
 pub(crate) mod args;
@@ -17,7 +17,7 @@ pub(crate) use receive::run as receive;
 pub(crate) use records::Format;
 pub(crate) use send::run as send;
 
-/// The address that a receiver listens on by default.
+/// The address on which a receiver listens by default.
 pub(crate) const ADDRESS: &str = "127.0.0.1:7411";
 
 /// Returns the largest frame for a record: a last line without a line feed travels with one byte more.

@@ -1,4 +1,4 @@
-//! `tidegate receive`: listens, and hands the link's records to the one thread that writes.
+//! `tidegate receive`: listens, and passes the link's records to the one thread that writes.
 
 mod session;
 mod sink;
@@ -26,17 +26,17 @@ use crate::ship::args::ReceiveArgs;
 use session::{Receiving, Store};
 use sink::{Counters, Output, Sink};
 
-/// The most unacknowledged bytes of a sender: enough for a fast network and a slow disk.
+/// The most unacknowledged bytes of one sender: enough for a fast network and a slow disk.
 const WINDOW: u64 = 4 << 20;
-/// The most sessions that the link knows at a time; the file keeps twice as many, so that it can always
-/// forget one.
+/// The most sessions that the link knows at a time. The file keeps twice as many, so that it always has a
+/// session to forget.
 const SESSIONS: usize = super::append::SESSIONS_MAX / 2;
-/// The receiver drops a sender that stays silent for this long; a sender notices a broken network after the
-/// same time.
+/// How long a sender may stay silent before the receiver drops it. A sender notices a broken network after
+/// the same time.
 const IDLE: Duration = Duration::from_secs(30);
 /// The interval between two updates of the progress bar.
 const DRAWN: Duration = Duration::from_millis(100);
-/// The least interval between two lines about senders.
+/// The least interval between two lines about failed senders.
 const COMPLAINTS: Duration = Duration::from_secs(1);
 /// How long connections and the writing thread may take to end after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(10);
@@ -135,7 +135,7 @@ async fn receive(args: &ReceiveArgs) -> anyhow::Result<ExitCode> {
 /// the receiver down.
 struct Complaints {
     bar: ProgressBar,
-    /// The time of the last line, and the number of lines left out since.
+    /// The time of the last line, and the number of lines left out since then.
     last: Mutex<(Option<Instant>, u64)>,
 }
 
@@ -161,7 +161,7 @@ impl Complaints {
     }
 }
 
-/// Returns the progress bar; hidden without a terminal, or if the records go to the terminal.
+/// Returns the progress bar. It is hidden without a terminal, or if the records go to the terminal.
 fn progress(appending: bool) -> ProgressBar {
     if !appending && std::io::stdout().is_terminal() || !face::chats() {
         return ProgressBar::hidden();
@@ -180,7 +180,7 @@ fn tls(args: &ReceiveArgs) -> anyhow::Result<Option<ServerTls>> {
         .with_context(|| certificate.display().to_string())
 }
 
-/// Listens, beyond this machine only if `safe` or if the user asked for that.
+/// Listens for senders; beyond this machine only if `safe` or if the user asked for that.
 async fn listen(args: &ReceiveArgs, safe: bool) -> anyhow::Result<TcpListener> {
     let address = &args.listen;
     let found = tokio::net::lookup_host(address).await;
@@ -197,7 +197,7 @@ async fn listen(args: &ReceiveArgs, safe: bool) -> anyhow::Result<TcpListener> {
     listener.with_context(|| format!("cannot listen on {address}"))
 }
 
-/// Opens the output; also returns a note about it for the user.
+/// Opens the output; also returns a note about the output for the user.
 fn open(path: Option<&Path>) -> anyhow::Result<(Output, String)> {
     let Some(path) = path else {
         return Ok((Output::stdout()?, String::new()));
@@ -219,7 +219,7 @@ fn open(path: Option<&Path>) -> anyhow::Result<(Output, String)> {
     Ok((Output::File(Box::new(file)), note))
 }
 
-/// Describes the bytes that the start moved out of the file.
+/// Returns a description of the bytes that the start moved out of the file.
 fn said(cut: &Cut, at: u64) -> String {
     let (bytes, path) = (cut.bytes, cut.path.display());
     let why = match cut.in_doubt {

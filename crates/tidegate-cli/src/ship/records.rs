@@ -1,10 +1,11 @@
 //! The forms of records in files and pipes, and on the link: lines, or length-prefixed bytes.
 //!
-//! A line travels without its line feed, which the receiver puts back. The last line of an input may have
-//! none, and must arrive without: it travels with a line feed in front, where no other line can have one. (A
-//! message of another program that begins with a line feed is therefore written without one at its end.)
+//! A line travels without its line feed, which the receiver puts back. The last line of an input may have no
+//! line feed, and must arrive without one: it travels with a line feed in front, where no other line can have
+//! one. (If another program sends a message that begins with a line feed, the receiver writes no line feed at
+//! its end.)
 //!
-//! The reader reads input in large blocks; it never splits a record, and never accepts one larger than
+//! The reader reads input in large blocks. It never splits a record, and never accepts a record larger than
 //! allowed.
 
 use std::io::{self, Read};
@@ -44,10 +45,10 @@ impl Format {
 
 /// The bytes of one read.
 const BLOCK: usize = 256 * 1024;
-/// The bytes of the length before a record.
+/// The bytes of the length that precedes a record.
 const PREFIX: usize = 4;
 
-/// Reads records: alternate [`Records::read`] and [`Records::whole`].
+/// A reader of records. The caller alternates [`Records::read`] and [`Records::whole`].
 #[derive(Debug)]
 pub(super) struct Records<R> {
     source: R,
@@ -56,10 +57,11 @@ pub(super) struct Records<R> {
     buffer: Vec<u8>,
     /// The offset of the next record in `buffer`.
     start: usize,
-    /// The search for a line feed continues here: there is none from `start` up to this offset.
+    /// The offset at which the search for a line feed continues: there is none between `start` and this
+    /// offset.
     searched: usize,
     ended: bool,
-    /// True if `buffer` holds the last line, which had no line feed and has one in front instead.
+    /// True if `buffer` holds the last line, which had no line feed at its end and has one in front instead.
     unended: bool,
     place: Place,
 }
@@ -70,9 +72,9 @@ type Found = Option<(Range<usize>, usize)>;
 /// The position of a record in the input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The number of records before it.
+    /// The number of records before this one.
     pub(super) records: u64,
-    /// The number of bytes before it.
+    /// The number of bytes before this record.
     pub(super) bytes: u64,
 }
 
@@ -82,7 +84,7 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// Input that cannot be shipped.
+/// The reasons why the input cannot be shipped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(super) enum RecordError {
@@ -107,7 +109,7 @@ pub(super) enum RecordError {
     Truncated {
         /// The position of the record.
         place: Place,
-        /// The bytes that are there, with the length prefix.
+        /// The bytes of the record that are there, with the length prefix.
         found: usize,
         /// The bytes that the record should have.
         expected: usize,
@@ -130,8 +132,8 @@ impl<R: Read> Records<R> {
         }
     }
 
-    /// Waits for a block and reads it; returns false at the end of the input. Keeps the bytes that are not
-    /// taken yet.
+    /// Waits for a block and reads it; returns false at the end of the input. Keeps the bytes that no caller
+    /// has taken yet.
     pub(super) fn read(&mut self) -> Result<bool, RecordError> {
         if self.ended {
             return Ok(false);
@@ -143,7 +145,7 @@ impl<R: Read> Records<R> {
         self.buffer.resize(had + BLOCK, 0);
         let read = loop {
             match self.source.read(&mut self.buffer[had..]) {
-                // A signal interrupted the read; unless it was Ctrl-C, the loop reads again.
+                // A signal interrupted the read; unless the signal was Ctrl-C, the loop reads again.
                 Err(e) if e.kind() == io::ErrorKind::Interrupted && !interrupt::asked() => {}
                 read => break read,
             }
@@ -166,7 +168,7 @@ impl<R: Read> Records<R> {
         let Some((payload, end)) = found? else {
             return Ok(None);
         };
-        // An unended line is one byte longer here than in the input; it is the last record.
+        // A last line without a line feed is one byte longer in the buffer than in the input.
         self.place.bytes += (end - self.start) as u64;
         self.place.records += 1;
         self.start = end;
@@ -175,7 +177,7 @@ impl<R: Read> Records<R> {
     }
 
     /// Takes every whole record in the buffer and returns their ranges in [`Records::buffer`]. On an error,
-    /// `records` has those before the record that cannot be shipped.
+    /// `records` has the ranges of the records before the faulty one.
     pub(super) fn whole(&mut self, records: &mut Vec<Range<usize>>) -> Result<(), RecordError> {
         records.clear();
         while let Some(record) = self.take()? {
@@ -189,7 +191,7 @@ impl<R: Read> Records<R> {
         &self.buffer
     }
 
-    /// Takes `count` records and drops them; returns the number taken so far if the input ends before.
+    /// Takes `count` records and drops them; if the input ends before, returns the number of records taken.
     pub(super) fn skip(&mut self, count: u64) -> Result<Option<u64>, RecordError> {
         let end = self.place.records + count;
         while self.place.records < end {

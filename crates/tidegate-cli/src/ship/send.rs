@@ -1,8 +1,8 @@
-//! `tidegate send`: reads records, hands them to the link's client, and ends once the receiver has
+//! `tidegate send`: reads records, gives them to the link's client, and ends once the receiver has
 //! acknowledged all of them.
 //!
 //! One thread reads and sends, so that reading waits for room. With a spool, one thread reads and spools
-//! (`spooling`), and one sends the spool's records. The task here only watches them.
+//! (`spooling`), and another sends the spool's records. The task here only watches these threads.
 
 mod feed;
 mod progress;
@@ -36,7 +36,7 @@ const RETRY: Duration = Duration::from_millis(100);
 /// The longest wait between two attempts after a cut: a user waits for this program.
 const RETRY_MAX: Duration = Duration::from_millis(500);
 
-/// Sends until the input ends and everything is acked, or until Ctrl-C and everything sent is acked.
+/// Sends until the input ends, or until Ctrl-C; then waits until the receiver has acked all records sent.
 pub(crate) fn run(args: &SendArgs) -> anyhow::Result<ExitCode> {
     if args.spool.is_some() && args.file.as_os_str() != "-" {
         let file = args.file.display();
@@ -109,7 +109,7 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
         Input::Spool(reader, acks) => {
             acks.check(resumed)?;
             let spooled = Spooled::new(reader, resumed + acks.base())?;
-            // An earlier process may have ended before it received that ack.
+            // An earlier process may have ended before it received the ack for these records.
             acks.acked(resumed);
             (Box::new(spooled), Some(acks))
         }
@@ -130,7 +130,7 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
             }
         }
     };
-    // The client still delivers every record handed over, even after an error.
+    // The client still delivers every record that it was given, even after an error.
     let closing = tokio::spawn(client.close());
     while acked.changed().await.is_ok() {
         let position = acked.borrow_and_update().get();
@@ -150,10 +150,10 @@ async fn send(args: &SendArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Explains a link error in the terms of this program.
+/// Explains an error of the link in the terms of this program.
 fn explain(error: LinkError) -> anyhow::Error {
     match error {
-        // Most refusals only repeat the words of their code.
+        // Most refusals have no text beyond that of their code.
         LinkError::Refused { code, text } if text == code.to_string() => {
             anyhow::anyhow!("the receiver refused the connection: {text}")
         }
@@ -176,7 +176,7 @@ fn tls(args: &SendArgs) -> anyhow::Result<Option<ClientTls>> {
     tls.map(Some).with_context(|| path.display().to_string())
 }
 
-/// Connects. Retries for as long as `--wait` allows while the receiver cannot be reached.
+/// Connects to the receiver. While the receiver cannot be reached, retries for as long as `--wait` allows.
 async fn connect(
     args: &SendArgs,
     session: SessionId,

@@ -1,18 +1,18 @@
-//! The sender's spool: keeps the records of standard input on disk until they are acked, so that they survive
-//! the sender.
+//! The sender's spool: keeps the records of standard input on disk until the receiver acked them, so that
+//! they survive the sender.
 //!
 //! The spool is a directory with a log (`tidegate-log`) and the file `session`, which names the version of
 //! the spool's format. The log gathers the records, and only durable records reach the reader. `entry`
-//! describes the records of the log. Each batch begins with the state of the spool: any segment that is left
-//! says which session the records belong to, so the spool releases the segments with acked records only.
+//! describes the records of the log. Each batch begins with the state of the spool, so that any segment that
+//! is left names the session of its records. So the spool can release the segments with acked records only.
 //!
 //! A start tells a crash from damage, as the log does: it cuts off a batch that a crash tore, and refuses a
 //! spool that lacks durable bytes. Only bytes that the log wrote in its last milliseconds leave a doubt,
 //! which the start reports.
 //!
-//! [`Writer`] appends, on one thread. [`Reader`] follows behind it, at its own pace, so that a receiver that
-//! is away costs disk and not memory. [`Acks`] tells the spool which records the receiver acked. The three
-//! share one lock, and none of them holds it while it waits.
+//! [`Writer`] appends, on one thread. [`Reader`] follows behind the writer, at its own pace, so that a
+//! receiver that is away costs disk and not memory. [`Acks`] tells the spool which records the receiver
+//! acked. The three share one lock, and none of them holds the lock while it waits.
 
 mod entry;
 mod error;

@@ -12,7 +12,7 @@ pub struct Blocks<R> {
     /// The bytes read and not yet returned; only `..filled` holds bytes of the source.
     buffer: Vec<u8>,
     filled: usize,
-    /// The bytes at the front without an end of line; the search skips them.
+    /// The number of bytes at the front without an end of line; the search skips them.
     searched: usize,
     ended: bool,
 }
@@ -29,11 +29,11 @@ impl<R: Read> Blocks<R> {
         }
     }
 
-    /// Reads once. Returns `Some(block)`, never empty, if a word or line ended; returns `Ok(None)` if the
+    /// Reads once. Returns `Some(block)`, never empty, if a word or line ended. Returns `Ok(None)` if the
     /// caller must read again, unless the source has [ended](Self::ended).
     ///
     /// # Errors
-    /// The error of the source. [`rest`](Self::rest) returns the bytes read before it.
+    /// The error of the source. [`rest`](Self::rest) returns the bytes that were read before the error.
     pub fn read(&mut self) -> io::Result<Option<Arc<[u8]>>> {
         if self.filled == self.buffer.len() {
             self.buffer.resize(self.filled * 2, 0);

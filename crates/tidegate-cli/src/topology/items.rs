@@ -14,7 +14,7 @@ use super::samples::Ticket;
 pub(crate) struct Line {
     block: Arc<[u8]>,
     range: Range<usize>,
-    /// The sample that the line belongs to.
+    /// The sample to which the line belongs, if any.
     pub(crate) ticket: Ticket,
 }
 
@@ -61,7 +61,7 @@ pub(crate) enum Word {
     },
 }
 
-// Two words fit into a cache line.
+// The size lets two words fit into a cache line.
 const _: () = assert!(size_of::<Word>() == 32);
 
 impl Word {
@@ -122,7 +122,7 @@ impl Word {
         }
     }
 
-    /// Returns the sample that the word's line belongs to.
+    /// Returns the sample to which the word's line belongs.
     #[inline]
     pub(crate) const fn ticket(&self) -> Ticket {
         match self {
@@ -130,8 +130,8 @@ impl Word {
         }
     }
 
-    /// Returns the counter of the word, by field grouping. It uses bits of the hash that the counters' tables
-    /// hardly use.
+    /// Returns the counter of the word, by field grouping. This uses bits of the hash that the counters'
+    /// tables hardly use.
     #[inline]
     pub(crate) const fn counter(&self, counters: usize) -> usize {
         let bits = (self.hash() >> 20) & 0xFFFF_FFFF;
@@ -140,7 +140,7 @@ impl Word {
 }
 
 impl PartialEq for Word {
-    /// Returns whether both are the same word, in any samples.
+    /// Returns whether both are the same word; their samples may differ.
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {

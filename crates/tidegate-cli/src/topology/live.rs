@@ -30,14 +30,14 @@ struct Counter {
     latency: Mutex<Latency>,
 }
 
-/// The limits of one splitter's producers since the last [`Live::take_limits`].
+/// The smallest and the largest limit of one splitter's producers since the last [`Live::take_limits`].
 struct LimitRange {
     min: AtomicU64,
     max: AtomicU64,
 }
 
 impl Live {
-    /// Creates the counters for `split` splitters and counters.
+    /// Creates the counters for `split` splitters and as many counting stages.
     pub fn new(split: usize) -> Self {
         let counter = |_| Counter {
             words: AtomicU64::new(0),
@@ -66,7 +66,7 @@ impl Live {
         self.pause.store(pause, Relaxed);
     }
 
-    /// Returns whether the switch or Ctrl-C asks to stop.
+    /// Returns whether the switch or Ctrl-C asks the topology to stop.
     #[inline]
     pub(super) fn stopped(&self) -> bool {
         self.stop.load(Relaxed) || crate::interrupt::asked()

@@ -2,9 +2,9 @@
 //! FileReadWordCountTopo.
 //!
 //! The reader deals lines out in turn, and the splitters send each word to the counter of its hash (field
-//! grouping). So no two counters count the same word, and their tallies only need putting side by side. A
-//! stage pushes each line or word by itself, and the producers batch. The topology serves `tidegate count`
-//! and `tidegate-bench topology`; both bring their own [`Feed`].
+//! grouping). So no two counters count the same word, and the tallies only need putting side by side. A stage
+//! pushes each line or word by itself, and the producers batch. The topology serves `tidegate count` and
+//! `tidegate-bench topology`, which bring their own [`Feed`].
 
 mod blocks;
 mod items;
@@ -42,9 +42,9 @@ pub struct Plan {
     pub lines: usize,
     /// The capacity of a counter's queue, in words.
     pub words: usize,
-    /// One line in this many has its latency measured.
+    /// The interval of samples: one line in this many has its latency measured.
     pub sample_every: u32,
-    /// Lines a second; without a pace, as many as there is room for.
+    /// The pace of the lines; without a pace, the reader reads as many as there is room for.
     pub pace: Option<Pace>,
 }
 
@@ -61,7 +61,7 @@ pub trait Feed: Send {
 pub struct Outcome {
     /// One tally for each counter.
     pub tallies: Vec<Tally>,
-    /// Complete latencies, in nanoseconds.
+    /// Complete latencies in nanoseconds, from reading a line to counting its last word.
     pub latency: Latency,
     /// The edges: reader to splitters, splitters to counters.
     pub edges: [Edge; 2],
@@ -70,11 +70,11 @@ pub struct Outcome {
 /// The traffic over the queues of one edge.
 #[derive(Clone, Debug)]
 pub struct Edge {
-    /// The names of both ends, for tables.
+    /// The names of both ends of the edge, for tables.
     pub name: &'static str,
     /// The number of items.
     pub items: u64,
-    /// The batches that the producers handed in, by reason.
+    /// The batches that the producers pushed, by reason.
     pub batches: Counts,
     /// The smallest and the largest limit of the edge's producers at the end.
     pub limits: (u64, u64),
@@ -84,7 +84,7 @@ pub struct Edge {
 pub fn run(plan: &Plan, feed: &mut dyn Feed, live: &Live) -> anyhow::Result<Outcome> {
     let clock = Clock::start();
     let seed = foldhash::fast::RandomState::default();
-    // Room for every line in the queues, so that no sampled line is skipped.
+    // The slots suffice for every line in the queues, so that no sampled line is skipped.
     let on_the_way = plan.split * (plan.lines + plan.words) * 2;
     let samples = Samples::new(u32::try_from(on_the_way / plan.sample_every as usize + 64)?);
     let (line_queues, line_ends) = queues::<Line>(plan, plan.lines)?;
@@ -128,7 +128,7 @@ pub fn run(plan: &Plan, feed: &mut dyn Feed, live: &Live) -> anyhow::Result<Outc
             .map(|(who, splitter)| scope.spawn(move || splitter.run(who)))
             .collect();
         let line_limits = reader.run(feed, plan);
-        // Closes the queues only now: if any stage fails, the stages behind it see their input end.
+        // The queues close only now: if any stage fails, the stages behind it see their input end.
         line_queues.iter().for_each(Queue::close);
         let word_limits: Vec<_> = splitters
             .into_iter()

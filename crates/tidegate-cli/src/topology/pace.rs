@@ -13,7 +13,7 @@ pub struct Pace {
     pub exact: bool,
 }
 
-/// Waits for the due times of one pace.
+/// Waits for the due times of the lines at one pace.
 pub(super) struct Pacer {
     pace: Pace,
     clock: Clock,
@@ -21,7 +21,7 @@ pub(super) struct Pacer {
     line: u64,
 }
 
-/// A sleep overshoots by some 60 us, so an exact pacer does not sleep within this time of the due time.
+/// The time before a due time in which an exact pacer does not sleep: a sleep overshoots by some 60 us.
 const NEAR: Duration = Duration::from_micros(200);
 
 impl Pacer {
@@ -63,7 +63,7 @@ impl Pacer {
             if stop() {
                 return None;
             }
-            // Sleeps are short, so that the loop notices the stop.
+            // The sleeps are short, so that the loop notices the stop.
             let sleep = left.min(Duration::from_millis(50));
             if !self.pace.exact {
                 std::thread::sleep(sleep);

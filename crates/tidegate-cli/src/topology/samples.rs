@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use tidegate::Time;
 
-/// A line's slot among the samples, or none.
+/// The slot of a line among the samples, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket(u32);
 
@@ -54,11 +54,11 @@ impl Samples {
         }
     }
 
-    /// Finishes one part. Returns the line's latency in nanoseconds if the part was the last; only then asks
-    /// for the time.
+    /// Finishes one part of a line. If the part was the last, reads the time and returns the line's latency
+    /// in nanoseconds.
     pub(crate) fn finish(&self, ticket: Ticket, now: impl FnOnce() -> Time) -> Option<u64> {
         let slot = self.slot(ticket)?;
-        // The time is read first: the reader may reuse the slot as soon as it is free.
+        // This reads the time of the line first: the reader may reuse the slot as soon as it is free.
         let read_at = slot.read_at.load(Relaxed);
         (slot.left.fetch_sub(1, AcqRel) == 1).then(|| now().as_nanos().saturating_sub(read_at))
     }
@@ -68,7 +68,7 @@ impl Samples {
     }
 }
 
-/// Gives out the tickets, for the reader.
+/// Gives the tickets to the lines of the reader.
 pub(crate) struct Sampler<'a> {
     samples: &'a Samples,
     every: u32,
@@ -87,13 +87,13 @@ impl<'a> Sampler<'a> {
         }
     }
 
-    /// Returns whether [`next`](Self::next) needs the time, which costs more than the rest.
+    /// Returns whether [`next`](Self::next) needs the time; reading the time costs more than the rest.
     #[inline]
     pub(crate) const fn is_due(&self) -> bool {
         self.until_next == 0
     }
 
-    /// Returns the next line's ticket; `now` matters only if it [is due](Self::is_due).
+    /// Returns the ticket of the next line; `now` matters only if the sampler [is due](Self::is_due).
     #[inline]
     pub(crate) fn next(&mut self, now: Time) -> Ticket {
         if self.until_next > 0 {

@@ -14,7 +14,7 @@ use super::tally::Tally;
 use super::words::words;
 use super::{Feed, Plan};
 
-/// The most lines of one drain: some hundred microseconds of work before their room is free again.
+/// The most lines of one drain: some hundred microseconds of work before the queue has room again.
 const LINES: usize = 256;
 /// The most words of one drain.
 const WORDS: usize = 4096;
@@ -28,7 +28,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Runs until the feed ends; returns the limits of its producers.
+    /// Runs until the feed ends; returns the limits of the reader's producers.
     pub(super) fn run(mut self, feed: &mut dyn Feed, plan: &Plan) -> anyhow::Result<Vec<usize>> {
         let (clock, live) = (self.clock, self.live);
         let mut sampler = Sampler::new(self.samples, plan.sample_every);
@@ -46,7 +46,7 @@ impl Reader<'_> {
                     break 'feed;
                 }
                 let now = match &mut pacer {
-                    // Flushes the producers before a wait, so that their buffered lines do not wait, too.
+                    // The flush before a wait keeps buffered lines from waiting, too.
                     Some(pacer) => match pacer.next(
                         || {
                             self.outputs
@@ -73,7 +73,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the ranges of a block's lines, each with its end; the last line may have none.
+/// Returns the ranges of a block's lines, each with its line feed; the last line may have none.
 fn lines(block: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut start = 0;
     std::iter::from_fn(move || {
@@ -85,7 +85,7 @@ fn lines(block: &[u8]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Cuts lines into words and sends each to its counter.
+/// Cuts lines into words and sends each word to its counter.
 pub(super) struct Splitter<'a> {
     pub(super) input: Consumer<Line>,
     pub(super) outputs: Vec<Producer<Word>>,
@@ -96,7 +96,7 @@ pub(super) struct Splitter<'a> {
 }
 
 impl Splitter<'_> {
-    /// Runs until its input ends; returns the limits of its producers.
+    /// Runs until the input of the splitter ends; returns the limits of its producers.
     pub(super) fn run(self, who: usize) -> anyhow::Result<Vec<usize>> {
         let Self {
             mut input,
@@ -128,7 +128,7 @@ impl Splitter<'_> {
     }
 }
 
-/// Returns the limit in force: the controller's own, if there is one, which a probe does not change.
+/// Returns the limit in force: the controller's own limit if it has one, which a probe does not change.
 fn limit<T: Send>(output: &Producer<T>) -> u64 {
     output
         .controller()
@@ -169,7 +169,7 @@ impl Flush for Outputs {
     }
 }
 
-/// Counts the words that hash to it.
+/// Counts the words that hash to this counter.
 pub(super) struct Counter<'a> {
     pub(super) input: Consumer<Word>,
     pub(super) clock: Clock,
@@ -178,7 +178,7 @@ pub(super) struct Counter<'a> {
 }
 
 impl Counter<'_> {
-    /// Runs until its input ends; returns its tally.
+    /// Runs until the counter's input ends; returns the counter's tally.
     pub(super) fn run(self, who: usize) -> anyhow::Result<Tally> {
         let Self {
             mut input,

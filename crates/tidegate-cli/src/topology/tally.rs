@@ -47,8 +47,8 @@ impl Tally {
     }
 }
 
-/// Returns the `k` most frequent words of several tallies, the most frequent first, ties by the order of
-/// their bytes.
+/// Returns the `k` most frequent words of several tallies, the most frequent first; words of the same count
+/// are in the order of their bytes.
 pub fn top(tallies: &[Tally], k: usize) -> Vec<(&[u8], u64)> {
     let mut all: Vec<_> = tallies.iter().flat_map(Tally::iter).collect();
     let order = |a: &(&[u8], u64), b: &(&[u8], u64)| b.1.cmp(&a.1).then_with(|| a.0.cmp(b.0));

@@ -1,11 +1,11 @@
-//! The place of a delivered message, from its reply subject.
+//! The place of a delivered message in its stream and its consumer, from the message's reply subject.
 
 /// The fields of a delivered message's reply subject.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Delivery {
     pub(super) stream_seq: u64,
     pub(super) consumer_seq: u64,
-    /// The messages that the consumer has not delivered.
+    /// The number of messages that the consumer has not delivered yet.
     pub(super) pending: u64,
 }
 

@@ -1,9 +1,9 @@
 //! `tidegate consume`: writes the messages of a stream to standard output, as their publishers sent them.
 //!
 //! The command pulls batch after batch through a consumer. Either it makes a consumer and deletes it at the
-//! end, or it uses a durable one and acknowledges each batch once its messages are written. One batch, in
-//! messages and in bytes, bounds the memory. After a lost connection the command goes on behind the last
-//! message it has written.
+//! end, or it uses a durable consumer and acknowledges each batch once its messages are written. One batch,
+//! in messages and in bytes, bounds the memory. After a lost connection the command continues behind the last
+//! message that it has written.
 
 mod delivery;
 mod run;
@@ -22,7 +22,7 @@ use super::{ServerArgs, names};
 use crate::interrupt;
 use run::Run;
 
-/// How long the server keeps the command's own consumer while a slow reader blocks standard output.
+/// How long the server keeps the consumer that the command made while a slow reader blocks standard output.
 const INACTIVE: Duration = Duration::from_secs(300);
 
 /// The arguments of `tidegate consume`.

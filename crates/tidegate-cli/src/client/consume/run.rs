@@ -21,15 +21,15 @@ use crate::progress::Progress;
 const BATCH: u64 = 5000;
 /// The most bytes of one pull; a larger message comes alone.
 const BATCH_BYTES: usize = 8 << 20;
-/// How long a pull waits for new messages, and how often the server sends a heartbeat meanwhile.
+/// How long the server lets a pull wait for new messages; the other value is the interval of its heartbeats.
 const EXPIRES: Duration = Duration::from_secs(30);
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// A server that sends nothing for this long counts as gone.
+/// The longest silence of a server: after it the command treats the server as gone.
 const SILENCE: Duration = Duration::from_secs(15);
 /// The pause before the command asks again for messages that the server will deliver a second time.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Which messages the consumer wants acknowledged.
+/// The messages that the consumer wants acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Acks {
     None,
@@ -65,12 +65,13 @@ pub(super) struct Run<'a> {
     unconfirmed: BTreeSet<u64>,
     /// The consumer sequence of the previous message: a gap after it shows that a message is missing.
     consumer_seq: Option<u64>,
-    /// A connection was lost: the consumer may hold messages that it delivered into the old one.
+    /// True after the loss of a connection: the consumer may hold messages that it delivered into the old
+    /// one.
     resumed: bool,
     progress: Progress,
 }
 
-/// How a pull ended.
+/// The ways in which a pull ends.
 #[derive(PartialEq, Eq)]
 enum Pull {
     More,
@@ -134,14 +135,14 @@ impl<'a> Run<'a> {
         jetstream::ask(&mut self.client, &what, &json!(null)).map(drop)
     }
 
-    /// Goes on behind the last message written, on a new connection.
+    /// Continues behind the last message written, on a new connection.
     fn resume(&mut self) -> anyhow::Result<()> {
         self.resumed = true;
         if self.args.durable.is_some() {
             return Ok(());
         }
-        // The old consumer may live on: it does not know that its reader is gone. A restarted server has
-        // forgotten it.
+        // The old consumer may still exist, because it does not know that its reader is gone. A restarted
+        // server has forgotten the consumer.
         let _ = self.delete_consumer();
         let from = match self.written {
             0 => self.args.from,
@@ -153,7 +154,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Returns whether the consumer holds nothing more for this command.
+    /// Returns whether the consumer holds no more messages for this command.
     fn is_at_end(&mut self) -> anyhow::Result<bool> {
         if !self.resumed || self.acks == Acks::None {
             return Ok(true);
@@ -168,7 +169,7 @@ impl<'a> Run<'a> {
         Ok(false)
     }
 
-    /// Pulls one batch, writes it and acknowledges it.
+    /// Pulls one batch, writes its messages and acknowledges them.
     fn pull(
         &mut self,
         reply: &str,
@@ -250,7 +251,7 @@ impl<'a> Run<'a> {
         Ok(end)
     }
 
-    /// Asks for a batch.
+    /// Asks the consumer for a batch of `wanted` messages.
     fn ask(&mut self, wanted: u64, reply: &str) -> anyhow::Result<()> {
         let mut ask = json!({
             "batch": wanted,
@@ -304,7 +305,7 @@ impl<'a> Run<'a> {
     }
 
     /// Acknowledges every message of a batch. The server answers the last acknowledgement once it has
-    /// recorded it, and the earlier ones arrive before it.
+    /// recorded that one, and the earlier acknowledgements arrive before it.
     fn acknowledge(&mut self, mut acks: Vec<Subject>) -> anyhow::Result<()> {
         let Some(last) = acks.pop() else {
             return Ok(());

@@ -1,8 +1,8 @@
 //! Publishes into a stream that acknowledges each message.
 //!
 //! The publisher keeps a bounded window of unacknowledged messages. After a lost connection it sends the
-//! oldest of them alone, until the stream acknowledges it, and then the others in order. Each message has an
-//! id, so that the stream stores no message twice.
+//! oldest of these messages alone, until the stream acknowledges it, and then the others in order. Each
+//! message has an id, so that the stream stores no message twice.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -20,11 +20,11 @@ use super::super::jetstream::{self, ApiError, StreamInfo};
 use super::{Line, OPEN_LINE, PubArgs, Source, UNACKED_MAX, too_long};
 use crate::progress::Progress;
 
-/// The most unacknowledged bytes; a larger message goes alone.
+/// The most unacknowledged bytes; the publisher sends a larger message alone.
 const UNACKED_BYTES_MAX: usize = 8 << 20;
 /// The longest silence of a stream that has unacknowledged messages.
 const SILENCE: Duration = Duration::from_secs(5);
-/// The pause before a message that no node could store is sent again.
+/// The pause before the publisher sends a message again that no node could store.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// Publishes all messages; returns the line to print.
@@ -74,11 +74,11 @@ struct PubAck {
     error: Option<ApiError>,
 }
 
-/// The headers of a message.
+/// The headers that the publisher adds to a message.
 #[derive(Clone, Copy)]
 struct Marks {
     id: bool,
-    /// The line has no line feed.
+    /// True if no line feed closed the line.
     open: bool,
 }
 
@@ -86,7 +86,7 @@ struct Marks {
 struct Unacked {
     payload: Bytes,
     marks: Marks,
-    /// The time of the first sending.
+    /// The time at which the publisher first sent the message.
     sent: Instant,
     again: bool,
 }
@@ -97,17 +97,18 @@ struct Publisher<'a> {
     subject: Subject,
     stream: &'a str,
     id: Option<&'a str>,
-    /// The part of the ids before the number.
+    /// The part of the messages' ids before the number.
     prefix: String,
     inbox: String,
-    /// How long the stream remembers ids.
+    /// How long the stream remembers the ids of messages.
     duplicate_window: Duration,
-    /// The messages sent, in order; `None` once a message is acknowledged. The front is always
+    /// The messages sent, in order; `None` once the stream acknowledged the message. The front is always
     /// unacknowledged.
     window: VecDeque<Option<Unacked>>,
-    /// The unacknowledged bytes.
+    /// The number of unacknowledged bytes.
     bytes: usize,
-    /// The number of messages that left the window, which is the number of its front, counted from 0.
+    /// The number of messages that left the window, which is the number of the window's front, counted from
+    /// 0.
     done: u64,
     acked: u64,
     duplicates: u64,
@@ -115,9 +116,9 @@ struct Publisher<'a> {
     seqs: Option<(u64, u64)>,
     /// The first refusal: the number of its line and the reason.
     refused: Option<(u64, String)>,
-    /// Only the oldest message is sent, until the stream acknowledges it.
+    /// True while the publisher sends only the oldest message, until the stream acknowledges it.
     probing: bool,
-    /// The time of the last acknowledgement, or of the first message after all were acknowledged.
+    /// The time of the last acknowledgement, or of the first message after the stream had acknowledged all.
     heard: Instant,
     /// The time of the last wait's end.
     now: Instant,
@@ -155,7 +156,7 @@ impl Publisher<'_> {
             match next {
                 Ok(Next::Line(line)) => {
                     more = self.take(line?, source.is_single())?;
-                    // Takes all lines that are there before the connection's task runs.
+                    // The loop takes all lines that are there before the connection's task runs.
                     while more && self.refused.is_none() && self.has_room() {
                         let Some(line) = now(source.next()) else {
                             break;
@@ -207,7 +208,7 @@ impl Publisher<'_> {
         };
         let fits = |marks| self.header_bytes(number, marks) + payload.len() <= bytes_max;
         // A header may push the message over the limit. Without the mark `consume` adds a line feed; without
-        // an id that the user did not ask for, the message cannot be sent again.
+        // an id that the user did not ask for, the publisher cannot send the message again.
         let wanted = Marks { id: true, open };
         let fewer = Marks {
             id: self.id.is_some(),
@@ -240,7 +241,7 @@ impl Publisher<'_> {
         Ok(true)
     }
 
-    /// Sends the message of this number, if it is unacknowledged.
+    /// Sends the message of this number, if the stream has not acknowledged it.
     fn send(&mut self, number: u64) -> Result<(), Stop> {
         let at = self.at(number);
         let Some(Some(unacked)) = self.window.get(at) else {
@@ -253,7 +254,7 @@ impl Publisher<'_> {
             .client
             .publish_with(self.subject.clone(), reply, headers, payload)
         {
-            // The next wait finds the loss as well.
+            // The next wait finds the loss of the connection as well.
             Err(Stop::Lost) => Ok(()),
             outcome => outcome,
         }
@@ -270,7 +271,7 @@ impl Publisher<'_> {
         headers
     }
 
-    /// Returns the size of the header block.
+    /// Returns the bytes of the header block of message `number`.
     fn header_bytes(&self, number: u64, marks: Marks) -> usize {
         let line = |name: &str, value| name.len() + ": \r\n".len() + value;
         let mut bytes = 0;
@@ -287,7 +288,7 @@ impl Publisher<'_> {
         }
     }
 
-    /// Handles an answer; returns true if messages have to be sent again.
+    /// Handles an answer; returns true if the publisher has to send messages again.
     fn handle_answer(&mut self, message: &Message) -> anyhow::Result<bool> {
         let number = message.subject.strip_prefix(self.inbox.as_str());
         let Some(number) = number.and_then(|n| n.parse::<u64>().ok()) else {
@@ -326,7 +327,7 @@ impl Publisher<'_> {
                     self.heard = self.now;
                 }
                 self.advance();
-                // The stream stores again: all other messages follow.
+                // The stream stores messages again, so the publisher sends all other messages.
                 Ok(std::mem::take(&mut self.probing))
             }
             Err(why) => {
@@ -335,7 +336,7 @@ impl Publisher<'_> {
                     self.refuse(number, why);
                     return Ok(false);
                 }
-                // Messages behind this one get the same answer.
+                // The messages behind this one get the same answer, so only the first answer matters.
                 if !self.probing || number == self.done {
                     self.probing = true;
                     self.pause()?;
@@ -346,8 +347,8 @@ impl Publisher<'_> {
         }
     }
 
-    /// Notes that the stream refused a message. The message stays unacknowledged and ends the reading of the
-    /// source; the command still waits for the messages sent.
+    /// Records that the stream refused a message. The message stays unacknowledged, and the publisher reads
+    /// no more of the source; the command still waits for the messages sent.
     fn refuse(&mut self, number: u64, why: String) {
         let at = self.at(number);
         if let Some(unacked) = self.window.get_mut(at).and_then(Option::take) {
@@ -408,7 +409,7 @@ impl Publisher<'_> {
         Ok(self.send(number)?)
     }
 
-    /// Returns the place in the window.
+    /// Returns the place of message `number` in the window.
     fn at(&self, number: u64) -> usize {
         usize::try_from(number - self.done).unwrap_or(usize::MAX)
     }
@@ -416,7 +417,7 @@ impl Publisher<'_> {
     fn pause(&self) -> Result<(), Stop> {
         let pause = async { tokio::time::sleep(PAUSE).await };
         match self.client.wait(Duration::MAX, pause) {
-            // The next wait finds the loss as well.
+            // The next wait finds the loss of the connection as well.
             Err(Stop::Lost) => Ok(()),
             outcome => outcome,
         }

@@ -1,7 +1,7 @@
 //! Reads the lines of an input on a thread of its own. Drops each line feed and keeps all other bytes.
 //!
-//! The thread hands over all complete lines after each read, so that the lines of a slow pipe do not wait
-//! for each other.
+//! The thread passes on all complete lines after each read, so that the lines of a slow pipe do not wait for
+//! each other.
 
 use std::io::{ErrorKind, Read};
 
@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 /// The bytes of one read.
 const READ: usize = 64 << 10;
-/// The most reads that wait for the publisher.
+/// The most reads of lines that wait for the publisher.
 const AHEAD: usize = 8;
 
 /// A line of the input.
@@ -25,7 +25,7 @@ pub(super) enum Line {
 }
 
 enum Part {
-    /// Lines with their line feeds.
+    /// Lines that line feeds closed; the bytes contain the line feeds.
     Closed(Bytes),
     Last(Line),
 }
@@ -37,8 +37,8 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Starts the thread. It ends after the input, an error, a line of more than `bytes_max` bytes, or the
-    /// read during which the caller drops the lines.
+    /// Starts the reading thread. The thread ends after the input, an error, a line of more than `bytes_max`
+    /// bytes, or the read during which the caller drops the lines.
     pub(super) fn of(input: impl Read + Send + 'static, bytes_max: usize) -> Self {
         let (sender, parts) = mpsc::channel(AHEAD);
         std::thread::spawn(move || {
@@ -53,7 +53,7 @@ impl Lines {
         }
     }
 
-    /// Returns the next line; `None` at the end of the input. Cancelling the wait loses nothing.
+    /// Returns the next line; `None` at the end of the input. A cancelled wait loses no line.
     pub(super) async fn next(&mut self) -> std::io::Result<Option<Line>> {
         loop {
             if let Some(end) = memchr::memchr(b'\n', &self.closed) {

@@ -98,15 +98,15 @@ pub(crate) fn run(args: &PubArgs) -> anyhow::Result<ExitCode> {
 
 /// A file of lines, or standard input.
 struct Input {
-    /// The name for errors.
+    /// The name of the input for errors.
     name: String,
     file: Option<File>,
 }
 
-/// The source of the messages.
+/// The source of the messages to publish.
 enum Source {
     One(Option<Bytes>),
-    /// The input's name for errors, and its lines.
+    /// The lines of an input, and the name of the input for errors.
     Lines(String, Lines),
 }
 
@@ -124,15 +124,15 @@ impl Source {
         }
     }
 
-    /// Returns the next message; `None` at the end of the source, also the end by Ctrl-C. Cancelling the wait
-    /// loses nothing.
+    /// Returns the next message; `None` at the end of the source, also at an end by Ctrl-C. A cancelled wait
+    /// loses no message.
     async fn next(&mut self) -> anyhow::Result<Option<Line>> {
         if interrupt::asked() {
             return Ok(None);
         }
         match self {
             Self::Lines(name, lines) => lines.next().await.with_context(|| name.clone()),
-            // The client refuses a message that is too long with the server's words.
+            // If the message is too long, the client refuses it with the server's limit.
             Self::One(message) => Ok(message.take().map(Line::Closed)),
         }
     }
@@ -171,7 +171,7 @@ fn take(
     let bytes_max = client.max_payload();
     let mut progress = Progress::start("lines published");
     loop {
-        // The connection's task sends the lines before while the command waits for the next one.
+        // The connection's task sends the earlier lines while the command waits for the next one.
         let line = match client.wait(std::time::Duration::MAX, source.next()) {
             Ok(line) => line?,
             Err(Stop::Interrupted) => None,

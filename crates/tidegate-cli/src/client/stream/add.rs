@@ -160,7 +160,7 @@ impl AddArgs {
                 config[key] = value;
             }
         }
-        // The server sets no defaults for these; the defaults here are those of every client.
+        // The server sets no defaults for these settings; the defaults here are those of every client.
         for (key, default) in [
             ("retention", "limits"),
             ("discard", "old"),
@@ -174,7 +174,7 @@ impl AddArgs {
     }
 }
 
-/// Returns the value's name on the command line, which JSON uses too.
+/// Returns the name of the value on the command line, which is also its name in JSON.
 fn name_of<T: ValueEnum>(value: Option<T>) -> Option<String> {
     Some(value?.to_possible_value()?.get_name().to_owned())
 }

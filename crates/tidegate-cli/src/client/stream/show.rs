@@ -77,7 +77,7 @@ fn storage(config: &StreamConfig) -> String {
     }
 }
 
-/// Names the settings that are on.
+/// Returns the names of the settings that are on.
 fn switches(config: &StreamConfig) -> String {
     let on = config.rest.iter().filter(|(_, value)| **value == true);
     on.map(|(name, _)| name.as_str())
@@ -116,7 +116,7 @@ fn age(nanos: u64) -> String {
     }
 }
 
-/// Cuts a time after its seconds; returns an empty string for the zero time.
+/// Cuts a time after the seconds; returns an empty string for the zero time.
 fn time(text: &str) -> String {
     if text.starts_with("0001-") {
         return String::new();

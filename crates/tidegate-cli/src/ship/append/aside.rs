@@ -9,12 +9,12 @@ use crate::ship::disk::{Bytes, Disk};
 
 /// The bytes of one copy step.
 const BLOCK: u64 = 64 * 1024;
-/// The most files for bytes cut at the same offset.
+/// The most files that keep bytes cut at the same offset.
 const NAMES_MAX: u32 = 100;
 
-/// Copies the bytes of `data` from `start` to `end` into a file beside `name`, durably, and returns its path.
-/// Completes a copy that a crash cut short. Leaves a file with other bytes as it is, and gives the copy
-/// another name.
+/// Copies the bytes of `data` from `start` to `end` into a file beside `name`, durably, and returns the path
+/// of that file. Completes a copy that a crash cut short. If a file with other bytes has the name, the copy
+/// gets another name.
 pub(super) fn keep<D: Disk>(
     disk: &D,
     name: &OsStr,

@@ -2,10 +2,10 @@
 //! position of each session.
 //!
 //! The state file has two slots at fixed offsets; the newest whole one counts. The receiver writes a new
-//! state into one slot and syncs it, then copies it into the other. So a torn write costs nothing, and at
-//! rest one bad slot costs nothing either. The format has slots rather than a journal, because a write in
-//! place changes no file's length (its sync waits for the data alone), needs no compaction, and keeps the
-//! file that carries the lock. This module is pure: bytes in, bytes out.
+//! state into one slot and syncs it, then copies it into the other slot. So a torn write costs nothing, and
+//! while the receiver writes nothing, one bad slot costs nothing either. The format has slots rather than a
+//! journal, because a write in place changes no file's length (its sync waits for the data alone), needs no
+//! compaction, and keeps the file that carries the lock. This module is pure: bytes in, bytes out.
 //!
 //! ```text
 //! slot   0  "TGAPPEND"         24  bytes of FILE that count, u64
@@ -34,7 +34,7 @@ const HEAD: usize = 44;
 const OLD_HEAD: usize = 40;
 const ENTRY: usize = 40;
 const CRC: usize = 4;
-/// A slot takes whole pages of 4096 bytes.
+/// The bytes of a slot, in whole pages of 4096 bytes.
 pub(super) const SLOT: usize = (HEAD + ENTRY * SESSIONS_MAX + CRC).next_multiple_of(4096);
 
 /// The receiver's state: see the module.
@@ -57,7 +57,7 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    /// Returns the tail for these last bytes, at most [`TAIL_MAX`].
+    /// Returns the tail for the last bytes of a file, at most [`TAIL_MAX`].
     pub(super) fn of(bytes: &[u8]) -> Self {
         Self {
             bytes: bytes.len() as u32,
@@ -69,12 +69,12 @@ impl Tail {
 /// The progress of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// Identifies this state of the session: a receiver that loses the state begins the session under another
+    /// Identifies this state of the session. A receiver that loses the state begins the session under another
     /// epoch.
     pub(crate) epoch: u64,
     /// The number of records received without a gap.
     pub(crate) position: u64,
-    /// The generation of the last change.
+    /// The generation of the state in which the session last changed.
     pub(crate) changed: u64,
 }
 
@@ -85,14 +85,14 @@ pub(super) enum Found {
     State(State),
     /// No state was ever written: the file is new, or a crash cut its creation short.
     Nothing,
-    /// A state was written, and neither slot is whole.
+    /// A state was written, but neither slot is whole.
     Damaged,
     /// A later version wrote the state.
     Later(u32),
 }
 
 impl State {
-    /// Returns the offset of the slot that this state goes into first.
+    /// Returns the offset of the slot into which the receiver writes this state first.
     pub(super) const fn offset(&self) -> u64 {
         self.generation % 2 * SLOT as u64
     }
@@ -130,7 +130,7 @@ impl State {
         }
         let version = u32::from_le_bytes(take(&mut rest)?);
         let count = u32::from_le_bytes(take(&mut rest)?) as usize;
-        // A torn write leaves a zero here, so a higher version is real.
+        // A torn write leaves a zero in this field, so a higher version is real.
         if version > VERSION {
             return Err(Flaw::Later(version));
         }
@@ -166,7 +166,7 @@ impl State {
     }
 }
 
-/// Reads both slots. The first state goes into the first slot before the receiver takes any record. So if
+/// Reads both slots. The receiver writes the first state into the first slot before it takes any record. If
 /// neither slot is readable, the second slot tells whether a state was ever durable: it is blank only if none
 /// was. (A new version of the format writes both slots with its first state.)
 pub(super) fn find(bytes: &[u8]) -> Found {

@@ -16,11 +16,11 @@ use super::{Bytes, Disk};
 /// The unsynced changes that survive a crash.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fate {
-    /// None.
+    /// No unsynced change survives.
     Nothing,
-    /// All.
+    /// All unsynced changes survive.
     Everything,
-    /// Any part, by a seeded generator.
+    /// Any part of the changes survives, by a generator with this seed.
     Any(u64),
 }
 
@@ -40,7 +40,7 @@ impl SimFolder {
     }
 
     /// Returns the disk after the process is killed: every written byte stays, none of it synced, and the
-    /// locks are free. `torn` bytes of the write that crashed are there.
+    /// locks are free. The write that crashed has reached the disk with its first `torn` bytes.
     pub(crate) fn kill(&self, torn: usize) -> Self {
         let disk = self.disk.killed();
         disk.tear(torn);
@@ -52,12 +52,12 @@ impl SimFolder {
         Self::of(crash(&self.disk, torn, fate))
     }
 
-    /// Replaces `name` durably, as another program would.
+    /// Replaces the file `name` durably, as another program would.
     pub(crate) fn overwrite(&self, name: &str, bytes: &[u8]) {
         self.disk.put(name, bytes.to_vec());
     }
 
-    /// Returns the contents of `name`, if there is such a file.
+    /// Returns the contents of the file `name`, if there is such a file.
     pub(crate) fn read(&self, name: &str) -> Option<Vec<u8>> {
         let names = self.disk.list().unwrap();
         names
@@ -84,7 +84,7 @@ pub(crate) fn crash(disk: &SimDisk, torn: usize, fate: Fate) -> SimDisk {
     killed.crash(keeps_names, |_, _| kept())
 }
 
-/// SplitMix64.
+/// The generator SplitMix64 of random numbers.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -121,7 +121,7 @@ impl Disk for SimFolder {
     }
 }
 
-/// A file of the directory, by its name: a test may put another one in its place.
+/// A file of the directory, by name, because a test may put another file in its place.
 pub(crate) struct SimFile {
     folder: SimFolder,
     name: String,

@@ -1,5 +1,5 @@
-//! The receiver's side of one session, and the store of positions: the writing thread answers the link's
-//! requests.
+//! The receiver's side of one session, and the store of positions. The writing thread answers the link's
+//! requests for positions.
 
 use std::future::Future;
 
@@ -14,10 +14,10 @@ fn key(session: SessionId) -> u128 {
     u128::from_le_bytes(session.0)
 }
 
-/// The records of one session on their way to the writing thread.
+/// The receiver of one session's records, which passes them to the writing thread.
 pub(super) struct Receiving {
     session: Option<u128>,
-    /// True if the session has begun in the file, and must be released.
+    /// True if the session has begun in the file, so that the drop must release it.
     begun: bool,
     format: Format,
     sink: Sink,
@@ -77,7 +77,7 @@ impl SessionStore for Store {
     fn open(&mut self, opening: Opening) -> Result<Position, String> {
         let start = opening.start();
         let session = key(opening.session);
-        // This call takes as long as a write and its sync.
+        // This call takes as long as a write and its sync, so it blocks the thread.
         let begun = tokio::task::block_in_place(|| {
             self.0.begin(session, start.received.get(), start.epoch)
         });

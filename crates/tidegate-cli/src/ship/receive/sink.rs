@@ -1,7 +1,7 @@
-//! The one thread that writes received records: the engine's batch actor. While it writes and syncs one
-//! batch, the next one gathers from all sessions, so that records that arrive meanwhile share a sync.
+//! The one thread that writes received records: the engine's batch actor. While the thread writes and syncs
+//! one batch, the next batch gathers from all sessions, so that records that arrive meanwhile share a sync.
 //!
-//! The first failure ends the thread: it writes and acks nothing more, and sends the error to the program.
+//! The first failure ends the thread: it writes and acks nothing more, and passes the error to the program.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -21,7 +21,7 @@ use super::super::append::{Append, BeginError, Chunk, Progress};
 /// The most pieces of work in the queue; each holds at most the bytes of one read from a connection.
 const CAPACITY: usize = 4096;
 /// The most bytes in the queue, of all sessions together. This exceeds the window of one sender, so that a
-/// lone sender on a slow disk waits for acks and not for an answer.
+/// lone sender on a slow disk waits for acks, never for room in the queue.
 const CAPACITY_BYTES: u64 = 64 << 20;
 /// The most bytes of one write.
 const BATCH_BYTES: u64 = 8 << 20;
@@ -57,7 +57,7 @@ impl Output {
 pub(super) enum Work {
     /// Records to write.
     Records(Records),
-    /// A session opens; the answer is its position.
+    /// A session opens; the thread answers with the session's position.
     Begin {
         /// The session.
         session: u128,
@@ -72,7 +72,7 @@ pub(super) enum Work {
     Close,
 }
 
-/// Records of one session, in the form in which they are written.
+/// Records of one session, in the form in which the thread writes them.
 pub(super) struct Records {
     pub(super) session: Option<u128>,
     pub(super) first: Seq,
@@ -112,7 +112,7 @@ impl Counters {
         self.records.load(Ordering::Relaxed)
     }
 
-    /// Returns the bytes of these records.
+    /// Returns the bytes of the records written, and synced if the output is a file.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -122,13 +122,13 @@ impl Counters {
 #[derive(Clone)]
 pub(super) struct Sink(Handle<Work, Begun>);
 
-/// The thread ended and has reported the reason elsewhere.
+/// The error after the thread has ended; the thread has reported the reason elsewhere.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("nothing more can be written")]
 pub(super) struct Ended;
 
 impl Sink {
-    /// Starts the thread. Sends the error to `failed` if the thread ends early.
+    /// Starts the thread, which sends its error to `failed` if it ends early.
     pub(super) fn spawn(
         output: Output,
         counters: Arc<Counters>,
@@ -156,14 +156,14 @@ impl Sink {
         Ok(Self(handle))
     }
 
-    /// Hands in records, and waits for room.
+    /// Passes records to the thread, and waits for room in the queue.
     pub(super) async fn write(&self, records: Records) -> Result<(), Ended> {
         let sent = self.0.cast(Work::Records(records)).await;
         sent.map_err(|_| Ended)
     }
 
-    /// Returns the position of `session`, which covers all records handed in before. Blocks the thread, so a
-    /// task calls it in `block_in_place`.
+    /// Returns the position of `session`, which covers all records passed to the thread before. Blocks the
+    /// calling thread, so a task calls it in `block_in_place`.
     pub(super) fn begin(&self, session: u128, acked: u64, epoch: u64) -> Begun {
         let begin = Work::Begin {
             session,
@@ -179,19 +179,19 @@ impl Sink {
         let _ = self.0.try_cast(Work::Release(session));
     }
 
-    /// Ends the work; [`Sink::drain`] waits until the file is closed.
+    /// Ends the work of the thread; [`Sink::drain`] waits until the file is closed.
     pub(super) async fn close(&self) {
-        // A thread that has ended needs no closing.
+        // If the thread has ended already, it needs no close.
         let _ = self.0.cast(Work::Close).await;
     }
 
-    /// Writes all records handed in, and ends the thread.
+    /// Writes all records that the thread was given, and ends the thread.
     pub(super) async fn drain(&self, within: Duration) -> Result<(), StopError> {
         self.0.drain(within).await
     }
 }
 
-/// The handler of the batches: see the module.
+/// The handler of the batches of records: see the module.
 struct Writing {
     output: Output,
     gathered: Vec<Records>,
@@ -215,7 +215,7 @@ impl Handler for Writing {
             Err(error) => {
                 let why = error.to_string();
                 if let Some(failed) = self.failed.take() {
-                    // The receiver is gone only if the program is ending anyway.
+                    // The channel has no receiver only if the program is ending anyway.
                     let _ = failed.send(error);
                 }
                 Ok(Flow::stop(why))
@@ -260,7 +260,7 @@ impl Writing {
         Ok(())
     }
 
-    /// Writes the gathered records; then they are done, and may be acked.
+    /// Writes the gathered records; then they are done, and the link may ack them.
     fn write(&mut self) -> anyhow::Result<()> {
         if self.gathered.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The source of the records: the thread that reads and sends, and waits for room in between.
+//! The source of the records: a thread reads and sends them, and waits for room in between.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::input::Source;
 use crate::interrupt;
 use crate::ship::args::SendArgs;
 
-/// Hands the records of one block to the client.
+/// Gives the records of one block to the client.
 pub(super) struct Outlet {
     client: Client,
     runtime: Handle,
@@ -41,7 +41,7 @@ pub(super) trait Feed: Send {
     fn run(&mut self, outlet: &Outlet) -> anyhow::Result<()>;
 }
 
-/// Starts the thread. The returned channel delivers its outcome once.
+/// Starts the thread of the source. The returned channel delivers the outcome once.
 pub(super) fn start(
     mut feed: Box<dyn Feed>,
     client: Client,
@@ -56,7 +56,7 @@ pub(super) fn start(
     let run = move || {
         let outcome = feed.run(&outlet);
         drop(outlet);
-        // The client ended first and reports its own error; this thread's error only follows from it.
+        // The client ended first and reports its own error; the thread's error only follows from that one.
         let outcome = outcome.or_else(|e| match e.downcast_ref() {
             Some(SendError::Ended(_)) => Ok(()),
             _ => Err(e),
@@ -67,14 +67,14 @@ pub(super) fn start(
     Ok(ending)
 }
 
-/// A file, or standard input without a spool.
+/// The records of a file, or of standard input without a spool.
 pub(super) struct Direct {
     path: PathBuf,
     records: Records<Source>,
     bytes: Option<u64>,
     /// The number of records that the receiver has; the feed skips them if the input is a file.
     skip: u64,
-    /// The session's name for messages.
+    /// The name of the session for messages.
     session: String,
 }
 
@@ -96,7 +96,7 @@ impl Direct {
         self.bytes
     }
 
-    /// Continues after the first `records` records. Input that is no file has new records only.
+    /// Continues after the first `records` records. An input that is no file has new records only.
     pub(super) fn after(mut self, records: u64, session: Option<&str>) -> Self {
         if self.bytes.is_some() {
             self.skip = records;
@@ -145,11 +145,11 @@ impl Feed for Direct {
     }
 }
 
-/// Sends the records in a spool, and those that arrive in it.
+/// The records in a spool, and those that arrive in it.
 pub(super) struct Spooled(Reader);
 
 impl Spooled {
-    /// Continues after the first `records` records.
+    /// Creates the source after the first `records` records of the spool.
     pub(super) fn new(mut reader: Reader, records: u64) -> anyhow::Result<Self> {
         reader.start_after(records)?;
         Ok(Self(reader))

@@ -1,5 +1,5 @@
-//! The progress of sending: records sent and acked, the delay of acks, and the rate. A terminal shows it as a
-//! bar while the program runs; at the end it is one line.
+//! The progress of sending: records sent and acked, the delay of acks, and the rate. A terminal shows the
+//! progress as a bar while the program runs; at the end the program prints it as one line.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,9 +10,10 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 
 use crate::face;
 
-/// The most blocks timed at once, from sending to their ack; further blocks are not timed.
+/// The most blocks that the program times at once, from sending to their ack; it does not time further
+/// blocks.
 const MARKS: usize = 4096;
-/// The longest ack lag that the histogram records.
+/// The longest delay of an ack that the histogram records.
 const LAG_MAX_NS: u64 = 3_600_000_000_000;
 /// The interval between two updates of the bar.
 const DRAWN: Duration = Duration::from_millis(100);
@@ -21,7 +22,7 @@ const DRAWN: Duration = Duration::from_millis(100);
 pub(super) struct Progress {
     start: Instant,
     bar: ProgressBar,
-    /// The records that the receiver had before.
+    /// The number of records that the receiver had before this run.
     resumed: u64,
     state: Mutex<State>,
 }
@@ -30,7 +31,7 @@ struct State {
     sent: u64,
     bytes: u64,
     acked: u64,
-    /// Blocks sent and not acked: the last record of each, and the time it was sent.
+    /// Blocks sent and not acked: the last record of each, and the time at which it was sent.
     marks: VecDeque<(u64, Instant)>,
     last_lag: Duration,
     lags: Histogram<u64>,
@@ -38,7 +39,7 @@ struct State {
 }
 
 impl Progress {
-    /// Starts the progress of an input of `bytes` bytes, if that is known, after `resumed` records.
+    /// Starts the progress of an input of `bytes` bytes, if its length is known, after `resumed` records.
     pub(super) fn new(bytes: Option<u64>, resumed: u64) -> Self {
         let start = Instant::now();
         let (bar, template) = match bytes {
@@ -66,7 +67,7 @@ impl Progress {
         }
     }
 
-    /// Notes that the feed handed the client a block of `bytes` bytes, up to record `last`.
+    /// Records that the feed gave the client a block of `bytes` bytes, up to record `last`.
     pub(super) fn sent(&self, last: u64, bytes: u64) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -78,7 +79,7 @@ impl Progress {
         self.draw(&mut state, now);
     }
 
-    /// Notes that the receiver acked everything up to record `position`.
+    /// Records that the receiver acked all records up to `position`.
     pub(super) fn acked(&self, position: u64) {
         let now = Instant::now();
         let mut state = self.lock();

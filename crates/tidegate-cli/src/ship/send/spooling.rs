@@ -1,5 +1,5 @@
-//! Spools standard input: one thread reads and appends to the spool's log, where all records that arrive
-//! during one sync share the next.
+//! Spools standard input: one thread reads and appends to the spool's log, where one sync covers all records
+//! that arrived during the sync before.
 
 use std::ops::Range;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::input::Source;
 use crate::interrupt;
 use crate::ship::args::SendArgs;
 
-/// How long the close of the spool may take.
+/// The longest that the close of the spool may take.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// An open spool.
@@ -69,7 +69,7 @@ impl Spooling {
         Ok((spool, SessionId(opened.session.to_le_bytes())))
     }
 
-    /// Starts to read standard input. Sends the error to `failed` if the thread ends early.
+    /// Starts to read standard input. The thread sends its error to `failed` if it ends early.
     pub(super) fn start(
         self,
         args: &SendArgs,
@@ -80,7 +80,7 @@ impl Spooling {
         let mut writer = self.writer;
         let run = move || {
             if let Err(error) = read(&mut records, &mut writer) {
-                // The receiver is gone only if the program is ending anyway.
+                // The channel has no receiver only if the program is ending anyway.
                 let _ = failed.send(error);
             }
         };
@@ -93,7 +93,7 @@ impl Spooling {
     }
 }
 
-/// Spools the records of standard input, until it ends or Ctrl-C.
+/// Spools the records of standard input, until the input ends or Ctrl-C.
 fn read(records: &mut Records<Source>, spool: &mut Writer) -> anyhow::Result<()> {
     let mut places: Vec<Range<usize>> = Vec::new();
     loop {
@@ -117,25 +117,25 @@ fn read(records: &mut Records<Source>, spool: &mut Writer) -> anyhow::Result<()>
     }
 }
 
-/// The spool's view of the receiver: acks, and the session's position.
+/// The part of the spool that follows the receiver: acks, and the session's position.
 pub(super) struct Tidy {
     acks: Arc<Acks>,
     opened: Opened,
 }
 
 impl Tidy {
-    /// Returns the number of records before the session's first one: adding it turns the session's position
-    /// into the spool's.
+    /// Returns the number of records before the session's first one. The sum of it and a position in the
+    /// session is the position in the spool.
     pub(super) const fn base(&self) -> u64 {
         self.opened.base
     }
 
     /// Compares the receiver's position with the records that the spool had when it was opened. This process
-    /// has not sent any record yet, so a receiver with more of them got them from another spool, or from a
+    /// has not sent any record yet, so a receiver with more records got them from another spool, or from a
     /// later state of this one.
     ///
     /// # Errors
-    /// The receiver has more.
+    /// The receiver has more records than the spool.
     pub(super) const fn check(&self, position: u64) -> Result<(), SpoolError> {
         let (received, spooled) = (position + self.opened.base, self.opened.next - 1);
         match received > spooled {
@@ -144,7 +144,7 @@ impl Tidy {
         }
     }
 
-    /// Returns whether a receiver without any record of the session had some before.
+    /// Returns whether a receiver that has no record of the session must have had some before.
     pub(super) const fn is_forgotten(&self) -> bool {
         self.opened.first - 1 > self.opened.base
     }
@@ -158,7 +158,7 @@ impl Tidy {
         Ok(())
     }
 
-    /// Notes that the receiver acked everything of the session up to `position`.
+    /// Records that the receiver acked all records of the session up to `position`.
     pub(super) fn acked(&self, position: u64) {
         self.acks.acked(position + self.opened.base);
     }

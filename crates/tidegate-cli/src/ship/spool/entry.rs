@@ -39,16 +39,16 @@ const STATE_BYTES: usize = 48;
 pub(super) struct State {
     /// The session the spool was begun for.
     pub(super) name: u128,
-    /// The session that the records travel in: another one after a receiver forgot the first.
+    /// The session in which the records travel: another one after a receiver forgot the first.
     pub(super) session: u128,
-    /// Record n travels under the number n - base.
+    /// The offset of numbers: record n of the spool travels under the number n - base.
     pub(super) base: u64,
     /// The oldest record that the spool keeps; entries before it count no more.
     pub(super) first: u64,
 }
 
 impl State {
-    /// Makes the entry of the state, behind the beginning of record `begun`.
+    /// Makes the entry that holds the state, behind the beginning of record `begun`.
     pub(super) fn entry(&self, begun: u64) -> Record {
         let mut payload = Vec::with_capacity(STATE_BYTES);
         payload.extend_from_slice(&self.name.to_le_bytes());
@@ -105,7 +105,7 @@ impl Kind {
     }
 }
 
-/// Makes the entry of a piece of record `number`, with `left` pieces behind it.
+/// Makes the entry of a piece of record `number`; `left` pieces of the record follow.
 pub(super) fn piece(number: u64, is_first: bool, left: u64, payload: Record) -> Record {
     Record {
         kind: if is_first { RECORD } else { PIECE },
@@ -126,7 +126,7 @@ pub(super) fn empty_batch_bytes() -> u64 {
     batch_bytes(&[state.entry(0)])
 }
 
-/// The contents of `session`.
+/// The contents of the file `session`, which names the version of the spool.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Version {
     /// This program's format.
@@ -137,11 +137,11 @@ pub(super) enum Version {
     Later(char),
     /// The file is missing, or a crash cut its first write short.
     Nothing,
-    /// Other bytes.
+    /// The file has other bytes.
     Foreign,
 }
 
-/// Reads `session`.
+/// Reads the version from the file `session`.
 pub(super) fn version(storage: &dyn Storage) -> io::Result<Version> {
     let file = match storage.open(SESSION) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Version::Nothing),
@@ -165,7 +165,7 @@ pub(super) fn version(storage: &dyn Storage) -> io::Result<Version> {
     })
 }
 
-/// Writes `session`, durably.
+/// Writes this program's version to the file `session`, durably.
 pub(super) fn write_version(storage: &dyn Storage) -> io::Result<()> {
     let file = storage.create(SESSION)?;
     file.write_at(&[IoSlice::new(&current())], 0)?;

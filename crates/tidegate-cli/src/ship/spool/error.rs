@@ -1,11 +1,11 @@
-//! The errors of the spool, and their words.
+//! The errors of the spool, and their texts.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use tidegate_log::{AppendError, Damage, DamageKind, Failure, OpenError, ReadError};
 
-/// A spool that cannot be used.
+/// The reasons why a spool cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(in crate::ship) enum SpoolError {
@@ -23,7 +23,7 @@ pub(in crate::ship) enum SpoolError {
     /// The spool belongs to another session.
     #[error("{}: the spool of another session: send under its name, or give another directory", .0.display())]
     OtherSession(PathBuf),
-    /// A 0.1 version of this program wrote it.
+    /// A version 0.1 of this program wrote the spool.
     #[error("{}: a spool of tidegate 0.1, which only that version can empty: run its `tidegate send` with these arguments \
         and < /dev/null until it ends, then give another directory and another --session", .0.display())]
     Old(PathBuf),
@@ -31,7 +31,7 @@ pub(in crate::ship) enum SpoolError {
     #[error("{what}, so {lost} would be lost: bring the file back from a copy, or give up all the spool holds: \
         remove {} and send under another --session", directory.display())]
     Damaged {
-        /// The damage, with the path of each file.
+        /// The damage, by the paths of the damaged files.
         what: String,
         /// The records that are not readable.
         lost: String,
@@ -48,7 +48,7 @@ pub(in crate::ship) enum SpoolError {
         /// The directory of the spool.
         directory: PathBuf,
     },
-    /// A later version of this program wrote it.
+    /// A later version of this program wrote the spool.
     #[error("{}: written by a later version of tidegate (format {version}): use that one", path.display())]
     Later {
         /// The path of the file.
@@ -56,7 +56,7 @@ pub(in crate::ship) enum SpoolError {
         /// The format version.
         version: String,
     },
-    /// The receiver has records this spool never had.
+    /// The receiver has records that this spool never had.
     #[error(
         "the receiver has {received} records of this session, the spool only {spooled}: it is not the spool they came \
         from; send under another name"

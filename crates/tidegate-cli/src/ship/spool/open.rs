@@ -14,38 +14,39 @@ use super::{Acks, Reader, SpoolError, Writer};
 const SEGMENT_BYTES_MAX: u64 = 8 << 20;
 /// The least bytes of a segment: the log allows no fewer.
 const SEGMENT_BYTES_MIN: u64 = 16 << 10;
-/// A segment has whole pages.
+/// The bytes of a page: a segment has whole pages.
 const PAGE: u64 = 4096;
 /// The number of segments that a spool's limit allows.
 const SEGMENTS: u64 = 8;
-/// The segments beside those with records: one allocated ahead, a file to be used again, and the next
-/// batch's own.
+/// The number of segments beside those with records: one allocated ahead, a file to be used again, and the
+/// segment of the next batch.
 const SEGMENTS_AHEAD: u64 = 3;
-/// The number of batches that a segment has room for: the rest that a large batch leaves unused stays small.
+/// The number of batches for which a segment has room, so that a large batch leaves only a small rest unused.
 const BATCHES: u64 = 4;
-/// The log records that its end is durable after this long without a batch: see the module `spool`.
+/// The time without a batch after which the log records that its end is durable: see the module `spool`.
 const MARKER_AFTER: Duration = Duration::from_millis(10);
 
 /// The findings of a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ship) struct Opened {
-    /// The session that the records travel in.
+    /// The session in which the records travel.
     pub(in crate::ship) session: u128,
-    /// Record n travels in that session under the number n - base.
+    /// The offset of numbers: record n of the spool travels in the session under the number n - base.
     pub(in crate::ship) base: u64,
-    /// The oldest record of the spool.
+    /// The number of the spool's oldest record.
     pub(in crate::ship) first: u64,
     /// The number of the next record.
     pub(in crate::ship) next: u64,
     /// The bytes of an unfinished batch of a crash, which the start cut off.
     pub(in crate::ship) cut_bytes: u64,
-    /// True if those bytes may have been durable, and changed since: records may be missing.
+    /// True if the bytes that the start cut off may have been durable, and changed since: records may be
+    /// missing.
     pub(in crate::ship) is_doubtful: bool,
 }
 
 /// Opens or creates the spool in `storage`. A new spool belongs to `session`, or to `fresh` if `session` is
-/// `None`; a spool with records must belong to `session`, if that is given. Its segments take no more than
-/// `limit_bytes`, apart from the rest of a single record. Messages call the storage `directory`.
+/// `None`; a spool with records must belong to `session`, if that is given. The spool's segments take no more
+/// than `limit_bytes`, apart from the rest of a single record. Messages call the storage `directory`.
 pub(in crate::ship) fn open(
     storage: Arc<dyn Storage>,
     directory: &Path,
@@ -126,7 +127,7 @@ pub(in crate::ship) fn open(
         signal,
     });
     if found.state.is_none() {
-        // The records must not go before the session that they belong to.
+        // The records must not become durable before the session to which they belong.
         let end = shared.append(&[])?;
         shared.wait_durable(end)?;
     }
@@ -146,7 +147,7 @@ pub(in crate::ship) fn open(
     Ok((writer, reader, acks, opened))
 }
 
-/// Refuses the spool of another version, and marks a new one. A refusal changes nothing.
+/// Refuses a spool of another version, and marks a new spool with this version. A refusal changes nothing.
 fn check_version(storage: &dyn Storage, directory: &Path) -> Result<(), SpoolError> {
     let path = directory.join(SESSION);
     let on = |error| SpoolError::Io {
@@ -186,7 +187,7 @@ fn state_at(log: &Log, directory: &Path, at: Lsn) -> Result<State, SpoolError> {
     })
 }
 
-/// Lists the segments that have entries. The first entry of each is a state.
+/// Lists the segments that have entries. The first entry of each segment is a state.
 fn held(log: &Log, directory: &Path) -> Result<Vec<Held>, SpoolError> {
     let mut held = Vec::new();
     for segment in log.segments() {
@@ -210,13 +211,13 @@ fn held(log: &Log, directory: &Path) -> Result<Vec<Held>, SpoolError> {
 struct Found {
     /// The position of the newest state.
     state: Option<Lsn>,
-    /// The records before the oldest entry.
+    /// The number of records before the oldest entry.
     removed: u64,
-    /// The last record begun.
+    /// The number of the last record begun.
     begun: u64,
-    /// The last whole record.
+    /// The number of the last whole record.
     complete: u64,
-    /// The bytes of the pieces behind it.
+    /// The bytes of the pieces behind the last whole record.
     unfinished_bytes: u64,
     /// Records that are missing between two others.
     gap: Option<(u64, u64)>,
@@ -231,7 +232,7 @@ impl Found {
                         (entry.index, entry.index, entry.index);
                 }
                 self.state = Some(entry.lsn);
-                // A start after a crash gives the number of an unfinished record to the next one.
+                // After a crash, the next record gets the number of the unfinished one.
                 self.begun = self.begun.max(entry.index);
             }
             Some(_) => {

@@ -1,4 +1,4 @@
-//! The spool's reading end: follows the writer, and waits for it.
+//! The spool's reading end, which follows the writer and waits for new records.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(in crate::ship) struct Reader {
     pub(super) at: Lsn,
     /// The number of the next record.
     pub(super) next: u64,
-    /// The first pieces of that record.
+    /// The pieces of the next record that were read so far.
     pub(super) pieces: Vec<u8>,
 }
 
@@ -29,7 +29,7 @@ pub(in crate::ship) enum Read {
 }
 
 impl Reader {
-    /// Skips the records up to `position`, which the receiver has.
+    /// Skips the records up to `position`, which the receiver already has.
     pub(in crate::ship) fn start_after(&mut self, position: u64) -> Result<(), SpoolError> {
         let inner = self.shared.lock();
         let (spooled, received) = (inner.next - 1, position);
@@ -49,7 +49,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Returns the next records, some hundred kilobytes at a time; waits until there are some.
+    /// Returns the next records, some hundred kilobytes at a time; waits until the spool has some.
     pub(in crate::ship) fn read(&mut self) -> Result<Read, SpoolError> {
         loop {
             let seen = self.shared.signal.seen();
@@ -83,14 +83,14 @@ impl Reader {
         }
     }
 
-    /// Returns the record that ends with this entry, if it is the next one.
+    /// Returns the record that ends with this entry, if it is the next record.
     fn whole(&mut self, entry: Record) -> Option<Record> {
         let kind = Kind::of(entry.kind).filter(|kind| *kind != Kind::State)?;
         if entry.index != self.next {
             return None;
         }
         if kind == Kind::Record {
-            // A crash may have left earlier pieces without their end.
+            // A crash may have left earlier pieces of a record without their end.
             self.pieces.clear();
         }
         if entry.term > 0 {

@@ -1,5 +1,5 @@
-//! The parts of a spool that its three ends share: the log, the state, and a signal for everything that ends
-//! a wait.
+//! The parts of a spool that its three ends share: the log, the state, and a signal for all events that end a
+//! wait.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -16,28 +16,28 @@ const FULL: Duration = Duration::from_secs(1);
 /// The interval between two tries on a full disk.
 const FULL_RETRY: Duration = Duration::from_millis(50);
 
-/// See the module.
+/// The shared parts of a spool: see the module.
 pub(super) struct Shared {
     pub(super) directory: PathBuf,
     pub(super) log: Log,
     pub(super) signal: Arc<Signal>,
-    /// Appends wait while the spool holds more segments.
+    /// The most segments of the spool: while it holds more, appends wait.
     pub(super) held_max: usize,
     pub(super) state: Mutex<Inner>,
 }
 
-/// The state behind the lock.
+/// The state of the spool behind the lock.
 pub(super) struct Inner {
     /// The log's appender, until the spool is closed.
     pub(super) appender: Option<Appender>,
     pub(super) state: State,
-    /// The last record that was begun.
+    /// The number of the last record that was begun.
     pub(super) begun: u64,
     /// The number after the last whole record.
     pub(super) next: u64,
-    /// The last record acked.
+    /// The number of the last record acked.
     pub(super) acked: u64,
-    /// The end of everything appended.
+    /// The position behind all appended batches.
     pub(super) end: Lsn,
     /// True once the writer appends no more.
     pub(super) ended: bool,
@@ -49,7 +49,7 @@ pub(super) struct Inner {
 pub(super) struct Held {
     pub(super) segment: u64,
     pub(super) base: Lsn,
-    /// The last record begun before this segment.
+    /// The number of the last record begun before this segment.
     pub(super) begun: u64,
 }
 
@@ -59,7 +59,7 @@ impl Shared {
     }
 
     /// Appends one batch, behind the state, and returns the end of the log. Waits for an ack while the spool
-    /// has no room for records, and for the log while that has none.
+    /// has no room for records, and for the log while the log has no room.
     pub(super) fn append(&self, records: &[Record]) -> Result<Lsn, SpoolError> {
         let mut full_since = None;
         loop {
@@ -80,7 +80,7 @@ impl Shared {
                     self.check()?;
                     self.signal.wait(seen, None);
                 }
-                // Segments released a moment ago may be room enough.
+                // The segments released a moment ago may be room enough.
                 Some(AppendError::DiskFull)
                     if full_since.get_or_insert_with(Instant::now).elapsed() < FULL =>
                 {
@@ -91,7 +91,7 @@ impl Shared {
         }
     }
 
-    /// Waits until everything before `end` is durable.
+    /// Waits until all bytes before `end` are durable.
     pub(super) fn wait_durable(&self, end: Lsn) -> Result<(), SpoolError> {
         let durable = self.log.wait_durable(end, None);
         durable.map(drop).map_err(|failure| self.failed(failure))
@@ -111,8 +111,8 @@ impl Shared {
 }
 
 impl Inner {
-    /// Returns whether the spool takes more. Behind its last whole record it always takes the rest of the
-    /// next one: no ack could make room for that.
+    /// Returns whether the spool takes more records. It always takes the rest of the record behind the last
+    /// whole one, because no ack could make room for that.
     fn has_room(&self, held_max: usize) -> bool {
         self.held.len() <= held_max || self.acked + 1 >= self.next
     }
@@ -158,7 +158,7 @@ impl Inner {
     }
 }
 
-/// Counts the events that may end a wait: acks, ends, and the log's.
+/// Counts the events that may end a wait: acks, ends, and events of the log.
 #[derive(Default)]
 pub(super) struct Signal {
     events: Mutex<u64>,
@@ -170,18 +170,18 @@ impl Signal {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes an event.
+    /// Records an event, and wakes the threads that wait.
     pub(super) fn raise(&self) {
         *self.events() += 1;
         self.changed.notify_all();
     }
 
-    /// Returns the number of events so far, to be taken before the state is read.
+    /// Returns the number of events so far. A caller takes this number before it reads the state.
     pub(super) fn seen(&self) -> u64 {
         *self.events()
     }
 
-    /// Waits for an event after the first `seen`, at most for `patience`.
+    /// Waits for an event after the first `seen` events, at most for `patience`.
     pub(super) fn wait(&self, seen: u64, patience: Option<Duration>) {
         let events = self.events();
         let is_same = |events: &mut u64| *events == seen;

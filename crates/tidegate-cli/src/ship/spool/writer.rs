@@ -1,4 +1,4 @@
-//! The spool's writing end, and its acks.
+//! The spool's writing end, and the acks of its records.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,13 +13,12 @@ pub(in crate::ship) struct Writer {
     pub(super) shared: Arc<Shared>,
     /// The number of the next record.
     pub(super) next: u64,
-    /// The most bytes of one batch, apart from its state.
+    /// The most bytes of one batch, apart from the state in front.
     pub(super) batch_bytes: u64,
 }
 
 impl Writer {
-    /// Appends the records at `places` in `block`, and hands them to the log. Waits for an ack while the
-    /// spool has no room.
+    /// Appends the records at `places` in `block` to the log. Waits for an ack while the spool has no room.
     pub(in crate::ship) fn append(
         &mut self,
         block: Vec<u8>,
@@ -65,7 +64,7 @@ fn overhead() -> usize {
     Record::default().stored_bytes() as usize + 8
 }
 
-/// Ends the spool: the reader ends once it has read everything, even after a panic of the writer.
+/// Ends the spool at the writer's drop, even after a panic: the reader ends once it has read everything.
 impl Drop for Writer {
     fn drop(&mut self) {
         self.shared.lock().ended = true;
@@ -77,7 +76,8 @@ impl Drop for Writer {
 pub(in crate::ship) struct Acks(pub(super) Arc<Shared>);
 
 impl Acks {
-    /// Notes that everything up to `position` is acked, and releases the segments with acked records only.
+    /// Records that the receiver acked all records up to `position`, and releases the segments with acked
+    /// records only.
     pub(in crate::ship) fn acked(&self, position: u64) {
         let mut inner = self.0.lock();
         inner.acked = position.max(inner.acked);
@@ -87,7 +87,7 @@ impl Acks {
     }
 
     /// Moves the records to another session, which begins with record `base` + 1, because the receiver forgot
-    /// the old one. Returns once that is durable.
+    /// the old one. Returns once the move is durable.
     pub(in crate::ship) fn restart(&self, session: u128, base: u64) -> Result<(), SpoolError> {
         {
             let mut inner = self.0.lock();
@@ -98,7 +98,8 @@ impl Acks {
         self.0.wait_durable(end)
     }
 
-    /// Closes the spool once everything is durable. If all records are acked, the next start finds none.
+    /// Closes the spool once all records are durable. If the receiver acked all of them, the next start finds
+    /// none.
     pub(in crate::ship) fn finish(&self) -> Result<(), SpoolError> {
         let is_emptied = {
             let mut inner = self.0.lock();
