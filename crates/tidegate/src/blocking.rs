@@ -17,9 +17,9 @@ pub enum WouldBlock {
     /// feature `tokio`; without it such a call blocks the worker thread. A call that need not wait
     /// succeeds, so a test without load may not show the mistake.
     InTask,
-    /// The actor's own handler makes the call, and the call waits for that actor. The crate detects this
-    /// only on the thread or in the future that runs the handler. It does not detect it in a thread or task
-    /// that the handler starts and waits for, nor in the code elsewhere that finishes an
+    /// The actor's own handler makes the call, and the call waits for that actor. The crate detects this only
+    /// on the thread or in the future that runs the handler. It does not detect such a call in a thread or
+    /// task that the handler starts and waits for, nor in the code elsewhere that finishes an
     /// [`OwnedBatch`](crate::batcher::OwnedBatch). Such a wait may never end.
     InHandler,
 }
@@ -54,8 +54,8 @@ pub(crate) fn check(actor: ActorId) -> Result<(), WouldBlock> {
     check_task()
 }
 
-/// As [`check`], for a future that is about to wait. A future may wait anywhere
-/// except in the actor's own handler.
+/// Checks like [`check`] whether a future may wait for `actor`. A future may wait anywhere except in the
+/// actor's own handler.
 ///
 /// # Errors
 /// The handler of `actor` polls the future.
@@ -66,7 +66,7 @@ pub(crate) fn check_handler(actor: ActorId) -> Result<(), WouldBlock> {
     }
 }
 
-/// As [`check`], for a call that waits for no particular actor.
+/// Checks like [`check`], for a call that waits for no particular actor.
 ///
 /// # Errors
 /// The thread polls a task.

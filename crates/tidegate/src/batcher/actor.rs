@@ -42,7 +42,7 @@ pub(super) struct Actor<T: Send, R: Send, M: Send> {
     core: Core,
     /// The batch that was gathered last, until the driver finishes it or takes it out.
     taken: Option<Taken>,
-    /// `None` where items have no key.
+    /// The order of items per key; `None` where items have no key.
     keys: Option<Keys<T, R, M>>,
     /// Empty batches, kept to reuse their memory.
     spares: Vec<Batch<T, R, M>>,
@@ -51,13 +51,13 @@ pub(super) struct Actor<T: Send, R: Send, M: Send> {
     announced: u64,
     /// The number of callers that the latest finished batch answered.
     answered: u64,
-    /// Counts the callers that batches taken out by `hand_over` answered. The controller
-    /// knows of `known_answers` of them.
+    /// Counts the callers that batches taken out by `hand_over` answered. The controller knows of
+    /// `known_answers` of these callers.
     answers: Arc<AtomicU64>,
     known_answers: u64,
-    /// The driver has ended the hold of the next batch.
+    /// True if the driver has ended the hold of the next batch.
     hold_ended: bool,
-    /// The handler panicked in `handle_continue`, and has finished no batch since.
+    /// True if the handler panicked in `handle_continue`, and has finished no batch since.
     restarted: bool,
     ended: bool,
 }
@@ -117,7 +117,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
     }
 
-    /// Returns whether a visit waits. If none waits, the next one wakes the task.
+    /// Returns whether a visit waits. If none waits, the next visit wakes the task.
     pub(super) fn poll_visits(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.shared.inbox.poll(cx)
     }
@@ -131,8 +131,8 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
                 .drain(self.consumer.is_finished() && self.stash.is_empty() && self.held() == 0);
         }
         self.announce(now);
-        // The actor counts the items after it checked for the close, so that it misses no item. The mark
-        // goes behind every claimed entry.
+        // The actor counts the items after its check for the close, so that it misses no item. The mark for
+        // the close stands behind every claimed entry.
         let claimed = self.waiting();
         self.ages.mark(self.shared.stamp.take(), claimed);
         let items = (self.stash.len() + self.available()) as u64;
@@ -337,7 +337,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         let mut bytes = 0;
         for Back { attempt, op, .. } in back.into_iter().rev() {
             let weight = match (&self.shared.weights, &op) {
-                // Weighing runs user code. If it panics, the item counts with weight 0.
+                // A weight comes from user code. If that code panics, the item counts with weight 0.
                 (Some(weights), Op::Cast(item) | Op::Call(item, _)) => {
                     catch(|| weights.weigh_again(item)).unwrap_or(0)
                 }
@@ -357,7 +357,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         self.settle();
     }
 
-    /// Drops the batch after a panic while it was gathered: its entries are lost, and no batch starts.
+    /// Drops the batch after a panic during its gathering: its entries are lost, and no batch starts.
     pub(super) fn lose_gathered(&mut self) {
         self.settle();
         self.lose_batch();
@@ -478,7 +478,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         self.shared.stop(reason);
     }
 
-    /// Returns whether a handler that panicked in `step` may go on. A handler that panics in each
+    /// Returns whether a handler that panicked in `step` may continue. A handler that panics in each
     /// `handle_continue` would do so for ever, so the actor allows one such panic between two batches.
     pub(super) fn may_restart(&mut self, step: DriverStep) -> bool {
         step != DriverStep::Continue || !std::mem::replace(&mut self.restarted, true)
@@ -543,7 +543,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
         }
     }
 
-    /// Returns why the actor ends.
+    /// Returns the reason why the actor ends.
     pub(super) fn reason(&self) -> StopReason {
         self.shared.life.reason().unwrap_or(StopReason::Panicked)
     }
@@ -570,7 +570,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
                 reply.refuse(unseen.clone());
                 leftover.push(item);
             }
-            // The drop runs user code. The actor must report its end even if that code panics.
+            // The drop of the message runs user code. The actor must report its end even if that code panics.
             Entry::Info(message) => {
                 let _ = catch(|| drop(message));
             }
@@ -605,7 +605,7 @@ impl<T: Send, R: Send, M: Send> Actor<T, R, M> {
 }
 
 impl<T: Send, R: Send, M: Send> Drop for Actor<T, R, M> {
-    /// Reports the end to callers and handles also when a runtime shuts down and drops the actor's task.
+    /// Reports the end to callers and handles when a runtime shuts down and drops the actor's task.
     fn drop(&mut self) {
         if !self.ended {
             let _ = catch(|| self.batch.lose());

@@ -7,11 +7,12 @@ use crate::Time;
 /// Estimates the age of the oldest entry from marks among the entries, at most one mark a batch.
 #[derive(Default)]
 pub(super) struct Ages {
-    /// Each mark means: the items from this position on arrived at this time or later.
+    /// Marks, each with a position and a time: the items from this position on arrived at this time or later.
     marks: VecDeque<(u64, Time)>,
-    /// The time of the last mark passed. No waiting entry is older.
+    /// The time of the last mark that left the queue. No waiting entry is older.
     pub(super) passed: Time,
-    /// The queue was empty after that mark, so the mark does not date later items.
+    /// True if the queue was empty after the last mark that left it, so that this mark does not date later
+    /// items.
     empty: bool,
     /// The position of the mark that the next producer sets.
     next: u64,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::Time;
 
 /// The number of times that the ring keeps. If more calls arrive between two reads, the actor announces the
-/// overwritten ones with the oldest time that is left.
+/// overwritten calls with the oldest time that is left.
 const LEN: u64 = 512;
 
 /// A ring of arrival times. Every caller writes it, and only the actor reads it.
@@ -54,7 +54,7 @@ impl Arrivals {
             let slot = &self.times[(*read % LEN) as usize];
             let ns = slot.swap(0, Ordering::Relaxed);
             if ns == 0 {
-                // The caller has not written its time yet: the next read announces the call.
+                // The caller has not written the time of its call yet: the next read announces the call.
                 *read -= together - 1;
                 return;
             }

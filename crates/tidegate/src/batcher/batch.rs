@@ -57,11 +57,11 @@ pub struct Batch<T, R = (), M = std::convert::Infallible> {
     load: Load,
     reason: Reason,
     age: Duration,
-    /// Counts the callers that the batches in flight answer early, where several batches run.
-    /// `told` of them belong to this batch.
+    /// Counts the callers that the batches in flight answer early, where several batches run. `told` of these
+    /// callers belong to this batch.
     answers: Option<Arc<AtomicU64>>,
     told: u64,
-    /// `None` while every operation is in its first try and none is given back.
+    /// The tries of the batch; `None` while every operation is in its first try and none is given back.
     tries: Option<Box<Tries<T, R, M>>>,
 }
 
@@ -84,13 +84,13 @@ impl<T, R, M> Batch<T, R, M> {
         self.load.bytes
     }
 
-    /// Returns why the batch was cut at this length.
+    /// Returns the reason why the batch was cut at this length.
     #[must_use]
     pub const fn reason(&self) -> Reason {
         self.reason
     }
 
-    /// Returns how long the oldest item waited, to within one batch.
+    /// Returns how long the oldest item waited before the batch, to within one batch.
     #[must_use]
     pub const fn age(&self) -> Duration {
         self.age
@@ -107,7 +107,7 @@ impl<T, R, M> Batch<T, R, M> {
         &mut self.ops
     }
 
-    /// Adds an operation. For use in [`Handler::append`](super::Handler::append).
+    /// Adds an operation to the batch, for use in [`Handler::append`](super::Handler::append).
     #[inline]
     pub fn push(&mut self, op: Op<T, R, M>) {
         // With spare capacity the push cannot panic, so the compiler builds a cast in place.
@@ -276,8 +276,8 @@ impl<T, R, M> Batch<T, R, M> {
         self.answer_each(results.into_iter().map(Ok::<_, Cause>));
     }
 
-    /// Like [`Batch::answer`], with a `Result` for each item. The caller of a failed
-    /// item gets [`ReplyError::Failed`].
+    /// Answers the callers like [`Batch::answer`], with a `Result` for each item. The caller of a failed item
+    /// gets [`ReplyError::Failed`].
     pub fn answer_each<I>(&mut self, results: I)
     where
         I: IntoIterator<Item = Result<R, Cause>>,
@@ -378,7 +378,7 @@ impl<T, R, M> Batch<T, R, M> {
         }
     }
 
-    /// Converts the result of the handler into a flow. An error fails the batch, and the actor goes on.
+    /// Converts the result of the handler into a flow. An error fails the batch, and the actor continues.
     pub(super) fn conclude(&mut self, handled: Handled) -> Flow {
         handled.unwrap_or_else(|failure| {
             self.fail_with(failure.into_cause());

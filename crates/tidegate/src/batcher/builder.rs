@@ -22,7 +22,7 @@ use crate::boundary::Boundary;
 use crate::controller::{Bounds, Controller, IntoController, Knee, Objective};
 use crate::queue::{self, Wait};
 
-/// The response of a send to a lack of room. A `try_` form ignores it and never waits.
+/// The response of a send to a lack of room. A send in a `try_` form ignores this setting and never waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Full {
@@ -97,8 +97,8 @@ impl<T: Send + 'static> Builder<T> {
         }
     }
 
-    /// Sets the name of the actor's thread. An actor that is a
-    /// task has no name and ignores it. The default is "batcher".
+    /// Sets the name of the actor's thread. An actor that is a task has no name and ignores this setting. The
+    /// default is "batcher".
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
@@ -237,9 +237,9 @@ impl<T: Send + 'static> Builder<T> {
         self.spawn_thread(once(handler))
     }
 
-    /// Like [`Builder::spawn`], with a factory that makes the handler on the actor's own thread. The
-    /// handler never leaves that thread, so it need not be `Send`. After a panic the factory makes a new
-    /// handler: see [`Handler::recover`].
+    /// Starts the actor like [`Builder::spawn`], with a factory that makes the handler on the actor's own
+    /// thread. The handler never leaves that thread, so it need not be `Send`. After a panic the factory
+    /// makes a new handler: see [`Handler::recover`].
     ///
     /// # Errors
     /// Impossible settings, no thread, or a handler that does not start.

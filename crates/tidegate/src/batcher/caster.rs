@@ -19,12 +19,12 @@ use crate::queue::{FlushError, Producer};
 /// The items of a caster and those of other handles of the same thread have no common order, except that
 /// flushed items come before items sent afterwards.
 pub struct Caster<T: Send, R: Send = (), M: Send = std::convert::Infallible> {
-    // Dropped before the handle, so that the drop flushes the buffer first.
+    // The producer drops before the handle, so that its drop flushes the buffer first.
     producer: Producer<Entry<T, R, M>>,
     handle: Handle<T, R, M>,
 }
 
-/// An item, its weight, and the credit for that weight.
+/// An item, the item's weight, and the credit for that weight.
 type Admitted<'a, T> = (T, u32, Option<Credit<'a>>);
 
 impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
@@ -67,7 +67,7 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
         shared.sent(sent, credit)
     }
 
-    /// As [`cast`](Self::cast), and blocks the thread while there is no room.
+    /// Casts an item like [`cast`](Self::cast); blocks the thread while there is no room.
     ///
     /// # Errors
     /// The actor did not accept the item; the error gives it back.
@@ -84,7 +84,7 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
         shared.sent(sent, credit)
     }
 
-    /// As [`cast`](Self::cast), if there is room.
+    /// Casts an item like [`cast`](Self::cast), but never waits for room.
     ///
     /// # Errors
     /// The actor did not accept the item; the error gives it back.
@@ -115,7 +115,7 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
         if let Err(why) = blocking::check(shared.queue.id()) {
             return Err(SendError::WouldBlock(item, why));
         }
-        // The items in the caster's own buffer may occupy the room that this send waits for.
+        // The items in the caster's own buffer may occupy the room for which this send waits.
         if producer.blocking_flush().is_err() {
             return Err(SendError::Closed(item));
         }
@@ -126,7 +126,7 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
         }
     }
 
-    /// As [`admit`](Self::admit), for a task.
+    /// Weighs an item and takes credit for it like [`admit`](Self::admit), for a task.
     async fn admit_async<'a>(
         producer: &mut Producer<Entry<T, R, M>>,
         weights: &'a Weights<T>,
@@ -168,14 +168,14 @@ impl<T: Send, R: Send, M: Send> Caster<T, R, M> {
     /// the future, the items not handed over stay in the buffer.
     ///
     /// # Errors
-    /// The error says how many items stay in the buffer. They are accepted all
-    /// the same: the actor fetches them.
+    /// The error says how many items stay in the buffer. The actor has accepted these items all the same, and
+    /// fetches them.
     pub async fn flush(&mut self) -> Result<(), FlushError> {
         self.producer.flush().await
     }
 
-    /// As [`flush`](Self::flush), and blocks the thread while there is no room. With
-    /// [`Full::Reject`](super::Full::Reject) it returns [`FlushError::Full`] instead.
+    /// Hands the buffered items to the actor like [`flush`](Self::flush); blocks the thread while there is no
+    /// room. With [`Full::Reject`](super::Full::Reject) it returns [`FlushError::Full`] instead.
     ///
     /// # Errors
     /// As for `flush`.

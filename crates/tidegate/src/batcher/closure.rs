@@ -12,10 +12,10 @@ use super::handler::{Failure, Flow, Handled, Handler};
 use super::outcome::Outcome;
 use super::reply::Cause;
 
-/// Makes a handler of a closure that gets the items of each batch and returns an [`Outcome`]. With `()`
-/// or a [`Flow`](super::Flow), each caller gets `()`. With a `Vec`, each caller gets the result of its
-/// item, in order. With a `Result` of any of these, callers get its error. The actor drops items left in
-/// the vector and reuses the vector.
+/// Makes a handler of a closure that gets the items of each batch and returns an [`Outcome`]. With `()` or a
+/// [`Flow`](super::Flow), each caller gets `()`. With a `Vec`, each caller gets the result of its item, in
+/// order. With a `Result` of any of these, callers get the error of a failed batch. The actor drops items
+/// left in the vector and reuses the vector.
 ///
 /// ```
 /// # fn insert(rows: &[u64]) -> std::io::Result<()> { Ok(()) }
@@ -52,7 +52,8 @@ where
     each_batch(f)
 }
 
-/// As [`map_batch`], where the batch may fail as a whole: every caller gets the error.
+/// Makes a handler of a closure like [`map_batch`], where the batch may fail as a whole: then every caller
+/// gets the error.
 pub const fn try_map_batch<T, R, E, F>(f: F) -> EachBatch<T, F>
 where
     T: Send + 'static,
@@ -63,7 +64,8 @@ where
     each_batch(f)
 }
 
-/// As [`map_batch`], where each item may fail separately: only the caller of a failed item gets the error.
+/// Makes a handler of a closure like [`map_batch`], where each item may fail separately: only the caller of a
+/// failed item gets the error.
 pub const fn map_results<T, R, E, F>(f: F) -> MapResults<T, R, F>
 where
     T: Send + 'static,
@@ -77,13 +79,13 @@ where
     }
 }
 
-/// See [`each_batch`], [`map_batch`] and [`try_map_batch`].
+/// The handler that [`each_batch`], [`map_batch`] and [`try_map_batch`] make of a closure.
 pub struct EachBatch<T, F> {
     f: F,
     item: PhantomData<fn(T)>,
 }
 
-/// See [`map_results`].
+/// The handler that [`map_results`] makes of a closure.
 pub struct MapResults<T, R, F> {
     f: F,
     types: PhantomData<fn(T) -> R>,

@@ -75,7 +75,7 @@ where
     each_batch_async(f)
 }
 
-/// See [`each_batch_async`], [`map_batch_async`] and [`try_map_batch_async`].
+/// The handler that [`each_batch_async`], [`map_batch_async`] and [`try_map_batch_async`] make of a closure.
 pub struct EachBatchAsync<T, F> {
     f: F,
     item: PhantomData<fn(T)>,

@@ -46,7 +46,7 @@ pub trait SharedHandler: Send + Sync + 'static {
     /// Messages of another kind; [`Infallible`] if there are none.
     type Info: Send + 'static;
 
-    /// Called once before anything else. [`Init::Continue`] means [`Init::Ready`] here.
+    /// The actor calls this once before anything else. [`Init::Continue`] means [`Init::Ready`] here.
     fn init(&self) -> impl Future<Output = Init> + Send {
         async { Init::Ready }
     }
@@ -61,11 +61,11 @@ pub trait SharedHandler: Send + Sync + 'static {
         batch: &mut Batch<Self::Item, Self::Reply, Self::Info>,
     ) -> impl Future<Output = Handled> + Send;
 
-    /// Called once when the backlog is empty and no batch runs, before the actor waits.
+    /// The actor calls this once when the backlog is empty and no batch runs, before it waits.
     fn idle(&self) {}
 
-    /// Called last when the actor ends by itself, with the reason. Every batch is finished by then. It is
-    /// not called if a runtime that shuts down drops the actor ([`StopReason::Abandoned`]).
+    /// The actor calls this last when it ends by itself, with the reason. Every batch is finished by then.
+    /// The actor does not call it if a runtime that shuts down drops the actor ([`StopReason::Abandoned`]).
     fn terminate(&self, reason: &StopReason) -> impl Future<Output = ()> + Send {
         let _ = reason;
         async {}
@@ -140,9 +140,9 @@ impl<T: Send + 'static> Builder<T> {
 }
 
 impl<T: Send + 'static> Builder<T> {
-    /// Like [`Builder::spawn_dispatcher`], as a task of the current tokio runtime,
-    /// which needs no timer: the dispatcher may spawn tasks that own their
-    /// batches. The call waits for nothing, so it is no async function.
+    /// Starts an actor like [`Builder::spawn_dispatcher`], as a task of the current tokio runtime, which
+    /// needs no timer: the dispatcher may spawn tasks that own their batches. The call waits for nothing, so
+    /// it is no async function.
     ///
     /// # Errors
     /// Impossible settings.
@@ -165,7 +165,7 @@ impl<T: Send + 'static> Builder<T> {
     }
 }
 
-/// The closure of [`Builder::spawn_shared`].
+/// The handler that [`Builder::spawn_shared`] makes of a closure.
 struct SharedClosure<T, F, O> {
     f: F,
     types: PhantomData<fn(T) -> O>,
@@ -205,7 +205,7 @@ impl<H: SharedHandler> Launch<H::Item, H::Reply, H::Info> for Tasks<H> {
             let handled = catch_async(async { handler.handle_batch(&mut batch).await }).await;
             let flow = handled.map(|handled| batch.conclude(handled));
             // The task drops its reference to the handler before it finishes the batch. So once the actor
-            // ends, it holds the only one.
+            // ends, the actor holds the only reference.
             drop(handler);
             batch.finish(flow.map_or(End::Panicked, End::Done));
         };

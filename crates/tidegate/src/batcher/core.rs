@@ -19,11 +19,11 @@ use crate::controller::{BatchId, Load, Reason, Snapshot};
 pub(super) struct Core {
     boundary: Boundary,
     life: Life,
-    /// The handler asked for a continue.
+    /// True if the handler asked for a continue.
     continuing: bool,
-    /// The core returned the idle step since the last batch.
+    /// True if the core returned the idle step since the last batch.
     idle: bool,
-    /// The next batch starts before its wait ends, because senders find no room.
+    /// True if the next batch starts before its wait ends, because senders find no room.
     pressed: bool,
 }
 
@@ -56,7 +56,7 @@ pub(super) enum DriverStep {
     End,
 }
 
-/// The step while only the end of a batch allows another.
+/// The step of a driver while only the end of a batch allows another one.
 pub(super) const BUSY: DriverStep = DriverStep::Busy { until: Time::NEVER };
 
 impl Core {
@@ -98,13 +98,13 @@ impl Core {
         }
     }
 
-    /// Replaces the hold that `poll` just returned: the awaited items find no room.
+    /// Replaces the hold that `poll` just returned by a batch, because the awaited items find no room.
     pub(super) fn take_now(&mut self) -> DriverStep {
         self.pressed = true;
         DriverStep::Take(self.boundary.limit())
     }
 
-    /// Replaces the hold that `poll` just returned: the driver waits no longer.
+    /// Replaces the hold that `poll` just returned by a batch, because the driver waits no longer.
     pub(super) const fn take_held(&self) -> DriverStep {
         DriverStep::Take(self.boundary.limit())
     }
@@ -125,8 +125,8 @@ impl Core {
         }
     }
 
-    /// Reports that a batch was taken and `left` stayed behind. Returns the id of the batch and the reason
-    /// of its cut. Returns `None` if the batch is empty because all its callers gave up.
+    /// Reports that the driver took a batch and `left` stayed behind. Returns the id of the batch and the
+    /// reason of its cut. Returns `None` if the batch is empty because all its callers gave up.
     pub(super) fn handle_batch(
         &mut self,
         now: Time,
@@ -172,7 +172,7 @@ impl Core {
         told.and(cost_ns).unwrap_or_else(impossible)
     }
 
-    /// Like `handle_done`, for a batch that finished before the actor noticed: the batch took `cost_ns`.
+    /// Reports like `handle_done` a batch that finished before the actor noticed: the batch took `cost_ns`.
     pub(super) fn handle_done_with(
         &mut self,
         now: Time,

@@ -16,8 +16,8 @@ use super::reply::{Reply, pair};
 use super::several::{Launch, Several, Turn};
 use crate::blocking::Enter;
 
-/// A handler that owns its batches and has them finished later, anywhere: by a thread
-/// pool, another runtime, a device.
+/// A handler that owns its batches and leaves them to other code, which finishes them later: a thread pool,
+/// another runtime, a device.
 ///
 /// The actor calls [`dispatch`](Dispatcher::dispatch) with each batch and goes on at once. A batch runs
 /// until it is [finished](OwnedBatch::done) or dropped. The controller decides how many batches run at once
@@ -62,11 +62,11 @@ pub trait Dispatcher<T, R = (), M = std::convert::Infallible>: 'static {
     /// order of each key ([`Builder::key`]). A panic loses this batch, and no other.
     fn dispatch(&mut self, batch: OwnedBatch<T, R, M>);
 
-    /// Called once when the backlog is empty and no batch runs, before the actor waits.
+    /// The actor calls this once when the backlog is empty and no batch runs, before it waits.
     fn idle(&mut self) {}
 
-    /// Called last when the actor ends by itself, with the reason. Every batch is finished by then. It is
-    /// not called if a runtime that shuts down drops the actor ([`StopReason::Abandoned`]).
+    /// The actor calls this last when it ends by itself, with the reason. Every batch is finished by then.
+    /// The actor does not call it if a runtime that shuts down drops the actor ([`StopReason::Abandoned`]).
     fn terminate(&mut self, reason: &StopReason) {
         let _ = reason;
     }

@@ -11,7 +11,7 @@ use crate::blocking::{ActorId, Enter};
 /// The future of an actor's life.
 pub(super) struct Driven<F> {
     actor: ActorId,
-    /// `None` after the life has ended.
+    /// The future of the life; `None` after the life has ended.
     life: Option<Pin<Box<F>>>,
 }
 
@@ -39,8 +39,8 @@ impl<F: Future<Output = ()>> Future for Driven<F> {
 }
 
 impl<F> Drop for Driven<F> {
-    /// Drops the rest of the actor's life if the runtime shuts down. The callers of its unanswered
-    /// replies get `ReplyError::Abandoned`.
+    /// Drops the rest of the actor's life if the runtime shuts down. Callers without an answer get
+    /// `ReplyError::Abandoned`.
     fn drop(&mut self) {
         if let Some(life) = self.life.take() {
             abandoned(|| drop(life));

@@ -62,7 +62,7 @@ impl<T> SendError<T> {
 }
 
 impl SendError<()> {
-    /// Returns the same error with `item` in it.
+    /// Returns the same error, which then holds `item`.
     pub(super) fn with<T>(self, item: T) -> SendError<T> {
         match self {
             Self::Full(()) => SendError::Full(item),
@@ -121,12 +121,12 @@ pub struct CastManyError<T> {
     pub sent: usize,
     /// The items that were not sent, in order.
     pub rest: Vec<T>,
-    /// The reason why the first of these was not accepted.
+    /// The reason why the actor did not accept the first of these items.
     pub error: SendError<()>,
 }
 
 impl<T> CastManyError<T> {
-    /// Joins the item of `error`, which came after `sent` items, and the items of `rest` after it.
+    /// Joins the item of `error`, which came after `sent` items, and the later items in `rest`.
     pub(super) fn new(sent: usize, error: SendError<T>, rest: impl Iterator<Item = T>) -> Self {
         let (first, error) = error.split();
         let rest = std::iter::once(first).chain(rest).collect();
@@ -166,8 +166,8 @@ pub enum CallError<T> {
     Send(SendError<T>),
     /// An error came back instead of a reply.
     Reply(ReplyError),
-    /// No reply came in time, or no room for the item. If the handler has
-    /// not seen the item yet, it will not. The item is not given back.
+    /// No reply came in time, or no room for the item. If the handler has not seen the item yet, it never
+    /// will. The error does not hold the item.
     TimedOut,
 }
 
@@ -207,7 +207,7 @@ impl<T> Error for CallError<T> {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StopError {
-    /// The actor has not ended in time: its handler has not returned, or there is more to drain.
+    /// The actor has not ended in time: its handler has not returned, or the actor has more items to drain.
     TimedOut {
         /// The waiting load, without the batch in the handler's hands.
         backlog: Load,
@@ -258,7 +258,7 @@ pub enum SpawnError {
     NoWeights,
     /// The operating system started no thread.
     Thread(std::io::Error),
-    /// The handler's `init` refused, for this cause.
+    /// The handler's `init` refused to start, for this cause.
     Refused(super::reply::Cause),
     /// The handler's factory or `init` panicked.
     Panicked,

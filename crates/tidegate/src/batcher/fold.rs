@@ -3,7 +3,7 @@
 //!
 //! For handlers with a batch that is not a list: a buffer of encoded bytes, a map that keeps the last write
 //! of a key, an aggregate. The fold decides when its batch is complete (gen_batch_server's `append_batch`).
-//! A fold gives no items back for another try: it repeats the work of its own batch.
+//! A fold gives no items back for another try: the fold repeats the work of its own batch instead.
 
 use super::batch::Batch;
 use super::handler::{Append, Flow, Handled, Handler, Init, Op, Recover, StopReason};
@@ -15,10 +15,10 @@ pub trait Fold: 'static {
     type Item: Send + 'static;
     /// The reply that callers get.
     type Reply: Send + 'static;
-    /// Messages of another kind.
+    /// Messages that are no items.
     type Info: Send + 'static;
-    /// The batch that operations are folded into. It keeps the
-    /// [`Reply`](super::Reply)s that the fold answers later.
+    /// The batch into which the fold takes operations. It keeps the [`Reply`](super::Reply)s that the fold
+    /// answers later.
     type Batch: 'static;
 
     /// Returns an empty batch. A fold that reuses its buffers keeps them and returns them here.
@@ -31,31 +31,32 @@ pub trait Fold: 'static {
         op: Op<Self::Item, Self::Reply, Self::Info>,
     ) -> Append;
 
-    /// Handles a complete batch: at least one operation was folded into it.
+    /// Handles a complete batch, with at least one operation.
     ///
     /// # Errors
     /// The batch failed: see [`Handler::handle_batch`].
     fn handle_batch(&mut self, batch: Self::Batch) -> Handled;
 
-    /// See [`Handler::init`].
+    /// Starts the fold before any other call: see [`Handler::init`].
     fn init(&mut self) -> Init {
         Init::Ready
     }
 
-    /// See [`Handler::handle_continue`].
+    /// Continues work that the fold asked for: see [`Handler::handle_continue`].
     fn handle_continue(&mut self) -> Flow {
         Flow::Continue
     }
 
-    /// See [`Handler::idle`].
+    /// Uses a time without a backlog: see [`Handler::idle`].
     fn idle(&mut self) {}
 
-    /// See [`Handler::recover`]. [`Folded`] drops the open batch before the call.
+    /// Decides how the actor continues after a panic: see [`Handler::recover`]. [`Folded`] drops the open
+    /// batch before the call.
     fn recover(&mut self) -> Recover {
         Recover::Rebuild
     }
 
-    /// See [`Handler::terminate`].
+    /// Ends the fold, as the last call: see [`Handler::terminate`].
     fn terminate(&mut self, reason: &StopReason) {
         let _ = reason;
     }

@@ -1,11 +1,10 @@
 //! The bound on bytes: a sender takes credit for an item, and the actor returns the credit with the batch.
 //!
-//! Senders that find room use one counter. Threads and tasks that find none wait in one line, first
-//! come first served. They take turns in *rounds*: each waiter has one turn in a round, and the next
-//! round starts after the turns of all of them. A waiter in its turn gets credit for its item, and
-//! opens its share of the bound: senders outside the line may take as many bytes. Most of these bytes
-//! go to the waiter itself, which runs at that moment. So one wake-up serves several items, and no
-//! sender gets far ahead of the others.
+//! Senders that find room use one counter. Threads and tasks that find none wait in one line, first come
+//! first served. They take turns in *rounds*: each waiter has one turn in a round, and the next round starts
+//! after the turns of all of them. A waiter in its turn gets credit for its item, and opens its share of the
+//! bound: senders outside the line may take as many bytes. Most of these bytes go to the waiter itself, which
+//! then runs. So one wake-up serves several items, and no sender gets far ahead of the others.
 //!
 //! Room gathers for the first waiter of the line, even if its item is large: no other item passes it
 //! meanwhile. An item larger than the whole bound has its turn when nothing else waits. A waiter may get
@@ -33,7 +32,7 @@ struct Room {
     limit: u64,
     /// The bytes taken, with the mark [`LINE`] while waiters are in line.
     used: AtomicU64,
-    /// A sender found no room since the actor last took a batch.
+    /// True if a sender found no room since the actor last took a batch.
     pressed: AtomicBool,
     line: Mutex<Line>,
 }
@@ -51,9 +50,9 @@ struct Line {
     /// The waiters without credit, and those that have not claimed their granted
     /// credit yet, ascending by ticket.
     waiters: VecDeque<Waiter>,
-    /// The number of waiters that were granted credit: the first ones.
+    /// The number of waiters with credit; they stand at the front.
     granted: usize,
-    /// The bytes of their shares that they may still take from outside the line.
+    /// The bytes that the waiters with credit may still take from their shares outside the line.
     pledged: u64,
     next: u64,
     /// The first ticket that does not belong to the round.
@@ -62,9 +61,9 @@ struct Line {
     sharers: u64,
     /// The bytes that senders outside the line may take.
     open: u64,
-    /// A waiter found no room since the actor last took a batch, and no sender woke the actor for it.
+    /// True if a waiter found no room since the actor last took a batch, and no sender woke the actor for it.
     untold: bool,
-    /// Set while a waiter has not claimed its granted credit.
+    /// The alarm, while a waiter has not claimed its granted credit.
     alarm: Option<Arc<Alarm>>,
     closed: bool,
 }
@@ -74,11 +73,11 @@ struct Waiter {
     bytes: u64,
     waker: Waker,
     granted: bool,
-    /// The waiter had its credit already when the alarm last rang.
+    /// True if the waiter had its credit already when the alarm last rang.
     late: bool,
 }
 
-/// The gate was closed while a sender waited for credit.
+/// The error of a sender that waited for credit when the gate was closed.
 pub(super) struct GateClosed;
 
 impl Gate {
@@ -91,7 +90,7 @@ impl Gate {
         }))
     }
 
-    /// Returns the bytes that wait.
+    /// Returns the bytes of the items that wait.
     pub(super) fn used(&self) -> u64 {
         self.0.used.load(SeqCst) & !LINE
     }
@@ -142,7 +141,8 @@ impl Gate {
         }
     }
 
-    /// Takes some of the bytes that a waiter opened. Returns `None` if the line is gone.
+    /// Takes some of the bytes that a waiter opened to senders outside the line. Returns `None` if the line
+    /// is gone.
     #[cold]
     fn try_open(&self, bytes: u64) -> Option<bool> {
         let mut line = lock(&self.0.line);
@@ -162,8 +162,8 @@ impl Gate {
         used == 0 || used.saturating_add(bytes) <= self.0.limit
     }
 
-    /// Takes credit for items that came back to the actor, whether there is room or not: the actor must not
-    /// wait for room that only the actor makes.
+    /// Takes credit for items that came back to the actor, even without room: the actor must not wait for
+    /// room that only the actor makes.
     pub(super) fn charge(&self, bytes: u64) {
         self.0.used.fetch_add(bytes, SeqCst);
     }
@@ -183,7 +183,8 @@ impl Gate {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Records that a sender found no room. Returns whether the actor does not know that yet.
+    /// Records that a sender found no room. Returns whether this is news to the actor, which then must wake
+    /// up.
     pub(super) fn press(&self) -> bool {
         !self.0.pressed.swap(true, SeqCst) || self.take_untold()
     }
@@ -193,7 +194,7 @@ impl Gate {
         std::mem::take(&mut lock(&self.0.line).untold)
     }
 
-    /// Returns whether a sender found no room. Then the actor would wait for further items in vain.
+    /// Returns whether a sender found no room. Then a wait of the actor for further items would be useless.
     pub(super) fn is_pressed(&self) -> bool {
         self.0.pressed.load(SeqCst)
     }
@@ -215,7 +216,7 @@ impl Gate {
     fn grant(&self, line: &mut Line, called: &mut Vec<Waker>) {
         while let Some(&Waiter { ticket, bytes, .. }) = line.waiters.get(line.granted) {
             if !self.has_room(bytes) {
-                // The room gathers for this waiter, so the actor waits for further items in vain.
+                // The room gathers for this waiter, so a wait of the actor for further items is useless.
                 line.open = 0;
                 line.untold |= !self.0.pressed.swap(true, SeqCst);
                 return;
@@ -256,7 +257,7 @@ impl Gate {
         }
         drop(line);
         if let Some(alarm) = alarm {
-            // The alarm may ring at once, so it is set without the lock.
+            // The alarm may ring at once, so the gate sets it without the lock.
             alarm.set(&Waker::from(Arc::new(PassOver(Arc::downgrade(&self.0)))));
         }
         called.into_iter().for_each(Waker::wake);
@@ -275,8 +276,8 @@ impl Gate {
             }
         }
         self.serve(line);
-        // A waker may own its task, and the task may own a sender, so the
-        // wakers are dropped without the lock.
+        // A waker may own its task, and the task may own a sender, so the gate drops the wakers without the
+        // lock.
         drop(gone);
     }
 }
@@ -298,7 +299,7 @@ impl Line {
         Some(waiter)
     }
 
-    /// Starts the next round, when no waiter of the last one is left with credit.
+    /// Starts the next round, once no waiter of the last round is left with credit.
     fn start_round(&mut self) {
         self.round_end = self.next + 1;
         // Waiters of the last round that run at this moment are about to join the line again.
@@ -326,17 +327,17 @@ impl Wake for PassOver {
     }
 }
 
-/// The bytes taken for an item that is not sent yet. A drop returns them unless they were kept.
+/// The bytes taken for an item that is not sent yet. A drop returns these bytes unless the sender kept them.
 pub(super) struct Credit<'a> {
     gate: &'a Gate,
     bytes: u64,
-    /// The sender waited in line for the credit.
+    /// True if the sender waited in line for the credit.
     waited: bool,
 }
 
 impl Credit<'_> {
-    /// Keeps the credit of a sent item, which the actor returns later. Returns whether to wake the actor:
-    /// the next waiter found no room, so the actor waits for further items in vain.
+    /// Keeps the credit of a sent item, which the actor returns later. Returns whether to wake the actor: the
+    /// next waiter found no room, so a wait of the actor for further items is useless.
     #[must_use]
     pub(super) fn keep(mut self) -> bool {
         self.bytes = 0;
@@ -350,11 +351,11 @@ impl Drop for Credit<'_> {
     }
 }
 
-/// A place in the line. A drop gives it up.
+/// A sender's place in the line. A drop gives the place up.
 struct Place<'a> {
     gate: &'a Gate,
     bytes: u64,
-    /// `None` before the sender joins the line, and after its turn.
+    /// The ticket of the place; `None` before the sender joins the line, and after its turn.
     ticket: Option<u64>,
 }
 

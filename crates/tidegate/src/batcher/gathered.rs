@@ -13,10 +13,10 @@ use crate::controller::Load;
 pub(super) struct Gathered {
     pub(super) limit: Load,
     pub(super) load: Load,
-    /// Bytes of items that are not in the batch: their callers gave up.
+    /// The bytes of items that are not in the batch, because their callers gave up.
     pub(super) void: u64,
     pub(super) cancelled: u64,
-    /// Calls in the batch.
+    /// The number of calls in the batch.
     pub(super) calls: u64,
     pub(super) cut: Option<Cut>,
 }
@@ -69,7 +69,7 @@ impl Gathered {
         }
     }
 
-    /// As [`offer`](Self::offer) for any entry, slower for casts.
+    /// Puts an entry into the batch like [`offer`](Self::offer), slower for casts.
     #[inline(never)]
     fn offer_other<T, R, M>(
         &mut self,
@@ -122,8 +122,8 @@ impl Gathered {
         }
     }
 
-    /// Puts an operation that the handler gave back into the batch. If the batch is complete, the error
-    /// holds the entry; if its caller gave up, the error holds nothing.
+    /// Puts an operation that the handler gave back into the batch. If the batch is complete, the error holds
+    /// the entry; if the operation's caller gave up, the error holds nothing.
     #[cold]
     fn offer_again<T, R, M>(
         &mut self,

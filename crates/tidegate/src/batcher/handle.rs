@@ -101,7 +101,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.shared.send_async(item, Entry::Cast).await
     }
 
-    /// As [`cast`](Self::cast), and blocks the thread while there is no room.
+    /// Casts an item like [`cast`](Self::cast); blocks the thread while there is no room.
     ///
     /// # Errors
     /// The actor did not accept the item; the error gives it back. It is [`SendError::WouldBlock`]
@@ -111,9 +111,9 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.shared.send(item, Entry::Cast)
     }
 
-    /// As [`cast`](Self::cast), and waits for room at most for `timeout` ([`Duration::MAX`]:
-    /// for ever), on any runtime. With [`Full::Reject`](super::Full::Reject) it does not
-    /// wait. Dropping the future drops the item.
+    /// Casts an item like [`cast`](Self::cast); waits for room at most for `timeout` ([`Duration::MAX`]: for
+    /// ever), on any runtime. With [`Full::Reject`](super::Full::Reject) it does not wait. A drop of the
+    /// future drops the item.
     ///
     /// ```
     /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
@@ -140,7 +140,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.shared.send_before(item, deadline, Entry::Cast).await
     }
 
-    /// As [`cast_timeout`](Self::cast_timeout), and blocks the thread while there is no room.
+    /// Casts an item like [`cast_timeout`](Self::cast_timeout); blocks the thread while there is no room.
     ///
     /// # Errors
     /// As for `cast_timeout`; [`SendError::WouldBlock`] where the thread must not wait.
@@ -179,7 +179,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         Ok(sent)
     }
 
-    /// As [`cast_many`](Self::cast_many), and blocks the thread while there is no room.
+    /// Casts many items like [`cast_many`](Self::cast_many); blocks the thread while there is no room.
     ///
     /// # Errors
     /// The actor did not accept some items: the error gives them back in order.
@@ -213,8 +213,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         request.await.map_err(CallError::Reply)
     }
 
-    /// As [`call`](Self::call), and waits at most for `timeout`, waiting for room included, on any runtime.
-    /// After that the caller gives the call up.
+    /// Calls the actor like [`call`](Self::call), and waits at most for `timeout`, the wait for room
+    /// included, on any runtime. After that the caller gives the call up.
     ///
     /// # Errors
     /// The actor did not accept the item, an error came back instead of a reply, or no answer came in time.
@@ -225,7 +225,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         answer.unwrap_or(Err(CallError::TimedOut))
     }
 
-    /// As [`call`](Self::call), and blocks the thread until the answer is there.
+    /// Calls the actor like [`call`](Self::call); blocks the thread until the answer is there.
     ///
     /// # Errors
     /// The actor did not accept the item, or an error came back instead of a reply. Where the thread must
@@ -239,7 +239,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         request.wait().map_err(CallError::Reply)
     }
 
-    /// As [`call_timeout`](Self::call_timeout), and blocks the thread.
+    /// Calls the actor like [`call_timeout`](Self::call_timeout); blocks the thread.
     ///
     /// # Errors
     /// As for [`blocking_call`](Self::blocking_call), or no answer came in time.
@@ -277,8 +277,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         Ok(request)
     }
 
-    /// As [`send_request`](Self::send_request), and waits for room at most for `timeout`, on any runtime. The
-    /// answer may take longer: [`Request::wait_timeout`] bounds that wait.
+    /// Sends a request like [`send_request`](Self::send_request), and waits for room at most for `timeout`,
+    /// on any runtime. The answer may take longer: [`Request::wait_timeout`] bounds that wait.
     ///
     /// # Errors
     /// The actor did not accept the item; the error gives it back. It is
@@ -296,7 +296,8 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         Ok(request)
     }
 
-    /// As [`send_request_timeout`](Self::send_request_timeout), and blocks the thread while there is no room.
+    /// Sends a request like [`send_request_timeout`](Self::send_request_timeout); blocks the thread while
+    /// there is no room.
     ///
     /// # Errors
     /// As for `send_request_timeout`; [`SendError::WouldBlock`] where the thread must not wait.
@@ -312,7 +313,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         Ok(request)
     }
 
-    /// As [`send_request`](Self::send_request), and blocks the thread while there is no room.
+    /// Sends a request like [`send_request`](Self::send_request); blocks the thread while there is no room.
     ///
     /// # Errors
     /// The actor did not accept the item; the error gives it back.
@@ -323,7 +324,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         Ok(request)
     }
 
-    /// As [`send_request`](Self::send_request), if there is room.
+    /// Sends a request like [`send_request`](Self::send_request), but never waits for room.
     ///
     /// # Errors
     /// The actor did not accept the item; the error gives it back.
@@ -343,7 +344,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.shared.send_info_async(message).await
     }
 
-    /// As [`info`](Self::info), and blocks the thread while there is no room.
+    /// Sends a message like [`info`](Self::info); blocks the thread while there is no room.
     ///
     /// # Errors
     /// The actor did not accept the message; the error gives it back.
@@ -351,7 +352,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.shared.send_info(message)
     }
 
-    /// As [`info`](Self::info), and waits for room at most for `timeout`, on any runtime.
+    /// Sends a message like [`info`](Self::info); waits for room at most for `timeout`, on any runtime.
     ///
     /// # Errors
     /// The actor did not accept the message; the error gives it back. It is
@@ -362,7 +363,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.shared.send_info_before(message, deadline).await
     }
 
-    /// As [`info_timeout`](Self::info_timeout), and blocks the thread while there is no room.
+    /// Sends a message like [`info_timeout`](Self::info_timeout); blocks the thread while there is no room.
     ///
     /// # Errors
     /// As for `info_timeout`; [`SendError::WouldBlock`] where the thread must not wait.
@@ -371,7 +372,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.shared.blocking_send_info_before(message, deadline)
     }
 
-    /// As [`info`](Self::info), if there is room.
+    /// Sends a message like [`info`](Self::info), but never waits for room.
     ///
     /// # Errors
     /// The actor did not accept the message; the error gives it back.
@@ -384,7 +385,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         blocking::check(self.shared.queue.id())
     }
 
-    /// Checks that the actor's own handler does not make the call.
+    /// Checks that the caller is not the actor's own handler.
     pub(super) fn not_in_handler(&self) -> Result<(), WouldBlock> {
         blocking::check_handler(self.shared.queue.id())
     }
@@ -410,7 +411,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.shared.queue.is_closed()
     }
 
-    /// Returns why the actor ended; `None` while it runs.
+    /// Returns the reason why the actor ended; `None` while it runs.
     #[must_use]
     pub fn ended(&self) -> Option<StopReason> {
         self.shared.life.ended()
@@ -435,7 +436,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.end(within).await.and_then(drained)
     }
 
-    /// As [`drain`](Self::drain), and blocks the thread.
+    /// Drains the actor like [`drain`](Self::drain); blocks the thread.
     ///
     /// # Errors
     /// As for `drain`; [`StopError::WouldBlock`] where the thread must not wait: the actor drains all the
@@ -465,7 +466,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         Ok(self.shared.life.take_leftover())
     }
 
-    /// As [`stop`](Self::stop), and blocks the thread.
+    /// Stops the actor like [`stop`](Self::stop); blocks the thread.
     ///
     /// # Errors
     /// As for `stop`; [`StopError::WouldBlock`] where the thread must not wait: the actor stops all the same.

@@ -37,14 +37,14 @@ pub trait Handler: 'static {
     /// are none.
     type Info: Send + 'static;
 
-    /// Called once before every other method, and again after the handler was rebuilt. The call
+    /// The actor calls this once before every other method, and again after the handler was rebuilt. The call
     /// that starts the actor waits for it.
     fn init(&mut self) -> Init {
         Init::Ready
     }
 
-    /// Called after [`Init::Continue`] or [`Flow::HandleContinue`], before any further batch. The place for
-    /// long work that the start of the actor should not wait for.
+    /// The actor calls this after [`Init::Continue`] or [`Flow::HandleContinue`], before any further batch.
+    /// The method suits long work for which the start of the actor should not wait.
     fn handle_continue(&mut self) -> Flow {
         Flow::Continue
     }
@@ -55,9 +55,9 @@ pub trait Handler: 'static {
     ///
     /// An early finish does not count as a full batch. [`Knee`](crate::controller::Knee) learns the cost of
     /// such a batch as of any other. The rules [`Exponential`](crate::controller::Exponential),
+    /// such a batch as of any other. The rules [`Exponential`](crate::controller::Exponential),
     /// [`Aimd`](crate::controller::Aimd) and [`StormAimd`](crate::controller::StormAimd) **halve** their
-    /// limit after each early finish below it.
-    /// after each early finish below the limit.
+    /// limit after each early finish below the limit.
     #[inline]
     fn append(
         &mut self,
@@ -80,22 +80,23 @@ pub trait Handler: 'static {
     /// `Ok(Flow::stop(cause))` ends the actor.
     fn handle_batch(&mut self, batch: &mut Batch<Self::Item, Self::Reply, Self::Info>) -> Handled;
 
-    /// Called once when the backlog is empty, before the actor waits: after batches, and also before the
-    /// first item if none waits at the start. The place to shrink, collect or publish.
+    /// The actor calls this once when the backlog is empty, before it waits: after batches, and also before
+    /// the first item if none waits at the start. The method suits shrinking, collecting or publishing.
     fn idle(&mut self) {}
 
-    /// Called after a call of this handler panicked. The batch is lost, and its callers got an error.
-    /// Returns how the actor goes on. The default asks for a fresh handler:
+    /// The actor calls this after a call of this handler panicked. The batch is lost, and its callers got an
+    /// error. Returns how the actor continues. The default asks for a fresh handler:
     /// [`Builder::spawn_with`](super::Builder::spawn_with) and `Builder::spawn_task_with` make one, and a
-    /// panic in the `init` of the new one ends the actor. The other forms have no factory: there the actor
-    /// goes on with this handler, as the panic left it. A closure has no `recover` and goes on, too.
+    /// panic in the `init` of the new handler ends the actor. The other forms have no factory: there the
+    /// actor continues with this handler, as the panic left it. A closure has no `recover` and continues,
+    /// too.
     fn recover(&mut self) -> Recover {
         Recover::Rebuild
     }
 
-    /// Called last when the actor ends by itself, with the reason. It is not called if
-    /// the actor gave the handler up after a panic, nor for a task actor that its
-    /// runtime drops when it shuts down ([`StopReason::Abandoned`]).
+    /// The actor calls this last when it ends by itself, with the reason. The actor does not call it if it
+    /// gave the handler up after a panic, nor if a runtime that shuts down drops the task of the actor
+    /// ([`StopReason::Abandoned`]).
     fn terminate(&mut self, reason: &StopReason) {
         let _ = reason;
     }
@@ -109,7 +110,7 @@ pub enum Op<T, R, M> {
     Cast(T),
     /// An item with a waiting caller.
     Call(T, Reply<R>),
-    /// A message of another kind.
+    /// A message that is no item.
     Info(M),
 }
 
@@ -117,11 +118,11 @@ pub enum Op<T, R, M> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Init {
-    /// Ready for batches.
+    /// The handler is ready for batches.
     Ready,
-    /// Ready, but call [`Handler::handle_continue`] before the first batch.
+    /// The handler is ready, but the actor must call [`Handler::handle_continue`] before the first batch.
     Continue,
-    /// The handler cannot start: spawning the actor fails with this cause.
+    /// The handler cannot start: the start of the actor fails with this cause.
     Stop(Cause),
 }
 
@@ -132,15 +133,15 @@ impl Init {
     }
 }
 
-/// The next move of the actor, as its handler wants it.
+/// The handler's wish for the next action of the actor.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Flow {
-    /// Handle the next batch.
+    /// The actor handles the next batch.
     Continue,
-    /// Call [`Handler::handle_continue`], then handle the next batch.
+    /// The actor calls [`Handler::handle_continue`], then handles the next batch.
     HandleContinue,
-    /// Stop. The actor handles nothing further and gives the waiting items back: see
+    /// The actor stops: it handles nothing further and gives the waiting items back: see
     /// [`Handle::blocking_stop`](super::Handle::blocking_stop).
     Stop(Cause),
 }
@@ -155,7 +156,7 @@ impl Flow {
 /// The result of a handler for a batch.
 pub type Handled = Result<Flow, Failure>;
 
-/// The cause of a failed batch. `?` makes it of any error, and of a text.
+/// The cause of a failed batch. The operator `?` makes a `Failure` of any error, and of a text.
 ///
 /// `Failure` does not implement `Error`, so that every error can become one.
 pub struct Failure(Cause);
@@ -201,15 +202,15 @@ pub enum Append {
     Finish,
 }
 
-/// How an actor goes on after its handler panicked.
+/// The decision how an actor continues after its handler panicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Recover {
-    /// Goes on with this handler: its state was repaired, or a panic cannot harm it.
+    /// The actor continues with this handler: its state was repaired, or a panic cannot harm it.
     Continue,
-    /// Goes on with a fresh handler if the actor was started with a factory; otherwise with this one.
+    /// The actor continues with a fresh handler if it was started with a factory; otherwise with this one.
     Rebuild,
-    /// Does not go on: the actor stops with [`StopReason::Panicked`].
+    /// The actor does not continue: it stops with [`StopReason::Panicked`].
     Stop,
 }
 
@@ -225,7 +226,7 @@ pub enum StopReason {
     Asked(Cause),
     /// The handler stopped the actor, for this cause.
     Handler(Cause),
-    /// The handler panicked and could not or would not go on.
+    /// The handler panicked and the actor could not or would not continue.
     Panicked,
     /// The runtime that the actor ran on shut down. The handler's
     /// `terminate` was not called, and the batches in progress are lost.

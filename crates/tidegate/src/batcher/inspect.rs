@@ -30,7 +30,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.visit(look).await.map_err(lost)?
     }
 
-    /// As [`inspect`](Self::inspect), and blocks the thread.
+    /// Runs `look` on the handler like [`inspect`](Self::inspect); blocks the thread.
     ///
     /// # Errors
     /// As for `inspect`; [`InspectError::WouldBlock`] where the thread must not wait.
@@ -42,9 +42,9 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.visit(look).wait().map_err(lost)?
     }
 
-    /// Returns a snapshot of the controller's knowledge and counts, taken
-    /// between two batches. Where one batch runs at a time, it waits for the
-    /// handler, without a deadline; [`stats`](Handle::stats) does not.
+    /// Returns a snapshot of the controller's knowledge and counts, taken between two batches. Where one
+    /// batch runs at a time, the call waits for the handler, without a deadline; [`stats`](Handle::stats)
+    /// does not wait.
     ///
     /// # Errors
     /// The actor ended, or its own handler makes the call.
@@ -53,7 +53,7 @@ impl<T: Send, R: Send, M: Send> Handle<T, R, M> {
         self.ask(|_, snapshot| *snapshot).await.map_err(lost)
     }
 
-    /// As [`controller`](Self::controller), and blocks the thread.
+    /// Returns a snapshot like [`controller`](Self::controller); blocks the thread.
     ///
     /// # Errors
     /// As for `controller`; [`InspectError::WouldBlock`] where the thread must not wait.
@@ -102,7 +102,7 @@ type Visit = Box<dyn FnOnce(&dyn Any, &Snapshot) + Send>;
 /// Visits that wait for the handler to be free.
 pub(super) struct Inbox {
     any: AtomicBool,
-    /// `None` once the actor ended.
+    /// The waiting visits; `None` once the actor ended.
     visits: Mutex<Option<Vec<Visit>>>,
     /// The waker of an actor that sleeps without looking at its queue.
     actor: Mutex<Option<Waker>>,
@@ -132,7 +132,7 @@ impl Inbox {
         true
     }
 
-    /// Returns whether a visit waits. If none waits, the next one wakes the task.
+    /// Returns whether a visit waits. If none waits, the next visit wakes the task.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         let old = lock(&self.actor).replace(cx.waker().clone());
         drop(old);

@@ -1,9 +1,9 @@
 //! Order per key: at most one batch in flight holds items of a key.
 //!
 //! While a batch runs, its keys are busy. The actor sets an entry of a busy key aside, in order, and takes
-//! it first once that batch is done; entries of other keys pass it. The number set aside is bounded: when
-//! that many entries wait for busy keys, the actor takes nothing more out of the queue. Entries that a batch
-//! gave back come before those set aside for its keys.
+//! this entry first once that batch is done; entries of other keys pass it. The number set aside is bounded:
+//! when that many entries wait for busy keys, the actor takes nothing more out of the queue. Entries that a
+//! batch gave back come before those set aside for its keys.
 //!
 //! Invariants: a key is busy from the gathering of its batch until that batch is done; an entry is set
 //! aside only while its key is busy; the entries of a key never pass each other.
@@ -13,17 +13,17 @@ use std::collections::{HashMap, VecDeque};
 use super::handler::Op;
 use super::shared::Entry;
 
-/// The key of an item: equal keys keep their order.
+/// The function that returns the key of an item: items of equal keys keep their order.
 pub(super) type KeyOf<T> = Box<dyn Fn(&T) -> u64 + Send + Sync>;
 
 pub(super) struct Keys<T, R, M> {
     of: KeyOf<T>,
     busy: HashMap<u64, Busy<T, R, M>>,
-    /// Keys of the batch being gathered.
+    /// The keys of the batch being gathered.
     gathering: Vec<u64>,
     /// The number of the batch being gathered.
     turn: u64,
-    /// The latest entry made its key busy.
+    /// True if the latest entry made its key busy.
     fresh: bool,
     held: usize,
     held_max: usize,
@@ -32,13 +32,13 @@ pub(super) struct Keys<T, R, M> {
 }
 
 struct Busy<T, R, M> {
-    /// The batch that holds the key.
+    /// The number of the batch that holds the key.
     turn: u64,
     held: VecDeque<Entry<T, R, M>>,
 }
 
 impl<T, R, M> Keys<T, R, M> {
-    /// Keeps the order of items with equal `of`, and sets at most `held_max` of them aside.
+    /// Keeps the order of items for which `of` returns equal keys, and sets at most `held_max` items aside.
     pub(super) fn new(of: KeyOf<T>, held_max: usize) -> Self {
         Self {
             of,
@@ -133,7 +133,7 @@ impl<T, R, M> Keys<T, R, M> {
         busy.into_values().flat_map(|busy| busy.held)
     }
 
-    /// Frees memory.
+    /// Frees memory of empty lists and of the table of busy keys.
     pub(super) fn shrink(&mut self) {
         self.spare.clear();
         self.busy.shrink_to(SPARES);

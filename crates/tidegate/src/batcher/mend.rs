@@ -1,4 +1,5 @@
-//! Recovery from a panic: the handler repairs itself, the factory makes a new one, or the actor gives it up.
+//! Recovery from a panic: the handler repairs itself, the factory makes a new one, or the actor gives the
+//! handler up.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,14 +10,14 @@ use super::reply::after_panic;
 #[derive(Debug)]
 pub(super) struct Panicked;
 
-/// Makes the handler. Returns `None` when it cannot make another.
+/// Makes a handler. Returns `None` if it can make no other.
 pub(super) type Factory<H> = Box<dyn FnMut() -> Option<H> + Send>;
 
 /// The outcome of a recovery.
 pub(super) enum Mended {
-    /// The same handler goes on.
+    /// The same handler continues.
     Same,
-    /// A new handler took its place, and its `init` is due.
+    /// A new handler took the place of the old one, and its `init` is due.
     Fresh,
     /// No handler is left.
     Lost,
@@ -25,7 +26,7 @@ pub(super) enum Mended {
 /// Runs user code and catches its panic, which the panic hook has reported already.
 pub(super) fn catch<V>(call: impl FnOnce() -> V) -> Result<V, Panicked> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|payload| {
-        // The drop of the payload may panic, too. The payload of that second panic is leaked.
+        // The drop of the panic's payload may panic, too. The payload of that second panic is leaked.
         if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
             std::mem::forget(second);
         }

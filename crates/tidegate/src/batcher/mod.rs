@@ -114,7 +114,7 @@ mod keys;
 mod mend;
 mod outcome;
 mod owned;
-// Without the feature `tokio` no driver on a runtime uses it.
+// Only drivers on a runtime, which need the feature `tokio`, use all of this module.
 #[cfg_attr(not(feature = "tokio"), allow(dead_code))]
 mod patience;
 mod reply;

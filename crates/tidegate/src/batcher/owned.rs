@@ -28,11 +28,11 @@ use crate::{Clock, Time};
 pub struct OwnedBatch<T, R = (), M = std::convert::Infallible> {
     batch: Batch<T, R, M>,
     ticket: Ticket,
-    /// `None` once the batch returned.
+    /// The place to which the batch returns; `None` once it returned.
     landing: Option<Arc<Landing<T, R, M>>>,
 }
 
-/// The actor's record of a batch, which returns with it.
+/// The actor's record of a batch, which returns with the batch.
 pub(super) struct Ticket {
     pub(super) id: BatchId,
     /// The start of the batch.
@@ -44,11 +44,11 @@ pub(super) struct Ticket {
 
 /// The way a batch ended.
 pub(super) enum End {
-    /// Its code finished it, and says how the actor goes on.
+    /// The code that owns the batch finished it, and says how the actor continues.
     Done(Flow),
-    /// Its code panicked.
+    /// The code that owns the batch panicked.
     Panicked,
-    /// Its code dropped it.
+    /// The code that owns the batch dropped it.
     Dropped,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Landed<T, R, M> {
     pub(super) at: Time,
     pub(super) ok: bool,
     pub(super) end: End,
-    /// Empty except for the operations given back, and kept to reuse its memory.
+    /// The batch, empty except for the operations given back, and kept to reuse its memory.
     pub(super) batch: Batch<T, R, M>,
 }
 
@@ -162,7 +162,7 @@ pub(super) struct Landing<T, R, M> {
 
 struct State<T, R, M> {
     landed: Vec<Landed<T, R, M>>,
-    /// The actor is gone, so operations given back get no further try.
+    /// True if the actor is gone, so that operations given back get no further try.
     closed: bool,
     /// The waker of the actor while it sleeps.
     actor: Option<Waker>,
@@ -209,15 +209,15 @@ impl<T, R, M> Landing<T, R, M> {
         std::mem::swap(&mut lock(&self.state).landed, into);
     }
 
-    /// Returns whether a batch returned. If none has, the next one wakes the task.
+    /// Returns whether a batch returned. If none has, the next batch that returns wakes the task.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = lock(&self.state);
         if !state.landed.is_empty() {
             return Poll::Ready(());
         }
         let old = state.actor.replace(cx.waker().clone());
-        // A waker may own its task, and the task may own another end of this landing, so the old
-        // waker is dropped without the lock.
+        // A waker may own its task, and the task may own another end of this landing, so the old waker is
+        // dropped without the lock.
         drop(state);
         drop(old);
         Poll::Pending

@@ -21,8 +21,8 @@ pub(super) struct Budget {
     at: Time,
 }
 
-/// The most CPU time that a budget saves up, and the nanoseconds in which it grows by one:
-/// 10 ms and 4 % of a second are 5 %.
+/// The most CPU time that a budget saves up, and the nanoseconds in which the budget grows by one: 10 ms
+/// saved and 4 % of a second are 5 %.
 const SAVED_NS: u64 = 10_000_000;
 const NS_EACH: u64 = 25;
 
@@ -34,7 +34,7 @@ impl Budget {
         }
     }
 
-    /// Takes `ns` nanoseconds out. Returns false, and takes nothing, if there is less.
+    /// Takes `ns` nanoseconds out of the budget. Returns false, and takes nothing, if the budget has fewer.
     pub(super) fn spend(&mut self, now: Time, ns: u64) -> bool {
         let has = self.has(now, ns);
         if has {
@@ -43,10 +43,10 @@ impl Budget {
         has
     }
 
-    /// Returns whether `ns` nanoseconds are left.
+    /// Returns whether the budget has `ns` nanoseconds left.
     fn has(&mut self, now: Time, ns: u64) -> bool {
         let grown = now.since(self.at) / NS_EACH;
-        // The rest below one nanosecond counts the next time.
+        // The rest below one nanosecond counts at the next call.
         self.at = self.at.after(grown * NS_EACH);
         self.left_ns = self.left_ns.saturating_add(grown).min(SAVED_NS);
         self.left_ns >= ns
@@ -61,20 +61,21 @@ pub(super) struct Patience {
     yields: u32,
     /// The number of items that waited before the last yield.
     seen: u64,
-    /// The alarm that is set.
+    /// The moment for which the alarm is set, if it is set.
     alarm: Option<Time>,
 }
 
 /// The way to pass a wait before the next poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pass {
-    /// Let each ready task run once.
+    /// The driver lets each ready task run once.
     Yield,
-    /// Sleep until an arrival or this moment, by an alarm.
+    /// The driver sleeps until an arrival or this moment, by an alarm.
     Alarm(Time),
-    /// Sleep until an arrival or the end of the wait. The wait is long, so its cost does not count.
+    /// The driver sleeps until an arrival or the end of the wait. The wait is long, so its cost does not
+    /// count.
     Timer,
-    /// Wait no longer: the batch starts.
+    /// The driver waits no longer: the batch starts.
     Take,
 }
 
@@ -86,7 +87,7 @@ const YIELD_NS: u64 = 2_000;
 const ALARM_NS: u64 = 20_000;
 /// The approximate time that an alarm takes to go off. A shorter wait counts as over.
 const ALARM_MIN_NS: u64 = 30_000;
-/// The runtime's timer is up to a millisecond late, which is too late for waits below this.
+/// The shortest wait for the runtime's timer, which is up to a millisecond late.
 const TIMER_MIN_NS: u64 = 2_000_000;
 
 impl Patience {
@@ -106,14 +107,15 @@ impl Patience {
         answered > 0 && waiting > 0 && self.may_yield(now, waiting)
     }
 
-    /// Resets the waits after a batch started: the next batch has its own.
+    /// Resets the counts of waits after a batch started, because the next batch has its own.
     pub(super) const fn started(&mut self) {
         self.yields = 0;
         self.seen = 0;
         self.alarm = None;
     }
 
-    /// Returns how to pass the wait of a batch that is held back until `until`, while `waiting` items wait.
+    /// Returns the way to pass the wait of a batch that is held back until `until`, while `waiting` items
+    /// wait.
     pub(super) fn hold(&mut self, now: Time, until: Time, waiting: u64) -> Pass {
         if self.may_yield(now, waiting) {
             return Pass::Yield;
@@ -153,8 +155,8 @@ pub(super) struct Looks {
 
 /// The CPU time of a look at the queue, with the pauses around it.
 const LOOK_NS: u64 = 2_000;
-/// The number of looks that are free when they end with an item: they cost less than the
-/// sleep and the wake-up that they save.
+/// The number of looks that cost no budget when they end with an item: they cost less than the sleep and the
+/// wake-up that they save.
 const LOOKS_SAVED: u32 = 2;
 /// An upper bound of the looks of one wait.
 const LOOKS_MOST: u32 = 64;
@@ -171,7 +173,7 @@ impl Looks {
         self.budget.has(now, LOOK_NS * u64::from(LOOKS_MOST))
     }
 
-    /// Pays for `looks` looks, after which the thread `slept` or found an item.
+    /// Pays for `looks` looks at the queue, after which the thread `slept` or found an item.
     pub(super) fn looked(&mut self, now: Time, looks: u32, slept: bool) {
         let saved = if slept { 0 } else { LOOKS_SAVED };
         let looks = looks.min(LOOKS_MOST).saturating_sub(saved);

@@ -22,10 +22,10 @@ use crate::blocking::{self, ActorId};
 /// The cause of a failure or a stop, shared by all callers that it affects.
 pub type Cause = Arc<dyn Error + Send + Sync>;
 
-/// The handler's end of a call. The handler answers it now, keeps it and answers later, or drops
-/// it: then its caller gets an error.
+/// The handler's end of a call. The handler answers it now, keeps it and answers later, or drops it: then the
+/// caller gets an error.
 pub struct Reply<R> {
-    /// `None` once answered.
+    /// The slot that both ends share; `None` once the reply is answered.
     slot: Option<Arc<Slot<R>>>,
 }
 
@@ -84,12 +84,12 @@ impl<R> fmt::Debug for Reply<R> {
 }
 
 thread_local! {
-    /// The reason for which this thread drops replies without an answer at present, so that their callers
-    /// get the cause and not merely `NoReply`. `None` if there is no known reason.
+    /// The reason why this thread currently drops replies without an answer, so that callers get the cause
+    /// and not merely `NoReply`. `None` if there is no known reason.
     static LOST: RefCell<Option<ReplyError>> = const { RefCell::new(None) };
 }
 
-/// Returns the error for the caller of a reply that is dropped now.
+/// Returns the error that a caller gets if this thread drops its reply now, without an answer.
 fn lost() -> ReplyError {
     let known = LOST.try_with(|lost| lost.borrow().clone());
     match known.ok().flatten() {
@@ -110,8 +110,8 @@ pub(super) fn abandoned<V>(clear: impl FnOnce() -> V) -> V {
     lose(Some(ReplyError::Abandoned), clear)
 }
 
-/// Runs a handler, which may fail: between its call of [`failing`] and its return, each reply that it drops
-/// answers its caller with the failure.
+/// Runs a handler, which may fail. If the handler drops a reply between its call of [`failing`] and its
+/// return, the reply's caller gets the failure.
 pub(super) fn may_fail<V>(handle: impl FnOnce() -> V) -> V {
     lose(None, handle)
 }
@@ -128,15 +128,15 @@ pub(super) fn failing(cause: &Cause) {
 }
 
 thread_local! {
-    /// Set while [`lose`] runs.
+    /// True while [`lose`] runs.
     static HANDLING: Cell<bool> = const { Cell::new(false) };
-    /// Set while [`LOST`] may have a cause. A read of this flag costs less than a read of `LOST`.
+    /// True while [`LOST`] may have a cause. A read of this flag costs less than a read of `LOST`.
     static KNOWN: Cell<bool> = const { Cell::new(false) };
 }
 
 fn lose<V>(why: Option<ReplyError>, clear: impl FnOnce() -> V) -> V {
     struct Reset {
-        /// The previous cause, if there was one.
+        /// The previous cause in [`LOST`], if there was one.
         lost: Option<ReplyError>,
         handling: bool,
     }
@@ -165,8 +165,8 @@ fn set_lost(why: Option<ReplyError>) -> Option<ReplyError> {
 }
 
 /// The caller's end of a call in flight. The caller can await it, poll it, wait for it with or without a
-/// deadline, or put it into a collection ([`Requests`](super::Requests)). Dropping it gives the call up: if
-/// the handler has not seen the item yet, the actor skips the item.
+/// deadline, or put it into a collection ([`Requests`](super::Requests)). A drop of the request gives the
+/// call up: if the handler has not seen the item yet, the actor skips the item.
 ///
 /// A request returns its answer once; any further read returns
 /// [`ReplyError::NoReply`]. A wait in the handler of the actor that owes the answer
@@ -182,22 +182,22 @@ impl<R> Request<R> {
     /// Blocks the thread until the answer is there.
     ///
     /// # Errors
-    /// The error that came instead of a reply. [`ReplyError::WouldBlock`] means that the thread must
-    /// not wait; it gives the call up.
+    /// The error that came instead of a reply. [`ReplyError::WouldBlock`] means that the thread must not
+    /// wait; the call is then given up.
     pub fn blocking_wait(mut self) -> Result<R, ReplyError> {
         self.block(None).unwrap_or(Err(ReplyError::NoReply))
     }
 
-    /// Blocks the thread until the answer is there, at most for `timeout`. Returns `None` if there
-    /// is no answer yet. The request then stays in flight and can be waited for again, as it does
+    /// Blocks the thread until the answer is there, at most for `timeout`. Returns `None` if there is no
+    /// answer yet. The request then stays in flight, so that the caller can wait for it again; the same holds
     /// after [`ReplyError::WouldBlock`].
     pub fn blocking_wait_timeout(&mut self, timeout: Duration) -> Option<Result<R, ReplyError>> {
         // A deadline that the clock cannot express counts as none.
         self.block(Instant::now().checked_add(timeout))
     }
 
-    /// Waits for the answer, at most for `timeout`, on any runtime. Returns `None` if there is no answer
-    /// yet. The request then stays in flight and can be waited for again.
+    /// Waits for the answer, at most for `timeout`, on any runtime. Returns `None` if there is no answer yet.
+    /// The request then stays in flight, so that the caller can wait for it again.
     pub async fn wait_timeout(&mut self, timeout: Duration) -> Option<Result<R, ReplyError>> {
         timer::before(Instant::now().checked_add(timeout), self).await
     }
@@ -227,7 +227,7 @@ impl<R> Request<R> {
         }
     }
 
-    /// As [`blocking_wait`](Self::blocking_wait), for a thread that may block.
+    /// Waits like [`blocking_wait`](Self::blocking_wait), in a thread that may block.
     pub(super) fn wait(self) -> Result<R, ReplyError> {
         let mut state = self.slot.lock();
         loop {
@@ -239,12 +239,12 @@ impl<R> Request<R> {
         }
     }
 
-    /// Checks that the handler of the actor that answers does not wait for its own answer.
+    /// Checks that the caller is not the handler of the actor that owes the answer.
     pub(super) fn not_in_handler(&self) -> Result<(), WouldBlock> {
         blocking::check_handler(self.actor)
     }
 
-    /// Sets the actor that answers.
+    /// Sets the actor that owes the answer.
     pub(super) fn by(self, actor: ActorId) -> Self {
         Self { actor, ..self }
     }
@@ -254,7 +254,7 @@ impl<R> Request<R> {
         self.slot.lock().take_answer()
     }
 
-    /// Announces the answer to `group` under `key` when it comes, or at once if it is there.
+    /// Announces the answer to `group` under `key` when the answer comes, or at once if it is there.
     pub(super) fn join(&self, group: &Arc<Group>, key: usize) {
         let mut state = self.slot.lock();
         if matches!(*state, State::Waiting(_)) {
@@ -284,8 +284,8 @@ impl<R> Future for Request<R> {
         }
         let waiter = Waiter::Task(cx.waker().clone());
         let old = std::mem::replace(&mut *state, State::Waiting(waiter));
-        // A waker may own its task, and the task may own the other end of this slot, so the old
-        // waker is dropped without the lock.
+        // A waker may own its task, and the task may own the other end of this slot, so the old waker is
+        // dropped without the lock.
         drop(state);
         drop(old);
         Poll::Pending
@@ -324,7 +324,7 @@ enum State<R> {
     Taken,
 }
 
-/// The party that an answer wakes.
+/// The thread, task or collection that an answer wakes.
 enum Waiter {
     Nobody,
     Thread,
@@ -376,9 +376,9 @@ pub enum ReplyError {
     /// The handler answered a batch with another number of results than it has items, so that no
     /// result can be matched to its item.
     ResultCount {
-        /// Items in the batch.
+        /// The number of items in the batch.
         items: usize,
-        /// Results that the handler gave.
+        /// The number of results that the handler gave.
         results: usize,
     },
     /// The handler failed this item, or its whole batch. The callers of a batch share the cause.

@@ -16,7 +16,7 @@ use super::timer;
 use crate::WouldBlock;
 use crate::blocking;
 
-/// Calls in flight, each with a label. Dropping the collection gives up the calls that are left.
+/// Calls in flight, each with a label. A drop of the collection gives up the calls that are left.
 ///
 /// ```
 /// use std::time::Duration;
@@ -37,7 +37,7 @@ use crate::blocking;
 /// ```
 pub struct Requests<L, R> {
     group: Arc<Group>,
-    /// The requests by key; `None` where a key is free.
+    /// The requests by key, each with its label; `None` where a key is free.
     slots: Vec<Option<(L, Request<R>)>>,
     free: Vec<usize>,
 }
@@ -56,7 +56,7 @@ impl<L, R> Requests<L, R> {
         }
     }
 
-    /// Adds `request` under `label`. Labels need not differ.
+    /// Adds `request` under `label`. Two requests may have the same label.
     pub fn add(&mut self, label: L, request: Request<R>) {
         let key = self.free.pop().unwrap_or(self.slots.len());
         request.join(&self.group, key);
@@ -105,7 +105,7 @@ impl<L, R> Requests<L, R> {
         self.take(key).ok_or(ReceiveError::Empty)
     }
 
-    /// As [`receive`](Self::receive), at most for `timeout`, on any runtime.
+    /// Receives an answer like [`receive`](Self::receive); waits at most for `timeout`, on any runtime.
     ///
     /// # Errors
     /// As for `receive`, or no answer came in time.
@@ -139,7 +139,7 @@ impl<L, R> Requests<L, R> {
         Ok(all)
     }
 
-    /// As [`receive`](Self::receive), and blocks the thread.
+    /// Receives an answer like [`receive`](Self::receive); blocks the thread.
     ///
     /// # Errors
     /// No request is left, or the thread must not wait.
@@ -147,7 +147,7 @@ impl<L, R> Requests<L, R> {
         self.block(None)
     }
 
-    /// As [`blocking_receive`](Self::blocking_receive), at most for `timeout`.
+    /// Receives an answer like [`blocking_receive`](Self::blocking_receive); waits at most for `timeout`.
     ///
     /// # Errors
     /// No request is left, no answer came in time, or the thread must not wait.
@@ -158,7 +158,7 @@ impl<L, R> Requests<L, R> {
         self.block(Instant::now().checked_add(timeout))
     }
 
-    /// As [`wait_all`](Self::wait_all), and blocks the thread.
+    /// Waits for every answer like [`wait_all`](Self::wait_all); blocks the thread.
     ///
     /// # Errors
     /// Not every answer is there, and the thread must not wait for the others; all of them stay in the
@@ -202,7 +202,7 @@ impl<L, R> Requests<L, R> {
         blocking::check_task().map_err(ReceiveError::WouldBlock)
     }
 
-    /// Returns an error if the handler of an actor that was asked makes the call.
+    /// Returns an error if the caller is the handler of an actor that was asked.
     fn not_in_handler(&self) -> Result<(), ReceiveError> {
         for (_, request) in self.slots.iter().flatten() {
             request.not_in_handler().map_err(ReceiveError::WouldBlock)?;
@@ -262,8 +262,8 @@ impl std::error::Error for ReceiveError {
     }
 }
 
-/// The queue in which the slots of a collection announce their answers. Each key is announced
-/// once for each time it is joined.
+/// The queue in which the slots of a collection announce their answers, by key. A slot announces its key once
+/// for each call of `Request::join`.
 #[derive(Default)]
 pub(super) struct Group {
     state: Mutex<Announced>,

@@ -1,8 +1,8 @@
 //! Retries: the operations that a handler gives back, and the count of their tries.
 //!
 //! A batch collects the operations given back. After the batch, the actor puts them in front of all waiting
-//! entries, in the order of the batch, past the queue. They need no room there, so that a handler never
-//! waits for room that only the handler can make. A panic loses them with the batch.
+//! entries, in the order of the batch, past the queue. They need no room there, so that a handler never waits
+//! for room that only the handler can make. A panic loses these operations with the batch.
 //!
 //! Invariants: an operation without a count is in its first try; the places given back ascend.
 
@@ -10,7 +10,7 @@ use std::fmt;
 
 use super::handler::Op;
 
-/// An operation on its way to its next batch.
+/// An operation that was given back and waits for its next batch.
 pub(super) struct Retried<T, R, M> {
     pub(super) weight: u32,
     /// The number of the next try.
@@ -34,12 +34,12 @@ pub(super) struct Back<T, R, M> {
     pub(super) op: Op<T, R, M>,
 }
 
-/// The tries of a batch. Most batches have none.
+/// The tries of a batch. A batch without retries, as most are, has no such record.
 #[derive(Debug)]
 pub(super) struct Tries<T, R, M> {
     /// The number of the current try of each operation, by its place.
     ops: Vec<u32>,
-    /// The same for the items taken.
+    /// The number of the current try of each item taken, by its place.
     items: Vec<u32>,
     /// The places given back among the items taken, ascending.
     given: Vec<usize>,
@@ -74,7 +74,7 @@ impl<T, R, M> Tries<T, R, M> {
         self.ops = left.iter().map(|at| self.of_op(*at)).collect();
     }
 
-    /// Gives back an operation that was at `place`, in its try `attempt`.
+    /// Gives back the operation `op`, which was at `place` in its try `attempt`.
     pub(super) fn put(&mut self, place: usize, attempt: u32, op: Op<T, R, M>) {
         self.back.push(Back {
             place,
@@ -83,7 +83,8 @@ impl<T, R, M> Tries<T, R, M> {
         });
     }
 
-    /// Records that the item at `place` is given back. Returns false if it already was.
+    /// Records that the handler gives back the item at `place`. Returns false if it already gave the item
+    /// back.
     pub(super) fn give(&mut self, place: usize) -> bool {
         match self.given.last() {
             Some(last) if *last >= place => match self.given.binary_search(&place) {
@@ -95,8 +96,8 @@ impl<T, R, M> Tries<T, R, M> {
         true
     }
 
-    /// Resets the counts after the items taken got their answers: the next items count from
-    /// 0. Returns the places given back.
+    /// Resets the counts after the items taken got their answers: the places of the next items count from 0.
+    /// Returns the places given back.
     pub(super) fn answered(&mut self) -> Vec<usize> {
         self.items.clear();
         std::mem::take(&mut self.given)
@@ -138,12 +139,12 @@ impl<T, R, M> Default for Tries<T, R, M> {
     }
 }
 
-/// The operations of a batch, taken out in order: see [`Batch::drain`](super::Batch::drain). Dropping the
+/// The operations of a batch, taken out in order: see [`Batch::drain`](super::Batch::drain). A drop of the
 /// drain drops the operations that were not taken.
 pub struct Drain<'a, T, R, M> {
     pub(super) ops: std::vec::Drain<'a, Op<T, R, M>>,
     pub(super) tries: &'a mut Option<Box<Tries<T, R, M>>>,
-    /// Operations taken out.
+    /// The number of operations taken out.
     pub(super) passed: usize,
 }
 

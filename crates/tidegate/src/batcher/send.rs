@@ -1,6 +1,6 @@
 //! Sending: weigh the item, take credit, stamp, push. A send that fails gives the item and the credit back.
 //!
-//! The queue itself waits for the room of an entry, or refuses the entry, as it was built; this file
+//! The queue itself waits for the room of an entry, or refuses the entry, as its builder set; this file
 //! handles only the bound on bytes.
 
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::blocking::{self, ActorId};
 use crate::queue::PushError;
 
 impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
-    /// Sends an item. Waits for room or refuses the item, as the actor was built.
+    /// Sends an item. Without room the send waits or refuses the item, as the actor's builder set.
     #[inline]
     pub(super) fn send(
         &self,
@@ -204,8 +204,8 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         }
     }
 
-    /// Takes credit if it is available. Otherwise wakes the actor, which may be waiting for
-    /// further items that find no room.
+    /// Takes credit if it is available. Otherwise wakes the actor, because the actor may wait for further
+    /// items that find no room.
     pub(super) fn try_credit<'a>(
         &self,
         weights: &'a Weights<T>,
@@ -239,8 +239,8 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
         }
     }
 
-    /// Uses up the credit of an item that was sent. A function of its own, so that the senders of
-    /// items without weight stay short.
+    /// Uses up the credit of an item that was sent. This is a separate function, so that the code of senders
+    /// without weights stays short.
     #[inline(never)]
     fn spend(&self, credit: Credit<'_>) {
         if credit.keep() {
@@ -336,12 +336,12 @@ fn item_of<T, R, M>(entry: Option<Entry<T, R, M>>) -> T {
     }
 }
 
-/// The most that an item may weigh: its entry in the queue has room for no larger number.
+/// The most that an item may weigh, because its entry in the queue has room for no larger number.
 const WEIGHT_MAX: u64 = u32::MAX as u64;
 
 impl<T> Weights<T> {
-    /// Weighs an item that the handler gives back. An item that has grown past
-    /// [`WEIGHT_MAX`] counts as that much.
+    /// Weighs an item that the handler gives back. If the item has grown past [`WEIGHT_MAX`], it counts as
+    /// that much.
     pub(super) fn weigh_again(&self, item: &T) -> u32 {
         u32::try_from((self.of)(item)).unwrap_or(u32::MAX)
     }

@@ -16,19 +16,19 @@ use super::mend::catch;
 use super::owned::{Landed, Landing, OwnedBatch};
 use crate::{Clock, Time};
 
-/// The receiver of an actor's batches.
+/// The part of a driver that takes an actor's batches.
 pub(super) trait Launch<T, R, M> {
-    /// Starts a batch.
+    /// Starts a batch, on a task, a thread or elsewhere.
     fn launch(&mut self, batch: OwnedBatch<T, R, M>);
 
-    /// Called when nothing waits and no batch runs.
+    /// The driver calls this when nothing waits and no batch runs.
     fn idle(&mut self);
 
     /// Returns the handler for visits.
     fn handler(&self) -> &dyn Any;
 }
 
-/// The next move of a driver.
+/// The next action of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// The driver takes another turn.
@@ -90,7 +90,7 @@ impl<T: Send, R: Send, M: Send> Several<T, R, M> {
                 }
                 Turn::Again
             }
-            // A handler of several batches has no continue.
+            // A handler of several batches has no continue, so nothing happens.
             DriverStep::Continue => Turn::Again,
             DriverStep::Hold { .. } | DriverStep::Busy { .. } | DriverStep::Rest => {
                 Turn::Wait(step)

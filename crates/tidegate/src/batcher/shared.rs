@@ -27,7 +27,7 @@ pub(super) enum Entry<T, R, M> {
     Info(M),
     /// An operation that the handler gave back; never in the queue.
     Retry(Box<Retried<T, R, M>>),
-    /// Wakes the actor and carries nothing.
+    /// The entry wakes the actor and carries nothing.
     Wake,
 }
 
@@ -38,11 +38,11 @@ pub(super) struct Shared<T: Send, R: Send, M: Send> {
     pub(super) queue: Queue<Entry<T, R, M>>,
     pub(super) stamp: Stamp,
     pub(super) clock: Clock,
-    /// `None` where the controller does not use the arrival times of calls.
+    /// The arrival times of calls; `None` where the controller does not use them.
     pub(super) arrivals: Option<Arrivals>,
-    /// `None` where items have no weight.
+    /// The weights of items and their bound; `None` where items have no weight.
     pub(super) weights: Option<Weights<T>>,
-    /// A plain send waits for room.
+    /// True if a plain send waits for room.
     pub(super) waits: bool,
     pub(super) life: Life<T>,
     pub(super) inbox: Inbox,
@@ -51,7 +51,7 @@ pub(super) struct Shared<T: Send, R: Send, M: Send> {
 
 pub(super) struct Weights<T> {
     pub(super) of: Weigh<T>,
-    /// Heavier items are refused.
+    /// The most that an item may weigh: the actor refuses heavier items.
     pub(super) item_max: u64,
     pub(super) gate: Gate,
 }
@@ -99,11 +99,11 @@ impl<T: Send, R: Send, M: Send> Shared<T, R, M> {
     }
 }
 
-/// The time of the first arrival after the actor's last look, at the cost of one clock reading a batch: the
+/// The time of the first arrival after the actor's last look. It costs one reading of the clock a batch: the
 /// first producer that finds the mark set clears the mark and stores the time.
 pub(super) struct Stamp {
     wanted: AtomicBool,
-    /// Nanoseconds, 0 for none.
+    /// The time in nanoseconds, 0 for none.
     at: AtomicU64,
 }
 
@@ -122,7 +122,7 @@ impl Stamp {
         }
     }
 
-    /// As [`touch`](Self::touch), for a producer that knows the time.
+    /// Stores the time like [`touch`](Self::touch), for a producer that knows the time.
     pub(super) fn touch_at(&self, now: Time) {
         if self.wanted.load(Ordering::Relaxed) {
             self.set(|| now);
@@ -158,7 +158,7 @@ pub(super) struct Life<T> {
 }
 
 struct LifeState<T> {
-    /// The reason why the actor is to end, or ended.
+    /// The reason why the actor must end, or ended.
     reason: Option<StopReason>,
     ended: bool,
     /// The items that the actor accepted and never handled.
@@ -185,19 +185,19 @@ impl<T> Life<T> {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Returns why the actor is to end.
+    /// Returns the reason why the actor must end.
     pub(super) fn reason(&self) -> Option<StopReason> {
         lock(&self.state).reason.clone()
     }
 
-    /// Returns why the actor ended, once it has.
+    /// Returns the reason why the actor ended, once it has ended.
     pub(super) fn ended(&self) -> Option<StopReason> {
         let state = lock(&self.state);
         state.reason.clone().filter(|_| state.ended)
     }
 
-    /// Records the end, keeps the items left over, and wakes all threads and tasks that wait for
-    /// the end. The actor calls it last.
+    /// Records the end, keeps the items left over, and wakes all threads and tasks that wait for the end. The
+    /// actor calls this after everything else.
     pub(super) fn end(&self, reason: StopReason, leftover: Vec<T>) {
         let mut state = lock(&self.state);
         state.reason = Some(reason);

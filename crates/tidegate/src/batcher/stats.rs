@@ -1,9 +1,9 @@
 //! The statistics of an actor: the actor counts, and readers copy the counts at any time.
 //!
-//! The actor is the only writer of nearly all counters, once a batch, with plain stores. It
-//! never waits for a reader of these. The backlog comes from the queue, under the locks of the
-//! senders' buffers; the actor takes them to fetch buffered items, and may wait there for a
-//! reader. Each number is exact; two of them may be one batch apart.
+//! The actor is the only writer of nearly all counters, once a batch, with plain stores. It never waits for a
+//! reader of these. The backlog comes from the queue, under the locks of the senders' buffers; the actor
+//! takes the same locks to fetch buffered items, and may wait there for a reader. Each number is exact; two
+//! numbers may be one batch apart.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crate::controller::{ByReason, Load, Reason};
 
-/// The statistics of an actor so far. See [`Handle::stats`](super::Handle::stats). They print as one line
-/// a subject, with names and units.
+/// The statistics of an actor so far. See [`Handle::stats`](super::Handle::stats). They print as one line for
+/// each subject, with names and units.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stats {
@@ -44,11 +44,11 @@ pub struct Stats {
     pub running: u32,
     /// The number of batches that may run at once, by the latest decision: at least 1.
     pub in_flight: u32,
-    /// Items a batch.
+    /// The distribution of batch sizes, in items.
     pub sizes: Histogram,
-    /// Nanoseconds from taking a batch to its end.
+    /// The distribution of service times: nanoseconds from taking a batch to its end.
     pub service_ns: Histogram,
-    /// Nanoseconds that the oldest item of a batch waited, to within one batch.
+    /// The distribution of ages: nanoseconds that the oldest item of a batch waited, to within one batch.
     pub age_ns: Histogram,
 }
 
@@ -190,7 +190,7 @@ pub(super) struct Counters {
     age_ns: [AtomicU64; BUCKETS],
     running: AtomicU32,
     in_flight: AtomicU32,
-    /// Counts refused items. Written by the producers that were refused.
+    /// The number of refused items. Each refused producer counts its own items.
     rejected: AtomicU64,
 }
 
@@ -232,7 +232,7 @@ impl Counters {
         }
     }
 
-    /// Records the batches that run and those that may, after a batch started or ended.
+    /// Records the number of batches that run and that may run, after a batch started or ended.
     pub(super) fn flight(&self, running: u32, in_flight: u32) {
         self.running.store(running, Relaxed);
         self.in_flight.store(in_flight, Relaxed);
@@ -281,7 +281,7 @@ impl Counters {
     }
 }
 
-/// Adds `n` to a counter of one writer: a load and a store suffice.
+/// Adds `n` to a counter with one writer: a load and a store suffice.
 fn add(counter: &AtomicU64, n: u64) {
     if n > 0 {
         counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);

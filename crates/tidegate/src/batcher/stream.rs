@@ -27,7 +27,8 @@ pub trait BatchedExt: Stream + Sized {
         }
     }
 
-    /// As [`batched`](Self::batched), within bounds of the caller's own.
+    /// Returns batches of the ready items like [`batched`](Self::batched), within bounds that the caller
+    /// sets.
     ///
     /// # Errors
     /// Bounds that no batch can satisfy.
@@ -45,8 +46,8 @@ pub trait BatchedExt: Stream + Sized {
         })
     }
 
-    /// As [`batched`](Self::batched) for a stream of results: a batch ends before the first error, which
-    /// comes next, by itself.
+    /// Returns batches like [`batched`](Self::batched) for a stream of results. A batch ends before the first
+    /// error, and the error comes next, by itself.
     fn try_batched<T, E, C>(self, controller: C) -> TryBatched<Self, C, E>
     where
         Self: Stream<Item = Result<T, E>>,
@@ -69,7 +70,7 @@ pub struct TryBatched<S, C, E> {
 }
 
 impl<S, C: Controller, E> TryBatched<S, C, E> {
-    /// Returns the boundary where the batches are cut: its counts, its controller.
+    /// Returns the boundary where the batches are cut, with its counts and its controller.
     pub const fn boundary(&self) -> &Boundary<C> {
         self.batched.boundary()
     }
@@ -128,13 +129,13 @@ pub struct Batched<S, C> {
     stream: Pin<Box<S>>,
     boundary: Boundary<C>,
     clock: Clock,
-    /// The batch that the stream returned last, until the next poll.
+    /// The id of the batch that the stream returned last, until the next poll.
     running: Option<BatchId>,
     ended: bool,
 }
 
 impl<S, C: Controller> Batched<S, C> {
-    /// Returns the boundary where the batches are cut: its counts, its controller.
+    /// Returns the boundary where the batches are cut, with its counts and its controller.
     pub const fn boundary(&self) -> &Boundary<C> {
         &self.boundary
     }
@@ -169,7 +170,7 @@ impl<S: Stream, C: Controller> Batched<S, C> {
         let more = self.stream.size_hint().0 as u64;
         let now = self.boundary.at(self.clock.now());
         let backlog = Load::items(more.saturating_add(1));
-        // The adapter never waits. Where the step is a hold, the limit applies all the same.
+        // The adapter never waits, so the limit of a hold applies at once.
         let step = self.boundary.poll(now, backlog, now);
         step.map(drop).unwrap_or_else(impossible);
         let limit = self.boundary.limit().items;

@@ -30,24 +30,24 @@ use super::waits::Waits;
     note = "wrap a closure: `each_batch_async(async |items: Vec<_>| ..)`, or `map_batch_async` for one reply an item"
 )]
 pub trait AsyncHandler: Send + 'static {
-    /// See [`Handler::Item`].
+    /// The item that producers send: see [`Handler::Item`].
     type Item: Send + 'static;
-    /// See [`Handler::Reply`].
+    /// The reply that callers get: see [`Handler::Reply`].
     type Reply: Send + 'static;
-    /// See [`Handler::Info`].
+    /// Messages that are no items: see [`Handler::Info`].
     type Info: Send + 'static;
 
-    /// See [`Handler::init`].
+    /// Starts the handler before any other call: see [`Handler::init`].
     fn init(&mut self) -> impl Future<Output = Init> + Send {
         async { Init::Ready }
     }
 
-    /// See [`Handler::handle_continue`].
+    /// Continues work that the handler asked for: see [`Handler::handle_continue`].
     fn handle_continue(&mut self) -> impl Future<Output = Flow> + Send {
         async { Flow::Continue }
     }
 
-    /// See [`Handler::append`].
+    /// Takes one operation into the batch that is being gathered: see [`Handler::append`].
     fn append(
         &mut self,
         batch: &mut Batch<Self::Item, Self::Reply, Self::Info>,
@@ -57,21 +57,21 @@ pub trait AsyncHandler: Send + 'static {
         Append::Continue
     }
 
-    /// See [`Handler::handle_batch`].
+    /// Handles one batch: see [`Handler::handle_batch`].
     fn handle_batch(
         &mut self,
         batch: &mut Batch<Self::Item, Self::Reply, Self::Info>,
     ) -> impl Future<Output = Handled> + Send;
 
-    /// See [`Handler::idle`].
+    /// Uses a time without a backlog: see [`Handler::idle`].
     fn idle(&mut self) {}
 
-    /// See [`Handler::recover`].
+    /// Decides how the actor continues after a panic: see [`Handler::recover`].
     fn recover(&mut self) -> Recover {
         Recover::Rebuild
     }
 
-    /// See [`Handler::terminate`].
+    /// Ends the handler, as the last call: see [`Handler::terminate`].
     fn terminate(&mut self, reason: &StopReason) -> impl Future<Output = ()> + Send {
         let _ = reason;
         async {}
@@ -133,7 +133,7 @@ impl<T: Send + 'static> Builder<T> {
         self.spawn_any(once(handler)).await
     }
 
-    /// Like [`Builder::spawn_task`], with a factory that makes a new handler after a panic.
+    /// Starts the actor like [`Builder::spawn_task`], with a factory that makes a new handler after a panic.
     ///
     /// # Errors
     /// Impossible settings, or a handler that does not start;
@@ -200,7 +200,7 @@ async fn run<H: AsyncHandler>(
             }
             DriverStep::Continue => catch_async(async { handler.handle_continue().await }).await,
             DriverStep::Idle => match catch(|| handler.idle()) {
-                // Nothing arrived meanwhile, so the next poll would only return this rest.
+                // Nothing arrived meanwhile, so the next poll would only return this rest again.
                 Ok(()) if actor.is_empty() => {
                     now = waits.pass(&mut actor, &DriverStep::Rest, now).await;
                     continue;
@@ -235,7 +235,7 @@ async fn run<H: AsyncHandler>(
     if !lost {
         let _ = catch_async(async { handler.terminate(&reason).await }).await;
     }
-    // A handler that could not recover is dropped without `terminate`.
+    // The actor drops a handler that could not recover, without a call of `terminate`.
     let _ = catch(|| drop(handler));
     actor.end(reason);
 }

@@ -10,7 +10,7 @@ use super::reply::{Reply, after_panic, may_fail};
 use crate::Time;
 use crate::blocking::Enter;
 
-/// Runs an actor to its end. Answers `started` as soon as the handler's `init` returns.
+/// Runs an actor to its end. Answers through `started` as soon as the handler's `init` returns.
 pub(super) fn run<H: Handler>(
     mut actor: Actor<H::Item, H::Reply, H::Info>,
     mut factory: Factory<H>,
@@ -48,7 +48,7 @@ pub(super) fn run<H: Handler>(
             }),
             DriverStep::Continue => catch(|| handler.handle_continue()),
             DriverStep::Idle => match catch(|| handler.idle()) {
-                // Nothing arrived meanwhile, so the next poll would only return this rest.
+                // Nothing arrived meanwhile, so the next poll would only return this rest again.
                 Ok(()) if actor.is_empty() => {
                     now = wait(&mut actor, &mut looks, DriverStep::Rest, now);
                     continue;
@@ -79,7 +79,7 @@ pub(super) fn run<H: Handler>(
         actor.stop(StopReason::Panicked);
     }
     let reason = actor.reason();
-    // A handler that could not recover is dropped without `terminate`.
+    // The actor drops a handler that could not recover, without a call of `terminate`.
     let _ = catch(|| {
         if !lost {
             handler.terminate(&reason);

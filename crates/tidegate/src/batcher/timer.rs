@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::reply::{lock, wait_timeout};
 
 /// Returns the output of `future`. Returns `None`, and drops the future, if it is not ready at `deadline`.
-/// Without a deadline it waits for ever.
+/// Without a deadline this waits for ever.
 pub(super) async fn before<F: Future>(deadline: Option<Instant>, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let Some(at) = deadline else {
@@ -35,7 +35,7 @@ pub(super) async fn before<F: Future>(deadline: Option<Instant>, future: F) -> O
     .await
 }
 
-/// A deadline of the thread. A drop cancels it.
+/// A deadline at which the timer's thread wakes a task. A drop cancels the alarm.
 pub(super) struct Alarm {
     key: (Instant, u64),
 }
@@ -43,7 +43,7 @@ pub(super) struct Alarm {
 struct Alarms {
     next: u64,
     wakers: BTreeMap<(Instant, u64), Waker>,
-    /// The thread runs.
+    /// True while the timer's thread runs.
     attended: bool,
     /// The moment until which the thread sleeps.
     sleeps_until: Option<Instant>,
@@ -58,7 +58,7 @@ static ALARMS: Mutex<Alarms> = Mutex::new(Alarms {
 static CHANGED: Condvar = Condvar::new();
 
 impl Alarm {
-    /// Creates an alarm for `at`. It wakes no task before [`set`](Self::set).
+    /// Creates an alarm for `at`. The alarm wakes no task before [`set`](Self::set).
     pub(super) fn new(at: Instant) -> Self {
         let mut alarms = lock(&ALARMS);
         alarms.next += 1;
@@ -71,8 +71,8 @@ impl Alarm {
     pub(super) fn set(&self, waker: &Waker) {
         let mut alarms = lock(&ALARMS);
         let old = alarms.wakers.insert(self.key, waker.clone());
-        // The thread may sleep until the deadline of an alarm that was dropped, so the wake-up
-        // counts and not the first alarm.
+        // The thread may sleep until the deadline of an alarm that was dropped, so the wake-up time counts
+        // and not that of the first alarm.
         let sooner = alarms.sleeps_until.is_some_and(|at| self.key.0 < at);
         if sooner {
             alarms.sleeps_until = Some(self.key.0);

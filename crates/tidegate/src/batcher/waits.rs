@@ -21,10 +21,10 @@ pub(super) struct Waits {
     alarm: Option<Set>,
 }
 
-/// An alarm that is set for the moment `at`, and the task it wakes.
+/// An alarm that is set for the moment `at`, and the task that it wakes.
 struct Set {
     at: Time,
-    /// Kept because a dropped alarm does not go off.
+    /// The alarm itself; it is kept because a dropped alarm does not go off.
     _alarm: Alarm,
     task: Waker,
 }
@@ -83,7 +83,7 @@ impl Waits {
         actor.clock().now()
     }
 
-    /// Resets the waits after the driver did something: the next batch has its own.
+    /// Resets the waits after the driver did something, because the next batch has its own waits.
     pub(super) fn started(&mut self) {
         self.alarm = None;
         self.patience.started();
@@ -131,7 +131,7 @@ impl Waits {
         now
     }
 
-    /// Returns ready at `at`, the moment at which an alarm wakes the task.
+    /// Returns ready at the moment `at`, at which an alarm wakes the task.
     fn poll_alarm(&mut self, clock: Clock, at: Time, cx: &Context<'_>) -> Poll<()> {
         if clock.now() >= at {
             self.alarm = None;

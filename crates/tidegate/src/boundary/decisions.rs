@@ -7,9 +7,8 @@
 //! sync lost 12
 //! ```
 //!
-//! Each line names its boundary. `begins` has the bounds: least and most items, bytes, age in nanoseconds,
-//! and batches in flight. An entry follows as in a
-//! [log of one controller](crate::controller::write_log). `lost` counts entries that the writer of the text
+//! and batches in flight. An entry follows as in a [log of one controller](crate::controller::write_log).
+//! `lost` counts the entries that came faster than the writer of the text could take them.
 //! was too slow for.
 
 use std::fmt;
@@ -126,12 +125,12 @@ impl fmt::Display for DecisionLine {
     }
 }
 
-/// The decisions of a boundary on their way into a [`DecisionLog`].
+/// The writer of one boundary's decisions into a [`DecisionLog`].
 #[derive(Clone, Debug)]
 pub(super) struct Track {
     boundary: Arc<str>,
     lines: SyncSender<DecisionLine>,
-    /// The entries left out since the last line.
+    /// The number of entries left out since the last line.
     lost: u64,
 }
 
@@ -185,12 +184,12 @@ pub struct Run {
     pub bounds: Bounds,
     /// The decisions, from the controller's first on, up to the first gap.
     pub entries: Vec<Entry>,
-    /// True if later entries are missing.
+    /// True if entries after the last one are missing.
     pub is_cut: bool,
 }
 
 /// Reads the decisions of all boundaries from the text. A boundary that began several times has several runs.
-/// Leaves out a last line that breaks off.
+/// If the last line breaks off, this leaves the line out.
 ///
 /// # Errors
 /// The text is not a log of decisions, or a line is not one of its lines. The error has the number of the

@@ -12,12 +12,12 @@ use crate::controller::BatchId;
 pub enum BoundaryError {
     /// The moment given is before the moment of an earlier call.
     TimeWentBack {
-        /// The moment given.
+        /// The moment of this call.
         now: Time,
         /// The moment of the latest call before.
         last: Time,
     },
-    /// A batch of no items.
+    /// The batch has no items.
     EmptyBatch,
     /// As many batches run as the bounds allow.
     Full {
@@ -26,12 +26,12 @@ pub enum BoundaryError {
     },
     /// The batch of this id is done already.
     AlreadyDone {
-        /// The id.
+        /// The id of the batch.
         id: BatchId,
     },
-    /// This boundary never handed this id out.
+    /// This boundary never gave this id to a batch.
     NeverStarted {
-        /// The id.
+        /// The id of the batch.
         id: BatchId,
     },
 }

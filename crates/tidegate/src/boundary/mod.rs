@@ -70,7 +70,7 @@ pub enum Step {
     /// Hold the batch back until more than `items` items wait or until the moment `until`, then poll
     /// again. An earlier poll is harmless.
     Hold {
-        /// The largest backlog that is not enough.
+        /// The largest backlog at which the driver still waits.
         items: u64,
         /// The latest moment to poll again.
         until: Time,
@@ -131,7 +131,7 @@ pub struct Boundary<C = Box<dyn Controller>> {
     now: Time,
     /// The limits in force, by the latest decision on any event.
     limit: Load,
-    /// The reason of that decision.
+    /// The reason of the latest decision on any event.
     reason: Reason,
     /// The reason of the latest answer to a poll.
     decided: Reason,
@@ -140,7 +140,7 @@ pub struct Boundary<C = Box<dyn Controller>> {
     /// The end of the wait in progress.
     due: Option<Time>,
     table: Table,
-    /// Where the decisions are written, too.
+    /// The log that also gets the decisions, if there is one.
     track: Option<Box<Track>>,
 }
 
@@ -437,7 +437,8 @@ impl<C: Controller> Boundary<C> {
         self.controller.inner()
     }
 
-    /// Returns the controller, to freeze or retune it. Events told to it directly bypass the boundary.
+    /// Returns the controller, to freeze or retune it. Events that a caller gives to the controller directly
+    /// bypass the boundary.
     pub const fn controller_mut(&mut self) -> &mut C {
         self.controller.inner_mut()
     }
@@ -472,8 +473,8 @@ impl<C: Controller> Boundary<C> {
         self.table.running() >= self.in_flight()
     }
 
-    /// Returns the moment at which the running batches count as stuck; [`Time::NEVER`]
-    /// if no other may run beside them.
+    /// Returns the moment at which the running batches count as stuck; [`Time::NEVER`] if no other batch may
+    /// run beside them.
     fn stuck_at(&self) -> Time {
         if self.table.running() < self.table.most() {
             self.controller.stuck_at()

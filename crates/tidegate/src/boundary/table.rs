@@ -15,18 +15,18 @@ pub(super) const IN_FLIGHT_MAX: u32 = crate::controller::IN_FLIGHT_MAX;
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     slots: Box<[Slot]>,
-    /// The free slots: a ring of as many places as there are slots, from `next` on.
+    /// The numbers of the free slots: a ring of as many places as there are slots, from `next` on.
     free: Box<[u32]>,
     next: u32,
     running: u32,
     most: u32,
-    /// The number of slots is two to this power.
+    /// The number of bits of a slot's number: there are two to this power slots.
     bits: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// The number of times the slot was used.
+    /// The number of times that the slot was used.
     uses: u64,
     /// The start of the batch in the slot; `None` while the slot is free.
     since: Option<Time>,
@@ -93,7 +93,7 @@ impl Table {
         }
         let since = slot.since.take();
         let since = since.ok_or(BoundaryError::AlreadyDone { id })?;
-        // The place behind the last free slot.
+        // This is the place behind the last free slot.
         let last = (self.next + self.slots.len() as u32 - self.running) & self.mask();
         self.free[last as usize] = at;
         self.running -= 1;

@@ -1,7 +1,7 @@
 //! Additive increase, multiplicative decrease: gen_batch_server's second growth rule.
 //!
-//! Source: rabbitmq/gen-batch-server, pull 29. The rule takes less memory than doubling, and
-//! reaches a size that pays later.
+//! Source: rabbitmq/gen-batch-server, pull 29. The rule takes less memory than doubling, but reaches a size
+//! that pays later.
 
 use super::{Exponential, Observed, Rule, Ruled};
 

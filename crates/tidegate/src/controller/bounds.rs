@@ -15,11 +15,12 @@ pub struct Bounds {
     pub items_min: u64,
     /// The largest limit in items.
     pub items_max: u64,
-    /// The largest limit in bytes. A single larger item goes alone. It bounds nothing where items have no
-    /// weight: an actor weighs its items only with [`Builder::weigh`](crate::batcher::Builder::weigh).
+    /// The largest limit in bytes. A single larger item goes alone. This limit bounds nothing where items
+    /// have no weight: an actor weighs its items only with
+    /// [`Builder::weigh`](crate::batcher::Builder::weigh).
     pub bytes_max: u64,
-    /// The longest time that an item waits for company, counted from its arrival. It cuts every wait of the
-    /// controller, also the linger of a rule.
+    /// The longest time that an item waits for company, counted from its arrival. This bound cuts every wait
+    /// of the controller, also the linger of a rule.
     pub age_max: Duration,
     /// The most batches that run at once: at least 1. `None` leaves the choice to
     /// the driver: a boundary takes [`Bounds::in_flight`], and an actor takes 64
@@ -78,7 +79,7 @@ impl Bounds {
 }
 
 impl Default for Bounds {
-    /// 1 to 8192 items, no bound on bytes, and no item waits longer than a second.
+    /// Returns bounds of 1 to 8192 items, without a bound on bytes; no item waits longer than a second.
     fn default() -> Self {
         Self {
             items_min: 1,

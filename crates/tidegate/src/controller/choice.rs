@@ -9,7 +9,8 @@ use super::{
     Objective, RueidisStats, StormAimd,
 };
 
-/// A controller and its options. It parses from and prints as the values of `--controller`:
+/// A controller and its options, as a value of `--controller`. It parses from and prints as one of these
+/// texts:
 ///
 /// | text | controller |
 /// | --- | --- |

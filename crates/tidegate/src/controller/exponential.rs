@@ -1,5 +1,4 @@
-//! gen_batch_server's rule: the limit doubles after a full batch and halves after a
-//! batch that emptied the mailbox.
+//! gen_batch_server's rule: the limit doubles after a full batch and halves after any other batch.
 //!
 //! Source: rabbitmq/gen-batch-server, `src/gen_batch_server.erl`. The rule reacts to fullness, which is
 //! unrelated to cost: the limit is halved exactly when the next burst needs it.

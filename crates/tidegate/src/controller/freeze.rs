@@ -44,9 +44,9 @@ pub struct Freeze<C> {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     id: BatchId,
-    /// The controller inside saw the batch start.
+    /// True if the controller inside saw the batch start.
     seen: bool,
-    /// The controller inside must not learn from the cost of the batch.
+    /// True if the controller inside must not learn from the cost of the batch.
     tainted: bool,
 }
 
@@ -57,7 +57,8 @@ enum Linger {
     Ns(u64),
 }
 
-/// The most batches that the wrapper follows. Beyond them it forgets the batch that started first.
+/// The most running batches that the wrapper follows. Beyond that number it forgets the batch that started
+/// first.
 const OPEN_MAX: usize = super::IN_FLIGHT_MAX as usize;
 
 impl<C: Controller> Freeze<C> {
@@ -124,7 +125,7 @@ impl<C: Controller> Freeze<C> {
         }
     }
 
-    /// Returns whether the wrapper repeats the last answer, which requires that there is one.
+    /// Returns whether the wrapper repeats the last answer; this requires that there is one.
     const fn is_holding(&self) -> bool {
         self.frozen && self.last.is_some()
     }

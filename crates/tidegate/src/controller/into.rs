@@ -7,7 +7,7 @@ use super::{Aimd, Controller, Exponential, Fixed, Greedy, Ruled, StormAimd};
 /// [`Rule`](super::Rule) of your own into one.
 ///
 /// [`Builder::controller`](crate::batcher::Builder::controller) and
-/// [`Queue::controlled`](crate::queue::Queue::controlled) take it. All other functions take a
+/// [`Queue::controlled`](crate::queue::Queue::controlled) accept either. All other functions take a
 /// [`Controller`], so a rule needs its method `controller()` there:
 /// [`Shadow::new`](super::Shadow::new), [`Recorder::new`](super::Recorder::new),
 /// [`Freeze::new`](super::Freeze::new), [`Bounded::new`](super::Bounded::new),

@@ -1,32 +1,33 @@
-//! Costs by size: half-octave buckets of batch size, each the recent mean of its samples, and the line
-//! through them.
+//! The costs of batches by size, in half-octave buckets, each with the recent mean of its samples, and the
+//! line through them.
 //!
-//! Each bucket keeps its share of the sums, so a scan adds and compares without dividing.
+//! Each bucket keeps its part of the sums for the line, so a scan adds and compares without dividing.
 
-/// The least and most samples a bucket averages over.
+/// The least and the most samples over which a bucket averages.
 const SAMPLES: (f64, f64) = (8.0, 1024.0);
-/// A bucket averages over as many samples as give its mean an error of this share.
+/// The error that a bucket's mean should have, as a share of the mean: it determines the number of samples.
 const KNOWN: f64 = 0.02;
-/// A bucket without new samples halves its weight every this many batches.
+/// The number of batches after which a bucket without new samples halves its weight.
 const AGE: u64 = 256;
-/// Half-octave buckets: sizes up to 2^32.
+/// The number of buckets of half an octave: they cover sizes up to 2^32.
 pub(super) const GRID: usize = 64;
 
 /// The cost of batches of about one size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bucket {
     pub(super) count: u32,
-    /// Mean size and mean cost in nanoseconds.
+    /// The mean size in items, and the mean cost in nanoseconds.
     pub(super) n: f64,
     pub(super) y: f64,
-    /// Outliers in a row at this size, negative when they were too cheap.
+    /// The number of outliers in a row at this size, negative when they were too cheap.
     pub(super) streak: i8,
-    /// The batch numbers of its last and first sample.
+    /// The numbers of the batches with the bucket's last and first sample.
     last: u64,
     first: u64,
-    /// The number of samples that it counts for: halved for every [`AGE`] batches since the last one.
+    /// The number of samples for which the bucket counts: halved for every [`AGE`] batches since the last
+    /// sample.
     weight: f64,
-    /// Items a nanosecond.
+    /// The rate of batches of this size, in items a nanosecond.
     rate: f64,
     sums: Sums,
 }
@@ -50,7 +51,7 @@ const EMPTY: Bucket = Bucket {
 };
 
 impl Bucket {
-    /// Updates its share of the sums. The noise is relative, so a sample weighs 1/y².
+    /// Updates the bucket's part of the sums for the line. The noise is relative, so a sample weighs 1/y².
     fn weigh(&mut self, weight: f64) {
         let u = weight / (self.y * self.y).max(1e-6);
         self.weight = weight;
@@ -64,7 +65,7 @@ impl Bucket {
     }
 }
 
-/// Weighted sums of 1, n, n², y and ny.
+/// The weighted sums of 1, n, n², y and ny, through which the line is fitted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sums {
     s0: f64,
@@ -102,7 +103,7 @@ impl Sums {
     }
 }
 
-/// y = a + b·n, with the variances of both.
+/// The cost of a batch of n as a line, y = a + b·n, with the variances of a and b.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
     pub(super) a: f64,
@@ -115,12 +116,13 @@ pub(super) struct Line {
 #[derive(Clone, Debug)]
 pub(super) struct Buckets {
     all: [Bucket; GRID],
-    /// Bit i: bucket i holds samples that count for the fit.
+    /// The buckets with samples that count for the fit, as bits: bit i stands for bucket i.
     live: u64,
-    /// Bit i: bucket i has had a sample since the costs last changed, however old.
+    /// The buckets with a sample since the costs last changed, however old, as bits: bit i stands for bucket
+    /// i.
     seen: u64,
     batches: u64,
-    /// No bucket ages before this batch.
+    /// The number of the batch before which no bucket ages.
     ages_at: u64,
 }
 
@@ -133,7 +135,7 @@ pub(super) struct Scan {
     pub(super) hi: f64,
     /// The largest size with live samples.
     pub(super) top: f64,
-    /// The size that a larger one was measured to be worse than.
+    /// The best size, if batches of a larger size were measured to be worse.
     pub(super) worse: Option<Worse>,
 }
 
@@ -142,7 +144,7 @@ pub(super) struct Scan {
 pub(super) struct Worse {
     /// The best size.
     pub(super) best: f64,
-    /// The best size was measured again after the first measurement of the larger one.
+    /// True if the best size was measured again after the first measurement of the larger one.
     pub(super) confirmed: bool,
 }
 
@@ -157,7 +159,7 @@ impl Buckets {
         }
     }
 
-    /// Returns the bucket of batches of `n`, if it holds samples.
+    /// Returns the bucket of batches of `n` items, if it holds samples.
     pub(super) fn of(&mut self, n: u64) -> Option<&mut Bucket> {
         let i = grid_index(n);
         (self.live & (1 << i) != 0).then(|| &mut self.all[i])
@@ -168,7 +170,7 @@ impl Buckets {
         self.seen = 0;
     }
 
-    /// Takes in a batch of `n` that cost `y` nanoseconds, where single costs scatter by `noise`.
+    /// Adds a batch of `n` items that cost `y` nanoseconds, where single costs scatter by `noise`.
     pub(super) fn add(&mut self, n: u64, y: f64, noise: f64) {
         self.batches += 1;
         let i = grid_index(n);
@@ -191,15 +193,16 @@ impl Buckets {
         b.weigh(f64::from(b.count));
     }
 
-    /// Returns the items a nanosecond in batches of about `n`, and the number of samples behind it.
+    /// Returns the rate of batches of about `n` items, in items a nanosecond, and the number of samples
+    /// behind it.
     pub(super) fn rate_of(&self, n: u64) -> Option<(f64, f64)> {
         let i = grid_index(n);
         let b = &self.all[i];
         (self.seen & (1 << i) != 0).then_some((b.rate, b.weight))
     }
 
-    /// Returns the cost of a batch of `n`, from the nearest sizes measured on both sides or from about its
-    /// own size; `None` beyond the sizes measured.
+    /// Returns the cost of a batch of `n` items, from the nearest sizes measured on both sides or from about
+    /// the same size; `None` beyond the sizes measured.
     pub(super) fn cost_at(&self, n: f64) -> Option<f64> {
         let (below, above) = self.around(n);
         match (below, above) {
@@ -216,15 +219,15 @@ impl Buckets {
         }
     }
 
-    /// Returns the most that a batch of `n` costs, from the nearest size measured, if the cost an
-    /// item never rises.
+    /// Returns the most that a batch of `n` items costs, from the nearest size measured, if the cost an item
+    /// never rises with the size.
     pub(super) fn bound(&self, n: f64) -> Option<f64> {
         let (below, above) = self.around(n);
         let one = below.or(above)?;
         Some(one.y * (n / one.n).max(1.0))
     }
 
-    /// Returns the nearest sizes measured: one of at most `n`, and a larger one.
+    /// Returns the nearest sizes measured: one of at most `n` items, and a larger one.
     fn around(&self, n: f64) -> (Option<&Bucket>, Option<&Bucket>) {
         let i = grid_index(n as u64);
         let upto = u64::MAX >> (GRID - 1 - i);
@@ -241,8 +244,8 @@ impl Buckets {
         (below, above)
     }
 
-    /// Returns the saving of one batch of `n` over two of half the size, in nanoseconds. Both sizes must
-    /// have been measured.
+    /// Returns the saving of one batch of `n` items over two of half the size, in nanoseconds. Both sizes
+    /// must have been measured.
     pub(super) fn saved(&self, n: u64) -> Option<f64> {
         let (whole, _) = self.rate_of(n)?;
         let (half, _) = self.rate_of(n / 2)?;
@@ -268,8 +271,8 @@ impl Buckets {
         }
     }
 
-    /// Ages the buckets that are due, and scans all from the smallest size up. `noise` is that of one sample.
-    /// O(live buckets), some five additions each.
+    /// Ages the buckets that are due, and scans all of them from the smallest size up. `noise` is that of one
+    /// sample. O(live buckets), some five additions each.
     pub(super) fn scan(&mut self, noise: f64) -> Scan {
         let mut scan = Scan::default();
         if self.batches >= self.ages_at {
@@ -307,7 +310,7 @@ impl Buckets {
     }
 
     /// Halves the weight of each bucket with a last sample that is a multiple of [`AGE`] batches old, and
-    /// drops faded buckets.
+    /// drops the buckets that have no weight left.
     #[cold]
     fn age(&mut self) {
         self.ages_at = u64::MAX;
@@ -346,7 +349,7 @@ impl Buckets {
     }
 }
 
-/// Returns the number of samples that a bucket averages over after `count` and one more, where costs
+/// Returns the number of samples over which a bucket averages after `count` samples and one more, where costs
 /// scatter by `noise`.
 fn grown(count: u32, noise: f64) -> u32 {
     const LEAST: u32 = SAMPLES.0 as u32;
@@ -367,7 +370,8 @@ fn wide(count: u32, window: f64) -> u32 {
     (count + 1).min(window.clamp(SAMPLES.0, SAMPLES.1) as u32)
 }
 
-/// Returns the smallest size of a half-octave. The second one is empty: no integer lies between 1 and 2.
+/// Returns the smallest size of a half-octave. The second half-octave is empty: no integer lies between 1 and
+/// 2.
 pub(super) const fn grid_size(index: usize) -> u64 {
     match index {
         0 | 1 => 1,

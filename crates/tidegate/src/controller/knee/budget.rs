@@ -2,11 +2,11 @@
 //!
 //! [`Objective::CostBudget`]: super::Objective::CostBudget
 
-/// The weight of the latest batch in a mean.
+/// The weight of the latest batch in a moving average.
 const GAIN: f64 = 1.0 / 64.0;
-/// The least number of gaps between starts for a meaningful share.
+/// The least number of gaps between starts at which the share is meaningful.
 const LEAST: u32 = 8;
-/// Scattered costs exceed a budget by up to this factor although flushes keep it.
+/// The factor by which scattered costs may exceed a budget although flushes keep it.
 const MARGIN: f64 = 1.25;
 
 /// Means of the cost of a flush and of the time between two starts.
@@ -28,14 +28,14 @@ impl Budget {
         }
     }
 
-    /// Takes in a flush that starts `gap_ns` nanoseconds after the previous one.
+    /// Adds a flush that starts `gap_ns` nanoseconds after the previous one.
     pub(super) fn started(&mut self, gap_ns: u64) {
         self.gaps = self.gaps.saturating_add(1);
         let gain = GAIN.max(1.0 / f64::from(self.gaps));
         self.gap_ns += (gap_ns as f64 - self.gap_ns) * gain;
     }
 
-    /// Takes in a flush that cost `cost_ns` nanoseconds.
+    /// Adds the cost of a flush, `cost_ns` nanoseconds.
     pub(super) fn done(&mut self, cost_ns: f64) {
         let gain = GAIN.max(1.0 / f64::from(self.gaps + 1));
         self.cost_ns += (cost_ns - self.cost_ns) * gain;

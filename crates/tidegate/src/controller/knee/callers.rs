@@ -4,12 +4,12 @@
 /// open at once lately; the missing ones are those less the calls open now.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Callers {
-    /// Calls that arrived and have no answer yet.
+    /// The number of calls that arrived and have no answer yet.
     open: u64,
     /// The most open calls in this window of batches and in the one before.
     most: [u64; 2],
     batches: u32,
-    /// The driver reports answers. Without them the missing callers are unknown.
+    /// True if the driver reports answers. Without answers the missing callers are unknown.
     told: bool,
     /// The share of answers at which all callers were present, as a moving average.
     all: f64,
@@ -18,14 +18,14 @@ pub(super) struct Callers {
     same: u64,
 }
 
-/// The batches of a window. Callers that left are forgotten within two windows.
+/// The number of batches of a window. The count forgets callers that left within two windows.
 const WINDOW: u32 = 8;
-/// The number of answers in the moving average.
+/// The number of answers over which the share of answers averages.
 const OFTEN: f64 = 32.0;
-/// The loop is closed if all callers were present at this share of the answers: in an open loop the most open
-/// calls hardly ever occur a second time.
+/// The share of answers with all callers present from which on the loop counts as closed: in an open loop the
+/// most open calls hardly ever occur a second time.
 const SAME: f64 = 0.3;
-/// The loop is no longer closed after a change of the number of callers by more than one in this many.
+/// The loop no longer counts as closed after the number of callers changes by more than one in this many.
 const CHANGED: u64 = 16;
 /// The least callers of a closed loop, because a lone caller is always present.
 const FEW: u64 = 2;

@@ -1,8 +1,9 @@
-//! The cost of a batch of n, y = a + b·n, and the detection of its changes.
+//! The cost of a batch of n items, y = a + b·n, and the detection of its changes.
 //!
-//! Owns the fit, the estimate of noise, and the detection of changed costs and of sizes that are worse than
-//! smaller ones. Other modules decide on these. The fit uses buckets instead of recursive least squares:
-//! there is no covariance to wind up when all batches have one size. docs/controllers.md has every rule.
+//! This module owns the fit, the estimate of noise, and the detection of changed costs and of sizes that are
+//! worse than smaller ones. Other modules decide on these facts. The fit uses buckets instead of recursive
+//! least squares: there is no covariance to wind up when all batches have one size. docs/controllers.md has
+//! every rule.
 //!
 //! Noise is the deviation from a size's own mean, never from the fit: residuals of the fit would
 //! hide convexity.
@@ -10,13 +11,14 @@
 use super::buckets::{Buckets, Line};
 use crate::controller::Model;
 
-/// The largest noise. Above it every cost would pass for noise, and no change would be detected.
+/// The largest noise. Above it the model would take every cost for noise, and would detect no change.
 const NOISE_MAX: f64 = 1.5;
-/// Batches at deliberately different sizes after a change of costs, where no other part tries other sizes.
+/// The number of batches at deliberately different sizes after a change of costs, where no other part tries
+/// other sizes.
 const EXCITE: u32 = 2;
 /// The number of first deviations that count in full.
 const YOUNG: u32 = 12;
-/// The line counts for a size without measurements if its error is below this share.
+/// The largest error, as a share, at which the line counts for a size without measurements.
 const SURE: f64 = 0.15;
 /// The least noise. A smaller one affects no decision, and would decay into denormals.
 const NOISE_MIN: f64 = 1e-4;
@@ -26,22 +28,22 @@ const NOISE_MIN: f64 = 1e-4;
 pub(super) struct Cost {
     pub(super) buckets: Buckets,
     pub(super) noise: f64,
-    /// The deviations in the estimate of noise, up to 32.
+    /// The number of deviations in the estimate of noise, up to 32.
     judged: u32,
-    /// Outliers in a row, negative when they were too cheap.
+    /// The number of outliers in a row, negative when they were too cheap.
     streak: i8,
-    /// CUSUM of the standardised deviations, upwards and downwards.
+    /// The CUSUM statistics of the standardised deviations, upwards and downwards.
     up: f64,
     down: f64,
-    /// The batches at deliberately different sizes that are still to run.
+    /// The number of batches at deliberately different sizes that are still to run.
     pub(super) excite: u32,
     pub(super) resets: u64,
     pub(super) clipped: u64,
-    /// The latest fit; survives a reset until the next one.
+    /// The latest fit; it survives a reset until the next fit.
     pub(super) fit: Option<Line>,
-    /// The samples at hand identify the fit.
+    /// True if the samples at hand identify the fit.
     pub(super) identified: bool,
-    /// The costs changed since the latest fit.
+    /// True if the costs changed since the latest fit.
     pub(super) stale: bool,
     /// The best size measured, if a larger one was measured to be worse.
     pub(super) convex: Option<f64>,
@@ -49,15 +51,15 @@ pub(super) struct Cost {
     pub(super) verify: Option<u64>,
     /// The largest size measured.
     pub(super) top: f64,
-    /// `a` from sizes too close together for a limit. It is good enough to judge if a saved flush
-    /// is worth a wait.
+    /// The fixed cost `a`, from sizes too close together to set a limit. It is good enough to judge whether a
+    /// saved flush is worth a wait.
     pub(super) rough_a: Option<f64>,
-    /// The saving of a batch of the last size over two of half of it.
+    /// The saving of a batch of the last size over two batches of half that size, in nanoseconds.
     pub(super) saved: Option<f64>,
 }
 
 impl Line {
-    /// Creates a line given by the user.
+    /// Creates a cost model with a line given by the user.
     pub(super) const fn known(a: f64, b: f64) -> Self {
         Self {
             a,
