@@ -475,9 +475,8 @@ const ROOM: usize = 24;
 ///
 /// A copy of a length the compiler knows is a few moves; a copy of an unknown length is a call, which for a
 /// few bytes costs as much as all the rest. So a small payload goes through registers, in whole words with
-/// zeros behind it, and the function then cuts the block to the payload's length. The caller makes the room
-/// for that, because a block must not grow for bytes that are cut off again.
-/// which this function does not make: a block never grows for bytes that are cut off again.
+/// zeros behind it, and the function then cuts the block to the payload's length. That needs some room in the
+/// block. Without it the function copies plainly, because a block must not grow for bytes that are cut off.
 #[inline]
 fn append(out: &mut Vec<u8>, payload: &[u8]) {
     let len = payload.len();

@@ -4,7 +4,6 @@
 //! of the window is used and which id the acknowledgement repeats. Storing that for each message would cost
 //! more than the message, so the receiver stores a mark for each batch. Where there are too many marks, it
 //! forgets every second one. The receiver rounds positions between two marks.
-//! are too many marks, it forgets every second one. Positions between two marks are rounded.
 
 use std::collections::VecDeque;
 
