@@ -55,7 +55,6 @@ pub trait Handler: 'static {
     ///
     /// An early finish does not count as a full batch. [`Knee`](crate::controller::Knee) learns the cost of
     /// such a batch as of any other. The rules [`Exponential`](crate::controller::Exponential),
-    /// such a batch as of any other. The rules [`Exponential`](crate::controller::Exponential),
     /// [`Aimd`](crate::controller::Aimd) and [`StormAimd`](crate::controller::StormAimd) **halve** their
     /// limit after each early finish below the limit.
     #[inline]

@@ -7,9 +7,10 @@
 //! sync lost 12
 //! ```
 //!
-//! and batches in flight. An entry follows as in a [log of one controller](crate::controller::write_log).
-//! `lost` counts the entries that came faster than the writer of the text could take them.
-//! was too slow for.
+//! Each line names its boundary. `begins` has the bounds: least and most items, bytes, age in nanoseconds,
+//! and batches in flight. An entry follows as in a
+//! [log of one controller](crate::controller::write_log). `lost` counts the entries that came faster than
+//! the writer of the text could take them.
 
 use std::fmt;
 use std::sync::Arc;

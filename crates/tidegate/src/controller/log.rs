@@ -37,7 +37,8 @@ pub struct Entry {
 /// Records the first events and decisions of a controller, from its creation on, up to a number of entries.
 ///
 /// The log holds neither the objective nor the bounds: a replay needs a controller that is built with the
-/// same ones. An actor reports the arrivals of calls only, so casts leave no [`Event::Arrived`] in its log.
+/// same objective and bounds. An actor reports the arrivals of calls only, so casts leave no
+/// [`Event::Arrived`] in its log.
 ///
 /// ```
 /// use tidegate::Time;
@@ -129,7 +130,7 @@ impl<C: Controller> Controller for Recorder<C> {
     }
 }
 
-/// Runs `controller`, in its state at the beginning of the log, through the log again.
+/// Runs `controller` through the log again, from its state at the beginning of the log.
 ///
 /// # Errors
 /// The first entry that `controller` decides differently.
@@ -224,7 +225,7 @@ pub enum LogError {
     },
     /// A line that is not an entry.
     Line {
-        /// Its number, from 1.
+        /// The number of the line, from 1.
         line: usize,
     },
 }

@@ -87,9 +87,9 @@ pub trait Controller: Send {
     /// nanoseconds and allocates nothing.
     fn snapshot(&self) -> Snapshot;
 
-    /// Returns whether its decisions depend on [`Event::Arrived`]. A driver that pays for each of
-    /// these events, such as the batch actor, leaves them out where they change no decision. A
-    /// wrapper asks the controller inside.
+    /// Returns whether the controller's decisions depend on [`Event::Arrived`]. A driver that pays for each
+    /// of these events, such as the batch actor, leaves them out where they change no decision. A wrapper
+    /// asks the controller inside.
     fn wants_arrivals(&self) -> bool {
         true
     }
@@ -141,7 +141,7 @@ impl<C: Controller> Controller for Arc<Mutex<C>> {
     }
 }
 
-/// Locks the controller. A panic of the observer does not poison it.
+/// Locks the controller. A panic of the observer does not poison the lock.
 fn locked<C>(shared: &Mutex<C>) -> MutexGuard<'_, C> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -151,7 +151,7 @@ fn locked<C>(shared: &Mutex<C>) -> MutexGuard<'_, C> {
 pub struct Load {
     /// The number of items.
     pub items: u64,
-    /// Their bytes together; 0 where the boundary does not weigh its items.
+    /// The bytes of all these items; 0 where the boundary does not weigh its items.
     pub bytes: u64,
 }
 
@@ -190,7 +190,7 @@ impl BatchId {
     }
 }
 
-/// Something that happened at a boundary.
+/// An event at a boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -201,7 +201,7 @@ pub enum Event {
     Ready {
         /// The backlog now.
         backlog: Load,
-        /// The time at which its oldest item arrived; `now` where the driver does not know it.
+        /// The time at which the backlog's oldest item arrived; `now` where the driver does not know it.
         oldest: Time,
     },
     /// The driver took a batch. One [`Event::Done`] of the same id follows before
@@ -213,8 +213,8 @@ pub enum Event {
         batch: Load,
         /// The rest of the backlog.
         left: Load,
-        /// Why the driver cut the batch there: [`Reason::Drained`] if the batch took the whole backlog, the
-        /// decision's reason if the decision's limit cut it, or the driver's own reason:
+        /// The reason why the driver cut the batch there: [`Reason::Drained`] if the batch took the whole
+        /// backlog, the decision's reason if the decision's limit cut it, or the driver's own reason:
         /// [`Reason::Blocking`], [`Reason::Linger`], [`Reason::Asked`], [`Reason::Closing`].
         reason: Reason,
     },
@@ -222,10 +222,10 @@ pub enum Event {
     Done {
         /// The id of the batch.
         id: BatchId,
-        /// Its cost to the stage that runs it.
+        /// The cost of the batch to the stage that runs it, in nanoseconds.
         cost_ns: u64,
-        /// The batch did its work and the driver measured its cost. Otherwise the controller learns
-        /// nothing from it.
+        /// True if the batch did its work and the driver measured its cost. Otherwise the controller learns
+        /// nothing from the batch.
         ok: bool,
     },
     /// The producer is about to block: no item arrives before another event.
@@ -263,8 +263,8 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Returns the decision to start at once with up to `limit_items`, bytes not
-    /// limited, one batch at a time.
+    /// Returns the decision to start at once with up to `limit_items`, without a limit on bytes, one batch at
+    /// a time.
     #[must_use]
     pub const fn now(limit_items: u64, reason: Reason) -> Self {
         Self {
@@ -280,27 +280,27 @@ impl Decision {
 /// The start of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// At once.
+    /// The batch starts at once.
     Now,
-    /// At this time; the driver asks again on each arrival before it.
+    /// The batch starts at this time; the driver asks again on each arrival before it.
     At(Time),
-    /// As soon as the backlog has `items`, at the latest at `until`.
+    /// The batch starts as soon as the backlog has `items`, at the latest at `until`.
     After {
-        /// The backlog to wait for.
+        /// The backlog for which the batch waits.
         items: u64,
         /// The latest start.
         until: Time,
     },
 }
 
-/// Why a batch ends where it does, or why it waits.
+/// The reason why a batch ends where it does, or why it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 #[repr(u8)]
 pub enum Reason {
     /// The batch took the whole backlog.
     Drained,
-    /// The limit of a historical rule, or a fixed one.
+    /// The limit of a historical rule, or a fixed limit.
     Limit,
     /// A larger batch would hardly be more efficient: the limit k·a/b.
     Efficiency,
@@ -362,7 +362,7 @@ impl Reason {
         Self::Shared,
     ];
 
-    /// Returns its name in logs, metrics and JSON.
+    /// Returns the name of the reason in logs, metrics and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

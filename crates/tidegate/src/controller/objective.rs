@@ -30,8 +30,8 @@ pub enum Objective {
     /// The smallest batches within this share, above 0 and up to 0.5, of the throughput at the hard bound:
     /// `Within(0.05)` gives up 5 %.
     Within(f64),
-    /// The 99th percentile of latency, from arrival to done, stays below this. The
-    /// controller reports when it cannot.
+    /// The 99th percentile of latency, from an item's arrival to the end of its batch, stays below this. If
+    /// that is impossible, the controller reports it.
     LatencyP99(Duration),
     /// Flushing costs at most this share of one core, above 0 and up to 1: `CostBudget(0.01)` is 1 %.
     /// While flushing costs less, no flush waits. [`Bounds::age_max`](super::Bounds::age_max) takes
@@ -57,7 +57,7 @@ impl Objective {
             Self::CostBudget(x) => (x, "cost budget", 1.0),
             Self::Inflation(x) => (x, "inflation", 1.0),
         };
-        // Written so that a NaN fails.
+        // The comparison makes a NaN fail.
         if share > 0.0 && share <= most {
             Ok(())
         } else {

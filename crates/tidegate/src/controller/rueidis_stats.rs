@@ -1,9 +1,9 @@
 //! The flush delay that a Redis client computed from statistics of its earlier flushes.
 //!
 //! Source: redis/rueidis, pull 159 (never merged). Over the last 16 flushes, delay = wait·flush / (wait +
-//! work), where `flush` is the mean duration of a flush, `work` its duration and `wait` the gap before it,
-//! both per byte. The delay never exceeds the user's, and a lone caller has none. The rule sees neither round
-//! trips nor the gain of the delay.
+//! work). Here `flush` is the mean duration of a flush, `work` is its duration and `wait` the gap before it,
+//! both per byte. The delay never exceeds the user's, and a lone caller has no delay. The rule sees neither
+//! round trips nor the gain of the delay.
 
 use super::{Controller, Decision, Event, Load, Reason, Snapshot, When};
 use crate::{Time, nanos};
@@ -124,7 +124,7 @@ impl Controller for RueidisStats {
         }
     }
 
-    /// The rule uses batches only.
+    /// Returns false: the rule uses batches only.
     fn wants_arrivals(&self) -> bool {
         false
     }

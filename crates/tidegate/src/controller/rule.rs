@@ -1,17 +1,17 @@
-//! The adapter for simple rules, which look at one batch after the other and answer a limit.
+//! The adapter for simple rules, which look at one batch after the other and return a limit.
 //!
-//! Every historical rule has this form, and so has a user's first own controller as a rule.
+//! Every historical rule has this form, and so has a rule that a user writes.
 
 use super::{BatchId, Controller, Decision, Event, Load, Reason, Snapshot, When};
 use crate::Time;
 
-/// A rule that observes batches and answers a limit. [`Ruled`] turns it into a [`Controller`].
+/// A rule that observes batches and returns a limit. [`Ruled`] turns it into a [`Controller`].
 pub trait Rule: Send {
     /// Returns the most items the next batch may take; 0 counts as 1.
     fn limit(&self) -> u64;
 
-    /// Takes in one batch. With one batch at a time this is the batch that ended last. With several in
-    /// flight the batch may still run: see [`Ruled`].
+    /// Observes one batch. With one batch at a time this is the batch that ended last. With several in flight
+    /// the batch may still run: see [`Ruled`].
     fn observe(&mut self, batch: Observed);
 
     /// Returns how long a batch below the limit waits for company, in nanoseconds from the arrival of its
@@ -34,15 +34,15 @@ pub struct Observed {
     pub batch: Load,
     /// The rest of the backlog.
     pub left: Load,
-    /// The rule's own limit at the start of the batch. Where the
-    /// [`Bounds`](super::Bounds) allow less, the driver used that smaller limit.
+    /// The rule's limit at the start of the batch. Where the [`Bounds`](super::Bounds) allow less, the driver
+    /// used that smaller limit.
     pub limit: u64,
-    /// The batch has at least `limit` items. It is false for every batch that ended
-    /// below `limit`, also if items were left: because the handler finished the
-    /// batch early ([`Append::Finish`](crate::batcher::Append::Finish)), because of
-    /// the bound on bytes, or because `items_max` is below `limit`.
+    /// True if the batch has at least `limit` items. It is false for every batch that ended below `limit`,
+    /// also if items were left: because the handler finished the batch early
+    /// ([`Append::Finish`](crate::batcher::Append::Finish)), because of the bound on bytes, or because
+    /// `items_max` is below `limit`.
     pub full: bool,
-    /// Why the driver cut it.
+    /// The reason why the driver cut the batch.
     pub reason: Reason,
     /// The cost in nanoseconds. `None` if the driver did not
     /// measure it, if the batch failed, or if the batch still runs.
@@ -79,7 +79,7 @@ impl<R: Rule> Ruled<R> {
         }
     }
 
-    /// Runs up to `batches` batches at once where the boundary allows that, and overrides
+    /// Makes the rule run up to `batches` batches at once where the boundary allows that, in place of
     /// [`Rule::in_flight`]. 0 counts as 1.
     #[must_use]
     pub fn with_in_flight(self, batches: u32) -> Self {
@@ -121,7 +121,7 @@ impl<R: Rule> Controller for Ruled<R> {
         }
     }
 
-    /// A rule uses batches only.
+    /// Returns false: a rule uses batches only.
     fn wants_arrivals(&self) -> bool {
         false
     }

@@ -4,10 +4,10 @@ use super::{Controller, Decision, Event, Snapshot, When};
 use crate::Time;
 
 /// Obeys `active`, sends the same events to `shadow`, and compares their answers. The events describe the
-/// batches of the active controller. The shadow's answers therefore tell its next decision at each point,
-/// not the run it would have had. Nor does a recorded [event log](super::Recorder) give that run:
-/// [`replay`](super::replay) names only the first decision that differs. The simulator (feature `sim`) runs
-/// a controller on generated arrivals, not on a recorded log.
+/// batches of the active controller. The shadow's answers therefore tell its next decision at each point, not
+/// the run that it would have had. Nor does a recorded [event log](super::Recorder) give that run:
+/// [`replay`](super::replay) names only the first decision that differs. The simulator (feature `sim`) runs a
+/// controller on generated arrivals, not on a recorded log.
 ///
 /// ```
 /// use tidegate::Time;
@@ -26,14 +26,14 @@ pub struct Shadow<A, S> {
     comparison: Comparison,
 }
 
-/// How often the shadow decided differently.
+/// Counts of the decisions that the shadow made differently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
     /// The answers to [`Event::Ready`] that were compared.
     pub decisions: u64,
     /// Batches for which the shadow allowed fewer items than the active controller took.
     pub smaller: u64,
-    /// Batches for which the shadow allowed more.
+    /// Batches for which the shadow allowed more items than the active controller took.
     pub larger: u64,
     /// Decisions on which the shadow would have waited and the active controller started.
     pub waits: u64,

@@ -15,8 +15,8 @@ pub struct Snapshot {
     /// the default bounds [`Greedy`](super::Greedy) shows `u64::MAX` and `Fixed::new(20_000)` shows 20,000,
     /// while batches take at most 8192 items.
     pub limit: u64,
-    /// The term that sets the limit. For a rule it is always [`Reason::Limit`],
-    /// also where the bounds are smaller than the rule's limit.
+    /// The term that sets the limit. For a rule this is always [`Reason::Limit`], also where the bounds are
+    /// smaller than the rule's limit.
     pub binding: Option<Reason>,
     /// The cost model, once the controller has one.
     pub model: Option<Model>,
@@ -32,14 +32,14 @@ pub struct Snapshot {
     /// The time during which the objective could not be met at the rate and costs of
     /// that time, in nanoseconds.
     pub infeasible_ns: u64,
-    /// The objective cannot be met at the present rate and costs.
+    /// True if the objective cannot be met at the present rate and costs.
     pub infeasible: bool,
-    /// The controller has stopped learning.
+    /// True if the controller has stopped learning.
     pub frozen: bool,
-    /// The most batches that may run at once, by the latest decision: at least 1. 0 where no
+    /// The most batches that may run at once, by the latest decision: at least 1. Zero where no
     /// [`Boundary`](crate::boundary::Boundary) encloses the controller.
     pub in_flight: u32,
-    /// The batches that run now. 0 where no [`Boundary`](crate::boundary::Boundary) counts them.
+    /// The number of batches that run now; zero where no [`Boundary`](crate::boundary::Boundary) counts them.
     pub running: u32,
 }
 
@@ -67,14 +67,14 @@ pub struct Counts {
     pub items: u64,
     /// Bytes in those batches.
     pub bytes: u64,
-    /// The largest batch, in items.
+    /// The number of items of the largest batch.
     pub items_max: u64,
-    /// Batches that were held back although they could have started.
+    /// The number of batches that were held back although they could have started.
     pub waits: u64,
-    /// Waits during which no item arrived.
+    /// The number of waits during which no item arrived.
     pub waits_vain: u64,
-    /// The regret against greedy: the time that items waited although their batch could have started, summed
-    /// over the items, in nanoseconds.
+    /// The price of waiting: the time that items waited although their batch could have started, summed over
+    /// the items, in nanoseconds. A greedy controller has 0.
     pub regret_ns: u64,
 }
 

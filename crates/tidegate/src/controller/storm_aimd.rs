@@ -7,10 +7,10 @@
 
 use super::{Observed, Rule, Ruled};
 
-/// A limit that starts at 1, grows by 1 after a full batch, and halves after any other;
-/// never above `ceiling`. The tick is a linger: a batch below the limit waits for it. A
-/// batch that the handler finished early, or that the bound on bytes cut, is not full: it
-/// halves the limit although items were left ([`Observed::full`]).
+/// A limit that starts at 1, grows by 1 after a full batch, and halves after any other batch, never above
+/// `ceiling`. The tick is a linger: a batch below the limit waits for the tick. A batch that the handler
+/// finished early, or that the bound on bytes cut, is not full: it halves the limit although items were left
+/// ([`Observed::full`]).
 ///
 /// ```
 /// use tidegate::controller::{Load, Observed, Reason, Rule, StormAimd};
@@ -46,7 +46,7 @@ impl StormAimd {
         }
     }
 
-    /// Replaces the tick.
+    /// Replaces the flush tick.
     #[must_use]
     pub fn with_tick(self, tick: std::time::Duration) -> Self {
         Self {

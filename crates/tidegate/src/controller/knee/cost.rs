@@ -122,8 +122,8 @@ impl Cost {
         self.streak != 0
     }
 
-    /// Returns the cost of a batch of `n`, from batches of about that size or of both larger and smaller
-    /// ones, else from the line if it is certain enough; `None` if neither is known.
+    /// Returns the cost of a batch of `n` items, from batches of about that size or of both larger and
+    /// smaller ones, else from the line if it is certain enough; `None` if neither is known.
     pub(super) fn alone(&self, n: f64) -> Option<f64> {
         self.buckets.cost_at(n).or_else(|| {
             let line = self.fit.filter(|_| self.identified)?;
@@ -133,9 +133,9 @@ impl Cost {
         })
     }
 
-    /// Returns the cost of a batch of `n`, or else a guess from the line. The guess assumes that a
-    /// batch smaller than all measured ones costs no more than they do, and that a larger one costs
-    /// no more an item.
+    /// Returns the cost of a batch of `n` items, or else a guess from the line. The guess assumes that a
+    /// batch smaller than all measured ones costs no more than they do, and that a larger one costs no more
+    /// an item.
     pub(super) fn guess(&self, n: f64) -> Option<f64> {
         self.alone(n).or_else(|| {
             let most = self.buckets.bound(n)?;
@@ -143,8 +143,8 @@ impl Cost {
         })
     }
 
-    /// Returns whether batches of `n` were measured to serve fewer items a second than those of `than`, by a
-    /// standard error.
+    /// Returns whether batches of `n` items were measured to serve fewer items a second than batches of
+    /// `than` items, by a standard error.
     pub(super) fn is_worse(&self, n: f64, than: f64) -> bool {
         let of = |n: f64| self.buckets.rate_of(n as u64);
         let (Some((rate, weight)), Some((other, known))) = (of(n), of(than)) else {
@@ -154,8 +154,8 @@ impl Cost {
         rate * (1.0 + error) < other
     }
 
-    /// Takes in that a batch of `n` cost `y`. One hiccup delays all batches that run at once, so only a batch
-    /// that `counts` can show that the costs changed.
+    /// Adds the cost `y` of a batch of `n` items. One hiccup delays all batches that run at once, so only a
+    /// batch that `counts` can show that the costs changed.
     pub(super) fn observe(&mut self, n: u64, y: f64, counts: bool) {
         let y = self.judge(n, y, counts);
         self.buckets.add(n, y, self.noise);
@@ -252,8 +252,8 @@ impl Cost {
         (self.convex, self.verify) = (None, None);
         self.top = scan.top;
         if let Some(worse) = scan.worse {
-            // A slowdown of all sizes looks the same. The result therefore counts only after the smaller size
-            // was measured again, after the first measurement of the larger one.
+            // A slowdown of all sizes looks the same as a worse size. The result therefore counts only after
+            // the smaller size was measured again, after the first measurement of the larger one.
             if worse.confirmed && (self.streak == 0 || was_sure) {
                 self.convex = Some(worse.best);
                 self.buckets.up_to(worse.best, &mut scan);
@@ -278,7 +278,8 @@ impl Cost {
     }
 }
 
-/// Returns the run of deviations of one sign, longer by one or started again.
+/// Returns the length of the run of deviations of one sign: longer by one, or started again after another
+/// sign.
 const fn lengthen(streak: i8, sign: i8) -> i8 {
     if streak * sign >= 0 {
         streak.saturating_add(sign)

@@ -4,7 +4,8 @@
 /// They are constants because `ln` differs by platform.
 const STAY: (f64, f64) = (0.748_263_567_578_565_2, 1.336_427_488_025_472);
 
-/// Returns `limit` while the target is within a third of it; else [`nearest`].
+/// Returns `limit` while the target is within a third of it; otherwise the grid size [`nearest`] to the
+/// target.
 #[inline]
 pub(super) fn nearest_kept(target: f64, limit: f64) -> f64 {
     let ratio = target.max(1.0) / limit;

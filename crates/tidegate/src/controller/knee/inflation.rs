@@ -1,12 +1,12 @@
-//! How long a flush that blocks no sender may wait: a share of its latency without the wait.
+//! The longest wait of a flush that blocks no sender: a share of its latency without the wait.
 //!
-//! The latency of replies is fitted as L = L0 + beta·n over the batch that carried them. The time that the
-//! batch waited is left out, because a delay that is a share of a latency containing the delay feeds on
-//! itself. A wait ends when every known caller is queued, when the batch's own cost reaches the share, or at
-//! the share of L0. A gate closes when waits gain no caller; one flush in 64 then keeps probing. See
+//! The latency of replies is fitted as L = L0 + beta·n over the batch that carried them. The fit leaves out
+//! the time that the batch waited, because a delay that is a share of a latency that contains the delay feeds
+//! on itself. A wait ends when every known caller is queued, when the batch's own cost reaches the share, or
+//! at the share of L0. A gate closes when waits gain no caller; one flush in 64 then keeps probing. See
 //! docs/controllers.md.
 
-/// While the gate is closed, one flush in this many is a probe.
+/// The interval of probes while the gate is closed: one flush in this many waits.
 const PROBE: u64 = 64;
 
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub(super) struct Inflation {
     /// The share of waits that gained a caller, as a moving average.
     gained: f64,
     flushes: u64,
-    /// Decayed sums over replies: 1, n, n², L, nL.
+    /// The sums over replies, with decay: of 1, n, n², L and nL.
     sums: [f64; 5],
     base: f64,
     slope: f64,

@@ -8,19 +8,20 @@
 use super::Open;
 use crate::Time;
 
-/// A batch that others passed is late after this many times its usual cost.
+/// The multiple of its usual cost after which a batch that others passed is late.
 const LATE: f64 = 4.0;
-/// All running batches are late after this many times their usual cost.
+/// The multiple of their usual cost after which all running batches are late.
 const ALL_LATE: f64 = 16.0;
 /// In nanoseconds: the least time after which a batch is late, and the time for a batch of unknown cost.
 const LATE_NS: (f64, f64) = (1e6, 10e6);
-/// A late batch is stuck once this many batches that started later ended.
+/// The number of batches that started later and ended before a late batch counts as stuck.
 const PASSED: u32 = 4;
 
 /// The state of a running batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Late {
-    /// The time at which it is late if batches passed it, and the time at which it is late in any case.
+    /// The time at which the batch is late if batches passed it, and the time at which it is late in any
+    /// case.
     passed_at: Time,
     at: Time,
     passed: u32,
@@ -46,12 +47,12 @@ impl Late {
         self.is_stuck
     }
 
-    /// Takes in that a batch that started later ended.
+    /// Records that a batch that started later ended.
     pub(super) const fn passed(&mut self) {
         self.passed = self.passed.saturating_add(1);
     }
 
-    /// Returns the time at which it counts as stuck if nothing else happens.
+    /// Returns the time at which the batch counts as stuck if nothing else happens.
     fn stuck_at(&self) -> Option<Time> {
         (self.passed >= PASSED && !self.is_stuck).then_some(self.passed_at)
     }

@@ -58,17 +58,17 @@ use crate::Time;
 /// The initial limit, within the bounds.
 const START_ITEMS: u64 = 32;
 const START_BYTES: u64 = 64 << 10;
-/// The factor by which the limit grows after a saturated batch until the sizes span enough to tell a from b,
-/// and the most beyond the largest size measured.
+/// The factor by which the limit grows after a saturated batch until the sizes span enough to tell a from b.
+/// It is also the most by which the limit may exceed the largest size measured.
 const GROW: u64 = 2;
-/// The same for bytes, where a limit starts close to its bound.
+/// The factor by which a limit in bytes grows; such a limit starts close to its bound.
 const GROW_BYTES: u64 = 4;
-/// The share of the usual size that remains of it after a batch that took the whole backlog, and after a
-/// batch that the limit cut.
+/// The shares that remain of the usual size after a batch that took the whole backlog, and after a batch that
+/// the limit cut.
 const NATURAL: (f64, f64) = (0.97, 0.8);
-/// Overhead is at most 1/(k+1) of a full batch.
+/// The constant k of the limit: overhead is at most 1/(k+1) of a full batch.
 const LEAN: f64 = 16.0;
-/// The same where another term is meant to set the limit.
+/// The constant k where another term is meant to set the limit.
 const AMPLE: f64 = 32.0;
 /// The most batches that run at once, even if the bounds allow more.
 const IN_FLIGHT_MAX: u32 = 1024;
@@ -107,7 +107,7 @@ pub struct Knee {
     other: u64,
     unit: Unit,
     drains: bool,
-    /// The user gave the costs, so the controller learns none.
+    /// True if the user gave the costs, so that the controller learns none.
     known: bool,
 
     cost: Cost,
@@ -124,32 +124,32 @@ pub struct Knee {
     limit: f64,
     /// The limit within the bounds, as a number of items or bytes.
     standing: u64,
-    /// The limit is on the grid, and so worth keeping.
+    /// True if the limit is on the grid, and so worth keeping.
     on_grid: bool,
     binding: Reason,
     saturated: u64,
     /// The part size of the drain in progress, kept until the backlog is gone.
     chunk: f64,
-    /// Backlog left by the batch started last.
+    /// The backlog that the batch started last left behind.
     left: u64,
     /// The usual size of batches that took the whole backlog: the largest of late.
     natural: f64,
     /// The arrival of the oldest item of the backlog, and the end of the last batch.
     oldest: Time,
     freed: Time,
-    /// The limit has reached the target of the costs; the sizes measured so far do not hold it back.
+    /// True if the limit has reached the target of the costs: the sizes measured so far do not hold it back.
     reached: bool,
-    /// The driver sends [`Event::Ready`] before a batch starts, so the controller knows the backlog, and not
-    /// only that a buffer is full.
+    /// True if the driver sends [`Event::Ready`] before a batch starts, so that the controller knows the
+    /// backlog, and not only that a buffer is full.
     asked: bool,
-    /// The driver has not yet reported the backlog since the last batch.
+    /// True if the driver has not yet reported the backlog since the last batch.
     fresh: bool,
     /// The plan behind the last answer to [`Event::Ready`].
     plan: Plan,
-    /// The batches that run, and how many of them count as stuck.
+    /// The batches that run, and the number of them that count as stuck.
     open: Vec<Open>,
     stuck: u32,
-    /// Moving average of the cost of a flush, over all sizes.
+    /// The cost of a flush over all sizes, as a moving average in nanoseconds.
     flush_ns: f64,
     last_done: Time,
     /// The end of the last batch that counted in the detection of changed costs.
@@ -176,7 +176,7 @@ struct Plan {
     /// The limit before any probe or chunk.
     full: u64,
     reason: Reason,
-    /// The backlog could be cut into parts.
+    /// True if the backlog could be cut into parts.
     divisible: bool,
 }
 
@@ -194,7 +194,7 @@ struct Open {
 }
 
 impl Knee {
-    /// Creates a controller with this objective within these bounds. It knows no costs yet.
+    /// Creates a controller with this objective within these bounds. At first the controller knows no costs.
     ///
     /// The controller runs at most [`Bounds::in_flight`] batches at once, and never more than 1024. **Where
     /// [`Bounds::in_flight_max`] is `None`, as in [`Bounds::default`], that is one batch**, also where the
@@ -274,11 +274,11 @@ impl Knee {
         })
     }
 
-    /// Makes the controller wait for callers that return after a completion, where that pays. It suits
-    /// boundaries that have calls as items: the caller waits for the answer and then sends the next call.
-    /// It works with one batch at a time and with several in flight, where a batch waits for its share of
-    /// the callers while others run. The default controller of an actor has this setting; a `Knee` given to
-    /// an actor needs the call. It needs [`Event::Arrived`]. With [`Objective::LatencyP99`],
+    /// Makes the controller wait for callers that return after a completion, where that pays. This suits
+    /// boundaries that have calls as items: the caller waits for the answer and then sends the next call. It
+    /// works with one batch at a time and with several in flight, where a batch waits for its share of the
+    /// callers while others run. The default controller of an actor has this setting; a `Knee` given to an
+    /// actor needs the call. The setting needs [`Event::Arrived`]. With [`Objective::LatencyP99`],
     /// [`Objective::CostBudget`] and [`Objective::Inflation`] no batch waits for callers.
     #[must_use]
     pub fn anticipating(self) -> Self {
@@ -288,7 +288,7 @@ impl Knee {
         }
     }
 
-    /// Fits and limits bytes instead of items.
+    /// Makes the controller fit and limit bytes instead of items.
     ///
     /// # Errors
     /// If the bounds leave bytes unbounded.
@@ -317,13 +317,13 @@ impl Knee {
     }
 
     /// Sets the cost of a batch of n to `a_ns + b_ns * n` for good, so that the controller learns no costs.
-    /// It suits a cost that another component pays and the driver cannot measure. `a_ns` counts as
-    /// at least 1e-3 and `b_ns` as at least 1e-6 nanoseconds, and so does a NaN; both count as at most
-    /// 1e15, eleven days.
+    /// This suits a cost that another component pays and the driver cannot measure. `a_ns` counts as at least
+    /// 1e-3 and `b_ns` as at least 1e-6 nanoseconds, and so does a NaN; both count as at most 1e15, eleven
+    /// days.
     #[must_use]
     pub fn with_known_cost(mut self, a_ns: f64, b_ns: f64) -> Self {
         self.known = true;
-        // Written so that a NaN counts as the least.
+        // The comparison makes a NaN count as the least value.
         let within = |ns: f64, least| if ns > least { ns.min(COST_MAX) } else { least };
         self.cost.fit = Some(Line::known(within(a_ns, 1e-3), within(b_ns, 1e-6)));
         self.cost.identified = true;
@@ -342,7 +342,8 @@ impl Knee {
         self
     }
 
-    /// Takes a backlog in one go up to the limit, instead of cutting it for least mean latency.
+    /// Makes the controller take a backlog in one go up to the limit, instead of cutting it for least mean
+    /// latency.
     #[must_use]
     pub fn without_drain_chunks(self) -> Self {
         Self {
@@ -427,7 +428,7 @@ impl Knee {
         }
     }
 
-    /// Returns whether the limit rests on measured costs. If not, it grows until enough costs are known.
+    /// Returns whether the limit rests on measured costs. Otherwise it grows until enough costs are known.
     const fn targeted(&self) -> bool {
         self.cost.identified || self.cost.convex.is_some()
     }
@@ -497,8 +498,8 @@ impl Knee {
         self.gate.started(now.as_nanos(), batch.items, saved);
         self.callers.started();
         let coming = self.coming();
-        // The id runs already, or more batches run than were allowed. Either way the former batch
-        // will hardly end.
+        // The id runs already, or more batches run than were allowed. Either way the former batch will hardly
+        // end.
         let again = self.open.iter().position(|open| open.id == id);
         let full = (self.open.len() == IN_FLIGHT_MAX as usize).then_some(0);
         if let Some(at) = again.or(full) {
@@ -618,8 +619,8 @@ impl Knee {
         self.check_feasible();
     }
 
-    /// Returns the cost that the batch would have had alone, if it can be estimated. Also learns from the
-    /// batch how much the batches beside it slowed it down. O(running batches).
+    /// Returns the cost that the batch would have had alone, if it can be estimated. Also learns how much the
+    /// batches beside it slowed the batch down. O(running batches).
     fn alone(&mut self, now: Time, done: &Open, cost_ns: f64, ok: bool) -> Option<f64> {
         for open in &mut self.open {
             if open.start.is_before(done.start) {
@@ -658,7 +659,7 @@ impl Knee {
         slowdown.map(|slowdown| cost_ns / slowdown)
     }
 
-    /// Returns the usual nanoseconds of a batch of `n` at the concurrency in force.
+    /// Returns the nanoseconds that a batch of `n` items usually takes at the concurrency in force.
     fn usual(&self, n: u64) -> Option<f64> {
         if self.flight.is_single() {
             return None;
@@ -679,8 +680,8 @@ impl Knee {
 }
 
 impl Default for Knee {
-    /// Objective [`Objective::Lean`], 1 to 8192 items, one batch at a time, not
-    /// [anticipating](Self::anticipating).
+    /// Returns a controller with the objective [`Objective::Lean`], for 1 to 8192 items, one batch at a time,
+    /// not [anticipating](Self::anticipating).
     fn default() -> Self {
         Self::new(Objective::Lean, Bounds::default())
             .unwrap_or_else(|_| unreachable!("the defaults are valid"))

@@ -1,8 +1,8 @@
 //! The rate at which items end, at one concurrency and size of batches.
 
-/// The least number of batches behind a rate.
+/// The least number of batches on which a rate may rest.
 const KNOWN: f64 = 3.0;
-/// The least number of batches that count in full; older ones count for half.
+/// The least number of batches that count in full; older batches count for half.
 const LASTING: f64 = 256.0;
 /// The least scatter of single costs, because no machine is ever quiet.
 const NOISE: f64 = 0.05;
@@ -17,7 +17,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Takes in that a batch of `items` ended. The first one only starts the time.
+    /// Records that a batch of `items` ended. The first batch only starts the time.
     pub(super) fn done(&mut self, now_ns: u64, items: u64) {
         if let Some(last) = self.last {
             self.items += items as f64;
@@ -37,12 +37,12 @@ impl Pace {
         }
     }
 
-    /// Leaves out the time until the next batch ends.
+    /// Makes the pace leave out the time until the next batch ends.
     pub(super) const fn pause(&mut self) {
         self.last = None;
     }
 
-    /// Returns the items a nanosecond.
+    /// Returns the rate in items a nanosecond.
     pub(super) fn rate(&self) -> Option<f64> {
         (self.batches >= KNOWN && self.ns > 0.0).then(|| self.items / self.ns)
     }

@@ -7,11 +7,13 @@ use super::{Knee, Plan};
 use crate::controller::{Objective, Reason};
 use crate::nanos;
 
-/// One in this many saturated batches has another size, which keeps a and b identifiable.
+/// The interval of probes: one in this many saturated batches has another size, which keeps a and b
+/// identifiable.
 const PROBE_EVERY: u64 = 16;
-/// During the climb of the concurrency, a full batch has this ratio of b·n to a.
+/// The ratio of b·n to a that a full batch has during the climb of the concurrency.
 const BRIEF: f64 = 4.0;
-/// Slots share a backlog if all of it in one batch would cost at least this many times as much as a share.
+/// The least ratio of the cost of the whole backlog in one batch to the cost of a share at which slots share
+/// it.
 const SPLIT: f64 = 1.1;
 
 impl Knee {
@@ -30,8 +32,8 @@ impl Knee {
         }
     }
 
-    /// Returns the limit for the next batch. Changes nothing but the latched part size, so asking
-    /// twice is harmless.
+    /// Returns the limit for the next batch. Changes nothing but the latched part size, so repeated calls are
+    /// harmless.
     pub(super) fn plan(&mut self, backlog: u64) -> Plan {
         if let Some(Point { limit, .. }) = self.strain.point() {
             return Plan {
@@ -70,7 +72,7 @@ impl Knee {
         if self.flight.climbs()
             && let Some(Line { a, b, .. }) = self.cost.fit
         {
-            // Short batches show sooner how many may run.
+            // Short batches show sooner how many batches may run.
             limit = limit.min((BRIEF * a / b).max(1.0));
         }
         let full = if limit == self.limit {
@@ -124,8 +126,8 @@ impl Knee {
         }
     }
 
-    /// Returns the size that leaves half the latency budget for the batch itself. `None` if the backlog alone
-    /// exceeds the budget, because such a limit would only make the queue unstable.
+    /// Returns the size that leaves half the latency budget for the batch itself. Returns `None` if the
+    /// backlog alone exceeds the budget, because such a limit would only make the queue unstable.
     pub(super) fn latency_limit(&self, a: f64, b: f64, backlog: u64) -> Option<f64> {
         let Objective::LatencyP99(x) = self.objective else {
             return None;
@@ -147,7 +149,7 @@ impl Knee {
                 || self.cost.convex.is_some() && self.saturated >= PROBE_EVERY)
     }
 
-    /// Returns a size other than the limit, to measure it.
+    /// Returns a size other than the limit, if the next batch should measure one.
     pub(super) fn probe(&self, full: u64, backlog: u64) -> Option<(u64, Reason)> {
         if backlog != u64::MAX
             && self.looks_up()

@@ -1,39 +1,40 @@
-//! Anticipation: expects callers to return after a completion, and decides if waiting for them pays.
+//! Anticipation: expects callers to return after a completion, and decides whether a wait for them pays.
 //!
 //! In a closed loop completions cause arrivals. 16 slots of a/16 after a completion hold the moving average
-//! of the arrivals in them. The profile sees arrivals with or without a wait, so it needs no probes. Waiting
-//! d is worth the arrivals expected in d, each of which saves a flush of `a`, less the time that the queue
-//! spends waiting. A lone caller never waits, because the profile never expects another. The method is
-//! anticipatory disk scheduling (Iyer and Druschel, SOSP 2001) for batches; docs/controllers.md.
+//! of the arrivals in them. The profile sees arrivals with or without a wait, so it needs no probes. A wait
+//! of d is worth the arrivals expected in d, each of which saves a flush of `a`, less the time that the queue
+//! spends waiting. A lone caller never waits, because the profile never expects another caller. The method is
+//! anticipatory disk scheduling (Iyer and Druschel, SOSP 2001) for batches; see docs/controllers.md.
 
 const SLOTS: usize = 16;
-/// Completions before the profile counts.
+/// The number of completions before the profile counts.
 const LEARN: u64 = 4;
 /// The least gain of a wait for each waiting item, as a share of `a`.
 const WORTH: f64 = 0.02;
 
-/// Arrivals after a completion, by slots of a/16.
+/// The arrivals after a completion, by slots of a/16.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Profile {
     mean: [f64; SLOTS],
     current: [f64; SLOTS],
     completions: u64,
-    /// The sum of `mean`, but for rounding: no wait brings more arrivals. Then the sum of `current`.
+    /// The sum of `mean`, apart from rounding: no wait brings more arrivals than this. Then the sum of
+    /// `current`.
     total: f64,
     came: f64,
-    /// An item has arrived. Until then all slots are zero.
+    /// True once an item has arrived. Until then all slots are zero.
     any: bool,
 }
 
-/// A mean below this becomes zero. It affects no decision, and would decay into denormal numbers, which make
-/// arithmetic a hundred times slower.
+/// The least mean that is kept: a smaller one becomes zero. It would affect no decision, and would decay into
+/// denormal numbers, which make arithmetic a hundred times slower.
 const MEAN_MIN: f64 = 1e-30;
-/// Completions between two passes that zero such means: far fewer than the decay from there to a
-/// denormal takes.
+/// The number of completions between two passes that zero small means: far fewer than the decay from
+/// [`MEAN_MIN`] to a denormal takes.
 const TIDY: u64 = 256;
 
 impl Profile {
-    /// Takes in `items` that arrived `dt` after the last completion.
+    /// Records `items` that arrived `dt` after the last completion.
     pub(super) fn arrived(&mut self, dt: f64, a: f64, items: u64) {
         if let Some(slot) = self.current.get_mut(slot_of(dt, a)) {
             *slot += items as f64;
@@ -42,7 +43,7 @@ impl Profile {
         }
     }
 
-    /// Takes in a completion: the arrivals since the last one join the average.
+    /// Records a completion: the arrivals since the last one join the average.
     pub(super) fn completed(&mut self) {
         self.completions += 1;
         if !self.any {
@@ -71,11 +72,12 @@ impl Profile {
         }
     }
 
-    /// Returns how much longer to wait, `dt` after the last completion with `queued` items waiting; 0 if
-    /// waiting does not pay.
+    /// Returns how much longer to wait, `dt` after the last completion with `queued` items waiting; 0 if a
+    /// wait does not pay.
     pub(super) fn wait(&self, dt: f64, a: f64, queued: u64) -> f64 {
         let least = WORTH * (queued as f64).max(1.0);
-        // Not even all expected arrivals at once would be worth the wait. The margin covers rounding.
+        // Even if all expected arrivals came at once, they would not be worth the wait. The margin covers
+        // rounding.
         if self.completions < LEARN || self.total < least * 0.99 {
             return 0.0;
         }
@@ -84,7 +86,7 @@ impl Profile {
             return 0.0;
         }
         let width = a / SLOTS as f64;
-        // Arrivals that came early are no longer expected.
+        // The profile no longer expects arrivals that came early.
         let due: f64 = self.mean[..first].iter().sum::<f64>()
             + self.mean[first] * (dt - width * first as f64) / width;
         let came: f64 = self.current[..=first].iter().sum();
@@ -112,9 +114,9 @@ impl Profile {
     }
 }
 
-/// Closes where waits turn out not to pay. The profile knows the times of arrivals, but not whether the
-/// callers are new. For example, a caller that returns before the driver reports its batch as done looks like
-/// one more caller.
+/// A gate that closes where waits turn out not to pay. The profile knows the times of arrivals, but not
+/// whether the callers are new. For example, a caller that returns before the driver reports its batch as
+/// done looks like one more caller.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gate {
     /// The worth of a wait, in flushes an item of its batch, as a moving average.
@@ -128,7 +130,8 @@ pub(super) struct Gate {
 const GAIN: f64 = 0.03;
 /// The CPU of a wait: a few turns of a runtime's scheduler, or a sleep and a wake-up.
 const WAIT_CPU_NS: f64 = 10_000.0;
-/// While the gate is closed, one batch in this many may still wait, to probe the gain.
+/// The interval of probes while the gate is closed: one batch in this many may still wait, to measure the
+/// gain.
 const PROBE: u64 = 64;
 
 impl Gate {
@@ -148,7 +151,7 @@ impl Gate {
         self.held.get_or_insert((now_ns, queued));
     }
 
-    /// Takes in the start of a batch. If the batch was held back, compares the saving (`flush` for each item
+    /// Records the start of a batch. If the batch was held back, compares the saving (`flush` for each item
     /// that came) with the time that the waiting items lost and the CPU of the wait. Either side counts for
     /// at most a flush an item. A hiccup of a timer or of the machine is then no more than one bad wait.
     pub(super) fn started(&mut self, now_ns: u64, items: u64, flush: f64) {
@@ -163,7 +166,7 @@ impl Gate {
     }
 }
 
-/// Returns the slot of `dt`; [`SLOTS`] or more if none.
+/// Returns the slot of `dt`; [`SLOTS`] or more if `dt` is beyond all slots.
 fn slot_of(dt: f64, a: f64) -> usize {
     // The cast to 32 bits takes fewer instructions, and larger values are beyond the profile.
     (dt / a * SLOTS as f64) as u32 as usize

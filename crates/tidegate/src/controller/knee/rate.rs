@@ -1,19 +1,19 @@
 //! The arrival rate, and the best parts of a backlog.
 
-/// Arrivals over time, both decayed by 7/8 a batch, and a slow twin decayed by 63/64.
+/// The arrival rate: arrivals over time, both decayed by 7/8 a batch, and a slow twin decayed by 63/64.
 ///
-/// The driver reports arrivals, or the controller infers them from the growth of the backlog between looks at
-/// it. It never counts an arrival twice.
+/// The driver reports arrivals, or the controller infers them from the growth of the backlog between two
+/// looks at the backlog. The rate never counts an arrival twice.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rate {
     /// The backlog up to which arrivals are counted.
     seen: u64,
-    /// Arrivals and nanoseconds not yet in the decayed sums.
+    /// The arrivals, and the nanoseconds, that the decayed sums do not contain yet.
     items: f64,
     looked: Option<u64>,
     fast: Decayed,
     slow: Decayed,
-    /// Arrivals a nanosecond, the higher of both rates.
+    /// The higher of both rates, in arrivals a nanosecond.
     per_ns: Option<f64>,
 }
 
@@ -44,7 +44,7 @@ impl Rate {
         self.seen = self.seen.saturating_add(items);
     }
 
-    /// Takes in that the backlog is `backlog` at `now_ns`. `first` marks the first look since the last batch.
+    /// Records that the backlog is `backlog` at `now_ns`. `first` marks the first look since the last batch.
     pub(super) fn look(&mut self, now_ns: u64, backlog: u64, first: bool) {
         self.items += backlog.saturating_sub(self.seen) as f64;
         self.seen = backlog;
@@ -68,14 +68,15 @@ impl Rate {
         self.seen = backlog;
     }
 
-    /// Returns the arrivals a nanosecond over the last few batches; `None` before two batches were decided.
+    /// Returns the arrival rate over the last few batches, in items a nanosecond; `None` before two batches
+    /// were decided.
     pub(super) const fn per_ns(&self) -> Option<f64> {
         self.per_ns
     }
 }
 
-/// Returns the part size that makes the mean latency least for draining a backlog of `backlog` at cost a +
-/// b·n, while `rate` items arrive a nanosecond (fluid limit). With rate 0 it is sqrt(backlog · a / b).
+/// Returns the part size that makes the mean latency least while batches drain a backlog of `backlog` at cost
+/// a + b·n and `rate` items arrive a nanosecond (fluid limit). With rate 0 it is sqrt(backlog · a / b).
 pub(super) fn drain_chunk(a: f64, b: f64, rate: f64, backlog: f64) -> f64 {
     // Only a rate close to the capacity pays for the division.
     let rate = if rate * b < 0.94 {
@@ -88,19 +89,19 @@ pub(super) fn drain_chunk(a: f64, b: f64, rate: f64, backlog: f64) -> f64 {
     (r + (r * r + spare * a * (rate * a + backlog)).sqrt()) / spare
 }
 
-/// Learns if cutting a backlog into parts works here. A part is worth its cost only if no backlog is left
-/// after the last one.
+/// Learns whether cutting a backlog into parts works here. A part is worth its cost only if no backlog is
+/// left after the last part.
 ///
-/// It does not work where callers return as soon as their part is done, or where batches cost
-/// something else than the fit predicts. Each failure doubles the number of backlogs taken in one go
-/// before the next attempt.
+/// Cutting does not work where callers return as soon as their part is done, or where batches cost something
+/// else than the fit predicts. Each failure doubles the number of backlogs taken in one go before the next
+/// attempt.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Drain {
-    /// The initial size of the backlog in progress, 0 without one, and the items taken of it.
+    /// The initial size of the backlog in progress, 0 without one, and the number of items taken out of it.
     whole: u64,
     taken: u64,
     parts: u32,
-    /// Backlogs to take in one go after a failure, and how many of them are left.
+    /// The number of backlogs to take in one go after a failure, and how many of them are left.
     skips: u32,
     left: u32,
 }
@@ -114,7 +115,7 @@ impl Drain {
         self.left == 0
     }
 
-    /// Takes in a batch of `n` out of `backlog`, taken as a part if `is_part`; `could` tells if the
+    /// Records a batch of `n` items out of `backlog`, taken as a part if `is_part`; `could` says whether the
     /// backlog could be cut.
     pub(super) fn started(&mut self, n: u64, backlog: u64, is_part: bool, could: bool) {
         if self.left > 0 {
@@ -136,7 +137,7 @@ impl Drain {
         } else if self.taken >= self.whole
             || self.parts > 1 && left > self.whole.saturating_sub(self.taken / 2)
         {
-            // The parts have taken it all, or arrivals fill it up at half the rate at which parts
+            // The parts have taken the whole backlog, or arrivals fill it up at half the rate at which parts
             // take from it.
             self.whole = 0;
             self.skips = (self.skips * 2).clamp(1, SKIPS_MAX);

@@ -16,42 +16,43 @@ use super::buckets::{Buckets, GRID, grid_index, grid_size};
 
 /// The gain in throughput a doubling for which the search keeps a larger size.
 const WORTH: f64 = 0.03;
-/// The batches of a window. The search compares the least backlog of a window with that of earlier ones.
+/// The number of batches of a window. The search compares the least backlog of a window with that of earlier
+/// ones.
 const WINDOW: u32 = 8;
 /// The number of earlier windows in the comparison.
 const WINDOWS: usize = 8;
-/// A backlog that will be gone within this many batches needs no better limit.
+/// The number of batches within which a backlog may end without a better limit.
 const SOON: f64 = 32.0;
-/// Trials may cost this many batches of the limit in force before they have a budget.
+/// The cost that trials may have before they have a budget, in batches of the limit in force.
 const FREE: f64 = 4.0;
-/// Batches at the limit in force before a trial, to see the trend of the backlog.
+/// The number of batches at the limit in force before a trial, which show the trend of the backlog.
 const STEADY: u32 = 2;
-/// Sizes within this many grid steps are near: the search may try them without a budget.
+/// The most grid steps between near sizes: the search may try these without a budget.
 const NEAR: usize = 2;
-/// A trial counts for at most this many times its expected cost.
+/// The most that a trial may count, as a multiple of its expected cost.
 const DEAREST: f64 = 64.0;
-/// After this many batches the search may try a size again that cost more than that bound.
+/// The number of batches after which the search may try a size again that cost more than [`DEAREST`] allows.
 const REHEAR: u32 = 1024;
 /// The most batches of other sizes during a trial, taken because the backlog did not reach the size.
 const MISSED: u32 = 8;
-/// The least and most batches of a trial.
+/// The least and the most batches of a trial.
 const BLOCK: (f64, f64) = (3.0, 64.0);
-/// A trial ends once the mean of its size is known to this share.
+/// The error of a size's mean, as a share, at which a trial ends.
 const ROUGH: f64 = 0.15;
 
 /// A finished batch that the limit cut.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cut {
-    /// The size it was cut to.
+    /// The size to which the limit cut the batch.
     pub(super) n: u64,
     pub(super) cost_ns: f64,
     /// The backlog when the batch was taken.
     pub(super) backlog: u64,
-    /// The rest of that backlog.
+    /// The rest of the backlog when the batch was taken.
     pub(super) left: u64,
-    /// Arrivals a nanosecond.
+    /// The arrival rate, in items a nanosecond.
     pub(super) arriving: f64,
-    /// Its cost was an outlier, or it is the first batch at changed costs.
+    /// True if the cost of the batch was an outlier, or the batch is the first at changed costs.
     pub(super) suspect: bool,
 }
 
@@ -62,7 +63,8 @@ struct Trial {
     items: f64,
     ns: f64,
     batches: f64,
-    /// Batches of other sizes during the trial, because the backlog did not reach the size on trial.
+    /// The number of batches of other sizes during the trial, because the backlog did not reach the size on
+    /// trial.
     missed: u32,
     /// The expected loss of one batch of this size against as many items in batches of the limit.
     expected: f64,
@@ -73,23 +75,24 @@ struct Trial {
 /// The state of the search.
 #[derive(Clone, Debug)]
 pub(super) struct Search {
-    /// Bit i: grid size i was on trial, or is known from batches of its own, since the costs last changed.
+    /// The sizes of the grid that were on trial, or are known from batches of their own, since the costs last
+    /// changed: bit i stands for grid size i.
     tried: u64,
     trial: Option<Trial>,
-    /// A size that was found to be better than the one the fit proposes.
+    /// A size that was found to be better than the size that the fit proposes.
     kept: Option<u64>,
     /// A size of higher throughput that holds while the backlog lasts.
     loose: Option<u64>,
-    /// The last trial above the limit in force was worse.
+    /// True if the last trial above the limit in force was worse.
     capped: bool,
-    /// Batches since a trial last found a better size.
+    /// The number of batches since a trial last found a better size.
     settled: u32,
-    /// The previous trial tried a smaller size.
+    /// True if the previous trial tried a smaller size.
     went_down: bool,
     backlog: Backlog,
-    /// The largest size taken since the costs last changed, and its cost.
+    /// The largest size taken since the costs last changed, and the cost of that batch.
     largest: (f64, f64),
-    /// The time during which the limit cut batches, and the part of it that worse trials cost.
+    /// The time during which the limit cut batches, and the part of that time that worse trials cost.
     bound_ns: f64,
     spent_ns: [f64; 2],
 }
@@ -105,9 +108,9 @@ struct Backlog {
     /// The backlog at the last look, and its change a batch as a moving average.
     last: Option<u64>,
     trend: f64,
-    /// The last change.
+    /// The last change of the backlog.
     change: f64,
-    /// Changes observed since the last trial.
+    /// The number of changes observed since the last trial.
     steady: u32,
 }
 
@@ -179,7 +182,7 @@ impl Search {
         }
     }
 
-    /// Returns the size to take now, if one is on trial.
+    /// Returns the size that the next batch must take, if a size is on trial.
     pub(super) fn on_trial(&self) -> Option<u64> {
         self.trial.map(|t| grid_size(t.index))
     }
@@ -209,7 +212,8 @@ impl Search {
         self.capped
     }
 
-    /// Forgets its results after a change of the costs, and may try every size again.
+    /// Forgets the results of trials after a change of the costs, so that the search may try every size
+    /// again.
     pub(super) const fn forget(&mut self) {
         self.kept = None;
         self.loose = None;
@@ -221,7 +225,7 @@ impl Search {
         self.spent_ns = [0.0; 2];
     }
 
-    /// Takes in a batch that took the whole backlog: no backlog is left.
+    /// Records a batch that took the whole backlog: no backlog is left.
     pub(super) fn relieved(&mut self) {
         self.trial = None;
         self.loose = None;
@@ -230,7 +234,7 @@ impl Search {
         }
     }
 
-    /// Takes in a batch that `limit`, the limit in force, or a trial cut. Costs O(sizes) when a trial begins
+    /// Records a batch that `limit`, the limit in force, or a trial cut. Costs O(sizes) when a trial begins
     /// or ends, else O(1).
     pub(super) fn cut(
         &mut self,
@@ -310,8 +314,8 @@ impl Search {
         }
     }
 
-    /// Keeps the largest size and the most it cost. The cost of a batch that hung does not
-    /// predict other costs.
+    /// Records the largest size and the most that it cost. The cost of a batch that hung does not predict
+    /// other costs.
     fn reached(&mut self, n: f64, ns: f64) {
         let (top, dearest) = self.largest;
         if n < top {
@@ -352,9 +356,9 @@ impl Search {
         }
     }
 
-    /// Takes the best of the sizes measured. While the backlog grows, that is the highest throughput, where
-    /// a size that is not well known counts with the highest throughput it may have. Else a larger size
-    /// must gain enough.
+    /// Puts the best of the sizes measured into force. While the backlog grows, that is the highest
+    /// throughput, where a size that is not well known counts with the highest throughput it may have.
+    /// Otherwise a larger size must gain enough.
     fn choose(&mut self, limit: u64, bounds: (u64, u64), sizes: &Buckets, noise: f64) {
         let (floor, ceiling) = bounds;
         let at = grid_index(limit);
@@ -451,7 +455,7 @@ impl Search {
                     let beyond = (grid_size(index) as f64 / top).max(1.0);
                     (dearest * beyond * beyond).max(part * own) * many
                 }
-                // The cost an item of the largest size measured, if that is more.
+                // This is the cost an item of the largest size measured, if that is more.
                 true => (grid_size(index) as f64 * dearer).max(0.0) * many,
                 false => (1.0 - part) * own,
             };

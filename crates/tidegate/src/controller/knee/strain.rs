@@ -1,37 +1,37 @@
 //! The size of batches and the concurrency (`number`) while a backlog stays that fills all batches.
 //!
-//! The search compares the items that end in a time, for any cost curve and any server. It tries more
+//! The search compares the items that end in a given time, for any cost curve and any server. It tries more
 //! batches, smaller ones, larger ones and fewer in turn, each over whole turns of the batches. It repeats a
 //! step that pays. At first steps double or halve; once none of the four pays, they are shorter and ever more
-//! seldom. Now and then the search tries a size that is far away, since throughput may have several peaks. A
+//! rare. Now and then the search tries a size that is far away, since throughput may have several peaks. A
 //! single batch goes first, and if it is expensive for its items, no other follows. Once the backlog is gone,
 //! the size and the concurrency found stay in force.
 
 use super::pace::Pace;
 
-/// A backlog counts if it filled all batches at this share of the starts, as a moving average over
+/// The share of starts at which the backlog must have filled all batches to count, as a moving average over
 /// [`OFTEN`] batches.
 const STAYS: f64 = 0.8;
 const OFTEN: f64 = 16.0;
-/// A smaller difference than this share counts as none.
+/// The least difference of two rates, as a share, that counts.
 const WORTH: f64 = 0.03;
-/// The least and most batches of a trial, and the share to which a trial measures the items in a time: while
-/// steps double, and later.
+/// The least and the most batches of a trial, and the error to which a trial measures the rate of items:
+/// while steps double, and later.
 const BLOCK: (f64, f64) = (8.0, 128.0);
 const ROUGH: (f64, f64) = (0.1, 0.05);
 /// The least number of batches for a clear result.
 const CLEAR: u32 = 16;
-/// A trial without a result ends after this many times its batches.
+/// The factor on a trial's number of batches after which a trial without a result ends.
 const PATIENCE: u32 = 4;
 /// The factors of the steps in size, one for each round of the four ways, and the factor of later rounds. The
 /// concurrency steps by the first factor in the first round, and by `NEAR` later.
 const FAR: [f64; 7] = [2.0, 1.5, 1.5, 1.5, 4.0, 1.5, 8.0];
 const NEAR: f64 = 1.5;
-/// A step up by more than this begins with a single batch.
+/// The largest step up, as a factor, that needs no single batch first.
 const CAREFUL: u64 = 2;
 /// The least scatter of costs.
 const NOISE: f64 = 0.05;
-/// The most rounds of rest.
+/// The most rounds of rest between two searches.
 const REST: u32 = 64;
 
 /// A concurrency and a size of batches.
@@ -60,7 +60,7 @@ impl Way {
         }
     }
 
-    /// Returns the least ratio of the items that end in a time for which a step pays.
+    /// Returns the least ratio of the rates of items, after a step to before it, at which the step pays.
     const fn least(self) -> f64 {
         match self {
             Self::More | Self::Larger => 1.0 + WORTH,
@@ -88,18 +88,19 @@ pub(super) struct Strain {
     at: Point,
     trial: Option<Point>,
     first: First,
-    /// The number of batches that must end until no batch of another point runs.
+    /// How many more batches must end before only batches of the point in force run, so that its pace counts.
     settling: u32,
     running: u32,
-    /// The pace at the point in force, and on trial.
+    /// The pace of items at the point in force, and at the point on trial.
     pace: Pace,
     tried: Pace,
-    /// Nanoseconds an item at the point in force, as a moving average.
+    /// The cost of an item at the point in force, in nanoseconds, as a moving average.
     each: f64,
-    /// Batches that ended while a trial waits for its first batch.
+    /// The number of batches that ended while a trial waits for its first batch.
     waited: u32,
     way: Way,
-    /// Ways that failed since one last paid, and rounds in which all failed.
+    /// The number of ways that failed since a way last paid, and the number of rounds in which all ways
+    /// failed.
     vain: u32,
     rounds: u32,
     rest: u32,
@@ -135,7 +136,7 @@ impl Strain {
         self.on.then(|| trial.unwrap_or(self.at))
     }
 
-    /// Takes in that a batch of `items` starts and leaves `left`. `point` is in force where no backlog stayed
+    /// Records that a batch of `items` starts and leaves `left`. `point` is in force where no backlog stayed
     /// before, and the search begins only if `may`. Returns the point found once the backlog is gone.
     pub(super) fn started(
         &mut self,
@@ -177,12 +178,12 @@ impl Strain {
         self.pace.pause();
     }
 
-    /// Takes in that a batch no longer runs: it ended, failed or is stuck.
+    /// Records that a batch no longer runs: it ended, failed or is stuck.
     pub(super) const fn gone(&mut self) {
         self.running = self.running.saturating_sub(1);
     }
 
-    /// Takes in that a batch of `items` took `cost_ns`, where single costs scatter by `noise`. No point is
+    /// Records that a batch of `items` took `cost_ns`, where single costs scatter by `noise`. No point is
     /// beyond `most`, and no size below `least`.
     pub(super) fn done(
         &mut self,
@@ -227,7 +228,7 @@ impl Strain {
         let batches = self.tried.batches as u32;
         let is_clear =
             batches >= CLEAR.max(trial.number) && (gain - 1.0).abs() > 3.0 * error + WORTH;
-        // All batches of a point may end at once.
+        // All batches of a point may end at once, so a trial ends only after whole turns.
         let is_whole = batches.is_multiple_of(trial.number);
         let is_over = is_whole && (batches >= block as u32 || is_clear);
         if !is_over && batches < PATIENCE * (trial.number + block as u32) {
@@ -246,8 +247,8 @@ impl Strain {
         }
     }
 
-    /// Decides from the first batch if others follow. None follows if that batch does not end, or if other
-    /// bounds keep batches smaller.
+    /// Decides from the first batch of a trial whether others follow. None follows if that batch does not
+    /// end, or if other bounds keep batches smaller.
     fn look_at_first(&mut self, items: u64, each: f64, noise: f64) {
         let is_first = self.trial.is_some_and(|trial| trial.limit == items);
         if self.first != First::Runs || !is_first {

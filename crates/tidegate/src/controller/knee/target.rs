@@ -35,7 +35,7 @@ impl Knee {
             return;
         }
         self.reached = self.known || self.cost.top * self.growth() as f64 >= target;
-        // Known costs need no grid to be steady on, and no caution beyond the sizes measured.
+        // Known costs need no grid for a steady limit, and no caution beyond the sizes measured.
         let c = match (self.known, self.on_grid) {
             (true, _) => target,
             (false, true) => nearest_kept(self.within_reach(target), self.limit),
@@ -51,7 +51,7 @@ impl Knee {
     }
 
     /// Returns `limit`, or half more than the batches that took the whole backlog lately, so that chance does
-    /// not cut them. It stays at `limit` if such batches were measured to be worse.
+    /// not cut such batches. Returns `limit` if they were measured to be worse.
     pub(super) fn ample(&self, limit: f64) -> f64 {
         let may = self.asked
             && matches!(self.objective, Objective::Lean)
@@ -86,7 +86,7 @@ impl Knee {
         }
     }
 
-    /// Updates if a latency budget is feasible: rate <= w (1 - 2.2 a/X) / b, where the server works at w
+    /// Updates whether a latency budget is feasible: rate <= w (1 - 2.2 a/X) / b, where the server works at w
     /// batches at once. During the climb of the concurrency, w is unknown.
     pub(super) fn check_feasible(&mut self) {
         let (Objective::LatencyP99(x), Some(Line { a, b, .. })) = (self.objective, self.cost.fit)
@@ -100,8 +100,8 @@ impl Knee {
         self.infeasible = most <= 0.0 || self.rate.per_ns().is_some_and(|r| r > most);
     }
 
-    /// Updates if a cost budget is feasible. It is not while flushes cost more, because the bounds force them
-    /// sooner than the budget allows.
+    /// Updates whether a cost budget is feasible. It is infeasible while flushes cost more, because the
+    /// bounds force them sooner than the budget allows.
     pub(super) fn check_budget(&mut self, cost_ns: f64) {
         let Some(budget) = &mut self.budget else {
             return;

@@ -1,11 +1,11 @@
-//! Until which time the next batch is held back.
+//! The time until which the next batch is held back.
 
 use super::{Knee, Unit};
 use crate::Time;
 use crate::controller::{Load, Objective, Reason};
 
 impl Knee {
-    /// Returns until which time to hold the batch back, and why.
+    /// Returns the time until which to hold the batch back, and the reason.
     pub(super) fn wait(&mut self, now: Time, load: Load, oldest: Time) -> Option<(Time, Reason)> {
         if self.waiting_until.is_some_and(|t| now >= t) {
             return None;
@@ -53,9 +53,9 @@ impl Knee {
         Some((now.after(wait as u64), Reason::Anticipate))
     }
 
-    /// Returns until which time a batch waits for an even share of the callers, while other batches run in a
-    /// closed loop. A few callers in a batch of their own would cost a flush and a place. The next batch that
-    /// ends returns more callers, so the time of one batch is enough.
+    /// Returns the time until which a batch waits for an even share of the callers, while other batches run
+    /// in a closed loop. A few callers in a batch of their own would cost a flush and a place. The next batch
+    /// that ends returns more callers, so the time of one batch is enough.
     pub(super) fn share_to_come(&self, queued: u64) -> Option<Time> {
         let allowed = u64::from(self.flight.allowed());
         if allowed == 1 || self.flight.running() == 0 || self.unit != Unit::Items {
@@ -70,9 +70,9 @@ impl Knee {
         Some(self.last_done.after(usual as u64))
     }
 
-    /// Returns the worth of a saved flush. While all batches have one size, no measurement tells a from
-    /// b·n. The whole cost then counts as saved; this makes the controller try a merge, after which it
-    /// knows two sizes.
+    /// Returns the worth of a saved flush. While all batches have one size, no measurement tells a from b·n.
+    /// The whole cost then counts as saved; this makes the controller try a merge, after which it knows two
+    /// sizes.
     pub(super) fn flush_cost(&self) -> Option<f64> {
         let known = self.cost.fit.map(|f| f.a);
         let measured = (self.flush_ns > 0.0).then_some(self.flush_ns);

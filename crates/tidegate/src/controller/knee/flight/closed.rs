@@ -1,29 +1,30 @@
 //! The concurrency in a closed loop, where the same callers call again and again.
 //!
 //! The callers divide evenly among the batches: c batches of 1/c of them each. The search therefore compares
-//! the items that end in a time, for any cost curve and any server, and needs no slowdown. A trial of a
+//! the items that end in a given time, for any cost curve and any server, and needs no slowdown. A trial of a
 //! concurrency (`number`) lasts whole turns of its batches. At first the concurrency doubles or halves. Once
-//! that no longer pays, it steps by a half, ever more seldom, and now and then by a factor of two or four,
+//! that no longer pays, it steps by a half, ever more rarely, and now and then by a factor of two or four,
 //! because throughput may have several peaks.
 
 use super::super::pace::Pace;
 use super::{BLOCK, CLIMB_ROUGH, Flight, PATIENCE, REST, ROUGH, Trial, WORTH};
 
-/// The factors of the steps, one after the other, each once up and once down.
+/// The factors of the steps in concurrency, one after the other, each once up and once down.
 const FAR: [f64; 6] = [1.5, 1.5, 2.0, 1.5, 4.0, 1.5];
 
-/// The search in a closed loop.
+/// The search for the concurrency in a closed loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Closed {
     /// The number of callers; 0 if the loop is open.
     callers: u64,
-    /// The concurrency doubles or halves.
+    /// True while the concurrency doubles or halves.
     fast: bool,
-    /// A step paid, or the first of them did not. The next step that does not pay ends the doubling.
+    /// True after a step that paid, or after the first step did not. The next step that does not pay ends the
+    /// doubling.
     stepped: bool,
-    /// Steps in a row that did not pay.
+    /// The number of steps in a row that did not pay.
     vain: usize,
-    /// The pace at the concurrency in force, and at the one on trial.
+    /// The pace of items at the concurrency in force, and at the one on trial.
     pace: Pace,
     tried: Pace,
 }
@@ -34,7 +35,7 @@ impl Closed {
         self.callers > 0
     }
 
-    /// Takes in a batch that ended and did its work for `items` of its items. `number` is the concurrency in
+    /// Records that a batch ended and did its work for `items` of its items. `number` is the concurrency in
     /// force, unless a trial runs.
     pub(super) fn done(&mut self, now_ns: u64, items: u64, number: u32, on_trial: bool) {
         if on_trial {
@@ -45,19 +46,19 @@ impl Closed {
         }
     }
 
-    /// Takes in that batches of another concurrency start from now on.
+    /// Records that batches of another concurrency start from now on.
     pub(super) const fn turned(&mut self) {
         self.pace.pause();
     }
 
-    /// Takes in that a trial begins.
+    /// Records that a trial begins.
     pub(super) fn begin(&mut self) {
         self.tried = Pace::default();
     }
 }
 
 impl Flight {
-    /// Takes in the number of callers if the loop is closed.
+    /// Records the number of callers if the loop is closed.
     pub(in super::super) fn callers(&mut self, callers: Option<u64>) {
         let callers = callers.unwrap_or(0);
         if (callers > 0) != self.closed.is_on() {
@@ -79,7 +80,7 @@ impl Flight {
         self.closed.callers = callers;
     }
 
-    /// Takes in a batch of a closed loop that ended.
+    /// Judges the trial after a batch of a closed loop ended.
     pub(super) fn learn_closed(&mut self, noise: f64) {
         let rough = match self.closed.fast {
             true => noise / CLIMB_ROUGH,
@@ -103,7 +104,7 @@ impl Flight {
         let tried = self.closed.tried.batches as u32;
         let is_clear = tried >= (2 * number).max(2 * BLOCK.0 as u32)
             && (gain - 1.0).abs() > 3.0 * error + WORTH;
-        // All batches of a concurrency may end together.
+        // All batches of a concurrency may end together, so a trial ends only after whole turns.
         let is_whole = tried.is_multiple_of(number);
         let is_over = is_whole && (tried >= block || is_clear);
         if !is_over && batches < PATIENCE * (number + block) {

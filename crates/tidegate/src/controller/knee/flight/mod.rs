@@ -9,11 +9,11 @@
 //!
 //! c batches at once share the items that are in the system now, so they are smaller, and that gives each
 //! concurrency a throughput. The concurrency in force is the largest within 3 % of the best throughput, and
-//! not past the point from which on the server does no more.
+//! not past the point from which on the server does no more work.
 //!
 //! A trial of a concurrency takes a block of batches. The first of them do not count, because they meet
 //! batches of the previous concurrency. At first the concurrency doubles as long as one turnover of batches
-//! shows that this pays. Then the search measures the double, the values between and, ever more seldom, the
+//! shows that this pays. Then the search measures the double, the values between and, ever more rarely, the
 //! neighbours, until the slowdown is known to 2.5 % or clearly better or worse. After a change of the costs
 //! every measurement is relative to the concurrency in force, and the search measures all others again.
 
@@ -26,29 +26,29 @@ use slow::{KNOWN, LASTING, Slow};
 use super::cost::Cost;
 use crate::Time;
 
-/// A smaller difference than this share counts as none.
+/// The least difference of two throughputs, as a share, that counts.
 const WORTH: f64 = 0.03;
-/// The least and most batches of a trial.
+/// The least and the most batches of a trial.
 const BLOCK: (f64, f64) = (8.0, 128.0);
-/// A trial ends once the slowdown is known to this share.
+/// The error of the slowdown, as a share, at which a trial ends.
 const ROUGH: f64 = 0.025;
-/// The same during the climb.
+/// The error of the slowdown, as a share, at which a trial of the climb ends.
 const CLIMB_ROUGH: f64 = 0.1;
-/// The climb goes on while a concurrency slows batches down at most this many times as much as
-/// the smaller ones.
+/// The most that a concurrency may slow batches down, relative to the smaller ones, while the climb to larger
+/// concurrencies continues.
 const CLIMB_SLOWED: f64 = 1.21;
-/// The largest error by which the climb raises that bound.
+/// The largest error by which the climb raises the bound on the slowdown.
 const CLIMB_DOUBT: f64 = 0.25;
-/// A batch counts for the concurrency on trial if this share of it ran beside the batch.
+/// The share of the concurrency on trial that must run beside a batch for the batch to count.
 const NEAR: f64 = 0.8;
-/// The rest until the next look at the neighbours, in blocks: after a change of the concurrency or of the
-/// costs, and at most. Right after the climb there is no rest.
+/// The rest until the next look at the neighbours of the concurrency, in blocks: after a change of the
+/// concurrency or of the costs, and at most. Right after the climb there is no rest.
 const REST: (u32, u32) = (4, 64);
 /// The most batches of a trial of the climb, apart from a turnover.
 const CLIMB_MAX: f64 = 12.0;
-/// A trial without a result ends after this many times its batches.
+/// The factor on a trial's number of batches after which a trial without a result ends.
 const PATIENCE: u32 = 4;
-/// Slots are short if more than this share of the batches waited for a slot.
+/// The share of batches that waited for a slot above which slots are short.
 const SHORT: f64 = 0.1;
 
 /// A trial of a concurrency.
@@ -63,8 +63,8 @@ struct Trial {
 pub(super) struct Start {
     at: u64,
     area: f64,
-    /// The turn of the concurrency, and if it was in force for long enough that no earlier batch
-    /// runs any more.
+    /// The turn of the concurrency, and whether it was in force for long enough that no earlier batch runs
+    /// any more.
     turn: u32,
     is_steady: bool,
 }
@@ -82,9 +82,9 @@ impl Start {
 /// The circumstances in which a batch ran.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ran {
-    /// The mean number of batches that ran during the batch, itself included.
+    /// The mean number of batches that ran during the batch, this batch included.
     beside: f64,
-    /// The same concurrency was in force from before its start until its end.
+    /// True if the same concurrency was in force from before the batch's start until its end.
     is_steady: bool,
 }
 
@@ -94,34 +94,35 @@ pub(super) struct Flight {
     most: u32,
     /// The concurrency in force, without a trial.
     number: u32,
-    /// Slowdowns by concurrency, from 1 on; empty where one batch runs at a time.
+    /// The slowdowns by concurrency, from 1 on; empty where one batch runs at a time.
     slow: Vec<Slow>,
     trial: Option<Trial>,
-    /// The climb: the concurrency doubles as soon as a trial shows that this pays. Nothing else is known yet.
+    /// True during the climb: the concurrency doubles as soon as a trial shows that this pays. Nothing else
+    /// is known yet.
     climbs: bool,
-    /// The costs have changed since the last trial of a smaller concurrency.
+    /// True if the costs have changed since the last trial of a smaller concurrency.
     unsure: bool,
     /// A size to measure at the concurrency in force, before the trial of a concurrency that
     /// leads to that size.
     size: Option<u64>,
-    /// Batches until the next trial.
+    /// The number of batches until the next trial.
     rest: u32,
-    /// Blocks of rest after the next trial without a gain.
+    /// The number of blocks of rest after the next trial without a gain.
     rests: u32,
-    /// The next look at a neighbour is at a larger one.
+    /// True if the next look at a neighbour is at a larger concurrency.
     up: bool,
     /// The number of changes of the concurrency in force, and the number of batches that must end until no
     /// batch of the previous one runs.
     turn: u32,
     settling: u32,
     running: u32,
-    /// Items in running batches.
+    /// The number of items in running batches.
     items: u64,
-    /// Batches times nanoseconds so far.
+    /// The sum over time of the number of running batches: batches times nanoseconds.
     area: f64,
     at: u64,
-    /// Moving averages: the items in the system at the start of a batch, and the share of batches
-    /// that waited.
+    /// Moving averages: the items in the system at the start of a batch, and the share of batches that
+    /// waited.
     present: f64,
     short: f64,
     closed: Closed,
@@ -192,8 +193,8 @@ impl Flight {
         self.running
     }
 
-    /// Returns the part of `backlog` for the next batch, where all batches that may run share the
-    /// items in the system.
+    /// Returns the part of `backlog` for the next batch, where all batches that may run share the items in
+    /// the system.
     pub(super) fn share(&self, backlog: u64) -> u64 {
         let all = backlog.saturating_add(self.items);
         all.div_ceil(u64::from(self.allowed())).min(backlog)
@@ -218,8 +219,8 @@ impl Flight {
             .map(|i| self.slow[i].by())
     }
 
-    /// Returns the slowdown that turns the cost of a batch into its solo cost: that of the concurrency in
-    /// force, and no other.
+    /// Returns the slowdown that turns the cost of a batch into its solo cost: only the slowdown of the
+    /// concurrency in force is known well enough.
     pub(super) fn trusted(&self, ran: Ran) -> Option<f64> {
         let is_near = (ran.beside / f64::from(self.number) - 1.0).abs() <= 1.0 / 8.0;
         if self.trial.is_none() && is_near && ran.is_steady {
@@ -241,7 +242,7 @@ impl Flight {
         self.climbs && self.most > 1
     }
 
-    /// Returns the size to take even though the backlog is larger.
+    /// Returns the size that the next batch must take even though the backlog is larger.
     pub(super) const fn size(&self) -> Option<u64> {
         self.size
     }
@@ -251,7 +252,7 @@ impl Flight {
         self.at = self.at.max(now);
     }
 
-    /// Takes in that a batch of `items` starts and leaves `left`, and if it `waited` for a slot.
+    /// Records that a batch of `items` starts and leaves `left`, and whether it `waited` for a slot.
     pub(super) fn started(&mut self, now: u64, items: u64, left: u64, waited: bool) -> Start {
         self.pass(now);
         self.running += 1;
@@ -268,8 +269,8 @@ impl Flight {
         }
     }
 
-    /// Takes in that a batch of `items` ended, `ok` if it did its work. Returns the mean number of batches
-    /// that ran during it.
+    /// Records that a batch of `items` ended; `ok` says whether it did its work. Returns the mean number of
+    /// batches that ran during it.
     pub(super) fn done(&mut self, now: u64, items: u64, ok: bool, start: Start) -> Ran {
         self.gone(now, items);
         let took = now.saturating_sub(start.at) as f64;
@@ -289,7 +290,7 @@ impl Flight {
         Ran { beside, is_steady }
     }
 
-    /// Takes in that a batch of `items` no longer runs.
+    /// Records that a batch of `items` no longer runs.
     pub(super) fn gone(&mut self, now: u64, items: u64) {
         self.pass(now);
         self.running = self.running.saturating_sub(1);
@@ -310,15 +311,16 @@ impl Flight {
         }
     }
 
-    /// Takes in that the costs changed: the search measures all other concurrencies again, relative to
-    /// the one in force.
+    /// Records that the costs changed: the search measures all other concurrencies again, relative to the one
+    /// in force.
     pub(super) fn forget(&mut self) {
         if self.closed.is_on() {
-            // A closed loop compares the items that end in a time, which needs no costs.
+            // A closed loop compares the items that end in a given time, which needs no costs.
             return;
         }
         self.forget_others();
-        // Tries larger ones first, where possible: a smaller one would let a backlog grow.
+        // The search tries larger concurrencies first, where possible: a smaller one would let a backlog
+        // grow.
         self.unsure = true;
         self.up = false;
         self.trial = None;
@@ -327,7 +329,7 @@ impl Flight {
         self.rests = REST.0;
     }
 
-    /// Takes in a batch that ended and `ran` beside others. `costs` are its nanoseconds and an estimate of
+    /// Learns from a batch that ended and `ran` beside others. `costs` are its nanoseconds and an estimate of
     /// its solo cost, `noise` is that of one cost, and `limit` is the most items of a batch. Costs
     /// O(concurrencies) when a trial ends, else O(1).
     pub(super) fn learn(
@@ -421,11 +423,11 @@ impl Flight {
         tried != self.number && slow.batches >= 2.0 * KNOWN && (is_worse || is_better)
     }
 
-    /// Goes on to the concurrency on trial if that pays, else ends the climb.
+    /// Puts the concurrency on trial into force if that pays, else ends the climb.
     fn climb(&mut self, tried: u32, noise: f64) {
         let slow = self.slow[tried as usize];
-        // The slowdown over all smaller concurrencies, because a few batches of one show little
-        // where costs scatter.
+        // The slowdown over all smaller concurrencies counts, because a few batches of one show little where
+        // costs scatter.
         let smaller = self.slow[2..=(self.number as usize).max(2)].iter();
         let usual = smaller
             .fold(Slow::default(), |sum, slow| sum.with(slow))
@@ -443,7 +445,8 @@ impl Flight {
             let enough = self.enough(tried).max(self.enough(self.number));
             self.number = self.number.min(enough).max(2);
         }
-        // The batches of the climb were short; later ones have other sizes.
+        // The batches of the climb were short; later batches have other sizes, so the measurements no longer
+        // count.
         self.climbs = false;
         self.slow.fill(Slow::default());
         self.rests = 0;
@@ -451,8 +454,8 @@ impl Flight {
         self.begin(self.number);
     }
 
-    /// Returns whether a somewhat smaller concurrency was measured to be worse, or the server really works at
-    /// all batches that run.
+    /// Returns whether the concurrency is needed: a somewhat smaller one was measured to be worse, or the
+    /// server really works at all batches that run.
     fn is_needed(&self) -> bool {
         let number = self.number;
         let works = self.works_at(number);
@@ -489,9 +492,9 @@ impl Flight {
         self.slow[number as usize].works()
     }
 
-    /// Returns the least concurrency at which the server does as much as at `number`, apart from 2
-    /// %. The solo costs rest on few batches, or on none of these sizes, so the least slowdown
-    /// measured counts as none.
+    /// Returns the least concurrency at which the server does as much as at `number`, apart from 2 %. The
+    /// solo costs rest on few batches, or on none of these sizes, so the least slowdown measured counts as
+    /// none.
     fn enough(&self, number: u32) -> u32 {
         let Some(slow) = self.slow.get(number as usize) else {
             return 1;

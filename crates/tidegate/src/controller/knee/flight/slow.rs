@@ -2,7 +2,7 @@
 
 /// The least number of batches behind a slowdown that counts.
 pub(super) const KNOWN: f64 = 3.0;
-/// A slowdown that is still measured is the average over this many batches.
+/// The number of batches over which a slowdown averages while it is still measured.
 pub(super) const LASTING: f64 = 128.0;
 
 /// The slowdown at one concurrency.
@@ -11,9 +11,9 @@ pub(super) struct Slow {
     /// The sum of the costs of the batches, and of the estimates of their solo costs.
     cost: f64,
     alone: f64,
-    /// The sum of the squares of the former over the latter.
+    /// The sum over the batches of the squared cost divided by the estimate of the solo cost.
     squares: f64,
-    /// The sum, over the batches, of the mean number of running batches, itself included.
+    /// The sum, over the batches, of the mean number of batches that ran during each, that batch included.
     ran: f64,
     pub(super) batches: f64,
 }
@@ -30,7 +30,7 @@ impl Slow {
         }
     }
 
-    /// Takes in a batch that took `took` beside others, where `ran` batches ran on average, itself included.
+    /// Adds a batch that took `took` beside others, where `ran` batches ran on average, that batch included.
     pub(super) fn add(&mut self, took: f64, alone: f64, ran: f64) {
         self.cost += took;
         self.alone += alone;
@@ -39,7 +39,7 @@ impl Slow {
         self.batches += 1.0;
     }
 
-    /// Returns the measurements of both.
+    /// Returns the sum of this measurement and `other`.
     pub(super) fn with(mut self, other: &Self) -> Self {
         self.cost += other.cost;
         self.alone += other.alone;
@@ -59,7 +59,7 @@ impl Slow {
         (var * by.max(1.0) / self.batches.max(1.0)).sqrt()
     }
 
-    /// Reduces the weight of the past to the share `by`.
+    /// Multiplies the weight of the past batches by `by`, a share.
     pub(super) const fn age(&mut self, by: f64) {
         self.cost *= by;
         self.alone *= by;
@@ -73,12 +73,12 @@ impl Slow {
         self.batches >= KNOWN
     }
 
-    /// Returns how many times longer batches take.
+    /// Returns how many times longer batches take at this concurrency than alone.
     pub(super) fn by(&self) -> f64 {
         self.cost / self.alone.max(1e-3)
     }
 
-    /// Returns the number of batches at which the server really works.
+    /// Returns the number of batches at which the server really works at this concurrency.
     pub(super) fn works(&self) -> f64 {
         self.ran / self.batches.max(1.0) / self.by().max(1e-6)
     }
