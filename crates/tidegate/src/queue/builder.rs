@@ -9,40 +9,40 @@ use crate::nanos;
 /// The largest capacity and the largest buffer, in items.
 pub const CAPACITY_MAX: usize = 1 << 30;
 
-/// How a thread waits: the consumer waits for items, a producer waits for room. A task always waits by its
-/// waker. The builder of an actor takes this type, too
+/// The way in which a thread waits: the consumer waits for items, a producer waits for room. A task always
+/// waits by its waker. The builder of an actor takes this type, too
 /// ([`batcher::Builder::wait`](crate::batcher::Builder::wait)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wait {
-    /// Looks again at once, without end, and yields now and then. Gives the lowest latency and keeps a core
-    /// busy for each waiting thread. For dedicated cores.
+    /// The thread looks again at once, without end, and yields now and then. This gives the lowest latency
+    /// and keeps a core busy for each waiting thread, so it suits dedicated cores.
     Spin,
-    /// Yields the core between looks, without end.
+    /// The thread yields the core between looks, without end.
     Yield,
-    /// Sleeps at once. An idle thread does the least work, and each item that finds
-    /// it asleep waits for a wake-up.
+    /// The thread sleeps at once. An idle thread does the least work, and each item that finds the thread
+    /// asleep waits for a wake-up.
     Park,
-    /// Looks a few times, yields a few times, then sleeps.
+    /// The thread looks a few times, yields a few times, then sleeps.
     #[default]
     Progressive,
 }
 
-/// How [`blocking_push`](Queue::blocking_push), [`push`](Queue::push) and their forms for many items act
-/// when there is no room. A `try_` form ignores it. [`Metrics`](super::Metrics) counts every case. An actor
-/// has a smaller setting of its own, [`batcher::Full`](crate::batcher::Full).
+/// The response of [`blocking_push`](Queue::blocking_push), [`push`](Queue::push) and their forms for many
+/// items to a lack of room. A `try_` form ignores this setting. [`Metrics`](super::Metrics) counts every
+/// case. An actor has a smaller setting of its own, [`batcher::Full`](crate::batcher::Full).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Full {
-    /// Waits for room.
+    /// The push waits for room.
     #[default]
     Wait,
-    /// Gives the item back with [`PushError::Full`](super::PushError::Full).
+    /// The push gives the item back with [`PushError::Full`](super::PushError::Full).
     Reject,
-    /// Drops the item; the push returns `Ok`.
+    /// The queue drops the item; the push returns `Ok`.
     DropNewest,
-    /// Drops the oldest items in the ring to make room. The consumer of such a
-    /// queue takes items out under a lock.
+    /// The queue drops the oldest items in the ring to make room. The consumer of such a queue takes items
+    /// out under a lock.
     DropOldest,
 }
 
@@ -99,8 +99,8 @@ impl Builder {
         self
     }
 
-    /// Sets the safety linger: how long items may lie in the buffer of a producer that has stopped pushing
-    /// before a busy consumer fetches them itself. The default is 1 ms.
+    /// Sets the safety linger: how long items may stay in the buffer of a producer that has stopped pushing
+    /// before a busy consumer fetches these items itself. The default is 1 ms.
     #[must_use]
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger_ns = nanos(linger);

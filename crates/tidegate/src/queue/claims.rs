@@ -1,26 +1,27 @@
-//! The cost of an expensive claim, by the number of items claimed: the upper decile for
-//! each number, remembered for long.
+//! The cost of an expensive claim, by the number of items claimed. The module remembers the upper decile of
+//! the costs of each number for long.
 //!
-//! One claim's time says little. The ring's cache lines are near or far in turns, as short as a time
+//! The time of one claim says little. The ring's cache lines are near or far in turns, as short as a time
 //! slice and as long as minutes, and now and then the scheduler interrupts a claim in the middle. A limit
 //! that suits expensive claims is larger than cheap claims need and does no harm there, since an idle
-//! consumer fetches the items of a buffer; a limit that suits cheap claims is too small for expensive
-//! ones. So the controller receives the cost that nine claims in ten stay below. Where a tenth of the
-//! claims or more are far, that is the cost of a far claim, at any share; and an interrupted claim counts
-//! as one claim, however long it took.
+//! consumer fetches the items of a buffer; a limit that suits cheap claims is too small for expensive ones.
+//! So the controller receives the cost that nine claims in ten stay below. Where a tenth of the claims or
+//! more are far, that is the cost of a far claim, at any share; and an interrupted claim counts as one claim,
+//! however long it took.
 //!
-//! The module keeps a few sizes, each as a histogram of quarter octaves, and halves the counts now and
-//! then. It allocates nothing.
+//! The module keeps a few numbers of items, each with a histogram of quarter octaves, and halves the counts
+//! now and then. It allocates nothing.
 
-/// Sizes remembered: the limit in force, a quarter of it, half as much again, and the
-/// limits before the last change.
+/// The number of sizes that the module remembers: the limit in force, a quarter of it, half as much again,
+/// and the limits before the last change.
 const SIZES: usize = 8;
-/// Quarter octaves from 16 ns to 64 us; the first and the last slot also count the costs beyond them.
+/// The number of slots, of a quarter octave each, from 16 ns to 64 us; the first and the last slot also count
+/// the costs beyond them.
 const SLOTS: usize = 48;
-/// The octave the first slot lies in.
+/// The octave in which the first slot lies.
 const LOWEST: u32 = 4;
-/// Claims of one size that the histogram remembers: at least half as many, about a
-/// minute of a busy producer's claims.
+/// The number of claims of one size that the histogram remembers: at least half as many, about a minute of a
+/// busy producer's claims.
 const CLAIMS: u32 = 1 << 18;
 
 /// The expensive claims of each size.
@@ -32,7 +33,7 @@ pub(super) struct Claims {
 
 struct Size {
     items: u64,
-    /// The last claim of this size, as a number of claims.
+    /// The number of the last claim of this size.
     last: u64,
     claims: u32,
     slots: [u32; SLOTS],
@@ -86,8 +87,8 @@ impl Size {
         self.claims += 1;
     }
 
-    /// Returns the cost that nine claims in ten stay below, as if the claims of a
-    /// slot were spread evenly over it.
+    /// Returns the cost that nine claims in ten stay below, as if the claims of a slot were spread evenly
+    /// over the slot.
     fn dear(&self) -> u64 {
         let mut above = f64::from(self.claims) / 10.0;
         for (at, &count) in self.slots.iter().enumerate().rev() {

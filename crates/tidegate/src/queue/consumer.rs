@@ -1,4 +1,4 @@
-//! The consumer: it drains the queue, and waits for items as its thread or task does.
+//! The consumer, which drains the queue, and waits for items as a thread or as a task.
 //!
 //! The consumer hands out items from three places, in an order that keeps the items of each producer in
 //! sequence. First it empties its *hand*: items it has already taken out of buffers, the lane or, under a
@@ -39,17 +39,18 @@ use waiting::Next;
 /// ```
 pub struct Consumer<T: Send> {
     shared: Arc<Shared<T>>,
-    /// `None` where producers may drop the oldest items: then the reader is shared, under a lock.
+    /// The reader of the ring; `None` where producers may drop the oldest items: then the reader is shared,
+    /// under a lock.
     reader: Option<Reader>,
     /// Items taken out already, which the next drain hands out first.
     hand: VecDeque<T>,
     parker: Option<(Handle<Parker>, Waker)>,
     idle: Idle,
-    /// The last drain found items, and then an empty ring.
+    /// True if the last drain found items, and then an empty ring.
     caught_up: bool,
-    /// The consumer went to sleep, and has drained nothing since.
+    /// True if the consumer went to sleep, and has drained nothing since.
     asleep: bool,
-    /// The time of the first drain after the last sleep, and the items drained by then.
+    /// The time of the first drain after the last sleep, and the number of items drained by then.
     awake: (Time, u64),
     swept: Time,
     /// The time since which the consumer has found nothing although producers wait in line for room.
@@ -57,9 +58,9 @@ pub struct Consumer<T: Send> {
     finished: bool,
 }
 
-/// The time after which a push that did not see the flag `IDLING` is visible: 1 ms, where the processor takes
-/// nanoseconds. It does not depend on the linger: a shorter time would not be safe, and a longer one would
-/// keep a task busy all that time.
+/// The time in nanoseconds after which a push that did not see the flag `IDLING` is visible: 1 ms, where the
+/// processor takes nanoseconds. The time does not depend on the linger: a shorter time would not be safe, and
+/// a longer one would keep a task busy all that time.
 const SETTLE_NS: u64 = 1_000_000;
 
 /// How long called waiters may leave an empty queue unused before the consumer passes over them
@@ -67,8 +68,8 @@ const SETTLE_NS: u64 = 1_000_000;
 /// future may never be polled again.
 const PATIENCE_NS: u64 = 100_000_000;
 
-/// How far the consumer knows that producers with buffers look at its mark after each
-/// push. See the [module](super).
+/// The consumer's knowledge of whether producers with buffers look at its mark after each push. See the
+/// [module](super).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Idle {
     /// Producers need not look.
@@ -79,8 +80,8 @@ enum Idle {
     Settled,
 }
 
-/// Items drained without sleep after which producers stop looking: a look after each of so many pushes costs
-/// more than going idle again does.
+/// The number of items drained without sleep after which producers stop looking for the mark: a look after
+/// each of so many pushes costs more than a return to idleness does.
 const BUSY_ITEMS: u64 = 1 << 16;
 
 /// The outcome of a drain.
@@ -92,8 +93,8 @@ pub struct Drained {
     /// The backlog: items that wait now in the ring, the overflow lane and the consumer's
     /// hand (not in producers' buffers).
     pub left: usize,
-    /// The reason the batch ended: [`Reason::Drained`] if no more items were there,
-    /// [`Reason::Limit`] if the limit cut it.
+    /// The reason why the batch ended: [`Reason::Drained`] if no more items were there, [`Reason::Limit`] if
+    /// the limit cut it.
     pub reason: Reason,
 }
 
@@ -145,8 +146,8 @@ impl<T: Send> Consumer<T> {
         self.run(limit, &mut Each(each))
     }
 
-    /// Drains as [`drain`](Self::drain) does, and reports the end of the batch to
-    /// `visit`; an empty batch has no end.
+    /// Drains as [`drain`](Self::drain) does, and reports the end of the batch to `visit`. An empty batch has
+    /// no end.
     #[inline]
     pub fn drain_to(&mut self, limit: usize, visit: &mut impl Visit<T>) -> Drained {
         let drained = self.run(limit, &mut Each(|item| visit.item(item)));
@@ -156,7 +157,8 @@ impl<T: Send> Consumer<T> {
         drained
     }
 
-    /// Appends up to `limit` waiting items to `out`, in order, without waiting. The fastest way to drain.
+    /// Appends up to `limit` waiting items to `out`, in order, without waiting. This is the fastest way to
+    /// drain.
     #[inline]
     pub fn drain_into(&mut self, out: &mut Vec<T>, limit: usize) -> Drained {
         self.run(limit, out)
@@ -223,7 +225,7 @@ impl<T: Send> Consumer<T> {
     }
 
     /// Drains as [`drain`](Self::drain) does, but waits for the first item as a task, on any runtime. Items
-    /// leave the queue only in the poll that completes the future: dropping the future loses nothing.
+    /// leave the queue only in the poll that completes the future: a drop of the future loses nothing.
     ///
     /// # Errors
     /// [`Closed`] once the consumer has handed out every item and no more can arrive.
@@ -237,9 +239,9 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// Drains as [`drain_into`](Self::drain_into) does, but waits for the first item as a task,
-    /// on any runtime. Items leave the queue only in the poll that completes the future:
-    /// dropping the future loses nothing.
+    /// Drains as [`drain_into`](Self::drain_into) does, but waits for the first item as a task, on any
+    /// runtime. Items leave the queue only in the poll that completes the future: a drop of the future loses
+    /// nothing.
     ///
     /// # Errors
     /// As for [`recv`](Self::recv).
@@ -398,7 +400,8 @@ impl<T: Send> Consumer<T> {
         items
     }
 
-    /// Does the same where the reader is shared: takes items out under the lock and hands them out after it.
+    /// Takes up to `limit` items where the reader is shared: takes them out under the lock and hands them out
+    /// after it.
     fn take_locked(&mut self, limit: usize, out: &mut impl Out<T>) -> usize {
         let mut items = 0;
         loop {
@@ -460,7 +463,7 @@ impl<T: Send> Consumer<T> {
         ready || shared.lane.as_ref().is_some_and(|lane| lane.due() <= head)
     }
 
-    /// Takes the items of producers' buffers into the hand. Returns whether there were any.
+    /// Takes the items of producers' buffers into the hand. Returns whether there were any items.
     fn sweep(&mut self) -> bool {
         let head = self.head();
         let found = self.shared.sweep(head, &mut self.hand);
@@ -478,8 +481,8 @@ impl<T: Send> Consumer<T> {
             return true;
         }
         self.watch_line(PATIENCE_NS);
-        // Reads the flag before the mark, because the mark lies on the producers' cache line. Only once the
-        // mark is set can no producer claim any more.
+        // This reads the flag before the mark, because the mark lies on the producers' cache line. Once the
+        // mark is set, no producer can claim any more.
         if self.shared.flags.load(Acquire) & CLOSED != 0
             && !self.finished
             && self.shared.ring.is_closed()
@@ -489,9 +492,9 @@ impl<T: Send> Consumer<T> {
         false
     }
 
-    /// Serves the linger while the consumer is busy: fetches the items of quiet producers once
-    /// a linger. After a while without sleep it takes the flag down, so that producers no
-    /// longer look whether it sleeps.
+    /// Serves the linger while the consumer is busy: fetches the items of quiet producers once a linger.
+    /// After a while without sleep the consumer takes the flag down, so that producers no longer look whether
+    /// it sleeps.
     fn keep_linger(&mut self) {
         if cfg!(loom) {
             return;
@@ -556,11 +559,11 @@ impl<T: Send> Drop for Consumer<T> {
         shared.close();
         shared.consumer.take();
         let buffers = std::mem::take(&mut lock(&shared.registry).buffers);
-        // Once the queue is finished, each producer takes back the items of its own
-        // buffer: it sees the close next.
+        // Once the queue is finished, each producer takes back the items of its own buffer: it sees the close
+        // next.
         if !self.finished {
             for buffer in &buffers {
-                // Dropped without the lock: items may use their own producer.
+                // The items drop without the lock, because they may use their own producer.
                 let items = buffer.lock().take_all();
                 drop(items);
             }

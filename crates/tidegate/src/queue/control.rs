@@ -5,22 +5,23 @@ use crate::Time;
 use crate::boundary::{Boundary, Cut};
 use crate::controller::{Bounds, Controller, Load, Reason, Snapshot};
 
-/// The nanoseconds an item costs its producer besides its share of the claim: the push into the buffer, 1.1
-/// by docs/benchmarks.md. A flush cannot measure the push for less than the measurement costs. Without this
-/// constant a claim would seem expensive beside the few nanoseconds that copying takes.
+/// The nanoseconds that an item costs its producer besides its share of the claim: the push into the buffer,
+/// 1.1 by docs/benchmarks.md. A flush cannot measure the push for less than the measurement costs. Without
+/// this constant a claim would seem expensive beside the few nanoseconds that copying takes.
 const ITEM_NS: u64 = 1;
 
-/// A controlled producer's boundary, and which of its flushes are measured.
+/// The boundary of a controlled producer, and the choice of the flushes that it measures.
 pub(super) struct Control {
     boundary: Boundary,
     claims: Claims,
     flushes: u64,
-    /// The next flush has a size the controller tries on purpose, and the flush before had not.
+    /// True if the controller tries the size of the next flush on purpose, and did not try that of the flush
+    /// before.
     probes: bool,
-    /// The slots of the buffer, the upper bound of every limit.
+    /// The number of slots of the buffer, the upper bound of every limit.
     slots: u64,
     reason: Reason,
-    /// Items a flush takes at present.
+    /// The number of items that a flush takes at present.
     pub(super) limit: u64,
 }
 
@@ -51,8 +52,8 @@ impl Control {
     }
 
     /// Returns whether to measure the next flush: the first 64, later one in 13, and every probe, since a
-    /// probe without a measurement is wasted. For a controller that calls every batch a probe, it measures
-    /// one in 13, as for the others.
+    /// probe without a measurement is wasted. If a controller calls every batch a probe, the producer
+    /// measures one in 13, too.
     pub(super) const fn samples(&self) -> bool {
         self.flushes < 64 || self.flushes.is_multiple_of(13) || self.probes
     }
@@ -95,7 +96,7 @@ impl Control {
 }
 
 /// Returns the reason for a batch that reaches the limit. A controller that sees almost no backlog gives a
-/// reason under which nothing bounds the batch, and this function maps it.
+/// reason under which nothing bounds the batch; this function replaces such a reason.
 const fn cut_by(reason: Reason) -> Reason {
     match reason {
         Reason::Drained => Reason::Limit,

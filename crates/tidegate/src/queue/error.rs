@@ -115,25 +115,25 @@ impl<T> Error for PushError<T> {
     }
 }
 
-/// Items that stay in the producer's buffer, or in the vector of the caller, in order.
+/// The error of a flush: items stay in the producer's buffer, or in the vector of the caller, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FlushError {
     /// The queue has no room for `left` of the items now.
     Full {
-        /// Items that stay.
+        /// The number of items that stay.
         left: usize,
     },
     /// The queue is closed, or its consumer is gone.
     Closed {
-        /// Items that stay.
+        /// The number of items that stay.
         left: usize,
     },
     /// The queue has no room for `left` of the items now, and the thread must not wait for it.
     WouldBlock {
-        /// Items that stay.
+        /// The number of items that stay.
         left: usize,
-        /// Why the thread must not wait.
+        /// The reason why the thread must not wait.
         why: WouldBlock,
     },
 }
@@ -172,7 +172,7 @@ impl fmt::Display for Closed {
 
 impl Error for Closed {}
 
-/// The consumer received no item.
+/// The error of a consumer that received no item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecvError {

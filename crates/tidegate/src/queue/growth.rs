@@ -7,14 +7,14 @@
 
 use crate::Time;
 
-/// The first size, in items.
+/// The first size of a buffer, in items.
 pub(super) const LEAST: u64 = 8;
 /// The largest size of a producer's buffer. Even an expensive claim then costs about a nanosecond an item.
 pub(super) const MOST: u64 = 256;
 /// How long a buffer keeps room that it does not need.
 const KEPT_NS: u64 = 1_000_000_000;
 
-/// The rule's state; see the [module](self).
+/// The state of the rule that sets a buffer's size; see the [module](self).
 #[derive(Debug)]
 pub(super) struct Growth {
     most: u64,

@@ -62,14 +62,15 @@ impl<T: Send> Queue<T> {
         Producer::with_buffer(self.clone(), limit, None)
     }
 
-    /// Makes a producer that flushes its buffer at the limit `controller` decides, at most `limit_max` (the
-    /// buffer has memory for that many).
+    /// Makes a producer that flushes its buffer at the limit that `controller` decides, at most `limit_max`
+    /// (the buffer has memory for that many items).
     ///
     /// The producer asks the controller once a flush, never for an item. It reports each batch
     /// ([`Event::Started`]), the cost of a claim for the first 64 and then one in 13 ([`Event::Done`]), and
     /// that a batch could start ([`Event::Ready`]). It obeys the controller's limit in items. Let `limit_max`
-    /// be at least the controller's own ceiling: to a rule with a higher one, a batch of `limit_max` does not
-    /// look full. It ignores a wait of the controller, because the safety linger bounds the delay.
+    /// be at least the controller's own ceiling: to a rule with a higher ceiling, a batch of `limit_max` does
+    /// not look full. The producer ignores a wait of the controller, because the safety linger bounds the
+    /// delay.
     ///
     /// [`Event::Started`]: crate::controller::Event::Started
     /// [`Event::Done`]: crate::controller::Event::Done
@@ -89,8 +90,8 @@ impl<T: Send> Queue<T> {
         )
     }
 
-    /// Accepts `item` by one claim. Without room it acts as the queue's [`Full`]
-    /// setting says; by default it waits.
+    /// Accepts `item` by one claim. Without room the push acts as the queue's [`Full`] setting says; by
+    /// default it waits.
     ///
     /// # Errors
     /// [`PushError::Closed`] gives the item back; so do [`PushError::Full`], with [`Full::Reject`], and
@@ -103,7 +104,7 @@ impl<T: Send> Queue<T> {
         }
     }
 
-    /// Accepts `item` if that needs no waiting, and never drops another for it.
+    /// Accepts `item` if that needs no waiting, and never drops another item for it.
     ///
     /// # Errors
     /// Gives the item back: [`PushError::Full`] or [`PushError::Closed`].
@@ -117,8 +118,8 @@ impl<T: Send> Queue<T> {
         outcome
     }
 
-    /// Pushes as [`try_push`](Self::try_push) does, for a caller that then waits
-    /// for room: it counts no refusal.
+    /// Pushes as [`try_push`](Self::try_push) does, for a caller that then waits for room: this counts no
+    /// refusal.
     #[inline]
     pub(crate) fn push_now(&self, item: T) -> Result<(), PushError<T>> {
         self.shared.attempt(item)
@@ -143,9 +144,9 @@ impl<T: Send> Queue<T> {
         assert!(self.shared.ring.push_stopped(item, between), "no room");
     }
 
-    /// Accepts all of `items`, in order, by as few claims as the room allows; other producers' items may
-    /// come in between. Without room it acts as the queue's [`Full`] setting says. On an error the items
-    /// not accepted stay in `items`, in order.
+    /// Accepts all of `items`, in order, by as few claims as the room allows; other producers' items may come
+    /// in between. Without room the push acts as the queue's [`Full`] setting says. On an error the items not
+    /// accepted stay in `items`, in order.
     ///
     /// # Errors
     /// [`FlushError::Closed`]; [`FlushError::Full`], with [`Full::Reject`]; [`FlushError::WouldBlock`],
@@ -158,7 +159,7 @@ impl<T: Send> Queue<T> {
         self.push_rest(items)
     }
 
-    /// Accepts copies of all `items`, in order, as by [`blocking_push_many`](Self::blocking_push_many).
+    /// Accepts copies of all `items`, in order, as [`blocking_push_many`](Self::blocking_push_many) does.
     ///
     /// # Errors
     /// As for [`blocking_push_many`](Self::blocking_push_many); the
@@ -219,8 +220,8 @@ impl<T: Send> Queue<T> {
         }
     }
 
-    /// Accepts `item`; waits for room as a task, if the queue's setting is [`Full::Wait`]. Dropping the
-    /// future before it is done drops the item.
+    /// Accepts `item`; waits for room as a task, if the queue's setting is [`Full::Wait`]. If the future is
+    /// dropped before it is done, the item is dropped, too.
     ///
     /// # Errors
     /// As for [`blocking_push`](Self::blocking_push), but [`PushError::WouldBlock`]

@@ -10,7 +10,8 @@ use super::ring::Ring;
 use super::sync::{AtomicU64, Mutex, Relaxed, lock};
 
 pub(super) struct Lane<T> {
-    /// The position at which the first item is due; [`NEVER`] without one. Changes under the lock.
+    /// The position at which the first item is due; [`NEVER`] if the lane is empty. It changes only under the
+    /// lock.
     due: AtomicU64,
     limit: usize,
     inner: Mutex<Inner<T>>,
@@ -19,11 +20,11 @@ pub(super) struct Lane<T> {
 struct Inner<T> {
     items: VecDeque<(u64, T)>,
     closed: bool,
-    /// Items ever appended.
+    /// The number of items ever appended.
     total: u64,
 }
 
-/// Why the lane did not take an item.
+/// The reasons why the lane did not take an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoLane {
     Full,
@@ -45,9 +46,9 @@ impl<T> Lane<T> {
         }
     }
 
-    /// Returns the ring position that the consumer must not pass before it empties the lane up to
-    /// there. The consumer reads it after a stamp: it then sees the items that the claim's producer put
-    /// into the lane before that claim.
+    /// Returns the ring position that the consumer must not pass before it has emptied the lane up to there.
+    /// The consumer reads it after a stamp, and then sees the items that the claim's producer put into the
+    /// lane before that claim.
     #[inline]
     pub(super) fn due(&self) -> u64 {
         self.due.load(Relaxed)
@@ -66,7 +67,7 @@ impl<T> Lane<T> {
         if inner.items.len() >= self.limit {
             return Err((item, NoLane::Full));
         }
-        // Read under the lock: positions in the lane never go back.
+        // This read happens under the lock, so that positions in the lane never go back.
         let at = ring.claimed();
         if inner.items.is_empty() {
             self.due.store(at, Relaxed);

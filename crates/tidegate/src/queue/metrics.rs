@@ -17,15 +17,15 @@ use crate::controller::{Counts, Reason};
 pub struct Metrics {
     /// The time of the snapshot, on the queue's own clock, which starts at the queue's creation.
     pub at: Time,
-    /// Items the ring has room for.
+    /// The number of items for which the ring has room.
     pub capacity: usize,
-    /// Items that wait: in the ring and in the overflow lane.
+    /// The number of items that wait: in the ring and in the overflow lane.
     pub population: usize,
-    /// Items that lie in producers' buffers.
+    /// The number of items in producers' buffers.
     pub buffered: usize,
-    /// Items the consumer fetched out of producers' buffers and has not handed out yet.
+    /// The number of items that the consumer fetched out of producers' buffers and has not handed out yet.
     pub fetched: usize,
-    /// Items that wait in the overflow lane.
+    /// The number of items that wait in the overflow lane.
     pub overflow: usize,
     /// Items that arrived, without those still buffered: the sum of the items drained, dropped as the
     /// oldest, `fetched`, and waiting.
@@ -35,8 +35,8 @@ pub struct Metrics {
     /// Batches drained, by reason: [`Reason::Drained`] if no item was left,
     /// [`Reason::Limit`] if the limit cut the batch.
     pub drains: Counts,
-    /// Batches flushed by buffered producers, by reason. [`Reason::Linger`]:
-    /// the consumer fetched them itself.
+    /// Batches flushed by buffered producers, by reason. With [`Reason::Linger`] the consumer fetched the
+    /// items itself.
     pub flushes: Counts,
     /// Pushes and flushes that found no room (and waited, were rejected, or dropped something).
     pub insert_failures: u64,
@@ -46,11 +46,11 @@ pub struct Metrics {
     pub dropped_newest: u64,
     /// Items dropped by [`Full::DropOldest`](super::Full::DropOldest).
     pub dropped_oldest: u64,
-    /// Items the full overflow lane gave back.
+    /// The number of items that the full overflow lane gave back.
     pub dropped_overflow: u64,
     /// Items that went through the overflow lane.
     pub overflowed: u64,
-    /// Items the consumer fetched out of producers' buffers.
+    /// The number of items that the consumer fetched out of producers' buffers.
     pub swept: u64,
     /// How often a producer went to wait for room.
     pub producer_waits: u64,
@@ -58,9 +58,9 @@ pub struct Metrics {
     pub consumer_waits: u64,
     /// How often a producer woke the consumer.
     pub consumer_wakes: u64,
-    /// How often the consumer woke up by itself, to serve the safety linger: once each time it goes idle.
+    /// How often the consumer woke up by itself to serve the safety linger: once each time it goes idle.
     pub linger_wakes: u64,
-    /// Producers with a buffer, those dropped with items left in it included.
+    /// The number of producers' buffers, those of dropped producers with items left in them included.
     pub buffers: usize,
 }
 
@@ -83,8 +83,8 @@ impl Metrics {
     /// Returns how long an item waits on average, by Little's law from the arrivals since `earlier`:
     /// population / arrival rate.
     ///
-    /// It assumes that the queue is stable (as many items leave as arrive) and that the populations at the
-    /// two moments are typical of the time between. `None` if no item arrived.
+    /// The result assumes that the queue is stable (as many items leave as arrive) and that the populations
+    /// at the two moments are typical of the time between. It is `None` if no item arrived.
     #[must_use]
     pub fn sojourn_since(&self, earlier: &Self) -> Option<Duration> {
         let rate = self.arrival_rate_since(earlier);
@@ -93,7 +93,8 @@ impl Metrics {
         (rate > 0.0).then(|| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
     }
 
-    /// Returns the same since the queue was built, with the present population as the typical one.
+    /// Returns how long an item waits on average since the queue was built, with the present population as
+    /// the typical one.
     #[must_use]
     pub fn sojourn(&self) -> Option<Duration> {
         let start = Self {
@@ -104,7 +105,7 @@ impl Metrics {
     }
 }
 
-/// The counters of the slow paths, which several threads add to.
+/// The counters of the slow paths, to which several threads add.
 #[derive(Default)]
 pub(super) struct Rare {
     pub(super) insert_failures: AtomicU64,
@@ -128,7 +129,7 @@ pub(super) struct Drains {
     by_limit: AtomicU64,
     items_max: AtomicU64,
     pub(super) swept: AtomicU64,
-    /// Items in the consumer's hand.
+    /// The number of items in the consumer's hand.
     pub(super) held: AtomicU64,
     pub(super) waits: AtomicU64,
     pub(super) linger_wakes: AtomicU64,

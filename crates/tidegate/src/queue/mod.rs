@@ -23,7 +23,7 @@
 //! - The consumer hands out the items of one producer in the order the producer pushed them, each exactly
 //!   once, unless the queue's setting is to drop items. An item given back was not accepted. An accepted item
 //!   is handed out or, if the consumer is dropped, dropped once.
-//! - Every part is bounded: the ring by the capacity, each buffer by its limit, the lane by its own.
+//! - Every part is bounded: the ring by the capacity, each buffer by its limit, the lane by its own limit.
 //! - An idle consumer takes every item; a busy one fetches a quiet producer's items about once a linger. An
 //!   idle queue wakes no thread.
 //! - Threads and tasks that wait for room stand in one line, first come first served. Each takes at most its
@@ -34,15 +34,16 @@
 //!
 //! # How the consumer never misses an item while it sleeps
 //!
-//! *A claim* changes the word in which the consumer leaves its mark before it sleeps, and both do so
-//! by compare-exchange: either the consumer sees the claim and does not sleep, or the claim sees the
-//! mark and wakes it after publication. The same holds, the other way round, of a producer that waits
-//! for room. No fence, no timeout.
+//! *A claim* changes the word in which the consumer leaves its mark before it sleeps, and both do so by
+//! compare-exchange: either the consumer sees the claim and does not sleep, or the claim sees the mark and
+//! wakes the consumer after publication. The same holds, the other way round, for a producer that waits for
+//! room. This needs no fence and no timeout.
 //!
 //! *A push into a buffer* is two plain stores and touches no word of the consumer's. A full fence between the
 //! store and a look at the mark would do (the consumer has one between its mark and its sweep of the buffers,
-//! and of two such fences one comes first), but costs more than the push. So the fence is taken only while
-//! the flag `IDLING` is up, and the consumer relies on it only when it has been up for a millisecond:
+//! and of two such fences one comes first), but costs more than the push. So the producer takes the fence
+//! only while the flag `IDLING` is up, and the consumer relies on it only when the flag has been up for a
+//! millisecond:
 //!
 //! 1. Going to sleep for the first time in a while, the consumer puts the flag up, marks, sweeps, and sleeps
 //!    for at most a millisecond; then it sweeps once more. A push that looked at the flag too early has long

@@ -1,4 +1,4 @@
-//! A producer: the calls of its user. Its buffer, and the rules for flushing it, are in `own`.
+//! A producer: the calls of its user. The producer's buffer, and the rules for flushing it, are in `own`.
 
 mod own;
 
@@ -20,9 +20,10 @@ use crate::controller::{Controller, Reason, Snapshot};
 
 /// A producer, in most cases with its own buffer: the items of a batch enter the ring by one claim.
 ///
-/// Made by [`Queue::producer`] (no buffer), [`Queue::buffered`] (a buffer that finds its own size),
-/// [`Queue::fixed`] (a constant limit) and [`Queue::controlled`] (a controller sets the limit). The queue has
-/// accepted every item in the buffer: the consumer hands it out, in order, even if the producer is dropped.
+/// [`Queue::producer`] makes one without a buffer, [`Queue::buffered`] one with a buffer that finds its own
+/// size, [`Queue::fixed`] one with a constant limit, and [`Queue::controlled`] one with a controller that
+/// sets the limit. The queue has accepted every item in the buffer: the consumer hands it out, in order, even
+/// if the producer is dropped.
 ///
 /// The producer flushes its buffer when the buffer holds as many items as the limit says, at each flush call,
 /// at once if the consumer is waiting, and when it is dropped. Items that do not fit stay in the buffer, in
@@ -123,7 +124,7 @@ impl<T: Send> Producer<T> {
 
     /// Accepts `item`. A push into a buffer with room takes about 2 ns; each batch costs one claim.
     ///
-    /// Without room it acts as the queue's [`Full`] setting says; by default it waits.
+    /// Without room the push acts as the queue's [`Full`] setting says; by default it waits.
     ///
     /// # Errors
     /// [`PushError::Closed`] gives the item back; so do [`PushError::Full`], with [`Full::Reject`], and
@@ -160,7 +161,7 @@ impl<T: Send> Producer<T> {
         own.put(&self.queue.shared, item)
     }
 
-    /// Accepts `item` if that needs no waiting, and never drops another for it.
+    /// Accepts `item` if that needs no waiting, and never drops another item for it.
     ///
     /// # Errors
     /// Gives the item back: [`PushError::Full`] or [`PushError::Closed`].
@@ -180,8 +181,8 @@ impl<T: Send> Producer<T> {
         }
     }
 
-    /// Accepts all of `items`, in order, as by [`blocking_push`](Self::blocking_push). On an error the items
-    /// not accepted stay in `items`, in order.
+    /// Accepts all of `items`, in order, as [`blocking_push`](Self::blocking_push) does. On an error the
+    /// items not accepted stay in `items`, in order.
     ///
     /// # Errors
     /// [`FlushError::Closed`]; [`FlushError::Full`], with [`Full::Reject`]; [`FlushError::WouldBlock`],
@@ -199,7 +200,7 @@ impl<T: Send> Producer<T> {
         })
     }
 
-    /// Accepts copies of all `items`, in order, as by [`blocking_push_many`](Self::blocking_push_many).
+    /// Accepts copies of all `items`, in order, as [`blocking_push_many`](Self::blocking_push_many) does.
     ///
     /// # Errors
     /// As for [`blocking_push_many`](Self::blocking_push_many); the
@@ -238,8 +239,8 @@ impl<T: Send> Producer<T> {
         own.put(shared, item)
     }
 
-    /// Accepts `item`; waits for room as a task, if the queue's setting is [`Full::Wait`]. Dropping the
-    /// future before it is done drops the item.
+    /// Accepts `item`; waits for room as a task, if the queue's setting is [`Full::Wait`]. If the future is
+    /// dropped before it is done, the item is dropped, too.
     ///
     /// # Errors
     /// As for [`blocking_push`](Self::blocking_push), but [`PushError::WouldBlock`]
@@ -270,8 +271,8 @@ impl<T: Send> Producer<T> {
         self.queue.push(item).await
     }
 
-    /// Flushes all buffered items. Without room it waits, or acts as the queue's [`Full`] setting says (with
-    /// [`Full::DropNewest`] the buffer stays, because the queue has accepted its items).
+    /// Flushes all buffered items. Without room the flush waits, or acts as the queue's [`Full`] setting says
+    /// (with [`Full::DropNewest`] the buffer stays, because the queue has accepted its items).
     ///
     /// # Errors
     /// Says how many items stay in the buffer and why: [`FlushError::Closed`]; [`FlushError::Full`], with
@@ -293,9 +294,9 @@ impl<T: Send> Producer<T> {
         own.report(outcome)
     }
 
-    /// Flushes all buffered items; waits for room as a task. It waits under every
-    /// [`Full`] setting, unlike [`blocking_flush`](Self::blocking_flush). Dropping the
-    /// future at any moment keeps the unflushed items in the buffer.
+    /// Flushes all buffered items; waits for room as a task, under every [`Full`] setting, unlike
+    /// [`blocking_flush`](Self::blocking_flush). If the future is dropped at any moment, the unflushed items
+    /// stay in the buffer.
     ///
     /// # Errors
     /// [`FlushError::Closed`], or, in the handler of the actor that reads this queue,
@@ -391,8 +392,8 @@ impl<T: Send> Producer<T> {
         })
     }
 
-    /// Returns the error for `left` items that the queue did not accept. The first of them counted itself,
-    /// and this method counts the others.
+    /// Returns the error for `left` items that the queue did not accept. The first of these items is counted
+    /// already, and this method counts the others.
     fn no_room(&self, out: &NoRoom, left: usize) -> FlushError {
         match *out {
             NoRoom::Closed => return FlushError::Closed { left },

@@ -18,25 +18,25 @@ use crate::blocking::ActorId;
 use crate::controller::Counts;
 use std::sync::atomic::AtomicUsize as HintCount;
 
-/// The consumer has been idle lately: a producer looks, after a push into its
-/// buffer, whether the consumer waits.
+/// The flag of a consumer that has been idle lately: a producer looks, after a push into its buffer, whether
+/// the consumer waits.
 pub(super) const IDLING: u32 = 1;
-/// The queue is closed: it refuses every push.
+/// The flag of a closed queue, which refuses every push.
 pub(super) const CLOSED: u32 = 2;
-/// The consumer is gone, too.
+/// The flag of a closed queue without a consumer.
 pub(super) const GONE: u32 = 4;
 
 pub(super) struct Shared<T> {
     pub(super) ring: Ring<T>,
-    /// `IDLING`, `CLOSED`, `GONE`: written now and then, read after every push into a buffer.
+    /// The flags `IDLING`, `CLOSED` and `GONE`: written now and then, read after every push into a buffer.
     pub(super) flags: Padded<AtomicU32>,
     pub(super) lane: Option<Lane<T>>,
     pub(super) consumer: WakerSlot,
     room: Waiters,
     pub(super) registry: Mutex<Registry<T>>,
-    /// How many buffers are registered: it changes under the registry's lock.
+    /// The number of registered buffers; it changes under the registry's lock.
     buffers: HintCount,
-    /// Handles that may push.
+    /// The number of handles that may push.
     live: AtomicUsize,
     /// The reader, if producers may take items out, too ([`Full::DropOldest`]).
     pub(super) oldest: Option<Mutex<Reader>>,
@@ -51,7 +51,7 @@ pub(super) struct Shared<T> {
 /// The producers' buffers.
 pub(super) struct Registry<T> {
     pub(super) buffers: Vec<Arc<Buffer<T>>>,
-    /// Counts of the buffers that are gone.
+    /// The counts of the buffers that are gone.
     retired: Counts,
 }
 
@@ -165,7 +165,7 @@ impl<T> Shared<T> {
         }
     }
 
-    /// Wakes the consumer if it waits. A producer calls it after leaving an item in a place that does not
+    /// Wakes the consumer if it waits. A producer calls this after it left an item in a place that does not
     /// report the consumer's mark.
     pub(super) fn wake_if_waiting(&self) {
         fence(SeqCst);
@@ -174,7 +174,7 @@ impl<T> Shared<T> {
         }
     }
 
-    /// Drops up to `n` of the oldest items. Only with [`Full::DropOldest`].
+    /// Drops up to `n` of the oldest items. The queue must have the setting [`Full::DropOldest`].
     pub(super) fn drop_oldest(&self, n: u64) {
         let Some(oldest) = &self.oldest else { return };
         let mut dropped = Vec::new();
@@ -187,7 +187,7 @@ impl<T> Shared<T> {
             self.call_producers();
         }
         if n == 0 {
-            // All items are claimed and not yet published.
+            // No item could be dropped: all items are claimed and not yet published.
             yield_now();
         }
     }
@@ -262,7 +262,8 @@ impl<T> Shared<T> {
         for i in 0..registry.buffers.len() {
             let mut taking = registry.buffers[i].lock();
             if taking.len() > 0 {
-                // Reads `due` under the buffer's lock, so it sees the items this producer put into the lane.
+                // This reads `due` under the buffer's lock, so it sees the items that this producer put into
+                // the lane.
                 let lane_first = self.lane.as_ref().is_some_and(|lane| lane.due() <= head);
                 if taking.ring_end > head || lane_first {
                     sweep.later = true;
@@ -282,7 +283,7 @@ impl<T> Shared<T> {
         sweep
     }
 
-    /// Returns whether there are buffers. It may miss a registration that happens at the same moment.
+    /// Returns whether there are buffers. The answer may miss a registration that happens at the same moment.
     pub(super) fn buffers_hint(&self) -> bool {
         self.buffers.load(Relaxed) > 0
     }
@@ -327,9 +328,9 @@ impl<T> Shared<T> {
 /// The result of a sweep.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sweep {
-    /// Items moved into the hand.
+    /// The number of items moved into the hand.
     pub(super) items: u64,
-    /// A producer's items stay in its buffer, because the ring holds earlier items of that producer.
+    /// True if items of a producer stay in its buffer, because the ring holds earlier items of that producer.
     pub(super) later: bool,
 }
 
@@ -366,7 +367,7 @@ impl<T> Registry<T> {
     }
 }
 
-/// A place in the line for room. Dropping it gives the place up.
+/// A producer's place in the line for room. A drop gives the place up.
 ///
 /// While there is a line, the ring is closed to claims from outside it, and a waiter in its turn opens as
 /// many slots as its share of the capacity. So a producer that is served may push on, without the line, up to
@@ -386,8 +387,8 @@ impl<'a, T> Place<'a, T> {
         }
     }
 
-    /// Stands in line, and makes an attempt if the waiter has its turn. `None`
-    /// means that `waker` will be called.
+    /// Puts the waiter into the line, and makes an attempt if it has its turn. `None` means that `waker` will
+    /// be called.
     pub(super) fn attempt<R>(
         &mut self,
         waker: &Waker,
@@ -398,7 +399,7 @@ impl<'a, T> Place<'a, T> {
         if stand.joins {
             ring.line_grew();
         }
-        // Sets the mark before the look below: a publication after the look reports the mark.
+        // This sets the mark before the look below: a publication after the look reports the mark.
         ring.mark_room_wanted();
         let share = share(ring.capacity(), stand.len);
         let room = || ring.free() > stand.ahead.saturating_mul(share);

@@ -1,7 +1,8 @@
-//! The primitives the queue is made of: std's, or loom's when its models run (`--cfg loom`).
+//! The primitives of which the queue is made: those of std, or those of loom when its models run (`--cfg
+//! loom`).
 //!
-//! Counters for metrics stay std's in both: no decision rests on them, and every counter would
-//! multiply the states of a model.
+//! Counters for metrics use std in both cases: no decision rests on them, and every counter would multiply
+//! the states of a model.
 
 #[cfg(not(loom))]
 mod imp {
@@ -10,7 +11,7 @@ mod imp {
     pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
     pub(crate) use std::thread::yield_now;
 
-    /// Keeps the compiler from moving a load before an earlier store; the linger covers the reordering that
+    /// Keeps the compiler from moving a load before an earlier store. The linger covers the reordering that
     /// the processor may still do (see "How the consumer never misses an item while it sleeps" in the
     /// module's documentation).
     #[inline(always)]

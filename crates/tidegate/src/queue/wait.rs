@@ -1,6 +1,6 @@
 //! Waiting: how a thread passes the time, and the line of producers to wake.
 //!
-//! Threads and tasks wait alike, by a [`Waker`]; a thread's wakes a [`Parker`].
+//! Threads and tasks wait alike, by a [`Waker`]; the waker of a thread wakes a [`Parker`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, PoisonError};
@@ -10,15 +10,16 @@ use std::time::Duration;
 use super::Wait;
 use super::sync::{Condvar, Mutex, lock, spin_loop, yield_now};
 
-/// Looks before the first yield: few, because the other side may need this very core.
+/// The number of looks before the first yield: few, because the other side may need this very core.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 4 };
-/// Looks before sleeping: some 20 us, so that a busy queue needs no wake-up, and a slow one wastes little.
+/// The number of looks before sleep: some 20 us, so that a busy queue needs no wake-up, and a slow one wastes
+/// little.
 const LOOKS: u32 = if cfg!(loom) { 0 } else { 48 };
-/// Pauses between two looks, after the first few. Each look takes a cache line away from the thread that
-/// writes to it; undisturbed for a microsecond, that thread gets a batch ready.
+/// The number of pauses between two looks, after the first few. Each look takes a cache line away from the
+/// thread that writes to it; if no look disturbs that thread for a microsecond, it gets a batch ready.
 const PAUSES: u32 = if cfg!(loom) { 0 } else { 64 };
 
-/// The number of looks in vain, and the next step after them.
+/// The number of looks that found nothing, and the next step after them.
 #[derive(Debug)]
 pub(super) struct Backoff {
     wait: Wait,
@@ -28,16 +29,16 @@ pub(super) struct Backoff {
 /// The result of [`Backoff::pass`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pass {
-    /// Passed a moment: look again.
+    /// The waiter passed a moment: it looks again.
     Again,
-    /// Passed one of many moments: look around, too.
+    /// The waiter passed one of many moments: it looks into the buffers, too.
     LookAround,
-    /// Passed no time: sleep.
+    /// The waiter passed no time: it must sleep.
     Sleep,
 }
 
 impl Wait {
-    /// Leaves the other side's lines alone for a moment, if the strategy has such moments.
+    /// Leaves the cache lines of the other side alone for a moment, if the strategy has such moments.
     pub(super) fn pause(self) {
         if matches!(self, Self::Spin | Self::Progressive) {
             for _ in 0..PAUSES {
@@ -123,8 +124,8 @@ impl Parker {
         }
     }
 
-    /// Sleeps until woken, or for `timeout`; may return early. Returns whether a waker
-    /// woke it, also before it slept.
+    /// Sleeps until woken, or for `timeout`; may return early. Returns whether a waker woke the thread, also
+    /// before it slept.
     pub(super) fn park(&self, timeout: Option<Duration>) -> bool {
         let mut woken = lock(&self.woken);
         if !*woken {
@@ -158,8 +159,8 @@ impl WakerSlot {
             return;
         }
         let old = slot.replace(waker.clone());
-        // A waker may own the task it wakes, and the task may own anything. So the code drops wakers without
-        // the lock, here and below.
+        // A waker may own the task that it wakes, and the task may own anything. So the code drops wakers
+        // without the lock, here and below.
         drop(slot);
         drop(old);
     }
@@ -181,7 +182,7 @@ pub(super) struct Waiters(Mutex<Line>);
 
 #[derive(Default)]
 struct Line {
-    /// All but the late waiters, by ticket, ascending.
+    /// All waiters but the late ones, by ticket, ascending.
     waiting: VecDeque<Waiter>,
     /// The late waiters by ticket.
     late: BTreeMap<u64, Waker>,
@@ -196,16 +197,16 @@ struct Waiter {
     waker: Waker,
 }
 
-/// A waiter's place.
+/// The standing of a waiter in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stand {
-    /// The waiter is new in line, or was late.
+    /// True if the waiter is new in line, or was late.
     pub(super) joins: bool,
-    /// The waiter was called.
+    /// True if the waiter was called.
     pub(super) called: bool,
-    /// The waiter belongs to the present round.
+    /// True if the waiter belongs to the present round.
     pub(super) in_round: bool,
-    /// The number of waiters before it.
+    /// The number of waiters ahead of this waiter.
     pub(super) ahead: u64,
     /// The number of waiters in line.
     pub(super) len: u64,
@@ -216,7 +217,7 @@ impl Waiters {
         Self(Mutex::new(Line::default()))
     }
 
-    /// Stands in line with `waker`: at its end, or at the place that `ticket` keeps.
+    /// Puts a waiter into the line with `waker`: at the end, or at the place that `ticket` keeps.
     pub(super) fn stand(&self, ticket: &mut Option<u64>, waker: &Waker) -> Stand {
         let mut line = lock(&self.0);
         let ticket = *ticket.get_or_insert_with(|| {
@@ -252,7 +253,7 @@ impl Waiters {
         stand
     }
 
-    /// Leaves the line. Returns whether others wait, and whether this waiter was late.
+    /// Takes a waiter out of the line. Returns whether others wait, and whether this waiter was late.
     pub(super) fn leave(&self, ticket: u64) -> (bool, bool) {
         let mut line = lock(&self.0);
         let (left, late) = match line.place(ticket) {
@@ -336,8 +337,8 @@ impl Line {
         Some(left.waker)
     }
 
-    /// Returns the ticket after the last of the round. A round has as many tickets, from the first waiter on,
-    /// as the line has waiters.
+    /// Returns the ticket after the last ticket of the round. A round has as many tickets, from the first
+    /// waiter on, as the line has waiters.
     fn round_end(&self) -> u64 {
         let first = self.waiting.front();
         first.map_or(0, |first| first.ticket + self.waiting.len() as u64)

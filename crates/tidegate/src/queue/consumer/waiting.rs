@@ -1,5 +1,5 @@
-//! How the consumer waits: it looks again for a while and then sleeps, as a thread or as a task. The
-//! [module](super::super) says why it misses no item while it sleeps.
+//! The consumer's waits: it looks again for a while and then sleeps, as a thread or as a task. The
+//! [module](super::super) says why the consumer misses no item while it sleeps.
 
 use std::future::poll_fn;
 use std::sync::Arc as Handle;
@@ -20,16 +20,17 @@ use crate::queue::wait::{Backoff, Parker, Pass};
 pub(super) enum Next {
     Ready,
     Closed,
-    /// An item will be published in a moment.
+    /// A producer will publish an item in a moment.
     Soon,
-    /// No item arrives without a wake-up. With a timeout, the consumer looks again after it in any case.
+    /// No item arrives without a wake-up. With a timeout, the consumer looks again after that time in any
+    /// case.
     Sleep(Option<Duration>),
 }
 
-/// How the consumer passed a wait.
+/// The way in which the consumer passed a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Passed {
-    /// The number of looks at the queue, before the thread slept if it slept.
+    /// The number of looks at the queue before the thread slept, or in all if it did not sleep.
     pub(crate) looks: u32,
     pub(crate) slept: bool,
 }
@@ -53,9 +54,9 @@ impl<T: Send> Consumer<T> {
         self.wait_deadline(Some(deadline))
     }
 
-    /// Waits as [`blocking_wait_until`](Self::blocking_wait_until) does, on a thread that may block. If
-    /// looking costs too much (`!may_look`), [`Wait::Progressive`] sleeps at once. Returns how the consumer
-    /// passed the wait; other calls report the end of the queue.
+    /// Waits as [`blocking_wait_until`](Self::blocking_wait_until) does, on a thread that may block. If looks
+    /// cost too much (`!may_look`), [`Wait::Progressive`] sleeps at once. Returns how the consumer passed the
+    /// wait; other calls report the end of the queue.
     pub(crate) fn wait_counting(&mut self, deadline: Option<Instant>, may_look: bool) -> Passed {
         self.let_gather();
         let mut backoff = Backoff::new(match self.shared.wait {
@@ -72,9 +73,9 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// Waits as [`blocking_wait`](Self::blocking_wait) does, for a stage that is itself a producer: before it
-    /// waits, it flushes its `outputs`, so that the items it made out of its last batch do not lie in its
-    /// buffers meanwhile. A flush waits for room downstream, so stages must not form a circle.
+    /// Waits as [`blocking_wait`](Self::blocking_wait) does, for a stage that is itself a producer. Before it
+    /// waits, the stage flushes its `outputs`, so that the items that it made out of its last batch do not
+    /// stay in its buffers. A flush waits for room downstream, so stages must not form a circle.
     ///
     /// # Errors
     /// As for [`blocking_wait`](Self::blocking_wait).
@@ -91,7 +92,7 @@ impl<T: Send> Consumer<T> {
         self.blocking_wait()
     }
 
-    /// Waits as a task until something can be drained. Dropping the future loses nothing.
+    /// Waits as a task until something can be drained. A drop of the future loses nothing.
     ///
     /// # Errors
     /// [`Closed`] once the consumer has handed out every item and no more can arrive.
@@ -111,8 +112,8 @@ impl<T: Send> Consumer<T> {
             Next::Ready => return Poll::Ready(Ok(())),
             Next::Closed => return Poll::Ready(Err(Closed)),
             Next::Sleep(None) => bump(&self.shared.drains.waits, 1),
-            // A task has no timer of its own: it asks for another poll again and again, for
-            // one linger after it went idle.
+            // A task has no timer of its own: after it went idle, it asks for another poll again and again,
+            // for one linger.
             Next::Soon | Next::Sleep(Some(_)) => {
                 if cfg!(loom) {
                     yield_now();
@@ -126,7 +127,7 @@ impl<T: Send> Consumer<T> {
     // Inside.
 
     /// Pauses after a drain that ended with an empty ring. Another look at once would find an item or two,
-    /// and so would the next, and both sides would spend their time on passing the same few cache lines.
+    /// and so would the next look, and both sides would spend their time on passing the same few cache lines.
     #[inline]
     pub(super) fn let_gather(&mut self) {
         if std::mem::take(&mut self.caught_up) {
@@ -150,8 +151,8 @@ impl<T: Send> Consumer<T> {
         Ok(self.wait_longer(deadline)?)
     }
 
-    /// Waits after a look that found nothing: another look at once would only take the
-    /// cache line away from the producers.
+    /// Waits after a look that found nothing: another look at once would only take the cache line away from
+    /// the producers.
     pub(super) fn wait_longer(&mut self, deadline: Option<Instant>) -> Result<bool, Closed> {
         self.wait_by(&mut Backoff::new(self.shared.wait), deadline)
     }
@@ -249,7 +250,8 @@ impl<T: Send> Consumer<T> {
         if self.ready() {
             return Next::Ready;
         }
-        // Reads this before the last look: the look finds all items of the producers that are gone by now.
+        // This read comes before the last look: that look finds all items of the producers that are gone by
+        // now.
         let deserted = self.shared.is_deserted();
         if self.shared.ring.claimed() != self.head() {
             return Next::Soon;
@@ -276,11 +278,11 @@ impl<T: Send> Consumer<T> {
         self.asleep = true;
     }
 
-    /// Returns the time until every producer with a buffer sees that the consumer may
-    /// sleep; `None` if all of them do.
+    /// Returns the time until every producer with a buffer sees that the consumer may sleep; `None` if all of
+    /// them do.
     ///
-    /// The consumer calls it after a sweep: a producer that registers later sees the
-    /// flag from its registration on.
+    /// The consumer calls this after a sweep: a producer that registers later sees the flag from its
+    /// registration on.
     fn settled_in(&mut self) -> Option<Duration> {
         if let Idle::Since(since) = self.idle {
             let passed = self.shared.clock.now().since(since);

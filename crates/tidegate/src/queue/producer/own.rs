@@ -1,5 +1,5 @@
-//! A producer's own buffer, and its present size: how items enter the buffer, when it is flushed, and where
-//! the items go if the ring has no room.
+//! A producer's own buffer, and its present size: how items enter the buffer, when the producer flushes it,
+//! and where the items go if the ring has no room.
 
 use crate::Time;
 use crate::WouldBlock;
@@ -18,16 +18,16 @@ use crate::queue::sync::{Relaxed, SeqCst, fence, light_barrier};
 pub(super) struct Own<T> {
     pub(super) writer: Writer<T>,
     pub(super) limit: u64,
-    /// In a box, because it is large and most producers have none.
+    /// The reports to a controller. They are in a box, because they are large and most producers have none.
     pub(super) control: Option<Box<Control>>,
-    /// The buffer sets its own size; its memory may be smaller than the limit.
+    /// The rule of a buffer that sets its own size; the buffer's memory may be smaller than the limit.
     pub(super) growth: Option<Growth>,
     /// The time at which [`Producer::flush_if_due`](super::Producer::flush_if_due)
     /// first saw the present items.
     pub(super) seen: Option<Time>,
 }
 
-/// Why the buffer has no room for one more item.
+/// The reasons why the buffer has no room for one more item.
 pub(super) enum NoRoom {
     Dropped,
     Full,
@@ -58,9 +58,9 @@ impl<T: Send> Own<T> {
         self.look_at_flags(shared)
     }
 
-    /// Puts all that `items` yields into the buffer, and flushes it as it fills. On an error the
-    /// last items put there may come back; the items that `items` has not yielded follow them.
-    /// Returns the reason for stopping.
+    /// Puts all items that `items` yields into the buffer, and flushes the buffer as it fills. On an error
+    /// the last items put there may come back; the items that `items` has not yielded follow them. Returns
+    /// the reason for stopping.
     #[inline]
     pub(super) fn extend(
         &mut self,
@@ -125,8 +125,8 @@ impl<T: Send> Own<T> {
             self.flush_once(shared, reason)
         } else if flags & IDLING != 0 {
             fence(SeqCst);
-            // Looks again: the consumer may have closed the queue and swept
-            // between the item and the first look.
+            // The producer looks again: the consumer may have closed the queue and swept between the item and
+            // the first look.
             if shared.flags.load(Relaxed) & CLOSED != 0 {
                 Err(Refused::Closed)
             } else if shared.ring.consumer_waits() {
@@ -141,7 +141,7 @@ impl<T: Send> Own<T> {
             // The consumer hands out the items it took meanwhile.
             return self.writer.take_back(n);
         }
-        // Items that do not fit stay; the next push flushes them.
+        // Items that do not fit stay in the buffer; the next push flushes them.
         Vec::new()
     }
 
@@ -181,7 +181,8 @@ impl<T: Send> Own<T> {
         if flushed + swept > 0 {
             self.seen = None;
             if let Some(control) = &mut self.control {
-                // The cost of waking the consumer does not depend on the size.
+                // The cost of waking the consumer does not depend on the size of the batch, so this flush is
+                // not measured.
                 let measured = (sample && !wake).then(|| (start, shared.clock.now()));
                 let limit = control.told(swept, flushed, left, reason, measured);
                 if limit != self.limit {

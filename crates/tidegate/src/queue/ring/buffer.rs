@@ -1,5 +1,5 @@
 //! A producer's own buffer: its one [`Writer`], and the lock under which items leave it ([`Taking`]).
-//! `producer::own` decides how many items it gathers and when it is emptied.
+//! `producer::own` decides how many items the buffer gathers and when it is emptied.
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -10,29 +10,29 @@ use super::{Claim, Refused, Ring};
 use crate::controller::Counts;
 use crate::queue::sync::{Acquire, Arc, AtomicU64, Padded, Relaxed, Release};
 
-/// A producer's own buffer, written by its one [`Writer`] and emptied, under its lock, by the producer
-/// (flush) or the consumer (sweep).
+/// A producer's own buffer. Its one [`Writer`] writes items into it; the producer (flush) or the consumer
+/// (sweep) takes them out, under the lock.
 pub(in crate::queue) struct Buffer<T> {
     /// The position after the last item written.
     tail: Padded<AtomicU64>,
     taken: Padded<Lock<Taken>>,
-    /// Only the writer replaces them, under the lock.
+    /// The slots of the items. Only the writer replaces them, under the lock.
     slots: UnsafeCell<Slots<T>>,
 }
 
 /// The record of the items that left a buffer.
 #[derive(Default)]
 pub(in crate::queue) struct Taken {
-    /// The position of the first item still in the buffer: all before it were taken.
+    /// The position of the first item still in the buffer: all items before it were taken.
     head: u64,
     /// The ring position after the last flushed item: the consumer may sweep the buffer only after it has
     /// read the ring up to there, or this producer's items would overtake each other.
     pub(in crate::queue) ring_end: u64,
-    /// Items the consumer swept since the producer last looked.
+    /// The number of items that the consumer swept since the producer last looked.
     pub(in crate::queue) swept: u64,
-    /// The producer is gone: the registry forgets the buffer once it is empty.
+    /// True if the producer is gone: the registry forgets the buffer once it is empty.
     pub(in crate::queue) orphan: bool,
-    /// Batches that left, by reason.
+    /// Batches that left the buffer, by reason.
     pub(in crate::queue) counts: Counts,
 }
 
@@ -40,11 +40,11 @@ pub(in crate::queue) struct Taken {
 // `tail` is published with Release and read with Acquire; the writer learns of a new `head` through the
 // lock. Items move: `Send`.
 unsafe impl<T: Send> Sync for Buffer<T> {}
-// SAFETY: it owns its items.
+// SAFETY: the buffer owns its items, so it may move to another thread if they may.
 unsafe impl<T: Send> Send for Buffer<T> {}
 
 impl<T> Buffer<T> {
-    /// Makes a buffer for `len` items (its memory is rounded up to a power of two), and its one writer.
+    /// Makes a buffer for `len` items, with memory for the next power of two, and the buffer's one writer.
     pub(in crate::queue) fn new(len: usize) -> (Arc<Self>, Writer<T>) {
         let buffer = Arc::new(Self {
             tail: Padded(AtomicU64::new(0)),
@@ -61,11 +61,11 @@ impl<T> Buffer<T> {
     /// Returns the present slots.
     ///
     /// # Safety
-    /// The caller is the writer, or holds the lock for as long as it uses them.
+    /// The caller is the writer, or holds the lock for as long as it uses the slots.
     #[inline(always)]
     const unsafe fn slots(&self) -> &Slots<T> {
-        // SAFETY: the writer alone replaces them, with the lock; the caller is that writer, or holds that
-        // lock.
+        // SAFETY: the writer alone replaces the slots, with the lock; the caller is that writer, or holds
+        // that lock.
         unsafe { &*self.slots.get() }
     }
 
@@ -117,7 +117,7 @@ impl<T> Taking<'_, T> {
         self.buffer.tail.load(Acquire) - self.taken.head
     }
 
-    /// Moves as many items as there is room for into `ring`, by one claim; the rest stays, in order.
+    /// Moves as many items as the ring has room for into `ring`, by one claim; the rest stays, in order.
     #[inline]
     pub(in crate::queue) fn flush_into(&mut self, ring: &Ring<T>) -> Result<Claim, Refused> {
         let len = self.len();
@@ -128,8 +128,9 @@ impl<T> Taking<'_, T> {
             let (from, run) = self
                 .slots()
                 .run(self.taken.head + moved, (claim.items - moved) as usize);
-            // SAFETY: below `tail`, so written (Acquire), and ours under the lock; the claim makes the
-            // ring's slots ours. They are moved: `head` passes them before the lock is released.
+            // SAFETY: the items are below `tail`, so they are written (Acquire), and ours under the lock; the
+            // claim makes the ring's slots ours. The items are moved: `head` passes them before the lock is
+            // released.
             unsafe { ring.slots.fill_from(claim.at + moved, from, run) };
             moved += run as u64;
         }
@@ -144,7 +145,8 @@ impl<T> Taking<'_, T> {
         let len = self.len();
         out.reserve(len as usize);
         for _ in 0..len {
-            // SAFETY: below `tail`, so written (Acquire), ours under the lock, and passed by `head` at once.
+            // SAFETY: the item is below `tail`, so it is written (Acquire); it is ours under the lock, and
+            // `head` passes it at once.
             let item = unsafe { self.slots().read(self.taken.head) };
             self.taken.head += 1;
             out.push_back(item);
@@ -152,18 +154,19 @@ impl<T> Taking<'_, T> {
         len
     }
 
-    /// Hands items to `lane`, in order, until it gives an item back, which stays. `lane` returns the ring
-    /// position at which an item it accepted is due.
+    /// Passes items to `lane`, in order, until it gives an item back, which stays. `lane` returns the ring
+    /// position at which an item that it accepted is due.
     pub(in crate::queue) fn spill(&mut self, mut lane: impl FnMut(T) -> Result<u64, T>) {
         while self.len() > 0 {
             let at = self.taken.head;
-            // SAFETY: below `tail`, so written (Acquire), ours under the lock, and passed by `head` at once.
+            // SAFETY: the item is below `tail`, so it is written (Acquire); it is ours under the lock, and
+            // `head` passes it at once.
             let item = unsafe { self.slots().read(at) };
             self.taken.head += 1;
             match lane(item) {
                 Ok(due) => self.taken.ring_end = due,
                 Err(item) => {
-                    // SAFETY: the slot just emptied, still ours under the lock.
+                    // SAFETY: this is the slot just emptied, still ours under the lock.
                     unsafe { self.slots().write(at, item) };
                     self.taken.head = at;
                     return;
@@ -183,8 +186,8 @@ impl<T> Taking<'_, T> {
 /// The writing end of one [`Buffer`].
 pub(in crate::queue) struct Writer<T> {
     buffer: Arc<Buffer<T>>,
-    /// The position at which the buffer counts as full: at most its length after a past
-    /// `head`, and not before `tail`.
+    /// The position at which the buffer counts as full: at most the buffer's length after a past `head`, and
+    /// not before `tail`.
     full_at: u64,
 }
 
@@ -272,8 +275,8 @@ impl<T> Writer<T> {
         let n = taking.len().min(n);
         let tail = self.tail() - n;
         self.buffer.tail.store(tail, Relaxed);
-        // SAFETY: this writer wrote the items, and under the lock no other thread takes
-        // them; `tail` now ends before them.
+        // SAFETY: this writer wrote the items, and under the lock no other thread takes them; `tail` now ends
+        // before them.
         (tail..tail + n)
             .map(|at| unsafe { self.buffer.slots().read(at) })
             .collect()
@@ -285,15 +288,16 @@ impl<T> Writer<T> {
         unsafe { self.buffer.slots() }.len() as u64
     }
 
-    /// Moves the items into memory for at least `len` of them, and for all items present. The buffer then
+    /// Moves the items into memory for at least `len` items, and for all items present. The buffer then
     /// counts as full with `len` items.
     pub(in crate::queue) fn resize(&mut self, len: u64) {
         let taking = self.buffer.lock();
         let (head, tail) = (taking.taken.head, self.tail());
         let slots = Slots::new(len.max(tail - head).max(1).next_power_of_two() as usize);
         for at in head..tail {
-            // SAFETY: below `tail`, so written, and ours under the lock; the new slots hold nothing yet, and
-            // there are as many as items. The old ones are dropped without theirs: slots do not drop items.
+            // SAFETY: the item is below `tail`, so it is written, and ours under the lock; the new slots hold
+            // nothing yet, and there are as many as items. The old slots are dropped without their items,
+            // because slots do not drop items.
             unsafe { slots.write(at, taking.slots().read(at)) };
         }
         // SAFETY: `self` is the writer, and no other thread reaches the slots without the lock.
@@ -315,8 +319,8 @@ impl<T> Writer<T> {
         self.full_at = (head + limit).max(self.tail());
     }
 
-    /// Locks, lets `f` take items, and sets the limit that `f` returns, from the position
-    /// at which the buffer then starts.
+    /// Locks the buffer, lets `f` take items, and sets the limit that `f` returns, from the position at which
+    /// the buffer then starts.
     #[inline]
     pub(in crate::queue) fn taking<R>(
         &mut self,

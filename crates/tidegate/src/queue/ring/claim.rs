@@ -8,20 +8,21 @@ use std::ptr;
 use super::{CLOSED, POSITION, Refused, Ring, WAITING};
 use crate::queue::sync::{AcqRel, Acquire, Relaxed, Release};
 
-/// How far ahead of its claims, in items, a producer fetches lines.
+/// The number of items ahead of its claims for which a producer fetches cache lines.
 const AHEAD: u64 = 32;
-/// The most of the next claim that a producer fetches, in items: more would not fit between two claims.
+/// The most items of the next claim for which a producer fetches cache lines: more would not fit between two
+/// claims.
 const AHEAD_MOST: u64 = 128;
 
 /// A claim, and the number of items moved into it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::queue) struct Claim {
     pub(super) at: u64,
-    /// Items moved: at least one.
+    /// The number of items moved into the claim: at least one.
     pub(in crate::queue) items: u64,
-    /// The consumer had left its mark: the producer must wake it.
+    /// True if the consumer had left its mark: the producer must wake it.
     pub(in crate::queue) wake: bool,
-    /// Positions below it are known to be free.
+    /// The position up to which all positions are known to be free.
     room_end: u64,
 }
 
@@ -40,8 +41,8 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Pushes `item` and runs `between` after the claim and before the publication, like a producer
-    /// that the scheduler stops there.
+    /// Pushes `item` and runs `between` after the claim and before the publication, as if the scheduler
+    /// stopped the producer there.
     #[cfg(test)]
     pub(in crate::queue) fn push_stopped(&self, item: T, between: impl FnOnce()) -> bool {
         let Ok(claim) = self.claim(1) else {
@@ -54,7 +55,8 @@ impl<T> Ring<T> {
         true
     }
 
-    /// Moves in as many items from the front of `items` as there is room for; the rest stays, in order.
+    /// Moves as many items from the front of `items` into the ring as there is room for; the rest stays, in
+    /// order.
     #[inline]
     pub(in crate::queue) fn push_front_of(&self, items: &mut Vec<T>) -> Result<Claim, Refused> {
         let len = items.len();
@@ -62,8 +64,8 @@ impl<T> Ring<T> {
         // There may be more zero-sized items than positions.
         let claim = self.claim((len as u64).min(self.capacity))?;
         let moved = claim.items as usize;
-        // SAFETY: the claim makes these slots ours. The items are moved: the length is set before anything
-        // could see them twice, and what stays is moved to the front.
+        // SAFETY: the claim makes these slots ours. The items are moved: the length is set before other code
+        // could see them twice, and the items that stay are moved to the front.
         unsafe {
             items.set_len(0);
             let from = items.as_mut_ptr();
@@ -85,7 +87,8 @@ impl<T> Ring<T> {
     {
         debug_assert!(!items.is_empty());
         let claim = self.claim(items.len() as u64)?;
-        // SAFETY: the claim makes these slots ours, and is at most as long as `items`; copies need no care.
+        // SAFETY: the claim makes these slots ours, and is at most as long as `items`; copies need no further
+        // care.
         unsafe {
             self.slots
                 .fill(claim.at, items.as_ptr(), claim.items as usize);
@@ -99,8 +102,8 @@ impl<T> Ring<T> {
     pub(super) fn claim(&self, want: u64) -> Result<Claim, Refused> {
         let mut tail = self.tail.at.load(Relaxed);
         loop {
-            // Acquire: the producer that stored it saw the consumer leave these
-            // slots, and now this one does, too.
+            // Acquire: the producer that stored this value saw the consumer leave these slots, and now this
+            // producer does, too.
             let mut room_end = self.tail.head_seen.load(Acquire) + self.capacity;
             let (mut at, mut items) = (tail, want);
             if tail + want > room_end {
@@ -154,8 +157,8 @@ impl<T> Ring<T> {
     pub(super) fn publish(&self, claim: &Claim) {
         let end = claim.at + claim.items;
         self.stamp(claim.at).store(end, Release);
-        // Fetches only lines that the consumer is done with: it would have to fetch back
-        // those that it still has to read.
+        // The producer fetches only lines that the consumer no longer needs: the consumer would have to fetch
+        // back the lines that it still has to read.
         let ahead = end + AHEAD;
         if ahead + claim.items <= claim.room_end {
             fetch_to_write(self.stamp(ahead));
@@ -166,7 +169,7 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Asks for the lines of the next claim, if it is like the last.
+    /// Fetches the cache lines of the next claim ahead, as if it were like the last claim.
     #[inline]
     fn fetch_for(&self, at: u64, items: u64) {
         let line = (64 / size_of::<T>().max(1)).max(1);
@@ -177,7 +180,7 @@ impl<T> Ring<T> {
     }
 }
 
-/// Asks for the line of `place`, to be written soon.
+/// Fetches the cache line of `place` ahead, for a write soon.
 #[inline(always)]
 fn fetch_to_write<P>(place: *const P) {
     #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]

@@ -6,8 +6,8 @@ pub(super) use loomed::{Lock, Locked};
 pub(super) use spinning::{Lock, Locked};
 
 /// A lock for a few dozen instructions, taken once a batch. It costs half as much as a mutex, which needs a
-/// read-modify-write for its release, too. Producer and consumer rarely want it at the same time; a thread
-/// that finds it held yields.
+/// read-modify-write for its release, too. Producer and consumer rarely want the lock at the same time; a
+/// thread that finds it held yields.
 #[cfg(not(loom))]
 mod spinning {
     use std::cell::UnsafeCell;
@@ -60,7 +60,7 @@ mod spinning {
         type Target = T;
         #[inline(always)]
         fn deref(&self) -> &T {
-            // SAFETY: we hold it.
+            // SAFETY: this guard holds the lock.
             unsafe { &*self.0.value.get() }
         }
     }
@@ -68,7 +68,7 @@ mod spinning {
     impl<T> DerefMut for Locked<'_, T> {
         #[inline(always)]
         fn deref_mut(&mut self) -> &mut T {
-            // SAFETY: we hold it, and the guard is borrowed mutably.
+            // SAFETY: this guard holds the lock, and is borrowed mutably.
             unsafe { &mut *self.0.value.get() }
         }
     }

@@ -1,5 +1,5 @@
-//! The memory of the queue, and all of its `unsafe`: the ring, and the buffers producers
-//! fill. No other module may use any.
+//! The memory of the queue, and all of its `unsafe` code: the ring, and the buffers that producers fill. No
+//! other module may use `unsafe`.
 //!
 //! This file holds the state that both sides of the ring share. `claim` is the producers' side,
 //! `reader` the consumer's; a producer gathers items in a `buffer`, under its `lock`; `slots` is
@@ -64,7 +64,7 @@ const CLOSED: u64 = 1 << 63;
 const WAITING: u64 = 1 << 62;
 const POSITION: u64 = WAITING - 1;
 
-/// Why a claim was refused.
+/// The reasons why a claim was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     /// No slot is free.
@@ -77,7 +77,8 @@ pub(super) enum Refused {
 pub(super) struct Ring<T> {
     tail: Padded<Tail>,
     head: Padded<AtomicU64>,
-    /// Producers that wait for room in line. A hint: no wake-up rests on it, so it does not use loom's type.
+    /// The number of producers that wait in line for room. It is only a hint: no wake-up rests on it, so it
+    /// does not use loom's type.
     line: LineLen,
     capacity: u64,
     id: u64,
@@ -88,7 +89,7 @@ pub(super) struct Ring<T> {
 struct Tail {
     /// The next position to claim, and the marks `CLOSED` and `WAITING`.
     at: AtomicU64,
-    /// A past value of `head`: claims may trust it because it is at most `head`, and so do not read the
+    /// A past value of `head`. Claims may trust it because it is at most `head`, so they do not read the
     /// consumer's cache line while there is room. It lies on this cache line because a claim owns the line
     /// anyway. While producers wait in line for room, claims do not advance it.
     head_seen: AtomicU64,
@@ -98,12 +99,12 @@ struct Tail {
 // claim's stamp (Release/Acquire); it is claimed again only after `head` passed it (Release/Acquire). Items
 // move between threads: `Send`.
 unsafe impl<T: Send> Sync for Ring<T> {}
-// SAFETY: it owns its items.
+// SAFETY: the ring owns its items, so it may move to another thread if they may.
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T> Ring<T> {
-    /// Makes a ring with room for exactly `capacity` items, and its one reader. The ring's memory
-    /// is rounded up to a power of two.
+    /// Makes a ring with room for exactly `capacity` items, and the ring's one reader. The ring's memory is
+    /// rounded up to a power of two.
     pub(super) fn new(capacity: usize) -> (Self, Reader) {
         assert!(capacity > 0 && (capacity as u64) < POSITION / 4);
         static IDS: Ids = Ids::new(0);
@@ -138,7 +139,7 @@ impl<T> Ring<T> {
         self.head.load(Acquire) & POSITION
     }
 
-    /// Returns whether a claim would find room, were there no line.
+    /// Returns whether a claim would find room if no producer waited in line.
     pub(super) fn has_room(&self) -> bool {
         self.free() > 0
     }
@@ -152,7 +153,7 @@ impl<T> Ring<T> {
     /// Opens up to `most` free slots to claims. Returns whether a claim would find room or the end of the
     /// queue.
     ///
-    /// It sets the past value of `head` that claims trust to at most the present `head`: see [`Tail`].
+    /// The call sets the past value of `head` that claims trust to at most the present `head`: see [`Tail`].
     pub(super) fn open(&self, most: u64) -> bool {
         let tail = self.tail.at.load(Acquire);
         if tail & CLOSED != 0 {
@@ -204,7 +205,7 @@ impl<T> Ring<T> {
 
     #[inline(always)]
     fn stamp(&self, at: u64) -> &AtomicU64 {
-        // The mask is recomputed from the length, so that the compiler sees the index is in bounds.
+        // The mask is computed again from the length, so that the compiler sees that the index is in bounds.
         &self.stamps[at as usize & (self.stamps.len() - 1)]
     }
 }
@@ -215,7 +216,7 @@ impl<T> Drop for Ring<T> {
         let tail = self.tail.at.load(Acquire) & POSITION;
         let head = self.head.load(Acquire) & POSITION;
         for at in head..tail {
-            // SAFETY: published, never read, and this thread has the ring to itself.
+            // SAFETY: the item is published and was never read, and this thread has the ring to itself.
             drop(unsafe { self.slots.read(at) });
         }
     }

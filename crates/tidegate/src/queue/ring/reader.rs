@@ -6,10 +6,9 @@ use super::slots::taken_from;
 use super::{Ring, WAITING};
 use crate::queue::sync::{AcqRel, Acquire, Relaxed, SeqCst};
 
-/// The reading end of one ring: a position, not a reference, so that it can live wherever the consumer's
-/// rights do.
+/// The reading end of one ring: a position, not a reference, so that it can live together with the consumer.
 pub(in crate::queue) struct Reader {
-    /// The ring it belongs to.
+    /// The number of the ring to which the reader belongs.
     ring: u64,
     /// The next position to read.
     head: u64,
@@ -20,7 +19,7 @@ pub(in crate::queue) struct Reader {
 }
 
 impl Reader {
-    /// The reader of the new ring `ring`: only [`Ring::new`] may make one.
+    /// Creates the reader of the new ring `ring`: only [`Ring::new`] may call this.
     pub(super) const fn new(ring: u64) -> Self {
         Self {
             ring,
@@ -45,8 +44,8 @@ impl Reader {
         self.head < self.known
     }
 
-    /// Counts the items that can be read now, up to the first claim that is not published yet. It reads each
-    /// stamp once: later reads find the claims in `known`.
+    /// Counts the items that can be read now, up to the first claim that is not published yet. The reader
+    /// reads each stamp once: later reads find the claims in `known`.
     #[inline]
     pub(in crate::queue) fn published<T>(&mut self, ring: &Ring<T>) -> u64 {
         self.check(ring);
@@ -61,8 +60,8 @@ impl Reader {
         self.known - self.head
     }
 
-    /// Hands up to `limit` items to `each`, and none at or after the position that `stop` returns after the
-    /// last look at the ring. If `each` panics, the items it had not received remain.
+    /// Passes up to `limit` items to `each`, and none at or after the position that `stop` returns after the
+    /// last look at the ring. If `each` panics, the items that it had not received remain.
     #[inline]
     pub(in crate::queue) fn each<T>(
         &mut self,
@@ -94,8 +93,8 @@ impl Reader {
             while at.head < end {
                 let (run, _) = ring.slots.run(at.head, (end - at.head) as usize);
                 for slot in run {
-                    // SAFETY: below `known`, so published (Acquire) and not read yet; counted as read before
-                    // it is handed out.
+                    // SAFETY: the slot is below `known`, so it is published (Acquire) and not read yet; the
+                    // reader counts it as read before it hands the item out.
                     let item = unsafe { taken_from(slot) };
                     at.head += 1;
                     each(item);
@@ -124,8 +123,8 @@ impl Reader {
             }
             let n = (end - self.head) as usize;
             out.reserve(n);
-            // SAFETY: below `known`, so published (Acquire) and not read yet; there is room for `n` behind
-            // `out`'s items, and its length grows only when they are there.
+            // SAFETY: the slots are below `known`, so they are published (Acquire) and not read yet; there is
+            // room for `n` items behind those of `out`, and its length grows only when they are there.
             unsafe {
                 ring.slots
                     .take(self.head, out.as_mut_ptr().add(out.len()), n);
@@ -161,7 +160,7 @@ impl Reader {
             || ring.tail.at.load(Relaxed) == self.head | WAITING
     }
 
-    /// Takes the mark back.
+    /// Takes the consumer's mark back.
     pub(in crate::queue) fn unmark<T>(&self, ring: &Ring<T>) {
         self.check(ring);
         ring.tail.at.fetch_and(!WAITING, SeqCst);

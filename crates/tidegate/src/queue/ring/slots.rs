@@ -1,5 +1,5 @@
-//! Memory for items, addressed by position. Its users keep track of who owns a position. Under loom each
-//! access is a separate step.
+//! Memory for items, addressed by position. The code that uses it keeps track of the owner of each position.
+//! Under loom each access is a separate step.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -9,8 +9,8 @@ pub(super) type Cell<T> = std::cell::UnsafeCell<T>;
 #[cfg(loom)]
 pub(super) type Cell<T> = loom::cell::UnsafeCell<T>;
 
-/// A power of two of slots, addressed by position. It does not track ownership: the caller of
-/// every access must own the slot.
+/// A power of two of slots, addressed by position. `Slots` does not track ownership: the caller of every
+/// access must own the slot.
 pub(super) struct Slots<T>(Box<[Cell<MaybeUninit<T>>]>);
 
 impl<T> Slots<T> {
@@ -33,7 +33,7 @@ impl<T> Slots<T> {
     /// The slot is the caller's and holds an item, which moves out.
     #[inline(always)]
     pub(super) unsafe fn read(&self, at: u64) -> T {
-        // SAFETY: the caller's.
+        // SAFETY: the caller owns the slot, as this function requires.
         unsafe { taken_from(&self.0[self.index(at)]) }
     }
 
@@ -57,13 +57,13 @@ impl<T> Slots<T> {
 #[cfg(not(loom))]
 #[inline(always)]
 pub(super) unsafe fn taken_from<T>(slot: &Cell<MaybeUninit<T>>) -> T {
-    // SAFETY: the caller's.
+    // SAFETY: the caller owns the slot, as this function requires.
     unsafe { (*slot.get()).assume_init_read() }
 }
 
 #[cfg(loom)]
 pub(super) unsafe fn taken_from<T>(slot: &Cell<MaybeUninit<T>>) -> T {
-    // SAFETY: the caller's.
+    // SAFETY: the caller owns the slot, as this function requires.
     slot.with_mut(|slot| unsafe { (*slot).assume_init_read() })
 }
 
@@ -80,18 +80,19 @@ impl<T> Slots<T> {
     /// The slot is the caller's and holds no item.
     #[inline(always)]
     pub(super) unsafe fn write(&self, at: u64, item: T) {
-        // SAFETY: the caller's; the index is below a length that is never 0.
+        // SAFETY: the caller owns the slot, as this function requires; the index is below a length that is
+        // never 0.
         unsafe { (*self.0.get_unchecked(self.index(at)).get()).write(item) };
     }
 
     /// # Safety
-    /// `n <= len` slots from `at` are the caller's and hold no items; the `n` at `from` move in and are
-    /// elsewhere.
+    /// The caller owns `n <= len` slots from `at`, and they hold no items. The `n` items at `from` move into
+    /// the slots, and lie elsewhere in memory.
     #[inline]
     pub(super) unsafe fn fill(&self, at: u64, from: *const T, n: usize) {
         let (slots, run) = self.run(at, n);
-        // SAFETY: the caller's; a cell of a `MaybeUninit<T>` is laid out like a `T`, and `run` of them are
-        // in bounds.
+        // SAFETY: the caller owns the slots, as this function requires; a cell of a `MaybeUninit<T>` is laid
+        // out like a `T`, and `run` of the cells are in bounds.
         unsafe {
             ptr::copy_nonoverlapping(from, items(slots), run);
             if run < n {
@@ -101,15 +102,16 @@ impl<T> Slots<T> {
     }
 
     /// # Safety
-    /// As for `fill`; the `n` slots `from` are the caller's too and hold items, which move.
+    /// The same as for `fill`. The caller also owns the `n` slots `from`, which hold items, and these move.
     #[inline]
     pub(super) unsafe fn fill_from(&self, at: u64, from: &[Cell<MaybeUninit<T>>], n: usize) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller owns both kinds of slots, as this function requires.
         unsafe { self.fill(at, items(from), n) }
     }
 
     /// # Safety
-    /// `n <= len` slots from `at` are the caller's and hold items, which move to the `n` places at `to`.
+    /// The caller owns `n <= len` slots from `at`, which hold items, and these move to the `n` places at
+    /// `to`.
     #[inline]
     pub(super) unsafe fn take(&self, at: u64, to: *mut T, n: usize) {
         let (slots, run) = self.run(at, n);
@@ -123,31 +125,31 @@ impl<T> Slots<T> {
     }
 }
 
-/// The same, slot by slot, so that loom sees every access.
+/// The moves of items in a build for loom, slot by slot, so that loom sees every access.
 #[cfg(loom)]
 impl<T> Slots<T> {
     pub(super) unsafe fn write(&self, at: u64, item: T) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller owns the slot, as this function requires.
         self.0[self.index(at)].with_mut(|slot| unsafe { (*slot).write(item) });
     }
 
     pub(super) unsafe fn fill(&self, at: u64, from: *const T, n: usize) {
         for i in 0..n {
-            // SAFETY: the caller's.
+            // SAFETY: the caller owns the slots, as this function requires.
             unsafe { self.write(at + i as u64, ptr::read(from.add(i))) };
         }
     }
 
     pub(super) unsafe fn fill_from(&self, at: u64, from: &[Cell<MaybeUninit<T>>], n: usize) {
         for (i, cell) in from[..n].iter().enumerate() {
-            // SAFETY: the caller's.
+            // SAFETY: the caller owns the slots, as this function requires.
             unsafe { self.write(at + i as u64, taken_from(cell)) };
         }
     }
 
     pub(super) unsafe fn take(&self, at: u64, to: *mut T, n: usize) {
         for i in 0..n {
-            // SAFETY: the caller's.
+            // SAFETY: the caller owns the slots, as this function requires.
             unsafe { ptr::write(to.add(i), self.read(at + i as u64)) };
         }
     }
