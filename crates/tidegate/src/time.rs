@@ -53,7 +53,7 @@ impl Add<Duration> for Time {
 
 impl Sub for Time {
     type Output = Duration;
-    /// Returns zero if `earlier` is not earlier.
+    /// Returns the time from `earlier` to `self`, or zero if `earlier` is not earlier.
     fn sub(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.since(earlier))
     }
@@ -98,8 +98,8 @@ impl Clock {
     /// [`Time::NEVER`], and for a moment that an `Instant` cannot express.
     #[must_use]
     pub fn instant(&self, at: Time) -> Option<Instant> {
-        // A timer that is set centuries ahead costs as much as any other, so
-        // the driver sets none for `NEVER`.
+        // A timer that is set centuries ahead costs as much as any other timer, so the driver sets none for
+        // `NEVER`.
         if at == Time::NEVER {
             return None;
         }

@@ -5,7 +5,7 @@ use super::Rng;
 use crate::Time;
 use crate::controller::{BatchId, Controller, Event, Load, Reason, When};
 
-/// Microseconds to receive a message, and to send an acknowledgement.
+/// The microseconds to receive a message, and to send an acknowledgement.
 const MESSAGE: f64 = 2.0;
 const ACK: f64 = 20.0;
 
@@ -21,13 +21,13 @@ pub struct AckRun {
     pub share: f64,
     /// Median lag from a message's receipt to its acknowledgement, in microseconds.
     pub p50_us: f64,
-    /// 99th percentile.
+    /// The 99th percentile of that lag, in microseconds.
     pub p99_us: f64,
-    /// Messages an acknowledgement.
+    /// The mean number of messages that one acknowledgement covers.
     pub messages: f64,
 }
 
-/// Simulates `n` Poisson messages at `rate` a microsecond, acknowledged at the decisions of `c`.
+/// Simulates `n` Poisson messages at `rate` a microsecond; the controller `c` decides when to acknowledge.
 pub fn acknowledge(rate: f64, c: &mut dyn Controller, n: usize, seed: u32) -> AckRun {
     let mut rng = Rng::new(seed);
     let (mut t, mut now, mut acks) = (0.0, 0.0f64, 0u64);

@@ -1,8 +1,8 @@
 //! A pipelining client on one connection: callers, a writer, a server and a reader, each busy with one
 //! batch at a time.
 //!
-//! All callers with replies that arrive together wake together here. Real runtimes wake them one by one,
-//! which makes a short delay look better than in this model. Times are in microseconds.
+//! In the model all callers with replies that arrive together wake together. Real runtimes wake them one by
+//! one, which makes a short delay look better than in this model. Times are in microseconds.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,11 +11,11 @@ use super::Rng;
 use crate::Time;
 use crate::controller::{BatchId, Controller, Event, Load, When};
 
-/// Microseconds for a batch and for each of its items: writer, server, reader.
+/// The microseconds for a batch and for each of its items, of writer, server and reader.
 const WRITE: (f64, f64) = (5.0, 0.15);
 const SERVE: (f64, f64) = (6.0, 0.6);
 const READ: (f64, f64) = (4.0, 0.15);
-/// Mean think time of a caller.
+/// The mean think time of a caller, in microseconds.
 const THINK: f64 = 2.0;
 
 /// The result of a run.
@@ -25,15 +25,15 @@ pub struct ClientRun {
     pub ops_per_s: f64,
     /// Median latency, in microseconds.
     pub p50_us: f64,
-    /// 99th percentile.
+    /// The 99th percentile of latency, in microseconds.
     pub p99_us: f64,
-    /// Flushes a thousand requests.
+    /// The number of flushes for a thousand requests.
     pub flushes: f64,
-    /// The client's CPU a request, in microseconds.
+    /// The client's CPU time for a request, in microseconds.
     pub client_cpu_us: f64,
-    /// The server's CPU a request, in microseconds.
+    /// The server's CPU time for a request, in microseconds.
     pub server_cpu_us: f64,
-    /// Requests a flush.
+    /// The mean number of requests of a flush.
     pub batch_mean: f64,
 }
 
@@ -42,7 +42,7 @@ pub struct ClientRun {
 pub enum Requests {
     /// This many callers, each with one request at a time.
     Closed(u32),
-    /// Poisson arrivals, this many a microsecond.
+    /// Poisson arrivals, this many a microsecond on average.
     Open(f64),
 }
 
@@ -98,7 +98,7 @@ impl Sim<'_> {
         Time::from_nanos((t * 1e3).round() as u64)
     }
 
-    /// Flushes or arms a timer, as the controller decides.
+    /// Flushes the queue or arms a timer, as the controller decides.
     fn decide(&mut self) {
         if self.writing || self.queue.is_empty() {
             return;

@@ -9,7 +9,7 @@ use super::Rng;
 use crate::Time;
 use crate::controller::{BatchId, Controller, Event, Load, Reason, When};
 
-/// Nanoseconds of the unit.
+/// The number of nanoseconds of the unit.
 const UNIT: f64 = 1e6;
 
 /// The source of the items.
@@ -19,12 +19,12 @@ pub enum Callers {
     Closed {
         /// The number of callers.
         callers: u32,
-        /// Mean think time, in units.
+        /// The mean think time, in units.
         think: f64,
     },
     /// Poisson arrivals at this rate, independent of the answers.
     Open {
-        /// Arrivals a unit.
+        /// The mean number of arrivals in a unit.
         rate: f64,
     },
 }
@@ -32,15 +32,15 @@ pub enum Callers {
 /// The result of a run, in units of a flush's cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CommitRun {
-    /// Items a unit.
+    /// The number of items in a unit.
     pub throughput: f64,
-    /// Mean latency.
+    /// The mean latency, in units.
     pub mean: f64,
-    /// 99th percentile.
+    /// The 99th percentile of latency, in units.
     pub p99: f64,
-    /// Flushes an item.
+    /// The number of flushes for an item.
     pub flushes: f64,
-    /// Largest batch.
+    /// The number of items of the largest batch.
     pub batch_max: u64,
 }
 
@@ -108,8 +108,8 @@ fn at(t: f64) -> Time {
     Time::from_nanos((t * UNIT).round() as u64)
 }
 
-/// Commits `items` items in batches without a limit, each started at the decision of `c`; `sigma` is the
-/// lognormal noise of a flush.
+/// Commits `items` items in batches without a limit, each batch started at the decision of `c`. `sigma` is
+/// the lognormal noise of a flush.
 pub fn commit(
     callers: Callers,
     c: &mut dyn Controller,

@@ -5,11 +5,11 @@
 
 use super::Rng;
 
-/// Milliseconds that a batch costs at any size.
+/// The milliseconds that a batch costs at any size.
 pub const A_MS: f64 = 3.0;
-/// Milliseconds that one more message costs.
+/// The milliseconds that one more message costs.
 pub const B_MS: f64 = 3.0 / 256.0;
-/// Messages a millisecond at the largest batch of 8192: the unit of loads.
+/// The messages a millisecond that the server handles in batches of 8192; a scenario's load is a multiple.
 pub const CAPACITY: f64 = 8192.0 / (A_MS + B_MS * 8192.0);
 
 /// Returns `ms` milliseconds in nanoseconds, rounded.
@@ -67,13 +67,13 @@ pub struct Cost {
 #[derive(Clone, Copy, Debug)]
 enum Shape {
     Linear,
-    /// Other costs from this time on.
+    /// The costs change to others at a time.
     Step {
         at_ms: f64,
         a: f64,
         b: f64,
     },
-    /// Beyond this size every message costs three times as much.
+    /// Beyond a size every message costs three times as much.
     Convex {
         beyond: f64,
     },
@@ -93,7 +93,7 @@ impl Cost {
         }
     }
 
-    /// Costs of [`Cost::linear`] until `at_ms`, then `a` and `b` milliseconds.
+    /// Creates the costs of [`Cost::linear`] until `at_ms`, then of `a` and `b` milliseconds.
     #[must_use]
     pub fn step(at_ms: f64, a: f64, b: f64, sigma: f64, seed: u32) -> Self {
         Self {
@@ -102,8 +102,8 @@ impl Cost {
         }
     }
 
-    /// Costs of [`Cost::linear`], but messages beyond 2048 cost three times as much: a cache, a garbage
-    /// collector, a window.
+    /// Creates the costs of [`Cost::linear`], but messages beyond 2048 cost three times as much, as with a
+    /// cache, a garbage collector or a window.
     #[must_use]
     pub fn convex(sigma: f64, seed: u32) -> Self {
         Self {
@@ -121,7 +121,7 @@ impl Cost {
         }
     }
 
-    /// Draws the milliseconds for a batch of `n` started at `t_ms`.
+    /// Draws the milliseconds for a batch of `n` messages that starts at `t_ms`.
     pub fn draw(&mut self, n: u64, t_ms: f64) -> f64 {
         let n = n as f64;
         let mut y = match self.shape {

@@ -1,13 +1,13 @@
-//! A producer inserting into a shared queue: each insertion costs a claim plus a little an item. Times are
-//! in microseconds.
+//! A producer that inserts into a shared queue: each insertion costs a claim plus a little for each item.
+//! Times are in microseconds.
 
 use super::Rng;
 use crate::Time;
 use crate::controller::{BatchId, Controller, Event, Load, Reason};
 
-/// Microseconds of work before each item.
+/// The microseconds of work before each item.
 const WORK: f64 = 0.10;
-/// Microseconds that an insertion costs, and those of each of its items.
+/// The microseconds that an insertion costs, and those that each of its items costs.
 const CLAIM: f64 = 0.25;
 const ITEM: f64 = 0.01;
 /// The flush tick, in microseconds.
@@ -16,15 +16,15 @@ const TICK: f64 = 1000.0;
 /// The result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProducerRun {
-    /// Million items a second.
+    /// The throughput in million items a second.
     pub mops: f64,
     /// Median time from an item's arrival to its insertion, in microseconds.
     pub p50_us: f64,
-    /// 99th percentile.
+    /// The 99th percentile of that time, in microseconds.
     pub p99_us: f64,
-    /// Items an insertion.
+    /// The mean number of items of an insertion.
     pub batch_mean: f64,
-    /// Insertions.
+    /// The number of insertions.
     pub batches: u64,
 }
 
@@ -45,8 +45,8 @@ impl Producer<'_> {
         Time::from_nanos((self.now * 1e3).round() as u64)
     }
 
-    /// Asks the controller at the threshold, so that it can insert fewer items on purpose. A flush for any
-    /// other reason inserts the whole buffer.
+    /// Inserts items. At the threshold it asks the controller, which may insert fewer items on purpose. A
+    /// flush for any other reason inserts the whole buffer.
     fn flush(&mut self, reason: Reason) {
         let n = self.buffer.len() as u64;
         if n == 0 {

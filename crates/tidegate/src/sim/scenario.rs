@@ -19,7 +19,7 @@ use crate::controller::{
 pub enum Scenario {
     /// 100,000 messages queued at once, no noise: the workload of gen_batch_server's pull 29.
     Backlog,
-    /// The same with 5 % noise, and once more with a million messages.
+    /// The workload of [`Scenario::Backlog`] with 5 % noise, and once more with a million messages.
     BacklogNoise,
     /// Poisson arrivals at 10, 50 and 90 % of the capacity.
     Poisson,
@@ -41,11 +41,11 @@ pub enum Scenario {
     Gate,
     /// Group commit: callers in a closed loop, and open arrivals.
     Commit,
-    /// A pipelining client.
+    /// A pipelining client on one connection.
     Client,
-    /// A producer inserting into a queue.
+    /// A producer that inserts into a queue.
     Producer,
-    /// Cumulative acknowledgements.
+    /// A receiver that sends cumulative acknowledgements.
     Ack,
 }
 
@@ -69,7 +69,7 @@ impl Scenario {
         Self::Ack,
     ];
 
-    /// Returns its name.
+    /// Returns the name of the scenario.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -91,7 +91,7 @@ impl Scenario {
         }
     }
 
-    /// Runs it with every controller that belongs to it. Takes seconds of real time at most.
+    /// Runs the scenario with every controller that belongs to it. Takes seconds of real time at most.
     #[must_use]
     pub fn run(self) -> Vec<Table> {
         match self {
@@ -149,7 +149,7 @@ impl FromStr for Scenario {
     }
 }
 
-/// No scenario has this name.
+/// The error that no scenario has this name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownScenario(pub String);
 
@@ -234,7 +234,7 @@ fn row(controller: String, run: Run, items: usize) -> Row {
     }
 }
 
-/// Runs every mailbox controller on the same arrivals, each with its own costs from the same distribution.
+/// Runs every mailbox controller on the same arrivals, each with costs drawn from the same distribution.
 fn served(case: &str, at: &[f64], fixed_min: u64, skip: f64, cost: impl Fn() -> Cost) -> Table {
     let rows = mailbox(fixed_min)
         .into_iter()
@@ -288,7 +288,8 @@ fn step_saturated(a: f64, b: f64) -> Table {
 
 fn convex() -> Table {
     let at = vec![0.0; 600_000];
-    // All controllers draw from one stream of noise, as in the model that this is compared with.
+    // All controllers draw from one stream of noise, as in the executable model with which tests compare
+    // this.
     let mut cost = Cost::convex(0.05, 5);
     let rows = mailbox(1024)
         .into_iter()

@@ -4,10 +4,10 @@ use super::load::{Cost, ns};
 use crate::Time;
 use crate::controller::{BatchId, Controller, Event, Load, Reason, When};
 
-/// The result of a run. Latencies are from arrival to the end of the batch, in milliseconds.
+/// The result of a run. Latencies count from an item's arrival to the end of its batch, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Run {
-    /// Items a second, from the first arrival to the last completion.
+    /// The items a second, from the first arrival to the last completion.
     pub ops_per_s: f64,
     /// Mean latency.
     pub mean_ms: f64,
@@ -15,13 +15,13 @@ pub struct Run {
     pub p50_ms: f64,
     /// 99th percentile.
     pub p99_ms: f64,
-    /// 99.9th percentile.
+    /// The 99.9th percentile of latency.
     pub p999_ms: f64,
-    /// Largest latency.
+    /// The largest latency.
     pub max_ms: f64,
-    /// Batches.
+    /// The number of batches.
     pub batches: u64,
-    /// Largest batch.
+    /// The number of items of the largest batch.
     pub batch_max: u64,
     /// The share of the time during which the server was busy.
     pub busy: f64,

@@ -13,7 +13,7 @@ pub struct Table {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Row {
-    /// The controller.
+    /// The name of the controller.
     pub controller: String,
     /// Items a second.
     pub ops_per_s: f64,

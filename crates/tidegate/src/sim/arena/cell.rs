@@ -65,11 +65,11 @@ pub struct Cell {
 /// The best fixed settings of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Best {
-    /// By throughput.
+    /// The setting with the highest throughput.
     pub throughput: Setting,
-    /// By mean latency.
+    /// The setting with the least mean latency.
     pub mean: Setting,
-    /// By the 99th percentile of latency.
+    /// The setting with the least 99th percentile of latency.
     pub p99: Setting,
 }
 
@@ -89,11 +89,11 @@ pub struct Marks {
 /// A controller's figures as shares of the best setting's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Regret {
-    /// Throughput, for full queues and closed loops: 1 is as good, below is worse.
+    /// The share in throughput, for full queues and closed loops: 1 is as good, below is worse.
     pub throughput: Option<f64>,
-    /// Mean latency, for open loops: 1 is as good, above is worse.
+    /// The share in mean latency, for open loops: 1 is as good, above is worse.
     pub mean: Option<f64>,
-    /// 99th percentile of latency, unless the queue is full: 1 is as good, above is worse.
+    /// The share in the 99th percentile of latency, unless the queue is full: 1 is as good, above is worse.
     pub p99: Option<f64>,
 }
 
@@ -101,7 +101,7 @@ impl Cell {
     /// Returns the cell of `seed`.
     ///
     /// # Errors
-    /// The premise that its world does not satisfy.
+    /// The premise that the world of this seed does not satisfy.
     pub fn of(seed: u32) -> Result<Self, Breach> {
         let world = World::random(seed);
         let premises = Premises::of(&world)?;
@@ -112,7 +112,7 @@ impl Cell {
         })
     }
 
-    /// Returns its kind of load.
+    /// Returns the kind of load of the cell.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self.world.demand {
@@ -123,7 +123,8 @@ impl Cell {
         }
     }
 
-    /// Returns the arrivals, in items a millisecond; for callers and full queues, the most possible ones.
+    /// Returns the arrival rate, in items a millisecond; for callers and full queues, the highest possible
+    /// one.
     #[must_use]
     pub fn rate(&self) -> f64 {
         let capacity = self.premises.capacity;
@@ -143,8 +144,8 @@ impl Cell {
         self.rate() * self.premises.warm_ms(&self.world)
     }
 
-    /// Lets `controller` serve the cell. It learns during the earlier modes and L batches in the last one;
-    /// then the part that counts begins.
+    /// Lets `controller` serve the cell. The controller learns during the earlier modes and L batches in the
+    /// last one; then the part that counts begins.
     pub fn play(&self, seed: u32, effort: Effort, controller: &mut dyn Controller) -> Outcome {
         let span = self.span(self.premises.warm_ms(&self.world), self.items(effort));
         run(&self.world, seed, self.premises.capacity, span, controller)
@@ -166,8 +167,8 @@ impl Cell {
         }
     }
 
-    /// Returns the items of the part that counts: as many as arrive while the best setting runs L batches,
-    /// and more where little slack makes consecutive latencies alike.
+    /// Returns the number of items of the part that counts: as many as arrive while the best setting runs L
+    /// batches, and more where little slack makes consecutive latencies alike.
     #[must_use]
     pub fn items(&self, effort: Effort) -> u64 {
         let slack = SLACK_EASY / self.premises.slack;
@@ -181,8 +182,8 @@ impl Cell {
         }
     }
 
-    /// Returns ten of the largest batches for each that may run at once, because their ends must
-    /// not all coincide.
+    /// Returns the items of ten of the largest batches for each batch that may run at once, because their
+    /// ends must not all coincide.
     fn full_items(&self) -> u64 {
         10 * self.world.items_max * u64::from(self.world.in_flight_max)
     }

@@ -26,18 +26,18 @@ struct Running {
     members: Vec<(u64, u32)>,
 }
 
-/// The state of a simulation. The documentation of the module describes it.
+/// The state of the simulation of one world: see the module.
 pub(super) struct Sim<'a> {
     world: &'a World,
     controller: &'a mut dyn Controller,
     rng: Rng,
     noise: Rng,
-    /// Nanoseconds since the start.
+    /// The time in nanoseconds since the start.
     pub(super) now: u64,
     seq: u64,
-    /// The next arrival of an open loop.
+    /// The time of the next arrival of an open loop.
     arrival: Option<u64>,
-    /// Future ends of batches and returns of callers.
+    /// The future ends of batches and returns of callers.
     schedule: BinaryHeap<Reverse<(u64, u64, usize)>>,
     whats: Vec<Option<What>>,
     free: Vec<usize>,
@@ -52,15 +52,15 @@ pub(super) struct Sim<'a> {
     rate: f64,
     next_id: u64,
     wake: Option<u64>,
-    /// Record `latencies`.
+    /// True if the simulation records `latencies`.
     pub(super) records: bool,
-    /// Latencies in milliseconds.
+    /// The recorded latencies in milliseconds.
     pub(super) latencies: Vec<f64>,
-    /// The items of finished batches.
+    /// The number of items of finished batches.
     pub(super) finished: u64,
     /// The number of finished batches.
     pub(super) batches: u64,
-    /// The largest batch so far.
+    /// The number of items of the largest batch so far.
     pub(super) largest: u64,
 }
 

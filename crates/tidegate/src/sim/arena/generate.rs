@@ -4,27 +4,28 @@ use super::premises::Premises;
 use super::world::{Curve, Demand, Noise, Server, World, grid_size};
 use crate::sim::Rng;
 
-/// The shape of a cost curve.
+/// The shape of the cost curve of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Family {
-    /// a + b·n.
+    /// Costs of the form a + b·n.
     Linear,
-    /// n^p with p from 0.2 to 0.95, the square root (p = 0.5) in one of three.
+    /// Costs of the form n^p with p from 0.2 to 0.95, the square root (p = 0.5) in one case of three.
     Sublinear,
-    /// A batch pays once for each distinct key, of 50 to 5000 keys.
+    /// Costs of batches that pay once for each distinct key, of 50 to 5000 keys.
     Duplicates,
-    /// a + c·n^p with p from 1.05 to 1.6, or items that cost up to 8 times as much beyond a size.
+    /// Costs of the form a + c·n^p with p from 1.05 to 1.6, or items that cost up to 8 times as much beyond a
+    /// size.
     Superlinear,
-    /// A jump to 1.3 to 7 times the cost at a size from 16 to 3000.
+    /// Costs with a jump to 1.3 to 7 times the cost at a size from 16 to 3000.
     Stepped,
-    /// Batches are padded to a power of two, or to a multiple of 8, 32, 128 or 512.
+    /// Costs of batches that are padded to a power of two, or to a multiple of 8, 32, 128 or 512.
     Padded,
-    /// Throughput by size rises and falls up to three times.
+    /// Costs with a throughput by size that rises and falls up to three times.
     Humps,
-    /// The cost does not depend on the size.
+    /// Costs that do not depend on the size.
     Constant,
-    /// Items beyond a size cost a tenth to a half of the others.
+    /// Costs where items beyond a size cost a tenth to a half of the other items.
     Cheaper,
 }
 
@@ -42,7 +43,7 @@ impl Family {
         Self::Cheaper,
     ];
 
-    /// Returns its name on command lines.
+    /// Returns the name of the family on command lines.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -142,7 +143,7 @@ impl std::str::FromStr for Family {
     }
 }
 
-/// No family has this name.
+/// The error that no family has this name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownFamily(String);
 
@@ -156,7 +157,7 @@ impl std::fmt::Display for UnknownFamily {
 impl std::error::Error for UnknownFamily {}
 
 impl World {
-    /// Returns the family of its costs at the start.
+    /// Returns the family of the world's costs at the start.
     #[must_use]
     pub fn family(&self) -> Family {
         Family::of(&self.curve)
@@ -210,7 +211,7 @@ impl World {
 fn noise(draw: &mut Draw) -> Noise {
     match draw.below(4) {
         0 => Noise::None,
-        // The sigma of a cv: sqrt(ln(1 + cv^2)).
+        // This is the sigma of a coefficient of variation cv: sqrt(ln(1 + cv^2)).
         1 | 2 => {
             let cv: f64 = draw.of(&[0.05, 0.2, 0.5, 1.0]);
             Noise::LogNormal((1.0 + cv * cv).ln().sqrt().min(0.8325))

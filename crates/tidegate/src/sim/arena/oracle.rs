@@ -6,10 +6,10 @@ use super::run::{Outcome, Span, run};
 use super::world::{Demand, Server, World, grid_size};
 use crate::controller::{Bounded, Controller, Fixed};
 
-/// A fixed setting.
+/// A fixed setting of a controller.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
-    /// The most items a batch.
+    /// The most items of a batch.
     pub limit: u64,
     /// The time that a smaller batch waits from the arrival of its oldest item, in milliseconds.
     pub linger: f64,
@@ -41,7 +41,7 @@ impl Setting {
         }
     }
 
-    /// Returns whether the first round of the search includes it: every setting of a serial server,
+    /// Returns whether the first round of the search includes this setting: every setting of a serial server,
     /// else whole octaves.
     fn is_coarse(self, world: &World) -> bool {
         !world.server.is_parallel()
@@ -57,7 +57,8 @@ impl Setting {
             && near(f64::from(self.in_flight), f64::from(other.in_flight))
     }
 
-    /// Returns its throughput when saturated, in items a millisecond, from the mean costs at the start.
+    /// Returns the saturated throughput of the setting, in items a millisecond, from the mean costs at the
+    /// start.
     #[must_use]
     pub fn saturated(self, world: &World) -> f64 {
         let flights = f64::from(self.in_flight);
@@ -89,7 +90,7 @@ impl Setting {
     }
 }
 
-/// The lingers of the grid, in costs of a batch of one.
+/// The lingers of the grid, as multiples of the cost of a batch of one.
 const LINGERS: [f64; 4] = [0.0, 0.1, 0.5, 2.0];
 
 /// Returns every setting of the grid: sizes by half octaves, lingers around the cost of a batch of one,
@@ -227,7 +228,7 @@ impl Search<'_> {
         order.into_iter().map(|t| t.0).collect()
     }
 
-    /// Returns the best `n` by each score, in the order of the grid.
+    /// Returns the best `n` settings by each score, in the order of the grid.
     fn best(&self, n: usize) -> Vec<Setting> {
         let mut best: Vec<Setting> = Vec::new();
         for metric in 0..3 {

@@ -68,10 +68,10 @@ impl std::fmt::Display for Breach {
 
 impl std::error::Error for Breach {}
 
-/// Batches of the run that measures the best setting's time from one batch to the next.
+/// The number of batches of the run that measures the best setting's time from one batch to the next.
 const BATCHES: u64 = 200;
 
-/// Learning may take this many costs of a batch at any number in flight: completions judge a number in
+/// The number of batch costs that learning may take at any number in flight: completions judge a number in
 /// flight, and 64 is six doublings away from one.
 const ROUNDS: f64 = 30.0;
 
@@ -163,7 +163,7 @@ fn steepest(world: &World) -> Result<(), Breach> {
             break;
         }
         let (a, b) = (world.curve.at(low), world.curve.at(high));
-        // Negated, so that a NaN counts as a breach.
+        // The condition is negated, so that a NaN counts as a breach.
         if !(a > 0.0 && b <= 8.0 * a && a <= 8.0 * b) {
             return Err(Breach::Steep(low, high));
         }

@@ -9,28 +9,28 @@ use crate::controller::Controller;
 pub struct Span {
     /// The milliseconds at the beginning that the results leave out, for learning.
     pub warm_ms: f64,
-    /// The run then ends after this many batches,
+    /// The number of batches after which the run ends, unless it reaches `items` first.
     pub batches: u64,
-    /// or after this many items.
+    /// The number of items after which the run ends, unless it reaches `batches` first.
     pub items: u64,
 }
 
 /// The callers' view of a run, without the time for learning.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Items a millisecond.
+    /// The throughput in items a millisecond.
     pub throughput: f64,
     /// Mean latency, from the arrival to the end of the batch, in milliseconds.
     pub mean: f64,
     /// The 99th percentile of latency, in milliseconds.
     pub p99: f64,
-    /// Batches in the part that counts.
+    /// The number of batches in the part that counts.
     pub batches: u64,
-    /// Items in the largest batch of that part.
+    /// The number of items in the largest batch of the part that counts.
     pub batch_max: u64,
     /// The largest backlog of the whole run.
     pub backlog_max: u64,
-    /// Growth of the backlog over the part that counts, as a share of the arrivals in it.
+    /// The growth of the backlog over the part that counts, as a share of the arrivals in it.
     pub slope: f64,
     /// Mean number of running batches while at least one runs.
     pub in_flight: f64,

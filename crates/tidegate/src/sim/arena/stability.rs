@@ -1,9 +1,9 @@
 //! The promise of a stable backlog: from cold and after every change of mode, in every world that satisfies
 //! the [`Premises`](super::Premises).
 //!
-//! Over the second half of a mode the backlog grows by at most 1 % of the arrivals. It never passes the
-//! arrivals in L batches of the best fixed setting, plus three times that setting's own peak. The slope is
-//! that of the straight line that fits the backlog best, with equal weight for each moment.
+//! Over the second half of a mode the backlog grows by at most 1 % of the arrivals. The backlog never passes
+//! the arrivals in L batches of the best fixed setting, plus three times that setting's own peak. The slope
+//! is that of the straight line that fits the backlog best, with equal weight for each moment.
 
 use super::cell::Cell;
 use super::engine::Sim;
@@ -17,15 +17,15 @@ pub const SLOPE_MAX: f64 = 0.01;
 /// The backlog in one mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Backlog {
-    /// Its growth over the second half, as a share of the arrivals.
+    /// The growth of the backlog over the second half, as a share of the arrivals.
     pub slope: f64,
-    /// Its largest value, in items.
+    /// The largest backlog, in items.
     pub peak: u64,
     /// The mean batch over the second half, in items.
     pub batch: f64,
     /// The mean number of running batches while at least one runs, over the second half.
     pub in_flight: f64,
-    /// The run reached the end of the mode before the backlog passed the simulator's bound.
+    /// True if the run reached the end of the mode before the backlog passed the simulator's bound.
     pub ended: bool,
 }
 
@@ -93,8 +93,8 @@ fn backlogs(
     for &end in ends_ms {
         let mut line = Line::new((from + end) / 2.0, end);
         let mut backlog = Backlog::default();
-        // Items and batches done by the middle; since then, the time with a running batch and the time summed
-        // over all batches.
+        // The items and batches done by the middle; since then, the time with a running batch and the time
+        // summed over all batches.
         let mut half = (0, 0, 0.0, 0.0);
         while runs && (sim.now as f64) < end * 1e6 {
             let (before, waiting) = (sim.now as f64 / 1e6, sim.queue.len());

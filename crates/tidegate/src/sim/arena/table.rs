@@ -14,7 +14,7 @@ pub const FIXED_EFFORT: Effort = Effort {
 /// The most items of a fixed cell, including those of its learning: more would make tests too slow.
 const ITEMS_MAX: f64 = 500_000.0;
 
-/// The same at 95 % load, where learning takes long.
+/// The most items of a fixed cell at 95 % load, where learning takes long.
 const ITEMS_MAX_FULL: f64 = 3_000_000.0;
 
 /// The number of fixed cells below 95 % load, and at 95 %, where few cells are short.
@@ -30,7 +30,7 @@ pub struct Entry {
     pub seed: u32,
     /// The best settings.
     pub best: Best,
-    /// Their figures.
+    /// The figures of the best settings.
     pub marks: Marks,
 }
 
@@ -74,7 +74,7 @@ impl fmt::Display for Entry {
     }
 }
 
-/// A line that is not an entry.
+/// The error of a line that is not an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryError(String);
 

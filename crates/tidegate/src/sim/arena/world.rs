@@ -7,14 +7,14 @@ use crate::sim::Rng;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Curve {
-    /// a + b·n.
+    /// Costs of the form a + b·n.
     Linear {
         /// Milliseconds a batch.
         a: f64,
         /// Milliseconds an item.
         b: f64,
     },
-    /// a + c·n^p, from 0.2 (nearly constant) over 0.5 (square root) to 1.6.
+    /// Costs of the form a + c·n^p, from 0.2 (nearly constant) over 0.5 (square root) to 1.6.
     Power {
         /// Milliseconds a batch.
         a: f64,
@@ -23,7 +23,8 @@ pub enum Curve {
         /// The exponent.
         p: f64,
     },
-    /// a + b for each distinct key among n draws from `keys` equally likely ones: last-write-wins upserts.
+    /// Costs of a + b for each distinct key among n draws from `keys` equally likely ones: last-write-wins
+    /// upserts.
     Distinct {
         /// Milliseconds a batch.
         a: f64,
@@ -32,7 +33,7 @@ pub enum Curve {
         /// The number of keys.
         keys: f64,
     },
-    /// a + b·n with n rounded up to a multiple of `to`, or to a power of two where `to` is 0.
+    /// Costs of a + b·n with n rounded up to a multiple of `to`, or to a power of two where `to` is 0.
     Padded {
         /// Milliseconds a batch.
         a: f64,
@@ -41,7 +42,7 @@ pub enum Curve {
         /// The multiple.
         to: u64,
     },
-    /// a + b·n, plus `more` beyond `at` items.
+    /// Costs of a + b·n, plus `more` beyond `at` items.
     Step {
         /// Milliseconds a batch.
         a: f64,
@@ -49,10 +50,10 @@ pub enum Curve {
         b: f64,
         /// The largest size without the step.
         at: u64,
-        /// The additional milliseconds beyond it.
+        /// The additional milliseconds of a larger batch.
         more: f64,
     },
-    /// a + b·n; items beyond `at` cost `times` b.
+    /// Costs of a + b·n; items beyond `at` cost `times` b.
     Bend {
         /// Milliseconds a batch.
         a: f64,
@@ -68,7 +69,7 @@ pub enum Curve {
 }
 
 impl Curve {
-    /// Returns the milliseconds for a batch of `n`.
+    /// Returns the cost of a batch of `n` items, in milliseconds.
     #[must_use]
     pub fn at(&self, n: u64) -> f64 {
         let x = n as f64;
@@ -93,7 +94,7 @@ impl Curve {
     }
 }
 
-/// The sizes {2^e, 1.5·2^e}: 1, 2, 3, 4, 6, 8, ...
+/// Returns the grid size with the index `i`, of the sizes {2^e, 1.5·2^e}: 1, 2, 3, 4, 6, 8, ...
 #[must_use]
 pub(super) fn grid_size(i: usize) -> u64 {
     match i {
@@ -119,16 +120,16 @@ fn interpolate(costs: &[f64], x: f64) -> f64 {
 pub enum Noise {
     /// No scatter.
     None,
-    /// Log-normal with this sigma.
+    /// Log-normal scatter with this sigma.
     LogNormal(f64),
-    /// A share of the batches costs a multiple of the others.
+    /// Two kinds of batches: a share of them costs a multiple of the others.
     Bimodal {
-        /// The share.
+        /// The share of the expensive batches.
         share: f64,
-        /// The factor.
+        /// The factor of their costs.
         times: f64,
     },
-    /// Exponential: a coefficient of variation of 1.
+    /// Exponential scatter: a coefficient of variation of 1.
     Exponential,
 }
 
@@ -150,7 +151,7 @@ impl Noise {
         }
     }
 
-    /// Returns the coefficient of variation.
+    /// Returns the coefficient of variation of the scatter.
     #[must_use]
     pub fn cv(self) -> f64 {
         match self {
@@ -169,15 +170,16 @@ impl Noise {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Server {
-    /// One batch at a time.
+    /// A server that runs one batch at a time.
     Serial,
-    /// This many at once without slowing each other down. Further batches wait in line, and their cost
-    /// includes the wait.
+    /// A server that runs this many batches at once without slowing each other down. Further batches wait in
+    /// line, and their cost includes the wait.
     Slots(u32),
-    /// Any number at once, but each other running batch makes a batch more expensive by this share.
+    /// A server that runs any number of batches at once, but each other running batch makes a batch more
+    /// expensive by this share.
     Contended(f64),
-    /// Admits a batch each time this many milliseconds have passed, at any number that run. The cost
-    /// includes the wait.
+    /// A server that admits a batch each time this many milliseconds have passed, at any number that run. The
+    /// cost includes the wait.
     Admits(f64),
 }
 
@@ -201,7 +203,7 @@ pub enum Demand {
     Closed {
         /// The number of callers.
         callers: u32,
-        /// The mean think time.
+        /// The mean think time in milliseconds.
         think: f64,
     },
     /// All items at once, and none later.
@@ -213,7 +215,7 @@ pub enum Demand {
 /// A world.
 #[derive(Clone, Debug, PartialEq)]
 pub struct World {
-    /// Its name, or the seed that made it.
+    /// The name of the world, or the seed that made it.
     pub name: String,
     /// The costs.
     pub curve: Curve,
@@ -285,7 +287,7 @@ impl World {
         y
     }
 
-    /// Returns the bounds of a controller that serves it.
+    /// Returns the bounds of a controller that serves the world.
     #[must_use]
     pub const fn bounds(&self) -> Bounds {
         Bounds {
@@ -305,7 +307,7 @@ impl World {
         }
     }
 
-    /// Returns its number of modes: the costs at the start, and each change.
+    /// Returns the number of modes of the world: the costs at the start, and each change.
     #[must_use]
     pub fn modes(&self) -> usize {
         1 + self.then.len()
