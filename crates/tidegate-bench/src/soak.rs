@@ -157,7 +157,7 @@ fn row(case: &str, choice: Choice, seen: &[Seen], learning: usize) -> Row {
     row.mean_us = median(all(|sample| sample.mean_us));
     row.p50_us = median(all(|sample| sample.p50_us));
     row.p99_us = median(all(|sample| sample.p99_us));
-    // The windows after the first minute count, or all windows if the run was shorter.
+    // Only the windows after the first minute count, or all windows if the run was shorter.
     let late = if seen.len() > learning {
         &seen[learning..]
     } else {

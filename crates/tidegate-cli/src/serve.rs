@@ -255,7 +255,7 @@ impl ServeArgs {
         }
         if let Some(streams) = &mut s.streams {
             if let Some(bytes) = self.segment_bytes {
-                // This rounds down to whole pages, with room for a few of the largest messages.
+                // A segment has whole pages, rounded down, and room for a few of the largest messages.
                 streams.segment_bytes = (bytes & !4095).max(8 << 20);
             }
             streams.checkpoint_bytes = self.checkpoint_bytes.unwrap_or(streams.checkpoint_bytes);

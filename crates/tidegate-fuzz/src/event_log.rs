@@ -1,4 +1,4 @@
-//! An event log is refused, or reads back as it was written.
+//! The reader refuses a text, or reads an event log that it reads again after a write.
 
 use tidegate::controller::{read_log, write_log};
 

@@ -1,4 +1,5 @@
-//! Replies are refused or read; flat replies read as in the oracle.
+//! The decoder refuses or reads any bytes as replies, and reads flat replies as the crate redis-protocol
+//! does.
 
 use redis_protocol::resp3::decode::complete::decode;
 use redis_protocol::resp3::types::OwnedFrame;

@@ -228,9 +228,9 @@ pub(crate) struct Errands {
 /// The errands that wait for the keeper.
 #[derive(Default)]
 pub(crate) struct Errand {
-    /// Spares may be missing.
+    /// Spare segments may be missing.
     pub(crate) top_up: bool,
-    /// One spare more than usual is needed.
+    /// A caller needs one spare segment more than usual.
     pub(crate) one_more: bool,
     /// Segments to release.
     pub(crate) release: Vec<u64>,

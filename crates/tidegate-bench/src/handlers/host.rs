@@ -64,7 +64,7 @@ fn round_trip_ns() -> f64 {
         while turn.load(Acquire) != value {
             looks += 1;
             if looks.is_multiple_of(1000) {
-                // Both threads may be on one core.
+                // Both threads may be on one core, so a thread that waits yields it.
                 std::thread::yield_now();
             } else {
                 spin_loop();

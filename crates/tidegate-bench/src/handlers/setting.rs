@@ -115,7 +115,7 @@ impl System {
                 };
                 // 100 is the crate's default limit.
                 let immediate = product(&[100, 1024], in_flight).map(|(limit, n)| of(0, limit, n));
-                // This policy differs from `Immediate` only if several batches may run.
+                // The policy `Balanced` differs from `Immediate` only if several batches may run.
                 let balanced = (most > 1).then(|| of(16, 1024, most));
                 immediate.chain(balanced).collect()
             }

@@ -157,7 +157,8 @@ impl Field {
             false => None,
         };
         let at = at.map_or_else(|| servers.addrs(), |leader| vec![leader]);
-        // This sync writes data that another system left in the cache, so that the measurement does not.
+        // The sync writes data that another system left in the cache, so that the measurement does not have
+        // to.
         rustix::fs::sync();
         let written = servers.written().map_err(text)?;
         let before = (servers.cpu_s().map_err(text)?, client_cpu_s());

@@ -111,7 +111,8 @@ impl Pair {
         messages: u64,
     ) -> anyhow::Result<Measured> {
         let server = &self.servers[side];
-        // Data that the other server left in the cache would end up in the first sync of this one.
+        // The sync writes data that the other server left in the cache, so that it does not end up in the
+        // first sync of this server.
         rustix::fs::sync();
         let before = server.cpu_ns()?;
         let sample = load(traffic, messages).run(&[server.addr()])?;

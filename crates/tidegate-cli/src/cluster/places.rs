@@ -41,7 +41,7 @@ const KINDS: [&str; 3] = ["clients", "HTTP", "the other nodes"];
 pub(super) fn places(wanted: &Wanted<'_>) -> anyhow::Result<Vec<Place>> {
     let loopback = Ipv4Addr::LOCALHOST.to_string();
     let hosts = [wanted.host, &loopback, &loopback];
-    // This keeps every port bound until all are found, so that no two nodes get the same port.
+    // The listeners keep every port bound until all are found, so that no two nodes get the same port.
     let (mut held, mut taken) = (Vec::new(), Vec::new());
     let mut places = Vec::new();
     for node in 0..wanted.nodes {

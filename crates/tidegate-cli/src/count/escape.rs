@@ -18,7 +18,7 @@ pub(super) fn escape(word: &[u8]) -> String {
                 c if c.is_ascii_control() => {
                     let _ = write!(text, "\\x{:02x}", u32::from(c));
                 }
-                // This also escapes marks that would join the column before, and changes of direction.
+                // The escape also covers marks that would join the column before, and changes of direction.
                 c => text.extend(c.escape_debug()),
             }
         }

@@ -428,7 +428,7 @@ impl<F: Bytes> Append<F> {
         let (start, bytes) = (self.state.bytes, self.data.bytes().map_err(on)?);
         if bytes != Some(start) {
             let path = path.clone();
-            // This makes the next start refuse the file, too. If this write fails, that start moves the bytes
+            // This write makes the next start refuse the file, too. If it fails, that start moves the bytes
             // aside.
             let _ = self.write_closed();
             return Err(AppendError::Changed {

@@ -58,7 +58,7 @@ impl Samples {
     /// in nanoseconds.
     pub(crate) fn finish(&self, ticket: Ticket, now: impl FnOnce() -> Time) -> Option<u64> {
         let slot = self.slot(ticket)?;
-        // This reads the time of the line first: the reader may reuse the slot as soon as it is free.
+        // The stage reads the line's time first: the reader may reuse the slot as soon as it is free.
         let read_at = slot.read_at.load(Relaxed);
         (slot.left.fetch_sub(1, AcqRel) == 1).then(|| now().as_nanos().saturating_sub(read_at))
     }

@@ -204,7 +204,7 @@ impl Wire {
             let now = self.clock.now();
             if due <= now {
                 self.sender.handle_timeout(now).map_err(Cut::Rules)?;
-                // This turn or the next one carries out the sender's response.
+                // The driver carries out the sender's response in this turn or the next one.
                 if self.sender.poll_timeout().is_some_and(|again| again <= now) {
                     cx.waker().wake_by_ref();
                     return Ok(());

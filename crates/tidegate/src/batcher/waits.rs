@@ -121,7 +121,8 @@ impl Waits {
             }
             Pass::Timer => {
                 let wait = poll_fn(|cx| driver.poll_wait(*step, cx));
-                // This is not the runtime's timer: a runtime may be without one, or hold its time still.
+                // The process's own timer ends this wait: a runtime may be without one, or hold its time
+                // still.
                 let _ = timer::before(clock.instant(until), wait).await;
             }
             Pass::Take => driver.actor().end_hold(),

@@ -93,7 +93,7 @@ impl Table {
         }
         let since = slot.since.take();
         let since = since.ok_or(BoundaryError::AlreadyDone { id })?;
-        // This is the place behind the last free slot.
+        // The freed slot goes to the place behind the last free slot.
         let last = (self.next + self.slots.len() as u32 - self.running) & self.mask();
         self.free[last as usize] = at;
         self.running -= 1;

@@ -481,8 +481,8 @@ impl<T: Send> Consumer<T> {
             return true;
         }
         self.watch_line(PATIENCE_NS);
-        // This reads the flag before the mark, because the mark lies on the producers' cache line. Once the
-        // mark is set, no producer can claim any more.
+        // The consumer reads the flag before the mark, because the mark lies on the producers' cache line.
+        // Once the mark is set, no producer can claim any more.
         if self.shared.flags.load(Acquire) & CLOSED != 0
             && !self.finished
             && self.shared.ring.is_closed()

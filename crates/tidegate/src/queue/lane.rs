@@ -67,7 +67,7 @@ impl<T> Lane<T> {
         if inner.items.len() >= self.limit {
             return Err((item, NoLane::Full));
         }
-        // This read happens under the lock, so that positions in the lane never go back.
+        // The producer reads the position under the lock, so that positions in the lane never go back.
         let at = ring.claimed();
         if inner.items.is_empty() {
             self.due.store(at, Relaxed);

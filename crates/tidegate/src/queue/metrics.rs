@@ -60,7 +60,7 @@ pub struct Metrics {
     pub consumer_wakes: u64,
     /// How often the consumer woke up by itself to serve the safety linger: once each time it goes idle.
     pub linger_wakes: u64,
-    /// The number of producers' buffers, those of dropped producers with items left in them included.
+    /// The number of producers' buffers, including those that dropped producers left with items in them.
     pub buffers: usize,
 }
 

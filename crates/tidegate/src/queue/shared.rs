@@ -399,7 +399,7 @@ impl<'a, T> Place<'a, T> {
         if stand.joins {
             ring.line_grew();
         }
-        // This sets the mark before the look below: a publication after the look reports the mark.
+        // The waiter sets the mark before the look below: a publication after the look reports the mark.
         ring.mark_room_wanted();
         let share = share(ring.capacity(), stand.len);
         let room = || ring.free() > stand.ahead.saturating_mul(share);

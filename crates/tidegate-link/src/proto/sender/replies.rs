@@ -11,7 +11,7 @@ use crate::proto::SenderError;
 impl Sender {
     pub(super) fn read(&mut self, now: Time, mut bytes: &[u8]) -> Result<(), SenderError> {
         if let Phase::Opening { .. } = self.phase {
-            // This takes a complete answer off the front; the rest are replies.
+            // The sender takes a complete answer off the front; the rest of the input consists of replies.
             let before = self.input.len();
             self.input
                 .extend_from_slice(&bytes[..bytes.len().min(crate::hello::HANDSHAKE_MAX)]);

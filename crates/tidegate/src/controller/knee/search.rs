@@ -455,7 +455,7 @@ impl Search {
                     let beyond = (grid_size(index) as f64 / top).max(1.0);
                     (dearest * beyond * beyond).max(part * own) * many
                 }
-                // This is the cost an item of the largest size measured, if that is more.
+                // The larger size is assumed to cost as much an item as the largest size measured.
                 true => (grid_size(index) as f64 * dearer).max(0.0) * many,
                 false => (1.0 - part) * own,
             };

@@ -250,8 +250,8 @@ impl<T: Send> Consumer<T> {
         if self.ready() {
             return Next::Ready;
         }
-        // This read comes before the last look: that look finds all items of the producers that are gone by
-        // now.
+        // The consumer reads this before the last look, which finds all items of the producers that are gone
+        // by now.
         let deserted = self.shared.is_deserted();
         if self.shared.ring.claimed() != self.head() {
             return Next::Soon;
