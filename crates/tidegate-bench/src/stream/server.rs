@@ -133,7 +133,7 @@ impl Server {
         Self::start_program(&words, directory, addresses, None)
     }
 
-    /// Starts the program of these words with its log in `directory`, which this function empties.
+    /// Starts the program that these words name, with its log in `directory`, which this function empties.
     ///
     /// # Errors
     /// The server cannot be started.

@@ -67,8 +67,7 @@ impl Choice {
          knee:inflation=3%, greedy, greedy:64, fixed:1000, fixed:1000,5ms, exponential, aimd:64, \
          storm-aimd:1000 or rueidis-stats:100us";
 
-    /// Builds the controller within `bounds`. A rule that has bounds of its own
-    /// takes them from there as well.
+    /// Builds the controller within `bounds`. A rule with bounds of its own takes them from `bounds`, too.
     ///
     /// # Errors
     /// Bounds that no batch can satisfy, or an objective outside its range.

@@ -262,8 +262,8 @@ impl<T> Shared<T> {
         for i in 0..registry.buffers.len() {
             let mut taking = registry.buffers[i].lock();
             if taking.len() > 0 {
-                // This reads `due` under the buffer's lock, so it sees the items that this producer put into
-                // the lane.
+                // The consumer reads `due` under the buffer's lock, so it sees the items that this producer
+                // put into the lane.
                 let lane_first = self.lane.as_ref().is_some_and(|lane| lane.due() <= head);
                 if taking.ring_end > head || lane_first {
                     sweep.later = true;

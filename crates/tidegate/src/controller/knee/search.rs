@@ -455,7 +455,8 @@ impl Search {
                     let beyond = (grid_size(index) as f64 / top).max(1.0);
                     (dearest * beyond * beyond).max(part * own) * many
                 }
-                // The larger size is assumed to cost as much an item as the largest size measured.
+                // The expected loss an item is the excess cost of the largest size measured over that of the
+                // limit, or 0.
                 true => (grid_size(index) as f64 * dearer).max(0.0) * many,
                 false => (1.0 - part) * own,
             };

@@ -219,7 +219,7 @@ pub struct World {
     pub name: String,
     /// The costs.
     pub curve: Curve,
-    /// Later costs, each from its time in milliseconds on.
+    /// The later cost curves, each with the time in milliseconds from which it holds.
     pub then: Vec<(f64, Curve)>,
     /// The scatter of the costs.
     pub noise: Noise,
