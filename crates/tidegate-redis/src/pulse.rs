@@ -15,7 +15,7 @@ const RETURN_NS: u64 = 25_000;
 /// The fraction by which a client that looks for replies must answer more commands than a sleeping client,
 /// because sleep leaves the core to other processes.
 const LOOKING: f64 = 0.05;
-/// The least share of commands from callers that came back at which the client spins. At this share the
+/// The client spins only if at least this share of the commands is from callers that came back. Then the
 /// callers wait for replies, and the replies wait for the client.
 const CLOSED_LOOP: f64 = 0.75;
 

@@ -14,7 +14,8 @@ use tidegate::{Time, nanos};
 
 /// The longest time without a new command that the controller waits for expected callers.
 const SILENCE_NS: u64 = 25_000;
-/// The longest such silence as a part of the round trip, if that is shorter.
+/// The longest time without a new command as a part of the round trip, if that is shorter than
+/// [`SILENCE_NS`].
 const SILENCE_SHARE: f64 = 0.25;
 /// With this many commands, the cost of a flush is small per command, so the controller waits for no more.
 const ENOUGH: u64 = 128;

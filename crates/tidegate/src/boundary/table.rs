@@ -20,7 +20,7 @@ pub(super) struct Table {
     next: u32,
     running: u32,
     most: u32,
-    /// The number of bits of a slot's number: there are two to this power slots.
+    /// The number of bits in a slot's number: the table has 2^bits slots.
     bits: u32,
 }
 

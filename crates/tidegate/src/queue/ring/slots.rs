@@ -30,7 +30,7 @@ impl<T> Slots<T> {
     }
 
     /// # Safety
-    /// The slot is the caller's and holds an item, which moves out.
+    /// The caller owns the slot, which holds an item; the item moves out.
     #[inline(always)]
     pub(super) unsafe fn read(&self, at: u64) -> T {
         // SAFETY: the caller owns the slot, as this function requires.
@@ -53,7 +53,7 @@ impl<T> Slots<T> {
 }
 
 /// # Safety
-/// The slot is the caller's and holds an item, which moves out.
+/// The caller owns the slot, which holds an item; the item moves out.
 #[cfg(not(loom))]
 #[inline(always)]
 pub(super) unsafe fn taken_from<T>(slot: &Cell<MaybeUninit<T>>) -> T {
@@ -77,7 +77,7 @@ const fn items<T>(slots: &[Cell<MaybeUninit<T>>]) -> *mut T {
 #[cfg(not(loom))]
 impl<T> Slots<T> {
     /// # Safety
-    /// The slot is the caller's and holds no item.
+    /// The caller owns the slot, which holds no item.
     #[inline(always)]
     pub(super) unsafe fn write(&self, at: u64, item: T) {
         // SAFETY: the caller owns the slot, as this function requires; the index is below a length that is

@@ -86,7 +86,7 @@ pub struct Marks {
     pub p99: f64,
 }
 
-/// A controller's figures as shares of the best setting's.
+/// A controller's figures as shares of the best fixed setting's figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Regret {
     /// The share in throughput, for full queues and closed loops: 1 is as good, below is worse.
