@@ -278,7 +278,7 @@ impl Config {
         self
     }
 
-    /// Sets whether to send commands that only read once more after the connection broke. Off by default.
+    /// Sets whether the client repeats read-only commands after the connection broke. Off by default.
     #[must_use]
     pub const fn retry_reads(mut self, yes: bool) -> Self {
         self.limits.retry_reads = yes;

@@ -151,7 +151,7 @@ impl Pair {
             tracer.wait()?;
             return Ok(None);
         }
-        // Further output of strace must not fill the pipe.
+        // A thread reads the further output of strace, which must not fill the pipe.
         let rest = std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
         let outcome = load(traffic, TRACED).run(&[server.addr()]);
         let pid = i32::try_from(tracer.id())

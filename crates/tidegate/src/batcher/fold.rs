@@ -37,17 +37,17 @@ pub trait Fold: 'static {
     /// The batch failed: see [`Handler::handle_batch`].
     fn handle_batch(&mut self, batch: Self::Batch) -> Handled;
 
-    /// Starts the fold before any other call: see [`Handler::init`].
+    /// The actor calls this before every other method: see [`Handler::init`].
     fn init(&mut self) -> Init {
         Init::Ready
     }
 
-    /// Continues work that the fold asked for: see [`Handler::handle_continue`].
+    /// The actor calls this if the fold asked for it: see [`Handler::handle_continue`].
     fn handle_continue(&mut self) -> Flow {
         Flow::Continue
     }
 
-    /// Uses a time without a backlog: see [`Handler::idle`].
+    /// The actor calls this when the backlog is empty: see [`Handler::idle`].
     fn idle(&mut self) {}
 
     /// Decides how the actor continues after a panic: see [`Handler::recover`]. [`Folded`] drops the open
@@ -56,7 +56,7 @@ pub trait Fold: 'static {
         Recover::Rebuild
     }
 
-    /// Ends the fold, as the last call: see [`Handler::terminate`].
+    /// The actor calls this last when it ends: see [`Handler::terminate`].
     fn terminate(&mut self, reason: &StopReason) {
         let _ = reason;
     }

@@ -69,7 +69,7 @@ use crate::controller::Load;
 /// ```
 pub struct Handle<T: Send, R: Send = (), M: Send = std::convert::Infallible> {
     pub(super) shared: Arc<Shared<T, R, M>>,
-    /// Shared by the handles only. The drop of the last one drains the actor.
+    /// The part that only the handles share: the drop of the last handle drains the actor.
     _alive: Arc<Alive<T, R, M>>,
 }
 

@@ -37,12 +37,12 @@ pub trait AsyncHandler: Send + 'static {
     /// Messages that are no items: see [`Handler::Info`].
     type Info: Send + 'static;
 
-    /// Starts the handler before any other call: see [`Handler::init`].
+    /// The actor calls this before every other method: see [`Handler::init`].
     fn init(&mut self) -> impl Future<Output = Init> + Send {
         async { Init::Ready }
     }
 
-    /// Continues work that the handler asked for: see [`Handler::handle_continue`].
+    /// The actor calls this if the handler asked for it: see [`Handler::handle_continue`].
     fn handle_continue(&mut self) -> impl Future<Output = Flow> + Send {
         async { Flow::Continue }
     }
@@ -63,7 +63,7 @@ pub trait AsyncHandler: Send + 'static {
         batch: &mut Batch<Self::Item, Self::Reply, Self::Info>,
     ) -> impl Future<Output = Handled> + Send;
 
-    /// Uses a time without a backlog: see [`Handler::idle`].
+    /// The actor calls this when the backlog is empty: see [`Handler::idle`].
     fn idle(&mut self) {}
 
     /// Decides how the actor continues after a panic: see [`Handler::recover`].
@@ -71,7 +71,7 @@ pub trait AsyncHandler: Send + 'static {
         Recover::Rebuild
     }
 
-    /// Ends the handler, as the last call: see [`Handler::terminate`].
+    /// The actor calls this last when it ends: see [`Handler::terminate`].
     fn terminate(&mut self, reason: &StopReason) -> impl Future<Output = ()> + Send {
         let _ = reason;
         async {}

@@ -125,7 +125,7 @@ impl<C: Controller> Freeze<C> {
         }
     }
 
-    /// Returns whether the wrapper repeats the last answer; this requires that there is one.
+    /// Returns whether the wrapper repeats the last answer; before the first answer it cannot.
     const fn is_holding(&self) -> bool {
         self.frozen && self.last.is_some()
     }

@@ -18,8 +18,8 @@ pub(super) struct Profile {
     mean: [f64; SLOTS],
     current: [f64; SLOTS],
     completions: u64,
-    /// The sum of `mean`, apart from rounding: no wait brings more arrivals than this. Then the sum of
-    /// `current`.
+    /// The sum of `mean`, apart from rounding: no wait brings more arrivals than this. The next field is the
+    /// sum of `current`.
     total: f64,
     came: f64,
     /// True once an item has arrived. Until then all slots are zero.

@@ -346,7 +346,8 @@ impl Flight {
         };
         let mut block = (noise / rough * (noise / rough)).clamp(least, most);
         if self.climbs {
-            // The first batches to end met the fewest others.
+            // The first batches to end met the fewest others, so a block has at least as many batches as may
+            // run.
             block = block.max(f64::from(self.allowed()));
         }
         let number = self.allowed();
