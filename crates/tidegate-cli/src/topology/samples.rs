@@ -39,7 +39,7 @@ struct Slot {
 }
 
 impl Samples {
-    /// Creates slots for so many lines at once.
+    /// Creates `slots` slots, for as many sampled lines at once.
     pub(crate) fn new(slots: u32) -> Self {
         Self {
             slots: (0..slots).map(|_| Slot::default()).collect(),

@@ -75,7 +75,7 @@ use crate::Time;
     note = "a rule of your own becomes a controller by `Ruled::new`"
 )]
 pub trait Controller: Send {
-    /// Takes in an event that happened at `now` and returns the decision.
+    /// Handles an event that happened at `now` and returns the decision.
     ///
     /// The answer to [`Event::Ready`] decides the next batch. The answer to any other event carries the
     /// limits in force, with [`When::Now`]. A boundary that never sends `Ready`, such as a producer's buffer,
