@@ -43,8 +43,7 @@ pub struct Batch {
     pub frames: Range<usize>,
     /// The bytes of the buffer that the receiver has finished: at least up to the end of the frames.
     pub taken: usize,
-    /// The length of the next frame, if it is known: the buffer must have room for the whole frame. Otherwise
-    /// 0.
+    /// The length of the next frame, or 0 if it is unknown: the buffer must have room for the whole frame.
     pub wants: usize,
 }
 

@@ -107,8 +107,7 @@ struct Publisher<'a> {
     window: VecDeque<Option<Unacked>>,
     /// The number of unacknowledged bytes.
     bytes: usize,
-    /// The number of messages that left the window, which is the number of the window's front, counted from
-    /// 0.
+    /// The number of messages that left the window. The window's front has this number, counted from 0.
     done: u64,
     acked: u64,
     duplicates: u64,
