@@ -370,8 +370,7 @@ fn wide(count: u32, window: f64) -> u32 {
     (count + 1).min(window.clamp(SAMPLES.0, SAMPLES.1) as u32)
 }
 
-/// Returns the smallest size of a half-octave. The second one is empty, because no integer lies between 1 and
-/// 2.
+/// Returns the smallest size of a half-octave. The second one lies between 1 and 2, and is empty.
 pub(super) const fn grid_size(index: usize) -> u64 {
     match index {
         0 | 1 => 1,
