@@ -14,9 +14,10 @@ pub struct Info {
     pub server_name: String,
     /// The version of the protocol as x.y.z. Clients gate features by it.
     pub version: String,
-    /// Level 1: the client may ask for no echo, and may receive INFO at any time.
+    /// The protocol level. At level 1 a client may ask for no echo, and the server may send INFO at any time.
     pub proto: u8,
-    /// Free text; older clients insist on the field.
+    /// Free text, where nats-server names its version of Go. The server sends the field because older clients
+    /// insist on it.
     pub go: String,
     /// The host that the server listens on.
     pub host: String,
@@ -28,40 +29,40 @@ pub struct Info {
     pub max_payload: usize,
     /// True if the server serves streams.
     pub jetstream: bool,
-    /// The level of the streams' API. Clients gate features by it, too.
+    /// The level of the streams' API. Clients gate features by this level, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_lvl: Option<u32>,
     /// The connection's number.
     pub client_id: u64,
     /// The client's address as the server sees it.
     pub client_ip: String,
-    /// The client must present credentials.
+    /// True if the client must present credentials.
     #[serde(skip_serializing_if = "is_false")]
     pub auth_required: bool,
-    /// The TLS handshake follows.
+    /// True if the client must begin the TLS handshake after this INFO.
     #[serde(skip_serializing_if = "is_false")]
     pub tls_required: bool,
-    /// The client needs a certificate.
+    /// True if the client must present a certificate in the TLS handshake.
     #[serde(skip_serializing_if = "is_false")]
     pub tls_verify: bool,
-    /// The TLS handshake may follow.
+    /// True if the client may begin a TLS handshake after this INFO.
     #[serde(skip_serializing_if = "is_false")]
     pub tls_available: bool,
     /// The name of the server's cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// Addresses of servers to connect to.
+    /// The addresses of the cluster's servers to which a client may connect.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub connect_urls: Vec<String>,
-    /// The server is about to stop: the client should connect elsewhere.
+    /// True if the server is about to stop, so that the client should connect to another server.
     #[serde(skip_serializing_if = "is_false")]
     pub ldm: bool,
-    /// This INFO answers the CONNECT.
+    /// True if this INFO answers the client's CONNECT.
     #[serde(skip_serializing_if = "is_false")]
     pub connect_info: bool,
 }
 
-// Serde passes a reference.
+// The parameter is a reference, because serde passes one to this function.
 #[allow(clippy::trivially_copy_pass_by_ref)]
 const fn is_false(value: &bool) -> bool {
     !*value
@@ -70,7 +71,7 @@ const fn is_false(value: &bool) -> bool {
 impl Info {
     /// Appends the INFO line.
     pub fn write(&self, out: &mut Outbox) {
-        // Strings, numbers and truth values always serialise.
+        // This never fails: strings, numbers and truth values always serialise.
         let json = serde_json::to_vec(self).unwrap_or_default();
         out.append(&[b"INFO ", &json, b"\r\n"]);
     }
@@ -101,10 +102,10 @@ pub struct Connect {
     /// The client's name, for people.
     #[serde(deserialize_with = "default_if_null")]
     pub name: String,
-    /// The language of its library.
+    /// The language of the client's library.
     #[serde(deserialize_with = "default_if_null")]
     pub lang: String,
-    /// The version of its library.
+    /// The version of the client's library.
     #[serde(deserialize_with = "default_if_null")]
     pub version: String,
     /// The user's name.

@@ -27,7 +27,7 @@ pub fn asks_only_for_trace(block: &[u8]) -> bool {
 /// The header of a message that is only traced, in nats-server's spelling.
 const TRACE_ONLY: &[u8] = b"Nats-Trace-Only";
 
-/// Returns `block` without the headers of this name; `None` if it has none.
+/// Returns `block` without the headers of this name; `None` if the block has no such header.
 #[must_use]
 pub fn without(block: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     get(block, name)?;

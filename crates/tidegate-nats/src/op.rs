@@ -1,8 +1,9 @@
-//! Writes the operations of a server into an [`Outbox`]. The counterpart of [`super::parse`]; it decides
-//! nothing.
+//! Writes the operations of a server into an [`Outbox`]. This module is the counterpart of [`super::parse`],
+//! and decides nothing.
 //!
-//! A message for many receivers is prepared once ([`Delivery`]). The copies differ only in the name of the
-//! subscription, so a copy costs four appends and no formatting. Receivers that are behind share the payload.
+//! The server prepares a message for many receivers once ([`Delivery`]). The copies differ only in the name
+//! of the subscription, so a copy costs four appends and no formatting. Receivers that are behind share the
+//! payload.
 
 use bytes::Bytes;
 
@@ -73,10 +74,11 @@ pub fn no_responders(out: &mut Outbox, reply: &[u8], sid: &[u8], subject: &[u8])
     ]);
 }
 
-/// The least bytes that receivers share: below this a copy is smaller than the note of its place.
+/// The least bytes of a payload that outboxes share. A copy of a smaller payload takes less memory than the
+/// note of the place at which a shared payload belongs.
 const SHARED_BYTES_MIN: usize = 128;
 
-/// A message prepared for its receivers. It keeps its buffers from one message to the next.
+/// A message prepared for its receivers. The value keeps its buffers from one message to the next.
 #[derive(Debug, Default)]
 pub struct Delivery {
     /// `MSG <subject> ` or `HMSG <subject> `
@@ -84,12 +86,13 @@ pub struct Delivery {
     /// ` [reply ][#headers ]#total␍␊`
     tail: Vec<u8>,
     digits: Digits,
-    /// The headers and the payload, once a receiver that is behind needed them.
+    /// The headers and the payload as outboxes share them; `None` until the first receiver is behind.
     shared: Option<Bytes>,
 }
 
 impl Delivery {
-    /// Prepares `message`; without `with_headers`, for a client that cannot read headers, it leaves them out.
+    /// Prepares `message`. If `with_headers` is false, leaves the headers out, for clients that cannot read
+    /// headers.
     pub fn prepare(&mut self, message: &Publish<'_>, with_headers: bool) {
         let headers = message.headers.filter(|_| with_headers);
         self.shared = None;
@@ -122,8 +125,8 @@ impl Delivery {
         out.append(&[&self.head, sid, &self.tail, headers, payload, b"\r\n"]);
     }
 
-    /// Appends the message like [`write`](Self::write). If it has `several` receivers, an outbox that is more
-    /// than a chunk behind, and may stay so, shares the payload with the others.
+    /// Appends the message like [`write`](Self::write). If the message has `several` receivers, and at least
+    /// a chunk of bytes already waits in `out`, then `out` shares the payload with other such outboxes.
     #[inline]
     pub fn write_copy(
         &mut self,

@@ -24,22 +24,22 @@ const POOL_LEN_MAX: usize = 256;
 #[derive(Debug, Default)]
 pub struct Outbox {
     chunks: VecDeque<Chunk>,
-    /// The own bytes of the first chunk that are already written.
+    /// The number of the first chunk's `own` bytes that are already written to the socket.
     taken: usize,
     bytes: usize,
     spare: Option<Vec<u8>>,
 }
 
-/// Bytes of this outbox, with shared ones between them.
+/// A part of an outbox: bytes of this outbox alone, with payloads between them that other outboxes share.
 #[derive(Debug, Default)]
 struct Chunk {
     own: Vec<u8>,
-    /// Each payload with the number of own bytes before it.
+    /// Each shared payload, after the number of `own` bytes before this payload.
     shared: VecDeque<(usize, Bytes)>,
 }
 
 impl Chunk {
-    /// Iterates over the waiting bytes behind the first `taken` own ones.
+    /// Iterates over the waiting bytes, without the first `taken` of the `own` bytes.
     fn slices(&self, taken: usize) -> impl Iterator<Item = &[u8]> {
         let starts = iter::once(taken).chain(self.shared.iter().map(|(at, _)| *at));
         let ends = self.shared.iter().map(|(at, _)| *at);
@@ -64,7 +64,7 @@ impl Outbox {
         if !fits {
             self.add_chunk(len);
         }
-        // The chunk was just found or added.
+        // This always holds: the outbox found or added the chunk just before.
         if let Some(chunk) = self.chunks.back_mut() {
             for part in parts {
                 chunk.own.extend_from_slice(part);
@@ -73,7 +73,8 @@ impl Outbox {
         }
     }
 
-    /// Appends a payload that other outboxes have, too, behind the bytes appended so far.
+    /// Appends a payload behind the bytes appended so far, without a copy: several outboxes share the
+    /// payload.
     pub fn append_shared(&mut self, payload: Bytes) {
         if payload.is_empty() {
             return;
@@ -81,7 +82,7 @@ impl Outbox {
         if self.chunks.is_empty() {
             self.add_chunk(0);
         }
-        // The chunk was just found or added.
+        // This always holds: the outbox found or added the chunk just before.
         if let Some(chunk) = self.chunks.back_mut() {
             self.bytes += payload.len();
             chunk.shared.push_back((chunk.own.len(), payload));
@@ -120,7 +121,8 @@ impl Outbox {
             .flat_map(move |(i, c)| c.slices(if i == 0 { taken } else { 0 }))
     }
 
-    /// Drops the first `len` bytes, which are written. Emptied chunks go into the pool.
+    /// Drops the first `len` bytes, which the caller has written to the socket. Emptied chunks go into the
+    /// pool.
     pub fn take(&mut self, len: usize, pool: &mut Pool) {
         assert!(len <= self.bytes, "more written than there was");
         self.bytes -= len;

@@ -56,7 +56,7 @@ pub struct Publish<'a> {
     pub subject: &'a [u8],
     /// The subject for answers.
     pub reply: Option<&'a [u8]>,
-    /// The complete header block; `None` for a `PUB`.
+    /// The complete header block of an `HPUB`; `None` for a `PUB`.
     pub headers: Option<&'a [u8]>,
     /// The payload.
     pub payload: &'a [u8],
@@ -194,7 +194,7 @@ impl Parser {
         if size > limits.payload_bytes_max as u64 {
             return Err(ParseError::Payload);
         }
-        // The size is below the limit, which is a usize.
+        // The conversion never fails: the size is at most the limit, which is a `usize`.
         let size = usize::try_from(size).map_err(|_| ParseError::Payload)?;
         if headers.is_some_and(|h| h > size) {
             return Err(ParseError::Operation);
@@ -263,7 +263,7 @@ fn split_verb(line: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Splits up to four arguments at blanks, and returns how many there are.
+/// Splits up to four arguments at blanks, and returns the arguments and their number.
 fn split_args(args: &[u8]) -> Result<([&[u8]; 4], usize), ParseError> {
     let mut out: [&[u8]; 4] = [&[]; 4];
     let mut len = 0;

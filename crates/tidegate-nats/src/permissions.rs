@@ -11,15 +11,16 @@ use tidegate::Time;
 
 use super::subject::{contains, has_wildcard, overlaps};
 
-/// The most reply subjects that a client may answer at the same time; beyond it the oldest are forgotten.
+/// The most reply subjects that a client may answer at the same time. Beyond this number the server forgets
+/// the oldest.
 const RESPONSES_LEN_MAX: usize = 4096;
 
 /// The allowed and the denied patterns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// `None` allows everything; an empty list allows nothing.
+    /// The allowed patterns. `None` allows everything; an empty list allows nothing.
     pub allow: Option<Vec<Pattern>>,
-    /// Overrides `allow`.
+    /// The denied patterns. They override `allow`.
     pub deny: Vec<Pattern>,
 }
 
@@ -28,7 +29,7 @@ pub struct Rules {
 pub struct Pattern {
     /// The pattern.
     pub subject: Box<[u8]>,
-    /// The queue group; `None` matches with or without any.
+    /// The queue group; `None` matches subscriptions in any queue group and in none.
     pub queue: Option<Box<[u8]>>,
 }
 
@@ -68,7 +69,7 @@ impl Permissions {
     pub fn may_publish(&self, subject: &[u8]) -> bool {
         let rules = &self.publish;
         let allowed = match &rules.allow {
-            // The user may only answer requests, unless a list allows publishing.
+            // With a rule for answers and without a list, the user may only answer requests.
             None => self.responses.is_none(),
             Some(allow) => allow.iter().any(|p| contains(&p.subject, subject)),
         };
@@ -117,7 +118,7 @@ struct Response {
 }
 
 impl Responses {
-    /// Records that a message with this reply subject was delivered.
+    /// Records that the server delivered a message with this reply subject to the client.
     pub fn allow(&mut self, now: Time, reply: &[u8], rule: ResponseRule) {
         if self.0.len() >= RESPONSES_LEN_MAX {
             self.0.retain(|_, r| r.until > now);

@@ -34,7 +34,7 @@ const CLOSING: Duration = Duration::from_secs(2);
 pub enum Action<'a> {
     /// The session waits for more bytes, or for the node's answer to a [`Action::Verify`].
     More,
-    /// The session handled the operation itself.
+    /// The session handled the operation: the node has nothing to do.
     Done,
     /// The client introduced itself. An INFO may follow, now that its PONG is in the outbox.
     Greeted,
@@ -44,17 +44,17 @@ pub enum Action<'a> {
     Subscribe {
         /// A well-formed pattern that the client may subscribe to.
         subject: &'a [u8],
-        /// Its queue group.
+        /// The queue group of the subscription.
         queue: Option<&'a [u8]>,
-        /// The client's name for it.
+        /// The client's name for the subscription.
         sid: &'a [u8],
     },
-    /// The node ends this subscription after `max` messages in total, now if that is 0, then calls
+    /// The node ends this subscription after `max` messages in total, or now if `max` is 0, and then calls
     /// [`Session::ok`].
     Unsubscribe {
-        /// The client's name for it.
+        /// The client's name for the subscription.
         sid: &'a [u8],
-        /// The number of messages in total.
+        /// The number of messages in total, after which the subscription ends; 0 ends it now.
         max: u64,
     },
     /// The node checks a password against a slow hash on another thread, then calls
@@ -86,11 +86,11 @@ enum Phase {
 pub struct Traffic {
     /// The number of messages that the client published.
     pub in_msgs: u64,
-    /// Their bytes, headers and payloads.
+    /// The bytes that the client published, in headers and payloads.
     pub in_bytes: u64,
     /// The number of messages delivered to the client.
     pub out_msgs: u64,
-    /// Their bytes.
+    /// The bytes delivered to the client, in headers and payloads.
     pub out_bytes: u64,
 }
 
@@ -105,13 +105,13 @@ pub struct Session {
     pub since: Time,
     /// The time at which the client last sent anything.
     pub active: Time,
-    /// The options and facts of its CONNECT.
+    /// The options and facts of the client's CONNECT.
     pub options: Connect,
     /// The connection's traffic.
     pub traffic: Traffic,
     /// The bytes that wait to be written to the client.
     pub out: Outbox,
-    /// The client's subscriptions, by the names that it gave them.
+    /// The client's subscriptions, by the names that the client gave them.
     pub subs: HashMap<Box<[u8]>, SubKey>,
     /// True if TLS protects the connection.
     pub secured: bool,
@@ -129,7 +129,8 @@ pub struct Session {
     left: Duration,
     /// The time since which the socket accepted no bytes although some wait.
     blocked: Option<Time>,
-    /// The time until which the server reads nothing from the client, because it is faster than a receiver.
+    /// The time until which the server reads nothing from the client, because the client publishes faster
+    /// than a receiver reads.
     paused: Option<Time>,
 }
 
@@ -172,7 +173,7 @@ impl Session {
         session
     }
 
-    /// Records that the TLS handshake is over, or that the client chose to do without.
+    /// Records that the TLS handshake is over, or that the client chose to connect without TLS.
     pub fn handle_secured(&mut self, now: Time, tls: bool, settings: &SessionSettings) {
         if self.phase == Phase::Securing {
             self.secured = tls;
@@ -331,7 +332,7 @@ impl Session {
         self.phase == Phase::Open
     }
 
-    /// Stops reading from the client until then, because a receiver of its messages is behind.
+    /// Stops reading from the client until `until`, because a receiver of the client's messages is behind.
     pub const fn pause(&mut self, until: Time) {
         self.paused = Some(until);
     }
@@ -341,7 +342,7 @@ impl Session {
         self.paused = None;
     }
 
-    /// Stops reading, and sends the client the reason if there is a text for it.
+    /// Stops reading from the client, and sends the client the text of `reason`, if the reason has one.
     pub fn close(&mut self, now: Time, reason: CloseReason) {
         if let Some(text) = reason.text() {
             op::err(&mut self.out, text);
@@ -351,7 +352,7 @@ impl Session {
         self.paused = None;
     }
 
-    /// Writes `+OK`, if the client asked for it.
+    /// Writes `+OK`, if the client asked for such answers.
     pub fn ok(&mut self) {
         if self.options.verbose {
             self.out.append(&[b"+OK\r\n"]);
@@ -391,7 +392,8 @@ impl Session {
         self.user.is_some()
     }
 
-    /// Records that a message with a reply subject was delivered, so that the client may answer it.
+    /// Records that the server delivered a message with this reply subject, so that the client may answer the
+    /// message.
     #[inline]
     pub fn may_answer(&mut self, now: Time, reply: Option<&[u8]>) {
         let rule = self

@@ -60,7 +60,7 @@ pub enum Secret {
 
 impl Secret {
     /// Creates a secret from the configuration's text. As in nats-server, text with the prefix of a bcrypt
-    /// hash is one.
+    /// hash counts as a hash.
     #[must_use]
     pub fn new(text: &str) -> Self {
         if ["$2a$", "$2b$", "$2x$", "$2y$"]
@@ -175,8 +175,8 @@ impl SessionSettings {
         }
     }
 
-    /// Returns the time at which the server sends a PING to a connection that was silent since `since`. It is
-    /// a little late, so that the timers of many connections expire together.
+    /// Returns the time at which the server sends a PING to a connection that was silent since `since`. This
+    /// time is a little late, so that the timers of many connections expire together.
     #[must_use]
     pub fn ping_due(&self, since: Time) -> Time {
         let grid = tidegate::nanos(self.ping_interval / 64).max(1);
@@ -220,7 +220,7 @@ fn compare(user: &Arc<User>, given: String) -> Credentials {
     }
 }
 
-/// Returns whether two secrets are equal. Compares in a time that depends only on their length.
+/// Returns whether two secrets are equal. Compares in a time that depends only on the lengths of the secrets.
 fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |d, (a, b)| d | (a ^ b)) == 0
 }

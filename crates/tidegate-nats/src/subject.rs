@@ -37,8 +37,8 @@ pub fn tokens(subject: &[u8]) -> impl Iterator<Item = &[u8]> {
     subject.split(|b| *b == b'.')
 }
 
-/// Returns whether `outer` matches every subject that `inner` matches; with a literal `inner`, whether
-/// `outer` matches it.
+/// Returns whether `outer` matches every subject that `inner` matches. If `inner` is a literal subject,
+/// returns whether `outer` matches `inner`.
 #[must_use]
 pub fn contains(outer: &[u8], inner: &[u8]) -> bool {
     let (mut outer, mut inner) = (tokens(outer), tokens(inner));
@@ -53,7 +53,7 @@ pub fn contains(outer: &[u8], inner: &[u8]) -> bool {
     }
 }
 
-/// Returns whether both patterns match some subject.
+/// Returns whether there is a subject that both patterns match.
 #[must_use]
 pub fn overlaps(a: &[u8], b: &[u8]) -> bool {
     let (mut a, mut b) = (tokens(a), tokens(b));

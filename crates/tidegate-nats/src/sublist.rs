@@ -21,7 +21,8 @@ pub type SubKey = u32;
 
 /// The number of slots of the cache.
 const CACHE_LEN: usize = 4096;
-/// The cache holds no longer subject and no larger result, which bounds its memory.
+/// The most bytes of a cached subject. With [`CACHED_KEYS_MAX`], the most keys of a cached result, this
+/// bounds the memory of the cache.
 const CACHED_SUBJECT_BYTES_MAX: usize = 256;
 const CACHED_KEYS_MAX: usize = 1024;
 
@@ -58,9 +59,10 @@ struct Ends {
 /// A queue group, over all patterns that match the subject: one of its members gets a copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Members<'a> {
-    /// The members that stand for many, see [`Sublist::insert_many`].
+    /// The subscriptions that each stand for several members of the queue group, see
+    /// [`Sublist::insert_many`].
     pub many: &'a [SubKey],
-    /// The members that stand for themselves.
+    /// The subscriptions that each are one member of the queue group.
     pub single: &'a [SubKey],
     /// One of the members that stand for themselves, for each pattern that has any.
     pub firsts: &'a [SubKey],
@@ -229,7 +231,7 @@ impl TrieNode {
 struct Group {
     name: Box<[u8]>,
     members: Vec<SubKey>,
-    /// The number of members that stand for many: they come first.
+    /// The number of keys that stand for several members; these keys come first in `members`.
     many: u32,
 }
 
@@ -259,9 +261,9 @@ struct Walk {
 #[derive(Clone, Copy, Debug)]
 struct Place {
     node: u32,
-    /// Index of the queue group in its node, or `NONE`.
+    /// The index of the queue group in the trie node; `NONE` outside of queue groups.
     group: u32,
-    /// Index in the list of subscriptions.
+    /// The index in the list of subscriptions of the trie node or of the queue group.
     at: u32,
 }
 
@@ -303,7 +305,7 @@ impl Sublist {
         self.add(pattern, queue, key);
     }
 
-    /// Adds a subscription that, in a queue group, stands for several members; its owner knows their number.
+    /// Adds a subscription that, in a queue group, stands for several members; the caller knows their number.
     /// [`Members`] lists it apart from single members.
     pub fn insert_many(&mut self, pattern: &[u8], queue: Option<&[u8]>, key: SubKey) {
         let Place { node, group, at } = self.add(pattern, queue, key);
@@ -377,8 +379,8 @@ impl Sublist {
         } else {
             let group = &mut node.groups[place.group as usize];
             if place.at < group.many {
-                // The last member that stands for many moves into the freed place, and the last single member
-                // moves into the place of that one.
+                // The last key that stands for several members moves into the freed place. The last key of a
+                // single member then moves into the place that this leaves.
                 group.many -= 1;
                 group.members.swap(place.at as usize, group.many as usize);
                 self.places[group.members[place.at as usize] as usize].at = place.at;
@@ -473,8 +475,8 @@ impl Sublist {
         Some(at)
     }
 
-    /// Returns the same without a change to the cache or the counts; a result that is not cached goes into
-    /// `scratch`.
+    /// Returns the subscriptions that match `subject`, without a change to the cache or the counts. A result
+    /// that is not cached goes into `scratch`.
     #[must_use]
     pub fn find<'a>(&'a self, subject: &[u8], scratch: &'a mut Matches) -> &'a Matches {
         if subject.len() <= CACHED_SUBJECT_BYTES_MAX {
