@@ -16,7 +16,7 @@ use super::refusal::Refusal;
 use super::wire::{FRAME_BYTES_MAX, Frame, GREETING_BYTES_MAX, Read, WireError, read};
 
 /// The interval at which the dialer pings and the dialled node sends a pong. The dialled node does not wait
-/// for the ping, since it may have a lot to read before it comes to one.
+/// for the ping, since it may have a lot to read before it reaches a ping.
 pub const PING_EVERY: Duration = Duration::from_secs(3);
 /// The silence after which a channel is over.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -35,7 +35,7 @@ pub enum ChannelError {
     /// The greeting failed, so the channel was never open.
     #[error(transparent)]
     Greeting(#[from] GreetingError),
-    /// The bytes received are not a frame.
+    /// The bytes that the node received from the peer are not a frame.
     #[error(transparent)]
     Wire(#[from] WireError),
     /// The peer sent a frame that does not belong on this channel or in this state.
@@ -73,7 +73,7 @@ impl ChannelError {
 pub enum Effect<'a> {
     /// The input must hold this many bytes before the channel can continue.
     Need(usize),
-    /// The channel handled the frame itself.
+    /// The channel handled the frame: the owner has nothing to do.
     Done,
     /// The greeting is over, and this is the peer's introduction.
     Open(Introduction),
@@ -93,7 +93,7 @@ enum State {
     Open(Side, Kind),
 }
 
-/// See the [module](self).
+/// The state of one connection to or from a peer, see the [module](self).
 #[derive(Debug)]
 pub struct Channel {
     state: State,
@@ -103,7 +103,7 @@ pub struct Channel {
     /// The time allowed for the TLS handshake that precedes the greeting.
     handshake: Option<Duration>,
     heard: Time,
-    /// The time since which the socket accepted no bytes although some wait.
+    /// The time since which the socket accepted no bytes although some wait; `None` if no bytes wait.
     blocked: Option<Time>,
     write_deadline: Duration,
 }
@@ -126,7 +126,7 @@ impl Channel {
     }
 
     /// Creates the channel of a connection that this node accepted. `nonce` is random, and used nowhere else.
-    /// `handshake` is as for [`Channel::dial`].
+    /// `handshake` is the time allowed for a TLS handshake, if the channel uses TLS.
     #[must_use]
     pub fn answer(
         now: Time,
@@ -156,7 +156,7 @@ impl Channel {
         }
     }
 
-    /// Records that the TLS handshake is over. The greeting takes place in this session.
+    /// Records that the TLS handshake is over. `binding` binds the greeting to this TLS session.
     pub fn handle_secured(&mut self, now: Time, binding: Binding) {
         (self.since, self.handshake) = (now, None);
         if let State::Greeting(greeting) = &mut self.state {
@@ -164,7 +164,8 @@ impl Channel {
         }
     }
 
-    /// Handles the next frame of `input`, and returns its effect and how many bytes it used.
+    /// Handles the next frame of `input`. Returns the effect of the frame and the number of bytes that the
+    /// channel used.
     ///
     /// # Errors
     /// The channel is over. The frames in [`Channel::out`] tell the peer why.
@@ -237,7 +238,7 @@ impl Channel {
         }
     }
 
-    /// Queues a pong, on a channel that the peer dialled.
+    /// Queues a pong, unless too many bytes wait. The caller does so only on a channel that the peer dialled.
     pub fn pong(&mut self) {
         if self.out.len() < PONGS_BYTES_MAX {
             Frame::Pong.write(&mut self.out);
@@ -271,7 +272,7 @@ impl Channel {
         deaf.map_or(dead, |deaf| dead.min(deaf))
     }
 
-    /// Returns the reason why the channel is over by now, if it is.
+    /// Returns the reason why the channel is over at `now`; `None` if the channel goes on.
     #[must_use]
     pub fn overdue(&self, now: Time) -> Option<ChannelError> {
         if now < self.deadline() {

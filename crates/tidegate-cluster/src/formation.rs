@@ -1,8 +1,8 @@
 //! Fixes the members of a cluster, once: when this node has followed every route, and every node that it
-//! reached reports the same members. From then on routes only say where to dial.
+//! reached reports the same members. From then on a route only names an address to dial.
 //!
-//! A node that has fixed the members keeps reporting them, so that a node that stopped in between can still
-//! fix them. Two nodes never fix different members: a node fixes a set only after each node of that set
+//! A node that has fixed the members keeps reporting them, so that a node that was stopped at that time can
+//! still fix them. Two nodes never fix different members: a node fixes a set only after each node of that set
 //! reported the same set, with the one id that each of them had.
 
 use std::collections::BTreeMap;
@@ -16,10 +16,10 @@ pub struct Formation {
     me: Member,
     /// The member that each route led to; `None` before the route was followed.
     routes: Vec<Option<Member>>,
-    /// The members that each connected peer reports, by the peer's id.
+    /// The set of members that each connected peer reports, by the peer's id.
     told: BTreeMap<u64, Members>,
     formed: Option<Members>,
-    /// Set while this node had a place among fixed members, and asks for it.
+    /// Set while this node asks for the place among fixed members that it had before it lost its disk.
     rejoin: Option<Rejoin>,
 }
 
@@ -36,12 +36,12 @@ impl Formation {
         }
     }
 
-    /// Records that this node lost its disk, and asks for the place it had.
+    /// Records that this node lost its disk, and asks the members for its former place.
     pub fn begin_rejoin(&mut self) {
         self.rejoin = Some(Rejoin::new(&self.me.name));
     }
 
-    /// Returns whether this node lost its disk and asks for the place it had.
+    /// Returns whether this node lost its disk and asks the members for its former place.
     #[must_use]
     pub const fn rejoins(&self) -> bool {
         self.rejoin.is_some()
@@ -62,21 +62,21 @@ impl Formation {
         self.told.insert(id, members);
     }
 
-    /// Records that a peer has been in no later term than this.
+    /// Records that the peer with this id vouches that it has been in no later term than `term`.
     pub fn handle_vouched(&mut self, id: u64, term: u64) {
         if let Some(rejoin) = &mut self.rejoin {
             rejoin.handle_vouched(id, term);
         }
     }
 
-    /// Returns the place that this node had, if it may take it now. The caller writes it down, then calls
-    /// [`Formation::handle_rejoined`].
+    /// Returns the former place of this node, if the node may take that place now. The caller writes the
+    /// place to the members' file, then calls [`Formation::handle_rejoined`].
     #[must_use]
     pub fn rejoin_due(&self) -> Option<Rejoined> {
         self.rejoin.as_ref()?.due()
     }
 
-    /// Records that this node has its place again. The caller has written that down.
+    /// Records that this node has its place again. The caller has written the place to the members' file.
     pub fn handle_rejoined(&mut self, rejoined: Rejoined) {
         self.me.id = rejoined.id;
         self.formed = Some(rejoined.members);
@@ -106,8 +106,8 @@ impl Formation {
         Members::new(all)
     }
 
-    /// Returns the members, if this node may fix them now. The caller writes them down, then calls
-    /// [`Formation::handle_formed`].
+    /// Returns the members, if this node may fix them now. The caller writes them to the members' file, then
+    /// calls [`Formation::handle_formed`].
     #[must_use]
     pub fn due(&self) -> Option<Members> {
         if self.formed.is_some() {
@@ -126,7 +126,7 @@ impl Formation {
         agreed.then_some(mine)
     }
 
-    /// Records that the members are fixed. The caller has written them down.
+    /// Records that the members are fixed. The caller has written them to the members' file.
     pub fn handle_formed(&mut self, members: Members) {
         self.formed = Some(members);
     }
@@ -158,7 +158,7 @@ impl Formation {
             .collect()
     }
 
-    /// Explains, for people, why the members are not fixed yet; `None` once they are.
+    /// Explains, for people, why the members are not fixed yet; `None` once the members are fixed.
     #[must_use]
     pub fn waiting_for(&self) -> Option<String> {
         if self.formed.is_some() {

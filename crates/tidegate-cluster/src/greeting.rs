@@ -21,25 +21,25 @@ const URL_BYTES_MAX: usize = 512;
 /// The facts that a node states about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Introduction {
-    /// The protocol version that it speaks.
+    /// The protocol version that the node speaks.
     pub version: u16,
     /// True for a Raft channel, false for a route; both sides state the same.
     pub raft: bool,
-    /// True if it serves streams.
+    /// True if the node serves streams.
     pub streams: bool,
-    /// True if it lost its disk, and asks for the place it had.
+    /// True if the node lost its disk, and asks the members for its former place.
     pub rejoins: bool,
-    /// The number of groups of all nodes that keep streams on this node.
+    /// The number of groups that consist of all nodes, as this node is configured.
     pub shards: u8,
-    /// Its id: the one of its data directory or, without a directory, the one of its process.
+    /// The node's id, drawn with its data directory or, without a directory, by its process.
     pub id: u64,
     /// A random number drawn at each start.
     pub life: u64,
-    /// The digest of the members it knows; 0 before they are fixed.
+    /// The digest of the members that the node knows; 0 before they are fixed.
     pub digest: u64,
-    /// The name of its cluster.
+    /// The name of the node's cluster.
     pub cluster: String,
-    /// Its name.
+    /// The node's name.
     pub name: String,
     /// The address for clients: `host:port`, `:port` for the address at which a peer sees the node, or empty.
     pub client_url: String,
@@ -132,12 +132,12 @@ impl Introduction {
 pub trait Judge {
     /// Returns this node's introduction for a channel of this kind.
     fn introduction(&self, kind: Kind) -> Introduction;
-    /// The cluster's secret.
+    /// Returns the cluster's secret.
     fn secret(&self) -> &Secret;
-    /// Checks whether a node with this introduction could belong here. The node has proved nothing yet.
+    /// Checks whether a node with this introduction could belong to this node's cluster. The node has proved
+    /// nothing yet.
     ///
-    /// # Errors
-    /// The node cannot belong here.
+    /// # Errors The node cannot belong to this cluster.
     fn suits(&self, theirs: &Introduction) -> Result<(), Refusal>;
     /// Checks whether the node, which knows the secret, is welcome now. `side` is the side of this node.
     ///
@@ -168,7 +168,7 @@ impl From<Cut> for GreetingError {
 enum State {
     /// The dialled node waits for the dialer's introduction.
     Hello,
-    /// The dialer waits for the dialled node's introduction. The field is the dialer's own.
+    /// The dialer waits for the dialled node's introduction. The field is the dialer's introduction.
     Challenge(Vec<u8>),
     /// The dialled node waits for the dialer's proof over these two introductions.
     Proof(Vec<u8>, Vec<u8>),

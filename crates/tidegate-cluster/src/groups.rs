@@ -1,8 +1,8 @@
 //! The groups of nodes that keep streams: all nodes, each node alone, and sets of three where there are more
 //! than three nodes. Pure.
 //!
-//! Every node computes the groups from the members, so all nodes know the same groups without exchanging
-//! them. All groups of a node share its log.
+//! Every node computes the groups from the members of the cluster, so all nodes know the same groups without
+//! sending any list of groups. All groups of a node share its log.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub struct GroupId(u32);
 
 impl GroupId {
-    /// Takes a number as it stands in the log or in a message.
+    /// Creates the id from a number that the caller read from the log or from a message.
     #[inline]
     #[must_use]
     pub const fn new(number: u32) -> Self {
@@ -35,20 +35,21 @@ impl fmt::Display for GroupId {
     }
 }
 
-/// Shows the number alone: the reader knows the kind from the field.
+/// Shows the number without the name of the type, because the field's name already says that it is a group.
 impl fmt::Debug for GroupId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-/// The group of all nodes. It also keeps the directory of streams, with the nodes that keep each stream.
+/// The group of all nodes. This group also keeps the directory of streams: the list of all streams with their
+/// home groups.
 pub const ALL: GroupId = GroupId(1);
-/// The first number of the groups of one node. Further groups of all nodes have the numbers between [`ALL`]
-/// and it.
+/// The number of the first group that consists of one node. Further groups of all nodes have numbers between
+/// [`ALL`] and this number.
 const ALONE: u32 = 0x1000;
 const TRIPLES: u32 = 0x2000;
-/// The most groups of all nodes.
+/// The most groups that consist of all nodes.
 pub const SHARDS_MAX: u32 = 64;
 
 /// A group and its members.
@@ -56,7 +57,7 @@ pub const SHARDS_MAX: u32 = 64;
 pub struct GroupOf {
     /// The group's number, the same on every node and in every log.
     pub number: GroupId,
-    /// The ids of its members, in ascending order.
+    /// The ids of the group's members, in ascending order.
     pub members: Vec<u64>,
 }
 
@@ -79,7 +80,7 @@ pub fn groups(mut ids: Vec<u64>, shards: u32) -> Vec<GroupOf> {
     }
     if nodes > 3 {
         // Each set is a node and the two nodes after it in the order of ids. So each node is in three sets,
-        // and the two nodes after it are not the two after its neighbour.
+        // and no two sets have the same members.
         groups.extend((0..nodes).zip(TRIPLES..).map(|(first, number)| {
             let mut members: Vec<u64> = (0..3).map(|i| ids[(first + i) % nodes]).collect();
             members.sort_unstable();

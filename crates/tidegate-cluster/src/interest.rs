@@ -1,11 +1,11 @@
 //! The interest of a node: each pattern with each queue group once, however many of its clients subscribe to
 //! it.
 //!
-//! A node tells its peers how many members a queue group has on it, so that each member gets its share
-//! wherever messages are published. Changes of that number gather here, and the node sends only the last one.
-//! Each pattern gets an id that is never used again, so that a message on its way to a queue group that has
-//! ended cannot reach another group. [`Wanted`] remembers an ended group for a while, so that the node can
-//! pass such a message on.
+//! A node tells its peers how many local members a queue group has, so that each member gets its share of
+//! messages, on any node that a client publishes them. [`Wanted`] collects the changes of that number, and
+//! the node sends only the last one. Each pattern gets an id that is never used again, so that a message on
+//! its way to a queue group that has ended cannot reach another group. [`Wanted`] remembers an ended group
+//! for a while, so that the node can pass such a message on.
 
 use std::collections::VecDeque;
 
@@ -21,10 +21,10 @@ const ENDED_MAX: usize = 1024;
 #[derive(Debug, Default)]
 pub struct Wanted {
     all: HashMap<Box<[u8]>, Want, RandomState>,
-    /// The last id drawn.
+    /// The last id that the node gave to a pattern.
     last: InterestId,
-    /// Queue groups with a number of members that the peers do not know yet. Some of them may have ended
-    /// since.
+    /// The keys of queue groups with a number of members that the peers do not know yet. Some of these groups
+    /// may have ended since.
     changed: Vec<Box<[u8]>>,
     /// The queue groups that ended last, the newest at the end.
     ended: VecDeque<(InterestId, Box<[u8]>)>,
@@ -36,14 +36,14 @@ pub struct Wanted {
 struct Want {
     id: InterestId,
     count: u64,
-    /// Set while the key is in `changed`.
+    /// True while the key of this pattern is in [`Wanted::changed`].
     changed: bool,
 }
 
 /// A pattern as the node tells it to its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InterestUpdate<'a> {
-    /// Its id.
+    /// The pattern's id.
     pub id: InterestId,
     /// The number of subscriptions.
     pub members: u32,
@@ -100,7 +100,8 @@ impl Wanted {
         self.all.iter().map(|(key, want)| told(key, want))
     }
 
-    /// Returns whether the number of members of some queue group has changed since this was last taken.
+    /// Returns whether a queue group's number of members has changed since the last call of
+    /// [`Wanted::take_changed`].
     #[must_use]
     pub const fn is_changed(&self) -> bool {
         !self.changed.is_empty()
@@ -109,7 +110,7 @@ impl Wanted {
     /// Passes each changed queue group that still exists to `tell`, once.
     pub fn take_changed(&mut self, mut tell: impl FnMut(InterestUpdate<'_>)) {
         for key in std::mem::take(&mut self.changed) {
-            // The queue group may have ended, and started again since.
+            // The queue group may have ended since the change, and it may have started again.
             if let Some(want) = self.all.get_mut(&key)
                 && std::mem::take(&mut want.changed)
             {
@@ -118,7 +119,8 @@ impl Wanted {
         }
     }
 
-    /// Returns pattern and queue group of an ended id, if the node still remembers it.
+    /// Returns pattern and queue group of the ended queue group with this id, if the node still remembers the
+    /// group.
     #[must_use]
     pub fn ended(&self, id: InterestId) -> Option<(&[u8], &[u8])> {
         let mut newest_first = self.ended.iter().rev();

@@ -59,7 +59,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Both kinds.
+    /// Both kinds of channels.
     pub const ALL: [Self; 2] = [Self::Route, Self::Raft];
 
     /// Returns the index of the kind in a table of both.

@@ -13,9 +13,10 @@
 //! crc32c 1a2b3c4d
 //! ```
 //!
-//! The line `rejoined` stays in the file until a node that lost its disk has everything again. The node
-//! writes `log begun` before the first promise that the log has to keep: if the line is there and the log is
-//! not, then the log was lost. Files of version 1 are the same without that line.
+//! The line `rejoined` stays in the file until a node that lost its disk has fetched the state of all its
+//! groups again. The node writes `log begun` before the first promise that the log has to keep: if the line
+//! is there and the log is not, then the log was lost. Files of version 1 are the same without the line `log
+//! begun`.
 
 use super::wire::{Cut, Fields};
 use super::{NAME_BYTES_MAX, PEERS_MAX};
@@ -30,9 +31,9 @@ const LOG_BEGUN: &str = "log begun";
 /// A node of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Member {
-    /// Its name.
+    /// The node's name.
     pub name: String,
-    /// Its id, drawn with its data directory; never 0.
+    /// The node's id, drawn when the node creates its data directory; never 0.
     pub id: u64,
 }
 
@@ -70,7 +71,7 @@ impl Members {
         self.0.is_empty()
     }
 
-    /// Returns the ids in ascending order: the voters of the groups.
+    /// Returns the members' ids in ascending order, which are the voters of the groups of all nodes.
     #[must_use]
     pub fn ids(&self) -> Vec<u64> {
         let mut ids: Vec<u64> = self.0.iter().map(|m| m.id).collect();
@@ -102,7 +103,7 @@ impl Members {
         u64::from_le_bytes(first).max(1)
     }
 
-    /// Returns the names, for people.
+    /// Returns the members' names in one text, for people.
     #[must_use]
     pub fn names(&self) -> String {
         let names: Vec<&str> = self.0.iter().map(|m| m.name.as_str()).collect();
@@ -152,7 +153,7 @@ pub struct MembersFile {
     pub me: Member,
     /// The term from which this node takes part again, after it lost its disk; see [`rejoin`](super::rejoin).
     pub rejoined: Option<u64>,
-    /// The node has a log, and may have promised records of it to others.
+    /// True if the node has a log, and may have promised others that records of this log are durable.
     pub log_begun: bool,
     /// All nodes, this one among them; `None` before the cluster was formed.
     pub members: Option<Members>,
@@ -167,12 +168,12 @@ pub enum MembersError {
         "the file `members` is damaged: restore it from a copy, it says who this node is; or empty the data directory and start the node with --rejoin"
     )]
     Damaged,
-    /// The file has another version.
+    /// The members' file has another version.
     #[error(
         "the file `members` begins with `{0}`, expected `{TITLE}`: use the version of tidegate that wrote it, or a later one"
     )]
     Version(String),
-    /// The directory belongs to another cluster.
+    /// The data directory belongs to another cluster.
     #[error(
         "the data directory belongs to cluster `{theirs}`, not `{ours}`: use the directory of this cluster's node"
     )]
@@ -182,7 +183,7 @@ pub enum MembersError {
         /// The configured cluster.
         ours: String,
     },
-    /// The directory belongs to another node.
+    /// The data directory belongs to another node.
     #[error(
         "the data directory belongs to the node `{theirs}`, not `{ours}`: use this node's directory, or the name it had"
     )]
@@ -195,7 +196,7 @@ pub enum MembersError {
 }
 
 impl MembersFile {
-    /// Returns the file's text.
+    /// Returns the text of the members' file.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut text = format!(
@@ -216,7 +217,7 @@ impl MembersFile {
         text
     }
 
-    /// Decodes the file's text.
+    /// Decodes the text of the members' file.
     ///
     /// # Errors
     /// The file is damaged, or has another version.

@@ -1,22 +1,24 @@
-//! Proves to both ends of a channel that the other end knows the cluster's secret, without either sending it.
-//! A proof is the HMAC-SHA256 (RFC 2104) of both introductions, each with a nonce of its own.
+//! Proves to both ends of a channel that the other end knows the cluster's secret, without sending the
+//! secret. A proof is the HMAC-SHA256 (RFC 2104) of both introductions, of which each contains a nonce of its
+//! sender.
 //!
-//! The dialled node sends its proof second, so that a stranger that only dials gets nothing to guess the
-//! secret by. A proof covers the greeting only: TLS protects the frames after it, or nothing does. Inside TLS
-//! a proof also covers the session ([`Binding`]), so that a man in the middle who speaks TLS with both ends
-//! cannot use it.
+//! The dialled node sends its proof second, so that a stranger that only dials gets no proof from which it
+//! could guess the secret. A proof covers the greeting only: only TLS, if it is configured, protects the
+//! frames after the greeting. Inside TLS a proof also covers the session ([`Binding`]), so that a man in the
+//! middle who speaks TLS with both ends cannot use the proof.
 
 use ring::hmac;
 
 /// The most bytes a secret may have.
 pub const SECRET_BYTES_MAX: usize = 1024;
 
-/// The side that a proof is for. It keeps a node from sending the peer's own proof back to it.
+/// The side of a channel that sends a proof. A proof covers its side, so that no node can answer with a copy
+/// of the peer's proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The node that dialled.
     Dialer,
-    /// The node that was dialled.
+    /// The node that the other node dialled.
     Dialled,
 }
 
@@ -36,7 +38,7 @@ pub type Binding = [u8; 32];
 /// The label under which a session exports the [`Binding`].
 pub const BINDING_LABEL: &[u8] = b"EXPORTER-tidegate-peer";
 
-/// The cluster's secret, ready for use. A cluster without a secret uses the empty text.
+/// The cluster's secret, as a key of HMAC. A cluster without a secret uses the empty text.
 #[derive(Clone)]
 pub struct Secret(hmac::Key);
 
@@ -47,7 +49,8 @@ impl Secret {
         Self(hmac::Key::new(hmac::HMAC_SHA256, text.as_bytes()))
     }
 
-    /// Returns the proof of one side over both introductions, and over the TLS session of the greeting.
+    /// Returns the proof of one side over both introductions and, inside TLS, over the TLS session of the
+    /// greeting.
     #[must_use]
     pub fn prove(
         &self,
@@ -62,7 +65,7 @@ impl Secret {
         proof
     }
 
-    /// Returns whether `proof` is the proof of that side. Compares in constant time.
+    /// Returns whether `proof` is the proof of this side. Compares in constant time.
     #[must_use]
     pub fn check(
         &self,
@@ -76,15 +79,15 @@ impl Secret {
     }
 }
 
-/// Hides the secret.
+/// Hides the secret, since the text may reach a log.
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("(secret)")
     }
 }
 
-/// Returns the bytes that a proof covers. The length separates the parts; the label separates proofs in TLS
-/// from those outside.
+/// Returns the bytes that a proof covers. The length separates the parts; the label differs by side, and
+/// between proofs inside and outside TLS.
 fn covered(side: Side, hello: &[u8], challenge: &[u8], binding: Option<&Binding>) -> Vec<u8> {
     let len = (hello.len() as u64).to_le_bytes();
     let bound = binding.map_or(&[][..], |b| b);

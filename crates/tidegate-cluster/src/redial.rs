@@ -1,5 +1,5 @@
 //! The times at which a node dials its routes: at once, then after pauses that double up to a bound. Each
-//! pause varies a little, so that nodes that lost each other do not dial in step.
+//! pause varies a little, so that nodes that lost each other do not dial at the same moments.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ const FIRST: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dial {
-    /// The dial is due at this time, after this many failures.
+    /// The node dials at this time, after this many failures in a row.
     Due(Time, u32),
-    /// The node dials, after this many failures.
+    /// A dial is under way or its channel is open, after this many failures in a row.
     Trying(u32),
     Up,
-    /// The route needs no such channel.
+    /// The route needs no channel of this kind.
     Off,
 }
 
@@ -30,8 +30,8 @@ pub struct Redial {
 }
 
 impl Redial {
-    /// Creates the dials of `routes` routes with channels of these kinds, all due. No pause is longer than
-    /// `longest`.
+    /// Creates the state of `routes` routes with channels of these kinds, of which each is to be dialled at
+    /// once. No pause is longer than `longest`.
     #[must_use]
     pub fn new(now: Time, routes: usize, kinds: &[Kind], longest: Duration, seed: u64) -> Self {
         let one = Kind::ALL.map(|kind| match kinds.contains(&kind) {
@@ -45,7 +45,8 @@ impl Redial {
         }
     }
 
-    /// Returns a route to dial now. The caller must then report the result.
+    /// Returns a route that the node must dial now, with the kind of channel. The caller must then report the
+    /// result.
     pub fn poll(&mut self, now: Time) -> Option<(usize, Kind)> {
         for (route, dials) in self.routes.iter_mut().enumerate() {
             for kind in Kind::ALL {
@@ -70,13 +71,13 @@ impl Redial {
         self.routes.iter().flatten().filter_map(due).min()
     }
 
-    /// Records that the channel is open.
+    /// Records that the channel of this kind to the route's peer is open.
     pub fn handle_up(&mut self, route: usize, kind: Kind) {
         self.routes[route][kind.index()] = Dial::Up;
     }
 
     /// Records that the dial failed or that the channel is over. After a refusal the pause is the longest at
-    /// once, because an operator has to remove the cause.
+    /// once, because an operator has to remove the cause of a refusal.
     pub fn handle_down(&mut self, now: Time, route: usize, kind: Kind, refused: bool) {
         let failures = match self.routes[route][kind.index()] {
             Dial::Trying(failures) => failures,
@@ -95,7 +96,7 @@ impl Redial {
         self.routes[route][kind.index()] = Dial::Due(now + pause, failures.saturating_add(1));
     }
 
-    /// Ends the pause of a route, because the node heard from its peer.
+    /// Ends the pause of a route, because the route's peer has sent something to this node.
     pub fn hurry(&mut self, now: Time, route: usize) {
         for dial in &mut self.routes[route] {
             if let Dial::Due(at, _) = dial {
@@ -109,7 +110,7 @@ impl Redial {
         self.routes[route] = [Dial::Off; 2];
     }
 
-    /// Returns whether the channel is open.
+    /// Returns whether the channel of this kind to the route's peer is open.
     #[must_use]
     pub fn is_up(&self, route: usize, kind: Kind) -> bool {
         self.routes[route][kind.index()] == Dial::Up

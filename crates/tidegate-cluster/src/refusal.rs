@@ -1,5 +1,5 @@
-//! The reasons why a node refuses another: one line each, the same on the node that refuses and on the
-//! refused node.
+//! The reasons why a node refuses another node. Each is one line of text, the same on the node that refuses
+//! and on the refused node.
 
 use super::VERSION;
 use super::wire::Frame;
@@ -37,7 +37,7 @@ pub enum Refusal {
         "the secrets differ: give all nodes of cluster `{0}` the same cluster.authorization or TIDEGATE_CLUSTER_SECRET"
     )]
     Secret(String),
-    /// The peer is this very process.
+    /// The peer is this process: the node dialled itself.
     #[error("a route leads back to the node itself")]
     Myself,
     /// The peer is another process with this node's identity.
@@ -117,12 +117,12 @@ pub enum Refusal {
         "the node that dials speaks TLS and the one it dials does not: give all nodes of a cluster cluster.tls (--cluster-tlscert, --cluster-tlskey and --cluster-tlscacert)"
     )]
     OnlyTls,
-    /// The peer refused, for this reason.
+    /// The peer refused this node, for the reason that the peer states.
     #[error("{text}")]
     Theirs {
-        /// The code, for programs.
+        /// The number of the refusal, for programs.
         code: u16,
-        /// The text, for people.
+        /// The reason as a text, for people.
         text: String,
     },
 }
@@ -166,8 +166,8 @@ impl Refusal {
         matches!(self.code(), MYSELF | TWICE)
     }
 
-    /// Returns whether the refusal usually ends by itself, as soon as the peer notices that a process is
-    /// gone.
+    /// Returns whether the cause of the refusal usually ends by itself, as soon as a node notices that a
+    /// process has ended.
     #[must_use]
     pub const fn is_passing(&self) -> bool {
         self.code() == RUNNING

@@ -1,31 +1,32 @@
 //! Gives a node that lost its disk its former place among the members, once its operator asks for that.
-//! Collects the reports that this takes from the other members.
-//! `Group::is_whole` in tidegate-server decides how far the node may take part at first.
+//! Collects the reports of the other members that this requires. `Group::is_whole` in tidegate-server decides
+//! in which decisions of a Raft group the node may take part at first.
 //!
-//! The node starts with an empty directory and another id, says so, and enters as a guest. Each member then
-//! reports the members, and vouches for a term, the latest that it has been in. All members must do so: a
-//! member that is silent may be in a later term, in which the node may have voted before it lost its disk.
+//! The node starts with an empty directory and a new id, says that it rejoins, and the members admit it as a
+//! guest. Each member then reports the set of members, and the latest term that it has been in. The node
+//! waits for all members: a member that is silent may be in a later term, in which the node may have voted
+//! before it lost its disk.
 
 use std::collections::BTreeMap;
 
 use super::members::Members;
 
-/// The place that a node had, and the term from which it has the place again.
+/// The former place of a node that lost its disk, and the term from which the node has the place again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejoined {
     /// All members, this node among them.
     pub members: Members,
-    /// The id this node had.
+    /// The id that this node had before it lost its disk.
     pub id: u64,
     /// The node takes part from this term on: no member was in this term while the lost disk existed.
     pub term: u64,
 }
 
-/// See the [module](self).
+/// The progress of a node that asks for its former place, see the [module](self).
 #[derive(Clone, Debug, Default)]
 pub struct Rejoin {
     name: String,
-    /// The reports of members, by the id of the reporting node.
+    /// The set of members that each node reports, by the id of the reporting node.
     told: BTreeMap<u64, Members>,
     vouched: BTreeMap<u64, u64>,
 }
@@ -45,15 +46,15 @@ impl Rejoin {
         self.told.insert(id, members);
     }
 
-    /// Records that a node has been in no later term than this. That stays true of the time before the disk
-    /// was lost.
+    /// Records that the node `id` has been in no later term than `term`. In later terms this node cannot have
+    /// voted before it lost its disk.
     pub fn handle_vouched(&mut self, id: u64, term: u64) {
         let known = self.vouched.entry(id).or_default();
         *known = term.max(*known);
     }
 
-    /// Returns the place to take, once every other member has reported and vouched. The caller writes it down
-    /// first.
+    /// Returns the place that this node may take, once every other member has reported the members and its
+    /// latest term. The caller writes the place to the members' file before the node takes it.
     #[must_use]
     pub fn due(&self) -> Option<Rejoined> {
         let members = self.told.values().next()?;
@@ -72,7 +73,7 @@ impl Rejoin {
         })
     }
 
-    /// Explains, for people, which reports are missing.
+    /// Explains, for people, which reports are missing or contradict each other.
     #[must_use]
     pub fn waiting_for(&self) -> String {
         let Some(members) = self.told.values().next() else {

@@ -1,9 +1,9 @@
 //! The peers of this node: the channels that connect each of them, the rules that admit a peer, and the log
 //! lines about them.
 //!
-//! Each peer has a slot, by which the rest of the node knows it. The peer keeps its slot for as long as the
-//! process lives. [`Formation`] knows the members. Without streams there are no members, and the node admits
-//! every peer that knows the secret and has a name of its own.
+//! Each peer has a slot, the number under which the rest of the node knows the peer. The peer keeps its slot
+//! for as long as the process lives. [`Formation`] knows the members. Without streams there are no members,
+//! and the node admits every peer that knows the secret and has a name of its own.
 
 use core::net::SocketAddr;
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ use super::refusal::Refusal;
 use super::rejoin::Rejoined;
 use super::{Kind, PEERS_MAX, VERSION};
 
-/// The time within which the node does not log the same line again.
+/// The time for which the node does not log the same line again.
 const NEWS: Duration = Duration::from_secs(60);
 const LINES_MAX: usize = 64;
 
@@ -28,23 +28,24 @@ const LINES_MAX: usize = 64;
 pub struct Me {
     /// The name of the cluster.
     pub cluster: String,
-    /// Its name.
+    /// The node's name.
     pub name: String,
-    /// Its id.
+    /// The node's id.
     pub id: u64,
     /// A random number drawn at each start.
     pub life: u64,
     /// True if the node serves streams.
     pub streams: bool,
-    /// The number of groups of all nodes that keep streams.
+    /// The number of groups that consist of all nodes.
     pub shards: u8,
-    /// See [`Introduction::client_url`].
+    /// The address to which this node's clients connect, see [`Introduction::client_url`].
     pub client_url: String,
     /// The secret that all nodes know.
     pub secret: Secret,
 }
 
-/// The place of a peer among a node's peers. Each node has slots of its own, so a slot never leaves the node.
+/// The place of a peer among a node's peers. The number means nothing to other nodes, so a node never sends
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerSlot(u32);
 
@@ -57,7 +58,7 @@ impl PeerSlot {
         Self(index as u32)
     }
 
-    /// Returns the number of slots before it.
+    /// Returns the number of slots before this one.
     #[inline]
     #[must_use]
     pub const fn index(self) -> usize {
@@ -80,20 +81,20 @@ impl PeerSlot {
 /// A node that is, or was, connected.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Its name.
+    /// The node's name.
     pub name: String,
-    /// Its id.
+    /// The node's id.
     pub id: u64,
     life: u64,
     /// The address at which the peer was last seen.
     pub address: SocketAddr,
     /// The address to which the peer's clients connect.
     pub client_url: String,
-    /// The peer lost its disk, and asks for its place.
+    /// True if the peer lost its disk, and asks the members for its former place.
     pub rejoins: bool,
-    /// The open channels that the peer dialled, by kind.
+    /// True for each kind of channel that the peer dialled and that is open.
     heard: [bool; 2],
-    /// The open channels that this node dialled, by kind.
+    /// True for each kind of channel that this node dialled and that is open.
     told: [bool; 2],
 }
 
@@ -124,13 +125,13 @@ impl Peer {
     }
 }
 
-/// See the [module](self).
+/// The peers of this node, see the [module](self).
 #[derive(Debug)]
 pub struct Roster {
     me: Me,
     formation: Formation,
     peers: Vec<Peer>,
-    /// The lines logged lately.
+    /// The lines that the node logged lately, with their times.
     lines: VecDeque<(Time, String)>,
 }
 
@@ -163,7 +164,7 @@ impl Roster {
         self.formation.handle_rejoined(rejoined);
     }
 
-    /// Returns the peers by their slots.
+    /// Returns the peers in the order of their slots.
     #[must_use]
     pub fn peers(&self) -> &[Peer] {
         &self.peers
@@ -182,12 +183,13 @@ impl Roster {
         &self.formation
     }
 
-    /// Returns the same state, mutable, so that the caller can record events.
+    /// Returns the state of the fixing of members, mutable, so that the caller can record events.
     pub const fn formation_mut(&mut self) -> &mut Formation {
         &mut self.formation
     }
 
-    /// Records that a channel is open, which was admitted just before, and returns the slot of its peer.
+    /// Records that a channel is open, to a peer that [`Judge::admits`] accepted just before, and returns the
+    /// slot of the peer.
     pub fn handle_open(
         &mut self,
         side: Side,
@@ -198,7 +200,8 @@ impl Roster {
         let free = || self.peers.iter().position(|p| !p.is_connected());
         let slot = match found {
             Some(slot) => slot,
-            // Without members names come and go, so the slot of a disconnected peer is reused.
+            // Without fixed members, peers with new names may come at any time, so a new peer gets the slot
+            // of a disconnected one.
             None if self.peers.len() >= PEERS_MAX => {
                 free().expect("a channel is admitted only while the slot of a peer is free")
             }
@@ -362,9 +365,9 @@ impl Judge for Roster {
             let name = theirs.name.clone();
             return Err(Refusal::NameTaken(name, peer.address.ip().to_string()));
         }
-        // The process that connected first stays: of two copies of a data directory, it is the copy that
-        // knows its promises since. If that process has ended, its channel closes in a moment, and the node
-        // then admits the next.
+        // The node keeps the process that connected first: of two copies of a data directory, this process
+        // uses the copy that contains the promises since then. If that process has ended, its channel closes
+        // in a moment, and the node then admits the next.
         if peer.life != theirs.life && peer.is_connected() {
             let name = theirs.name.clone();
             return Err(Refusal::Running(name, peer.address.ip().to_string()));

@@ -1,10 +1,10 @@
-//! The slots of a node's groups: the place that each of them has in the node's store and among its streams.
-//! Pure.
+//! The slots of a node's groups. A slot is the place of a group in the node's store and among the node's
+//! streams. Pure.
 
 use std::ops::{Index, IndexMut};
 
-/// The place of a group among the groups of a node: in the node's store, and among its streams. Each node has
-/// slots of its own, so a slot never leaves the node.
+/// The place of a group among the groups of a node: in the node's store, and among the node's streams. The
+/// number means nothing to other nodes, so a node never sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupSlot(usize);
 
@@ -12,7 +12,7 @@ impl GroupSlot {
     /// The first slot of every node.
     pub const FIRST: Self = Self(0);
     /// The slot of the group that keeps the directory of streams. [`groups`](crate::groups::groups) puts
-    /// [`ALL`](crate::groups::ALL) first. On a node without a cluster it is the only slot.
+    /// [`ALL`](crate::groups::ALL) first. A node without a cluster has only this slot.
     pub const DIRECTORY: Self = Self::FIRST;
 
     /// Returns the slot that has `index` slots before it.
@@ -22,7 +22,7 @@ impl GroupSlot {
         Self(index)
     }
 
-    /// Returns the number of slots before it.
+    /// Returns the number of slots before this one.
     #[inline]
     #[must_use]
     pub const fn index(self) -> usize {
@@ -41,7 +41,7 @@ impl GroupSlot {
         (0..len).map(move |n| Self((self.0 + n) % len))
     }
 
-    /// Returns the slot behind it, if it is among the first `len` slots.
+    /// Returns the slot behind this one, if that slot is among the first `len` slots.
     #[inline]
     #[must_use]
     pub const fn next(self, len: usize) -> Option<Self> {
@@ -51,7 +51,7 @@ impl GroupSlot {
         }
     }
 
-    /// Returns the slot behind it among `len` slots, and the first one behind the last one.
+    /// Returns the slot behind this one among `len` slots; behind the last slot follows the first one.
     #[inline]
     #[must_use]
     pub const fn next_around(self, len: usize) -> Self {
@@ -67,7 +67,7 @@ impl GroupSlot {
 pub struct PerGroup<T>(Vec<T>);
 
 impl<T> PerGroup<T> {
-    /// Returns values for no group.
+    /// Creates a table without groups.
     #[must_use]
     pub const fn new() -> Self {
         Self(Vec::new())
@@ -78,14 +78,14 @@ impl<T> PerGroup<T> {
         self.0.push(value);
     }
 
-    /// Returns the number of groups.
+    /// Returns the number of groups that have a value.
     #[inline]
     #[must_use]
     pub const fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns whether there is no group.
+    /// Returns whether the table has no group.
     #[inline]
     #[must_use]
     pub const fn is_empty(&self) -> bool {
@@ -99,7 +99,7 @@ impl<T> PerGroup<T> {
         self.0.get(slot.0)
     }
 
-    /// Returns the same, mutable.
+    /// Returns the value of the group in this slot, mutable, if there is such a group.
     #[inline]
     #[must_use]
     pub fn get_mut(&mut self, slot: GroupSlot) -> Option<&mut T> {
@@ -118,7 +118,7 @@ impl<T> PerGroup<T> {
         self.0.iter()
     }
 
-    /// Returns the same, mutable.
+    /// Returns the values, mutable, in the order of the slots.
     #[inline]
     pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, T> {
         self.0.iter_mut()
@@ -130,7 +130,7 @@ impl<T> PerGroup<T> {
         self.slots().zip(&self.0)
     }
 
-    /// Returns the first slot whose value meets the condition.
+    /// Returns the first slot with a value that meets the condition.
     #[inline]
     #[must_use]
     pub fn position(&self, meets: impl FnMut(&T) -> bool) -> Option<GroupSlot> {

@@ -7,8 +7,8 @@
 //! u32  CRC32C of everything before it
 //! ```
 //!
-//! Owns the layout only. The reader refuses a frame that is too long by its first four bytes, before it
-//! buffers any of it. These four bytes also expose a peer that speaks another protocol.
+//! Owns only the layout of frames. The reader refuses a frame that is too long by its first four bytes,
+//! before it buffers any byte of the body. These four bytes also expose a peer that speaks another protocol.
 
 use crate::groups::GroupId;
 use bytes::Bytes;
@@ -18,12 +18,13 @@ use tidegate_nats::subject;
 
 use super::interest::InterestUpdate;
 
-/// The most nodes that pass a message on, each because its receivers there had just gone.
+/// The most nodes that pass a message on one after the other. A node passes a message on if the message's
+/// receivers on this node had just unsubscribed.
 pub const PASSED_MAX: u8 = 8;
 
 /// The most bytes of kind and body of a frame: room for the largest message, with its subjects.
 pub const FRAME_BYTES_MAX: usize = 72 * 1024 * 1024;
-/// The same bound before the greeting is over.
+/// The most bytes of kind and body of a frame before the greeting is over.
 pub const GREETING_BYTES_MAX: usize = 4096;
 /// The most bytes of a refusal's text.
 const TEXT_BYTES_MAX: usize = 1024;
@@ -67,7 +68,7 @@ pub enum Frame<'a> {
     Challenge(&'a [u8]),
     /// The dialer's proof that it knows the secret.
     Proof(&'a [u8; 32]),
-    /// The dialled node's proof that it knows the secret too. The dialled node admits the dialer.
+    /// The dialled node admits the dialer, and proves that it knows the secret, too.
     Welcome(&'a [u8; 32]),
     /// The sender refuses the peer.
     Refused {
@@ -103,14 +104,14 @@ pub enum Frame<'a> {
     },
     /// A message for the receiver's subscriptions.
     Message(Routed<'a>),
-    /// A message for a Raft group; opaque here.
+    /// A message for a Raft group. This module does not look into the message.
     Raft {
         /// The number of the group.
         group: GroupId,
         /// The message.
         payload: &'a [u8],
     },
-    /// A request or an answer of a node that catches up; opaque here.
+    /// A request of a node that catches up, or the answer. This module does not look into them.
     Fetch {
         /// The number of the group.
         group: GroupId,
@@ -122,28 +123,28 @@ pub enum Frame<'a> {
 /// A message on its way to one peer, with the subscriptions that are to receive it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Routed<'a> {
-    /// Each of the peer's subscriptions outside of queue groups gets a copy.
+    /// True if each of the peer's matching subscriptions outside of queue groups gets a copy.
     pub plain: bool,
     /// The queue groups of which one member each gets a copy: ids of 8 bytes, see [`ids`].
     pub groups: &'a [u8],
-    /// The publisher wants a *no responders* status, and only the receiving peer can send it: no other node
-    /// gets the message, because one member of this queue group is to have it, or because the message is
-    /// handed to this peer. With `plain` the peer sends the status only if it has frozen the message's
-    /// stream.
+    /// True if the publisher wants a *no responders* status, and only the receiving peer can send that
+    /// status: no other node gets the message, because one member of this queue group is to have it, or
+    /// because the message is handed to this peer. With `plain` the peer sends the status only if it has
+    /// frozen the message's stream.
     pub asks: bool,
-    /// The message is for streams alone: for the node that serves the stream it names, or that leads the
-    /// directory.
+    /// True if the message is for streams alone: the sender hands it to the node that serves the stream named
+    /// in the message, or that leads the directory.
     pub handed: bool,
     /// The number of nodes that have passed the message on since the node at which it was published.
     pub passed: u8,
-    /// The subject that subscriptions are matched against, if it is not the message's.
+    /// The subject against which the peer matches subscriptions, if this is not the message's subject.
     pub to: Option<&'a [u8]>,
     /// The message.
     pub message: Publish<'a>,
 }
 
 impl<'a> Routed<'a> {
-    /// Returns the subject that subscriptions are matched against.
+    /// Returns the subject against which the peer matches subscriptions.
     #[must_use]
     pub fn matched_by(&self) -> &'a [u8] {
         self.to.unwrap_or(self.message.subject)
@@ -166,7 +167,7 @@ pub fn ids(bytes: &[u8]) -> impl Iterator<Item = InterestId> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// The length is 0, or more than any node sends.
+    /// The frame's length is 0, or more than any node sends.
     #[error(
         "a frame of {0} bytes where at most {1} are allowed: the other side speaks something else, or another version"
     )]
@@ -174,10 +175,10 @@ pub enum WireError {
     /// The checksum is wrong: the frame was damaged on its way.
     #[error("a frame's checksum is wrong: it was damaged on its way")]
     Checksum,
-    /// This version does not know the kind.
+    /// This version of the protocol does not know this kind of frame.
     #[error("a frame of kind {0}: use versions that know each other")]
     Kind(u8),
-    /// The body is cut short, or contradicts itself.
+    /// The body of a frame of this kind is cut short, or contradicts itself.
     #[error("the body of a frame of kind {0} is cut short or contradicts itself")]
     Body(u8),
 }
@@ -292,7 +293,7 @@ fn routed<'a>(f: &mut Fields<'a>) -> Result<Routed<'a>, Cut> {
 }
 
 impl Frame<'_> {
-    /// Appends the frame to the outbox of the peer.
+    /// Appends this frame to `out`, the outbox of the channel to the peer.
     pub fn write(&self, out: &mut Outbox) {
         match self {
             Self::Hello(body) => put(out, HELLO, &[body]),
@@ -332,7 +333,7 @@ impl Frame<'_> {
     }
 }
 
-/// Writes messages. It keeps its buffer from one message to the next.
+/// Writes the frames of messages. The value keeps its buffer from one message to the next.
 #[derive(Debug, Default)]
 pub struct Envelope(Vec<u8>);
 
@@ -370,7 +371,7 @@ impl Envelope {
     }
 }
 
-/// Appends a frame [`Frame::Raft`]. Its payload is the concatenation of these parts.
+/// Appends a frame [`Frame::Raft`]. The payload of the frame is the concatenation of `payload`.
 pub fn put_raft(out: &mut Outbox, group: GroupId, payload: &[Bytes]) {
     let bytes = 1 + 4 + payload.iter().map(Bytes::len).sum::<usize>();
     debug_assert!(bytes <= FRAME_BYTES_MAX, "nothing that large is sent");
@@ -387,7 +388,7 @@ pub fn put_raft(out: &mut Outbox, group: GroupId, payload: &[Bytes]) {
     out.append(&[&sum.to_le_bytes()]);
 }
 
-/// Appends a frame. Its body is the concatenation of these parts.
+/// Appends a frame of this kind. The body of the frame is the concatenation of `parts`.
 fn put(out: &mut Outbox, kind: u8, parts: &[&[u8]]) {
     let bytes: usize = 1 + parts.iter().map(|p| p.len()).sum::<usize>();
     debug_assert!(bytes <= FRAME_BYTES_MAX, "nothing that large is sent");
@@ -407,7 +408,7 @@ fn len(text: &[u8]) -> [u8; 4] {
     (text.len() as u32).to_le_bytes()
 }
 
-/// The body ends too early.
+/// A body ends before the field that the reader wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cut;
 
