@@ -110,27 +110,28 @@ pub struct ClusterInfo {
     /// The Raft group that replicates the stream or consumer.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub raft_group: String,
-    /// The node that serves it.
+    /// The node that serves the stream or consumer.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub leader: String,
-    /// The time since which the leader leads.
+    /// The time at which the leader began to lead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leader_since: Option<Timestamp>,
-    /// True if the replication traffic of the nodes does not count as a client's.
+    /// True if the replication traffic between the nodes counts for the system account, and not for a
+    /// client's.
     #[serde(skip_serializing_if = "is_zero")]
     pub system_account: bool,
-    /// The account that the replication traffic counts for.
+    /// The account for which the replication traffic between the nodes counts.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub traffic_account: &'static str,
-    /// The other nodes.
+    /// The nodes that keep a copy, other than the leader.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub replicas: Vec<ReplicaInfo>,
 }
 
 impl ClusterInfo {
-    /// Returns the same for a stream of `num_replicas` replicas. If more nodes keep the stream than its
-    /// configuration asks for, the answer shows the best of them: a monitoring tool reports any other number
-    /// as a fault, while a disconnected surplus copy is no fault.
+    /// Returns this description for a stream of `num_replicas` replicas. If more nodes keep the stream than
+    /// `num_replicas`, the description leaves out the surplus nodes, disconnected ones first: a monitoring
+    /// tool reports any other number of nodes as a fault, while a disconnected surplus copy is no fault.
     #[must_use]
     pub fn of(&self, num_replicas: i64) -> Cow<'_, Self> {
         let others = saturating_usize(or_zero(num_replicas).max(1) - 1);
@@ -147,12 +148,12 @@ impl ClusterInfo {
     }
 }
 
-/// A node that keeps a copy, as the leader sees it.
+/// A node that keeps a copy of the stream, as the leader sees this node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ReplicaInfo {
-    /// Its name.
+    /// The node's name.
     pub name: String,
-    /// True if the node has every committed entry, or nearly.
+    /// True if the node has every committed entry, or nearly every one.
     pub current: bool,
     /// True if the node is not connected.
     #[serde(skip_serializing_if = "is_zero")]
@@ -162,7 +163,7 @@ pub struct ReplicaInfo {
     /// The number of entries that the node lacks.
     #[serde(skip_serializing_if = "is_zero")]
     pub lag: u64,
-    /// Its id.
+    /// The node's id.
     pub peer: String,
 }
 
@@ -173,12 +174,12 @@ pub struct StreamInfo<'a> {
     pub config: Cow<'a, StreamConfig>,
     /// The time at which the stream was created.
     pub created: Timestamp,
-    /// The state of its messages.
+    /// The state of the stream's messages.
     pub state: StreamState,
     /// The server's domain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<&'a str>,
-    /// The nodes that keep it.
+    /// The nodes that keep the stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<Cow<'a, ClusterInfo>>,
     /// The time of this answer.
@@ -245,9 +246,9 @@ impl Page {
 /// The description of a consumer.
 #[derive(Clone, Debug, Serialize)]
 pub struct ConsumerInfo<'a> {
-    /// Its stream.
+    /// The name of the consumer's stream.
     pub stream_name: &'a str,
-    /// Its name.
+    /// The consumer's name.
     pub name: &'a str,
     /// The time at which the consumer was created.
     pub created: Timestamp,
@@ -255,15 +256,16 @@ pub struct ConsumerInfo<'a> {
     pub config: Cow<'a, ConsumerConfig>,
     /// The last delivery.
     pub delivered: Sequences,
-    /// The last delivery up to which everything is acknowledged.
+    /// The last delivery up to which receivers have acknowledged every delivery.
     pub ack_floor: Sequences,
-    /// The number of deliveries that are not acknowledged.
+    /// The number of delivered messages that receivers have not acknowledged.
     pub num_ack_pending: u64,
-    /// The number of messages that were delivered more than once and are not acknowledged.
+    /// The number of messages that the consumer delivered more than once, and that receivers have not
+    /// acknowledged.
     pub num_redelivered: u64,
-    /// The number of pulls that wait.
+    /// The number of pulls that wait for messages.
     pub num_waiting: u64,
-    /// The number of messages still to be delivered for the first time.
+    /// The number of messages that the consumer has still to deliver for the first time.
     pub num_pending: u64,
     /// True if a client subscribes to the deliver subject.
     #[serde(skip_serializing_if = "is_zero")]
@@ -295,13 +297,13 @@ pub struct Sequences {
 /// The usage and the limits of an account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AccountInfo<'a> {
-    /// Bytes of messages in memory.
+    /// The number of bytes of messages in memory.
     pub memory: u64,
-    /// Bytes of messages on disk.
+    /// The number of bytes of messages on disk.
     pub storage: u64,
-    /// Bytes in memory reserved for streams.
+    /// The number of bytes in memory that the server reserves for streams.
     pub reserved_memory: u64,
-    /// Bytes on disk reserved for streams.
+    /// The number of bytes on disk that the server reserves for streams.
     pub reserved_storage: u64,
     /// The number of streams.
     pub streams: usize,
@@ -400,7 +402,7 @@ pub fn purged(purged: u64) -> Vec<u8> {
     )
 }
 
-/// Encodes the answer to a pause: the consumer is paused until a time, or not any more.
+/// Encodes the answer to a pause: the consumer is paused until `until`, or is no longer paused.
 #[must_use]
 pub fn paused(until: Option<Timestamp>, now: Timestamp) -> Vec<u8> {
     #[derive(Serialize)]
@@ -411,7 +413,8 @@ pub fn paused(until: Option<Timestamp>, now: Timestamp) -> Vec<u8> {
         pause_remaining: i64,
     }
     let until = until.unwrap_or(Timestamp::ZERO);
-    // A pause of centuries: the client reads an i64.
+    // Clients read the time as an `i64`. A pause of centuries does not fit, so the server answers the highest
+    // number.
     let remaining = i64::try_from(until.as_nanos() - now.as_nanos()).unwrap_or(i64::MAX);
     let paused = until > now;
     done(
@@ -424,7 +427,8 @@ pub fn paused(until: Option<Timestamp>, now: Timestamp) -> Vec<u8> {
     )
 }
 
-/// Encodes the answer to a request for one message, as it is stored; `no_headers` leaves out its headers.
+/// Encodes the answer to a request for one message, as the stream stores the message; `no_headers` leaves out
+/// the message's headers.
 #[must_use]
 pub fn message(
     seq: StreamSeq,
@@ -462,7 +466,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 fn to_vec(answer: &impl Serialize) -> Vec<u8> {
-    // Strings, numbers and lists of them always have a JSON form.
+    // This never fails: strings, numbers and lists of them always have a JSON form.
     serde_json::to_vec(answer).unwrap_or_else(|e| unreachable!("an answer is always JSON: {e}"))
 }
 

@@ -1,8 +1,8 @@
 //! The bodies of JSON requests: their fields, and the checks that need nothing but the request.
 //!
-//! The server accepts fields of nats-server that it does not support, as long as they ask for nothing
-//! (`false`, an empty list). Otherwise it refuses them by name: with 10052 for a stream, 10012 for a
-//! consumer.
+//! The server accepts fields of nats-server that it does not support, as long as their values ask for nothing
+//! (`false`, an empty list). Otherwise the server refuses the request and names the field: with error 10052
+//! for a stream, and 10012 for a consumer.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -44,7 +44,7 @@ impl Action {
     }
 }
 
-/// The details that a request about a stream asks for, beyond its state.
+/// The details of a stream that a request asks for, beside the stream's state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct InfoDetails {
@@ -117,17 +117,18 @@ pub(super) fn empty(text: &[u8]) -> Result<(), ApiError> {
         .ok_or(ApiError::NOT_EMPTY_REQUEST)
 }
 
-/// Reads the number of things to skip.
+/// Reads the number of entries of a list that the answer skips.
 pub(super) fn page(text: &[u8]) -> Result<usize, ApiError> {
     json::optional::<Page>(text).map(|page| offset(page.offset))
 }
 
-/// Returns an offset as a number of things to skip; a negative offset is 0.
+/// Returns an offset of a request as the number of entries that the answer skips; a negative offset is 0.
 pub(super) fn offset(offset: i64) -> usize {
     saturating_usize(or_zero(offset))
 }
 
-/// Reads the configuration of the stream `name`, with the level that it requires, and whether to be pedantic.
+/// Reads the configuration of the stream `name`, with the API level that the configuration requires, and the
+/// request's field `pedantic`.
 pub(super) fn stream(name: &str, text: &[u8]) -> Result<(Box<StreamConfig>, bool), ApiError> {
     let mut fields = json::object(text)?;
     let pedantic = flag(&mut fields, "pedantic")?;
@@ -196,7 +197,8 @@ pub(super) fn pause(text: &[u8]) -> Result<Option<Timestamp>, ApiError> {
     Ok(until.filter(|&until| until != Timestamp::ZERO))
 }
 
-/// Reads the message with which the consumer starts again; 0 means the messages that are not settled.
+/// Reads the message with which the consumer starts again; 0 stands for the first message after the ack
+/// floor.
 pub(super) fn reset(text: &[u8]) -> Result<StreamSeq, ApiError> {
     match text {
         b"" | b"null" => Ok(StreamSeq::ZERO),
@@ -204,7 +206,7 @@ pub(super) fn reset(text: &[u8]) -> Result<StreamSeq, ApiError> {
     }
 }
 
-/// Reads which node is to lead instead.
+/// Reads the node that the request wants as the leader.
 pub(super) fn step_down(text: &[u8]) -> Result<Placement, ApiError> {
     let placement = json::optional::<StepDown>(text)?.placement;
     match placement.tags.is_empty() {
@@ -213,8 +215,8 @@ pub(super) fn step_down(text: &[u8]) -> Result<Placement, ApiError> {
     }
 }
 
-/// Reads the configuration of a consumer of `stream`, named as in the subject, with the level that it
-/// requires.
+/// Reads the configuration of a consumer of `stream`, with the name in the request's subject and with the API
+/// level that the configuration requires.
 pub(super) fn consumer(
     stream: &str,
     name: ConsumerName<'_>,
@@ -253,7 +255,7 @@ pub(super) fn consumer(
     Ok((config, action, pedantic))
 }
 
-/// Checks a consumer's name and filter against the subject, and takes the name from the subject.
+/// Checks a consumer's name and filter against the request's subject, and takes the name from the subject.
 fn named(config: &mut ConsumerConfig, name: ConsumerName<'_>) -> Result<(), ApiError> {
     let text = match name {
         ConsumerName::None => config.name.as_str(),
@@ -317,7 +319,7 @@ fn supported(config: &StreamConfig) -> Result<(), ApiError> {
     }
 }
 
-/// Returns whether a value asks for anything.
+/// Returns whether the value of a field asks for anything: whether it is other than null, false, 0 and empty.
 fn asks(value: &Value) -> bool {
     match value {
         Value::Null => false,

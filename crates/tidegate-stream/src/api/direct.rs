@@ -1,9 +1,9 @@
-//! Reads stored messages: the messages that a request asks for, and the headers that the server sends with
-//! each.
+//! Answers requests for stored messages: finds the messages that a request asks for, and makes the headers
+//! that the server sends with each message.
 //!
-//! [`DirectGet`] is the request, [`Index`] finds messages in a stream, [`Reading`] goes through the answer. A
-//! reading names one message at a time and waits until the caller has read it, so that a slow disk blocks no
-//! other reader.
+//! [`DirectGet`] is the request, [`Index`] finds messages in a stream, and [`Reading`] is the progress of one
+//! answer. A reading names one message at a time and waits until the caller has read it, so that a slow disk
+//! blocks no other reader.
 //!
 //! Polling order: call [`Reading::poll`]; for [`Part::Read`] read the message, then call
 //! [`Reading::handle_message`] or [`Reading::handle_gone`], and poll again; any other step ends the reading.
@@ -90,7 +90,7 @@ pub trait Index {
     ) -> Option<Vec<StreamSeq>>;
 }
 
-/// Reads a direct request. `subject` is the part of its subject after the stream.
+/// Reads a direct request. `subject` is the part of the request's subject after the stream's name.
 pub(super) fn parse(subject: Option<&str>, body: &[u8]) -> Result<DirectGet, &'static [u8]> {
     let get: Option<DirectGet> = match body {
         [] => None,
@@ -135,7 +135,7 @@ impl DirectGet {
         self.no_hdr
     }
 
-    /// Returns the one message that this request means, for an answer as JSON.
+    /// Returns the number of the one message that this request asks for, for an answer as JSON.
     #[must_use]
     pub fn find(&self, index: &mut impl Index) -> Option<StreamSeq> {
         if !self.last_by_subj.is_empty() {
@@ -154,7 +154,7 @@ impl DirectGet {
         }
     }
 
-    /// Starts an answer. The reading finds its messages one by one.
+    /// Starts an answer. The returned reading finds the messages of the answer one by one.
     #[must_use]
     pub fn read(&self, index: &mut impl Index) -> Reading {
         let bytes_left = positive(self.max_bytes).map_or(MAX_BYTES, |bytes| bytes.min(MAX_BYTES));
@@ -200,8 +200,8 @@ impl DirectGet {
         reading
     }
 
-    /// Refuses a request that contradicts itself or asks for nothing. An impossible subject does ask for
-    /// something: no message has it.
+    /// Refuses a request that contradicts itself or asks for nothing. The server does not refuse a subject
+    /// that no message can have: the answer then has no message.
     fn check(&self) -> Result<(), &'static [u8]> {
         let seq = self.seq > StreamSeq::ZERO;
         let last = !self.last_by_subj.is_empty();
@@ -275,16 +275,17 @@ fn can_be(pattern: &str) -> bool {
 pub struct Reading {
     way: Way,
     no_headers: bool,
-    /// The answer has several messages, and ends with a status.
+    /// True if the answer may have several messages, and ends with a status.
     several: bool,
-    /// The number of messages that may still be sent.
+    /// The number of messages that the server may still send.
     left: u64,
-    /// The number of bytes that may still be sent. The message that reaches it is the last.
+    /// The number of bytes that the server may still send. The message that uses up this number is the last
+    /// of the answer.
     bytes_left: u64,
-    /// The number of matching messages after the message sent last.
+    /// The number of matching messages behind the message that the server sent last.
     pending: u64,
     sent: u64,
-    /// The number of the message sent last.
+    /// The number of the message that the server sent last.
     last: StreamSeq,
 }
 
@@ -295,30 +296,30 @@ enum Way {
         /// The lowest number that the next message can have.
         seq: StreamSeq,
         pattern: String,
-        /// The stream's last number at the time when `pending` was counted.
+        /// The number of the stream's last message at the time when the reading counted `pending`.
         valid_through: StreamSeq,
     },
     Listed {
         seqs: VecDeque<StreamSeq>,
         up_to: StreamSeq,
     },
-    /// Ended, with a status that is still to be sent, if any.
+    /// The answer has ended. The field is the status that the server still has to send, if any.
     Ended(Option<&'static [u8]>),
 }
 
 /// The next step of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Read this message.
+    /// The caller must read this message.
     Read(StreamSeq),
-    /// Send this header block, which ends the answer.
+    /// The caller must send this header block, which ends the answer.
     Status(Vec<u8>),
     /// The answer has ended.
     End,
 }
 
 impl Reading {
-    /// Returns the next step.
+    /// Returns the next step of the answer.
     pub fn poll(&mut self, index: &mut impl Index) -> Part {
         let full = self.left == 0 || self.bytes_left == 0;
         let next = match &mut self.way {
@@ -343,8 +344,9 @@ impl Reading {
         }
     }
 
-    /// Records that the caller has read the last named message, and appends the header block to send with it
-    /// to `block`. If the block remains empty, the caller sends the message without headers.
+    /// Records that the caller has read the message that [`Reading::poll`] named last. Appends the header
+    /// block that the caller sends with this message to `block`. If the block remains empty, the caller sends
+    /// the message without headers.
     pub fn handle_message(
         &mut self,
         stream: &str,
@@ -364,7 +366,7 @@ impl Reading {
         self.last = seq;
     }
 
-    /// Records that the last named message is no longer stored.
+    /// Records that the stream no longer stores the message that [`Reading::poll`] named last.
     pub fn handle_gone(&mut self) {
         self.pass();
         self.pending = self.pending.saturating_sub(1);
@@ -373,7 +375,7 @@ impl Reading {
         }
     }
 
-    /// Advances past the last named message.
+    /// Advances past the message that [`Reading::poll`] named last.
     fn pass(&mut self) {
         match &mut self.way {
             Way::Next { seq, .. } => *seq = seq.next(),

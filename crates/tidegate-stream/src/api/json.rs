@@ -1,7 +1,7 @@
 //! Reads bodies of requests as JSON, as nats-server does in its strict mode: an unknown field is an error,
 //! `null` means the same as an absent field, and text after the document is an error, too.
 //!
-//! Owns reading; the types own their fields.
+//! This module owns the reading; each type of a body owns its fields.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -54,7 +54,8 @@ pub(super) fn optional<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> 
     }
 }
 
-/// Reads [`fields`] into a type with more fields than a request may have. Accepts only the `known` fields.
+/// Reads the fields of an object, as [`fields`] does, into a type with more fields than this kind of request
+/// may have. Accepts only the `known` fields.
 ///
 /// # Errors
 /// The same as [`fields`].
@@ -68,8 +69,8 @@ pub(super) fn fields_of<T: DeserializeOwned>(
     }
 }
 
-/// Reads an [`optional`] body into a type with more fields than a request may have. Accepts only the `known`
-/// fields.
+/// Reads a body that the request may leave out, as [`optional`] does, into a type with more fields than this
+/// kind of request may have. Accepts only the `known` fields.
 ///
 /// # Errors
 /// The same as [`optional`].
@@ -112,8 +113,8 @@ fn forget_nulls(fields: &mut Map<String, Value>) {
     }
 }
 
-/// Converts an error. An unknown field gets nats-server's text, since people search for it; other errors keep
-/// serde's.
+/// Converts an error of serde. The error for an unknown field gets nats-server's text, since people search
+/// for that text; other errors keep serde's text.
 fn invalid(error: &serde_json::Error) -> ApiError {
     let text = error.to_string();
     let field = text

@@ -1,7 +1,7 @@
 //! Refuses the values that defaults would replace, for a pedantic client, which wants an error in place of a
 //! silent correction.
 //!
-//! Leaves values that no client may ask for to the rules of streams and consumers.
+//! The rules of streams and consumers, in other modules, refuse the values that no client may ask for.
 
 use crate::schema::config::{ConsumerConfig, StreamConfig};
 use crate::schema::error::ApiError;

@@ -1,5 +1,5 @@
-//! Acknowledgements to publishers, as bytes appended to a buffer. The server writes one for each message of a
-//! stream.
+//! Writes the acknowledgements to publishers as bytes at the end of a buffer. The server writes one
+//! acknowledgement for each message of a stream.
 
 use super::json::write_string;
 use crate::schema::error::ApiError;
@@ -46,15 +46,16 @@ impl PubAck {
         out.extend_from_slice(&self.tail);
     }
 
-    /// Appends the answer for a message that was stored before.
+    /// Appends the answer for a duplicate: the stream stored a message with the same id before, under the
+    /// number `seq`.
     pub fn duplicate(&self, out: &mut Vec<u8>, seq: StreamSeq) {
         self.seq(out, seq);
         out.extend_from_slice(b",\"duplicate\":true");
         out.extend_from_slice(&self.tail);
     }
 
-    /// Appends the answer for a stored batch: the number of its last message, its id, and its count of
-    /// messages.
+    /// Appends the answer for a stored batch: the number of the batch's last message, the batch's id, and the
+    /// count of its messages.
     pub fn batch(&self, out: &mut Vec<u8>, seq: StreamSeq, id: &[u8], count: u64) {
         self.seq(out, seq);
         out.extend_from_slice(b",\"batch\":");
@@ -80,7 +81,7 @@ impl PubAck {
     }
 }
 
-/// Appends an error in the form of all answers.
+/// Appends an error as JSON, in the form that all answers of the API have.
 pub fn write_error(out: &mut Vec<u8>, error: &ApiError) {
     out.extend_from_slice(b"{\"code\":");
     write_number(out, error.code.into());
@@ -97,7 +98,7 @@ pub fn write_number(out: &mut Vec<u8>, mut n: u64) {
     let mut at = digits.len();
     loop {
         at -= 1;
-        // A single digit fits.
+        // The cast loses nothing: a single digit fits into a `u8`.
         #[allow(clippy::cast_possible_truncation)]
         let digit = (n % 10) as u8;
         digits[at] = b'0' + digit;

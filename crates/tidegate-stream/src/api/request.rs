@@ -1,9 +1,9 @@
 //! Requests of the JetStream API: parses a subject, headers and a body into one [`Request`], or into an
 //! answer that refuses it.
 //!
-//! Owns the subjects, the checks of names and levels, and the shape of each body. Leaves the existence of
-//! streams, and the rules between the fields of a configuration, to the state machines. Refuses unsupported
-//! requests by name.
+//! Owns the subjects, the checks of names and levels, and the shape of each body. The state machines of
+//! streams and consumers check whether a stream exists, and the rules between the fields of a configuration.
+//! Refuses unsupported requests by name.
 //!
 //! ```text
 //! $JS.API.<what>[.<stream>[.<consumer>[...]]]        the same in a domain: $JS.<domain>.API.<what>...
@@ -133,11 +133,12 @@ pub enum Request<'a> {
         stream: &'a str,
         /// The consumer.
         consumer: &'a str,
-        /// The message to start with; 0 means the messages that are not settled.
+        /// The message with which the consumer starts again; 0 stands for the first message after the ack
+        /// floor.
         seq: StreamSeq,
     },
-    /// Pulls messages; the consumer reads the body. The server does not answer a pull from a consumer that
-    /// does not exist.
+    /// Pulls messages; the consumer parses the body of the request. The server does not answer a pull from a
+    /// consumer that does not exist.
     ConsumerNext {
         /// The stream.
         stream: &'a str,
@@ -155,8 +156,8 @@ pub enum Request<'a> {
         /// The node that is to lead.
         to: body::Placement,
     },
-    /// Asks for messages as they are stored. The server does not answer if the stream does not exist or does
-    /// not allow it.
+    /// Asks for messages in the form in which the stream stores them. The server does not answer if the
+    /// stream does not exist, or if its configuration does not allow such requests.
     DirectGet {
         /// The stream.
         stream: &'a str,
@@ -168,9 +169,9 @@ pub enum Request<'a> {
 /// The reason why the bytes are not a [`Request`], as the answer to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Answer with an error: the type of the answer, and the error.
+    /// The server answers with an error: the fields are the type of the answer, and the error.
     Error(&'static str, ApiError),
-    /// Answer with a status: a header block without a payload.
+    /// The server answers with a status: a header block without a payload.
     Status(&'static [u8]),
 }
 
@@ -187,10 +188,9 @@ pub fn strip<'a>(subject: &'a [u8], domain: Option<&str>) -> Option<&'a [u8]> {
 }
 
 impl<'a> Request<'a> {
-    /// Parses a request. `asked` is the part of its subject that [`strip`] returns.
+    /// Parses a request. `asked` is the part of the request's subject that [`strip`] returns.
     ///
-    /// # Errors
-    /// The answer that refuses it.
+    /// # Errors The answer that refuses the request.
     pub fn parse(asked: &'a [u8], headers: &[u8], body: &'a [u8]) -> Result<Self, Refusal> {
         let route = std::str::from_utf8(asked)
             .ok()
@@ -301,7 +301,8 @@ impl<'a> Request<'a> {
 
 /// The meaning of a request's subject.
 enum Route<'a> {
-    /// A request with a JSON answer, with its stream and its consumer.
+    /// A request with a JSON answer. The fields are the kind of request, the stream's name and the consumer's
+    /// name.
     Json(Kind, &'a str, ConsumerName<'a>),
     Next {
         stream: &'a str,
@@ -311,7 +312,8 @@ enum Route<'a> {
         stream: &'a str,
         subject: Option<&'a str>,
     },
-    /// A subject of nats-server that this server does not support: the type of the answer and the error.
+    /// A request of nats-server that this server does not support. The fields are the type of the answer, and
+    /// the error.
     Refused(&'static str, ApiError),
 }
 
@@ -320,11 +322,11 @@ enum Route<'a> {
 pub(super) enum ConsumerName<'a> {
     /// The subject has no name.
     None,
-    /// The name.
+    /// The subject has the consumer's name.
     Is(&'a str),
-    /// The name, and the subject that the consumer filters by.
+    /// The subject has the consumer's name, and then the filter of the consumer.
     Filtered(&'a str, &'a str),
-    /// The name of a durable consumer, as older clients ask for it.
+    /// The subject has the name of a durable consumer, in the form that older clients use.
     Durable(&'a str),
 }
 
@@ -444,7 +446,7 @@ impl<'a> Route<'a> {
     }
 }
 
-/// Splits off the first token, and returns it with the rest.
+/// Splits off the first token of `text`, and returns this token and the rest.
 fn split(text: &str) -> (&str, Option<&str>) {
     match text.split_once('.') {
         Some((first, rest)) => (first, Some(rest)),

@@ -51,7 +51,8 @@ impl StreamView for Stream {
     }
 }
 
-/// The index of a stream's messages, for a reader. It caches the filter of the pattern it was last asked for.
+/// The index of a stream's messages, for a reader. The index caches the filter for the last pattern of a
+/// call.
 #[derive(Debug)]
 pub struct Messages<'a> {
     stream: &'a Stream,
@@ -140,12 +141,13 @@ impl Index for Messages<'_> {
     }
 }
 
-/// A consumer as the log knows it, with the state that only its serving node knows.
+/// The view of a consumer: its configuration from the log, with the state that only the node that serves the
+/// consumer knows.
 #[derive(Clone, Copy, Debug)]
 pub struct LiveConsumer<'a> {
-    /// Its name.
+    /// The consumer's name.
     pub name: &'a str,
-    /// Its configuration.
+    /// The consumer's configuration.
     pub config: &'a ConsumerConfig,
     /// The time at which the consumer was created, in microseconds since the Unix epoch.
     pub created_us: u64,
@@ -154,7 +156,7 @@ pub struct LiveConsumer<'a> {
 }
 
 impl<'a> LiveConsumer<'a> {
-    /// Creates the view of a consumer that the log knows.
+    /// Creates the view of a consumer that the log keeps.
     #[must_use]
     pub fn new(name: &'a str, consumer: &'a StreamConsumer, info: Info) -> Self {
         Self {

@@ -1,7 +1,8 @@
 //! Makes the answers about streams and consumers from views of their state.
 //!
-//! The module `shown` implements [`StreamView`] and [`ConsumerView`] for the state machines. This module
-//! decides which part of a list an answer holds, and how it adds the details that a request asks for.
+//! The module `shown` implements [`StreamView`] and [`ConsumerView`] for the state machines of streams and
+//! consumers. This module decides which part of a list an answer holds, and how it adds the details that a
+//! request asks for.
 
 use std::borrow::Cow;
 
@@ -21,7 +22,7 @@ use crate::schema::timestamp::Timestamp;
 
 /// The most names of one answer.
 pub const NAMES_MAX: usize = 1024;
-/// The most infos of one answer.
+/// The most descriptions of streams or consumers in one answer.
 pub const LIST_MAX: usize = 256;
 /// The most subjects of one answer.
 pub const SUBJECTS_MAX: usize = 100_000;
@@ -31,9 +32,9 @@ pub const DELETED_MAX: usize = 1_000_000;
 /// The answering server, and the time of the answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Server<'a> {
-    /// The version for the metadata.
+    /// The server's version, which answers show in the metadata of a configuration.
     pub version: &'a str,
-    /// The domain, if it has one.
+    /// The server's domain, if the server has one.
     pub domain: Option<&'a str>,
     /// The nodes that keep the streams.
     pub cluster: &'a ClusterInfo,
@@ -43,13 +44,13 @@ pub struct Server<'a> {
 
 /// The state of a stream, as answers show it.
 pub trait StreamView {
-    /// Returns its configuration as it is stored.
+    /// Returns the configuration as the log keeps it, without the metadata of an answer.
     fn config(&self) -> &StreamConfig;
 
-    /// Returns the time at which it was created, in microseconds since the Unix epoch.
+    /// Returns the time of creation, in microseconds since the Unix epoch.
     fn created_us(&self) -> u64;
 
-    /// Returns the counts of its messages.
+    /// Returns the counts of the stream's messages.
     fn counts(&self) -> StreamCounts;
 
     /// Returns the numbers between the first and the last that have no message, in order, `limit` at most.
@@ -64,15 +65,17 @@ pub trait StreamView {
 pub struct StreamCounts {
     /// The number of messages.
     pub messages: u64,
-    /// Their bytes.
+    /// The number of bytes of the stream's messages.
     pub bytes: u64,
     /// The number of the first message.
     pub first_seq: StreamSeq,
-    /// The time at which it was stored, in microseconds since the Unix epoch; `None` for an empty stream.
+    /// The time at which the first message was stored, in microseconds since the Unix epoch; `None` for an
+    /// empty stream.
     pub first_us: Option<u64>,
     /// The number of the last message ever stored.
     pub last_seq: StreamSeq,
-    /// The time at which it was stored; `None` if there never was a message.
+    /// The time at which the last message was stored, in microseconds since the Unix epoch; `None` if the
+    /// stream never had a message.
     pub last_us: Option<u64>,
     /// The number of subjects.
     pub subjects: u64,
@@ -84,16 +87,16 @@ pub struct StreamCounts {
 
 /// The state of a consumer, as answers show it.
 pub trait ConsumerView {
-    /// Returns its name.
+    /// Returns the consumer's name.
     fn name(&self) -> &str;
 
-    /// Returns its configuration as it is stored.
+    /// Returns the configuration as the log keeps it, without the metadata of an answer.
     fn config(&self) -> &ConsumerConfig;
 
-    /// Returns the time at which it was created, in microseconds since the Unix epoch.
+    /// Returns the time of creation, in microseconds since the Unix epoch.
     fn created_us(&self) -> u64;
 
-    /// Returns the counts of its deliveries.
+    /// Returns the counts of the consumer's deliveries.
     fn counts(&self) -> ConsumerCounts;
 }
 
@@ -102,15 +105,16 @@ pub trait ConsumerView {
 pub struct ConsumerCounts {
     /// The last delivery.
     pub delivered: Sequences,
-    /// The last delivery up to which everything is acknowledged.
+    /// The last delivery up to which receivers have acknowledged every delivery.
     pub ack_floor: Sequences,
-    /// The number of deliveries that are not acknowledged.
+    /// The number of delivered messages that receivers have not acknowledged.
     pub ack_pending: u64,
-    /// The number of messages that were delivered more than once and are not acknowledged.
+    /// The number of messages that the consumer delivered more than once, and that receivers have not
+    /// acknowledged.
     pub redelivered: u64,
-    /// The number of pulls that wait.
+    /// The number of pulls that wait for messages.
     pub waiting: u64,
-    /// The number of messages still to be delivered for the first time.
+    /// The number of messages that the consumer has still to deliver for the first time.
     pub pending: u64,
     /// True if a client subscribes to the deliver subject.
     pub push_bound: bool,
@@ -128,7 +132,8 @@ pub fn stream_changed(kind: Kind, server: &Server<'_>, stream: &impl StreamView)
     }
     let mut info = stream_info_of(server, stream);
     if server.cluster.name.is_empty() {
-        // Outside of a cluster nats-server gives this field only in the answer about a stream.
+        // Outside of a cluster nats-server gives the field `cluster` only in the answer to an info request
+        // about a stream, and this server does the same.
         info.cluster = None;
     }
     done(
@@ -170,7 +175,7 @@ pub fn stream_info(
         stream.subjects(details.subjects_filter.as_bytes(), &mut |subject, count| {
             found.push((Box::<[u8]>::from(subject), count));
         });
-        // As in nats-server, there are no pages if no subject matches.
+        // As in nats-server, the answer has no page of subjects if no subject matches.
         if !found.is_empty() {
             page = Page::new(found.len(), offset(details.offset), SUBJECTS_MAX);
             found.sort_unstable();
@@ -248,10 +253,10 @@ pub fn stream_page<'a, V: StreamView + 'a>(
     (page, streams)
 }
 
-/// Returns a stream as a list contains it.
+/// Returns the description of a stream, as a list of streams contains it.
 #[must_use]
 pub fn stream_listed(server: &Server<'_>, stream: &impl StreamView) -> Value {
-    // Strings, numbers and lists of them always have a JSON form.
+    // This never fails: strings, numbers and lists of them always have a JSON form.
     serde_json::to_value(stream_info_of(server, stream)).expect("an answer is always JSON")
 }
 
@@ -414,7 +419,8 @@ fn consumer_info_of<'a>(
         num_pending: counts.pending,
         push_bound: counts.push_bound,
         paused: remaining > 0,
-        // A pause of centuries: the client reads an i64.
+        // Clients read the time as an `i64`. A pause of centuries does not fit, so the server answers the
+        // highest number.
         pause_remaining: i64::try_from(remaining).unwrap_or(i64::MAX),
         cluster: server.cluster,
         ts: server.now,
@@ -435,7 +441,7 @@ fn sorted<'a, V: StreamView + 'a>(
     streams
 }
 
-/// Returns the things on a page.
+/// Returns the part of `all` that is on this page.
 fn on<T>(page: Page, all: &[T]) -> &[T] {
     let rest = &all[page.offset..];
     &rest[..rest.len().min(page.limit)]
