@@ -1,7 +1,8 @@
-//! The path of an acknowledgement back, and all other events that end or renew a message's redelivery.
+//! The path of an acknowledgement from a receiver back to the consumer, and all other events that end or put
+//! off a message's redelivery.
 //!
-//! Owns the effect of each verb under each policy. Leaves payloads to [`super::verb`], and the time of the
-//! answer to an acknowledgement to [`super::changes`].
+//! Owns the effect of each verb (the kind of acknowledgement) under each ack policy. [`super::verb`] parses
+//! the payloads, and [`super::changes`] decides when the consumer answers an acknowledgement.
 
 use super::advisory::{Advisory, Event};
 use super::live::Consumer;
@@ -16,9 +17,10 @@ use crate::schema::config::AckPolicy;
 use crate::schema::sequence::StreamSeq;
 
 impl Consumer {
-    /// Handles an acknowledgement: `numbers` come from its subject, `reply` is empty if the receiver does not
-    /// wait for an answer. The consumer ignores an acknowledgement of a message that it never delivered, and
-    /// does not answer it. It answers again for a message that is already acknowledged.
+    /// Handles an acknowledgement: `numbers` come from the subject of the acknowledgement; `reply` is empty
+    /// if the receiver does not wait for an answer. The consumer ignores an acknowledgement of a message that
+    /// it never delivered, and does not answer. If the message is already acknowledged, the consumer answers
+    /// again.
     pub fn handle_ack(
         &mut self,
         now: u64,
@@ -47,8 +49,8 @@ impl Consumer {
                     self.advise_terminated(seq, numbers.consumer_seq, reason, sink);
                     self.acknowledge(now, seq);
                 }
-                // A payload that is no verb has no effect; a receiver that waits still gets an answer, as
-                // from nats-server.
+                // A payload that is no verb has no effect. A receiver that waits still gets an answer, as it
+                // does from nats-server.
                 None => {}
             }
         }
@@ -59,7 +61,8 @@ impl Consumer {
         }
     }
 
-    /// Reports the time from delivery to acknowledgement for a percentage of the acknowledgements.
+    /// Publishes an advisory with the time from delivery to acknowledgement, for a percentage of the
+    /// acknowledgements.
     fn sample(&self, now: u64, numbers: &AckNumbers, sink: &mut impl Sink) {
         let percent = self.settings.sample_percent;
         // The multiplication by an odd number spreads successive sequences evenly.
@@ -90,7 +93,8 @@ impl Consumer {
         self.move_floor();
     }
 
-    /// Makes a message due for redelivery at once or after `delay_us`.
+    /// Makes a message that the receiver refused due for redelivery after `delay_us`, or at once if that is
+    /// 0.
     fn put_back(&mut self, now: u64, numbers: &AckNumbers, delay_us: u64, sink: &mut impl Sink) {
         let seq = numbers.stream_seq;
         let Some(unacked) = self.pending.get(seq) else {
@@ -105,7 +109,8 @@ impl Consumer {
         }
     }
 
-    /// Delays the redelivery of a message by `delay_us`, or by the wait that follows a delivery.
+    /// Delays the redelivery of a message by `delay_us` or, without it, by the wait that the configuration
+    /// sets after a delivery.
     fn put_off(&mut self, now: u64, seq: StreamSeq, delay_us: Option<u64>) {
         let Some(unacked) = self.pending.get_mut(seq) else {
             return;
@@ -118,7 +123,8 @@ impl Consumer {
         self.redelivery.schedule(due_us, seq, &self.pending);
     }
 
-    /// Queues a message for redelivery, or gives it up if it has reached its delivery limit.
+    /// Queues a message for redelivery. If the message has reached its delivery limit, the consumer gives it
+    /// up instead.
     pub(super) fn queue_again(&mut self, now: u64, seq: StreamSeq, sink: &mut impl Sink) {
         let Some(unacked) = self.pending.get_mut(seq) else {
             return;
@@ -130,7 +136,8 @@ impl Consumer {
         }
     }
 
-    /// Gives up a message that has reached its delivery limit.
+    /// Gives up a message that has reached its delivery limit: publishes an advisory, and no longer
+    /// redelivers the message.
     pub(super) fn exhaust(&mut self, now: u64, seq: StreamSeq, sink: &mut impl Sink) {
         if let Some(unacked) = self.pending.get(seq) {
             let advisory = self.advisory(unacked, Event::MaxDeliver);
@@ -139,7 +146,7 @@ impl Consumer {
         }
     }
 
-    /// Ends the redelivery of a message, and reports the reason.
+    /// Ends the redelivery of a message, and publishes an advisory with the reason.
     pub(super) fn terminate(
         &mut self,
         now: u64,
@@ -179,7 +186,7 @@ impl Consumer {
         }
     }
 
-    /// Removes a message from the pending ones.
+    /// Removes a message from the pending messages, which await an acknowledgement.
     pub(super) fn drop_pending(&mut self, now: u64, seq: StreamSeq) {
         if let Some(unacked) = self.pending.remove(seq) {
             self.forget(now, unacked);

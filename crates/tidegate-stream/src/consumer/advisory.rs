@@ -1,13 +1,14 @@
 //! Advisories: messages about a consumer for its operators, beside its deliveries.
 //!
-//! Owns their events, subjects and JSON. The publisher of an advisory sets its id and time.
+//! Owns the events, subjects and JSON of advisories. The caller that publishes an advisory sets its id and
+//! time.
 
 use serde::Serialize;
 
 use super::sequence::ConsumerSeq;
 use crate::schema::sequence::StreamSeq;
 
-/// An event of a message that its receivers do not see.
+/// A report about one delivered message, with an event that the message's receivers do not see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advisory<'a> {
     /// The stream.
@@ -16,32 +17,34 @@ pub struct Advisory<'a> {
     pub consumer: &'a str,
     /// The message's number in the stream.
     pub stream_seq: StreamSeq,
-    /// How often it was delivered.
+    /// The number of deliveries of the message so far.
     pub deliveries: u32,
     /// The event.
     pub event: Event<'a>,
 }
 
-/// The event of a message.
+/// The event that an advisory reports about a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     /// The message reached its delivery limit.
     MaxDeliver,
     /// The receiver asked for redelivery.
     Nak {
-        /// The number of the delivery that it refused.
+        /// The number of the delivery that the receiver refused.
         consumer_seq: ConsumerSeq,
     },
-    /// The receiver acknowledged it, and the sample includes this acknowledgement.
+    /// The receiver acknowledged the message, and this acknowledgement is in the sample that the consumer
+    /// reports.
     Acked {
         /// The number of the delivery.
         consumer_seq: ConsumerSeq,
         /// The time from that delivery to its acknowledgement, in nanoseconds.
         ack_ns: u64,
     },
-    /// The consumer no longer redelivers it: the receiver asked for that, or the stream removed the message.
+    /// The consumer no longer redelivers the message: the receiver asked for that, or the stream removed the
+    /// message.
     Terminated {
-        /// The number of a delivery of it.
+        /// The number of a delivery of the message.
         consumer_seq: ConsumerSeq,
         /// The reason, in the receiver's words.
         reason: &'a str,
@@ -67,7 +70,7 @@ struct Json<'a> {
 }
 
 impl Advisory<'_> {
-    /// The subject it is published to.
+    /// Returns the subject to which the caller publishes the advisory.
     #[must_use]
     pub fn subject(&self) -> String {
         let kind = match self.event {
@@ -87,7 +90,8 @@ impl Advisory<'_> {
         )
     }
 
-    /// Its payload; `id` is unique among advisories, `timestamp` the time in RFC 3339.
+    /// Returns the advisory's payload; `id` is unique among advisories, `timestamp` is the time in the form
+    /// of RFC 3339.
     #[must_use]
     pub fn json(&self, id: &str, timestamp: &str) -> Vec<u8> {
         let (kind, consumer_seq, reason) = match self.event {

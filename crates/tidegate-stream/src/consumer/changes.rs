@@ -1,12 +1,14 @@
-//! The changes since the last delta, and the receivers that wait until a delta is durable.
+//! The changes of a consumer since the last delta, and the receivers that wait until a delta is durable. A
+//! delta is the command in the log that holds the changes since the one before.
 //!
 //! Owns the choice of when to write a delta to the log: at once if a receiver waits for an answer to its
 //! acknowledgement, otherwise after changes have gathered for [`LINGER_US`] or there are [`MANY`] of them. A
-//! crash before that costs redeliveries and nothing else, so a consumer's state takes a small share of the
-//! log at any delivery rate. Leaves the pending messages to [`super::pending`].
+//! crash before the delta is durable causes redeliveries and no other loss, so a consumer's state takes a
+//! small share of the log at any delivery rate. Leaves the pending messages to [`super::pending`].
 //!
 //! Everything is bounded: past [`FULL`] changes the consumer delivers nothing until the caller takes a delta,
-//! and one delta holds at most [`TOLD_MAX`] old messages (the next delta holds the rest).
+//! and one delta holds at most [`TOLD_MAX`] messages that an earlier delta held, too (the next delta holds
+//! the rest).
 
 use std::collections::VecDeque;
 
@@ -17,33 +19,34 @@ use super::seam::Sink;
 use super::state::Position;
 use crate::schema::sequence::StreamSeq;
 
-/// The time for which changes gather, in microseconds.
+/// The time for which changes gather before a delta is due, in microseconds.
 const LINGER_US: u64 = 100_000;
 /// The number of changes from which a delta is due at once.
 const MANY: usize = 4096;
-/// The number of changes from which the consumer delivers nothing.
+/// The number of changes from which the consumer delivers nothing until the caller takes a delta.
 const FULL: usize = 1 << 15;
-/// The most old messages in one delta.
+/// The most messages in one delta that an earlier delta held, too: redelivered ones and, apart, removed ones.
 const TOLD_MAX: usize = 1 << 14;
-/// The most receivers that wait; further ones get no answer, and ask again.
+/// The most receivers that wait for answers to their acknowledgements. Further receivers get no answer, and
+/// ask again.
 const WAITING_MAX: usize = 1 << 16;
 
-/// The changes since the last delta.
+/// The changes of a consumer since the last delta.
 #[derive(Clone, Debug)]
 pub(super) struct Changes {
     /// True if the log keeps this consumer.
     logged: bool,
     /// The highest delivered message in the last delta.
     told: StreamSeq,
-    /// The number of messages delivered since then.
+    /// The number of messages delivered for the first time since the last delta.
     new: usize,
-    /// Older messages that were redelivered or put off.
+    /// The messages up to `told` that were redelivered or put off since the last delta.
     touched: Vec<StreamSeq>,
-    /// Older messages that are no longer pending.
+    /// The messages up to `told` that are no longer pending since the last delta.
     removed: Vec<StreamSeq>,
-    /// The time of the first change.
+    /// The time of the first change since the last delta; `None` without a change.
     since: Option<u64>,
-    /// The number of deltas taken, and of those that are durable.
+    /// The number of deltas that the caller has taken, and (`durable`) of those that are durable.
     taken: u64,
     durable: u64,
     /// The reply subjects to answer, each with the number of durable deltas to wait for.
@@ -69,7 +72,7 @@ impl Changes {
         self.new + self.touched.len() + self.removed.len()
     }
 
-    /// Returns whether a delta has to be taken before more is delivered.
+    /// Returns whether the caller has to take a delta before the consumer delivers more messages.
     pub(super) fn is_full(&self) -> bool {
         self.len() >= FULL
     }
@@ -130,7 +133,7 @@ impl Changes {
         })
     }
 
-    /// Takes the delta, if there are changes.
+    /// Returns the changes since the last delta as a new delta, if there are changes.
     pub(super) fn take(
         &mut self,
         now: u64,
@@ -153,7 +156,7 @@ impl Changes {
         delta.unacked.sort_unstable_by_key(|u| u.stream_seq);
         let new = pending.iter_after(self.told).map(|u| u.with(()));
         delta.unacked.extend(new);
-        // The floor already covers the removed messages at or below it.
+        // The delta needs no removed message up to the floor: the ack floor already covers these.
         let floor = ack_floor.stream_seq;
         self.removed.retain(|seq| *seq > floor);
         delta.removed = self
@@ -166,7 +169,8 @@ impl Changes {
         self.taken += 1;
         self.since = (self.len() > 0).then_some(now);
         if self.since.is_some() {
-            // The changes that these receivers wait for may be in the rest.
+            // The next delta holds the rest of the changes, and may hold a change that these receivers wait
+            // for.
             let waiting = self.waiting.iter_mut().rev();
             for (after, _) in waiting.take_while(|(after, _)| *after == self.taken) {
                 *after += 1;
@@ -177,13 +181,13 @@ impl Changes {
         Some(bytes)
     }
 
-    /// Returns whether all deltas that were taken are durable.
+    /// Returns whether all deltas that the caller has taken are durable.
     pub(super) const fn is_settled(&self) -> bool {
         self.taken == self.durable
     }
 
-    /// Restarts after message `told`, as the log recorded: drops all earlier changes, and answers every
-    /// receiver that waits for one of them.
+    /// Starts again after message `told`, as the log recorded the reset of the consumer. Drops all earlier
+    /// changes, and answers every receiver that waits for one of these changes.
     pub(super) fn handle_reset(&mut self, told: StreamSeq, sink: &mut impl Sink) {
         debug_assert!(
             self.is_settled(),
@@ -197,7 +201,7 @@ impl Changes {
         }
     }
 
-    /// Marks the oldest delta in flight as durable, and answers the receivers that wait for it.
+    /// Marks the oldest delta in flight as durable, and answers the receivers that wait for this delta.
     pub(super) fn handle_durable(&mut self, sink: &mut impl Sink) {
         debug_assert!(self.durable < self.taken, "a delta that was not taken");
         self.durable += 1;

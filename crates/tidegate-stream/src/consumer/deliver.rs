@@ -1,7 +1,7 @@
 //! The path of a message to a receiver.
 //!
 //! Owns the order (redeliveries before new messages, the last message of each subject before later messages)
-//! and every cause that holds delivery up: no receiver, a slow one, flow control, a pause, too many
+//! and every cause that holds delivery up: no receiver, a slow receiver, flow control, a pause, too many
 //! unacknowledged messages, a message that is being read. Leaves the rules of the receivers to
 //! [`super::pulls`] and [`super::push`].
 
@@ -17,28 +17,28 @@ use crate::schema::sequence::StreamSeq;
 /// The state in which [`Consumer::deliver`] stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It delivered every message that it can: call again after the next event, or at the deadline.
+    /// The consumer delivered every message that it can: call again after the next event, or at the deadline.
     Idle,
     /// The budget is spent, or the sink is full: call again in the next turn.
     More,
-    /// The source is reading a message: call again when it has read it.
+    /// The source is reading a message: call again when the source has read that message.
     Reading,
-    /// The receivers' connections have enough to write: call again when one of them has written.
+    /// The receivers' connections have enough to write: call again when one of these connections has written.
     Behind,
 }
 
 /// The next message to deliver.
 #[derive(Clone, Copy, Debug)]
 enum Next {
-    /// A message that was delivered before.
+    /// A message that the consumer delivered before.
     Again { seq: StreamSeq, deliveries: u32 },
-    /// The last message of its subject.
+    /// The last message of its subject, which the deliver policy puts before all other new messages.
     Last { seq: StreamSeq },
-    /// A message that was never delivered.
+    /// A message that the consumer never delivered.
     New { seq: StreamSeq },
 }
 
-/// The result of one step.
+/// The result of delivering one message.
 enum Flow {
     On,
     /// Nothing is left to deliver.
@@ -111,7 +111,7 @@ impl Consumer {
         Flow::On
     }
 
-    /// Returns why no receiver can take a message, if none can.
+    /// Returns the reason why no receiver can take a message now; `None` if a receiver can.
     fn held_up(&mut self, now: u64, ready: Ready, sink: &mut impl Sink) -> Option<Progress> {
         let receiver = match &mut self.receiver {
             Receiver::Pull(pulls) => match pulls.front(now, sink) {
@@ -128,7 +128,8 @@ impl Consumer {
                 Ready::Nobody => Some(Progress::Idle),
             },
         };
-        // If the changes are full, the caller takes a delta first; the deadline for that has passed.
+        // If there are too many changes, the caller must take a delta first. [`Consumer::deadline`] returns a
+        // time that has passed, so that the caller does so at once.
         receiver.or_else(|| self.changes.is_full().then_some(Progress::Idle))
     }
 
@@ -144,7 +145,7 @@ impl Consumer {
                 let deliveries = deliveries + 1;
                 return Ok(Next::Again { seq, deliveries });
             }
-            // The limit was lowered since the message was queued.
+            // A changed configuration lowered the delivery limit after the consumer queued the message.
             self.exhaust(now, seq, sink);
         }
         if self.awaits_acks() && self.pending.len() >= self.settings.max_unacked {
@@ -166,8 +167,8 @@ impl Consumer {
         }
     }
 
-    /// Returns whether replay at original speed delays this message: it keeps the distance in time between
-    /// two messages.
+    /// Returns whether replay at original speed delays this message. Such a replay keeps the time between two
+    /// messages as it was when the stream stored them.
     fn is_early(&mut self, now: u64, next: Next, time_us: u64) -> bool {
         let (Some(replay), Next::New { seq }) = (&mut self.replay, next) else {
             return false;
@@ -270,7 +271,7 @@ impl Consumer {
             .schedule(due_us, self.delivered.stream_seq, &self.pending);
     }
 
-    /// Advances past `next`, and returns the number of its message.
+    /// Advances the consumer past `next`, and returns the number of that message.
     fn go_on(&mut self, next: Next) -> StreamSeq {
         match next {
             Next::Again { seq, .. } => seq,
@@ -297,7 +298,8 @@ impl Consumer {
     }
 }
 
-/// Writes a message's headers, with the length of the payload that is not sent.
+/// Writes a message's headers for a consumer that sends no payloads, with a header that names the payload's
+/// length.
 fn without_payload(out: &mut Vec<u8>, message: &Message<'_>) {
     out.clear();
     match message.headers.strip_suffix(b"\r\n") {

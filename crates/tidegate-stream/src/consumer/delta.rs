@@ -1,9 +1,9 @@
 //! The changes of a consumer as bytes: one command in the log for all deliveries and acknowledgements since
-//! the last one.
+//! the last such command.
 //!
-//! Owns the layout. Numbers are variable-length (seven bits a byte, low ones first; differences that may be
-//! negative in zigzag). Messages delivered in a row at one time form one run of a few bytes, and an
-//! acknowledgement at the floor takes no bytes.
+//! Owns the layout of the bytes. Numbers are variable-length (seven bits a byte, low ones first; differences
+//! that may be negative in zigzag). Messages delivered in a row at one time form one run of a few bytes, and
+//! an acknowledgement at the floor takes no bytes.
 //!
 //! ```text
 //! version u8 = 1
@@ -23,7 +23,7 @@ use super::sequence::ConsumerSeq;
 use super::state::Position;
 use crate::schema::sequence::StreamSeq;
 
-/// The most messages one delta, one state and one consumer may hold unacknowledged.
+/// The most unacknowledged messages that one consumer, its state and one delta may hold.
 pub const UNACKED_MAX: usize = 1 << 20;
 
 const VERSION: u8 = 1;
@@ -36,9 +36,9 @@ pub(super) const NUMBER_END: u64 = 1 << 62;
 pub(super) struct Delta {
     pub(super) delivered: Position,
     pub(super) ack_floor: Position,
-    /// Messages delivered or redelivered, or put off, by rising number in the stream.
+    /// The messages that were delivered, redelivered or put off, by rising number in the stream.
     pub(super) unacked: Vec<Unacked>,
-    /// Messages above the floor that are not pending any more, by rising number.
+    /// The messages above the ack floor that no longer await an acknowledgement, by rising number.
     pub(super) removed: Vec<StreamSeq>,
 }
 
@@ -46,21 +46,21 @@ pub(super) struct Delta {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DeltaError {
-    /// They end too early.
+    /// The bytes end too early.
     #[error("a consumer's state ends too early")]
     Short,
-    /// They go on after the end.
+    /// The bytes go on after the end of the state or delta.
     #[error("a consumer's state is followed by something else")]
     Long,
-    /// Another version of the program wrote them.
+    /// Another version of the program wrote the bytes.
     #[error(
         "a consumer's state is of version {0}, expected {VERSION}: use the program that wrote it"
     )]
     Version(u8),
-    /// They contradict themselves.
+    /// The bytes contradict themselves.
     #[error("a consumer's state contradicts itself")]
     Inconsistent,
-    /// They hold too many messages.
+    /// The bytes hold too many messages.
     #[error("a consumer's state holds more than {UNACKED_MAX} unacknowledged messages")]
     Large,
 }
@@ -169,7 +169,7 @@ impl Delta {
     }
 }
 
-/// Returns whether `b` belongs to the run of `a`.
+/// Returns whether `b` belongs to the same run of messages as `a`, which comes just before.
 fn follows(a: &Unacked, b: &Unacked) -> bool {
     b.stream_seq == a.stream_seq.next()
         && b.consumer_seq == a.consumer_seq.after(1)
@@ -202,7 +202,8 @@ fn get(bytes: &mut &[u8]) -> Result<u64, DeltaError> {
     Err(DeltaError::Inconsistent)
 }
 
-/// A difference in wrapping arithmetic, so that small ones of either sign are short.
+/// Encodes a difference in wrapping arithmetic as a number that is small, and so short, for a small
+/// difference of either sign.
 const fn zigzag(n: u64) -> u64 {
     (n << 1) ^ ((n as i64 >> 63) as u64)
 }

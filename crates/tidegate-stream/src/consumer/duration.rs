@@ -13,7 +13,7 @@ const UNITS: [(&str, u64); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// The most digits of a fraction that count.
+/// The most digits of a fraction that the parser uses; it ignores further digits.
 const FRACTION_MAX: usize = 18;
 
 /// Parses a duration, such as `5s`, `1h2m` or `-1.5ms`; `None` if it is invalid or does not fit.

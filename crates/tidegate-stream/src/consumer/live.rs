@@ -1,8 +1,8 @@
-//! A consumer on the node that serves it: its [`State`], and all parts that the log does not keep.
+//! A consumer on the node that serves this consumer: its [`State`], and all parts that the log does not keep.
 //!
 //! Owns the choice of the receiver for each message, and the time of each delivery. [`super::deliver`] holds
-//! the path of a message to a receiver, [`super::acks`] the path of an acknowledgement back; both are parts
-//! of [`Consumer`].
+//! the methods of [`Consumer`] that bring a message to a receiver, [`super::acks`] those that handle an
+//! acknowledgement.
 //!
 //! Invariants, beside those of [`State`]: each pending message either is in the redelivery queue or has a due
 //! time; `ahead` is the count of matching messages at or after `cursor`.
@@ -25,18 +25,18 @@ use super::status;
 use crate::schema::config::{AckPolicy, ConsumerConfig};
 use crate::schema::sequence::StreamSeq;
 
-/// A consumer on the node that serves it.
+/// A consumer on the node that serves this consumer.
 ///
 /// Times are microseconds since the Unix epoch and never go back. The caller reports events through the
-/// `handle_*` functions. Then [`Consumer::deliver`] sends the messages that can be delivered,
+/// `handle_*` functions. Then [`Consumer::deliver`] sends the messages that receivers can take,
 /// [`Consumer::poll_delta`] returns the changes to write to the log, and [`Consumer::deadline`] returns the
-/// time of the next call ([`Consumer::handle_timeouts`], then `deliver`). All three are cheap when there is
-/// nothing to do.
+/// time of the next call ([`Consumer::handle_timeouts`], then `deliver`). These three calls are cheap when
+/// there is nothing to do.
 ///
 /// A crash loses the changes that no durable delta holds. The consumer then repeats those deliveries under
-/// the same numbers; a message is redelivered if its acknowledgement was not answered; and the consumer
+/// the same numbers. It redelivers a message if it had not answered the message's acknowledgement, and it
 /// refills the redelivery queue from the due times. Pulls, heartbeats and flow control end with the node, and
-/// receivers start again.
+/// receivers start them again.
 #[derive(Clone, Debug)]
 pub struct Consumer {
     pub(super) stream: String,
@@ -47,7 +47,7 @@ pub struct Consumer {
     pub(super) pending: Pending<Live>,
     pub(super) redelivery: Redelivery,
     pub(super) changes: Changes,
-    /// The last message of each subject, delivered before all other new messages.
+    /// The last message of each subject. The consumer delivers these messages before all other new messages.
     pub(super) skip: Skip,
     /// The lowest number that a new message can have.
     pub(super) cursor: StreamSeq,
@@ -74,22 +74,22 @@ pub(super) enum Receiver {
 /// The state of replay at original speed: the consumer delivers messages as far apart as they were stored.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Replay {
-    /// The last message that is replayed.
+    /// The number of the last message that the consumer replays at original speed.
     pub(super) until: StreamSeq,
     /// The times at which the last replayed message was stored and delivered.
     pub(super) last: Option<(u64, u64)>,
-    /// The time at which the next message is due.
+    /// The time at which the consumer may deliver the next message.
     pub(super) due_us: Option<u64>,
 }
 
 /// The names of a consumer, and whether the log keeps its state.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity<'a> {
-    /// Its stream's name.
+    /// The name of the consumer's stream.
     pub stream: &'a str,
-    /// Its name.
+    /// The consumer's name.
     pub consumer: &'a str,
-    /// True if the log keeps the consumer's state. Otherwise the consumer yields no deltas and answers
+    /// True if the log keeps the consumer's state. Otherwise the consumer returns no deltas, and answers
     /// acknowledgements at once.
     pub logged: bool,
 }
@@ -97,21 +97,21 @@ pub struct Identity<'a> {
 /// The numbers that an info request about a consumer returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// The number of the last delivery, and the highest message delivered.
+    /// The number of the last delivery, and the highest number of a delivered message.
     pub delivered: Position,
     /// The time of the last delivery on this node.
     pub last_delivery_us: Option<u64>,
-    /// The position up to which every delivery is acknowledged.
+    /// The position up to which receivers have acknowledged every delivery.
     pub ack_floor: Position,
     /// The time of the last acknowledgement on this node.
     pub last_ack_us: Option<u64>,
-    /// Messages delivered and not acknowledged.
+    /// The number of messages that the consumer delivered and that receivers have not acknowledged.
     pub num_ack_pending: u64,
-    /// The part of them that was delivered more than once.
+    /// The number of unacknowledged messages that the consumer delivered more than once.
     pub num_redelivered: u64,
-    /// Pulls that wait for messages.
+    /// The number of pulls that wait for messages.
     pub num_waiting: u64,
-    /// Messages that were never delivered.
+    /// The number of messages that the consumer never delivered.
     pub num_pending: u64,
     /// True if a client listens to the deliver subject of a push consumer.
     pub push_bound: bool,
@@ -119,14 +119,14 @@ pub struct Info {
     pub pause_remaining_us: Option<u64>,
 }
 
-/// The reason for which a consumer ends on this node.
+/// The reason why a consumer ends on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// A client deleted it.
+    /// A client deleted the consumer.
     Deleted,
-    /// Another node serves it now.
+    /// Another node serves the consumer now.
     LeadershipChange,
-    /// Only this node had it, and another node leads now: the consumer no longer exists.
+    /// The log does not keep the consumer, and another node leads now: the consumer no longer exists.
     Lost,
     /// The node shuts down.
     Shutdown,
@@ -182,7 +182,8 @@ impl Consumer {
         consumer
     }
 
-    /// Sets the messages still to be delivered, from the last delivery in `state`.
+    /// Finds the messages that the consumer has still to deliver for the first time, behind the last delivery
+    /// in `state`.
     fn look_ahead(&mut self, state: &State, source: &mut impl Source) {
         let delivered = state.delivered.stream_seq;
         self.skip = Skip::default();
@@ -197,10 +198,10 @@ impl Consumer {
         self.ahead = source.count_from(self.cursor);
     }
 
-    /// Restarts the consumer from `state`, which was reset. The log applied the reset, or the node did so
-    /// itself for a consumer that the log does not keep. Pulls and flow control stay as they are. The
-    /// consumer answers each receiver that waits for an answer to its acknowledgement: the log has recorded
-    /// all acknowledgements that it can.
+    /// Starts the consumer again from `state`, as a reset left it. The caller has applied the reset from the
+    /// log or, for a consumer that the log does not keep, directly. Pulls and flow control stay as they are.
+    /// The consumer answers each receiver that waits for an answer to its acknowledgement: after the reset no
+    /// delta can record an earlier acknowledgement, so these receivers have nothing to wait for.
     pub fn handle_reset(&mut self, state: &State, source: &mut impl Source, sink: &mut impl Sink) {
         self.changes.handle_reset(state.delivered.stream_seq, sink);
         self.delivered = state.delivered;
@@ -214,7 +215,7 @@ impl Consumer {
         self.look_ahead(state, source);
     }
 
-    /// Returns whether all deltas that were taken are durable.
+    /// Returns whether all deltas that the caller has taken are durable.
     #[must_use]
     pub const fn is_settled(&self) -> bool {
         self.changes.is_settled()
@@ -226,7 +227,7 @@ impl Consumer {
         match (&mut self.receiver, &self.settings.push) {
             (Receiver::Pull(pulls), _) => pulls.set_limits(self.settings.pulls),
             (Receiver::Push(push), Some(settings)) => push.update(settings.clone()),
-            // The rules forbid this change: a push consumer stays a push consumer.
+            // This case does not occur: the rules for updates keep a push consumer a push consumer.
             (Receiver::Push(_), None) => {}
         }
         if self.skip.left() > 0
@@ -238,7 +239,7 @@ impl Consumer {
         self.used_us = now;
     }
 
-    /// Handles a pull request; its messages and statuses go to `reply`.
+    /// Handles a pull request; the consumer sends the messages and statuses for this pull to `reply`.
     pub fn handle_pull(&mut self, now: u64, reply: &[u8], body: &[u8], sink: &mut impl Sink) {
         if reply.is_empty() {
             return;
@@ -272,24 +273,25 @@ impl Consumer {
         }
         if !pulls.push(now, reply, &request) {
             pulls.prune(now, sink);
-            // A receiver that expects heartbeats misses them and asks again later; a status would make it ask
-            // again at once.
+            // A receiver that expects heartbeats gets no status: without heartbeats it asks again later,
+            // while a status would make it ask again at once.
             if !pulls.push(now, reply, &request) && request.heartbeat_ns == 0 {
                 sink.status(reply, b"", &status::plain(409, "Exceeded MaxWaiting"));
             }
         }
     }
 
-    /// Resumes the pulls that match `pattern`, to which clients subscribed; until now, no client listened for
-    /// them.
+    /// Resumes the pulls that match `pattern`, to which a client has just subscribed. The consumer had set
+    /// these pulls apart, because no client listened to their subjects.
     pub fn handle_subscribed(&mut self, pattern: &[u8]) {
         if let Receiver::Pull(pulls) = &mut self.receiver {
             pulls.handle_subscribed(pattern);
         }
     }
 
-    /// Returns the subjects of the pulls that no client listens for, if they changed since the last call. The
-    /// caller reports subscriptions that match one of them by [`Consumer::handle_subscribed`].
+    /// Returns the subjects of the pulls that no client listens to, if this list changed since the last call.
+    /// The caller reports a subscription that matches one of these subjects by
+    /// [`Consumer::handle_subscribed`].
     pub fn take_away(&mut self) -> Option<Vec<Box<[u8]>>> {
         match &mut self.receiver {
             Receiver::Pull(pulls) => pulls.take_away(),
@@ -297,7 +299,7 @@ impl Consumer {
         }
     }
 
-    /// Sets apart the pulls that no client listens for, so that they do not count as waiting, and checks
+    /// Sets apart the pulls that no client listens to, so that they do not count as waiting, and checks
     /// whether a client listens to the deliver subject.
     pub fn handle_interest(&mut self, now: u64, sink: &mut impl Sink) {
         let used = self.is_used();
@@ -312,7 +314,7 @@ impl Consumer {
         }
     }
 
-    /// Returns whether a client listens for a waiting pull or to the deliver subject.
+    /// Returns whether a client listens to the subject of a waiting pull or to the deliver subject.
     fn is_used(&self) -> bool {
         match &self.receiver {
             Receiver::Pull(pulls) => pulls.len() > 0,
@@ -328,7 +330,7 @@ impl Consumer {
     }
 
     /// Counts a message that the stream stored. Returns whether a call of [`Consumer::deliver`] may deliver
-    /// it.
+    /// this message.
     pub fn handle_stored(&mut self, seq: StreamSeq, subject: &[u8]) -> bool {
         let wanted = seq >= self.cursor && self.wants(subject);
         self.ahead += u64::from(wanted);
@@ -352,8 +354,8 @@ impl Consumer {
         }
     }
 
-    /// Handles the removal of many messages: counts the remaining ones. Replaces one
-    /// [`Consumer::handle_removed`] for each of them.
+    /// Handles the removal of many messages: counts the remaining messages. The caller calls this once, in
+    /// place of one [`Consumer::handle_removed`] for each removed message.
     pub fn handle_purged(&mut self, now: u64, source: &mut impl Source) {
         self.ahead = source.count_from(self.cursor);
         self.skip.retain(|seq| source.contains(seq));
@@ -389,7 +391,8 @@ impl Consumer {
         }
     }
 
-    /// Checks whether a client still listens, after no client used the consumer for its inactivity threshold.
+    /// Checks whether a client still listens, once no client has used the consumer for the inactivity
+    /// threshold.
     fn look_for_users(&mut self, now: u64, sink: &mut impl Sink) {
         match &mut self.receiver {
             Receiver::Pull(pulls) => pulls.prune(now, sink),
@@ -403,7 +406,7 @@ impl Consumer {
     }
 
     /// Returns the time at which to call [`Consumer::handle_timeouts`], then [`Consumer::deliver`] and
-    /// [`Consumer::poll_delta`]. It is later than `now`: the caller has called them for `now` already.
+    /// [`Consumer::poll_delta`]. The time is later than `now`: the caller has already called these for `now`.
     pub fn deadline(&mut self, now: u64) -> Option<u64> {
         let (receiver, rate) = match &self.receiver {
             Receiver::Pull(pulls) => (pulls.deadline(), None),
@@ -421,8 +424,8 @@ impl Consumer {
         deadlines.into_iter().flatten().filter(|at| *at > now).min()
     }
 
-    /// Returns whether no client used the consumer for its inactivity threshold, so that the caller deletes
-    /// it.
+    /// Returns whether no client has used the consumer for the inactivity threshold, so that the caller
+    /// deletes the consumer.
     #[must_use]
     pub fn is_abandoned(&self, now: u64) -> bool {
         !self.is_used() && self.unused_us().is_some_and(|at| at <= now)
@@ -434,26 +437,29 @@ impl Consumer {
         Some(self.used_us.saturating_add(inactive))
     }
 
-    /// Returns the changes since the last delta once they are worth a record in the log. The caller proposes
-    /// them as the command that changes this consumer, and calls [`Consumer::handle_delta_durable`] when that
-    /// is durable. The caller must be able to propose them when it calls this.
+    /// Returns the changes since the last delta, once they are old or many enough for a record in the log.
+    /// The caller proposes the delta as the command that changes this consumer, and calls
+    /// [`Consumer::handle_delta_durable`] when that command is durable. The caller must call this only when
+    /// it can propose a command.
     pub fn poll_delta(&mut self, now: u64) -> Option<Vec<u8>> {
         self.changes.deadline().filter(|at| *at <= now)?;
         self.take_delta(now)
     }
 
-    /// Returns the changes since the last delta even if they are few: for a node that is about to end.
+    /// Returns the changes since the last delta even if they are few. The caller uses this before another
+    /// node serves the consumer, so that that node knows these changes.
     pub fn take_delta(&mut self, now: u64) -> Option<Vec<u8>> {
         self.changes
             .take(now, self.delivered, self.ack_floor, &mut self.pending)
     }
 
-    /// Marks the oldest delta in flight as durable and applied, and answers the receivers that wait for it.
+    /// Marks the oldest delta in flight as durable and applied, and answers the receivers that wait for this
+    /// delta.
     pub fn handle_delta_durable(&mut self, sink: &mut impl Sink) {
         self.changes.handle_durable(sink);
     }
 
-    /// Ends the consumer on this node, and sends a status to its pulls.
+    /// Ends the consumer on this node, and sends a status with the reason to the pulls that wait.
     pub fn handle_end(&mut self, ending: Ending, sink: &mut impl Sink) {
         let pulls = match &mut self.receiver {
             Receiver::Pull(pulls) => pulls,
@@ -476,20 +482,20 @@ impl Consumer {
         filters.is_empty() || filters.iter().any(|f| subject::contains(f, subject))
     }
 
-    /// Returns whether a message is pending that the filters do not pass: the filters have changed since its
-    /// delivery.
+    /// Returns whether an unacknowledged message does not pass the filters, because the filters have changed
+    /// since the delivery of this message.
     pub fn awaits_unwanted(&self, source: &mut impl Source) -> bool {
         let mut seqs = self.pending.iter().map(|u| u.stream_seq);
         seqs.any(|seq| source.next_at(seq) != Some(seq))
     }
 
-    /// Returns the number of messages that were never delivered.
+    /// Returns the number of messages that the consumer never delivered.
     #[must_use]
     pub fn num_pending(&self) -> u64 {
         self.ahead + self.skip.left()
     }
 
-    /// Returns the numbers that an info request returns.
+    /// Returns the numbers that the answer to an info request contains.
     #[must_use]
     pub fn info(&self, now: u64) -> Info {
         let again = self.pending.iter().filter(|u| u.deliveries > 1);
@@ -522,7 +528,7 @@ impl Consumer {
             && self.pending.len() >= self.settings.max_unacked
     }
 
-    /// Returns whether deliveries wait for acknowledgements.
+    /// Returns whether the consumer expects acknowledgements of its deliveries.
     pub(super) fn awaits_acks(&self) -> bool {
         self.settings.ack != AckPolicy::None
     }

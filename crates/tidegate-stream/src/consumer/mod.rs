@@ -4,9 +4,9 @@
 //! This module is pure code: times, requests and messages go in, deliveries and deltas come out. It has no
 //! clock, no socket and no file.
 //!
-//! [`State`] is the part of a consumer that the log keeps and that every node holds. The log changes it by
-//! deltas; one delta holds all changes since the last one. [`Consumer`] runs on the node that serves the
-//! consumer and is always a little ahead of its state.
+//! [`State`] is the part of a consumer that the log keeps and that every node holds. The log changes this
+//! state by deltas; one delta holds all changes since the last one. [`Consumer`] runs on the node that serves
+//! the consumer, and is a little ahead of the state.
 
 mod acks;
 mod advisory;

@@ -1,9 +1,10 @@
-//! Messages handed out and not acknowledged, in the order of the stream.
+//! The pending messages of a consumer, which it delivered and which receivers have not acknowledged, in the
+//! order of the stream.
 //!
 //! Owns the collection: a ring of entries sorted by their number in the stream. A removed entry stays as a
-//! tombstone until it reaches the front or tombstones outnumber the rest. New messages come at the end, so no
-//! entry moves; and while numbers are dense, finding one is a subtraction. Leaves the meaning of an entry to
-//! [`super::State`] and [`super::Consumer`].
+//! tombstone until it reaches the front or until tombstones outnumber the other entries. New messages come at
+//! the end, so no entry moves. While numbers are dense, a subtraction finds an entry. Leaves the meaning of
+//! an entry to [`super::State`] and [`super::Consumer`].
 //!
 //! Invariants: numbers rise strictly; the first entry is no tombstone; `len` counts the entries that are not
 //! tombstones.
@@ -13,23 +14,24 @@ use std::collections::VecDeque;
 use super::sequence::ConsumerSeq;
 use crate::schema::sequence::StreamSeq;
 
-/// A message handed out and not acknowledged. `L` is the part that only the leader knows.
+/// A message that the consumer delivered and that no receiver has acknowledged. `L` is the part that only the
+/// leader knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unacked<L = ()> {
-    /// Its number in the stream.
+    /// The message's number in the stream.
     pub stream_seq: StreamSeq,
-    /// The number of its first delivery.
+    /// The number of the message's first delivery in the consumer.
     pub consumer_seq: ConsumerSeq,
-    /// The time of its redelivery, in microseconds since the Unix epoch.
+    /// The time at which the consumer redelivers the message, in microseconds since the Unix epoch.
     pub due_us: u64,
-    /// How often it was delivered, at least once; 0 is a tombstone.
+    /// The number of deliveries of the message, at least 1; 0 marks a tombstone.
     pub deliveries: u32,
     /// The part that the log does not keep.
     pub live: L,
 }
 
 impl<L> Unacked<L> {
-    /// Returns a copy with `live` as its live part.
+    /// Returns a copy of the entry with `live` as the part that the log does not keep.
     pub(super) fn with<M>(&self, live: M) -> Unacked<M> {
         Unacked {
             stream_seq: self.stream_seq,
@@ -41,7 +43,7 @@ impl<L> Unacked<L> {
     }
 }
 
-/// The messages handed out and not acknowledged.
+/// The messages that the consumer delivered and that receivers have not acknowledged.
 #[derive(Clone, Debug, Default)]
 pub struct Pending<L = ()> {
     ring: VecDeque<Unacked<L>>,
@@ -55,13 +57,13 @@ impl<L: Copy> Pending<L> {
         self.len
     }
 
-    /// Returns whether there is none.
+    /// Returns whether no message is pending.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The message with the lowest number.
+    /// Returns the pending message with the lowest number.
     #[must_use]
     pub fn first(&self) -> Option<&Unacked<L>> {
         self.ring.front()
@@ -78,18 +80,18 @@ impl<L: Copy> Pending<L> {
         self.ring.range(from..).filter(|u| u.deliveries > 0)
     }
 
-    /// The message with this number.
+    /// Returns the pending message with this number.
     #[must_use]
     pub fn get(&self, seq: StreamSeq) -> Option<&Unacked<L>> {
         self.find(seq).map(|at| &self.ring[at])
     }
 
-    /// The message with this number, to change it; the number must stay.
+    /// Returns the pending message with this number, mutable; the caller must not change the number.
     pub(super) fn get_mut(&mut self, seq: StreamSeq) -> Option<&mut Unacked<L>> {
         self.find(seq).map(|at| &mut self.ring[at])
     }
 
-    /// Adds a message, or replaces the one with its number.
+    /// Adds a message, or replaces the message with the same number.
     pub(super) fn insert(&mut self, unacked: Unacked<L>) {
         debug_assert!(unacked.deliveries > 0, "a tombstone was added");
         match self.ring.back() {

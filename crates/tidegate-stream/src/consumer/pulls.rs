@@ -1,13 +1,13 @@
-//! The pulls that wait for messages, and their turns.
+//! The pulls of a consumer that wait for messages, in the order in which they get messages.
 //!
-//! Owns the queue: the consumer deals messages to the pulls one by one, in turn, and a pull ends with a
-//! status when it expires, is full, or cannot take the next message. Leaves the messages to
-//! [`super::Consumer`].
+//! Owns the queue of pulls. The consumer gives one message to each pull in turn. A pull ends when it has got
+//! all its messages, and with a status when it expires or cannot take the next message. [`super::Consumer`]
+//! owns the messages.
 //!
-//! A pull with a subject that no client listens to is set apart: it gets no messages, does not count as a use
-//! of the consumer, and makes room for other pulls. If the client was disconnected for a moment and listens
-//! again within [`AWAY_US`], its pull resumes; after that time, or when it expires, the pull ends.
-//! nats-server ends such a pull when it next checks it, and checks less often.
+//! The queue sets apart a pull with a subject that no client listens to: the pull gets no messages, does not
+//! count as a use of the consumer, and makes room for other pulls. If the client was disconnected for a
+//! moment and listens again within [`AWAY_US`], the pull resumes; after that time, or when the pull expires,
+//! the pull ends. nats-server ends such a pull at its next check, and checks less often.
 //!
 //! The number of pulls is bounded by the consumer's `max_waiting`, and always by [`WAITING_MAX`].
 
@@ -22,11 +22,12 @@ use super::{duration, status};
 
 /// The most pulls that wait at one consumer.
 pub(super) const WAITING_MAX: usize = 1 << 16;
-/// How long a pull is kept while no client listens to its subject, in microseconds. Clients wait for 2 s
-/// before they reconnect to the same server, and some wait longer after a failed attempt.
+/// The time for which the queue keeps a pull while no client listens to the pull's subject, in microseconds.
+/// Clients wait for 2 s before they reconnect to the same server, and some wait longer after a failed
+/// attempt.
 pub(super) const AWAY_US: u64 = 10_000_000;
 
-/// A consumer's limits on its pulls; 0: none.
+/// A consumer's limits on each pull request; 0 is no limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PullLimits {
     pub(super) waiting: usize,
@@ -54,28 +55,28 @@ impl PullLimits {
     }
 }
 
-/// A pull that waits.
+/// A pull request that waits for messages.
 #[derive(Clone, Debug)]
 struct Pull {
     reply: Box<[u8]>,
-    /// The messages it still takes, at least 1.
+    /// The number of messages that the pull still takes, at least 1.
     left: u64,
-    /// The bytes it still takes, if the request had a limit.
+    /// The number of bytes that the pull still takes, if the request had a limit of bytes.
     bytes_left: u64,
     has_bytes: bool,
     served: bool,
     no_wait: bool,
-    /// The time at which it ends; `u64::MAX`: only when it is full.
+    /// The time at which the pull ends; `u64::MAX` if it ends only when it has got all its messages.
     expires_us: u64,
-    /// The interval of its heartbeats; 0: none.
+    /// The interval of the pull's heartbeats; 0 is no heartbeats.
     heartbeat_us: u64,
-    /// The time of the next heartbeat; `u64::MAX`: never.
+    /// The time of the next heartbeat; `u64::MAX` is never.
     beat_us: u64,
-    /// The turn in which a client last listened.
+    /// The last turn in which the queue found that a client listens to the pull's subject.
     seen: u64,
-    /// The turn in which its connection was behind.
+    /// The last turn in which the connection of the pull's client was behind.
     behind: u64,
-    /// The time at which it ends if no client listens before; used while it is apart.
+    /// The time at which the pull ends if no client listens before; used while the pull is set apart.
     gone_us: u64,
 }
 
@@ -84,8 +85,8 @@ impl Pull {
         self.expires_us.min(self.beat_us)
     }
 
-    /// Returns whether it ends when no more messages are there. A pull that may wait for its first message
-    /// and has not got one does not.
+    /// Returns whether the pull ends when the consumer has no more messages. A pull with `no_wait` does so,
+    /// except while it may still wait for its first message.
     fn has_come_to_its_end(&self) -> bool {
         self.no_wait && (self.expires_us == u64::MAX || self.served)
     }
@@ -96,19 +97,20 @@ impl Pull {
     }
 }
 
-/// The pulls that wait.
+/// The pulls that wait for messages at one consumer.
 #[derive(Clone, Debug)]
 pub(super) struct Pulls {
     limits: PullLimits,
     queue: VecDeque<Pull>,
-    /// Pulls that no client listens for, in the order in which they were set apart.
+    /// The pulls that no client listens to, in the order in which the queue set them apart.
     away: VecDeque<Pull>,
     /// True if `away` changed since the last [`Pulls::take_away`].
     away_changed: bool,
-    /// A lower bound of all deadlines.
+    /// A lower bound of the deadlines of all pulls.
     deadline_us: u64,
     turn: u64,
-    /// The number of pulls with a connection that is behind in this turn; they are at the end of the queue.
+    /// The number of pulls with a connection that is behind in this turn; these pulls are at the end of the
+    /// queue.
     behind: usize,
     /// True if a pull with `no_wait` may be in the queue.
     no_wait: bool,
@@ -133,7 +135,7 @@ impl Pulls {
             away: VecDeque::new(),
             away_changed: false,
             deadline_us: u64::MAX,
-            // 0 marks a pull that no turn has seen.
+            // The turns begin with 1, since 0 marks a pull that no turn has checked.
             turn: 1,
             behind: 0,
             no_wait: false,
@@ -148,25 +150,25 @@ impl Pulls {
         &self.limits
     }
 
-    /// The number of pulls that a client listens for, as far as is known.
+    /// Returns the number of pulls in the queue: those that a client listened to at the last check.
     pub(super) fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// The number of messages that these pulls together still take.
+    /// Returns the number of messages that the pulls in the queue together still take.
     pub(super) fn asked(&self) -> u64 {
         let add = |sum: u64, p: &Pull| sum.saturating_add(p.left);
         self.queue.iter().fold(0, add)
     }
 
-    /// Adds a pull at the end; returns false if there is no room.
+    /// Adds a pull at the end of the queue; returns false if there is no room.
     pub(super) fn push(&mut self, now: u64, reply: &[u8], request: &PullRequest) -> bool {
         let most = self.limits.waiting.min(WAITING_MAX);
         if self.queue.len() >= most {
             return false;
         }
         if self.queue.len() + self.away.len() >= most {
-            // The pull that was set apart first makes room.
+            // The pull that the queue set apart first makes room for the new pull.
             self.away.pop_front();
             self.away_changed = true;
         }
@@ -194,7 +196,7 @@ impl Pulls {
         self.deadline_us = self.deadline_us.min(pull.deadline());
         self.no_wait |= pull.no_wait;
         self.queue.push_back(pull);
-        // The pulls that are behind stay at the end.
+        // The pulls with a connection that is behind stay at the end.
         if self.behind > 0 {
             let last = self.queue.len() - 1;
             self.queue.swap(last, last - self.behind);
@@ -202,13 +204,15 @@ impl Pulls {
         true
     }
 
-    /// Begins a turn, in which the consumer asks again which pulls have a client and which are behind.
+    /// Begins a turn. In each turn the queue asks again which pulls have a client that listens, and which
+    /// connections are behind.
     pub(super) fn begin(&mut self) {
         self.turn += 1;
         self.behind = 0;
     }
 
-    /// Brings a pull to the front that can take a message, and ends those that have expired.
+    /// Brings a pull to the front of the queue that can take a message. Until it finds such a pull, it ends
+    /// the expired pulls at the front, and sets apart those that no client listens to.
     pub(super) fn front(&mut self, now: u64, sink: &mut impl Sink) -> Front {
         loop {
             let Some(pull) = self.queue.front_mut() else {
@@ -237,7 +241,7 @@ impl Pulls {
         }
     }
 
-    /// Sets a pull apart that no client listens for.
+    /// Sets apart a pull that no client listens to.
     fn set_apart(&mut self, now: u64, mut pull: Pull) {
         pull.gone_us = now.saturating_add(AWAY_US);
         self.deadline_us = self.deadline_us.min(pull.gone_us.min(pull.expires_us));
@@ -245,7 +249,8 @@ impl Pulls {
         self.away_changed = true;
     }
 
-    /// Returns the pulls to the queue that match `pattern`, to which clients subscribed.
+    /// Moves the pulls that were set apart and match `pattern` back to the queue, because a client has just
+    /// subscribed to `pattern`.
     pub(super) fn handle_subscribed(&mut self, pattern: &[u8]) {
         let (back, away): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.away)
             .into_iter()
@@ -255,19 +260,19 @@ impl Pulls {
         for pull in back {
             self.deadline_us = self.deadline_us.min(pull.deadline());
             self.no_wait |= pull.no_wait;
-            // The pulls that are behind stay at the end.
+            // The pulls with a connection that is behind stay at the end.
             let at = self.queue.len() - self.behind;
             self.queue.insert(at, pull);
         }
     }
 
-    /// Returns the subjects of the pulls that are set apart, if they changed since the last call.
+    /// Returns the subjects of the pulls that are set apart, if this list changed since the last call.
     pub(super) fn take_away(&mut self) -> Option<Vec<Box<[u8]>>> {
         let changed = std::mem::take(&mut self.away_changed);
         changed.then(|| self.away.iter().map(|pull| pull.reply.clone()).collect())
     }
 
-    /// Returns whether the first pull can take a message of `bytes` bytes; ends the pull if not.
+    /// Returns whether the first pull can take a message of `bytes` bytes; if it cannot, ends the pull.
     pub(super) fn front_takes(&mut self, bytes: u64, sink: &mut impl Sink) -> bool {
         let Some(pull) = self.queue.front() else {
             return false;
@@ -325,7 +330,7 @@ impl Pulls {
         }
     }
 
-    /// Ends the pulls that do not wait for more messages, since no more are there.
+    /// Ends the pulls that do not wait for more messages, because the consumer has no more now.
     pub(super) fn end_of_messages(&mut self, sink: &mut impl Sink) {
         if !self.no_wait {
             return;
@@ -348,11 +353,12 @@ impl Pulls {
     }
 
     /// Ends the pulls that have expired, and sends the heartbeats that are due to the pulls that a client
-    /// listens for; `last` is the last delivery. Returns whether a pull ended.
+    /// listens to; `last` is the last delivery. Sets apart a pull with a due heartbeat that no client listens
+    /// to. Returns whether a pull ended.
     ///
-    /// While delivery is `held_up` by unacknowledged messages, ends the pulls that do not wait, too.
-    /// nats-server does the same: otherwise a client that acknowledges slowly gets heartbeats for ever and
-    /// never an end.
+    /// While unacknowledged messages hold delivery up (`held_up`), also ends the pulls that do not wait for
+    /// more messages, as nats-server does: otherwise a client that acknowledges slowly gets heartbeats for
+    /// ever and never an end.
     pub(super) fn handle_timeouts(
         &mut self,
         now: u64,
@@ -366,7 +372,7 @@ impl Pulls {
         let before = self.queue.len();
         let due = self.first_deadline() <= now;
         if held_up && due {
-            // The pulls that have expired get the status for that below.
+            // This leaves out expired pulls, which get the status of an expired pull below.
             self.retain(|pull| {
                 let ends = pull.expires_us > now && pull.has_come_to_its_end();
                 if ends {
@@ -400,7 +406,7 @@ impl Pulls {
         self.queue.len() < before
     }
 
-    /// Sets apart the pulls that no client listens for, and ends those that have expired.
+    /// Sets apart the pulls that no client listens to, and ends those in the queue that have expired.
     pub(super) fn prune(&mut self, now: u64, sink: &mut impl Sink) {
         let mut unheard = Vec::new();
         self.retain(|pull| {
@@ -420,7 +426,7 @@ impl Pulls {
         }
     }
 
-    /// Ends all pulls.
+    /// Ends all pulls, and sends a status to those in the queue.
     pub(super) fn end_all(&mut self, code: u16, text: &str, leftover: bool, sink: &mut impl Sink) {
         for pull in self.queue.drain(..) {
             if leftover {

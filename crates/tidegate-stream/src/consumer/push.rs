@@ -1,19 +1,21 @@
 //! The receiver of a push consumer: its deliver subject, flow control, rate limit and heartbeats.
 //!
-//! Owns flow control (a window of bytes: when half of it is in flight, the consumer asks the receiver to
-//! answer; when all of it is, the consumer stops until the receiver answers; each answer doubles the window
-//! up to [`WINDOW_MAX`]), the rate limit and idle heartbeats. Leaves the messages to [`super::Consumer`].
+//! Owns flow control (a window of bytes: when half of the window is in flight, the consumer asks the receiver
+//! to answer; when the whole window is in flight, the consumer stops until the receiver answers; each answer
+//! doubles the window up to [`WINDOW_MAX`]), the rate limit and idle heartbeats. [`super::Consumer`] owns the
+//! messages.
 
 use super::seam::{Ready, Sink};
 use super::state::Position;
 use super::status;
 use crate::convert::saturating_u64;
 
-/// The widest window of flow control.
+/// The widest window of flow control, in bytes.
 const WINDOW_MAX: u64 = 32 << 20;
-/// The first window of flow control.
+/// The window with which flow control starts, in bytes.
 const WINDOW_MIN: u64 = WINDOW_MAX / 16;
-/// The burst that the rate limit allows after a pause, in microseconds of its rate.
+/// The burst that the rate limit allows after a pause: as many bytes as the limit allows in this number of
+/// microseconds.
 const BURST_US: u64 = 100_000;
 
 /// A push consumer's receiver.
@@ -32,7 +34,7 @@ pub(super) struct Push {
 #[derive(Clone, Copy, Debug)]
 struct Rate {
     bits_per_second: u64,
-    /// The time at which all bytes so far would have been sent at this rate.
+    /// The time at which the consumer would have sent all bytes so far, had it sent them at this rate.
     sent_us: u64,
 }
 
@@ -41,7 +43,7 @@ struct Flow {
     /// `$JS.FC.<stream>.<consumer>.`
     prefix: String,
     window: u64,
-    /// The bytes sent and not yet answered.
+    /// The number of bytes that the consumer has sent and that no answer of the receiver covers yet.
     bytes: u64,
     asked: Option<Asked>,
     requests: u64,
@@ -50,7 +52,7 @@ struct Flow {
 #[derive(Clone, Debug)]
 struct Asked {
     subject: String,
-    /// The bytes that the answer covers.
+    /// The number of bytes that the receiver's answer covers.
     bytes: u64,
 }
 
@@ -61,7 +63,8 @@ pub(super) struct PushSettings {
     pub(super) group: Option<Box<[u8]>>,
     pub(super) heartbeat_us: u64,
     pub(super) rate_limit_bps: u64,
-    /// The prefix of the subjects that answer flow control, if it is on.
+    /// The prefix of the subjects to which receivers answer flow control requests; `None` if flow control is
+    /// off.
     pub(super) flow_prefix: Option<String>,
 }
 
@@ -86,7 +89,7 @@ impl Push {
         push
     }
 
-    /// Applies the settings that may change: the subject, the group and the rate.
+    /// Applies the settings that an update may change: the subject, the queue group and the rate limit.
     pub(super) fn update(&mut self, settings: PushSettings) {
         self.subject = settings.subject;
         self.group = settings.group;
@@ -102,12 +105,12 @@ impl Push {
         self.flow.as_ref().is_some_and(|f| f.bytes > f.window)
     }
 
-    /// Returns the time at which the rate limit allows more, if it does not now.
+    /// Returns the time at which the rate limit allows more messages; `None` if it does so now.
     pub(super) fn rate_deadline(&self, now: u64) -> Option<u64> {
         self.rate.map(|r| r.sent_us).filter(|sent| *sent > now)
     }
 
-    /// Returns whether a client listens and can take more.
+    /// Returns whether a client listens to the deliver subject and can take more messages.
     pub(super) fn ready(&mut self, sink: &mut impl Sink) -> Ready {
         let ready = sink.ready(&self.subject, self.group.as_deref());
         self.active = ready != Ready::Nobody;
@@ -139,7 +142,8 @@ impl Push {
         }
     }
 
-    /// Handles the receiver's answer to a flow control request. Returns whether it answers the last one.
+    /// Handles the receiver's answer to a flow control request. Returns whether the answer is for the last
+    /// request.
     pub(super) fn handle_flow(&mut self, subject: &[u8]) -> bool {
         let Some(flow) = &mut self.flow else {
             return false;
@@ -157,7 +161,7 @@ impl Push {
         }
     }
 
-    /// Sends a heartbeat if it is due; `last` is the last delivery.
+    /// Sends a heartbeat if one is due; `last` is the last delivery.
     pub(super) fn handle_timeouts(&mut self, now: u64, last: Position, sink: &mut impl Sink) {
         if self.heartbeat_us == 0 || now < self.beat_us {
             return;
@@ -172,8 +176,9 @@ impl Push {
     }
 
     /// Tells the receiver that the consumer no longer exists. The protocol has no status for that, so the
-    /// heartbeat carries a number that no delivery had. It looks like a missed message, so that a client
-    /// recreates its ordered consumer at once rather than after two missed heartbeats.
+    /// consumer sends a heartbeat with the number of a delivery that never was. To the client this looks like
+    /// a missed message, so that it recreates its ordered consumer at once rather than after two missed
+    /// heartbeats.
     pub(super) fn tell_lost(&mut self, last: Position, sink: &mut impl Sink) {
         if self.heartbeat_us > 0 {
             let next = Position {

@@ -1,8 +1,10 @@
-//! The due times of pending messages, and the queue of the messages that are due.
+//! The due times of a consumer's pending messages, and the queue of the messages that are due for redelivery.
 //!
-//! Owns two orders over the pending messages: by due time, and by turn in the queue. Leaves the entries to
-//! [`super::pending`]: a due time counts only while the entry has the same one, so that an acknowledgement
-//! changes nothing here. Stale due times are dropped when they surface, or when they outnumber the rest.
+//! Owns two orders over the pending messages: by due time, and by turn in the queue. `acks::queue_again`
+//! decides whether the consumer delivers a due message again or gives it up. [`super::pending`] owns the
+//! entries. A due time counts only while the entry has the same due time, so an acknowledgement changes
+//! nothing in this module. The module drops stale due times when they come first, or when they outnumber the
+//! others.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -13,13 +15,13 @@ use crate::schema::sequence::StreamSeq;
 /// The part of an unacknowledged message that only the leader knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Live {
-    /// Its turn in the queue; 0 if it is not queued.
+    /// The message's turn in the redelivery queue; 0 if the message is not queued.
     pub(super) turn: u64,
-    /// True if the next delta includes it.
+    /// True if the next delta includes the message.
     pub(super) touched: bool,
 }
 
-/// The two orders over the pending messages.
+/// The two orders over a consumer's pending messages: by due time, and by turn in the redelivery queue.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Redelivery {
     due: BinaryHeap<Reverse<(u64, StreamSeq)>>,
@@ -27,21 +29,22 @@ pub(super) struct Redelivery {
     last_turn: u64,
 }
 
-/// The number of stale due times up to which they are not removed.
+/// The number of stale due times that the module always tolerates. With more of them, it may remove all stale
+/// due times at once.
 const STALE_MIN: usize = 1024;
 
 impl Redelivery {
-    /// The number of messages in the queue.
+    /// Returns the number of messages in the redelivery queue.
     pub(super) fn queued(&self) -> usize {
         self.queue.len()
     }
 
-    /// The next message to redeliver.
+    /// Returns the next message of the redelivery queue.
     pub(super) fn next(&self) -> Option<StreamSeq> {
         self.queue.first_key_value().map(|(_, seq)| *seq)
     }
 
-    /// Notes the due time of a message, which its entry holds, too.
+    /// Notes the due time of a message. The message's entry in `pending` holds the same time.
     pub(super) fn schedule(&mut self, due_us: u64, seq: StreamSeq, pending: &Pending<Live>) {
         if self.due.len() > 2 * pending.len() + STALE_MIN {
             let living = pending.iter().filter(|u| u.live.turn == 0);
@@ -50,7 +53,7 @@ impl Redelivery {
         self.due.push(Reverse((due_us, seq)));
     }
 
-    /// The due time of the first message.
+    /// Returns the due time of the message that is due first.
     pub(super) fn deadline(&mut self, pending: &Pending<Live>) -> Option<u64> {
         while let Some(Reverse((due_us, seq))) = self.due.peek() {
             if is_due(pending.get(*seq), *due_us) {
@@ -61,13 +64,13 @@ impl Redelivery {
         None
     }
 
-    /// Takes out the next message that is due by `now`.
+    /// Takes the next message that is due by `now` out of the order by due time.
     pub(super) fn pop_due(&mut self, now: u64, pending: &Pending<Live>) -> Option<StreamSeq> {
         self.deadline(pending).filter(|due| *due <= now)?;
         self.due.pop().map(|Reverse((_, seq))| seq)
     }
 
-    /// Puts a message at the end of the queue, if it is not in it.
+    /// Puts a message at the end of the redelivery queue, unless the message is in the queue already.
     pub(super) fn enqueue(&mut self, unacked: &mut Unacked<Live>) {
         if unacked.live.turn == 0 {
             self.last_turn += 1;
@@ -76,7 +79,7 @@ impl Redelivery {
         }
     }
 
-    /// Takes a message out of the queue, if it is in it.
+    /// Takes a message out of the redelivery queue, if the message is in the queue.
     pub(super) fn dequeue(&mut self, unacked: &mut Unacked<Live>) {
         if unacked.live.turn != 0 {
             self.queue.remove(&unacked.live.turn);

@@ -1,8 +1,10 @@
-//! The subject that acknowledges a message: written for each delivery, read from each acknowledgement.
+//! The subject to which a receiver acknowledges a message. The consumer writes it for each delivery, and
+//! parses it from each acknowledgement.
 //!
-//! Owns both forms. The consumer writes nine tokens, `$JS.ACK.<stream>.<consumer>.<deliveries>.<stream
-//! seq>.<consumer seq>.<time ns>.<pending>`; it also reads eleven or more, with a domain and an account
-//! before the stream. Writing a subject costs a few dozen digits into a buffer that is reused.
+//! Owns both forms of the subject. The consumer writes nine tokens,
+//! `$JS.ACK.<stream>.<consumer>.<deliveries>.<stream seq>.<consumer seq>.<time ns>.<pending>`; it also parses
+//! eleven or more, with a domain and an account before the stream. Writing a subject costs a few dozen
+//! digits, into a buffer that the consumer reuses.
 
 use super::sequence::ConsumerSeq;
 use crate::schema::sequence::StreamSeq;
@@ -23,7 +25,7 @@ impl Replies {
         }
     }
 
-    /// The subject for a delivery.
+    /// Returns the acknowledgement subject for a delivery.
     pub(super) fn write(&mut self, ack: &AckNumbers) -> &[u8] {
         self.buffer.truncate(self.prefix_bytes);
         let numbers = [
@@ -46,15 +48,15 @@ impl Replies {
 /// The numbers in an acknowledgement's subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckNumbers {
-    /// How often the message was delivered.
+    /// The number of deliveries of the message.
     pub deliveries: u64,
     /// The message's number in the stream.
     pub stream_seq: StreamSeq,
-    /// The delivery's number.
+    /// The number of the delivery in the consumer.
     pub consumer_seq: ConsumerSeq,
     /// The time at which the message was stored, in nanoseconds since the Unix epoch.
     pub time_ns: u64,
-    /// The number of messages that waited behind it.
+    /// The number of messages that waited behind this delivery.
     pub pending: u64,
 }
 
@@ -70,7 +72,7 @@ pub struct AckSubject<'a> {
 }
 
 impl<'a> AckSubject<'a> {
-    /// Parses a subject that starts with `$JS.ACK.`; `None` if it has neither of the two forms.
+    /// Parses a subject that starts with `$JS.ACK.`; `None` if the subject has neither of the two forms.
     #[must_use]
     pub fn parse(subject: &'a [u8]) -> Option<Self> {
         let rest = subject.strip_prefix(b"$JS.ACK.")?;
@@ -80,7 +82,7 @@ impl<'a> AckSubject<'a> {
             dots[len - 1] = dot;
             len += 1;
         }
-        // `$JS` and `ACK` count as tokens too: nine, or eleven and more.
+        // With `$JS` and `ACK`, which `len` does not count, the subject has nine tokens, or eleven and more.
         let first = match len {
             7 => 0,
             9.. => 2,
@@ -105,15 +107,15 @@ impl<'a> AckSubject<'a> {
     }
 }
 
-/// The most tokens after `$JS.ACK.` that the parser reads: those of the longer form, and one more to see that
-/// there are more.
+/// The most tokens after `$JS.ACK.` that the parser reads: the tokens of the longer form that matter, and one
+/// more to notice that the subject has more tokens.
 const TOKENS_MAX: usize = 10;
 
 fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }
-    // Nineteen digits always fit.
+    // Nineteen digits always fit into a `u64`, so their sum needs no check.
     let (sure, rest) = digits.split_at(digits.len().min(19));
     let mut n = 0;
     for b in sure {

@@ -1,7 +1,7 @@
-//! A pull request's body.
+//! Parses the body of a pull request.
 //!
-//! Owns its three forms (empty, a number, JSON) and the errors of a request by itself. Leaves the consumer's
-//! limits and the queue to [`super::pulls`].
+//! Owns the three forms of the body (empty, a number, JSON), and the errors of a request that hold for any
+//! consumer. [`super::pulls`] owns the consumer's limits and the queue of pulls.
 
 use crate::convert::or_zero;
 use serde::{Deserialize, Deserializer};
@@ -9,17 +9,17 @@ use serde::{Deserialize, Deserializer};
 /// The content of a pull request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PullRequest {
-    /// The most messages, at least 1.
+    /// The most messages that the pull takes, at least 1.
     pub batch: u64,
-    /// The time for which it waits, in nanoseconds; 0: until it is full.
+    /// The time for which the pull waits, in nanoseconds; 0 if it waits until it has got all its messages.
     pub expires_ns: u64,
     /// True if the client set an expiry before the present.
     pub expired: bool,
-    /// True if it takes the messages that are there and does not wait for more.
+    /// True if the pull takes the messages that the consumer has now, and does not wait for more.
     pub no_wait: bool,
-    /// The most bytes; 0: any number.
+    /// The most bytes that the pull takes; 0 is any number.
     pub max_bytes: u64,
-    /// The interval of its heartbeats, in nanoseconds; 0: none.
+    /// The interval of the pull's heartbeats, in nanoseconds; 0 is no heartbeats.
     pub heartbeat_ns: u64,
 }
 
@@ -58,11 +58,12 @@ impl PullRequest {
         heartbeat_ns: 0,
     };
 
-    /// Parses a body; the error is the text that the status has after `Bad Request - `.
+    /// Parses a body. The error is the text that the status to the client has after `Bad Request - `.
     pub fn parse(body: &[u8]) -> Result<Self, String> {
         let body = body.trim_ascii();
         if body.first() != Some(&b'{') {
-            // Empty, a number, or text without meaning, for which nats-server gives one message, too.
+            // The body is empty, a number, or text without meaning, for which this server sends one message,
+            // as nats-server does.
             let number = std::str::from_utf8(body)
                 .ok()
                 .and_then(|n| n.parse::<i64>().ok());

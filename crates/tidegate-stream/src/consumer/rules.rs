@@ -1,8 +1,8 @@
 //! Rules and defaults of consumer configurations.
 //!
-//! Owns the checks of a configuration by itself, against its stream's configuration, and against the
-//! configuration it replaces. The texts are nats-server's. Leaves names and the request around a
-//! configuration to the API, and the number of consumers of a stream to the stream.
+//! Owns the checks of a consumer's configuration by itself, against the configuration of its stream, and
+//! against the configuration that it replaces. The texts of errors are nats-server's. The API checks names
+//! and the request around a configuration; the stream checks its number of consumers.
 
 use tidegate_nats::subject;
 
@@ -11,17 +11,19 @@ use crate::schema::config::{AckPolicy, ConsumerConfig, DeliverPolicy, StreamConf
 use crate::schema::error::ApiError;
 use crate::schema::sequence::StreamSeq;
 
-/// The default of the most unacknowledged messages.
+/// The default of the most unacknowledged messages of a consumer.
 pub(super) const MAX_ACK_PENDING_DEFAULT: i64 = 1000;
-/// The default of the most waiting pulls.
+/// The default of the most pulls that wait at a consumer.
 const MAX_WAITING_DEFAULT: i64 = 512;
-/// The default of the time that a message waits for its acknowledgement.
+/// The default of the time for which a consumer waits for an acknowledgement before it redelivers a message,
+/// in nanoseconds.
 const ACK_WAIT_DEFAULT: i64 = 30_000_000_000;
-/// The default of the time after which an unused consumer that is not durable is deleted.
+/// The default of the time after which the server deletes an unused consumer that is not durable, in
+/// nanoseconds.
 const INACTIVE_DEFAULT: i64 = 5_000_000_000;
-/// The shortest heartbeat interval of a push consumer.
+/// The shortest heartbeat interval of a push consumer, in nanoseconds.
 const HEARTBEAT_MIN: i64 = 100_000_000;
-/// The shortest limit on how long a pull may wait.
+/// The shortest limit that a configuration may set on the time for which a pull waits, in nanoseconds.
 const MAX_EXPIRES_MIN: i64 = 1_000_000;
 const DESCRIPTION_BYTES_MAX: usize = 4096;
 const METADATA_BYTES_MAX: usize = 128 << 10;
@@ -66,7 +68,8 @@ pub fn set_defaults(config: &mut ConsumerConfig, stream: &StreamConfig) {
     }
 }
 
-/// Checks a configuration that has its defaults against its stream's configuration.
+/// Checks a consumer's configuration, with its defaults filled in, against the configuration of the
+/// consumer's stream.
 pub fn check(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), ApiError> {
     check_numbers(config, stream)?;
     if config.deliver_subject.is_empty() {
@@ -286,8 +289,9 @@ pub enum Admission {
     Update,
 }
 
-/// Decides the effect of a request, where `existing` is the consumer of that name: `action` is `create`,
-/// `update`, or empty for either. Both configurations have been checked and have their defaults.
+/// Decides the effect of a request to create a consumer. `existing` is the configuration of the consumer with
+/// the requested name; `action` is `create`, `update`, or empty for either. Both configurations have been
+/// checked and have their defaults.
 pub fn admit(
     action: &str,
     existing: Option<&ConsumerConfig>,

@@ -1,4 +1,5 @@
-//! The number of a delivery, as a type of its own: next to it stands the number of a message in the stream.
+//! The number of a delivery in its consumer. It has a type of its own, so that the compiler refuses to mix it
+//! up with the number of a message in the stream.
 
 use std::fmt;
 
@@ -10,25 +11,26 @@ use serde::Serialize;
 pub struct ConsumerSeq(u64);
 
 impl ConsumerSeq {
-    /// Takes a number as it stands in a reply subject or in the log.
+    /// Creates the number of a delivery from a number in a reply subject or in the log.
     #[must_use]
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// Returns the number.
+    /// Returns the plain number.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// Returns the number of the delivery `deliveries` later.
+    /// Returns the number of the delivery that comes `deliveries` after this one.
     #[must_use]
     pub(super) const fn after(self, deliveries: u64) -> Self {
         Self(self.0 + deliveries)
     }
 
-    /// Returns the number of the delivery before; the first has one.
+    /// Returns the number of the delivery before this one. There is such a number: deliveries count from 1,
+    /// so the first one has 0 before it.
     #[must_use]
     pub(super) const fn before(self) -> Self {
         Self(self.0 - 1)

@@ -1,7 +1,8 @@
 //! A consumer's configuration as the live consumer uses it: microseconds, bounds, no negative numbers with a
 //! special meaning.
 //!
-//! Owns the translation. Leaves the rules and defaults of a configuration to [`super::rules`].
+//! Owns the translation from the configuration. [`super::rules`] owns the rules and defaults of a
+//! configuration.
 
 use super::delta::UNACKED_MAX;
 use super::pulls::{PullLimits, WAITING_MAX};
@@ -13,19 +14,20 @@ use crate::schema::config::{AckPolicy, ConsumerConfig, ReplayPolicy};
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) ack: AckPolicy,
-    /// The wait before each redelivery; the last one applies to all further redeliveries.
+    /// The waits before the first redelivery, the second one and so on; the last wait applies to all further
+    /// redeliveries.
     waits_us: Vec<u64>,
     /// The most deliveries of a message.
     pub(super) max_deliver: u32,
-    /// The most messages that are unacknowledged.
+    /// The most messages that may await an acknowledgement before the consumer stops delivering.
     pub(super) max_unacked: usize,
     pub(super) headers_only: bool,
-    /// The percentage of acknowledgements that are reported.
+    /// The percentage of acknowledgements that the consumer reports in advisories.
     pub(super) sample_percent: u64,
     pub(super) replay_original: bool,
     /// The time until which the consumer delivers nothing.
     pub(super) pause_until_us: u64,
-    /// The time after which the consumer is deleted if no client uses it.
+    /// The time after which the server deletes the consumer if no client uses it.
     pub(super) inactive_us: Option<u64>,
     pub(super) filters: Vec<Box<[u8]>>,
     pub(super) pulls: PullLimits,
@@ -86,7 +88,8 @@ impl Settings {
         }
     }
 
-    /// Returns the time that a message waits for its acknowledgement after so many deliveries.
+    /// Returns the time for which the consumer waits for a message's acknowledgement after this number of
+    /// deliveries.
     pub(super) fn wait_us(&self, deliveries: u32) -> u64 {
         let last = self.waits_us.len() - 1;
         self.waits_us[last.min(deliveries.saturating_sub(1) as usize)]

@@ -1,10 +1,12 @@
-//! The last message of each subject when the consumer began: it delivers them before all later messages.
+//! The last message of each subject at the time when a consumer started. The consumer delivers these messages
+//! before all later messages.
 //!
-//! Owns the list. Leaves the choice of its messages to the stream.
+//! Owns the list of these messages. The stream chooses them.
 
 use crate::schema::sequence::StreamSeq;
 
-/// The messages still to be delivered, by rising number; a message removed meanwhile has its top bit set.
+/// The messages of the list that the consumer has still to deliver, by rising number. In `seqs` the top bit
+/// marks a message that the stream has removed meanwhile.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Skip {
     seqs: Vec<u64>,
@@ -15,7 +17,7 @@ pub(super) struct Skip {
 const REMOVED: u64 = 1 << 63;
 
 impl Skip {
-    /// A list of messages by rising number.
+    /// Creates a list of these messages, which must have rising numbers.
     pub(super) fn new(seqs: Vec<StreamSeq>) -> Self {
         debug_assert!(seqs.is_sorted());
         Self {
@@ -25,19 +27,19 @@ impl Skip {
         }
     }
 
-    /// The number of messages left.
+    /// Returns the number of messages that the consumer has still to deliver from the list.
     pub(super) const fn left(&self) -> u64 {
         self.left
     }
 
-    /// The next message.
+    /// Returns the next message of the list that the consumer has to deliver.
     pub(super) fn peek(&mut self) -> Option<StreamSeq> {
         while self.seqs.get(self.at).is_some_and(|s| s & REMOVED != 0) {
             self.at += 1;
         }
         let next = self.seqs.get(self.at).copied();
         if next.is_none() {
-            // An exhausted list of a million entries gives its memory back.
+            // The list is exhausted. It may have had a million entries, so its memory is freed.
             self.seqs = Vec::new();
             self.at = 0;
         }
@@ -59,7 +61,8 @@ impl Skip {
         self.left = self.seqs.len() as u64;
     }
 
-    /// Removes a message that is still to be delivered; returns whether the list had it.
+    /// Removes a message from the list, because the stream no longer holds it. Returns whether the list had
+    /// the message.
     pub(super) fn remove(&mut self, seq: StreamSeq) -> bool {
         let rest = &mut self.seqs[self.at..];
         let found = rest.binary_search_by_key(&seq.get(), |s| s & !REMOVED);

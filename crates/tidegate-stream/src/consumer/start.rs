@@ -1,15 +1,15 @@
-//! The start of a new consumer.
+//! Chooses the message with which a new consumer starts.
 //!
-//! Owns the choice, made once, when the consumer is created; from then on its [`State`] has its position.
-//! Leaves the stream's messages to a [`View`].
+//! The choice takes place once, when the consumer is created; from then on the consumer's [`State`] holds the
+//! position. A [`View`] shows the stream's messages.
 
 use super::seam::View;
 use super::state::State;
 use crate::schema::config::{ConsumerConfig, DeliverPolicy};
 
 impl State {
-    /// Creates the state of a new consumer of this stream: it starts with the message that its policy names,
-    /// or with the closest message that the stream has.
+    /// Creates the state of a new consumer of this stream: the consumer starts with the message that its
+    /// deliver policy names, or with the closest message that the stream has.
     #[must_use]
     pub fn new(config: &ConsumerConfig, stream: &mut impl View) -> Self {
         let (first, last) = (stream.first_seq(), stream.last_seq());

@@ -1,12 +1,12 @@
 //! The part of a consumer that the log keeps: the last delivery, the ack floor, and the pending messages.
 //!
 //! Owns the state and how a [`Delta`] changes it: the same deltas in the same order give the same state on
-//! every node. Leaves the time of a delta, and the parts that a new leader does not have (pulls, heartbeats,
-//! the order of redelivery), to [`super::Consumer`].
+//! every node. [`super::Consumer`] decides when to write a delta, and owns the parts that a new leader does
+//! not have (pulls, heartbeats, the order of redelivery).
 //!
-//! The state follows the leader. After a crash, the consumer repeats the deliveries made since the last
-//! delta, under the same numbers; an acknowledgement that was in no delta costs one redelivery. A message
-//! acknowledged in a durable delta is never redelivered.
+//! The state is a little behind the leader's [`super::Consumer`]. After a crash, the consumer repeats the
+//! deliveries since the last delta, under the same numbers; an acknowledgement that was in no delta causes
+//! one redelivery. The consumer never redelivers a message that a durable delta acknowledges.
 //!
 //! Invariants: `ack_floor` and `delivered` never go back except by [`State::reset`]; `ack_floor` never passes
 //! `delivered`; each pending message lies between them.
@@ -30,7 +30,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// Returns the higher of each number.
+    /// Returns the higher number of deliveries of the two positions, with the higher message number.
     #[must_use]
     pub(super) fn max(self, other: Self) -> Self {
         Self {
@@ -44,14 +44,16 @@ impl Position {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Start {
-    /// Start with this message.
+    /// The consumer starts with this message.
     At(StreamSeq),
-    /// Start with the last message of each subject up to this one, then deliver all later messages.
+    /// The consumer starts with the last message of each subject up to this message, then delivers all later
+    /// messages.
     LastPerSubject(StreamSeq),
 }
 
 impl Start {
-    /// The message after which the consumer delivers every message.
+    /// Returns the number of the message after which the consumer delivers every message that its filters
+    /// pass.
     #[must_use]
     pub const fn after(self) -> StreamSeq {
         match self {
@@ -61,7 +63,8 @@ impl Start {
     }
 }
 
-/// The messages to which a consumer can be reset, whether the stream holds them or not.
+/// The numbers of the messages to which a client may reset a consumer, whether the stream holds these
+/// messages or not.
 pub const RESET_RANGE: RangeInclusive<StreamSeq> = StreamSeq::FIRST..=StreamSeq::new(NUMBER_END);
 
 /// The part of a consumer that the log keeps.
@@ -109,7 +112,7 @@ impl State {
         }
     }
 
-    /// Returns the start of a consumer with this state, which has delivered nothing yet.
+    /// Returns the start of a consumer that has this state and has delivered nothing yet.
     #[must_use]
     pub const fn start(&self) -> Start {
         match self.resume {
@@ -118,19 +121,19 @@ impl State {
         }
     }
 
-    /// The number of the last delivery, and the highest message delivered.
+    /// Returns the number of the last delivery, and the highest number of a delivered message.
     #[must_use]
     pub const fn delivered(&self) -> Position {
         self.delivered
     }
 
-    /// The position up to which every delivery is acknowledged.
+    /// Returns the position up to which receivers have acknowledged every delivery.
     #[must_use]
     pub const fn ack_floor(&self) -> Position {
         self.ack_floor
     }
 
-    /// The messages delivered and not acknowledged.
+    /// Returns the messages that the consumer delivered and that receivers have not acknowledged.
     #[must_use]
     pub const fn pending(&self) -> &Pending {
         &self.pending
@@ -144,8 +147,8 @@ impl State {
     }
 
     /// Resets the consumer to message `seq`, one of [`RESET_RANGE`]: no message from there on counts as
-    /// delivered, every message before it counts as acknowledged, and deliveries count from 1. The caller
-    /// must not apply a delta from before the reset after it.
+    /// delivered, every message before it counts as acknowledged, and deliveries count from 1. After the
+    /// reset, the caller must not apply a delta from before the reset.
     pub fn reset(&mut self, seq: StreamSeq) {
         *self = Self {
             resume: self.resume,

@@ -1,11 +1,11 @@
 //! The status messages of a consumer, as header blocks.
 //!
-//! Owns their texts, which clients compare: they are exact. Leaves when one is sent to [`super::Consumer`]
-//! and its parts.
+//! Owns the exact texts of the statuses, which clients compare. [`super::Consumer`] and its parts decide when
+//! to send a status.
 
 use super::state::Position;
 
-/// The header with the length of a payload that is not sent.
+/// The header with the length of a payload that the consumer does not send (`headers_only`).
 pub(super) const MESSAGE_SIZE: &str = "Nats-Msg-Size";
 
 /// Writes a header block with only a status.
@@ -13,7 +13,8 @@ pub(super) fn plain(code: u16, description: &str) -> Vec<u8> {
     format!("NATS/1.0 {code} {description}\r\n\r\n").into_bytes()
 }
 
-/// Writes the status of a pull that ends before it is full.
+/// Writes the status of a pull that ends before it has got all its messages: with the messages and bytes that
+/// it still lacks.
 pub(super) fn leftover(code: u16, description: &str, messages: u64, bytes: u64) -> Vec<u8> {
     format!(
         "NATS/1.0 {code} {description}\r\nNats-Pending-Messages: {messages}\r\nNats-Pending-Bytes: {bytes}\r\n\r\n"
@@ -21,7 +22,8 @@ pub(super) fn leftover(code: u16, description: &str, messages: u64, bytes: u64) 
     .into_bytes()
 }
 
-/// Writes a heartbeat: the last delivery, and the subject to answer if flow control waits.
+/// Writes a heartbeat with the position of the last delivery and, while flow control waits for the receiver,
+/// the subject to which the receiver must answer.
 pub(super) fn heartbeat(last: Position, stalled: Option<&str>) -> Vec<u8> {
     let Position {
         consumer_seq,

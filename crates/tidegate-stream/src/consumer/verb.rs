@@ -1,23 +1,24 @@
 //! The verbs by which a receiver acknowledges a message.
 //!
-//! Owns the payloads of acknowledgements. Leaves their effects to [`super::Consumer`].
+//! Owns the payloads of acknowledgements. [`super::Consumer`] owns the effect of each verb.
 
 use serde::Deserialize;
 
 use super::duration;
 
-/// A parsed payload.
+/// The parsed payload of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb<'a> {
     /// The receiver has processed the message.
     Ack,
-    /// The receiver asks for redelivery after so many microseconds.
+    /// The receiver refuses the message for now, and asks for redelivery after this number of microseconds.
     Nak(u64),
     /// The receiver is still processing the message.
     Progress,
-    /// The receiver asks for no redelivery, for this reason.
+    /// The receiver asks the consumer never to redeliver the message, for this reason.
     Term(&'a str),
-    /// The receiver has processed the message and asks for the next; the rest is a pull request.
+    /// The receiver has processed the message and asks for the next one. The field is the rest of the
+    /// payload, the body of a pull request.
     Next(&'a [u8]),
 }
 
@@ -28,7 +29,7 @@ struct NakOptions {
 }
 
 impl<'a> Verb<'a> {
-    /// Parses a payload; `None` if it is no verb.
+    /// Parses the payload of an acknowledgement; `None` if the payload is no verb.
     pub(super) fn parse(payload: &'a [u8]) -> Option<Self> {
         if let Some(rest) = payload.strip_prefix(b"-NAK") {
             return Some(Self::Nak(delay_us(rest.trim_ascii())));
@@ -37,7 +38,7 @@ impl<'a> Verb<'a> {
             return Some(Self::Next(rest));
         }
         if let Some(rest) = payload.strip_prefix(b"+TERM") {
-            // The reason is shown to people, so that a reason that is not text counts as empty.
+            // Only people read the reason, so a reason that is not text counts as empty.
             let reason = std::str::from_utf8(rest.trim_ascii()).unwrap_or("");
             return Some(Self::Term(reason));
         }
@@ -49,7 +50,8 @@ impl<'a> Verb<'a> {
     }
 }
 
-/// Returns the delay after `-NAK`; an invalid or negative one counts as 0.
+/// Returns the delay that follows `-NAK` in the payload, in microseconds; an invalid or negative delay counts
+/// as 0.
 fn delay_us(argument: &[u8]) -> u64 {
     let ns = match argument.first() {
         None => 0,
