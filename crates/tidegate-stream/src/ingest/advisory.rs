@@ -1,6 +1,6 @@
 //! The advisories about atomic batches that the server does not store.
 //!
-//! Leaves the advisory's id and time to the caller that publishes it.
+//! The caller that publishes an advisory sets its id and time.
 
 use serde::Serialize;
 
@@ -25,8 +25,8 @@ impl Abandoned {
         format!("$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.{stream}")
     }
 
-    /// Returns the payload of the advisory. `stream` is the stream's name, `id` unique among advisories,
-    /// `timestamp` the time in RFC 3339.
+    /// Returns the payload of the advisory. `stream` is the stream's name, `id` is unique among advisories,
+    /// `timestamp` is the time in the form of RFC 3339.
     #[must_use]
     pub fn json(&self, stream: &str, domain: Option<&str>, id: &str, timestamp: &str) -> Vec<u8> {
         let json = Json {

@@ -5,12 +5,12 @@ use crate::schema::error::ApiError;
 use crate::schema::number::StreamNumber;
 use crate::schema::sequence::StreamSeq;
 
-/// An answer to a publisher.
+/// An answer to a publisher of a fast-ingest batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The stream of the batch.
     pub stream: StreamNumber,
-    /// The subject to send the answer to; never empty.
+    /// The subject to which the caller sends the answer; never empty.
     pub to: Vec<u8>,
     /// The content of the answer.
     pub what: What,
@@ -22,26 +22,26 @@ pub enum What {
     /// The stream stores every message of the batch up to `seq`. The next acknowledgement covers at most
     /// `msgs` messages.
     Flow {
-        /// The highest number of the batch that is stored together with all numbers before it.
+        /// The number in the batch up to which the stream stores every message.
         seq: u64,
         /// The most messages that the next acknowledgement covers.
         msgs: u16,
     },
-    /// Messages are missing.
+    /// Messages of the batch are missing.
     Gap {
         /// The number that the server expected.
         expected: u64,
-        /// The number that it received.
+        /// The number that the server received.
         seq: u64,
     },
     /// The stream refused a message.
     Error {
-        /// The number of the message.
+        /// The number of the refused message in the batch.
         seq: u64,
         /// The reason.
         error: ApiError,
     },
-    /// The batch has ended.
+    /// The batch has ended, and the stream stores its messages.
     End {
         /// The number of the last message in the stream.
         stream_seq: StreamSeq,
@@ -55,7 +55,7 @@ pub enum What {
 }
 
 impl Answer {
-    /// Writes the answer as JSON. `ack` is the writer of its stream.
+    /// Writes the answer as JSON. `ack` is the writer of the answer's stream.
     pub fn write(&self, ack: &PubAck, out: &mut Vec<u8>) {
         match &self.what {
             What::Flow { seq, msgs } => {

@@ -1,5 +1,5 @@
-//! Atomic batches: stages messages until one of them commits the batch, then returns them all, to propose
-//! them in one entry.
+//! Atomic batches: stages (keeps in memory) the messages of a batch until one of them commits the batch. Then
+//! it returns all messages of the batch, and the caller proposes them in one entry.
 //!
 //! ```text
 //! (none) --seq 1--> open --seq n+1--> open --commit--> handed out
@@ -7,9 +7,9 @@
 //!                     +-- a gap, too large, silent for 10 s --> abandoned, and said so
 //! ```
 //!
-//! Owns the sequence, the limits and the staging. The state machine decides whether the stream may store the
-//! messages (duplicates, expected sequences, limits of the stream) when it applies the entry, for all of them
-//! at once. This module sends no answers: [`Staged`] tells the caller the answer.
+//! Owns the sequence of messages in a batch, the limits and the staging. The state machine decides whether
+//! the stream may store the messages (duplicates, expected sequences, limits of the stream) when it applies
+//! the entry, for all of them at once. This module sends no answers: [`Staged`] tells the caller the answer.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -31,7 +31,7 @@ const BATCH_COMMIT: &[u8] = b"Nats-Batch-Commit";
 const COMMIT_LINE: &[u8] = b"Nats-Batch-Commit: 1\r\n\r\n";
 const EXPECTED_LAST_MSG_ID: &[u8] = b"Nats-Expected-Last-Msg-Id";
 
-/// The limits of staging.
+/// The limits of the messages that the server keeps for open atomic batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicLimits {
     /// The most messages of a batch.
@@ -42,7 +42,7 @@ pub struct AtomicLimits {
     pub per_stream_max: usize,
     /// The most open batches of the server.
     pub open_max: usize,
-    /// The most bytes staged in all open batches.
+    /// The most bytes of messages in all open batches.
     pub bytes_max: usize,
 }
 
@@ -81,13 +81,14 @@ pub enum Staged {
     /// The message waits for the rest of its batch. The caller sends an empty answer if the message has a
     /// reply subject.
     Waiting,
-    /// The batch is complete. The caller proposes it, and answers when it is applied.
+    /// The batch is complete. The caller proposes the batch, and answers the publisher when the group has
+    /// applied it.
     Commit(AtomicBatch),
-    /// The message is refused, and so is its batch if that was open.
+    /// The server refuses the message, and with it the message's batch, if that was open.
     Refused {
-        /// The error to answer.
+        /// The error that the caller answers.
         error: ApiError,
-        /// The advisory to publish.
+        /// The abandoned batch, for which the caller publishes an advisory; `None` if none was open.
         abandoned: Option<Abandoned>,
     },
 }
@@ -99,7 +100,7 @@ pub struct Abandoned {
     pub stream: StreamNumber,
     /// The id of the batch.
     pub id: Vec<u8>,
-    /// The reason.
+    /// The reason why the stream does not store the batch.
     pub reason: Reason,
 }
 
@@ -129,7 +130,7 @@ impl Reason {
     }
 }
 
-/// A complete batch, to be proposed.
+/// A complete batch, which the caller proposes in one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AtomicBatch {
     /// The stream of the batch.
@@ -140,7 +141,7 @@ pub struct AtomicBatch {
 }
 
 impl AtomicBatch {
-    /// Returns the number of its messages: at least one.
+    /// Returns the number of the batch's messages, at least one.
     #[must_use]
     pub fn len(&self) -> u32 {
         u32::try_from(self.messages.spans.len())
@@ -153,7 +154,7 @@ impl AtomicBatch {
         self.messages.spans.is_empty()
     }
 
-    /// Returns the number of bytes of its messages.
+    /// Returns the number of bytes of the batch's messages.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.messages.bytes.len()
@@ -178,7 +179,7 @@ impl Atomic {
         }
     }
 
-    /// Stages a message with a batch's id, for a stream of this configuration.
+    /// Handles a message that belongs to the atomic batch `id`, for a stream of this configuration.
     pub fn handle_message(
         &mut self,
         now: Time,
@@ -209,7 +210,7 @@ impl Atomic {
         }
     }
 
-    /// Abandons the batches that were silent for too long by now.
+    /// Abandons the batches for which no message came for too long.
     pub fn handle_timeouts(&mut self, now: Time, abandoned: &mut Vec<Abandoned>) {
         if !self.idle.is_due(now) {
             return;
@@ -276,7 +277,7 @@ impl Atomic {
         };
         let commit = headers::get(message.headers, BATCH_COMMIT);
         let eob = commit == Some(b"eob");
-        // A message that only ends the batch does not belong to it.
+        // A message that only ends the batch (`eob`) does not count as a message of the batch.
         let len = seq - u64::from(eob && seq > 0);
         let too_large = (
             ApiError::atomic_too_large(self.limits.messages_max),
@@ -322,7 +323,7 @@ impl Atomic {
         }))
     }
 
-    /// Returns the number of the last message of an open batch.
+    /// Returns the number of the last message of the batch with this id, if the batch is open.
     fn last(&self, stream: StreamNumber, id: &[u8]) -> Option<u64> {
         let batch = self.open.get(&stream)?.get(id)?;
         Some(batch.messages.spans.len() as u64)
@@ -426,20 +427,21 @@ impl Atomic {
 #[derive(Debug)]
 struct Open {
     messages: Messages,
-    /// The time at which its last message arrived.
+    /// The time at which the last message of the batch arrived.
     heard: Time,
-    /// A message of the batch expects the id of the message stored before it, which batches do not support.
+    /// True if a message of the batch names the expected id of the message before it
+    /// (`Nats-Expected-Last-Msg-Id`), which batches do not support.
     expects_id: bool,
 }
 
-/// Messages, one after the other in one buffer.
+/// The messages of a batch, one after the other in one buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Messages {
     bytes: Vec<u8>,
     spans: Vec<Span>,
 }
 
-/// The start of a message in the buffer, and the lengths of its parts.
+/// The start of a message in the buffer, and the lengths of the message's parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     start: usize,
@@ -469,7 +471,8 @@ impl Messages {
         })
     }
 
-    /// Adds the header that ends a batch to the last message, as if its publisher had sent it so.
+    /// Adds the header that ends a batch to the last message, as if the publisher had sent the message with
+    /// this header.
     fn mark_last(&mut self) {
         let Some(span) = self.spans.last_mut() else {
             return;

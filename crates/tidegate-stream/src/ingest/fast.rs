@@ -1,22 +1,24 @@
-//! Fast-ingest batches: the server stores messages as they arrive, and acknowledges them together.
+//! Fast-ingest batches: the server stores the messages of a batch as they arrive, and acknowledges many of
+//! them together.
 //!
 //! ```text
 //! handle_message --Store--> proposed --handle_outcome--> stored --poll_acks--> acknowledged
 //!        |                                    |
-//!        +-- held behind one that may be refused <-- poll_released
+//!        +-- held behind a message that may be refused <-- poll_released
 //! ```
 //!
 //! Owns each batch's positions, its gaps, its end, its limits, and the times of acknowledgements
 //! ([`super::pacing`]). The state machine decides whether the stream may store a message when it applies the
-//! message's entry. The node that proposes a message keeps the [`Ticket`] and reports the outcome, in the
-//! order of the log.
+//! message's entry. The node that proposes a message keeps the [`Ticket`] of the message, and reports the
+//! outcomes in the order of the log.
 //!
 //! An acknowledgement covers only stored messages. In a batch that ends at the first gap (`fail`), the stream
-//! must store nothing behind a refused message. But outcomes arrive after later messages were proposed. So a
-//! message that the state machine may refuse for the state of the stream (expected sequences, a full stream
-//! that discards new messages) holds the messages behind it until its outcome is known. A refusal that
-//! nothing announces, such as a full disk, also ends the batch. Then the stream may store messages of it that
-//! were already proposed, without counting them. A publisher that sends them again stores them twice.
+//! must store nothing behind a refused message. But the outcome of a message arrives after the node has
+//! proposed later messages. So the node holds back the messages behind a message that the state machine may
+//! refuse for the state of the stream (expected sequences, a full stream that discards new messages), until
+//! the outcome is known. The node cannot foresee other refusals, such as for a full disk. Such a refusal also
+//! ends the batch. Then the stream may store messages of the batch that the node has already proposed,
+//! without counting them. A publisher that sends these messages again stores them twice.
 //!
 //! Polling order: after messages and outcomes, call [`Fast::poll_released`] until it returns nothing, then
 //! [`Fast::poll_acks`].
@@ -51,7 +53,7 @@ pub struct FastLimits {
     pub per_stream_max: usize,
     /// The most open batches of the server.
     pub open_max: usize,
-    /// The most bytes of a batch held behind one message.
+    /// The most bytes of messages that a batch holds back behind a message that the state machine may refuse.
     pub held_bytes_max: usize,
 }
 
@@ -65,20 +67,20 @@ impl Default for FastLimits {
     }
 }
 
-/// The action that a message requires.
+/// The action that a message requires of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The caller proposes the message, and reports its outcome.
     Store(Ticket),
-    /// The caller does nothing: the message is held, or is not to be stored.
+    /// The caller does nothing: the batch holds the message back, or the stream must not store it.
     Done,
 }
 
-/// Identifies a message of a batch until its outcome is known.
+/// Identifies a proposed message of a batch until the caller reports the message's outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     batch: u32,
-    /// Distinguishes the batches that had this index one after the other.
+    /// Distinguishes the batches that had the same index one after the other.
     life: u32,
     seq: u64,
 }
@@ -88,24 +90,24 @@ pub struct Ticket {
 pub enum Persisted<'a> {
     /// The stream stored the message, with this number.
     Stored(StreamSeq),
-    /// The stream has stored the message before, with this number.
+    /// The message is a duplicate: the stream stored it before, with this number.
     Duplicate(StreamSeq),
     /// The stream refused the message.
     Refused(&'a ApiError),
 }
 
-/// A message that was held, and that the caller proposes now.
+/// A message that the batch held back, and that the caller proposes now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// The stream of the message.
     pub stream: StreamNumber,
-    /// The ticket to report the outcome with.
+    /// The ticket with which the caller reports the outcome.
     pub ticket: Ticket,
-    /// Its subject.
+    /// The message's subject.
     pub subject: Vec<u8>,
-    /// The complete header block, or nothing.
+    /// The message's complete header block; empty without headers.
     pub headers: Vec<u8>,
-    /// Its payload.
+    /// The message's payload.
     pub payload: Vec<u8>,
 }
 
@@ -118,7 +120,7 @@ pub struct Fast {
     /// The number of open batches of each stream; a stream without batches has no entry.
     of_stream: HashMap<StreamNumber, usize, foldhash::fast::RandomState>,
     lives: u32,
-    /// The batches with stored but unacknowledged messages, in the order in which they became so.
+    /// The batches with stored and unacknowledged messages, the batch that has waited longest first.
     unacked: VecDeque<u32>,
     released: VecDeque<Held>,
     pacing: Pacing,
@@ -160,7 +162,7 @@ impl Fast {
         }
     }
 
-    /// Writes the decisions about acknowledgements into `log`, under `name`.
+    /// Makes the controller write its decisions about acknowledgements into `log`, under `name`.
     pub fn log_to(&mut self, log: &DecisionLog, name: &str) {
         self.pacing.log_to(log, name);
     }
@@ -198,8 +200,8 @@ impl Fast {
             return Verdict::Done;
         }
         if batch.ending {
-            // The publisher waits for the end of the batch, and then sends again the messages that the end
-            // does not count.
+            // The batch accepts no more messages. The publisher waits for the answer to the end of the batch,
+            // and then sends again the messages that this answer does not count.
             return Verdict::Done;
         }
         if !batch.take(control, answers) {
@@ -224,7 +226,7 @@ impl Fast {
             return Verdict::Store(batch.propose(key, control.seq, certain));
         }
         if batch.held_bytes + bytes > self.limits.held_bytes_max {
-            // The messages already held still count.
+            // The batch ends before this message. The messages that it holds back already still belong to it.
             let (seq, error) = (control.seq, ApiError::TOO_MANY_REQUESTS);
             batch.answer(What::Error { seq, error }, answers);
             batch.received = seq - 1;
@@ -258,7 +260,7 @@ impl Fast {
         if batch.in_flight == 0 {
             batch.uncertain = false;
         }
-        // In a batch without gaps no message behind a refused one counts.
+        // In a batch that ends at the first gap, no message behind a refused message counts.
         let counts = ticket.seq <= batch.received;
         match outcome {
             Persisted::Stored(seq) if counts => batch.stream_seq = seq,
@@ -269,12 +271,13 @@ impl Fast {
                 let (seq, error) = (ticket.seq, error.clone());
                 batch.answer(What::Error { seq, error }, answers);
                 if batch.ending && seq == batch.received {
-                    // The refused last message does not belong to the batch.
+                    // The batch ends before its last message, since the stream refused that message.
                     batch.received -= 1;
                 }
             }
             Persisted::Refused(error) if counts && ticket.seq == 1 => {
-                // Answers as if the message had been published outside of a batch.
+                // The first message of the batch is refused. The answer is the same as for a message outside
+                // of a batch.
                 batch.answer(What::Refused(error.clone()), answers);
                 self.close(ticket.batch);
                 return;
@@ -289,13 +292,14 @@ impl Fast {
         self.settle(now, ticket.batch, answers);
     }
 
-    /// Returns a held message that the caller proposes now.
+    /// Returns a message that a batch held back and that the caller must propose now.
     pub fn poll_released(&mut self) -> Option<Held> {
         self.released.pop_front()
     }
 
-    /// Acknowledges stored messages, if the controller allows it or a publisher waits for it. Returns whether
-    /// it acknowledged any; if so, the caller sends the answers, then calls [`Fast::handle_acks_sent`].
+    /// Acknowledges stored messages, if the controller allows that or a publisher waits for it. Returns
+    /// whether there are acknowledgements in `answers`; if so, the caller sends them, then calls
+    /// [`Fast::handle_acks_sent`].
     pub fn poll_acks(&mut self, now: Time, answers: &mut Vec<Answer>) -> bool {
         let (mut backlog, mut forced, mut oldest) = (0, 0_u64, now);
         for &key in &self.unacked {
@@ -328,12 +332,13 @@ impl Fast {
         true
     }
 
-    /// Records that the caller sent the acknowledgements of [`Fast::poll_acks`], at this cost.
+    /// Records that the caller sent the acknowledgements of [`Fast::poll_acks`], and that this took
+    /// `cost_ns`.
     pub fn handle_acks_sent(&mut self, now: Time, cost_ns: u64) {
         self.pacing.finished(now, cost_ns);
     }
 
-    /// Forgets the batches that were silent for too long by now.
+    /// Forgets the batches for which no message came for too long.
     pub fn handle_timeouts(&mut self, now: Time) {
         if !self.idle.is_due(now) {
             return;
@@ -385,7 +390,7 @@ impl Fast {
         self.pacing.snapshot()
     }
 
-    /// Returns the batch of a message, and starts it with its first message.
+    /// Returns the open batch of a message; starts the batch if this is the first message.
     fn open<'a>(
         &mut self,
         now: Time,
@@ -457,8 +462,8 @@ impl Fast {
         Ok(key)
     }
 
-    /// Answers a ping with the position of the batch, after the gap of the messages that the publisher sent
-    /// before it and that did not arrive.
+    /// Answers a ping with the position of the batch. Before that, reports the gap if messages that the
+    /// publisher sent before the ping did not arrive.
     fn ping(&mut self, now: Time, key: u32, seq: u64, answers: &mut Vec<Answer>) {
         let batch = &mut self.batches[key as usize];
         if seq > batch.received {
@@ -484,7 +489,8 @@ impl Fast {
         batch.answer(What::Flow { seq, msgs }, answers);
     }
 
-    /// Releases held messages, up to and including the next message that may be refused.
+    /// Releases messages that the batch held back, up to and including the next message that the state
+    /// machine may refuse.
     fn release(&mut self, key: u32) {
         let batch = &mut self.batches[key as usize];
         while !batch.uncertain {
@@ -502,12 +508,13 @@ impl Fast {
         }
     }
 
-    /// Settles a batch after a change: ends it if it is over, otherwise queues it if it has messages to
-    /// acknowledge. Returns whether it has ended.
+    /// Brings a batch up to date after a change: ends the batch if it is over, otherwise queues it if it has
+    /// messages to acknowledge. Returns whether the batch has ended.
     fn settle(&mut self, now: Time, key: u32, answers: &mut Vec<Answer>) -> bool {
         let batch = &mut self.batches[key as usize];
         if batch.in_flight == 0 && batch.held.is_empty() {
-            // No outcome is open, so missing, refused and duplicate messages are settled, too.
+            // All outcomes are known, so the acknowledgement may also cover missing, refused and duplicate
+            // messages.
             batch.persisted = batch.received;
         }
         if batch.ending && batch.in_flight == 0 && batch.held.is_empty() {
@@ -565,10 +572,12 @@ impl Fast {
     }
 }
 
-/// Returns whether the state machine may refuse a message for the state of the stream when it applies it.
+/// Returns whether the state machine may refuse a message with these headers, for the state that the stream
+/// has when the message is applied.
 fn may_be_refused(config: &StreamConfig, block: &[u8]) -> bool {
     let limited = config.max_msgs > 0 || config.max_bytes > 0 || config.discard_new_per_subject;
-    // An id can make the message a duplicate, which counts as stored.
+    // A message's id is no reason to expect a refusal: it can only make the message a duplicate, which counts
+    // as stored.
     let checked = |name: &[u8]| name.starts_with(b"Nats-") && name != b"Nats-Msg-Id";
     (config.discard == Discard::New && limited)
         || headers::lines(block).any(|(_, name, _)| checked(name))

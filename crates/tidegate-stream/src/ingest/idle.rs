@@ -1,8 +1,8 @@
-//! The times at which to look for batches that were silent for too long.
+//! The times at which the server looks for batches with a publisher that was silent for too long.
 //!
-//! A message only moves the end of its batch further away, so a lower bound of all ends stays valid until the
-//! next look. A look walks over all batches, and takes place once a second at most: a batch may live that
-//! much longer.
+//! A message only postpones the time at which the server abandons its batch, so a lower bound of these times
+//! stays valid until the next look. A look walks over all batches, and takes place at most once a second: a
+//! batch may live one second longer.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(super) struct Idle {
 }
 
 impl Idle {
-    /// Records that a batch may be silent from `now` on.
+    /// Records that a batch got its first message at `now`, from which it may be silent.
     pub(super) fn watch(&mut self, now: Time) {
         self.next.get_or_insert(now + IDLE);
     }
@@ -29,7 +29,8 @@ impl Idle {
         self.next
     }
 
-    /// Returns whether to look now. The caller must then call [`Idle::looked`].
+    /// Returns whether the caller must look for silent batches now. The caller must then call
+    /// [`Idle::looked`].
     pub(super) fn is_due(&self, now: Time) -> bool {
         self.next.is_some_and(|next| next <= now)
     }
@@ -39,7 +40,7 @@ impl Idle {
         heard + IDLE <= now
     }
 
-    /// Records that the caller looked at all batches. The last messages of the remaining ones arrived at
+    /// Records that the caller looked at all batches. The last messages of the remaining batches arrived at
     /// `oldest` or later.
     pub(super) fn looked(&mut self, now: Time, oldest: Option<Time>) {
         self.next = oldest.map(|oldest| (oldest + IDLE).max(now + LOOK_AGAIN));

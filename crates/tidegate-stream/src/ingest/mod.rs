@@ -1,12 +1,13 @@
-//! Batches of messages as publishers send them: the state of each batch until it is stored, as pure code.
+//! Batches of messages that publishers send: the state of each batch until the stream stores it, as pure
+//! code.
 //!
 //! [`Atomic`] stages batches that the stream stores completely or not at all. [`Fast`] follows batches with
 //! messages that the stream stores as they arrive; the server acknowledges them together, as often as an
 //! engine controller allows. Times, messages and outcomes go in; proposals and answers come out. No clock, no
 //! socket, no file.
 //!
-//! The log keeps the state of neither: after a restart the server knows no batch, and says so to the
-//! publisher of each. Acknowledged messages are stored.
+//! The log does not keep this state. After a restart the server knows no batch, and answers further messages
+//! of a batch with that error. The stream still has all acknowledged messages.
 
 mod advisory;
 mod answer;
@@ -27,13 +28,13 @@ use crate::schema::error::ApiError;
 /// A message that belongs to a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Incoming<'a> {
-    /// Its subject.
+    /// The message's subject.
     pub subject: &'a [u8],
-    /// The subject for answers; may be empty.
+    /// The message's reply subject; may be empty.
     pub reply: &'a [u8],
-    /// The complete header block, or nothing.
+    /// The message's complete header block; empty without headers.
     pub headers: &'a [u8],
-    /// Its payload.
+    /// The message's payload.
     pub payload: &'a [u8],
 }
 
@@ -43,7 +44,7 @@ const ID_BYTES_MAX: usize = 64;
 /// The time after which the server abandons a silent batch.
 const IDLE: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// Checks the rules for a message of any batch.
+/// Checks the rules that hold for the messages of all batches, atomic and fast-ingest ones.
 fn acceptable(config: &StreamConfig, message: &Incoming<'_>) -> Result<(), ApiError> {
     if config.sealed {
         return Err(ApiError::STREAM_SEALED);
@@ -55,7 +56,7 @@ fn acceptable(config: &StreamConfig, message: &Incoming<'_>) -> Result<(), ApiEr
     Ok(())
 }
 
-/// Reads a number of decimal digits and nothing else.
+/// Parses a number that consists only of decimal digits.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;

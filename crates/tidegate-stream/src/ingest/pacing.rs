@@ -1,9 +1,10 @@
-//! The times at which flow acknowledgements leave, and the number of messages that each one covers.
+//! Decides when the server sends flow acknowledgements, and how many messages each of them covers.
 //!
-//! One controller weighs their cost for the whole server. By default an acknowledgement leaves at once if the
-//! server has nothing else to do. Under load acknowledgements leave as often as one per cent of a core pays
-//! for, and never later than 5 ms. The server acknowledges a batch at once if it has stored as many messages
-//! of it as the publisher waits for ([`Spacing`]), because that publisher may have stopped sending.
+//! One controller weighs the cost of acknowledgements for the whole server. While the server has nothing else
+//! to do, it sends an acknowledgement at once. Under load it spends at most one per cent of a core on
+//! acknowledgements, and sends each of them after 5 ms at the latest. The server acknowledges a batch at once
+//! if it has stored as many messages of the batch as the publisher waits for ([`Spacing`]), because that
+//! publisher may have stopped sending.
 
 use crate::convert::saturating_u16;
 use std::time::Duration;
@@ -16,18 +17,19 @@ use tidegate::controller::{BatchId, Bounds, Knee, Load, Objective, Reason, Snaps
 const AGE_MAX: Duration = Duration::from_millis(5);
 /// The share of a core that acknowledgements may cost.
 const BUDGET: f64 = 0.01;
-/// The most bytes in flight from all publishers together, as far as the spacing decides that.
+/// The most bytes that all publishers together should have in flight. [`Spacing`] divides this number among
+/// the open batches.
 const WINDOW_BYTES: u64 = 64 << 20;
-/// The spacing of a new batch, until the server has measured one.
+/// The spacing of a new batch, before the server has measured the messages in flight.
 const FIRST: u16 = 100;
 
-/// Decides when acknowledgements leave.
+/// Decides when the server sends flow acknowledgements.
 #[derive(Debug)]
 pub(super) struct Pacing {
     boundary: Boundary<Knee>,
-    /// The acknowledgements that the server is sending.
+    /// The controller's id of the acknowledgements that the server is sending.
     sending: Option<BatchId>,
-    /// The cost of acknowledgements that were sent together with later ones.
+    /// The cost of acknowledgements that the server sent together with later ones.
     unpaid_ns: u64,
 }
 
@@ -48,23 +50,24 @@ impl Pacing {
         }
     }
 
-    /// Writes the decisions into `log`, under `name`.
+    /// Makes the controller write its decisions into `log`, under `name`.
     pub(super) fn log_to(&mut self, log: &DecisionLog, name: &str) {
         self.boundary.log_to(log, name);
     }
 
-    /// Returns whether to acknowledge `backlog` messages, stored since `oldest`, now. Repeated calls are
-    /// harmless.
+    /// Returns whether the server may acknowledge now. `backlog` messages are stored and not acknowledged,
+    /// the first of them since `oldest`. Repeated calls are harmless.
     pub(super) fn allows(&mut self, now: Time, backlog: u64, oldest: Time) -> bool {
         let (now, backlog) = (self.boundary.at(now), Load::items(backlog));
-        // Acknowledgements that wait to be written leave together with the next ones.
+        // The server sends acknowledgements that still wait to be written together with the next ones.
         self.done(now, 0, false);
         let step = self.boundary.poll(now, backlog, oldest);
         matches!(step.unwrap_or_else(impossible), Step::Take(_))
     }
 
-    /// Records that `acked` messages are acknowledged and `left` are not. The controller allowed it, or the
-    /// caller `forced` it because publishers had stopped sending without it.
+    /// Records that the server acknowledges `acked` messages and leaves `left` unacknowledged. The controller
+    /// allowed this, or the caller `forced` it, because publishers may have stopped sending until they get
+    /// the acknowledgement.
     pub(super) fn started(&mut self, now: Time, acked: u64, left: u64, forced: bool) {
         let reason = match forced {
             true => Reason::Limit,
@@ -76,7 +79,8 @@ impl Pacing {
         self.sending = Some(started.unwrap_or_else(impossible));
     }
 
-    /// Records that the started acknowledgements were sent.
+    /// Records that the server has sent the acknowledgements that [`Pacing::started`] recorded, and that this
+    /// took `cost_ns`.
     pub(super) fn finished(&mut self, now: Time, cost_ns: u64) {
         let cost_ns = self.unpaid_ns.saturating_add(cost_ns);
         let paid = self.done(self.boundary.at(now), cost_ns, true);
@@ -102,7 +106,7 @@ impl Pacing {
     }
 }
 
-/// Reports an error of the boundary, which refuses only calls in a wrong order.
+/// Panics: the boundary returns an error only if this module calls it in a wrong order.
 #[cold]
 fn impossible<V>(error: BoundaryError) -> V {
     unreachable!("acknowledgements keep to the order of calls: {error}")
@@ -112,14 +116,15 @@ fn impossible<V>(error: BoundaryError) -> V {
 /// publisher as `msgs`.
 ///
 /// A publisher stops sending when a small multiple of this number is in flight. So the number should exceed
-/// the messages that are in flight without that stop: it is twice the measured count. A publisher that has
-/// stopped has just its limit in flight, and gets twice as much, up to its own wish. A number beyond that
-/// need only makes room for more unacknowledged messages, so it shrinks again, by half each time.
+/// the messages that would be in flight without that stop: the server chooses twice the measured count. A
+/// publisher that has stopped has just its limit in flight, and gets twice as much, at most the number that
+/// it asked for. A higher number only allows more unacknowledged messages, so the server lowers it again, by
+/// at most half each time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spacing {
     most: u16,
     now: u16,
-    /// The mean bytes of a message, a moving average.
+    /// The bytes of a message, as a moving average.
     message_bytes: u64,
 }
 
@@ -134,18 +139,18 @@ impl Spacing {
         }
     }
 
-    /// Returns the number that the publisher was told last, or gets first.
+    /// Returns the number that the server told the publisher last or, before that, will tell it first.
     pub(super) const fn get(self) -> u16 {
         self.now
     }
 
-    /// Counts a message of this many bytes.
+    /// Adds a message of this many bytes to the moving average.
     pub(super) fn weigh(&mut self, bytes: u64) {
         self.message_bytes = self.message_bytes - self.message_bytes / 16 + bytes / 16;
     }
 
-    /// Chooses the number for the next acknowledgement. Before it `under_way` messages are not acknowledged,
-    /// and `open` batches share the server.
+    /// Chooses the number for the next acknowledgement. Before that acknowledgement `under_way` messages of
+    /// the batch are unacknowledged, and `open` batches share the server.
     pub(super) fn choose(&mut self, under_way: u64, open: usize) -> u16 {
         let share = WINDOW_BYTES / (open.max(1) as u64 * self.message_bytes.max(1));
         let wanted = (2 * under_way).max(u64::from(self.now / 2)).min(share);

@@ -7,7 +7,7 @@ use super::number;
 use crate::convert::saturating_u16;
 
 const SUFFIX: &[u8] = b".$FI";
-/// The flow if the subject gives none, or 0.
+/// The value of `flow` if the subject has none, or 0.
 const FLOW: u16 = 10;
 
 /// The place of a message in a fast-ingest batch.
@@ -15,9 +15,9 @@ const FLOW: u16 = 10;
 pub struct Control<'a> {
     /// The id of the batch.
     pub id: &'a [u8],
-    /// The publisher's wish: one acknowledgement for this many messages, or more often.
+    /// The publisher's wish: the server acknowledges at least once for this many messages.
     pub flow: u16,
-    /// True if messages may be missing.
+    /// True if the batch goes on although messages are missing.
     pub gap_ok: bool,
     /// The message's number in the batch, from 1.
     pub seq: u64,
@@ -28,24 +28,24 @@ pub struct Control<'a> {
 /// The operation of a message on its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Starts the batch.
+    /// The message starts the batch.
     Start,
-    /// Continues the batch.
+    /// The message continues the batch.
     Append,
-    /// Ends the batch, and is stored.
+    /// The message ends the batch, and the stream stores the message.
     Commit,
-    /// Ends the batch, and is not stored.
+    /// The message ends the batch, and the stream does not store the message.
     CommitEob,
-    /// Asks for the position of the batch; not stored.
+    /// The message asks for the position of the batch, and the stream does not store the message.
     Ping,
 }
 
-/// The reply subject ends like one of a fast-ingest batch, but has not its form.
+/// The error for a reply subject that ends like that of a fast-ingest message, but does not have its form.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("expected <prefix>.<id>.<flow>.<ok|fail>.<seq>.<op>.$FI")]
 pub struct PatternError;
 
-/// Parses a reply subject; `None` if it is not one of a fast-ingest batch at all.
+/// Parses a reply subject; `None` if the subject does not end like that of a fast-ingest message.
 #[must_use]
 pub fn control(reply: &[u8]) -> Option<Result<Control<'_>, PatternError>> {
     let rest = reply.strip_suffix(SUFFIX)?;
@@ -63,7 +63,7 @@ fn parse(rest: &[u8]) -> Option<Control<'_>> {
         _ => return None,
     };
     let (rest, seq) = split(rest)?;
-    // The highest number has no successor.
+    // The parser refuses the highest number, because it has no successor.
     let seq = number(seq).filter(|seq| (1..u64::MAX).contains(seq))?;
     let fits = match op {
         Op::Start => seq == 1,
@@ -91,7 +91,7 @@ fn parse(rest: &[u8]) -> Option<Control<'_>> {
     })
 }
 
-/// Splits at the last dot.
+/// Splits `text` at its last dot.
 fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let dot = memchr::memrchr(b'.', text)?;
     Some((&text[..dot], &text[dot + 1..]))

@@ -1,4 +1,4 @@
-//! One fast-ingest batch: its positions, and their changes.
+//! One fast-ingest batch: the numbers up to which its messages are received, stored and acknowledged.
 
 use std::collections::VecDeque;
 
@@ -20,26 +20,29 @@ pub(super) struct Batch {
     pub(super) life: u32,
     pub(super) gap_ok: bool,
     pub(super) spacing: Spacing,
-    /// The reply subject of the last message, to which the publisher subscribes.
+    /// The reply subject of the last message, to which the server sends the answers.
     pub(super) reply: Vec<u8>,
     pub(super) heard: Time,
     /// The number of the last message received.
     pub(super) received: u64,
-    /// Up to this number all messages are stored, or, with `gap_ok`, stored, refused or missing.
+    /// The number up to which the stream has stored all messages or, with `gap_ok`, stored or refused all
+    /// messages that are not missing.
     pub(super) persisted: u64,
-    /// Up to this number all messages are acknowledged; never above `persisted`.
+    /// The number up to which the server has acknowledged all messages; never above `persisted`.
     pub(super) acked: u64,
-    /// The time at which the first unacknowledged message was stored.
+    /// The time at which the stream stored the first unacknowledged message.
     pub(super) persisted_since: Option<Time>,
     /// The number of proposed messages with an unknown outcome.
     pub(super) in_flight: u64,
-    /// One of the proposed messages may be refused, so the batch holds the messages behind it.
+    /// True if the state machine may refuse one of the proposed messages, so that the batch holds back the
+    /// messages behind it.
     pub(super) uncertain: bool,
     pub(super) held: VecDeque<HeldMessage>,
     pub(super) held_bytes: usize,
-    /// The number of the last stored message in the stream.
+    /// The number, in the stream, of the last message of the batch that the stream stored.
     pub(super) stream_seq: StreamSeq,
-    /// The batch accepts no more messages. It has ended once all messages up to `received` are stored.
+    /// True if the batch accepts no more messages. The batch has ended once all messages up to `received`
+    /// have an outcome.
     pub(super) ending: bool,
 }
 
@@ -53,7 +56,8 @@ pub(super) struct HeldMessage {
 }
 
 impl Batch {
-    /// Accepts a message by its number, and returns whether to store it. If not, the batch ends.
+    /// Checks the number of the next message. Returns whether the stream may store the message; if not, the
+    /// batch ends.
     pub(super) fn take(&mut self, control: Control<'_>, answers: &mut Vec<Answer>) -> bool {
         let (expected, seq) = (self.received + 1, control.seq);
         if seq != expected {
@@ -77,7 +81,7 @@ impl Batch {
         }
     }
 
-    /// Refuses a message, which ends the batch.
+    /// Ends the batch before message `seq`, which the stream refused, and answers the error.
     pub(super) fn fail(&mut self, seq: u64, error: ApiError, answers: &mut Vec<Answer>) {
         self.answer(What::Error { seq, error }, answers);
         self.received = seq - 1;
