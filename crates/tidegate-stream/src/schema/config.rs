@@ -1,8 +1,9 @@
 //! The configurations of streams and consumers, as JSON gives them and as the log keeps them.
 //!
-//! Names, defaults and the omission of empty fields are nats-server's, so that stock clients understand them.
-//! Durations are nanoseconds. Only supported features have a field: [`crate::api::body`] refuses
-//! requests that ask for more. The state machines check the rules between fields.
+//! Names, defaults and the omission of empty fields are the same as in nats-server, so that stock clients
+//! understand the configurations. Durations are nanoseconds. Only supported features have a field:
+//! [`crate::api::body`] refuses requests for other features. The state machines check the rules between
+//! fields.
 
 use std::collections::BTreeMap;
 
@@ -15,83 +16,86 @@ use super::timestamp::Timestamp;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StreamConfig {
-    /// Its name, unique among streams.
+    /// The stream's name, unique among streams.
     pub name: String,
-    /// Free text.
+    /// Text for people, which the client chooses.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// The patterns of the subjects that it stores; empty in a request means its name.
+    /// The patterns of the subjects that the stream stores. If a request leaves them out, the stream's name
+    /// is the only pattern.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub subjects: Vec<String>,
     /// The rule for the removal of messages.
     pub retention: Retention,
-    /// The most consumers it may have; -1: any number.
+    /// The most consumers that the stream may have; -1 is any number.
     pub max_consumers: i64,
-    /// The most messages it keeps; -1: any number.
+    /// The most messages that the stream keeps; -1 is any number.
     pub max_msgs: i64,
-    /// The most bytes it keeps; -1: any number.
+    /// The most bytes that the stream keeps; -1 is any number.
     pub max_bytes: i64,
-    /// The age at which it removes a message; 0 means never.
+    /// The age at which the stream removes a message, in nanoseconds; 0 means never.
     pub max_age: i64,
-    /// The most messages it keeps of one subject; -1: any number.
+    /// The most messages that the stream keeps of one subject; -1 is any number.
     pub max_msgs_per_subject: i64,
-    /// The most bytes of a message, headers included; -1: any number.
+    /// The most bytes of a message, headers included; -1 is any number.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_msg_size: i32,
-    /// The behaviour at a limit.
+    /// The behaviour of the stream at a limit.
     pub discard: Discard,
-    /// The place where messages are kept.
+    /// The place where the nodes keep the stream's messages.
     pub storage: Storage,
-    /// The number of nodes that keep it; 0 in a request means 1.
+    /// The number of nodes that keep the stream; 0 in a request means 1.
     pub num_replicas: i64,
-    /// The server sends publishers no acknowledgement.
+    /// True if the server sends publishers no acknowledgement.
     #[serde(skip_serializing_if = "is_zero")]
     pub no_ack: bool,
-    /// The time for which the stream remembers a message's id; 0 in a request means the default.
+    /// The time for which the stream remembers a message's id, in nanoseconds; 0 in a request means the
+    /// default.
     #[serde(skip_serializing_if = "is_zero")]
     pub duplicate_window: i64,
     /// The compression of messages on disk.
     pub compression: Compression,
-    /// The number of the first message, if not 1.
+    /// The number of the stream's first message; 0 in a request means 1.
     #[serde(skip_serializing_if = "is_zero")]
     pub first_seq: StreamSeq,
-    /// Clients may read messages by direct requests, without the leader's JSON.
+    /// True if clients may read messages by direct requests, which the server answers with the message itself
+    /// in place of JSON.
     pub allow_direct: bool,
-    /// The same for mirrors.
+    /// True if clients may read messages of mirrors by direct requests.
     pub mirror_direct: bool,
-    /// With [`Discard::New`], the stream refuses new messages at `max_msgs_per_subject`, too.
+    /// True if a stream with [`Discard::New`] also refuses new messages at `max_msgs_per_subject`.
     #[serde(skip_serializing_if = "is_zero")]
     pub discard_new_per_subject: bool,
-    /// The stream stores no new message and removes none.
+    /// True if the stream stores no new message and removes none.
     pub sealed: bool,
-    /// Clients cannot delete messages.
+    /// True if clients cannot delete messages.
     pub deny_delete: bool,
-    /// Clients cannot purge the stream.
+    /// True if clients cannot purge the stream.
     pub deny_purge: bool,
-    /// A message may replace those before it (`Nats-Rollup`).
+    /// True if a message may replace the messages before it (`Nats-Rollup`).
     pub allow_rollup_hdrs: bool,
-    /// Limits and defaults of its consumers.
+    /// The limits and defaults of the stream's consumers.
     pub consumer_limits: ConsumerLimits,
-    /// A message may set its own lifetime (`Nats-TTL`).
+    /// True if a message may set its own lifetime (`Nats-TTL`).
     pub allow_msg_ttl: bool,
     /// The lifetime of the marker that the stream stores when a subject's last message expires; 0 means no
     /// markers.
     #[serde(skip_serializing_if = "is_zero")]
     pub subject_delete_marker_ttl: i64,
-    /// The stream accepts atomic batches.
+    /// True if the stream accepts atomic batches.
     #[serde(skip_serializing_if = "is_zero")]
     pub allow_atomic: bool,
-    /// The stream accepts fast-ingest batches.
+    /// True if the stream accepts fast-ingest batches.
     #[serde(skip_serializing_if = "is_zero")]
     pub allow_batched: bool,
-    /// Free pairs; keys that start with `_nats.` are reserved for the server.
+    /// Keys and values that the client chooses. Only the server may set keys that start with `_nats.`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
 }
 
 impl Default for StreamConfig {
-    /// Returns the configuration of a request without any field. Every limit is JSON's zero, so that the
-    /// server can tell an absent field.
+    /// Returns the configuration of a request without any field. Every limit is 0, so that the server can
+    /// tell that a request left the field out.
     fn default() -> Self {
         Self {
             name: String::new(),
@@ -105,7 +109,7 @@ impl Default for StreamConfig {
             max_msgs_per_subject: 0,
             max_msg_size: 0,
             discard: Discard::Old,
-            // nats-server, too, reads an absent field so.
+            // nats-server also takes `File` if a request leaves the field out.
             storage: Storage::File,
             num_replicas: 0,
             no_ack: false,
@@ -153,14 +157,14 @@ pub enum Discard {
     New,
 }
 
-/// The place where a stream's messages are kept.
+/// The place where the nodes keep a stream's messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Storage {
-    /// In the log.
+    /// The nodes keep the messages in the log.
     #[default]
     File,
-    /// In memory, until the node stops.
+    /// A node keeps the messages in memory, until it stops.
     Memory,
 }
 
@@ -168,10 +172,10 @@ pub enum Storage {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
-    /// No compression.
+    /// The messages are not compressed.
     #[default]
     None,
-    /// S2, an extension of Snappy.
+    /// The messages are compressed with S2, an extension of Snappy.
     S2,
 }
 
@@ -179,10 +183,11 @@ pub enum Compression {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConsumerLimits {
-    /// The time after which the stream removes an unused consumer; 0 means no default.
+    /// The time after which the server removes an unused consumer, in nanoseconds; 0 means no default.
     #[serde(skip_serializing_if = "is_zero")]
     pub inactive_threshold: i64,
-    /// The most messages delivered and not acknowledged; 0 means no default.
+    /// The most messages that a consumer has delivered and that receivers have not acknowledged; 0 means no
+    /// default.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_ack_pending: i64,
 }
@@ -191,16 +196,16 @@ pub struct ConsumerLimits {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConsumerConfig {
-    /// Its name, if it remains while it is unused.
+    /// The name of a durable consumer, which remains while no client uses it; empty for other consumers.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub durable_name: String,
-    /// Its name.
+    /// The consumer's name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Free text.
+    /// Text for people, which the client chooses.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// The message with which it starts.
+    /// The message with which the consumer starts.
     pub deliver_policy: DeliverPolicy,
     /// The first message, with [`DeliverPolicy::ByStartSequence`].
     #[serde(skip_serializing_if = "is_zero")]
@@ -208,26 +213,26 @@ pub struct ConsumerConfig {
     /// The first message's earliest time, with [`DeliverPolicy::ByStartTime`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opt_start_time: Option<Timestamp>,
-    /// The rule by which a delivery is settled.
+    /// The rule that decides which acknowledgement a delivery needs.
     pub ack_policy: AckPolicy,
-    /// The time after which the consumer redelivers a message.
+    /// The time after which the consumer redelivers an unacknowledged message, in nanoseconds.
     #[serde(skip_serializing_if = "is_zero")]
     pub ack_wait: i64,
     /// The most deliveries of a message; -1 is any number, 0 takes the default.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_deliver: i64,
-    /// The times before the second, third, ... delivery, in place of `ack_wait`.
+    /// The times before the second, third, ... delivery of a message, in place of `ack_wait`, in nanoseconds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub backoff: Vec<i64>,
-    /// The pattern of the subjects that it delivers; empty means all.
+    /// The pattern of the subjects that the consumer delivers; empty means all.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub filter_subject: String,
-    /// Several such patterns.
+    /// Several patterns of subjects that the consumer delivers, in place of `filter_subject`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub filter_subjects: Vec<String>,
-    /// The speed of deliveries.
+    /// The speed at which the consumer delivers stored messages.
     pub replay_policy: ReplayPolicy,
-    /// The most bits a second (push).
+    /// The most bits that a push consumer delivers in a second; 0 is any number.
     #[serde(skip_serializing_if = "is_zero")]
     pub rate_limit_bps: u64,
     /// The share of acknowledgements that the consumer reports, in percent.
@@ -236,42 +241,45 @@ pub struct ConsumerConfig {
     /// The most pulls that wait; 0 takes the default.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_waiting: i64,
-    /// The most messages delivered and not acknowledged; -1 is any number, 0 takes the default.
+    /// The most messages that the consumer has delivered and that receivers have not acknowledged; -1 is any
+    /// number, 0 takes the default.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_ack_pending: i64,
-    /// The receiver reports when it has caught up (push).
+    /// True if a push consumer asks its receiver to confirm from time to time that it has read the deliveries
+    /// so far.
     #[serde(skip_serializing_if = "is_zero")]
     pub flow_control: bool,
-    /// The consumer delivers headers without payloads.
+    /// True if the consumer delivers headers without payloads.
     #[serde(skip_serializing_if = "is_zero")]
     pub headers_only: bool,
-    /// The most messages of one pull; 0: any number.
+    /// The most messages of one pull; 0 is any number.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_batch: i64,
-    /// The longest time that a pull may wait; 0 is any time.
+    /// The longest time for which a pull may wait, in nanoseconds; 0 is any time.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_expires: i64,
-    /// The most bytes of one pull; 0: any number.
+    /// The most bytes of one pull; 0 is any number.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_bytes: i64,
-    /// The subject to which the consumer delivers (push); empty for a pull consumer.
+    /// The subject to which a push consumer delivers; empty for a pull consumer.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub deliver_subject: String,
-    /// The queue group to which the consumer delivers (push).
+    /// The queue group to which a push consumer delivers; empty for none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub deliver_group: String,
-    /// The longest silence before a heartbeat (push).
+    /// The silence after which a push consumer sends a heartbeat, in nanoseconds; 0 means never.
     #[serde(skip_serializing_if = "is_zero")]
     pub idle_heartbeat: i64,
-    /// The time after which the server removes the consumer if it is unused; 0 takes the default.
+    /// The time after which the server removes the consumer if no client uses it, in nanoseconds; 0 takes the
+    /// default.
     #[serde(skip_serializing_if = "is_zero")]
     pub inactive_threshold: i64,
-    /// The number of nodes that keep it; 0 means as many as its stream.
+    /// The number of nodes that keep the consumer; 0 means as many as keep its stream.
     pub num_replicas: i64,
-    /// The log does not keep its state.
+    /// True if the log does not keep the consumer's state.
     #[serde(skip_serializing_if = "is_zero")]
     pub mem_storage: bool,
-    /// Free pairs; keys that start with `_nats.` are reserved for the server.
+    /// Keys and values that the client chooses. Only the server may set keys that start with `_nats.`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
     /// The consumer delivers nothing before this time.
@@ -283,31 +291,31 @@ pub struct ConsumerConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliverPolicy {
-    /// The first message.
+    /// The consumer starts with the first message.
     #[default]
     All,
-    /// The last message.
+    /// The consumer starts with the last message.
     Last,
-    /// The next message to be stored.
+    /// The consumer starts with the next message that the stream stores.
     New,
-    /// The message with a given number.
+    /// The consumer starts with the message of a given number.
     ByStartSequence,
-    /// The first message from a given time on.
+    /// The consumer starts with the first message stored at a given time or later.
     ByStartTime,
-    /// The last message of each subject, then every new one.
+    /// The consumer delivers the last message of each subject, then every new message.
     LastPerSubject,
 }
 
-/// The rule by which a delivery is settled.
+/// The rule that decides which acknowledgement a delivery needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AckPolicy {
-    /// The delivery settles the message.
+    /// A delivery needs no acknowledgement.
     #[default]
     None,
-    /// The acknowledgement of this message or of a later one settles it.
+    /// An acknowledgement counts for its message and for all earlier messages.
     All,
-    /// The acknowledgement of this message settles it.
+    /// Each message needs its own acknowledgement.
     Explicit,
 }
 
@@ -315,11 +323,11 @@ pub enum AckPolicy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReplayPolicy {
-    /// As fast as the receiver accepts them.
+    /// The consumer delivers as fast as the receiver accepts messages.
     #[default]
     #[serde(rename = "instant")]
     AtOnce,
-    /// At the intervals at which they were stored.
+    /// The consumer delivers messages at the intervals at which the stream stored them.
     Original,
 }
 

@@ -1,8 +1,8 @@
-//! All errors that clients of streams and consumers can receive. Clients decide by `err_code`, people read
-//! the description, so both are nats-server's.
+//! All errors that clients of streams and consumers can receive. Clients decide by `err_code`, and people
+//! read the description, so both are the same as in nats-server.
 //!
-//! Errors with a fixed text are constants, the others constructors. The code that detects an error chooses it
-//! here; the answers encode it.
+//! Errors with a fixed text are constants; errors with a varying text have constructors. The code that
+//! detects an error chooses the error from this list, and the answers of the API encode it.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -184,7 +184,8 @@ errors! {
 }
 
 impl ApiError {
-    /// Returns error 10003 for a request of nats-server that this server does not support, with its name.
+    /// Returns error 10003 for a request that nats-server has and this server does not support; `what` names
+    /// the request.
     #[must_use]
     pub fn unsupported_request(what: &str) -> Self {
         Self {
@@ -195,15 +196,15 @@ impl ApiError {
         }
     }
 
-    /// Returns error 10052 for a feature of a stream's configuration that this server does not support, with
-    /// its name.
+    /// Returns error 10052 for a feature of a stream's configuration that this server does not support;
+    /// `what` names the feature.
     #[must_use]
     pub fn unsupported_stream(what: &str) -> Self {
         Self::invalid_config(format_args!("{what} is not supported by this server"))
     }
 
-    /// Returns error 10012 for a feature of a consumer's configuration that this server does not support,
-    /// with its name.
+    /// Returns error 10012 for a feature of a consumer's configuration that this server does not support;
+    /// `what` names the feature.
     #[must_use]
     pub fn unsupported_consumer(what: &str) -> Self {
         Self::consumer_create(format_args!("{what} is not supported by this server"))

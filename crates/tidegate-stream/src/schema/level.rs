@@ -1,8 +1,9 @@
 //! API levels: the level that a client may require of the server, and the metadata keys by which a stream or
 //! consumer states the level that it requires.
 //!
-//! Three keys of a configuration's metadata are reserved for the server. It stores `_nats.req.level`. It adds
-//! `_nats.ver` and `_nats.level`, its own version and level, to answers only.
+//! Three keys of a configuration's metadata are reserved for the server. The server stores `_nats.req.level`
+//! with the configuration. Only to answers, it adds `_nats.ver` and `_nats.level`: the server's own version
+//! and level.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +11,11 @@ use tidegate_nats::headers;
 
 use super::config::{ConsumerConfig, StreamConfig};
 
-/// The level of this server: that of fast-ingest batches. The server refuses missing features of lower levels
-/// by name.
+/// The API level of this server, which is the level of fast-ingest batches. If a client asks for a feature of
+/// this or a lower level that the server lacks, the server refuses the request and names the feature.
 pub const API_LEVEL: u32 = 4;
 
-/// The header in which a request requires a level.
+/// The header by which a client requires an API level of the server.
 const REQUIRED: &[u8] = b"Nats-Required-Api-Level";
 const REQUIRED_LEVEL: &str = "_nats.req.level";
 const SERVER_VERSION: &str = "_nats.ver";
@@ -32,14 +33,14 @@ pub fn suffices(block: &[u8]) -> bool {
     }
 }
 
-/// Returns the header block without the required level, which the caller has checked; `None` if the message
-/// requires none.
+/// Returns the header block without the header of the required level, which the caller has checked; `None` if
+/// the message requires no level.
 #[must_use]
 pub fn satisfied(block: &[u8]) -> Option<Vec<u8>> {
     headers::without(block, REQUIRED)
 }
 
-/// Stores the level that a stream requires in its metadata.
+/// Stores the API level that a stream's configuration requires in the metadata of the configuration.
 pub fn mark_stream(config: &mut StreamConfig) {
     let level = if config.allow_batched {
         4
@@ -51,13 +52,13 @@ pub fn mark_stream(config: &mut StreamConfig) {
     mark(&mut config.metadata, level);
 }
 
-/// Stores the level that a consumer requires in its metadata.
+/// Stores the API level that a consumer's configuration requires in the metadata of the configuration.
 pub fn mark_consumer(config: &mut ConsumerConfig) {
     let level = u32::from(config.pause_until.is_some());
     mark(&mut config.metadata, level);
 }
 
-/// Returns a configuration's metadata as a server of this version answers it.
+/// Returns a configuration's metadata for an answer, with the server's version and level added.
 #[must_use]
 pub fn answered(metadata: &BTreeMap<String, String>, version: &str) -> BTreeMap<String, String> {
     let mut metadata = metadata.clone();

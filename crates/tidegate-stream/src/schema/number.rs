@@ -1,5 +1,5 @@
-//! The numbers of streams and of their moves, as types of their own: next to them stand numbers of groups and
-//! of messages.
+//! The numbers of streams and of their moves. They have types of their own, so that the compiler refuses to
+//! mix them up with the numbers of groups and of messages.
 
 use std::fmt;
 
@@ -11,26 +11,26 @@ use serde::{Deserialize, Serialize};
 pub struct StreamNumber(u32);
 
 impl StreamNumber {
-    /// The number of no stream.
+    /// The number that stands for no stream.
     pub const NONE: Self = Self(0);
     /// The number of a group's first stream.
     pub const FIRST: Self = Self(1);
 
-    /// Takes a number as it stands in the log or in a message.
+    /// Creates the value from a number that the caller read from the log or from a message.
     #[must_use]
     #[inline]
     pub const fn new(number: u32) -> Self {
         Self(number)
     }
 
-    /// Returns the number.
+    /// Returns the plain number.
     #[must_use]
     #[inline]
     pub const fn get(self) -> u32 {
         self.0
     }
 
-    /// Returns the number of the next stream.
+    /// Returns the number of the stream that the group creates after this one.
     #[must_use]
     #[inline]
     pub const fn next(self) -> Self {
@@ -44,7 +44,8 @@ impl fmt::Display for StreamNumber {
     }
 }
 
-/// Shows the number alone: the reader knows the kind from the field.
+/// Shows the number without the name of the type, because the field's name already says what kind of number
+/// it is.
 impl fmt::Debug for StreamNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -59,14 +60,14 @@ impl fmt::Debug for StreamNumber {
 pub struct DirectoryNumber(u32);
 
 impl DirectoryNumber {
-    /// Takes a number as it stands in the log or in a message.
+    /// Creates the value from a number that the caller read from the log or from a message.
     #[must_use]
     #[inline]
     pub const fn new(number: u32) -> Self {
         Self(number)
     }
 
-    /// Returns the number.
+    /// Returns the plain number.
     #[must_use]
     #[inline]
     pub const fn get(self) -> u32 {
@@ -75,14 +76,14 @@ impl DirectoryNumber {
 }
 
 impl DirectoryNumber {
-    /// Returns the number in the directory of the stream with this number in the group of all nodes.
+    /// Returns the directory number of the stream that has the number `entry` in the group of all nodes.
     #[must_use]
     #[inline]
     pub const fn of_entry(entry: StreamNumber) -> Self {
         Self(entry.0)
     }
 
-    /// Returns the number in the group of all nodes.
+    /// Returns the number that the stream has in the group of all nodes.
     #[must_use]
     #[inline]
     pub const fn entry(self) -> StreamNumber {
@@ -96,7 +97,8 @@ impl fmt::Display for DirectoryNumber {
     }
 }
 
-/// Shows the number alone: the reader knows the kind from the field.
+/// Shows the number without the name of the type, because the field's name already says what kind of number
+/// it is.
 impl fmt::Debug for DirectoryNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -112,21 +114,21 @@ impl MoveNumber {
     /// The number before the first move, which no move has.
     pub const ZERO: Self = Self(0);
 
-    /// Takes a number as it stands in the log or in a message.
+    /// Creates the value from a number that the caller read from the log or from a message.
     #[must_use]
     #[inline]
     pub const fn new(number: u32) -> Self {
         Self(number)
     }
 
-    /// Returns the number.
+    /// Returns the plain number.
     #[must_use]
     #[inline]
     pub const fn get(self) -> u32 {
         self.0
     }
 
-    /// Returns the number of the next move.
+    /// Returns the number of the move after this one.
     #[must_use]
     #[inline]
     pub const fn next(self) -> Self {
@@ -140,7 +142,8 @@ impl fmt::Display for MoveNumber {
     }
 }
 
-/// Shows the number alone: the reader knows the kind from the field.
+/// Shows the number without the name of the type, because the field's name already says what kind of number
+/// it is.
 impl fmt::Debug for MoveNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

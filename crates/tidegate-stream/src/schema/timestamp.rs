@@ -1,4 +1,4 @@
-//! Points in time as the API writes them: RFC 3339, UTC, up to nine fractional digits.
+//! Points in time, in the form in which the API writes them: RFC 3339, UTC, up to nine fractional digits.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use time::OffsetDateTime;
@@ -23,7 +23,7 @@ impl Timestamp {
         Self(i128::from(us) * 1000).min(Self::LAST)
     }
 
-    /// Returns microseconds since the Unix epoch, rounded down; times before it become 0.
+    /// Returns microseconds since the Unix epoch, rounded down; a time before the epoch becomes 0.
     #[must_use]
     pub fn as_micros(self) -> u64 {
         saturating_u64(self.0.div_euclid(1000).max(0).unsigned_abs())
@@ -42,7 +42,7 @@ impl Timestamp {
         self.0
     }
 
-    /// Parses RFC 3339 with any offset.
+    /// Parses a time in the form of RFC 3339 with any offset from UTC; `None` if the text is no such time.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let at = OffsetDateTime::parse(text, &Rfc3339).ok()?;
