@@ -1,9 +1,9 @@
-//! A set of 256 bits: the messages that a block holds.
+//! A set of 256 bits. A block of an index uses it for the messages that the block holds.
 
-/// The number of bits.
+/// The number of bits of a set.
 pub(super) const LEN: usize = 256;
 
-/// Bits numbered from 0 to 255.
+/// A set of bits numbered from 0 to 255.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bits(pub(super) [u64; 4]);
 

@@ -1,9 +1,11 @@
-//! The places of up to 256 successive messages, and the facts about each: 20 bytes a message.
+//! A block of an index: the places of up to 256 successive messages, and the facts about each message, in 20
+//! bytes a message.
 //!
 //! A block keeps positions and times as differences from its first message. A message with a difference that
-//! does not fit ends the block early ([`Block::fits`]); if a message has been moved far away since, a
-//! separate list holds its position. A removed message leaves a hole, and a closed block with mostly holes is
-//! packed, so that a message that outlives its neighbours does not keep their memory.
+//! does not fit ends the block early ([`Block::fits`]); if the log has moved a message far away since, a
+//! separate list holds the message's position. A removed message leaves a hole. The index packs a closed
+//! block with mostly holes, so that a message that outlives its neighbours does not keep the memory of their
+//! rows.
 
 use super::bits::{self, Bits};
 use super::command::Place;
@@ -11,12 +13,12 @@ use super::wire::RestoreError;
 use super::wire::{Reader, put_len, put_u32, put_u64};
 use crate::schema::sequence::StreamSeq;
 
-/// The unit of positions: records of the log begin at multiples of it, so that a difference of 32 bits spans
-/// 32 GiB.
+/// The unit of positions in bytes. Records of the log begin at multiples of this number, so a difference of
+/// 32 bits spans 32 GiB.
 const LSN_UNIT: u64 = 8;
-/// Marks a position that is in the list of far places.
+/// Stands in a row for a position that does not fit, and that the list `far` holds.
 const FAR: u32 = u32::MAX;
-/// The number of rows from which packing is worth its cost.
+/// The number of rows from which the packing of a block is worth its cost.
 const PACK_ROWS_MIN: usize = 16;
 
 /// The flags of a message, in the upper bits of its size.
@@ -28,7 +30,7 @@ impl Flags {
     pub(super) const TTL: Self = Self(1 << 31);
     /// The message never expires by age.
     pub(super) const NEVER: Self = Self(1 << 30);
-    /// The message is a marker: the messages of its subject are gone.
+    /// The message is a marker: it says that the messages of its subject are gone.
     pub(super) const MARKER: Self = Self(1 << 29);
     const ALL: u32 = 7 << 29;
 
@@ -60,7 +62,7 @@ pub(super) struct Slot {
     pub(super) bytes: u32,
     pub(super) subject: u32,
     pub(super) flags: Flags,
-    /// The time at which it expires, if it has [`Flags::TTL`].
+    /// The time at which the message expires, if it has [`Flags::TTL`].
     pub(super) due_us: u64,
 }
 
@@ -79,10 +81,11 @@ pub(super) struct Block {
     first: StreamSeq,
     lsn_base: u64,
     time_base: u64,
-    /// The messages that have a row, and the part of them that is not removed.
+    /// The messages that have a row, and (`live`) those of them that are not removed.
     rows_of: Bits,
     live: Bits,
-    /// Apart from the rows, so that a search for a subject reads little.
+    /// The subject's number of each row. They are apart from the rows, so that a search for a subject reads
+    /// little memory.
     subjects: Vec<u32>,
     rows: Vec<Row>,
     far: Vec<(u8, u64)>,
@@ -104,7 +107,7 @@ impl Block {
         }
     }
 
-    /// Creates the next block; after a full block it has capacity for a full one.
+    /// Creates the block after this one. After a full block, the new block has capacity for 256 messages.
     pub(super) fn successor(&self, first: StreamSeq) -> Self {
         let rows = if self.rows.len() == bits::LEN {
             bits::LEN
@@ -126,7 +129,7 @@ impl Block {
         self.time_base
     }
 
-    /// A lower bound of the positions of the block's messages.
+    /// Returns a lower bound of the positions of the block's messages.
     pub(super) const fn lsn_base(&self) -> u64 {
         self.lsn_base
     }
@@ -139,7 +142,7 @@ impl Block {
         self.rows.is_empty()
     }
 
-    /// Returns the bit of the message with this number, if it is one of the 256.
+    /// Returns the bit of the message with this number, if it is one of the block's 256 numbers.
     pub(super) fn bit(&self, seq: StreamSeq) -> Option<usize> {
         let bit = usize::try_from(seq.checked_distance(self.first)?).ok()?;
         (bit < bits::LEN).then_some(bit)
@@ -156,7 +159,7 @@ impl Block {
         self.first.after(bit as u64)
     }
 
-    /// Returns whether the next message can be added.
+    /// Returns whether the block can take this message as its next one.
     pub(super) fn fits(&self, seq: StreamSeq, place: Place, time_us: u64) -> bool {
         if self.rows.is_empty() {
             return seq == self.first;
@@ -245,9 +248,9 @@ impl Block {
         self.time_base + u64::from(self.rows[self.rows_of.rank(bit)].time)
     }
 
-    /// Returns whether a row has this subject; the message of that row may be gone.
+    /// Returns whether a row has this subject. The message of that row may be removed.
     pub(super) fn may_have(&self, subject: u32) -> bool {
-        // No early exit within a chunk, so that the CPU compares many at once.
+        // The loop over a chunk has no early exit, so that the CPU compares many subjects at once.
         let any = |part: &[u32]| part.iter().fold(false, |any, s| any | (*s == subject));
         self.subjects.chunks(64).any(any)
     }
@@ -272,12 +275,12 @@ impl Block {
         });
     }
 
-    /// Returns whether most rows belong to messages that are gone.
+    /// Returns whether most rows belong to removed messages, so that packing is worth its cost.
     pub(super) fn is_sparse(&self) -> bool {
         self.rows.len() >= PACK_ROWS_MIN && self.live.count() * 2 <= self.rows.len()
     }
 
-    /// Frees the memory of rows of removed messages, and the spare capacity.
+    /// Frees the memory of the rows of removed messages, and spare capacity.
     pub(super) fn pack(&mut self) {
         let live = self.live;
         if live != self.rows_of {
@@ -298,7 +301,7 @@ impl Block {
         self.subjects.shrink_to_fit();
     }
 
-    /// Returns the size of the block in memory.
+    /// Returns the size of the block in memory, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         size_of::<Self>()
             + self.rows.capacity() * size_of::<Row>()
@@ -327,7 +330,8 @@ impl Block {
         }
     }
 
-    /// Reads a block with messages numbered up to `last`, and with subjects that `known` accepts.
+    /// Decodes a block of a snapshot. Refuses messages with a number above `last`, and subjects that `known`
+    /// rejects.
     pub(super) fn decode(
         from: &mut Reader<'_>,
         last: StreamSeq,

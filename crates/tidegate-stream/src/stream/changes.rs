@@ -1,4 +1,4 @@
-//! Commands to one stream other than publishes: purging, deleting, consumers.
+//! Applies the commands to one stream other than publishes: purges, deletions, and commands to consumers.
 
 use std::sync::Arc;
 
@@ -54,8 +54,8 @@ impl Stream {
             return Err(ApiError::message_delete("message delete not permitted"));
         }
         if !self.remove(request.seq, effects) {
-            // As in nats-server: a removed message within the range gives another error than a number
-            // outside the range.
+            // As in nats-server, a removed message within the range of the stream's numbers gives another
+            // error than a number outside of this range.
             let content = &self.content;
             return Err(match request.seq {
                 seq if seq > content.last_seq => ApiError::message_delete("stream store EOF"),
@@ -93,12 +93,13 @@ impl Stream {
             (_, Some(_)) => return Ok(Outcome::ConsumerExists { stream }),
             (_, None) => {}
         }
-        // A negative limit is none.
+        // A negative limit means no limit.
         let most = u64::try_from(self.config.max_consumers).unwrap_or(u64::MAX);
         if self.consumers.len() as u64 >= most {
             return Err(ApiError::MAXIMUM_CONSUMERS);
         }
-        // After a restart, messages in memory may be gone and their numbers used again.
+        // After a restart, messages in memory may be gone and their numbers used again. Then the start that
+        // the leader chose no longer fits.
         let there = start.filter(|start| start.after() <= self.content.last_seq);
         let state = match there {
             Some(start) => State::beginning(start),

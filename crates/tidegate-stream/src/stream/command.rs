@@ -1,8 +1,8 @@
-//! The content of an entry: the commands that change streams, as bytes.
+//! The layout of an entry of the log: the commands that change streams, as bytes.
 //!
-//! Owns the layout of an entry and of a command, and the address of a message ([`Place`]). Leaves the effect
-//! of a command to [`super::Streams`]. The log checks that an entry is whole: its records carry a checksum.
-//! Still, for any bytes, decoding ends in a command or an error and never in a panic.
+//! Owns the layout of an entry and of a command, and the address of a message ([`Place`]). [`super::Streams`]
+//! owns the effect of a command. The log checks that an entry is whole: its records carry a checksum. Still,
+//! for any bytes, decoding ends in a command or an error and never in a panic.
 //!
 //! All numbers are little-endian.
 //!
@@ -12,23 +12,24 @@
 //!          | subject | headers | payload
 //! ```
 //!
-//! An entry is a batch of commands, and its time is the time of each of them. A relocated message is an entry
-//! with one [`Kind::Publish`], so that a place has the same meaning there.
+//! An entry is a batch of commands, and the entry's time is the time of each command. A message that the
+//! compaction of the log has moved is an entry with one [`Kind::Publish`], so that a place has the same
+//! meaning for such a message.
 
 use crate::schema::number::StreamNumber;
 use thiserror::Error;
 
-/// Bytes of an entry before its first command.
+/// The number of bytes of an entry before its first command.
 pub const ENTRY_HEADER_BYTES: usize = 16;
-/// Bytes of a command before its subject.
+/// The number of bytes of a command before its subject.
 pub const COMMAND_HEADER_BYTES: usize = 16;
-/// The version of the layout.
+/// The version of the layout of entries.
 pub const VERSION: u8 = 1;
 
 /// The flag of a command with headers.
 const HAS_HEADERS: u8 = 1;
 
-/// The address of a message: the record of its entry in the log, and its command in the entry.
+/// The address of a message: the log record that holds its entry, and the command in that entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// The position of the record that holds the entry.
@@ -43,10 +44,10 @@ pub struct Place {
 pub enum Kind {
     /// Stores a message.
     Publish = 1,
-    /// Creates a stream; the payload is its configuration as JSON, the stream 0. The subject is a
-    /// [`super::Placement`].
+    /// Creates a stream. The payload is the stream's configuration as JSON, the command's stream number is 0,
+    /// and the subject is a [`super::Placement`].
     CreateStream = 2,
-    /// Changes a stream's configuration; the payload is the new one as JSON, the subject a
+    /// Changes a stream's configuration. The payload is the new configuration as JSON, and the subject is a
     /// [`super::Course`].
     UpdateStream = 3,
     /// Deletes a stream with all its messages and consumers.
@@ -60,40 +61,43 @@ pub enum Kind {
     /// Makes the next publishes atomic: the stream stores all or none of them; the payload is their count, a
     /// `u32`.
     Atomic = 8,
-    /// Creates or changes a consumer; the subject is its name, the payload JSON.
+    /// Creates or changes a consumer. The subject is the consumer's name, and the payload is a
+    /// [`super::ConsumerRequest`] as JSON.
     CreateConsumer = 9,
-    /// Deletes the consumer the subject names.
+    /// Deletes the consumer that the subject names.
     DeleteConsumer = 10,
-    /// Changes the state of the consumer the subject names.
+    /// Changes the state of the consumer that the subject names; the payload is a delta.
     ConsumerDelta = 11,
-    /// Replaces the last message of its subject, if that is due, with a marker: it says that the subject's
-    /// messages are gone.
+    /// Replaces the last message of its subject, if that message has expired, with a marker: a message that
+    /// says that the subject's messages are gone.
     Marker = 12,
-    /// Notes that the group that is to keep the stream has created it.
+    /// Notes in the directory that the stream's home group has created the stream.
     Made = 13,
-    /// Copies a part of a stream from the group that keeps it to the copy that is to replace it. The payload
-    /// describes the part, and its messages follow as publishes. The subject is a [`super::Filling`].
+    /// Adds a part of a moving stream, from the group that keeps the stream, to the copy in the target group.
+    /// The payload describes the part, and the part's messages follow as publishes. The subject is a
+    /// [`super::Filling`].
     Import = 14,
-    /// Freezes the stream, which leaves for another group: nothing changes here unless it thaws. The payload
-    /// is a [`super::Moving`].
+    /// Freezes a stream that moves to another group: the stream does not change in this group any more,
+    /// unless it thaws. The payload is a [`super::Moving`].
     Freeze = 15,
-    /// Ends a move of a stream of the directory: the group it moves to has all of it. The payload is a
-    /// [`super::Moving`].
+    /// Ends a move of a stream in the directory, because the target group has the whole stream. The payload
+    /// is a [`super::Moving`].
     Moved = 16,
-    /// Calls off a move of a stream of the directory and begins another; the payload is a
-    /// [`super::Renewal`].
+    /// Calls off a move of a stream in the directory, and begins another move of this stream. The payload is
+    /// a [`super::Renewal`].
     Renew = 17,
-    /// Thaws the stream: the move by which it was to leave is called off, and it stays here. The payload is a
-    /// [`super::Thaw`].
+    /// Thaws a frozen stream: the directory has called off the stream's move, and the stream stays in this
+    /// group. The payload is a [`super::Thaw`].
     Thaw = 18,
-    /// Resets the consumer that the subject names; the payload is the number of the message to which it goes
-    /// back, a `u64`.
+    /// Resets the consumer that the subject names. The payload is the number of the message with which the
+    /// consumer starts again, a `u64`.
     ResetConsumer = 19,
 }
 
 impl Kind {
-    /// Returns whether the command frees space, or another command waits for it that does, as when a stream
-    /// moves away. A marker does, since it replaces a message.
+    /// Returns whether the command frees space in the log. A command also counts if another command that
+    /// frees space must wait for it, as when a stream moves away. A marker counts, since it replaces a
+    /// message.
     #[must_use]
     pub const fn makes_space(self) -> bool {
         matches!(
@@ -142,22 +146,22 @@ impl Kind {
 /// A command, borrowed from its entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command<'a> {
-    /// Its kind.
+    /// The kind of the command.
     pub kind: Kind,
-    /// The stream it changes; 0 if it has none yet.
+    /// The stream that the command changes; 0 for a stream that the command creates.
     pub stream: StreamNumber,
-    /// The message's subject, the consumer's name, or a number of its [`Kind`].
+    /// The message's subject, the consumer's name, or the data that the command's [`Kind`] puts there.
     pub subject: &'a [u8],
     /// The message's header block, if it has one.
     pub headers: Option<&'a [u8]>,
-    /// The message's payload, or the payload of its [`Kind`].
+    /// The message's payload, or the data that the command's [`Kind`] puts there.
     pub payload: &'a [u8],
     /// The offset of the command in the entry.
     pub offset: u32,
 }
 
 impl<'a> Command<'a> {
-    /// Reads the command at `offset` of `entry`, as in a [`Place`].
+    /// Reads the command at `offset` of `entry`; a [`Place`] has such an offset.
     ///
     /// # Errors
     ///
@@ -190,7 +194,7 @@ impl<'a> Command<'a> {
         })
     }
 
-    /// Creates a command without headers; its offset is set when it is written.
+    /// Creates a command without headers. [`Encoder::command`] determines the command's offset.
     #[must_use]
     pub const fn new(
         kind: Kind,
@@ -219,7 +223,7 @@ impl<'a> Command<'a> {
     }
 }
 
-/// An entry, borrowed: its time and its commands.
+/// An entry of the log, borrowed from its bytes: a time and commands.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     time_us: u64,
@@ -231,7 +235,7 @@ impl<'a> Entry<'a> {
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no header, or one of another version.
+    /// Returns an error if the bytes have no header, or a header of another version.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, EntryError> {
         let header = bytes
             .first_chunk::<ENTRY_HEADER_BYTES>()
@@ -247,7 +251,8 @@ impl<'a> Entry<'a> {
         })
     }
 
-    /// The time of the entry in microseconds since 1970, by the leader that proposed it.
+    /// Returns the time of the entry in microseconds since 1970, as the leader that proposed the entry set
+    /// it.
     #[must_use]
     pub const fn time_us(&self) -> u64 {
         self.time_us
@@ -260,7 +265,7 @@ impl<'a> Entry<'a> {
             .all(|c| c.is_ok_and(|c| c.kind.makes_space()))
     }
 
-    /// Iterates over the commands, in order; an error is the last item.
+    /// Iterates over the commands, in order. After an error the iterator ends.
     #[must_use]
     pub const fn commands(&self) -> Commands<'a> {
         Commands {
@@ -295,7 +300,7 @@ impl<'a> Iterator for Commands<'a> {
     }
 }
 
-/// Writes an entry into a buffer of the caller, command by command.
+/// Writes an entry into the caller's buffer, command by command.
 ///
 /// ```
 /// use tidegate_stream::schema::number::StreamNumber;
@@ -315,7 +320,7 @@ pub struct Encoder<'b, B> {
     buffer: &'b mut B,
 }
 
-/// A buffer for an entry.
+/// A buffer into which an [`Encoder`] writes an entry.
 pub trait Buffer {
     /// Appends `bytes`.
     fn put(&mut self, bytes: &[u8]);
@@ -355,7 +360,7 @@ impl<'b, B: Buffer> Encoder<'b, B> {
         Self { buffer }
     }
 
-    /// Continues the entry that was begun in `buffer`.
+    /// Continues the entry that [`Encoder::begin`] began in `buffer`.
     pub fn resume(buffer: &'b mut B) -> Self {
         assert!(
             buffer.written().len() >= ENTRY_HEADER_BYTES,
@@ -364,12 +369,13 @@ impl<'b, B: Buffer> Encoder<'b, B> {
         Self { buffer }
     }
 
-    /// Sets the time of the entry: the time of its proposal replaces that of its first command.
+    /// Sets the time of the entry. The leader replaces the time of the first command by the time at which it
+    /// proposes the entry.
     pub fn set_time(&mut self, time_us: u64) {
         self.buffer.written()[8..ENTRY_HEADER_BYTES].copy_from_slice(&time_us.to_le_bytes());
     }
 
-    /// Writes a message to store; returns the offset of its [`Place`].
+    /// Writes the command that stores a message; returns the offset of the message's [`Place`].
     ///
     /// # Errors
     ///
@@ -401,7 +407,7 @@ impl<'b, B: Buffer> Encoder<'b, B> {
         ))
     }
 
-    /// Writes a command; returns its offset. The offset in `command` is ignored.
+    /// Writes a command, and returns its offset in the entry. Ignores the offset in `command`.
     ///
     /// # Errors
     ///
@@ -443,7 +449,7 @@ pub enum EncodeError {
     /// The subject is longer than its length field can hold.
     #[error("a subject takes at most 65535 bytes, not {0}")]
     Subject(usize),
-    /// The entry would pass 4 GiB.
+    /// The entry would be longer than 4 GiB.
     #[error("an entry takes at most 4 GiB: propose what there is, then write this into the next")]
     Full,
 }
@@ -452,10 +458,10 @@ pub enum EncodeError {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EntryError {
-    /// They end within a header or a command.
+    /// The bytes end within a header or a command.
     #[error("the entry ends within what begins at byte {offset}")]
     Cut {
-        /// The offset of that header or command.
+        /// The offset of the header or command that is cut short.
         offset: u32,
     },
     /// The entry has another version of the layout.
@@ -472,7 +478,7 @@ pub enum EntryError {
         /// The offset of the command.
         offset: u32,
     },
-    /// A flag is unknown, or the flags deny headers that are there.
+    /// A flag is unknown, or the command has headers although its flags deny that.
     #[error("the flags {flags:#x} of the command at byte {offset} contradict it")]
     Flags {
         /// The flags of the command.

@@ -1,7 +1,7 @@
-//! The consumers of a stream, as the log knows them: configuration and state.
+//! The consumers of a stream that the log keeps: their configurations and states.
 //!
-//! Owns the set of consumers and the states that result from their deltas. Leaves the rules of a
-//! configuration and all other behaviour of a consumer to [`crate::consumer`].
+//! Owns the set of consumers, and the states that result from the consumers' deltas. [`crate::consumer`] owns
+//! the rules of a configuration and all other behaviour of a consumer.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::consumer::{Start, State, View};
 use crate::schema::config::ConsumerConfig;
 use crate::schema::sequence::StreamSeq;
 
-/// A consumer, as the log knows it.
+/// The part of a consumer that the log keeps: configuration, time of creation and state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamConsumer {
     pub(super) config: Arc<ConsumerConfig>,
@@ -22,19 +22,19 @@ pub struct StreamConsumer {
 }
 
 impl StreamConsumer {
-    /// Its configuration.
+    /// Returns the consumer's configuration.
     #[must_use]
     pub fn config(&self) -> &ConsumerConfig {
         &self.config
     }
 
-    /// The time at which it was created, in microseconds since 1970.
+    /// Returns the time at which the consumer was created, in microseconds since 1970.
     #[must_use]
     pub const fn created_us(&self) -> u64 {
         self.created_us
     }
 
-    /// Its position in the stream.
+    /// Returns the consumer's state, with its position in the stream.
     #[must_use]
     pub fn state(&self) -> &State {
         &self.state
@@ -44,17 +44,17 @@ impl StreamConsumer {
 /// The payload of [`super::Kind::CreateConsumer`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConsumerRequest {
-    /// Its configuration, checked.
+    /// The consumer's configuration, which the leader has checked.
     pub config: ConsumerConfig,
-    /// `create`, `update`, or empty for either.
+    /// The condition of the request: `create`, `update`, or empty for either.
     #[serde(default)]
     pub action: String,
-    /// Its start, if the leader already chose it for a consumer that the log did not keep.
+    /// The start that the leader chose while the log did not keep the consumer; `None` for a new consumer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<Start>,
 }
 
-/// A stream as a new consumer sees it to find its start.
+/// The part of a stream that a new consumer sees, to find the message with which it starts.
 #[derive(Debug)]
 pub struct StreamView<'a> {
     stream: &'a Stream,
@@ -62,7 +62,7 @@ pub struct StreamView<'a> {
 }
 
 impl<'a> StreamView<'a> {
-    /// The part of the stream that a consumer with this configuration sees.
+    /// Creates the view of the stream for a consumer with this configuration.
     #[must_use]
     pub fn new(stream: &'a Stream, config: &ConsumerConfig) -> Self {
         Self {

@@ -1,7 +1,9 @@
-//! The content of one stream: index, subjects, totals and due times.
+//! The content of one stream: the index of its messages, its subjects, the totals, and the times at which
+//! messages expire.
 //!
-//! Owns the agreement of these parts. Leaves the admission and the removal of messages to [`super::single`].
-//! A stream in memory keeps its messages' bytes here; for a stream in the log, only the place is known.
+//! This module keeps these parts consistent. [`super::single`] decides which messages a stream stores and
+//! removes. For a stream in memory, the content also holds the bytes of the messages; for a stream in the
+//! log, it holds only their places.
 
 use std::collections::BTreeSet;
 
@@ -24,15 +26,16 @@ pub(super) struct Content {
     pub(super) subjects: Subjects,
     pub(super) messages: u64,
     pub(super) bytes: u64,
-    /// The first message's number; without messages, the next one's.
+    /// The number of the first message; without messages, the number of the next message.
     pub(super) first_seq: StreamSeq,
     /// The number of the last message ever stored.
     pub(super) last_seq: StreamSeq,
     /// The time of the last message ever stored.
     pub(super) last_time_us: u64,
-    /// Messages with their own time to live, by due time.
+    /// The messages with their own time to live, by the time at which they expire.
     pub(super) dues: BTreeSet<(u64, StreamSeq)>,
-    /// No message below this number expires by age: it is gone or never expires.
+    /// The number below which every message is gone or never expires by age. The search for aged messages
+    /// starts there.
     aged_from: StreamSeq,
     /// The commands that stored the messages, if the stream is in memory.
     bodies: Option<HashMap<StreamSeq, Bytes, RandomState>>,
@@ -63,7 +66,7 @@ impl Content {
         }
     }
 
-    /// Restores the content from a snapshot; totals follow from the messages.
+    /// Restores the content from a snapshot. It counts the totals from the messages.
     pub(super) fn restored(
         mut self,
         index: Index,
@@ -112,7 +115,8 @@ impl Content {
         let seq = self.last_seq.next();
         let (id, name) = self.subjects.add(subject, seq);
         slot.subject = id;
-        // Numbers rise, and times never fall, even if the leader's clock went back.
+        // The time of a message is never before the time of an earlier message, even if the leader's clock
+        // went back.
         slot.time_us = slot.time_us.max(self.last_time_us);
         self.index.push(seq, &slot);
         if self.messages == 0 {
@@ -142,8 +146,8 @@ impl Content {
         })
     }
 
-    /// Removes the messages from `from` to `to` for which `want` returns true, given their number and
-    /// subject.
+    /// Removes the messages from `from` to `to` for which `want` returns true; `want` gets the message's
+    /// number and subject.
     pub(super) fn remove_where(
         &mut self,
         from: StreamSeq,
@@ -175,7 +179,7 @@ impl Content {
         self.last_seq = first_seq.prev();
     }
 
-    /// Uncounts a message that left the index.
+    /// Subtracts a message that the index no longer holds from the totals, and returns its subject.
     fn forget(&mut self, seq: StreamSeq, slot: &Slot) -> Name {
         if slot.flags.has(Flags::TTL) {
             self.dues.remove(&(slot.due_us, seq));
@@ -202,7 +206,7 @@ impl Content {
         self.bodies.as_ref()?.get(&seq)
     }
 
-    /// Returns the first message of a subject that has messages.
+    /// Returns the first message of the subject `id`, which must have messages.
     pub(super) fn first_of(&mut self, id: u32) -> Option<StreamSeq> {
         let stat = *self.subjects.stat(id);
         let first = self.index.next_of(id, stat.first, stat.last);
@@ -210,20 +214,21 @@ impl Content {
         first
     }
 
-    /// Returns the last message of a subject that has messages.
+    /// Returns the last message of the subject `id`, which must have messages.
     pub(super) fn last_of(&self, id: u32) -> Option<StreamSeq> {
         let stat = self.subjects.stat(id);
         self.index.prev_of(id, stat.last, stat.first)
     }
 
-    /// Returns the last message of the subject, and makes its bound exact.
+    /// Returns the last message of the subject `id`, and notes this number as the exact bound of the
+    /// subject's messages.
     pub(super) fn last_of_mut(&mut self, id: u32) -> Option<StreamSeq> {
         let last = self.last_of(id);
         self.subjects.tighten(id, None, last);
         last
     }
 
-    /// Returns the last message of a subject, or of all subjects that a pattern matches.
+    /// Returns the last message that passes the filter, by number.
     pub(super) fn last_matching(&self, filter: &Filter) -> Option<StreamSeq> {
         match filter.reach(&self.subjects) {
             Reach::One(id) => self.last_of(id?),
@@ -308,13 +313,13 @@ impl Content {
         seqs
     }
 
-    /// Restarts the search for aged messages, since messages were added in another order than they were
-    /// stored.
+    /// Starts the search for aged messages at the first message again, because imports added messages in
+    /// another order than the home group stored them.
     pub(super) const fn age_anew(&mut self) {
         self.aged_from = self.first_seq;
     }
 
-    /// Returns the first message that expires by age.
+    /// Returns the first message that expires by age, with the time at which it was stored.
     pub(super) fn next_aged(&mut self) -> Option<(StreamSeq, u64)> {
         let mut seq = self.aged_from.max(self.first_seq);
         loop {

@@ -1,7 +1,7 @@
 //! The ids of recent messages, so that the stream stores a message once if its publisher sends it twice.
 //!
-//! Remembers ids for a window of time; the entries give the time. Ids are in shared pages, oldest first, so
-//! that a snapshot copies none; a table of their numbers finds them.
+//! Remembers ids for a window of time, by the times of entries. The ids lie in shared pages, oldest first, so
+//! that a snapshot copies no ids. A hash table of the ids' numbers finds an id.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -17,12 +17,12 @@ use crate::schema::sequence::StreamSeq;
 /// The number of ids in a page.
 const PAGE_LEN: usize = 256;
 
-/// The ids of recent messages.
+/// The ids of a stream's recent messages.
 #[derive(Debug)]
 pub(super) struct Dedup {
     /// The number of the first id in the first page.
     base: u64,
-    /// The number of the oldest id remembered, and of the next.
+    /// The number of the oldest remembered id and (`next`) of the next id that comes.
     oldest: u64,
     next: u64,
     pages: VecDeque<Arc<Page>>,
@@ -30,7 +30,7 @@ pub(super) struct Dedup {
     hasher: RandomState,
 }
 
-/// Ids in order.
+/// A page of ids, in the order in which they came.
 #[derive(Clone, Debug, Default)]
 struct Page {
     ids: Vec<u8>,
@@ -64,7 +64,7 @@ impl Dedup {
         }
     }
 
-    /// Returns the number of the message stored with this id.
+    /// Returns the number of the message that the stream stored with this id, if the id is remembered.
     pub(super) fn find(&self, id: &[u8]) -> Option<StreamSeq> {
         let same = |n: &u64| self.get(*n).is_some_and(|(other, ..)| other == id);
         let found = self.by_id.find(self.hasher.hash_one(id), same)?;
@@ -111,20 +111,20 @@ impl Dedup {
         }
     }
 
-    /// The time of the last id, if it is remembered.
+    /// Returns the time of the last id, or 0 if no id is remembered.
     pub(super) fn last_us(&self) -> u64 {
         let last = self.next.checked_sub(1).and_then(|n| self.get(n));
         last.map_or(0, |(.., time_us)| time_us)
     }
 
-    /// Iterates over the remembered ids except the `skip` oldest ones, with their messages' numbers and
-    /// times.
+    /// Iterates over the remembered ids except the `skip` oldest ones, with the number and the time of each
+    /// id's message.
     pub(super) fn iter_from(&self, skip: u64) -> impl Iterator<Item = (&[u8], StreamSeq, u64)> {
         let from = self.oldest.saturating_add(skip);
         (from..self.next).map_while(|n| self.get(n))
     }
 
-    /// The number of remembered ids.
+    /// Returns the number of remembered ids.
     pub(super) fn len(&self) -> usize {
         self.by_id.len()
     }
@@ -143,7 +143,7 @@ impl Dedup {
     }
 }
 
-/// Ids in order, shared.
+/// The remembered ids in order, in pages that a snapshot shares with the stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ids {
     pages: VecDeque<Arc<Page>>,
@@ -171,7 +171,7 @@ impl Ids {
         }
     }
 
-    /// Restores the remembered ids.
+    /// Restores the remembered ids from a snapshot.
     pub(super) fn decode(from: &mut Reader<'_>) -> Result<Dedup, RestoreError> {
         let mut dedup = Dedup::new();
         let mut last = 0;

@@ -1,13 +1,13 @@
 //! Expiry: messages beyond the age limit, messages with their own time to live, and the markers that replace
 //! them.
 //!
-//! The entries give the time. The leader checks whether a message is due ([`super::Streams::next_expiry`])
-//! and proposes commands; applying a command decides which messages are due, so that every node removes the
-//! same.
+//! The leader checks whether a message has expired ([`super::Streams::next_expiry`]) and proposes commands.
+//! Each node decides which messages have expired when it applies a command, by the time of the entry, so
+//! every node removes the same messages.
 //!
-//! In a stream with markers, the last message of a subject is not removed but replaced by a marker. A marker
-//! has to be in the log like any other message, so that it comes as a command of its own
-//! ([`super::Kind::Marker`]). A message stored in between is not replaced.
+//! In a stream with markers, a marker replaces the last message of a subject. A marker must be in the log
+//! like any other message, so the leader proposes it as a command of its own ([`super::Kind::Marker`]). If
+//! the stream stores another message of the subject before it applies that command, the command does nothing.
 
 use bytes::Bytes;
 
@@ -20,14 +20,14 @@ use super::single::{Stream, counted_bytes};
 use crate::consumer::duration;
 use crate::schema::sequence::StreamSeq;
 
-/// The most messages that one command removes: the rest stays due, and the next command removes it.
+/// The most expired messages of each kind that one command removes. The next command removes the rest.
 const EXPIRE_MAX: usize = 4096;
 /// The most markers that one round of proposals adds to a stream.
 const MARKERS_MAX: usize = 256;
 
 impl Stream {
-    /// Returns a lower bound of the time at which a newly stored message is due, by its own time to live or
-    /// by age.
+    /// Returns a lower bound of the time at which a newly stored message expires, by its own time to live or
+    /// by the stream's age limit.
     #[inline]
     pub(super) fn due_after_store(&self, due_us: u64) -> u64 {
         let own = if due_us == 0 { u64::MAX } else { due_us };
@@ -37,7 +37,7 @@ impl Stream {
         }
     }
 
-    /// Returns the time at which the next message is due.
+    /// Returns the time at which the next message expires.
     pub(super) fn next_due(&mut self) -> Option<u64> {
         if self.transit != Transit::None {
             return None;
@@ -53,7 +53,7 @@ impl Stream {
         own.into_iter().chain(aged).min()
     }
 
-    /// Removes a bounded number of due messages.
+    /// Removes a bounded number of expired messages, except those that a marker must replace.
     pub(super) fn expire(&mut self, now: u64, effects: &mut Vec<Effect>) {
         for seq in self.due(now, EXPIRE_MAX) {
             if self.awaits_marker(seq).is_none() {
@@ -62,7 +62,8 @@ impl Stream {
         }
     }
 
-    /// Returns the due messages, at most `most` of each kind.
+    /// Returns the expired messages: at most `most` with their own time to live, and at most `most` beyond
+    /// the age limit.
     fn due(&mut self, now: u64, most: usize) -> Vec<StreamSeq> {
         let own = self.content.dues.range(..=(now, StreamSeq::MAX));
         let mut due: Vec<StreamSeq> = own.take(most).map(|(_, seq)| *seq).collect();
@@ -79,8 +80,8 @@ impl Stream {
         due
     }
 
-    /// Returns the facts about a message that must not go without a marker: the stream holds it, it is the
-    /// only one of its subject, and it is no marker itself.
+    /// Returns the facts about a message if only a marker may replace it: the stream has markers, the message
+    /// is the only one of its subject, and it is no marker itself.
     fn awaits_marker(&self, seq: StreamSeq) -> Option<Slot> {
         let slot = self.content.index.get(seq)?;
         let alone = self.content.subjects.stat(slot.subject).count == 1;
@@ -88,7 +89,8 @@ impl Stream {
         awaits.then_some(slot)
     }
 
-    /// Writes the commands that remove due messages, and those for the markers they need.
+    /// Writes the command that removes expired messages, and a command for each marker that must replace a
+    /// message. Returns the number of commands.
     pub(super) fn propose_expiry<B: Buffer>(
         &mut self,
         now: u64,
@@ -114,7 +116,7 @@ impl Stream {
         Ok(written)
     }
 
-    /// The headers of a marker, the same as nats-server's.
+    /// Returns the headers of a marker, the same as in nats-server.
     fn marker_headers(&self) -> String {
         let ttl = i64::try_from(self.limits.marker_ttl_secs.saturating_mul(1_000_000_000));
         let ttl = duration::text(ttl.expect("the configuration has it as an i64 of nanoseconds"));
@@ -123,8 +125,8 @@ impl Stream {
         )
     }
 
-    /// Replaces the last message of its subject with a marker, if it is due; returns the time at which the
-    /// marker itself is due.
+    /// Replaces the last message of the command's subject with a marker, if that message has expired. Returns
+    /// the time at which the marker itself expires.
     pub(super) fn apply_marker(
         &mut self,
         command: &Command<'_>,
@@ -141,7 +143,8 @@ impl Stream {
         };
         let life = self.limits.marker_ttl_secs.saturating_mul(1_000_000);
         let marker = Accepted {
-            // A marker is small, and the log of another node that has a larger one must not end this node.
+            // A marker is small, so the conversion always succeeds for a marker of this program. The code
+            // does not panic, because another node's log could hold a larger one.
             bytes: u32::try_from(counted_bytes(command)).unwrap_or(slot.bytes),
             flags: Flags::MARKER.with(Flags::TTL),
             due_us: now.saturating_add(life),

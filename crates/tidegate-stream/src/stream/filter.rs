@@ -1,17 +1,19 @@
-//! A filter of a stream's subjects: all, or those that a pattern matches.
+//! A filter of a stream's subjects: it passes all subjects, or those that some pattern matches.
 //!
-//! Caches its verdict on each subject by the subject's number, so that it compares a subject with the
-//! patterns once rather than for each message.
+//! The filter remembers by a subject's number whether it passes the subject, so that it compares a subject
+//! with the patterns once rather than for each message.
 
 use tidegate_nats::subject;
 
 use super::subjects::Subjects;
 
-/// A filter of subjects. It belongs to one stream; a query on another stream needs a new filter.
+/// A filter of the subjects of one stream. A query on another stream needs a new filter, because the filter
+/// caches results by the numbers of subjects.
 #[derive(Clone, Debug)]
 pub struct Filter {
     wants: Wants,
-    /// The birth and the verdict of each subject, by the subject's number.
+    /// For each subject, by its number: the birth of the subject for which the verdict holds, and the
+    /// verdict. A number gets another birth when another subject takes it.
     verdicts: Vec<(u32, Verdict)>,
 }
 
@@ -29,10 +31,10 @@ enum Verdict {
     Not,
 }
 
-/// The effect of a filter in a stream as it is now.
+/// The subjects of a stream that a filter can pass now.
 pub(super) enum Reach {
     All,
-    /// At most the subject with this number.
+    /// The filter passes at most the subject with this number; `None` if the stream has no such subject.
     One(Option<u32>),
     Patterns,
 }
@@ -48,7 +50,7 @@ impl Filter {
     }
 
     /// Creates a filter that passes the subjects that some of these well-formed patterns match; all subjects,
-    /// if there is no pattern or one matches everything.
+    /// if there is no pattern or if a pattern matches everything.
     #[must_use]
     pub fn new<P: AsRef<[u8]>>(patterns: impl IntoIterator<Item = P>) -> Self {
         let patterns: Vec<Box<[u8]>> = patterns.into_iter().map(|p| p.as_ref().into()).collect();

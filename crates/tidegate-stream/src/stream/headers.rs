@@ -1,8 +1,8 @@
-//! The headers of a published message that its stream obeys.
+//! The headers of a published message by which the publisher asks something of the stream.
 //!
-//! Reads the block once, by the names that a stream knows, and ignores all other headers, even malformed
-//! ones. Names are compared with their case, the first of several headers with one name counts, and an empty
-//! value counts as missing, as in nats-server.
+//! Reads the header block once, looks for the names that a stream knows, and ignores all other headers, even
+//! malformed ones. As in nats-server, the case of names matters, the first of several headers with one name
+//! counts, and an empty value counts as missing.
 
 use crate::consumer::duration;
 
@@ -36,7 +36,7 @@ pub struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    /// Reads a header block.
+    /// Reads the requests from a header block.
     #[must_use]
     pub fn read(block: &'a [u8]) -> Self {
         let mut asked = Self::default();
@@ -76,7 +76,8 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// Returns whether the message is a marker: it says that its subject's messages are gone.
+    /// Returns whether the message is a marker: a message that says that the messages of its subject are
+    /// gone.
     pub(super) fn is_marker(&self) -> bool {
         self.marker_reason.is_some() || self.kv_operation == Some(b"PURGE")
     }
@@ -93,7 +94,8 @@ pub(super) enum Ttl {
 }
 
 impl Ttl {
-    /// Parses whole seconds, a duration in Go's notation of at least a second, or `never`.
+    /// Parses the value of `Nats-TTL`: whole seconds, a duration in Go's notation of at least a second, or
+    /// `never`.
     pub(super) fn read(value: &[u8]) -> Option<Self> {
         if value.eq_ignore_ascii_case(b"never") {
             return Some(Self::Never);
@@ -112,7 +114,7 @@ impl Ttl {
     }
 }
 
-/// Parses a number of only decimal digits.
+/// Parses a number that consists only of decimal digits.
 pub(super) fn number(value: &[u8]) -> Option<u64> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return None;
@@ -120,7 +122,7 @@ pub(super) fn number(value: &[u8]) -> Option<u64> {
     std::str::from_utf8(value).ok()?.parse().ok()
 }
 
-/// Iterates over the lines of a header block after the first.
+/// Iterates over the lines of a header block after the first line.
 fn lines(block: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = block;
     std::iter::from_fn(move || {

@@ -1,4 +1,5 @@
-//! The past of a stream up to an earlier message, and its two ends.
+//! Queries about the messages of a stream: the first and the last number, and the last message of each
+//! subject up to a given number.
 
 use super::filter::Filter;
 use super::single::Stream;
@@ -6,20 +7,20 @@ use super::streams::Streams;
 use crate::schema::sequence::StreamSeq;
 
 impl Stream {
-    /// The first message's number; without messages, the next one's.
+    /// Returns the number of the first message; without messages, the number of the next message.
     #[must_use]
     pub const fn first_seq(&self) -> StreamSeq {
         self.content.first_seq
     }
 
-    /// The number of the last message ever stored; 0 before the first.
+    /// Returns the number of the last message ever stored; 0 before the first message.
     #[must_use]
     pub const fn last_seq(&self) -> StreamSeq {
         self.content.last_seq
     }
 
     /// Returns the last message numbered `up_to` or lower of each subject that passes the filter, in no
-    /// particular order; `None` if there are more than `max`.
+    /// particular order; `None` if more than `max` subjects pass.
     #[must_use]
     pub fn last_per_subject_up_to(
         &self,
@@ -47,7 +48,7 @@ impl Stream {
 }
 
 impl Streams {
-    /// The latest entry's time, in microseconds since 1970.
+    /// Returns the time of the latest applied entry, in microseconds since 1970.
     #[must_use]
     pub const fn now_us(&self) -> u64 {
         self.now_us

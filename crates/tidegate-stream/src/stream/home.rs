@@ -1,8 +1,8 @@
 //! The group of nodes that keeps a stream.
 //!
 //! The group of all nodes has an entry for every stream, its *directory*. A stream that another group keeps
-//! is in two logs: as an entry here, which never has messages or consumers, and in that group, which knows
-//! the number of its entry.
+//! is in two logs. The group of all nodes has an entry for it, without messages and consumers. The home group
+//! has the stream itself, with the number of this entry.
 
 use tidegate_cluster::groups::GroupId;
 
@@ -13,23 +13,24 @@ use crate::schema::number::DirectoryNumber;
 /// The group that keeps a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Home {
-    /// The group that created it; no directory lists it.
+    /// This group created the stream and keeps it; the directory of another group does not list it.
     #[default]
     Here,
-    /// Another group keeps it: this is an entry of the directory.
+    /// Another group keeps the stream: this is only its entry in the directory.
     Elsewhere {
-        /// The number of that group.
+        /// The number of the group that keeps the stream.
         group: GroupId,
-        /// True if that group has created it. If that group does not have it from then on, the stream is
-        /// lost.
+        /// True once that group has created the stream. If that group does not have the stream afterwards,
+        /// the stream is lost.
         made: bool,
     },
-    /// This group keeps it, for the directory of another group, in which it has this number.
+    /// This group keeps the stream, and the directory of another group lists it under this number.
     Of(DirectoryNumber),
 }
 
 impl Home {
-    /// Writes the home group to a snapshot: the variant as u8, and a number as u32.
+    /// Writes the home group to a snapshot: the variant as a `u8`, and the group's or stream's number as a
+    /// `u32`.
     pub(super) fn put(self, out: &mut Vec<u8>) {
         let (kind, number) = match self {
             Self::Here => (0, 0),
@@ -52,13 +53,13 @@ impl Home {
         }
     }
 
-    /// Returns whether it is an entry of the directory for a stream that group `by` keeps.
+    /// Returns whether the stream is an entry of the directory, and group `by` keeps the stream.
     #[must_use]
     pub const fn is_by(self, by: GroupId) -> bool {
         matches!(self, Self::Elsewhere { group, .. } if group.get() == by.get())
     }
 
-    /// Returns whether the stream may have messages and consumers here.
+    /// Returns whether the stream may have messages and consumers in this group.
     #[must_use]
     pub const fn is_here(self) -> bool {
         !matches!(self, Self::Elsewhere { .. })

@@ -1,8 +1,10 @@
-//! All messages of a stream by number: blocks of 256, found by a search over a short table of their heads.
+//! The index of a stream's messages by number. Blocks hold 256 numbers each; a binary search over a short
+//! table of the blocks' heads finds a block.
 //!
-//! Owns the places of messages and the set of numbers that exist. Leaves the meaning of a subject's number to
-//! [`super::subjects`], and totals to [`super::content`]. Numbers only rise. Snapshots share closed blocks,
-//! and a change copies a shared block first; the last block, which every new message changes, is not shared.
+//! Owns the places of messages and the set of numbers that exist. [`super::subjects`] owns the numbers of
+//! subjects, and [`super::content`] the totals. The numbers of messages only rise. Snapshots share closed
+//! blocks, and a change copies a shared block first; the last block, which every new message changes, is not
+//! shared.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,16 +15,16 @@ use super::command::Place;
 use super::subjects::Page;
 use crate::schema::sequence::StreamSeq;
 
-/// The assertion of a call for a message that the index must hold.
+/// The text of the panic if the index does not hold a message that the caller says it holds.
 const HELD: &str = "the caller has found the message";
 
 /// All messages of a stream by number.
 #[derive(Clone, Debug)]
 pub(super) struct Index {
     heads: VecDeque<Head>,
-    /// The closed blocks, none of them without messages; separate from the heads.
+    /// The closed blocks, each with at least one message.
     blocks: VecDeque<Arc<Block>>,
-    /// The block that new messages fill: it lies after all others.
+    /// The open block, which new messages fill and which comes after all closed blocks.
     tail: Block,
 }
 
@@ -41,7 +43,7 @@ impl Index {
         }
     }
 
-    /// Adds a message, numbered higher than any before.
+    /// Adds a message with a higher number than any message before.
     pub(super) fn push(&mut self, seq: StreamSeq, slot: &Slot) {
         if !self.tail.fits(seq, slot.place, slot.time_us) {
             self.close_tail(seq);
@@ -49,7 +51,7 @@ impl Index {
         self.tail.push(seq, slot);
     }
 
-    /// Closes the block being filled; the next begins with message `first`.
+    /// Closes the open block, and begins a new one with message `first`.
     fn close_tail(&mut self, first: StreamSeq) {
         let next = self.tail.successor(first);
         let mut closed = std::mem::replace(&mut self.tail, next);
@@ -100,7 +102,8 @@ impl Index {
         let bit = block.bit(seq).expect(HELD);
         let block = Arc::make_mut(block);
         block.remove(bit);
-        // Limits and age empty the first block, so that it is soon dropped as a whole.
+        // The first block is not packed: limits and the age of messages empty it, so the index soon drops it
+        // as a whole.
         if at > 0 && block.is_sparse() {
             block.pack();
         }
@@ -125,7 +128,8 @@ impl Index {
     /// Returns the first message of `subject` from `seq` to `to`.
     pub(super) fn next_of(&self, subject: u32, seq: StreamSeq, to: StreamSeq) -> Option<StreamSeq> {
         self.find_next(seq, to, |block, from| {
-            // With exact bounds, the first look is the last.
+            // If the caller's bounds are exact, the message at `from` is the one, and the search ends at
+            // once.
             if block.live().has(from) && block.subject(from) == subject {
                 return Some(from);
             }
@@ -136,7 +140,7 @@ impl Index {
         })
     }
 
-    /// Returns the first message at `seq` or above with a wanted subject.
+    /// Returns the first message from `seq` to `to` with a subject for which `want` returns true.
     pub(super) fn next_where(
         &self,
         seq: StreamSeq,
@@ -199,8 +203,8 @@ impl Index {
         None
     }
 
-    /// Removes the messages from `from` to `to` for which `want` returns true, given their number and
-    /// subject.
+    /// Removes the messages from `from` to `to` for which `want` returns true; `want` gets the message's
+    /// number and subject.
     pub(super) fn remove_where(
         &mut self,
         from: StreamSeq,
@@ -270,7 +274,7 @@ impl Index {
         }
     }
 
-    /// Returns the closed blocks and the open one, for a snapshot.
+    /// Returns the closed blocks and the open block, for a snapshot.
     pub(super) fn shared(&self) -> (VecDeque<Arc<Block>>, Block) {
         (self.blocks.clone(), self.tail.clone())
     }
@@ -310,8 +314,8 @@ impl Index {
 
     /// Returns the first message stored at `time_us` or later.
     pub(super) fn at_time(&self, time_us: u64) -> Option<StreamSeq> {
-        // Times never fall, so the message is in the last block that begins before `time_us`, or is the first
-        // of the next block.
+        // The times of messages never fall with rising numbers. So the message is in the last block that
+        // begins before `time_us`, or is the first message of the next block.
         let behind = self.blocks.partition_point(|b| b.time_base() < time_us);
         for at in behind.saturating_sub(1)..=self.blocks.len() {
             let block = self.block(at);
@@ -328,7 +332,7 @@ impl Index {
         (self.block_of(seq)..=self.blocks.len()).map(|at| self.block(at))
     }
 
-    /// Returns the size of the index in memory.
+    /// Returns the size of the index in memory, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let blocks: usize = self.blocks.iter().map(|b| b.memory_bytes() + 16).sum();
         blocks
@@ -357,7 +361,7 @@ impl Index {
     }
 }
 
-/// Messages that were removed together: their places and their sizes.
+/// The places and sizes of messages that one command removed together.
 #[derive(Clone, Debug, Default)]
 pub struct Bulk {
     blocks: Vec<(Arc<Block>, Bits)>,
@@ -366,7 +370,7 @@ pub struct Bulk {
 }
 
 impl Bulk {
-    /// Iterates over the messages by number, with place and size.
+    /// Iterates over the removed messages by number, with place and size.
     pub fn iter(&self) -> impl Iterator<Item = (StreamSeq, Place, u32)> {
         let slots = self.slots();
         slots.map(|(seq, slot)| (seq, slot.place, slot.bytes))
@@ -399,7 +403,7 @@ impl Bulk {
         })
     }
 
-    /// The number of messages.
+    /// Returns the number of removed messages.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.blocks
@@ -408,7 +412,7 @@ impl Bulk {
             .sum()
     }
 
-    /// Returns whether there are no messages.
+    /// Returns whether no message was removed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()

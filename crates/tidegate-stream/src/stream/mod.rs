@@ -3,8 +3,8 @@
 //!
 //! [`Streams`] holds all streams of a group; [`Stream`] is one of them. An entry ([`Encoder`], [`Entry`])
 //! holds many commands and one time; [`Streams::apply`] answers each command with an [`Outcome`] and reports
-//! the changes as [`Effect`]s. It makes all checks and assigns all numbers, so that the entries alone
-//! determine the content of a stream.
+//! the changes as [`Effect`]s. It makes all checks and assigns all numbers when it applies an entry, so that
+//! the entries alone determine the content of a stream.
 
 mod bits;
 mod block;

@@ -1,12 +1,12 @@
-//! Moves a stream from one group to another: the exports of the group that keeps it, and their imports in the
-//! group that is to keep it.
+//! Moves a stream from one group to another: exports parts of the stream in the group that keeps it, and
+//! imports them in the group that is to keep it, the target.
 //!
 //! The directory records that a stream moves, and to which group ([`Stream::moving`]). That group creates a
 //! *copy*, which commands of its own log fill ([`Transit::Filling`]). Each import brings the data after a
 //! [`Cursor`] and is refused at any other cursor, so that no data comes twice even if the leader changes.
 //! Meanwhile the home group serves the stream. For the last part the home group is frozen
 //! ([`Transit::Frozen`]): from then on it does not change, and the copy ends with the same content. If the
-//! move is called off, the home group thaws, and it does not freeze again for that move's number.
+//! directory calls the move off, the home group thaws, and it does not freeze again for that move's number.
 //!
 //! A copy has at least the messages that its home group has below its cursor; once the home group is frozen,
 //! the copy removes those that the home group removed meanwhile.
@@ -42,7 +42,8 @@ use crate::schema::error::ApiError;
 use crate::schema::number::{MoveNumber, StreamNumber};
 use crate::schema::sequence::StreamSeq;
 
-/// The most runs exported at once, and the most numbers searched for them.
+/// The most runs of numbers without messages in one export, and (`LOOKED_AT_MAX`) the most numbers that one
+/// export searches for such runs.
 const RUNS_MAX: usize = 16 * 1024;
 const LOOKED_AT_MAX: u64 = 1 << 20;
 const ROW_BYTES: usize = 28;
@@ -51,17 +52,17 @@ const ROW_BYTES: usize = 28;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// Messages.
+    /// The copy needs messages.
     Messages,
-    /// The removals of messages that the copy already has.
+    /// The copy needs the numbers of messages that the home group has removed since the copy got them.
     Gone,
-    /// The ids of recent messages.
+    /// The copy needs the ids of recent messages.
     Ids,
-    /// Consumers.
+    /// The copy needs the consumers.
     Consumers,
-    /// The times, the last number and the last id.
+    /// The copy needs the times, the last number and the last id of the stream.
     Rest,
-    /// Nothing: the copy is complete.
+    /// The copy needs nothing: it is complete.
     Done,
 }
 
@@ -85,12 +86,13 @@ impl Stage {
     }
 }
 
-/// The progress of a copy.
+/// The progress of a copy: the place in the stream that it has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
     /// The kind of data that comes next.
     pub stage: Stage,
-    /// The message from which it comes, or the count of items already copied.
+    /// The number of the message with which the next data begins or, for ids and consumers, the count of
+    /// those already copied.
     pub at: u64,
 }
 
@@ -106,7 +108,7 @@ impl Cursor {
         Self::new(stage, seq.get())
     }
 
-    /// The message from which the data comes, in the stages that have one.
+    /// Returns the number of the message with which the next data begins, in the stages that go by message.
     const fn message(self) -> StreamSeq {
         StreamSeq::new(self.at)
     }
@@ -121,21 +123,21 @@ impl Cursor {
     }
 }
 
-/// The state of a stream between two groups, as this group has it.
+/// The state of a moving stream in this group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transit {
     /// The stream is not moving, or its move has no effect yet.
     #[default]
     None,
-    /// The stream leaves for another group, or has left: it does not change here unless it thaws.
+    /// The stream moves to another group, or has moved: it does not change in this group unless it thaws.
     Frozen,
-    /// The stream is to come here, and the copy has reached this cursor.
+    /// The stream moves to this group, and the copy in this group has reached this cursor.
     Filling(Cursor),
 }
 
 impl Transit {
-    /// Writes the state to a snapshot: the variant u8 (0 none, 1 frozen, from 2 the stage), and the cursor's
-    /// number u64.
+    /// Writes the state to a snapshot: the variant as a `u8` (0 none, 1 frozen, from 2 on the stage of a
+    /// copy), and the cursor's number as a `u64`.
     pub(super) fn put(self, out: &mut Vec<u8>) {
         let (which, at) = match self {
             Self::None => (0, 0),
@@ -158,31 +160,31 @@ impl Transit {
     }
 }
 
-/// Gathers the data that a home group exports after a cursor. It asks for one message at a time, so that the
-/// caller can wait for each.
+/// Collects the data that a home group exports after a cursor. The export asks for one message at a time, so
+/// that the caller can wait until the message is read.
 #[derive(Debug)]
 pub struct Export {
     from: Cursor,
-    /// The number from which messages are not exported yet.
+    /// The number of the first message that the export has not taken yet.
     next: StreamSeq,
     bytes_max: usize,
     rows: Vec<u8>,
     messages: Vec<u8>,
 }
 
-/// The next step of an export.
+/// The next step of an export, which the caller carries out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Read this message and pass it to [`Export::add`], then call [`Export::poll`] again.
+    /// The caller must read this message and pass it to [`Export::add`], then call [`Export::poll`] again.
     Message(StreamSeq),
-    /// Freeze the home group: it has no more data to export before that.
+    /// The caller must freeze the stream: the home group has no more data to export before that.
     Freeze,
-    /// Nothing: the export is complete, and these are the bytes of its entry, for stream 0.
+    /// The export is complete. The field holds the bytes of its entry, with stream number 0.
     Nothing(Vec<u8>),
 }
 
 impl Export {
-    /// Begins an export after this cursor, of about `bytes_max` bytes.
+    /// Begins an export of the data after this cursor, of about `bytes_max` bytes.
     #[must_use]
     pub fn new(from: Cursor, bytes_max: usize) -> Self {
         let mut messages = Vec::new();
@@ -196,7 +198,7 @@ impl Export {
         }
     }
 
-    /// Returns the next step.
+    /// Returns the next step of the export.
     #[must_use]
     pub fn poll(&mut self, stream: &Stream) -> Need {
         if self.from.stage == Stage::Messages {
@@ -222,14 +224,14 @@ impl Export {
         payload.extend_from_slice(&body);
         let mut entry = Vec::new();
         let import = Command::new(Kind::Import, StreamNumber::NONE, b"", &payload);
-        // Both are far below the limits of an entry.
+        // The write never fails: subject and payload are far below the limits of an entry.
         let written = Encoder::begin(&mut entry, 0).command(&import);
         debug_assert!(written.is_ok(), "{written:?}");
         entry.extend_from_slice(&self.messages[ENTRY_HEADER_BYTES..]);
         Need::Nothing(entry)
     }
 
-    /// Adds the message that [`Need::Message`] asked for, unless it has gone since.
+    /// Adds the message that [`Need::Message`] asked for, unless the stream has removed the message since.
     pub fn add(&mut self, stream: &Stream, seq: StreamSeq, message: &Command<'_>) {
         self.next = seq.next();
         let Some(slot) = stream.content.index.get(seq) else {
@@ -294,7 +296,7 @@ impl Export {
                 Some(Cursor::new(Stage::Consumers, 0))
             }
             Stage::Consumers => {
-                // The cursor comes from another node.
+                // The cursor comes from another node, so its number may be any.
                 let skip = saturating_usize(self.from.at);
                 let consumers = stream.consumers.iter().skip(skip);
                 for (at, (name, consumer)) in (self.from.at..).zip(consumers) {
@@ -316,11 +318,11 @@ impl Export {
     }
 }
 
-/// The data of an import.
+/// The data that an import contains.
 enum Brought {
     Messages {
         first_seq: StreamSeq,
-        /// The count of messages at the home group, if it is frozen.
+        /// The number of messages in the home group if the stream is frozen there, else `u64::MAX`.
         all: u64,
         slots: Vec<(StreamSeq, Slot)>,
     },
@@ -335,7 +337,7 @@ enum Brought {
     },
 }
 
-/// A parsed import.
+/// A parsed import: the data between two cursors of a copy.
 pub(super) struct Import {
     from: Cursor,
     to: Cursor,
@@ -446,13 +448,13 @@ impl Import {
 }
 
 impl Stream {
-    /// Its state between two groups, as this group has it.
+    /// Returns the state of the stream's move in this group.
     #[must_use]
     pub const fn transit(&self) -> Transit {
         self.transit
     }
 
-    /// Its move, if this group has the directory and the stream is moving.
+    /// Returns the stream's move, if this group has the directory and the stream is moving.
     #[must_use]
     pub fn moving(&self) -> Option<Moving> {
         self.moving.map(|to| Moving {
@@ -461,7 +463,8 @@ impl Stream {
         })
     }
 
-    /// The number of its current or last move. In the directory: the number of moves so far.
+    /// Returns the number of the stream's current or last move. In the directory this is the number of moves
+    /// so far.
     #[must_use]
     pub const fn moves(&self) -> MoveNumber {
         self.moves
@@ -482,19 +485,19 @@ impl Stream {
         }
     }
 
-    /// Returns whether the stream leaves for another group, or has left.
+    /// Returns whether the stream is frozen in this group: it moves to another group, or has moved.
     #[must_use]
     pub fn is_frozen(&self) -> bool {
         self.transit == Transit::Frozen
     }
 
-    /// Returns whether it is a copy that is not complete.
+    /// Returns whether the stream is a copy in the target group that is not complete.
     #[must_use]
     pub const fn is_filling(&self) -> bool {
         matches!(self.transit, Transit::Filling(_))
     }
 
-    /// Estimates the bytes of messages after this cursor.
+    /// Estimates the number of bytes of the messages after this cursor.
     #[must_use]
     pub fn bytes_behind(&self, cursor: Cursor) -> u64 {
         if cursor.stage != Stage::Messages {
@@ -534,8 +537,8 @@ impl Stream {
         (content.last_seq.next(), runs)
     }
 
-    /// Applies an import with the messages that follow it; returns whether it was the next one for this copy.
-    /// `keep` returns the place and body of a message.
+    /// Applies an import with the messages that follow it, if it is the next import for this copy. Returns
+    /// whether it was. `keep` returns the place and body of a message.
     pub(super) fn take_import(
         &mut self,
         import: Import,
@@ -580,7 +583,8 @@ impl Stream {
                     self.remove_range(StreamSeq::ZERO, first_seq.prev(), effects);
                 }
                 if to.stage == Stage::Gone && self.content.messages == all {
-                    // A copy has at least the home group's messages, so with the same count it has no others.
+                    // A copy has at least the home group's messages, so with the same count it has no surplus
+                    // messages, and needs no removals.
                     to = Cursor::new(Stage::Ids, 0);
                 }
             }
@@ -630,7 +634,7 @@ impl Stream {
         true
     }
 
-    /// Returns whether this copy can apply the data.
+    /// Returns whether this copy can apply the data of an import.
     fn can_take(&self, brought: &Brought, messages: &[Command<'_>]) -> bool {
         match brought {
             Brought::Messages { slots, .. } => {
@@ -657,7 +661,7 @@ impl Stream {
         }
     }
 
-    /// Begins a move to group `to`.
+    /// Begins a move of the stream to group `to`, in the directory.
     pub(super) fn begin_move(&mut self, to: GroupId) {
         self.moves = self.moves.next();
         self.moving = Some(to);
@@ -680,7 +684,7 @@ impl Stream {
         (self.moving, self.transit) = (None, Transit::None);
     }
 
-    /// Drops all content, which another group keeps now.
+    /// Drops the stream's messages, ids and consumers, which another group keeps now.
     pub(super) fn empty(&mut self, effects: &mut Vec<Effect>) {
         let bulk = self.content.remove_all();
         self.tell(bulk, effects);
@@ -702,7 +706,7 @@ impl StreamConsumer {
         put_bytes(out, state);
     }
 
-    /// Reads the consumer from a snapshot or an export; `state` parses its state.
+    /// Reads the consumer from a snapshot or an export; `state` parses the bytes of the consumer's state.
     pub(super) fn read(
         from: &mut Reader<'_>,
         state: impl FnOnce(&crate::schema::config::ConsumerConfig, &[u8]) -> Result<State, RestoreError>,

@@ -14,207 +14,208 @@ use crate::schema::sequence::StreamSeq;
 pub enum Outcome {
     /// The stream stored the message under this number.
     Stored {
-        /// Its stream.
+        /// The number of the stream.
         stream: StreamNumber,
-        /// Its number.
+        /// The message's number in the stream.
         seq: StreamSeq,
     },
-    /// The message is a duplicate: a message with its id is already stored under this number.
+    /// The message is a duplicate: the stream has already stored a message with the same id.
     Duplicate {
-        /// Its stream.
+        /// The number of the stream.
         stream: StreamNumber,
-        /// The first one's number.
+        /// The number under which the stream stored the first of the two messages.
         seq: StreamSeq,
     },
-    /// The command was refused and changed nothing.
+    /// The stream or the group refused the command, which changed nothing.
     Refused {
-        /// Its stream; 0 if it had none.
+        /// The number of the command's stream; 0 if the command has none.
         stream: StreamNumber,
-        /// The reason.
+        /// The reason why the command was refused.
         error: ApiError,
     },
-    /// The next `count` outcomes are those of an atomic batch that was stored.
+    /// The stream stored an atomic batch. The next `count` outcomes are those of the batch's messages.
     Batch {
-        /// Its stream.
+        /// The number of the stream.
         stream: StreamNumber,
-        /// The last message's number.
+        /// The number of the batch's last message.
         seq: StreamSeq,
-        /// How many messages it has.
+        /// The number of messages of the batch.
         count: u32,
     },
-    /// The stream was made.
+    /// The group created the stream.
     Created {
-        /// Its number.
+        /// The number of the stream.
         stream: StreamNumber,
     },
     /// A stream with this name and the same configuration exists.
     Exists {
-        /// Its number.
+        /// The number of the stream.
         stream: StreamNumber,
     },
     /// The stream has the requested configuration.
     Updated {
-        /// Its number.
+        /// The number of the stream.
         stream: StreamNumber,
     },
-    /// The stream was deleted.
+    /// The group deleted the stream.
     Deleted {
-        /// The number it had.
+        /// The number that the stream had.
         stream: StreamNumber,
     },
-    /// The messages were purged.
+    /// The stream removed the messages that the purge names.
     Purged {
-        /// Their stream.
+        /// The number of the stream.
         stream: StreamNumber,
         /// The number of purged messages.
         purged: u64,
     },
-    /// The message was removed.
+    /// The stream removed the message.
     Removed {
-        /// Its stream.
+        /// The number of the stream.
         stream: StreamNumber,
     },
-    /// The consumer was made.
+    /// The stream created the consumer.
     ConsumerCreated {
-        /// Its stream.
+        /// The number of the stream.
         stream: StreamNumber,
     },
     /// A consumer with this name and the same configuration exists.
     ConsumerExists {
-        /// Its stream.
+        /// The number of the stream.
         stream: StreamNumber,
     },
     /// The consumer has the requested configuration.
     ConsumerUpdated {
-        /// Its stream.
+        /// The number of the stream.
         stream: StreamNumber,
     },
-    /// The consumer was deleted.
+    /// The stream deleted the consumer.
     ConsumerDeleted {
-        /// Its stream.
+        /// The number of the stream.
         stream: StreamNumber,
     },
-    /// The command was applied, and has no result.
+    /// The group applied the command, which has no further result.
     Done,
 }
 
-/// A change of a stream.
+/// A change of a stream that a command made, for modules that keep data about the streams.
 ///
 /// Each message that [`Effect::Stored`] reports is later part of one [`Effect::Removed`], [`Effect::Purged`]
 /// or [`Effect::StreamDeleted`], with its place at that time and the same size.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Effect {
-    /// A message was stored.
+    /// A stream stored a message.
     Stored {
-        /// Its stream.
+        /// The number of the stream.
         stream: StreamNumber,
-        /// Its number.
+        /// The message's number in the stream.
         seq: StreamSeq,
-        /// Its place; the default if the stream is in memory.
+        /// The message's place in the log; the default place if the stream is in memory.
         place: Place,
-        /// Its size as its stream counts it.
+        /// The message's size, as the stream counts it.
         bytes: u32,
-        /// Its subject.
+        /// The message's subject.
         subject: Name,
     },
-    /// A message was removed.
+    /// A stream removed a message.
     Removed {
-        /// Its stream.
+        /// The number of the stream.
         stream: StreamNumber,
-        /// Its number.
+        /// The message's number in the stream.
         seq: StreamSeq,
-        /// Its last place.
+        /// The place in the log at which the message was last.
         place: Place,
-        /// Its size as its stream counted it.
+        /// The message's size, as the stream counted it.
         bytes: u32,
-        /// Its subject.
+        /// The message's subject.
         subject: Name,
     },
-    /// Many messages were removed at once.
+    /// A stream removed many messages at once.
     Purged {
-        /// Their stream.
+        /// The number of the stream.
         stream: StreamNumber,
-        /// The messages.
+        /// The removed messages.
         messages: Bulk,
     },
-    /// A stream was made.
+    /// The group created a stream.
     StreamCreated {
-        /// Its number.
+        /// The number of the stream.
         stream: StreamNumber,
     },
     /// A stream's configuration changed.
     StreamUpdated {
-        /// Its number.
+        /// The number of the stream.
         stream: StreamNumber,
     },
-    /// A stream was deleted, with its messages and consumers.
+    /// The group deleted a stream, with its messages and consumers.
     StreamDeleted {
-        /// The number it had.
+        /// The number that the stream had.
         stream: StreamNumber,
-        /// Its name.
+        /// The stream's name.
         name: String,
-        /// Its messages.
+        /// The messages that the stream had.
         messages: Bulk,
-        /// The names of its consumers.
+        /// The names of the consumers that the stream had.
         consumers: Vec<String>,
     },
-    /// The group that is to keep the stream has made it.
+    /// The stream's home group has created the stream, as this directory now knows.
     StreamMade {
-        /// Its number.
+        /// The number of the stream.
         stream: StreamNumber,
     },
-    /// The stream leaves for another group: it does not change here unless it thaws.
+    /// The stream moves to another group: it does not change in this group unless it thaws.
     StreamFrozen {
-        /// Its number.
+        /// The number of the stream.
         stream: StreamNumber,
     },
-    /// The move by which the stream was to leave is called off: it stays here, with its consumers.
+    /// The directory has called the stream's move off: the stream stays in this group, with its consumers.
     StreamThawed {
-        /// Its number.
+        /// The number of the stream.
         stream: StreamNumber,
     },
-    /// The move of the stream is called off: the other group still keeps it.
+    /// This directory has called the stream's move off: the other group still keeps the stream.
     StreamStays {
-        /// Its number.
+        /// The number of the stream.
         stream: StreamNumber,
     },
-    /// The copy of a stream is complete, with its consumers: this group keeps it now.
+    /// The copy of a stream is complete, with its consumers: this group keeps the stream from now on.
     StreamFilled {
-        /// Its number.
+        /// The number of the stream.
         stream: StreamNumber,
     },
-    /// Another group keeps the stream from now on; the effects before this one removed its content here.
+    /// Another group keeps the stream from now on. The effects before this one have removed the stream's
+    /// content from this group.
     StreamMoved {
-        /// Its number.
+        /// The number of the stream.
         stream: StreamNumber,
     },
-    /// A consumer was made.
+    /// A stream created a consumer.
     ConsumerCreated {
-        /// Its stream.
+        /// The number of the stream.
         stream: StreamNumber,
-        /// Its name.
+        /// The consumer's name.
         name: String,
     },
     /// A consumer's configuration changed.
     ConsumerUpdated {
-        /// Its stream.
+        /// The number of the stream.
         stream: StreamNumber,
-        /// Its name.
+        /// The consumer's name.
         name: String,
     },
     /// A consumer was reset to the position in its state.
     ConsumerReset {
-        /// Its stream.
+        /// The number of the stream.
         stream: StreamNumber,
-        /// Its name.
+        /// The consumer's name.
         name: String,
     },
-    /// A consumer was deleted.
+    /// A stream deleted a consumer.
     ConsumerDeleted {
-        /// Its stream.
+        /// The number of the stream.
         stream: StreamNumber,
-        /// Its name.
+        /// The consumer's name.
         name: String,
     },
 }

@@ -1,22 +1,24 @@
-//! Finds the owners of patterns that overlap a pattern, without a comparison with all of them.
+//! Finds the streams (owners) with patterns that overlap a given pattern, without a comparison with all
+//! patterns.
 //!
-//! The index groups patterns by *shape*: their number of tokens, and the positions of wildcards. Two shapes
+//! The index groups patterns by *shape*: the number of tokens, and the positions of wildcards. Two shapes
 //! determine the positions at which two patterns both have a literal token; the patterns overlap if and only
-//! if the tokens at those positions are equal. So for each shape and each such set of positions, a table of
-//! the tokens answers with one lookup. (Srinivasan, Suri, Varghese: Packet classification using tuple space
-//! search, 1999.) A lookup costs the logarithm of the table, and a search needs one for each shape, with any
-//! number of patterns: streams have few shapes.
+//! if the tokens at those positions are equal. So for each shape and each such set of positions, one lookup
+//! in a table of the tokens finds the overlapping patterns. (Srinivasan, Suri, Varghese: Packet
+//! classification using tuple space search, 1999.) A lookup costs the logarithm of the table, and a search
+//! needs one for each shape, with any number of patterns: streams have few shapes.
 //!
-//! A table is built when a search first needs it, which reads the patterns of its shape once. A shape keeps
-//! at most [`TABLES_MAX`] tables; beyond that, a search compares the patterns of the shape one by one, until
-//! a table has not been used for long. The answer depends on the patterns alone, not on the tables.
+//! The first search that needs a table builds it, and reads the patterns of its shape once for that. A shape
+//! keeps at most [`TABLES_MAX`] tables; beyond that, a search compares the patterns of the shape one by one,
+//! until some table has been unused for long. The answer depends on the patterns alone, not on the tables.
 
 use crate::schema::number::StreamNumber;
 use std::collections::BTreeMap;
 
 use tidegate_nats::subject::tokens;
 
-/// The most tables of a shape; a stream rarely meets so many shapes of patterns.
+/// The most tables of a shape. A table belongs to another shape of patterns, and few groups have so many
+/// shapes.
 const TABLES_MAX: usize = 16;
 /// The number of searches after which an unused table makes room for another.
 const UNUSED_MAX: u64 = 1024;
@@ -25,20 +27,20 @@ const UNUSED_MAX: u64 = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Slot {
     Literal,
-    /// `*`
+    /// The token is the wildcard `*`.
     Any,
-    /// `>`
+    /// The token is the wildcard `>`.
     Rest,
 }
 
 type Shape = Box<[Slot]>;
-/// Positions of literal tokens, in order.
+/// The positions of literal tokens in a pattern, in order.
 type Positions = Box<[u32]>;
-/// The tokens at the positions of a table and the pattern's owner, with the number of its patterns that have
-/// them.
+/// A table of tokens: the key is the tokens at the table's positions with the owner of the pattern, the value
+/// is the number of this owner's patterns that have these tokens.
 type Table = BTreeMap<(Box<[u8]>, StreamNumber), u32>;
 
-/// Patterns, each of an owner.
+/// The patterns of all streams, each with the stream that owns it.
 #[derive(Debug, Default)]
 pub(super) struct Overlaps {
     shapes: BTreeMap<Shape, Patterns>,
@@ -52,15 +54,16 @@ pub(super) struct Overlaps {
 /// The patterns of one shape.
 #[derive(Debug)]
 struct Patterns {
-    /// The table by all literal positions: their tokens are the whole pattern.
+    /// The positions of all literal tokens of the shape. The table `whole` by these positions holds all
+    /// patterns.
     literals: Positions,
     whole: Table,
-    /// The tables by fewer positions, and the search that used each last.
+    /// The tables by some of the positions, each with the number of the search that used it last.
     tables: BTreeMap<Positions, (Table, u64)>,
 }
 
 impl Overlaps {
-    /// Adds a pattern of an owner, which may be there already.
+    /// Adds a pattern of an owner. The owner may have the same pattern several times.
     pub(super) fn insert(&mut self, pattern: &[u8], owner: StreamNumber) {
         let of_shape = self.shapes.entry(shape(pattern));
         let of_shape = of_shape.or_insert_with_key(Patterns::new);
@@ -89,7 +92,8 @@ impl Overlaps {
         }
     }
 
-    /// Returns the owner with the lowest number, apart from `except`, of a pattern that overlaps this one.
+    /// Returns the owner with the lowest number, other than `except`, of a pattern that overlaps this
+    /// pattern.
     pub(super) fn find(
         &mut self,
         pattern: &[u8],
@@ -125,7 +129,7 @@ impl Overlaps {
         found
     }
 
-    /// The cost of all searches so far.
+    /// Returns the cost of all searches so far: lookups, compared patterns and patterns added to new tables.
     #[cfg(test)]
     pub(super) const fn cost(&self) -> u64 {
         self.cost
@@ -143,7 +147,7 @@ impl Overlaps {
         }
     }
 
-    /// Iterates over all patterns, once for each time that an owner added one.
+    /// Returns the number of patterns, counting a pattern once for each time that an owner added it.
     pub(super) fn len(&self) -> usize {
         let counts = self.shapes.values().flat_map(|p| p.whole.values());
         counts.map(|count| *count as usize).sum()
@@ -165,8 +169,8 @@ impl Patterns {
         fewer.chain(std::iter::once((&self.literals, &mut self.whole)))
     }
 
-    /// Returns the table by these positions, and the number of patterns added to it if it is new. Returns the
-    /// positions if there is no room for the table.
+    /// Returns the table by these positions, and the number of patterns that this call added to a new table.
+    /// Returns the positions if there is no room for the table.
     fn table(&mut self, positions: Positions, now: u64) -> Result<(&Table, u64), Positions> {
         if positions == self.literals {
             return Ok((&self.whole, 0));
@@ -189,7 +193,8 @@ impl Patterns {
         }
     }
 
-    /// Drops the least recently used table if it has not been used for long; returns whether it did.
+    /// Drops the least recently used table if it has been unused for long. Returns whether it dropped a
+    /// table.
     fn make_room(&mut self, now: u64) -> bool {
         let oldest = self.tables.iter().min_by_key(|(_, (_, used))| *used);
         let unused = oldest.filter(|(_, (_, used))| used + UNUSED_MAX < now);
@@ -197,7 +202,7 @@ impl Patterns {
         unused.is_some_and(|positions| self.tables.remove(&positions).is_some())
     }
 
-    /// Builds a table of all patterns by these positions.
+    /// Builds a table of all patterns of the shape by these positions.
     fn project(&self, positions: &Positions) -> Table {
         let mut table = Table::new();
         for ((literals, owner), count) in &self.whole {
@@ -207,14 +212,15 @@ impl Patterns {
         table
     }
 
-    /// Selects the tokens at these positions from a pattern's literal tokens.
+    /// Returns the tokens at these positions, from the literal tokens of a pattern.
     fn part(&self, literals: &[u8], positions: &Positions) -> Box<[u8]> {
         let at = self.literals.iter().zip(tokens(literals));
         let wanted = at.filter(|(at, _)| positions.binary_search(at).is_ok());
         join(wanted.map(|(_, token)| token))
     }
 
-    /// Returns the first owner of a pattern with these tokens at these positions, by comparing all patterns.
+    /// Returns the owner with the lowest number of a pattern with these tokens at these positions. Compares
+    /// all patterns of the shape, since there is no table.
     fn compare(
         &self,
         positions: &Positions,
@@ -227,7 +233,7 @@ impl Patterns {
     }
 }
 
-/// Returns the first owner with these tokens.
+/// Returns the owner with the lowest number, other than `except`, that the table has for these tokens.
 fn first(table: &Table, tokens: Box<[u8]>, except: Option<StreamNumber>) -> Option<StreamNumber> {
     let from = (tokens, StreamNumber::NONE);
     let owners = table.range(&from..);
@@ -250,8 +256,8 @@ fn literals(shape: &Shape) -> Positions {
     (0..).zip(shape).filter_map(literal).collect()
 }
 
-/// Returns the positions at which patterns of two shapes both have a literal token, which must be equal for
-/// an overlap; `None` if they never overlap.
+/// Returns the positions at which patterns of two shapes both have a literal token. The patterns overlap if
+/// these tokens are equal. `None` if patterns of these shapes never overlap.
 fn compared(a: &Shape, b: &Shape) -> Option<Positions> {
     let open = |shape: &Shape| shape.last() == Some(&Slot::Rest);
     if a.len() != b.len() && !open(a) && !open(b) {
@@ -276,7 +282,7 @@ fn key(pattern: &[u8], positions: &Positions) -> Box<[u8]> {
     join(at.filter_map(|(at, token)| positions.next_if_eq(&at).map(|_| token)))
 }
 
-/// Joins tokens by dots, which is unambiguous: tokens hold no dot, and none is empty.
+/// Joins tokens by dots. The result is unambiguous, because no token contains a dot and no token is empty.
 fn join<'a>(tokens: impl Iterator<Item = &'a [u8]>) -> Box<[u8]> {
     let mut all = Vec::new();
     for token in tokens {

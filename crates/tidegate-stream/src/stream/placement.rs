@@ -1,8 +1,9 @@
-//! The parts of commands that say where a stream is, where it goes, and by which move, as bytes.
+//! The parts of commands that name the group that keeps a stream, the group to which the stream moves, and
+//! the number of the move, as bytes.
 //!
-//! Owns the layout of these subjects and payloads: integers without a tag, told apart by their length. No
-//! other module reads or writes them. Leaves to [`super::streams`] whether the stream fits them. All numbers
-//! are little-endian `u32`s.
+//! Owns the layout of these subjects and payloads: integers without a tag; the decoder tells the variants
+//! apart by their length. No other module reads or writes these bytes. [`super::streams`] checks whether the
+//! state of the stream allows the command. All numbers are little-endian `u32`s.
 //!
 //! ```text
 //! Placement   CreateStream, subject   nothing | group, 0 | 0, number in the directory
@@ -25,18 +26,20 @@ use crate::schema::number::{DirectoryNumber, MoveNumber};
 /// The group that is to keep a new stream: the subject of [`super::Kind::CreateStream`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// The group that creates it; no directory lists it.
+    /// The group that applies the command keeps the stream; the directory of another group does not list it.
     Here,
-    /// Another group: the command creates an entry of the directory.
+    /// Another group keeps the stream: the command creates an entry of the directory.
     Elsewhere {
-        /// The number of that group.
+        /// The number of the other group.
         group: GroupId,
     },
-    /// The group that creates it, for the directory of another group, in which it has this number.
+    /// The group that applies the command keeps the stream, and the directory of another group lists the
+    /// stream under this number.
     Of(DirectoryNumber),
-    /// The group that creates it, once a move has filled it: the command creates an empty copy.
+    /// The group that applies the command will keep the stream, once a move has filled the copy. The command
+    /// creates an empty copy.
     Copy {
-        /// The number in the directory of the stream to copy.
+        /// The directory number of the stream that the move copies.
         of: DirectoryNumber,
         /// The move that fills the copy.
         r#move: MoveNumber,
@@ -78,7 +81,7 @@ impl Placement {
         }
     }
 
-    /// Returns the home group of a stream that was just created so.
+    /// Returns the home group of a stream that a command with this placement has just created.
     pub(super) const fn home(self) -> Home {
         match self {
             Self::Here => Home::Here,
@@ -88,22 +91,22 @@ impl Placement {
     }
 }
 
-/// The effect of a change of configuration on the group that keeps a stream of the directory: the subject of
+/// The effect of a changed configuration on the home group of a stream of the directory: the subject of
 /// [`super::Kind::UpdateStream`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Course {
-    /// The group stays the same.
+    /// The home group stays the same.
     Same,
     /// The stream moves to another group.
     To {
-        /// The number of that group.
+        /// The number of the other group.
         group: GroupId,
     },
-    /// A move is called off. The stream moves to another group instead, or stays.
+    /// The directory calls a move off. The stream moves to another group instead, or stays.
     Instead {
-        /// The number of that group; `None` if the stream stays.
+        /// The number of the group to which the stream moves instead; `None` if the stream stays.
         group: Option<GroupId>,
-        /// The move that is called off.
+        /// The move that the directory calls off.
         r#move: MoveNumber,
     },
 }
@@ -142,9 +145,9 @@ impl Course {
 /// The move to which an imported part belongs: the subject of [`super::Kind::Import`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filling {
-    /// An older log does not say: the copy takes the part for any move.
+    /// The log of an older version does not name the move: the copy takes the part for any move.
     Any,
-    /// This move: the copy of another move refuses the part.
+    /// The part belongs to this move: the copy of another move refuses the part.
     By(MoveNumber),
 }
 
@@ -167,7 +170,7 @@ impl Filling {
         Ok(Self::By(MoveNumber::new(number)))
     }
 
-    /// Returns whether a copy that this move fills takes the part.
+    /// Returns whether a copy that the move with this number fills takes the part.
     pub(super) fn is_for(self, r#move: MoveNumber) -> bool {
         matches!(self, Self::Any) || self == Self::By(r#move)
     }
@@ -177,7 +180,7 @@ impl Filling {
 /// [`super::Kind::Moved`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moving {
-    /// The group that is to keep it.
+    /// The group that is to keep the stream after the move.
     pub to: GroupId,
     /// The number of the move among the moves of the stream.
     pub number: MoveNumber,
@@ -200,23 +203,23 @@ impl Moving {
     }
 }
 
-/// A move that another one replaces: the payload of [`super::Kind::Renew`].
+/// A move, and the target of the move that replaces it: the payload of [`super::Kind::Renew`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renewal {
-    /// The move that is called off.
+    /// The move that the directory calls off.
     pub of: Moving,
     /// The group that is to keep the stream instead.
     pub to: GroupId,
 }
 
 impl Renewal {
-    /// Encodes both moves.
+    /// Encodes the old move and the new target.
     #[must_use]
     pub fn encode(self) -> Vec<u8> {
         packed([self.of.to.get(), self.of.number.get(), self.to.get()])
     }
 
-    /// Decodes both moves.
+    /// Decodes the old move and the new target.
     pub(super) fn decode(payload: &[u8]) -> Result<Self, ApiError> {
         let [from, number, to] = unpacked(payload).ok_or(ApiError::BAD_REQUEST)?;
         let number = MoveNumber::new(number);
@@ -231,10 +234,10 @@ impl Renewal {
     }
 }
 
-/// The move that is called off by a thaw: the payload of [`super::Kind::Thaw`].
+/// The move that the directory called off, so that the stream thaws: the payload of [`super::Kind::Thaw`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thaw {
-    /// The number of that move.
+    /// The number of the move that the directory called off.
     pub r#move: MoveNumber,
 }
 
@@ -259,7 +262,7 @@ fn packed<const N: usize>(numbers: [u32; N]) -> Vec<u8> {
     numbers.map(u32::to_le_bytes).concat()
 }
 
-/// Reads so many numbers that fill `bytes`; `None` if the length is another.
+/// Reads `N` numbers that fill `bytes`; `None` if `bytes` has another length.
 fn unpacked<const N: usize>(bytes: &[u8]) -> Option<[u32; N]> {
     let (words, []) = bytes.as_chunks::<4>() else {
         return None;

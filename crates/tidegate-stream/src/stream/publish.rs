@@ -1,8 +1,8 @@
-//! Admission: all checks of a published message against the stream.
+//! The admission of messages: checks a published message against its stream.
 //!
 //! The order is: sealed, expected stream, time to live, duplicate, last id, size, last number, last number of
-//! the subject, roll-up, limits. The checks do not change the stream. A message of an atomic batch is checked
-//! against the stream before the batch, and against the earlier messages of the batch ([`Stage`]).
+//! the subject, roll-up, limits. The checks do not change the stream. For a message of an atomic batch, the
+//! checks use the stream as it was before the batch, and the earlier messages of the batch ([`Stage`]).
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,7 +19,7 @@ use crate::schema::sequence::StreamSeq;
 /// The most bytes of a message's headers.
 const HEADERS_BYTES_MAX: usize = 65_535;
 
-/// A message that passed all checks.
+/// The facts about a message that passed all checks, for storing it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Accepted<'a> {
     pub(super) bytes: u32,
@@ -29,19 +29,20 @@ pub(super) struct Accepted<'a> {
     pub(super) rollup: Rollup,
 }
 
-/// The older messages that a message replaces.
+/// The older messages that a message with the header `Nats-Rollup` replaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Rollup {
     #[default]
     None,
-    /// The messages of its own subject.
+    /// The message replaces the messages of its subject.
     Subject,
-    /// The messages of all subjects that its subject, as a pattern, matches; its own is one of them.
+    /// The message's subject has wildcards. The message replaces the messages of all subjects that this
+    /// pattern matches, also those with the same subject.
     Matching,
     All,
 }
 
-/// The reason for which the stream refuses a message.
+/// The reason why the stream does not store a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     Duplicate(StreamSeq),
@@ -77,7 +78,8 @@ impl Stream {
         }
         let bytes = counted_bytes(command);
         let mut accepted = Accepted {
-            // The check of the size refuses a message that does not fit.
+            // The conversion loses nothing for a stored message: the check of the size refuses a message that
+            // does not fit.
             bytes: saturating_u32(bytes),
             flags: Flags::default(),
             due_us: 0,
@@ -108,8 +110,8 @@ impl Stream {
         if (headers + command.payload.len()) as u64 > self.limits.message_bytes {
             return Err(ApiError::MESSAGE_TOO_LARGE);
         }
-        // The counted size is more than that; the limit of a count is far beyond the largest message of a
-        // connection.
+        // The counted size, with subject and overhead, must fit into the index. No message of a connection
+        // comes near this limit.
         if counted_bytes(command) > super::block::MESSAGE_BYTES_MAX.into() {
             return Err(ApiError::MESSAGE_TOO_LARGE);
         }
@@ -249,7 +251,7 @@ impl Stream {
         }
     }
 
-    /// Checks that a stream that refuses new messages at a limit has room for this one.
+    /// Checks that a stream that refuses new messages at a limit has room for this message.
     fn check_room(
         &mut self,
         command: &Command<'_>,
@@ -270,7 +272,8 @@ impl Stream {
                         "maximum messages per subject exceeded",
                     ));
                 }
-                // The subject's oldest message makes room; within a batch, that message is not yet known.
+                // The subject's oldest message makes room for this one. Within a batch, the check does not
+                // know yet which message that will be.
                 let oldest = match (stage, id) {
                     (None, Some(id)) => self.content.first_of(id),
                     _ => None,

@@ -1,5 +1,5 @@
-//! Finds the messages in a part of the log, for the log home group that wants to free that part. Each search
-//! is bounded.
+//! Finds the messages that a part of the log holds, for the compaction of the log, which wants to free that
+//! part. Each search is bounded.
 
 use std::ops::Range;
 
@@ -12,20 +12,20 @@ use crate::schema::sequence::StreamSeq;
 /// The number of blocks of messages that one search reads.
 const BLOCKS_MAX: usize = 256;
 
-/// A message and its place.
+/// A message in the log, and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resident {
-    /// Its stream's number.
+    /// The number of the message's stream.
     pub stream: StreamNumber,
-    /// Its number in the stream.
+    /// The message's number in the stream.
     pub seq: StreamSeq,
-    /// Its place in the log.
+    /// The message's place in the log.
     pub place: Place,
 }
 
 impl Streams {
-    /// Returns messages with entries at these positions of the log, from stream and number `from` on, as far
-    /// as one search goes; and the start of the next search, if there is more to search.
+    /// Returns messages with entries at these positions of the log, from the stream and number `from` on, as
+    /// far as one search goes. Also returns the start of the next search, if messages are left to search.
     #[must_use]
     pub fn residents_in(
         &self,

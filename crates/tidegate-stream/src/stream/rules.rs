@@ -1,8 +1,9 @@
 //! The rules of a stream's configuration and of its changes.
 //!
-//! Pure functions of configurations, called before a change is proposed and again when it is applied. Checks
-//! against other streams are in [`super::Streams`]; the reader of requests refuses features that this server
-//! lacks. Texts are nats-server's.
+//! Pure functions of configurations. The leader calls them before it proposes a change, and each node again
+//! when it applies the change. [`super::Streams`] checks a configuration against other streams;
+//! [`crate::api`] refuses features that this server lacks. The texts of errors are the same as in
+//! nats-server.
 
 use tidegate_nats::subject;
 
@@ -19,14 +20,15 @@ const METADATA_BYTES_MAX: usize = 128 * 1024;
 const SHORTEST_NS: i64 = 100_000_000;
 const SECOND_NS: i64 = 1_000_000_000;
 const DEDUP_NS: i64 = 120 * SECOND_NS;
-/// The bound of message numbers, which leaves room for further messages.
+/// The highest number of a first message that a client may set. It leaves room for the numbers of further
+/// messages.
 pub(super) const FIRST_SEQ_MAX: StreamSeq = StreamSeq::new(1 << 62);
 
-/// Returns the configuration to store: the checked one, with defaults for missing fields.
+/// Checks a configuration, and returns the configuration to store, with defaults for missing fields.
 ///
 /// # Errors
 ///
-/// 10052 with a text that names the rule it breaks.
+/// 10052 with a text that names the rule that the configuration breaks.
 pub fn check(config: &StreamConfig) -> Result<StreamConfig, ApiError> {
     let invalid = |why: &str| Err(ApiError::invalid_config(why));
     let mut config = config.clone();
@@ -87,11 +89,11 @@ pub fn check(config: &StreamConfig) -> Result<StreamConfig, ApiError> {
     Ok(config)
 }
 
-/// Returns the configuration to store after an update of `old` to `new`.
+/// Checks an update of `old` to `new`, and returns the configuration to store.
 ///
 /// # Errors
 ///
-/// 10052 with a text that names the rule it breaks.
+/// 10052 with a text that names the rule that the configuration breaks.
 pub fn check_update(old: &StreamConfig, new: &StreamConfig) -> Result<StreamConfig, ApiError> {
     let invalid = |why: &str| Err(ApiError::invalid_config(why));
     let mut new = check(new)?;
@@ -119,23 +121,23 @@ pub fn check_update(old: &StreamConfig, new: &StreamConfig) -> Result<StreamConf
     if old.allow_msg_ttl && !new.allow_msg_ttl {
         return invalid("message TTL status can not be disabled");
     }
-    // A sealed stream takes no messages and removes none.
+    // A sealed stream stores no new message and removes none, so these settings are fixed.
     if new.sealed {
         new.max_age = 0;
         new.discard = Discard::New;
         (new.deny_delete, new.deny_purge) = (true, true);
         new.allow_rollup_hdrs = false;
     }
-    // It says where the stream began.
+    // The first number of a stream never changes, because it says where the stream began.
     new.first_seq = old.first_seq;
     Ok(new)
 }
 
-/// Checks that the existing consumers respect new limits for consumers. Called before a change is proposed,
-/// never for a change in the log: a change that was accepted once stays accepted.
+/// Checks that the existing consumers respect new limits for consumers. The leader calls this before it
+/// proposes a change. Nodes do not call it when they apply a change, because an accepted change stays
+/// accepted.
 ///
-/// # Errors
-/// A consumer exceeds them.
+/// # Errors A consumer exceeds the new limits.
 pub fn check_consumers(stream: &Stream, new: &StreamConfig) -> Result<(), ApiError> {
     let (old, limits) = (&stream.config().consumer_limits, &new.consumer_limits);
     let lowers = |old: i64, new: i64, has: i64| new > 0 && new != old && has > new;
@@ -245,7 +247,7 @@ fn check_subjects(config: &StreamConfig) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Returns the bytes that a stream of this configuration reserves, of its kind of storage: its byte limit.
+/// Returns the bytes of this kind of storage that a stream of this configuration reserves: its byte limit.
 pub(super) fn reserved(config: &StreamConfig, storage: Storage) -> u64 {
     if config.storage == storage {
         or_zero(config.max_bytes)

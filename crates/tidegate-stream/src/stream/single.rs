@@ -1,7 +1,7 @@
-//! One stream: its configuration, its messages, the ids of the last ones, and the queries on it.
+//! One stream: its configuration, its messages, the ids of recent messages, and the queries on them.
 //!
-//! Owns the queries, the storing of a message, and the removal of messages beyond a limit. Leaves the
-//! admission of messages to [`super::publish`], and the invariants between streams to [`super::streams`].
+//! Owns the queries, the storing of a message, and the removal of messages beyond a limit. [`super::publish`]
+//! owns the admission of messages, and [`super::streams`] the invariants between streams.
 
 use tidegate_cluster::groups::GroupId;
 
@@ -26,7 +26,8 @@ use crate::schema::config::{Discard, StreamConfig};
 use crate::schema::number::{DirectoryNumber, MoveNumber, StreamNumber};
 use crate::schema::sequence::StreamSeq;
 
-/// The number of messages from which a removal is reported as one effect.
+/// The number of messages from which the stream reports a removal as one [`Effect::Purged`] in place of
+/// single effects.
 const BULK_MIN: u64 = 256;
 
 /// A stream: its configuration, its messages, its consumers, and the group that keeps it or is to keep it.
@@ -39,30 +40,32 @@ pub struct Stream {
     pub(super) kept: Home,
     /// The value of [`super::Streams::changes`] when the stream was created or its configuration changed.
     pub(super) changed: u64,
-    /// The group it is to move to and the number of its moves so far, in the directory. In another group that
-    /// it leaves or enters, `moves` is the number of that move.
+    /// In the directory: the group to which the stream is to move, and (`moves`) the number of its moves so
+    /// far. In another group that the stream leaves or enters, `moves` is the number of that move.
     pub(super) moving: Option<GroupId>,
     pub(super) moves: MoveNumber,
-    /// Its state between two groups: only an import changes a stream in transit, if any command does.
+    /// The state of the stream's move in this group. No command except an import changes the content of a
+    /// stream in transit.
     pub(super) transit: Transit,
     pub(super) content: Content,
     pub(super) dedup: Dedup,
-    /// The id of the last message stored; empty if it has none.
+    /// The id of the message that the stream stored last; empty if that message has none.
     pub(super) last_msg_id: Vec<u8>,
     pub(super) consumers: BTreeMap<String, StreamConsumer>,
 }
 
-/// The configuration's limits; no special number stands for no limit.
+/// The limits of a configuration as the stream uses them. `u64::MAX` is no limit, except where a field says
+/// otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     pub(super) messages: u64,
     pub(super) bytes: u64,
     pub(super) per_subject: u64,
     pub(super) message_bytes: u64,
-    /// 0: no limit.
+    /// The age limit of messages; 0 is no limit.
     pub(super) age_us: u64,
     pub(super) dedup_us: u64,
-    /// 0: no markers.
+    /// The lifetime of markers; 0 means that the stream has no markers.
     pub(super) marker_ttl_secs: u64,
     pub(super) discard_new: bool,
 }
@@ -70,7 +73,7 @@ pub(super) struct Limits {
 impl Limits {
     pub(super) fn of(config: &StreamConfig) -> Self {
         let limit = |n: i64| positive(n).unwrap_or(u64::MAX);
-        // Rounded up, so that no message goes early.
+        // The result is rounded up, so that no message expires early.
         let micros = |ns: i64| or_zero(ns).div_ceil(1000);
         Self {
             messages: limit(config.max_msgs),
@@ -90,33 +93,34 @@ impl Limits {
 pub struct StreamState {
     /// The number of messages.
     pub messages: u64,
-    /// The sum of their sizes: for each its subject, headers and payload and 30 bytes (34 with headers), as
-    /// nats-server counts.
+    /// The sum of the sizes of the messages. As in nats-server, the size of a message is the length of
+    /// subject, headers and payload, and 30 bytes (34 with headers).
     pub bytes: u64,
-    /// The first message's number; without messages, the next one's.
+    /// The number of the first message; without messages, the number of the next message.
     pub first_seq: StreamSeq,
-    /// The number of the last message ever stored; 0 before the first.
+    /// The number of the last message ever stored; 0 before the first message.
     pub last_seq: StreamSeq,
     /// The time at which the first message was stored, in microseconds since 1970; 0 without messages.
     pub first_time_us: u64,
-    /// The time at which the last message was stored, even if it is gone; 0 before the first.
+    /// The time at which the last message was stored, in microseconds since 1970, even if the stream has
+    /// removed it; 0 before the first message.
     pub last_time_us: u64,
     /// The number of subjects that have messages.
     pub num_subjects: u64,
-    /// The number of messages between the first and the last that are gone.
+    /// The number of removed messages between the first and the last message.
     pub num_deleted: u64,
 }
 
-/// The address of a message, and the facts known without reading it.
+/// The address of a message, and the facts that the stream knows without reading the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// Its place in the log; the default if the stream is in memory, see [`Stream::body`].
+    /// The message's place in the log; the default place if the stream is in memory, see [`Stream::body`].
     pub place: Place,
-    /// The time at which it was stored, in microseconds since 1970.
+    /// The time at which the message was stored, in microseconds since 1970.
     pub time_us: u64,
-    /// Its size as its stream counts it.
+    /// The message's size, as the stream counts it.
     pub bytes: u32,
-    /// Its subject.
+    /// The message's subject.
     pub subject: Name,
 }
 
@@ -149,55 +153,57 @@ impl Stream {
         }
     }
 
-    /// Its number among the group's streams, which is never reused.
+    /// Returns the stream's number among the group's streams, which no other stream of the group ever gets.
     #[must_use]
     pub const fn id(&self) -> StreamNumber {
         self.id
     }
 
-    /// Its number in the directory, for a stream of the group that has the directory.
+    /// Returns the stream's directory number. The caller must use this only in the group that has the
+    /// directory.
     #[must_use]
     pub const fn entry_number(&self) -> DirectoryNumber {
         DirectoryNumber::of_entry(self.id)
     }
 
-    /// Its name.
+    /// Returns the stream's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.config.name
     }
 
-    /// Its configuration.
+    /// Returns the stream's configuration.
     #[must_use]
     pub const fn config(&self) -> &StreamConfig {
         &self.config
     }
 
-    /// The time at which it was created, in microseconds since 1970.
+    /// Returns the time at which the stream was created, in microseconds since 1970.
     #[must_use]
     pub const fn created_us(&self) -> u64 {
         self.created_us
     }
 
-    /// Returns whether its messages are kept in memory only.
+    /// Returns whether the nodes keep the stream's messages only in memory.
     #[must_use]
     pub const fn in_memory(&self) -> bool {
         self.content.in_memory()
     }
 
-    /// The group that keeps it.
+    /// Returns the group that keeps the stream.
     #[must_use]
     pub const fn home(&self) -> Home {
         self.kept
     }
 
-    /// A number that changes with its configuration; comparable on this node since its start.
+    /// Returns a number that changes when the stream's configuration changes. The caller may compare two of
+    /// these numbers of this node since its start.
     #[must_use]
     pub const fn changed(&self) -> u64 {
         self.changed
     }
 
-    /// Returns its state in the numbers of `STREAM.INFO`.
+    /// Returns the stream's state, in the numbers that the answer to `STREAM.INFO` shows.
     #[must_use]
     pub fn state(&self) -> StreamState {
         let content = &self.content;
@@ -239,8 +245,8 @@ impl Stream {
         self.content.index.get(seq).is_some()
     }
 
-    /// The command that stored the message, if the stream is in memory: read it with [`Command::read`] from
-    /// offset 0.
+    /// Returns the command that stored the message, if the stream is in memory. The caller reads the command
+    /// with [`Command::read`] from offset 0.
     #[must_use]
     pub fn body(&self, seq: StreamSeq) -> Option<&Bytes> {
         self.content.body(seq)
@@ -264,7 +270,7 @@ impl Stream {
         self.content.last_matching(filter)
     }
 
-    /// Returns the last message of the subject, or of the subjects that match the pattern.
+    /// Returns the last message with a subject that matches the pattern.
     #[must_use]
     pub fn last_of(&self, pattern: &[u8]) -> Option<StreamSeq> {
         self.last_matching(&Filter::new([pattern]))
@@ -276,7 +282,8 @@ impl Stream {
         self.content.last_per_subject(filter)
     }
 
-    /// Returns the first message stored at this time or later; one more than the last if there is none.
+    /// Returns the number of the first message stored at this time or later; one more than the last number if
+    /// there is none.
     #[must_use]
     pub fn seq_at_time(&self, time_us: u64) -> StreamSeq {
         let found = self.content.index.at_time(time_us);
@@ -306,18 +313,19 @@ impl Stream {
         deleted
     }
 
-    /// Returns its size in memory, without the messages that it keeps there.
+    /// Returns the size of the stream's state in memory, in bytes, without the messages of a stream in
+    /// memory.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.content.index.memory_bytes() + self.content.subjects.memory_bytes()
     }
 
-    /// Its consumers, by name.
+    /// Iterates over the stream's consumers, by name.
     pub fn consumers(&self) -> impl Iterator<Item = (&str, &StreamConsumer)> {
         self.consumers.iter().map(|(name, c)| (name.as_str(), c))
     }
 
-    /// The consumer with this name.
+    /// Returns the consumer with this name.
     #[must_use]
     pub fn consumer(&self, name: &str) -> Option<&StreamConsumer> {
         self.consumers.get(name)
@@ -347,7 +355,8 @@ impl Stream {
         self.last_msg_id.clear();
         if let Some(id) = accepted.msg_id {
             self.last_msg_id.extend_from_slice(id);
-            // The clock of a group that the stream came from may have been ahead of this group's.
+            // The id gets the message's time in place of `now`: the clock of the group from which the stream
+            // moved here may have been ahead, so the message's time may be later.
             self.dedup.add(id, seq, self.content.last_time_us);
         }
         effects.push(Effect::Stored {
@@ -380,7 +389,8 @@ impl Stream {
         }
     }
 
-    /// Removes the messages of subject `id` before `seq`, unless the limits removed `seq` too.
+    /// Removes the messages of subject `id` before message `seq`, unless the limits have removed message
+    /// `seq`, too.
     fn roll_up_subject(&mut self, id: u32, seq: StreamSeq, effects: &mut Vec<Effect>) {
         if !self.contains(seq) {
             return;
@@ -453,7 +463,7 @@ impl Stream {
         keep: u64,
         effects: &mut Vec<Effect>,
     ) -> u64 {
-        // Numbers begin at 1, so that no message is below 1.
+        // Numbers begin at 1, so no message is below 1.
         if below == StreamSeq::FIRST {
             return 0;
         }
@@ -463,7 +473,8 @@ impl Stream {
             && (below == StreamSeq::ZERO || below > self.content.last_seq)
         {
             let bulk = self.content.remove_all();
-            // As in nats-server: a purge up to a number beyond the last message moves the next number there.
+            // As in nats-server, a purge up to a number beyond the last message gives this number to the next
+            // message.
             if below > self.content.last_seq.next() {
                 self.content.skip_to(below);
             }
@@ -536,7 +547,8 @@ impl Stream {
         }
     }
 
-    /// Keeps the numbers of each subject's messages if the limits need them.
+    /// Makes the stream keep the list of message numbers of each subject, or drop these lists, as the limits
+    /// require.
     pub(super) fn renew_chains(&mut self) {
         let chained = is_chained(&self.limits);
         if chained != self.content.subjects.is_chained() {
@@ -547,7 +559,8 @@ impl Stream {
         }
     }
 
-    /// Returns the last of the oldest messages that exceed the limits.
+    /// Returns the number up to which the stream must remove its oldest messages to respect the limits;
+    /// `None` if it must remove none.
     fn surplus_end(&self) -> Option<StreamSeq> {
         let mut messages = self.content.messages.saturating_sub(self.limits.messages);
         let mut bytes = self.content.bytes.saturating_sub(self.limits.bytes);
@@ -587,27 +600,29 @@ impl Stream {
     }
 }
 
-/// Returns whether the limits need the oldest message of a subject often, and it is not also the newest.
+/// Returns whether the limits often require the oldest message of a subject: whether a subject may have
+/// several messages, but not any number.
 const fn is_chained(limits: &Limits) -> bool {
     limits.per_subject > 1 && limits.per_subject < u64::MAX
 }
 
-/// Returns the size of a message as its stream counts it. nats-server counts the same in its files, so that
-/// `max_bytes` has the same meaning.
+/// Returns the size of a message as a stream counts it. nats-server counts the same, so `max_bytes` has the
+/// same meaning.
 pub(super) fn counted_bytes(command: &Command<'_>) -> u64 {
     let headers = command.headers.map_or(0, <[u8]>::len);
     let frame = if headers > 0 { 34 } else { 30 };
     (frame + command.subject.len() + headers + command.payload.len()) as u64
 }
 
-/// Returns the flags and the due time of a message with this time to live.
+/// Returns the flags of a message with this time to live, and the time at which it expires.
 pub(super) fn lifetime(ttl: super::headers::Ttl, limits: &Limits, now: u64) -> (Flags, u64) {
     use super::headers::Ttl;
     match ttl {
         Ttl::Unset => (Flags::default(), 0),
         Ttl::Never => (Flags::NEVER, 0),
         Ttl::Seconds(secs) => {
-            // A marker must outlive the messages that it reports as gone, unless it replaces them.
+            // With markers, a message lives at least as long as a marker, unless the stream keeps one message
+            // for each subject.
             let least = if limits.per_subject == 1 {
                 0
             } else {

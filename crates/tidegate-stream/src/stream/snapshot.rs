@@ -1,9 +1,10 @@
-//! All streams at one moment, written while they change.
+//! A snapshot of all streams of a group at one moment. A thread can write the snapshot while the streams
+//! change.
 //!
-//! Taking a snapshot copies no message's data: it shares blocks of the index, pages of subjects and of ids,
-//! and the states of consumers; a change copies the shared part first. Any thread can encode it in
-//! [`Chunks`]; reading needs the whole. It leaves out all data that follows from the rest. The same streams
-//! give the same bytes, regardless of their history.
+//! A snapshot copies no data of messages: it shares blocks of the index, pages of subjects and of ids, and
+//! the states of consumers with the streams. A later change of a stream copies the shared part first. Any
+//! thread can encode the snapshot in [`Chunks`]; a reader needs all chunks. The snapshot leaves out data that
+//! follows from other data. The same streams give the same bytes, regardless of their history.
 //!
 //! A snapshot does not hold the messages of streams in memory: after a restore those streams are empty, with
 //! their consumers at the beginning.
@@ -16,13 +17,15 @@
 //!           | subjects: numbers given u32, free ones, names | blocks u32, blocks, the last | ids | consumers
 //! ```
 //!
-//! `who keeps it` ([`Home`]) is 0 and 0 for this group; 1, or 2 once the stream is created there, and the
-//! group's number for another group; 3 and a number for this group, for the stream with that number in the
-//! directory. Version 1 lacks it: this group keeps all streams.
+//! The home group ([`Home`]) is 0 and 0 for this group; for another group it is 1, or 2 once that group has
+//! created the stream, and the group's number; it is 3 and the directory number for a stream that this group
+//! keeps and the directory of another group lists. Version 1 lacks the home group: this group keeps all
+//! streams.
 //!
 //! For a stream of the directory, `moves` is the number of its moves so far, and `to` is the group of its
-//! current move, 0 for none. `on its way` ([`Transit`]) is 0 if it is not moving; 1 if it is frozen; from
-//! 2, if it is being filled, the stage and the cursor's number. Version 2 lacks it: no stream moves.
+//! current move, 0 for none. `transit` ([`Transit`]) is 0 if the stream is not moving; 1 if it is frozen;
+//! from 2 on the stage of a copy, with the cursor's number. Version 2 lacks `moves`, `to` and `transit`: no
+//! stream moves.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -50,10 +53,10 @@ use crate::schema::config::StreamConfig;
 use crate::schema::number::{MoveNumber, StreamNumber};
 use crate::schema::sequence::StreamSeq;
 
-/// The approximate size of a chunk.
+/// The approximate size of a chunk, in bytes.
 const CHUNK_BYTES: usize = 256 * 1024;
 
-/// All streams at one moment.
+/// All streams of a group at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     now_us: u64,
@@ -224,7 +227,7 @@ fn decode_index(
         behind = block.end();
         Ok(block)
     };
-    // A block has at least its bases and two sets of bits.
+    // An encoded block takes at least 88 bytes: its bases and two sets of bits.
     for _ in 0..from.len(88)? {
         blocks.push_back(Arc::new(next(from, true)?));
     }
@@ -233,7 +236,7 @@ fn decode_index(
 }
 
 impl Streams {
-    /// Takes a snapshot of all streams. It costs a reference for each 256 messages; afterwards, the first
+    /// Takes a snapshot of all streams. The cost is a reference for each 256 messages. Afterwards, the first
     /// change of a shared block copies that block.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
@@ -272,14 +275,14 @@ impl Streams {
         if !from.0.is_empty() {
             return Err(RestoreError::Long);
         }
-        // The due time is unknown until the first call of `next_expiry` computes it.
+        // The next time of expiry is unknown until the first call of `next_expiry` computes it.
         streams.due_us = 0;
         Ok(streams)
     }
 }
 
 impl Snapshot {
-    /// Returns the snapshot as bytes, in parts.
+    /// Returns an iterator over the bytes of the snapshot, in parts.
     #[must_use]
     pub const fn chunks(self) -> Chunks {
         Chunks {
@@ -290,7 +293,7 @@ impl Snapshot {
     }
 }
 
-/// A snapshot as bytes, in parts.
+/// An iterator over the bytes of a snapshot, in parts.
 #[derive(Clone, Debug)]
 pub struct Chunks {
     snapshot: Snapshot,
@@ -298,7 +301,7 @@ pub struct Chunks {
     step: Section,
 }
 
-/// The next part to write.
+/// The part of the snapshot that [`Chunks`] writes next.
 #[derive(Clone, Copy, Debug)]
 enum Section {
     Start,
@@ -320,7 +323,7 @@ impl Iterator for Chunks {
 }
 
 impl Chunks {
-    /// Writes the next part; returns whether there was one.
+    /// Writes the next part of the snapshot. Returns whether there was a part to write.
     fn step(&mut self, out: &mut Vec<u8>) -> bool {
         if let Section::Start = self.step {
             put_u64(out, VERSION.into());

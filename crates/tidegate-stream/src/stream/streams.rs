@@ -1,10 +1,10 @@
 //! All streams of one group, and the effects of commands on them.
 //!
 //! Owns the names and subjects of streams, the group's time, and the order of checks and effects of every
-//! command; `lifecycle` has the commands that create, move and delete streams. The entries alone determine
-//! the state: the same entries give the same streams on every node and after every restart. So the leader
-//! checks the limits that a node's operator sets ([`AccountLimits`]) before it proposes a command; applying a
-//! command never checks them.
+//! command; the module `lifecycle` applies the commands that create, move and delete streams. The entries
+//! alone determine the state: the same entries give the same streams on every node and after every restart.
+//! So the leader checks the limits that a node's operator sets ([`AccountLimits`]) before it proposes a
+//! command; applying a command never checks them.
 
 mod lifecycle;
 mod limits;
@@ -37,18 +37,18 @@ use crate::schema::error::ApiError;
 use crate::schema::number::{DirectoryNumber, StreamNumber};
 use crate::schema::sequence::StreamSeq;
 
-/// The number of commands after which one round of expiry stops; a round may propose a few more.
+/// The number of commands after which one round of [`Streams::propose_expiry`] goes on to no further stream.
 const PROPOSED_MAX: usize = 4096;
 
 /// The payload of [`Kind::Purge`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PurgeRequest {
-    /// The pattern that the subjects of purged messages match; empty: all.
+    /// The pattern of the subjects of the messages to purge; empty for all.
     pub filter: String,
-    /// Purge only messages below this number; 0: all.
+    /// The number below which messages are purged; 0 for all.
     pub seq: StreamSeq,
-    /// The number of newest messages that stay; 0: none.
+    /// The number of newest messages that stay; 0 for none.
     pub keep: u64,
 }
 
@@ -58,7 +58,7 @@ pub struct PurgeRequest {
 pub struct DeleteRequest {
     /// The number of the message.
     pub seq: StreamSeq,
-    /// True if its bytes need not be overwritten.
+    /// True if the server need not overwrite the message's bytes.
     pub no_erase: bool,
 }
 
@@ -68,17 +68,17 @@ pub struct Streams {
     limits: AccountLimits,
     pub(super) streams: HashMap<StreamNumber, Box<Stream>, RandomState>,
     pub(super) names: BTreeMap<String, StreamNumber>,
-    /// The number of the last stream created. Numbers are never reused: a message in flight names its stream
-    /// by its number.
+    /// The number of the last stream created. No number is used twice, because a message in flight names its
+    /// stream by the number.
     pub(super) last_id: StreamNumber,
-    /// The latest entry's time. Entries that bypass the log have a time of their own, since no other node
-    /// sees them.
+    /// The time of the latest entry of the log. Entries that bypass the log have a time of their own,
+    /// `memory_now_us`, since no other node applies these entries.
     pub(super) now_us: u64,
     memory_now_us: u64,
     held: Held,
     tally: Tally,
     patterns: Patterns,
-    /// A lower bound of the time at which a message is due.
+    /// A lower bound of the time at which the next message expires.
     pub(super) due_us: u64,
     /// The number of streams created, changed and deleted since this node loaded them.
     changes: u64,
@@ -90,7 +90,7 @@ struct Context<'a> {
     lsn: u64,
     entry: &'a Bytes,
     now: u64,
-    /// True if the entry bypassed the log.
+    /// True if the entry bypassed the log, as entries for streams in memory do.
     past_log: bool,
 }
 
@@ -113,13 +113,13 @@ impl Streams {
         }
     }
 
-    /// The number of the last stream created.
+    /// Returns the number of the stream that the group created last.
     #[must_use]
     pub const fn last_id(&self) -> StreamNumber {
         self.last_id
     }
 
-    /// Continues the change numbers of `before`, which this state replaces.
+    /// Continues the numbers of changes of `before`, which this state replaces, so that no number repeats.
     pub fn follow(&mut self, before: &Self) {
         self.changes += before.changes + 1;
         for stream in self.streams.values_mut() {
@@ -127,8 +127,7 @@ impl Streams {
         }
     }
 
-    /// A number that changes when a stream is created, changed or deleted, here or in the group that keeps
-    /// it.
+    /// Returns a number that changes when a stream is created, changed, moved or deleted.
     #[must_use]
     pub const fn changes(&self) -> u64 {
         self.changes
@@ -152,20 +151,19 @@ impl Streams {
         self.names.get(name).copied()
     }
 
-    /// The stream with this number.
+    /// Returns the stream with this number.
     #[must_use]
     pub fn get(&self, id: StreamNumber) -> Option<&Stream> {
         self.streams.get(&id).map(|stream| &**stream)
     }
 
-    /// The stream with this number in the directory, for the group that has the directory.
+    /// Returns the stream with this directory number, in the group that has the directory.
     #[must_use]
     pub fn entry(&self, of: DirectoryNumber) -> Option<&Stream> {
         self.get(of.entry())
     }
 
-    /// Returns the number in the directory of the stream with this name, for the group that has the
-    /// directory.
+    /// Returns the directory number of the stream with this name, in the group that has the directory.
     #[must_use]
     pub fn entry_by_name(&self, name: &str) -> Option<DirectoryNumber> {
         self.by_name(name).map(DirectoryNumber::of_entry)
@@ -176,13 +174,13 @@ impl Streams {
         self.names.values().filter_map(|id| self.get(*id))
     }
 
-    /// The number of streams.
+    /// Returns the number of streams.
     #[must_use]
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Returns whether there is none.
+    /// Returns whether the group has no streams.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
@@ -200,7 +198,7 @@ impl Streams {
         }
     }
 
-    /// Returns how many streams of the directory this group keeps, or is to keep.
+    /// Returns how many streams of the directory `group` keeps, or is to keep.
     #[must_use]
     pub fn placed_in(&self, group: GroupId) -> usize {
         self.tally.placed_in(group)
@@ -212,7 +210,8 @@ impl Streams {
         self.tally.has_moving()
     }
 
-    /// Checks a new stream before its command is proposed; returns the configuration that would be stored.
+    /// Checks a new stream, before the leader proposes its creation. Returns the configuration that the
+    /// stream will have.
     ///
     /// # Errors
     ///
@@ -229,8 +228,8 @@ impl Streams {
         Ok(config)
     }
 
-    /// Checks a change of a stream before its command is proposed; returns the configuration that would be
-    /// stored.
+    /// Checks a change of a stream, before the leader proposes it. Returns the configuration that the stream
+    /// will have.
     ///
     /// # Errors
     ///
@@ -249,14 +248,14 @@ impl Streams {
         Ok(config)
     }
 
-    /// The bytes of messages that the streams hold.
+    /// Returns the bytes of messages that the group's streams hold.
     #[must_use]
     pub const fn held(&self) -> Held {
         self.held
     }
 
-    /// Checks, before a message of so many bytes is proposed, that the operator's limits have room for it in
-    /// this stream; `beside` is the part that other groups hold.
+    /// Checks that the operator's limits have room for a message of `bytes` bytes, before the leader proposes
+    /// the message; `beside` is the number of bytes that other groups on this node hold.
     ///
     /// # Errors
     ///
@@ -283,7 +282,8 @@ impl Streams {
         Ok(())
     }
 
-    /// Applies a committed entry with its record at `lsn`; appends one outcome for each command.
+    /// Applies a committed entry, with its log record at `lsn`. Appends one outcome for each command to
+    /// `out`.
     ///
     /// # Errors
     ///
@@ -311,7 +311,7 @@ impl Streams {
     ///
     /// # Errors
     ///
-    /// As [`Streams::apply`].
+    /// The same errors as [`Streams::apply`].
     pub fn apply_memory(
         &mut self,
         entry: &Bytes,
@@ -433,7 +433,8 @@ impl Streams {
         Ok(())
     }
 
-    /// Checks all messages of a batch against the stream before it; returns why the stream refuses the batch.
+    /// Checks all messages of an atomic batch against the stream as it was before the batch. Returns the
+    /// reason if the stream refuses the batch.
     fn check_batch<'a>(
         &mut self,
         context: Context<'_>,
@@ -465,7 +466,8 @@ impl Streams {
         Ok(accepted)
     }
 
-    /// Checks that no stream other than `except` takes messages that this one is to take.
+    /// Checks that no stream other than `except` takes messages that a stream of this configuration would
+    /// take.
     fn check_overlap(
         &mut self,
         config: &StreamConfig,
@@ -536,7 +538,8 @@ impl Streams {
             Kind::DeleteConsumer => stream.delete_consumer(command, effects)?,
             Kind::ConsumerDelta => stream.change_consumer(command)?,
             Kind::ResetConsumer => stream.reset_consumer(command, effects)?,
-            // The caller handles these kinds, or they do not apply to an existing stream.
+            // The caller of this function applies these kinds itself, or they do not apply to an existing
+            // stream.
             Kind::Publish
             | Kind::Atomic
             | Kind::CreateStream
@@ -555,8 +558,8 @@ impl Streams {
         Ok(outcome)
     }
 
-    /// Changes the place of a message; returns whether the message was at `from`. This is no command: each
-    /// node decides by itself where it stores a message.
+    /// Changes the place of a message in the log; returns whether the message was at `from`. This is no
+    /// command: each node decides by itself where in its log it stores a message.
     pub fn relocate(
         &mut self,
         stream: StreamNumber,
@@ -574,9 +577,9 @@ impl Streams {
         there
     }
 
-    /// Returns a lower bound of the time at which messages are due, in microseconds since 1970. At that time,
-    /// the leader proposes the commands that [`Streams::propose_expiry`] writes, and asks again after
-    /// applying them.
+    /// Returns a lower bound of the time at which the next message expires, in microseconds since 1970. At
+    /// that time, the leader proposes the commands that [`Streams::propose_expiry`] writes, and calls this
+    /// again after the group has applied them.
     pub fn next_expiry(&mut self, now_us: u64) -> Option<u64> {
         if self.due_us <= now_us {
             let dues = self.streams.values_mut().filter_map(|s| s.next_due());
@@ -585,8 +588,8 @@ impl Streams {
         (self.due_us != u64::MAX).then_some(self.due_us)
     }
 
-    /// Writes a bounded number of commands that remove due messages from streams of this kind of storage;
-    /// returns their number.
+    /// Writes a bounded number of commands that remove expired messages from streams of this kind of storage;
+    /// returns the number of commands.
     ///
     /// # Errors
     ///
@@ -647,7 +650,7 @@ impl Context<'_> {
         if stream.in_memory() {
             let start = command.offset as usize;
             let bytes = &self.entry[start..start + command.encoded_bytes()];
-            // A copy, since a slice would keep the whole entry for one message.
+            // The bytes are copied: a slice would keep the memory of the whole entry for one message.
             return (Place::default(), Some(Bytes::copy_from_slice(bytes)));
         }
         let place = Place {
@@ -658,8 +661,8 @@ impl Context<'_> {
     }
 }
 
-/// Returns the stream of a command that changes its content: not the directory entry for another group's
-/// stream.
+/// Returns the stream of a command that changes the stream's content. Refuses a directory entry, since
+/// another group keeps that stream.
 #[inline]
 fn stream_of<'s>(
     streams: &'s mut HashMap<StreamNumber, Box<Stream>, RandomState>,
@@ -676,13 +679,13 @@ fn stream_of<'s>(
 fn check_here(stream: &Stream) -> Result<(), ApiError> {
     match (stream.kept.is_here(), stream.transit) {
         (true, Transit::None) => Ok(()),
-        // The stream is in transit; a client that asks again finds it where it is then.
+        // The stream is moving. A client that asks again later reaches the group that keeps it then.
         (true, _) => Err(ApiError::SYSTEM_UNAVAILABLE),
         (false, _) => Err(ApiError::STREAM_INVALID),
     }
 }
 
-/// Returns the stream of a command, whichever group keeps it.
+/// Returns the stream of a command, or its directory entry if another group keeps the stream.
 #[inline]
 fn entry_of<'s>(
     streams: &'s mut HashMap<StreamNumber, Box<Stream>, RandomState>,

@@ -1,11 +1,12 @@
-//! The subjects of a stream's messages. Each subject is stored once, with a small number and its count of
-//! messages.
+//! The subjects of a stream's messages. The stream stores each subject once, with a small number and its
+//! count of messages.
 //!
-//! A number is reused once its subject has no message; modules that keep a number outside the stream compare
-//! its `birth`. The first and last message of a subject are bounds and may be gone: a query makes them exact,
-//! since otherwise every removed message would cost a search. If a stream limits its messages for each
-//! subject to more than one, this module keeps their numbers, too ([`Subjects::set_chained`]), because each
-//! new message needs the oldest one.
+//! Another subject gets a number once the number's subject has no message; modules that keep a number outside
+//! the stream compare its `birth`. The numbers of the first and the last message of a subject are bounds, and
+//! these messages may be gone. A query makes the bounds exact; if the removal did that, every removed message
+//! would cost a search. If a stream limits its messages for each subject to more than one, this module also
+//! keeps the list of each subject's message numbers ([`Subjects::set_chained`]), because each new message
+//! needs the oldest message of its subject.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -18,7 +19,7 @@ use super::wire::RestoreError;
 use super::wire::{Reader, put_bytes, put_len, put_u32};
 use crate::schema::sequence::StreamSeq;
 
-/// A subject's bytes, shared.
+/// The bytes of a subject, shared by all that refer to it.
 pub type Name = Arc<[u8]>;
 
 /// The number of names in a page, the unit that a snapshot shares.
@@ -34,25 +35,25 @@ pub(super) struct Subjects {
     stats: Vec<Stat>,
     by_name: HashTable<u32>,
     hasher: RandomState,
-    /// Free numbers; the last one is reused first.
+    /// The free numbers of subjects. The next new subject gets the last of them.
     free: Vec<u32>,
     births: u32,
-    /// The numbers of the messages of each subject, if they are kept.
+    /// The list of message numbers of each subject; `None` if the stream's limits do not require these lists.
     chains: Option<Vec<VecDeque<StreamSeq>>>,
 }
 
-/// Names by number, shared.
+/// The names of subjects by number, in pages that a snapshot shares with the stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     pages: Vec<Arc<Page>>,
-    /// The count of numbers given so far.
+    /// The number of numbers in use or free: each number is below this one.
     len: usize,
-    /// Free numbers; the last one is reused first.
+    /// The free numbers of subjects. The next new subject gets the last of them.
     free: Vec<u32>,
 }
 
 impl Names {
-    /// The number of pages.
+    /// Returns the number of pages.
     pub(super) fn pages_len(&self) -> usize {
         self.pages.len()
     }
@@ -63,7 +64,7 @@ impl Names {
         self.free.iter().for_each(|id| put_u32(out, *id));
     }
 
-    /// Writes the names of one page; the free numbers tell the reader which ones are missing.
+    /// Writes the names of one page. A reader knows from the free numbers which names the page lacks.
     pub(super) fn encode_page(&self, page: usize, out: &mut Vec<u8>) {
         for name in self.pages[page].iter().flatten() {
             put_bytes(out, name);
@@ -99,7 +100,7 @@ impl Names {
         Ok(names)
     }
 
-    /// Returns whether the number stands for a subject.
+    /// Returns whether a subject has this number.
     pub(super) fn has(&self, id: u32) -> bool {
         name_in(&self.pages, id).is_some()
     }
@@ -108,12 +109,12 @@ impl Names {
 /// The facts about a subject.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stat {
-    /// A lower bound of the numbers of its messages.
+    /// A lower bound of the numbers of the subject's messages.
     pub(super) first: StreamSeq,
-    /// An upper bound of the numbers of its messages.
+    /// An upper bound of the numbers of the subject's messages.
     pub(super) last: StreamSeq,
     pub(super) count: u32,
-    /// A value that differs for each use of the number.
+    /// A value that differs for each subject that had this number one after the other.
     pub(super) birth: u32,
 }
 
@@ -169,7 +170,7 @@ impl Subjects {
         }
     }
 
-    /// The number of subjects that have messages.
+    /// Returns the number of subjects that have messages.
     pub(super) fn len(&self) -> usize {
         self.by_name.len()
     }
@@ -193,7 +194,8 @@ impl Subjects {
         stats.filter_map(|(stat, id)| Some((id, self.name(id)?, stat)))
     }
 
-    /// Counts message `seq` of `name`; returns the subject's number and its bytes.
+    /// Counts message `seq` of the subject `name`, and gives a new subject a number. Returns the subject's
+    /// number and its bytes.
     pub(super) fn add(&mut self, name: &[u8], seq: StreamSeq) -> (u32, Name) {
         let hash = self.hasher.hash_one(name);
         let pages = &self.pages;
@@ -212,7 +214,7 @@ impl Subjects {
         (id, shared)
     }
 
-    /// Counts message `seq` of a subject that has a number.
+    /// Counts message `seq` of the subject that has the number `id`.
     pub(super) fn count_in(&mut self, id: u32, seq: StreamSeq) {
         let stat = &mut self.stats[id as usize];
         if stat.count == 0 {
@@ -243,7 +245,8 @@ impl Subjects {
                 if let Some(chains) = &mut self.chains {
                     chains.push(VecDeque::new());
                 }
-                // Fewer than 2^32, since each takes more than a byte.
+                // The cast loses nothing: there are fewer than 2^32 subjects, since each takes more than a
+                // byte of memory.
                 (self.stats.len() - 1) as u32
             }
         };
@@ -258,7 +261,8 @@ impl Subjects {
         id
     }
 
-    /// Uncounts message `seq` of the subject, and frees its number after its last message; returns its bytes.
+    /// Subtracts message `seq` from the count of the subject, and frees the subject's number after its last
+    /// message. Returns the subject's bytes.
     pub(super) fn take(&mut self, id: u32, seq: StreamSeq) -> Name {
         let shared = self.name(id).cloned();
         let shared = shared.expect("a subject with messages has a name");
@@ -296,7 +300,7 @@ impl Subjects {
         shared
     }
 
-    /// Narrows the bounds of the subject's messages.
+    /// Replaces the bounds of the subject's messages by these exact ones.
     pub(super) fn tighten(&mut self, id: u32, first: Option<StreamSeq>, last: Option<StreamSeq>) {
         let stat = &mut self.stats[id as usize];
         stat.first = first.unwrap_or(stat.first);
@@ -312,12 +316,13 @@ impl Subjects {
         old.pages
     }
 
-    /// Returns whether the numbers of the messages are kept.
+    /// Returns whether this module keeps the list of message numbers of each subject.
     pub(super) const fn is_chained(&self) -> bool {
         self.chains.is_some()
     }
 
-    /// Sets whether the numbers of messages are kept; `messages` yields the current ones, in order.
+    /// Sets whether this module keeps the list of message numbers of each subject; `messages` yields the
+    /// current messages, in order.
     pub(super) fn set_chained(
         &mut self,
         on: bool,
@@ -337,7 +342,7 @@ impl Subjects {
         }
     }
 
-    /// Returns the size in memory.
+    /// Returns the size of the subjects in memory, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let names: usize = self.iter().map(|(_, name, _)| name.len() + 16).sum();
         let chains = self.chains.iter().flatten();

@@ -1,36 +1,37 @@
-//! Numbers and texts of a snapshot, as bytes: little-endian, texts after their length. Reading ends in a
-//! value or an error.
+//! Numbers and texts of a snapshot, as bytes: numbers are little-endian, and a text follows its length. For
+//! any bytes, the reader returns a value or an error.
 
 use crate::schema::sequence::StreamSeq;
 use thiserror::Error;
 
 pub(super) const VERSION: u8 = 3;
-/// The first version, which can still be read.
+/// The first version of snapshots, which this program can still read. It does not name the home group of a
+/// stream.
 pub(super) const VERSION_WITHOUT_KEPT: u8 = 1;
-/// The second version, which can still be read.
+/// The second version of snapshots, which this program can still read. It does not name the moves of streams.
 pub(super) const VERSION_WITHOUT_MOVING: u8 = 2;
-/// The bound of message numbers, which leaves room for further messages.
+/// The bound of the message numbers of a snapshot. It leaves room for the numbers of further messages.
 pub(super) const SEQ_MAX: StreamSeq = StreamSeq::new(1 << 63);
 
 /// The error for bytes that are not a snapshot.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RestoreError {
-    /// They end too early.
+    /// The bytes end too early.
     #[error("a snapshot of streams ends too early")]
     Short,
-    /// They go on after the end.
+    /// The bytes go on after the end of the snapshot.
     #[error("a snapshot of streams is followed by something else")]
     Long,
-    /// Another version of the program wrote them.
+    /// Another version of the program wrote the bytes.
     #[error(
         "a snapshot of streams is of version {0}, expected {VERSION_WITHOUT_KEPT} to {VERSION}: use the program that wrote it"
     )]
     Version(u8),
-    /// They contradict themselves.
+    /// The bytes contradict themselves.
     #[error("a snapshot of streams contradicts itself: {0}")]
     Inconsistent(&'static str),
-    /// A configuration cannot be read.
+    /// The JSON of a configuration cannot be parsed.
     #[error("a snapshot of streams holds an unreadable configuration: {0}")]
     Config(#[from] serde_json::Error),
 }
@@ -43,10 +44,10 @@ pub(super) fn put_u64(out: &mut Vec<u8>, n: u64) {
     out.extend_from_slice(&n.to_le_bytes());
 }
 
-/// Writes a count.
+/// Writes a count of items as a `u32`.
 pub(super) fn put_len(out: &mut Vec<u8>, len: usize) {
     let len = u32::try_from(len);
-    // Each item takes more than a byte of memory.
+    // This never panics: each item takes more than a byte of memory.
     put_u32(out, len.expect("no count in a snapshot reaches 2^32"));
 }
 
@@ -55,7 +56,7 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// The bytes not read yet.
+/// The bytes of a snapshot that the reader has not consumed yet.
 #[derive(Debug)]
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
@@ -84,7 +85,8 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Reads a count of items that take at least `each` bytes; rejects more items than the rest can hold.
+    /// Reads a count of items that take at least `each` bytes. Rejects a count of more items than the
+    /// remaining bytes can hold.
     pub(super) fn len(&mut self, each: usize) -> Result<usize, RestoreError> {
         let len = self.u32()? as usize;
         if len > self.0.len() / each {

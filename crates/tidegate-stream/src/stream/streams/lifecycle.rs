@@ -16,7 +16,7 @@ use crate::schema::error::ApiError;
 use crate::schema::number::StreamNumber;
 
 impl Streams {
-    /// Applies an import with the messages that follow it.
+    /// Applies an import to a copy, with the messages that follow the import.
     pub(super) fn import(
         &mut self,
         context: Context<'_>,
@@ -33,7 +33,8 @@ impl Streams {
         }
         let read = Import::read(import.payload);
         let stream = entry_of(&mut self.streams, import, context.past_log);
-        // An import for a move that was called off may lack later changes.
+        // The copy refuses an import of a move that was called off, which may lack later changes of the
+        // stream.
         let filling = Filling::decode(import.subject);
         let is_of = |stream: &Stream| filling.as_ref().is_ok_and(|f| f.is_for(stream.moves));
         let (Ok(read), Some(stream)) = (read, stream.ok().filter(|s| is_of(s))) else {
@@ -57,7 +58,7 @@ impl Streams {
         let filled = taken && stream.transit == Transit::None;
         if filled {
             if !stream.kept.is_here() {
-                // The stream moved to the directory's own group.
+                // The stream has moved to the group of all nodes, which has the directory.
                 (stream.kept, stream.moving) = (Home::Here, None);
             }
             self.changes += 1;
@@ -80,7 +81,8 @@ impl Streams {
         let config = self.may_create(&parse(command.payload)?)?;
         if let Some(stream) = self.by_name(&config.name) {
             let there = self.get(stream).map(Stream::home);
-            // A stream with another number is a different stream, which is about to leave.
+            // A stream of the same name with another directory number is a different stream, which this group
+            // is about to lose.
             return match kept {
                 Home::Of(_) if there != Some(kept) => Err(ApiError::STREAM_NAME_EXISTS.into()),
                 _ => Ok(Outcome::Exists { stream }),
@@ -104,8 +106,8 @@ impl Streams {
         Ok(Outcome::Created { stream: id })
     }
 
-    /// Returns the configuration to store, unless another stream conflicts with it. A stream of this name may
-    /// only have the same configuration.
+    /// Returns the configuration to store, unless another stream conflicts with it. If a stream of this name
+    /// exists, it must have the same configuration.
     pub(super) fn may_create(&mut self, config: &StreamConfig) -> Result<StreamConfig, ApiError> {
         let config = rules::check(config)?;
         match self.by_name(&config.name).and_then(|id| self.get(id)) {
@@ -184,8 +186,8 @@ impl Streams {
         Ok(Outcome::Updated { stream: id })
     }
 
-    /// Changes the stream of a command, whichever group keeps it, and updates the counts. `change` makes all
-    /// checks before it changes the stream, and returns whether it changed it.
+    /// Changes the stream of a command, or its directory entry if another group keeps the stream, and updates
+    /// the counts. `change` makes all checks before it changes the stream, and returns whether it changed it.
     fn alter(
         &mut self,
         context: Context<'_>,
@@ -203,7 +205,7 @@ impl Streams {
         Ok(Outcome::Done)
     }
 
-    /// Notes that the group that is to keep the stream has created it.
+    /// Notes in the directory that the stream's home group has created the stream.
     pub(super) fn made(
         &mut self,
         context: Context<'_>,
@@ -222,7 +224,7 @@ impl Streams {
         })
     }
 
-    /// Freezes the stream, which leaves for another group.
+    /// Freezes a stream that moves to another group.
     pub(super) fn freeze(
         &mut self,
         context: Context<'_>,
@@ -232,7 +234,7 @@ impl Streams {
         self.alter(context, command, |stream| {
             check_here(stream)?;
             let moving = Moving::decode(command.payload)?;
-            // A stream leaves once for each move: a move that was called off does not start again.
+            // A stream freezes only once for each move: a move that was called off does not start again.
             let is_due = match stream.kept {
                 Home::Here => stream.moving() == Some(moving),
                 _ => moving.number > stream.moves,
@@ -246,7 +248,7 @@ impl Streams {
         })
     }
 
-    /// Ends a move of a stream of the directory: the group it moves to has all of it.
+    /// Ends a move of a stream in the directory, because the target group has the whole stream.
     pub(super) fn moved(
         &mut self,
         context: Context<'_>,
@@ -270,7 +272,7 @@ impl Streams {
         })
     }
 
-    /// Restarts a move of a stream of the directory that had no success so far.
+    /// Calls off a move of a stream in the directory, and begins another move of this stream.
     pub(super) fn renew(
         &mut self,
         context: Context<'_>,
@@ -289,7 +291,7 @@ impl Streams {
         })
     }
 
-    /// Calls off the move by which a stream was to leave.
+    /// Thaws a frozen stream, because the directory has called its move off.
     pub(super) fn thaw(
         &mut self,
         context: Context<'_>,

@@ -12,13 +12,14 @@ pub struct AccountLimits {
     pub file_bytes: u64,
     /// The most bytes of streams in memory.
     pub memory_bytes: u64,
-    /// True if several nodes keep the streams. Then streams in memory are in the log like the others, because
-    /// a node could not recover its messages from another node's memory. All nodes have the same value.
+    /// True if several nodes keep the streams. Then the messages of streams in memory go through the log,
+    /// too, because a node could not recover them from another node's memory. All nodes must have the same
+    /// value.
     pub replicated: bool,
 }
 
 impl AccountLimits {
-    /// No limit.
+    /// The value of an operator who sets no limits.
     pub const NONE: Self = Self {
         streams: u64::MAX,
         file_bytes: u64::MAX,
@@ -26,7 +27,7 @@ impl AccountLimits {
         replicated: false,
     };
 
-    /// Returns whether messages of such a stream bypass the log.
+    /// Returns whether messages of a stream with this configuration bypass the log.
     pub(in crate::stream) fn puts_in_memory(&self, config: &StreamConfig) -> bool {
         config.storage == Storage::Memory && !self.replicated
     }
@@ -35,23 +36,24 @@ impl AccountLimits {
 /// The bytes that streams of one kind of storage hold and reserve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes of messages.
+    /// The number of bytes of the streams' messages.
     pub bytes: u64,
-    /// Bytes that the limits of streams reserve.
+    /// The number of bytes that the limits of the streams reserve.
     pub reserved: u64,
 }
 
-/// The bytes that streams hold: the operator's limits count those of all groups on a node.
+/// The number of bytes that the streams of a group hold. The operator's limits count the bytes of all groups
+/// on a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Bytes of messages in the log.
+    /// The number of bytes of messages in the log.
     pub file_bytes: u64,
-    /// Bytes of messages in memory.
+    /// The number of bytes of messages in memory.
     pub memory_bytes: u64,
 }
 
 impl Held {
-    /// Returns the sum of both.
+    /// Returns the sum of both values, field by field.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self {
@@ -60,7 +62,7 @@ impl Held {
         }
     }
 
-    /// Counts the change of a stream with messages of `before` bytes in total before.
+    /// Counts the change of a stream with messages of `before` bytes before the change.
     pub(super) fn count(&mut self, before: u64, stream: &Stream) {
         let total = match stream.in_memory() {
             true => &mut self.memory_bytes,
@@ -69,7 +71,7 @@ impl Held {
         *total = *total + stream.content.bytes - before;
     }
 
-    /// Returns the difference of both.
+    /// Returns the difference of both values, field by field.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self {

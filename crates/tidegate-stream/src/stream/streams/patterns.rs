@@ -1,4 +1,5 @@
-//! The subjects of all streams: the stream of a message, and the streams with overlapping patterns.
+//! The patterns of all streams. They determine the stream of a message, and the streams with patterns that
+//! overlap.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -20,10 +21,11 @@ pub(super) struct Patterns {
 }
 
 impl Patterns {
-    /// Adds the patterns of a stream that has none here.
+    /// Adds the patterns of a stream that is not in this collection.
     pub(super) fn insert(&mut self, stream: StreamNumber, patterns: &[String]) {
         let keys = patterns.iter().map(|pattern| {
-            // Fewer than 2^32, since each takes more than a byte.
+            // The cast loses nothing: there are fewer than 2^32 patterns, since each takes more than a byte
+            // of memory.
             let key = self.owners.insert(stream) as u32;
             self.list.insert(pattern.as_bytes(), None, key);
             self.overlaps.insert(pattern.as_bytes(), stream);
@@ -57,7 +59,7 @@ impl Patterns {
         self.owners.get(key as usize).copied()
     }
 
-    /// Returns the first stream other than `except` that would take a message that these patterns take.
+    /// Returns the first stream other than `except` with a pattern that overlaps one of these patterns.
     pub(super) fn overlapping(
         &mut self,
         patterns: &[String],
@@ -70,7 +72,7 @@ impl Patterns {
         found.min()
     }
 
-    /// The cost of all searches for overlaps so far.
+    /// Returns the cost of all searches for overlaps so far.
     #[cfg(test)]
     pub(super) const fn cost(&self) -> u64 {
         self.overlaps.cost()

@@ -1,5 +1,5 @@
-//! Sums over all streams, updated with each change of a stream, so that reading one costs the same for any
-//! number of streams.
+//! Sums over all streams, updated with each change of a stream, so that a read of a sum costs the same for
+//! any number of streams.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::schema::config::Storage;
 /// adds it again afterwards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
-    /// The bytes that the limits of streams reserve: their sum may exceed 64 bits.
+    /// The number of bytes that the limits of streams reserve in the log. The sum may exceed 64 bits.
     file_bytes: u128,
     memory_bytes: u128,
     /// The number of streams that each group keeps, or is to keep.
@@ -34,7 +34,7 @@ impl Tally {
         self.moving += usize::from(stream.moving().is_some());
     }
 
-    /// Subtracts a stream, which must be unchanged since it was added.
+    /// Subtracts a stream, which must not have changed since the caller added it.
     pub(super) fn remove(&mut self, stream: &Stream) {
         let reserved = |storage| u128::from(rules::reserved(stream.config(), storage));
         self.file_bytes -= reserved(Storage::File);
@@ -57,7 +57,7 @@ impl Tally {
         saturating_u64(bytes)
     }
 
-    /// Returns how many streams this group keeps, or is to keep.
+    /// Returns how many streams `group` keeps, or is to keep.
     pub(super) fn placed_in(&self, group: GroupId) -> usize {
         self.placed.get(&group).copied().unwrap_or(0)
     }
@@ -68,7 +68,7 @@ impl Tally {
     }
 }
 
-/// Returns the group of the directory that keeps a stream, or is to keep it.
+/// Returns the group that keeps a stream of the directory, or is to keep it.
 fn group_of(stream: &Stream) -> GroupId {
     match (stream.moving(), stream.home()) {
         (Some(moving), _) => moving.to,
