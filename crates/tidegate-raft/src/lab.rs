@@ -1,13 +1,13 @@
 //! Ways of writing replicated streams that only measurements use, behind the feature `lab`.
 //!
-//! Owns the steps from the way nats-server 2.12 writes a replicated stream to the way this server does, which
-//! `tidegate-bench raft` compares: the parts of the product that each step leaves out, and the reason why the
-//! step stands for nats-server. Without the feature [`Lab`] has no field, and the compiler knows that each of
-//! its methods returns the product's answer.
+//! Owns the steps between the way in which nats-server 2.12 writes a replicated stream and the way in which
+//! this server does. `tidegate-bench raft` compares these steps. Each step says which parts of the product it
+//! leaves out, and why it stands for nats-server. Without the feature [`Lab`] has no field, and the compiler
+//! knows that each of its methods returns the product's answer.
 //!
 //! The steps are those of nats-server's pull request 7355 ("Raft batching"), read in its code: nats-server
 //! proposes an incoming message under the lock that its Raft node holds while it writes and syncs its log, so
-//! hardly more than one message can enter between two writes.
+//! hardly more than one message can enter its log between two writes.
 
 #[cfg(feature = "lab")]
 mod fixed;
@@ -22,22 +22,22 @@ pub use fixed::{FixedEntries, FixedEntriesError};
 #[cfg(feature = "lab")]
 pub use step::{RaftStep, RaftStepError};
 
-/// The deviations of this server from the product.
+/// The settings by which a measured server deviates from the product.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lab {
-    /// The way in which a cluster makes, writes and sends entries.
+    /// The way in which the nodes of a cluster make, write and send entries.
     #[cfg(feature = "lab")]
     pub raft_step: RaftStep,
-    /// The size and the number of entries, if the engine does not choose them.
+    /// A fixed size and number of entries; `None` if the engine chooses them.
     #[cfg(feature = "lab")]
     pub fixed_entries: Option<FixedEntries>,
-    /// The time that each sync of the log takes in addition to the disk's.
+    /// The time by which each sync of the log takes longer than the sync of the disk.
     #[cfg(feature = "lab")]
     pub sync_delay: Duration,
 }
 
 impl Lab {
-    /// No deviation: the product.
+    /// The settings of the product, without any deviation.
     pub const NONE: Self = Self {
         #[cfg(feature = "lab")]
         raft_step: RaftStep::All,
@@ -50,31 +50,32 @@ impl Lab {
 
 #[cfg(not(feature = "lab"))]
 impl Lab {
-    /// Returns the bounds of an entry, in commands and bytes, if the engine does not choose them.
+    /// Returns the fixed bounds of an entry, in commands and bytes; `None` if the engine chooses the bounds.
     #[must_use]
     pub const fn entry_limit(self) -> Option<(u64, u64)> {
         None
     }
 
-    /// Returns the bound on the entries on their way, if there is one.
+    /// Returns the most entries that a leader may have proposed and not applied; `None` without such a bound.
     #[must_use]
     pub const fn in_flight_max(self) -> Option<usize> {
         None
     }
 
-    /// Returns whether commands that a full entry leaves wait for company.
+    /// Returns whether commands that do not fit into a full entry join the commands that arrive later, in
+    /// place of an entry of their own.
     #[must_use]
     pub const fn carries_over(self) -> bool {
         true
     }
 
-    /// Returns whether the next entry waits until the one before it is durable.
+    /// Returns whether the leader proposes an entry only when the entry before it is durable.
     #[must_use]
     pub const fn one_at_a_time(self) -> bool {
         false
     }
 
-    /// Returns whether a sync waits for callers that are expected back.
+    /// Returns whether the log delays a sync for callers that it expects to return with the next record.
     #[must_use]
     pub const fn anticipates(self) -> bool {
         true
@@ -83,7 +84,7 @@ impl Lab {
 
 #[cfg(feature = "lab")]
 impl Lab {
-    /// Returns the bounds of an entry, in commands and bytes, if the engine does not choose them.
+    /// Returns the fixed bounds of an entry, in commands and bytes; `None` if the engine chooses the bounds.
     #[must_use]
     pub const fn entry_limit(self) -> Option<(u64, u64)> {
         match self.fixed_entries {
@@ -92,7 +93,7 @@ impl Lab {
         }
     }
 
-    /// Returns the bound on the entries on their way, if there is one.
+    /// Returns the most entries that a leader may have proposed and not applied; `None` without such a bound.
     #[must_use]
     pub const fn in_flight_max(self) -> Option<usize> {
         match self.fixed_entries {
@@ -101,25 +102,26 @@ impl Lab {
         }
     }
 
-    /// Returns whether commands that a full entry leaves wait for company.
+    /// Returns whether commands that do not fit into a full entry join the commands that arrive later, in
+    /// place of an entry of their own.
     #[must_use]
     pub const fn carries_over(self) -> bool {
         self.raft_step.carries_over()
     }
 
-    /// Returns whether the next entry waits until the one before it is durable.
+    /// Returns whether the leader proposes an entry only when the entry before it is durable.
     #[must_use]
     pub const fn one_at_a_time(self) -> bool {
         self.raft_step.one_at_a_time()
     }
 
-    /// Returns whether a sync waits for callers that are expected back.
+    /// Returns whether the log delays a sync for callers that it expects to return with the next record.
     #[must_use]
     pub const fn anticipates(self) -> bool {
         self.fixed_entries.is_none() && self.raft_step.anticipates()
     }
 
-    /// Returns whether each message is written and synced a second time.
+    /// Returns whether the leader writes and syncs each message a second time when it applies the message.
     #[must_use]
     pub const fn writes_twice(self) -> bool {
         self.raft_step.writes_twice()

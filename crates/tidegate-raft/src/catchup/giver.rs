@@ -1,4 +1,4 @@
-//! Answers other nodes' questions about a state from this node's data, a bounded part in each turn.
+//! Answers the questions of nodes that take over a state, from this node's data, a bounded part in each turn.
 
 use std::collections::VecDeque;
 
@@ -11,21 +11,21 @@ use tidegate_stream::schema::sequence::StreamSeq;
 
 /// The most bytes of an answer, except for a single larger message.
 const ANSWER_BYTES: usize = 256 * 1024;
-/// The most waiting questions. The asker repeats a question that gets no answer.
+/// The most questions that wait. The node that asks repeats a question that gets no answer.
 const ASKS_MAX: usize = 64;
 
 /// The result of reading a message.
 #[derive(Debug)]
 pub enum Read {
-    /// The message as an entry of its own.
+    /// The message, in the form of an entry that holds only this message.
     Ready(Bytes),
-    /// The store reads it: the next turn has it.
+    /// The store is reading the message: the giver asks again in the next turn.
     Pending,
-    /// It is gone or unreadable.
+    /// The message is removed or unreadable.
     Gone,
 }
 
-/// The data for the answers.
+/// The data from which a [`Giver`] answers.
 pub trait Source {
     /// Reads a part of the checkpoint as of `index`, or of the newest one if `index` is
     /// [`Index::ZERO`]. Returns the checkpoint's index, its length in bytes, and the part.
@@ -34,7 +34,7 @@ pub trait Source {
     /// Returns the first message of this stream that is numbered `from` or higher; `None` if there is none.
     fn next(&mut self, stream: StreamNumber, from: StreamSeq) -> Option<StreamSeq>;
 
-    /// Reads that message.
+    /// Reads the message of this stream with this number.
     fn message(&mut self, stream: StreamNumber, seq: StreamSeq) -> Read;
 }
 
@@ -42,14 +42,15 @@ pub trait Source {
 #[derive(Debug, Default)]
 pub struct Giver {
     asks: VecDeque<(u64, Ask)>,
-    /// The unfinished answer to the first question, and the number at which it continues.
+    /// The unfinished answer to the first question, and the number of the message with which the answer
+    /// continues.
     begun: Option<(MessagesEncoder, StreamSeq)>,
 }
 
 impl Giver {
-    /// Queues a question of member `from`, unless it waits already; `applied` is the last entry applied here.
-    /// Ignores a question about messages as of a later entry: the giver could not tell messages not yet
-    /// applied from removed ones.
+    /// Queues a question of member `from`, unless the same question waits already; `applied` is the last
+    /// entry that this member has applied. Ignores a question for messages as of a later entry: the giver
+    /// could not tell messages that it has not applied yet from removed ones.
     pub fn handle_ask(&mut self, applied: Index, from: u64, ask: Ask) {
         if matches!(ask, Ask::Messages { index, .. } if index > applied) {
             return;
@@ -65,7 +66,8 @@ impl Giver {
         self.asks.is_empty()
     }
 
-    /// Returns the next answer and its receiver; `None` if there is none yet.
+    /// Returns the next answer and its receiver; `None` if no question waits, or if the store is still
+    /// reading a message for the answer.
     pub fn poll(&mut self, source: &mut dyn Source) -> Option<(u64, Bytes)> {
         let &(to, ask) = self.asks.front()?;
         let answer = match ask {

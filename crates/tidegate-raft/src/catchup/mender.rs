@@ -1,5 +1,5 @@
-//! Fetches messages that are damaged in this node's log from the other members, asking one member after the
-//! other.
+//! Fetches messages that are damaged in this node's log from the other members. The mender asks one member
+//! after the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::replica::Index;
 
 /// The silence after which the mender asks the next member.
 const NEXT: Duration = Duration::from_secs(1);
-/// The most questions in flight: fewer than an asked member keeps.
+/// The most questions in flight, fewer than the queue of an asked member holds.
 const ASKED_MAX: usize = 32;
-/// The most messages mended at a time, and the most remembered as lost. Further ones wait until a reader
-/// finds them again.
+/// The most messages that the mender fetches at a time, and the most that it remembers as lost. A further
+/// damaged message waits until a reader finds it again.
 const MESSAGES_MAX: usize = 4096;
 
-/// Asks for damaged messages until each has arrived or all members lack it.
+/// Asks for each damaged message until it has arrived, or until all members lack it.
 #[derive(Debug)]
 pub struct Mender {
     others: Vec<u64>,
@@ -30,17 +30,17 @@ pub struct Mender {
 
 #[derive(Debug)]
 struct Wanted {
-    /// The member to ask next, and the time to ask it.
+    /// The number of the member that the mender asks next, and (`at`) the time of that question.
     next: usize,
     at: Time,
-    /// True while a question is in flight.
+    /// True while a question for the message is in flight.
     asked: bool,
     /// The members that lack the message.
     without: BTreeSet<u64>,
 }
 
 impl Mender {
-    /// Creates a mender without damaged messages, given the other members.
+    /// Creates a mender without damaged messages. `others` are the other members of the group.
     #[must_use]
     pub const fn new(others: Vec<u64>) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Mender {
         Some((to, ask))
     }
 
-    /// Returns the time of the next poll.
+    /// Returns the time at which the caller must call [`Mender::poll`] again.
     #[must_use]
     pub fn deadline(&self) -> Time {
         let more = self.asks_more();
@@ -99,8 +99,8 @@ impl Mender {
         self.wanted.values().filter(|w| w.asked).count() < ASKED_MAX
     }
 
-    /// Takes an answer of a member, and returns the message in it that was asked for. After appending the
-    /// message, the caller reports it as [mended](Self::handle_mended).
+    /// Handles an answer of member `from`. Returns the message in the answer, if the mender asked for it. The
+    /// caller appends the message to the log, and then reports it as [mended](Self::handle_mended).
     pub fn handle_answer(
         &mut self,
         now: Time,
@@ -132,7 +132,7 @@ impl Mender {
         None
     }
 
-    /// Notes that the message has a new, intact place.
+    /// Notes that the message has a new, intact place in the log.
     pub fn handle_mended(&mut self, stream: StreamNumber, seq: StreamSeq) {
         self.wanted.remove(&(stream, seq));
     }

@@ -1,4 +1,4 @@
-//! Takes over a state: asks one question at a time, and repeats it until another node answers.
+//! Takes over the state of another node: asks one question at a time, and repeats it until that node answers.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::replica::{EntryId, Index};
 
 /// The silence after which the taker repeats a question.
 const AGAIN: Duration = Duration::from_secs(1);
-/// The most messages examined in a turn.
+/// The most messages of the new state that the taker examines in a turn.
 const TURN_MESSAGES: usize = 16 * 1024;
 /// The most message numbers in one question.
 const ASKED_MAX: u64 = 16 * 1024;
-/// No checkpoint is larger than this: 10 million messages take some 200 MB.
+/// The bound of a checkpoint's bytes, which no real checkpoint reaches: 10 million messages take some 200 MB.
 const STATE_BYTES_MAX: u64 = 64 << 30;
 
 /// The messages that the taker has already.
@@ -25,7 +25,7 @@ pub trait Own {
     /// Returns the place of this message, if the taker has it.
     fn place(&self, stream: StreamNumber, seq: StreamSeq) -> Option<Place>;
 
-    /// Returns the first of its messages in the stream that is numbered `from` or higher.
+    /// Returns the first message of this stream that the taker has, with the number `from` or a higher one.
     fn next(&self, stream: StreamNumber, from: StreamSeq) -> Option<StreamSeq>;
 }
 
@@ -39,14 +39,16 @@ impl Own for Streams {
     }
 }
 
-/// The result of an answer.
+/// The result of an answer, which the caller must handle.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// No result yet.
+    /// The answer has no result: the caller does nothing.
     Nothing,
-    /// The whole checkpoint. The caller answers with [`Taker::handle_state`] or [`Taker::handle_refused`].
+    /// The answer completes the checkpoint, and these are its bytes. The caller answers with
+    /// [`Taker::handle_state`] or [`Taker::handle_refused`].
     State(Vec<u8>),
-    /// Messages of a stream, by number. The caller appends them and then calls [`Taker::handle_placed`].
+    /// Messages of a stream, by number. The caller appends the messages to the log, and then calls
+    /// [`Taker::handle_placed`].
     Messages(StreamNumber, Vec<(StreamSeq, Bytes)>),
 }
 
@@ -74,11 +76,11 @@ struct Coming {
     streams: Streams,
     /// The next message to examine.
     cursor: (StreamNumber, StreamSeq),
-    /// True once all messages were examined.
+    /// True once the taker has examined all messages of the state.
     through: bool,
     /// The number of fetched messages.
     fetched: u64,
-    /// The number of them that have a place.
+    /// The number of fetched messages that have a place in the log.
     placed: u64,
 }
 
@@ -96,14 +98,15 @@ impl Taker {
         }
     }
 
-    /// Asks another member, which has the state, too, from now on.
+    /// Sends the questions from now on to member `from`, which has the state, too.
     pub fn ask(&mut self, from: u64) {
         if std::mem::replace(&mut self.from, from) != from {
             self.asked = None;
         }
     }
 
-    /// Returns the question to ask now and the member to ask. The taker asks for no messages that `own` has.
+    /// Returns the question that the caller must send now, and the member to which it goes. The taker asks
+    /// for no messages that `own` has.
     pub fn poll(&mut self, now: Time, own: &dyn Own) -> Option<(u64, Ask)> {
         if let Some((ask, until)) = &mut self.asked {
             if *until > now {
@@ -123,7 +126,8 @@ impl Taker {
         Some((self.from, ask))
     }
 
-    /// Returns the time of the next poll; zero if there are more messages to examine.
+    /// Returns the time at which the caller must call [`Taker::poll`] again; zero if the taker has messages
+    /// left to examine.
     #[must_use]
     pub fn deadline(&self) -> Time {
         match (&self.asked, &self.phase) {
@@ -133,7 +137,7 @@ impl Taker {
         }
     }
 
-    /// Takes an answer. An answer to another or an earlier question has no effect.
+    /// Handles an answer. An answer to another or an earlier question has no effect.
     pub fn handle_answer(&mut self, answer: Answer) -> Taken {
         let Some((asked, _)) = self.asked else {
             return Taken::Nothing;
@@ -157,8 +161,8 @@ impl Taker {
             ) if offset == at => {
                 self.asked = None;
                 if (of != Index::ZERO && of != index) || total == 0 || total > STATE_BYTES_MAX {
-                    // The giver no longer has that checkpoint, or has none yet: the taker starts again from
-                    // the beginning.
+                    // The giver no longer has that checkpoint, or has no checkpoint yet: the taker starts
+                    // again with the first part.
                     (*known, *bytes) = (Index::ZERO, Vec::new());
                     let ask = Ask::State {
                         index: Index::ZERO,
@@ -218,7 +222,8 @@ impl Taker {
         }));
     }
 
-    /// Drops a checkpoint that could not be decoded, and asks for it again after a while.
+    /// Drops a checkpoint that the caller could not decode. The taker asks for a checkpoint again after a
+    /// while.
     pub fn handle_refused(&mut self, now: Time) {
         self.phase = Phase::State {
             index: Index::ZERO,
@@ -231,7 +236,7 @@ impl Taker {
         self.asked = Some((ask, now + AGAIN));
     }
 
-    /// Notes the place of a fetched message, and returns the bytes with which the message counts.
+    /// Notes the place of a fetched message in the log. Returns the message's size, as its stream counts it.
     pub fn handle_placed(&mut self, stream: StreamNumber, seq: StreamSeq, place: Place) -> u32 {
         let Phase::Messages(coming) = &mut self.phase else {
             return 0;
@@ -242,7 +247,7 @@ impl Taker {
         bytes.map_or(0, |m| m.bytes)
     }
 
-    /// Returns the number of fetched messages that have their place.
+    /// Returns the number of fetched messages that have a place in the log.
     #[must_use]
     pub fn placed(&self) -> u64 {
         match &self.phase {
@@ -251,7 +256,7 @@ impl Taker {
         }
     }
 
-    /// Notes a new place of a message of this member's own streams.
+    /// Notes that the log has moved a message of this member's own streams from `from` to `to`.
     pub fn handle_relocated(
         &mut self,
         stream: StreamNumber,
@@ -264,14 +269,14 @@ impl Taker {
         }
     }
 
-    /// Returns whether the state is complete.
+    /// Returns whether the state is complete, with all its messages.
     #[must_use]
     pub fn is_done(&self) -> bool {
         matches!(&self.phase, Phase::Messages(coming) if coming.through && self.asked.is_none())
     }
 
     /// Returns the last entry in the state, the state, and the number of fetched messages. Returns `None`
-    /// before it is complete.
+    /// before the state is complete.
     #[must_use]
     pub fn into_state(self) -> Option<(EntryId, Streams, u64)> {
         match self.phase {
@@ -297,7 +302,8 @@ impl Coming {
         }
     }
 
-    /// Gives up the messages among these numbers that the answer lacks: the giver no longer has them.
+    /// Notes that the messages among these numbers that the answer lacks have no place: the giver no longer
+    /// has them.
     fn give_up_missing(
         &mut self,
         stream: StreamNumber,
@@ -328,8 +334,8 @@ impl Coming {
         self.streams.get(stream)?.next_at(from, all)
     }
 
-    /// Returns the next question, past all messages that `own` has; `None` if there is none in this turn or
-    /// no more.
+    /// Returns the next question for messages, past all messages that `own` has. Returns `None` if the taker
+    /// found no missing message in this turn, or has examined all messages.
     fn next(&mut self, own: &dyn Own) -> Option<Ask> {
         let mut all = Filter::all();
         let mut looked = 0;
@@ -374,7 +380,7 @@ impl Coming {
     }
 }
 
-/// Returns the last number, not far from `first`, up to which `own` has no message.
+/// Returns the last number, at most [`ASKED_MAX`] numbers from `first` on, up to which `own` has no message.
 fn last_missing(stream: StreamNumber, first: StreamSeq, own: &dyn Own) -> StreamSeq {
     let end = first.after(ASKED_MAX);
     let known = own.next(stream, first.next());

@@ -1,5 +1,5 @@
-//! Encodes questions and answers. All numbers are little-endian. An answer ends with a CRC32C of everything
-//! before it.
+//! Encodes the questions and answers of a node that takes over a state. All numbers are little-endian. An
+//! answer ends with a CRC32C of everything before it.
 //!
 //! ```text
 //! 1 | index, 8 | offset, 8
@@ -18,7 +18,7 @@ use tidegate_stream::schema::sequence::StreamSeq;
 
 use crate::replica::Index;
 
-/// A question of a node to another node that has the data it lacks.
+/// A question of a node for data that it lacks, to another node that has this data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// A part of a checkpoint.
@@ -30,7 +30,7 @@ pub enum Ask {
     },
     /// Messages of a stream.
     Messages {
-        /// The giver must have applied this entry.
+        /// The index of an entry that the giver must have applied before it answers.
         index: Index,
         /// The id of the stream.
         stream: StreamNumber,
@@ -61,9 +61,9 @@ pub enum Answer {
         stream: StreamNumber,
         /// The first number.
         first: StreamSeq,
-        /// The number behind the last one covered.
+        /// The number behind the last message number that the answer covers.
         next: StreamSeq,
-        /// The number of each message, and the message as an entry of its own.
+        /// The number of each message, and the message in the form of an entry that holds only this message.
         messages: Vec<(StreamSeq, Bytes)>,
     },
 }
@@ -77,7 +77,7 @@ pub enum Frame {
     Answer(Answer),
 }
 
-/// The error for bytes that are no frame.
+/// The error for bytes that are neither a question nor an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a question or answer of a node that catches up: {what}")]
 pub struct WireError {
@@ -141,7 +141,7 @@ pub struct MessagesEncoder(BytesMut);
 impl MessagesEncoder {
     const NEXT: usize = 1 + 4 + 8;
 
-    /// Begins an answer for this stream from number `first` on, without messages.
+    /// Starts an answer without messages; [`Self::message`] then adds those of `stream`, from `first` on.
     #[must_use]
     pub fn begin(stream: StreamNumber, first: StreamSeq) -> Self {
         let mut out = BytesMut::with_capacity(4096);
@@ -152,7 +152,7 @@ impl MessagesEncoder {
         Self(out)
     }
 
-    /// Appends a message: its number, and the command that stored it.
+    /// Appends a message: the message's number, and the command that stored it.
     pub fn message(&mut self, seq: StreamSeq, command: &[u8]) {
         self.0.put_u64_le(seq.get());
         let len = u32::try_from(command.len());
@@ -161,7 +161,7 @@ impl MessagesEncoder {
         self.0.put_slice(command);
     }
 
-    /// Returns the bytes so far.
+    /// Returns the length of the answer so far, in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -189,8 +189,7 @@ fn sealed(mut out: BytesMut) -> Bytes {
 
 /// Decodes a frame without copying the messages.
 ///
-/// # Errors
-/// The bytes are no frame, or differ from those sent.
+/// # Errors The bytes are neither a question nor an answer, or differ from the bytes that the sender wrote.
 pub fn decode(bytes: &Bytes) -> Result<Frame, WireError> {
     let (&kind, _) = bytes.split_first().ok_or(wrong("it is empty"))?;
     if matches!(kind, ASK_STATE | ASK_MESSAGES) {
@@ -245,7 +244,7 @@ pub fn decode(bytes: &Bytes) -> Result<Frame, WireError> {
     }
 }
 
-/// The bytes left to read.
+/// The bytes of a frame that the decoder has not read yet.
 struct From(Bytes);
 
 impl From {

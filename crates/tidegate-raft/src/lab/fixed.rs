@@ -1,15 +1,15 @@
-//! A fixed number of commands in each entry and of entries on their way, in place of the engine's choice.
+//! A fixed number of commands in each entry, and of entries in flight, in place of the engine's choice.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The most commands of an entry, and the most entries that a leader has proposed and not applied. It applies
-/// to each group, and leaves the bytes of an entry to its bound.
+/// The most commands of an entry, and the most entries that a leader has proposed and not applied, for each
+/// group. The bound of an entry's bytes stays the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FixedEntries {
-    /// Commands of an entry, at least 1.
+    /// The most commands of an entry, at least 1.
     pub commands: u64,
-    /// Entries on their way, at least 1.
+    /// The most entries that a leader has proposed and not applied, at least 1.
     pub in_flight: usize,
 }
 
@@ -19,7 +19,7 @@ impl fmt::Display for FixedEntries {
     }
 }
 
-/// The text is no such pair.
+/// The error for a text that is not a pair of these two numbers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no size and number of entries: give two numbers of at least 1, such as 64x4")]
 pub struct FixedEntriesError(String);

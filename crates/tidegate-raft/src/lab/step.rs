@@ -8,26 +8,29 @@ use std::str::FromStr;
 const NATS_ENTRY_COMMANDS: u64 = 4096;
 const NATS_ENTRY_BYTES: u64 = 256 << 10;
 
-/// A step from nats-server's way of writing to the product's. Its methods name the parts that it leaves out.
+/// A step between nats-server's way of writing and the product's. The methods of a step name the parts of the
+/// product that it leaves out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RaftStep {
-    /// (a) The leader proposes each command as an entry of its own and syncs it alone. It writes and syncs
-    /// each message once more when it applies the message. Until both syncs are done the leader accepts no
-    /// other command.
+    /// (a) The leader proposes each command as an entry of its own, and syncs each entry alone. It writes and
+    /// syncs each message once more when it applies the message. Until both syncs are done the leader accepts
+    /// no other command.
     Baseline,
-    /// (b) The same as (a) without the second write.
+    /// (b) The leader works as in (a), without the second write of a message.
     OneWrite,
-    /// (c) The same as (b), and commands left over from a full entry join the commands that arrive later.
+    /// (c) The leader works as in (b), and commands left over from a full entry join the commands that arrive
+    /// later.
     Leftovers,
-    /// (d) The same as (b), but commands that arrive while the leader writes an entry gather in the next
+    /// (d) The leader works as in (b), but commands that arrive while it writes an entry gather in the next
     /// entries.
     Unblocked,
-    /// (e) (b), (c) and (d): the leader writes one entry at a time, and sends it once it has synced it.
+    /// (e) The leader works as in (b), (c) and (d) together: it writes one entry at a time, and sends the
+    /// entry once it has synced it.
     Combined,
     /// The leader sends entries while it syncs them, and keeps proposing. A sync covers all entries that
-    /// wait, so the engine chooses their size.
+    /// wait, so the engine chooses the size of entries.
     Parallel,
-    /// A sync also waits for callers that are about to return: the product.
+    /// The product: the log also delays a sync for callers that are about to return with the next record.
     #[default]
     All,
 }
@@ -58,15 +61,15 @@ impl RaftStep {
         }
     }
 
-    /// Returns whether commands that arrive while the leader writes an entry wait outside of entries, and
-    /// enter one at a time.
+    /// Returns whether commands that arrive while the leader writes an entry wait until that entry is
+    /// written, and then become entries one at a time.
     #[must_use]
     pub const fn blocks(self) -> bool {
         matches!(self, Self::Baseline | Self::OneWrite | Self::Leftovers)
     }
 
     /// Returns the most commands and bytes of an entry, if the engine does not choose them: nats-server's
-    /// bounds, or one command if the log blocks.
+    /// bounds or, if commands wait while the leader writes, one command.
     #[must_use]
     pub const fn entry_limit(self) -> Option<(u64, u64)> {
         match self {
@@ -95,7 +98,8 @@ impl RaftStep {
         matches!(self, Self::Baseline)
     }
 
-    /// Returns whether a sync waits for callers that are about to return, if that pays.
+    /// Returns whether the log delays a sync for callers that are about to return with the next record, if
+    /// that pays.
     #[must_use]
     pub const fn anticipates(self) -> bool {
         matches!(self, Self::All)
@@ -108,7 +112,7 @@ impl fmt::Display for RaftStep {
     }
 }
 
-/// The text names no step.
+/// The error for a text that names no step.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no step of the replication: give a, b, c, d, e, parallel or all")]
 pub struct RaftStepError(String);

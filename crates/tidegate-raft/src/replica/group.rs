@@ -1,11 +1,11 @@
-//! A member's view of its group: drives Raft and calls it in the order that it requires.
+//! A member's view of its group: drives the crate `raft`, and calls it in the order that it requires.
 //!
-//! Raft returns the records to write in batches with growing numbers. A batch's hard state precedes its
-//! entries in one append. The log appends the batches in the order of their numbers. Raft learns that a batch
-//! is persisted once the log is durable to the batch's end, so every committed entry is durable. Raft runs in
-//! its asynchronous mode (`advance_append_async`, `on_persist_ready`), so that the leader takes proposals
-//! during a sync. A leader's messages leave at once. The messages of all other members leave once the batch
-//! they came with is durable.
+//! Raft returns the records for the log in batches with growing numbers. One append writes a batch, with the
+//! hard state before the entries. The log appends the batches in the order of their numbers. Raft learns that
+//! a batch is persisted once the log is durable to the batch's end, so every committed entry is durable. Raft
+//! runs in its asynchronous mode (`advance_append_async`, `on_persist_ready`), so that the leader takes
+//! proposals during a sync. A leader sends its messages at once. All other members send a message once the
+//! batch with which Raft returned it is durable.
 
 mod fetch;
 mod install;
@@ -33,20 +33,19 @@ pub use self::fetch::Lagging;
 pub use self::install::{CatchUp, Unneeded};
 pub use self::peers::{PeerProgress, Role, TransferError};
 
-/// A follower without a message for this many ticks stands for election, if it is the first of the members by
-/// their ids.
+/// The number of ticks without a message after which the follower of the lowest rank stands for election.
 pub const ELECTION_TICKS: u64 = 10;
-/// Each next member waits this much longer, so that candidates do not collide and no random timeout is
-/// needed.
+/// The number of ticks by which the member of each next rank waits longer before it stands for election. So
+/// candidates do not collide, and no random timeout is needed.
 pub const RANK_TICKS: u64 = 3;
-/// A leader sends a heartbeat once in this many ticks.
+/// The number of ticks between two heartbeats of a leader.
 pub const HEARTBEAT_TICKS: u64 = 2;
-/// The largest entry: larger than any useful one, and small enough for memory and for a message.
+/// The most bytes of an entry: more than any useful entry has, and few enough for memory and for a message.
 pub const ENTRY_BYTES_MAX: u64 = 64 << 20;
-/// A message holds entries of about this many bytes, and at least one entry.
+/// The bytes of entries that a message holds, approximately; a message holds at least one entry.
 const MESSAGE_BYTES_MAX: u64 = 256 << 10;
-/// The most messages with entries in flight to one follower. With the bytes of each, this bounds the
-/// follower's share of memory.
+/// The most messages with entries in flight to one follower. With the bound of a message's bytes, this bounds
+/// the memory that a leader needs for a follower.
 const IN_FLIGHT_MAX: usize = 64;
 
 /// Options of a group.
@@ -58,15 +57,17 @@ pub struct GroupOptions {
     pub id: u64,
     /// The ids of all voters.
     pub voters: Vec<u64>,
-    /// The most bytes proposed and not yet committed. A single larger entry is accepted alone.
+    /// The most bytes of entries that the leader has proposed and not applied yet. The leader accepts a
+    /// larger entry if no other entry is in flight.
     pub uncommitted_bytes_max: u64,
-    /// The most bytes of applied entries kept in memory.
+    /// The most bytes of applied entries that the member keeps in memory.
     pub tail_bytes_max: u64,
-    /// The most bytes of entries in one batch. A single larger entry has one for itself.
+    /// The most bytes of entries in one batch. A larger entry gets a batch of its own.
     pub batch_bytes_max: u64,
     /// The term from which on this member takes part again after it lost its disk: see [`Group::is_whole`].
     pub rejoined: Option<Term>,
-    /// Lab options for measurements: for instance, the leader sends an entry only after its own sync.
+    /// Deviations from the product for measurements: for instance, the leader sends an entry only after its
+    /// own sync.
     pub lab: Lab,
 }
 
@@ -78,7 +79,7 @@ pub struct Restored {
     /// The last entry known to be committed; [`EntryId::ZERO`] if there is none. The member has applied all
     /// entries up to it.
     pub applied: EntryId,
-    /// The entries behind it, without a gap. They may be committed or not.
+    /// The entries behind the entry `applied`, without a gap. Any of them may be committed or not.
     pub tail: Vec<LoggedEntry>,
     /// The positions of the entries in the log.
     pub history: History,
@@ -89,28 +90,28 @@ pub struct Restored {
 /// An entry in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedEntry {
-    /// Its index.
+    /// The entry's index.
     pub index: Index,
-    /// Its term.
+    /// The entry's term.
     pub term: Term,
-    /// The position of its record in the log.
+    /// The position of the entry's record in the log.
     pub lsn: Lsn,
-    /// Its bytes; empty for an entry that serves Raft only.
+    /// The entry's bytes; empty for an entry that serves only Raft.
     pub data: Bytes,
 }
 
-/// Records to append to the log at once.
+/// Records that the caller must write to the log in one append.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// Raft's number of the batch.
     number: u64,
-    /// The records, in this order.
+    /// The records, in the order in which the log must have them.
     pub records: Vec<Record>,
     /// The number of callers that wait for the batch.
     pub callers: u64,
-    /// The tick in which it was created.
+    /// The tick in which Raft created the batch.
     since: u64,
-    /// True if the log holds these entries already.
+    /// True if the log holds these entries already, and the batch writes them again.
     again: bool,
 }
 
@@ -124,18 +125,18 @@ struct Waiting {
 /// A committed entry. The caller applies it before it asks for the next one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// Its index.
+    /// The entry's index.
     pub index: Index,
-    /// Its term.
+    /// The entry's term.
     pub term: Term,
-    /// The position of its record in the log.
+    /// The position of the entry's record in the log.
     pub lsn: Lsn,
-    /// Its bytes; empty for an entry that serves Raft only.
+    /// The entry's bytes; empty for an entry that serves only Raft.
     pub data: Bytes,
 }
 
 impl LoggedEntry {
-    /// Returns its index and term.
+    /// Returns the index and the term of the entry.
     #[must_use]
     pub const fn id(&self) -> EntryId {
         EntryId {
@@ -146,7 +147,7 @@ impl LoggedEntry {
 }
 
 impl Committed {
-    /// Returns its index and term.
+    /// Returns the index and the term of the entry.
     #[must_use]
     pub const fn id(&self) -> EntryId {
         EntryId {
@@ -156,16 +157,16 @@ impl Committed {
     }
 }
 
-/// The reason why a proposal is refused.
+/// The reason why a member refuses a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProposeError {
-    /// Too many bytes wait to be committed.
+    /// The leader has too many bytes of entries in flight.
     #[error(
         "too much waits to be committed ({missing_bytes} bytes over the bound): try again when something was committed"
     )]
     Full {
-        /// The bytes over the bound.
+        /// The number of bytes by which the entry exceeds the bound.
         missing_bytes: u64,
     },
     /// Another member leads.
@@ -174,7 +175,7 @@ pub enum ProposeError {
     /// The entry is larger than any entry may be.
     #[error("an entry of {bytes} bytes where at most {ENTRY_BYTES_MAX} are taken: split it")]
     TooLarge {
-        /// Its bytes.
+        /// The number of bytes of the entry.
         bytes: u64,
     },
 }
@@ -188,42 +189,45 @@ pub enum ProposeError {
 pub struct Group {
     raft: RawNode<Tail>,
     options: GroupOptions,
-    /// The term and the vote in the log, once all waiting batches are appended.
+    /// The term and the vote that the log has once all waiting batches are appended.
     hard_state: HardState,
-    /// The commit index in the log, once all waiting batches are appended.
+    /// The commit index that the log has once all waiting batches are appended.
     committed_written: Index,
-    /// The batches to append; their numbers grow.
+    /// The batches that the caller must append, in order.
     outgoing: VecDeque<Batch>,
     outgoing_bytes: u64,
-    /// Batches that are appended and not yet durable: the end, the number and the creation tick of each.
+    /// The batches that are appended and not yet durable: the end, the number and the creation tick of each
+    /// batch.
     undurable: VecDeque<(Lsn, u64, u64)>,
     renewed: Option<renew::Renewed>,
     committed: VecDeque<Committed>,
     outbox: Outbox,
-    /// The entries that this member proposed in the term it leads and has not applied yet.
+    /// The entries that this member proposed in the term that it leads, and has not applied yet.
     proposed: VecDeque<Waiting>,
     uncommitted_bytes: u64,
     /// The term that this member leads.
     leads: Option<Term>,
-    /// The number of callers of the entries proposed since the last batch.
+    /// The number of callers that wait for the entries proposed since the last batch.
     callers: u64,
     /// The number of ticks so far.
     ticks: u64,
     catch_up: Option<CatchUp>,
     installing: Option<Installing>,
-    /// The term and the log bytes of the last entries that the log had no room for.
+    /// The entries that this member refused last, because the log had no room: their term and the log bytes
+    /// that they need.
     refused: Option<(Term, u64)>,
-    /// True while the member takes a heartbeat without answering it.
+    /// True while the member handles a heartbeat that it must not answer.
     silent: bool,
     /// The tick before which the member does not stand for election.
     stands_at: u64,
-    /// The commit index when this member last lost its quorum as a leader, and how often it had lost it at
-    /// this index before.
+    /// The commit index at which this member last lost its quorum as a leader, and how often it had lost the
+    /// quorum at this index before.
     gave_way: (Index, u32),
 }
 
 impl Group {
-    /// Opens the group as the log has it. A sole member leads at once: its election waits to be appended.
+    /// Opens the group with the data that the log and the checkpoint had at the start. A sole member wins its
+    /// election at once, and leads once the caller has appended the record of that election.
     #[must_use]
     pub fn open(mut options: GroupOptions, mut restored: Restored) -> Self {
         let rejoins = rejoin::begin(&options, &mut restored);
@@ -231,7 +235,8 @@ impl Group {
         options.voters.dedup();
         let rank = options.voters.iter().position(|v| *v == options.id);
         let rank = rank.expect("a member is one of the voters") as u64;
-        // In the next group another member stands first, so that the groups' leaders spread over the members.
+        // The rank of a member depends on the group's number, so that in the next group another member stands
+        // first and the leaders of the groups spread over the members.
         let voters = options.voters.len() as u64;
         let rank = (rank + voters - u64::from(options.group.get() - 1) % voters) % voters;
         let applied = restored.applied;
@@ -248,9 +253,9 @@ impl Group {
         let config = Config {
             id: options.id,
             applied: applied.index.get(),
-            // A member that heard from a leader within this time does not vote to depose it.
+            // A member that heard from a leader within this time does not vote for another member.
             election_tick: ELECTION_TICKS as usize,
-            // Raft draws the election timeout from this range, which holds one number.
+            // Raft draws the election timeout at random from this range, which holds only one number.
             min_election_tick: timeout,
             max_election_tick: timeout + 1,
             heartbeat_tick: HEARTBEAT_TICKS as usize,
@@ -295,7 +300,7 @@ impl Group {
         }
         if restored.installed {
             let record = records::installed(group.options.group, applied);
-            // Raft did not make this batch, and waits for nothing in it.
+            // The group adds this batch itself. It has no number of Raft, which does not wait for it.
             group.put_out(Batch {
                 records: vec![record],
                 ..Batch::default()
@@ -315,8 +320,8 @@ impl Group {
         self.raft.raft.state == StateRole::Leader
     }
 
-    /// Returns whether this member leads and has handed out every entry that was committed before it led.
-    /// Only then does it know the current state.
+    /// Returns whether this member leads, and the caller has taken every entry that was committed before.
+    /// Only then does the caller know the current state.
     #[must_use]
     pub fn leads_settled(&self) -> bool {
         let before = |c: &Committed| c.term < self.term();
@@ -337,13 +342,14 @@ impl Group {
         self.options.group
     }
 
-    /// Returns the term and the vote in the log, once all batches handed out are durable.
+    /// Returns the term and the vote that the log has once all batches are durable.
     #[must_use]
     pub const fn hard_state(&self) -> HardState {
         self.hard_state
     }
 
-    /// Returns the number of entries that this member proposed as leader and has not handed out as committed.
+    /// Returns the number of entries that this member proposed as leader and that the caller has not taken as
+    /// committed.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.proposed.len()
@@ -366,8 +372,7 @@ impl Group {
         self.outgoing.iter()
     }
 
-    /// Returns the bytes that these records take in the log, for each of the batches into which they are
-    /// divided.
+    /// Divides these records into batches, and returns the number of bytes that each batch takes in the log.
     #[must_use]
     pub fn batches_of(&self, mut records: &[Record]) -> Vec<u64> {
         let mut batches = Vec::new();
@@ -398,14 +403,15 @@ impl Group {
         self.raft.store().first()
     }
 
-    /// Returns the bytes that this member has proposed as leader and not applied yet.
+    /// Returns the number of bytes of the entries that this member has proposed as leader and not applied
+    /// yet.
     #[must_use]
     pub const fn uncommitted_bytes(&self) -> u64 {
         self.uncommitted_bytes
     }
 
-    /// Proposes an entry for `callers` callers. The entry must not be empty. Returns its index and term, if
-    /// this member stays leader: another entry with that index has another term.
+    /// Proposes an entry for `callers` callers. The entry must not be empty. Returns the index and the term
+    /// that the entry gets if this member stays leader. Another entry at this index has another term.
     ///
     /// # Errors
     /// See [`ProposeError`]; nothing has changed then.
@@ -430,7 +436,7 @@ impl Group {
         message.set_from(self.options.id);
         message.set_entries(vec![proposal].into());
         let taken = self.raft.step(message);
-        // A leader's Raft takes every proposal, unless it is handing leadership over.
+        // The crate `raft` takes every proposal of a leader, unless the leader is handing leadership over.
         taken.map_err(|_| ProposeError::NotLeader)?;
         self.uncommitted_bytes += bytes;
         self.callers += callers;
@@ -444,14 +450,15 @@ impl Group {
         Ok(proposed)
     }
 
-    /// Returns the next batch to append. It stays the next until [`handle_appended`](Self::handle_appended).
+    /// Returns the next batch that the caller must append. Returns the same batch until
+    /// [`handle_appended`](Self::handle_appended).
     #[must_use]
     pub fn poll_append(&self) -> Option<&Batch> {
         self.outgoing.front()
     }
 
-    /// Notes that the log has accepted the next batch: its records are at `positions`, and the batch ends at
-    /// `end`.
+    /// Notes that the log has accepted the next batch: the batch's records are at `positions`, and the batch
+    /// ends at `end`.
     pub fn handle_appended(&mut self, positions: &[Lsn], end: Lsn) {
         let batch = self.outgoing.pop_front();
         let batch = batch.expect("something was to be appended");
@@ -486,12 +493,13 @@ impl Group {
     /// Notes that the log has released everything before this position.
     pub fn handle_released(&mut self, before: Lsn) {
         self.raft.mut_store().released(before);
-        // Lets Raft repeat the requests that wait for released entries, which fail now.
+        // This makes Raft repeat its requests for entries that the log has released, and these requests now
+        // fail.
         self.handle_read(Index::ZERO, Vec::new());
     }
 
-    /// Returns the next entry to apply, each once and in order. A call confirms that the caller has applied
-    /// the previous entry.
+    /// Returns the next entry that the caller must apply: each entry once, in order. With the call the caller
+    /// confirms that it has applied the previous entry.
     pub fn poll_committed(&mut self) -> Option<Committed> {
         let committed = self.committed.pop_front()?;
         let index = committed.index;
@@ -507,7 +515,7 @@ impl Group {
         Some(committed)
     }
 
-    /// Returns the bytes of the entry with its record at this position, if they are still in memory.
+    /// Returns the bytes of the entry that has its record at this position, if the bytes are still in memory.
     #[must_use]
     pub fn cached(&self, lsn: Lsn) -> Option<&Bytes> {
         self.raft.store().at(lsn)
@@ -520,7 +528,7 @@ impl Group {
         self.finish_install();
     }
 
-    /// Takes all output of Raft.
+    /// Takes all output of Raft, and distributes it to the batches, the outbox and the committed entries.
     fn collect(&mut self) {
         while self.raft.has_ready() {
             let mut ready = self.raft.ready();
@@ -563,8 +571,8 @@ impl Group {
         }
         let leads = self.leads().then_some(self.term());
         if leads != self.leads {
-            // The entries that this member proposed may never be committed, or another leader may commit
-            // them.
+            // The member has begun or ceased to lead. Entries that it proposed before may never be committed,
+            // or another leader may commit them, so it no longer counts them.
             self.leads = leads;
             self.raft.mut_store().forget_waiting();
             self.proposed.clear();
@@ -575,9 +583,9 @@ impl Group {
     fn take_entries(&mut self, entries: Vec<Entry>, batch: &mut Batch) {
         let first = entries.first().map(|e| Index::new(e.get_index()));
         if first.is_some_and(|first| first <= self.raft.store().last()) {
-            // An entry may be overwritten and later written a third time with its first contents. Raft would
-            // then mistake the first write's durability for the third's. So Raft learns only of the last
-            // batch.
+            // These entries replace older ones. A leader may later send an entry with the contents of the
+            // older one again. Raft would then take the durability of the first write for that of the later
+            // one. So Raft learns only when the last batch is durable.
             self.undurable.iter_mut().for_each(|(_, n, _)| *n = 0);
             self.outgoing.iter_mut().for_each(|b| b.number = 0);
         }
@@ -588,7 +596,8 @@ impl Group {
             batch.records.push(record);
             self.raft.mut_store().push(id, data);
         }
-        // A sole member has committed all its durable entries. No commit index is worth a write of its own.
+        // A sole member has committed all its durable entries. With other members, the group writes the
+        // commit index only together with other records.
         let committed = self.committed_index();
         if committed > self.committed_written
             && !batch.records.is_empty()
@@ -621,7 +630,7 @@ impl Group {
             self.divide(batch);
             return;
         }
-        // Nothing in the batch needs writing, so it is persisted together with the batch before it.
+        // The batch has no record to write, so it counts as durable together with the batch before it.
         let number = batch.number;
         if let Some(last) = self.outgoing.back_mut() {
             last.number = number;
@@ -632,7 +641,7 @@ impl Group {
         }
     }
 
-    /// Divides a batch that is too large for one append. Raft learns of the last part.
+    /// Divides a batch that is too large for one append. Only the last part has Raft's number of the batch.
     fn divide(&mut self, mut batch: Batch) {
         if let Some(at) = over(&batch.records, self.options.batch_bytes_max) {
             let rest = batch.records.split_off(at);
@@ -658,7 +667,8 @@ impl Group {
     }
 }
 
-/// Returns the first record that does not fit into one append with those before it.
+/// Returns the index of the first record that does not fit into one append together with the records before
+/// it.
 fn over(records: &[Record], batch_bytes_max: u64) -> Option<usize> {
     let mut bytes = 0;
     records.iter().position(|record| {
@@ -667,7 +677,7 @@ fn over(records: &[Record], batch_bytes_max: u64) -> Option<usize> {
     })
 }
 
-/// Raft returns committed entries in portions of this many bytes.
+/// The most bytes of committed entries that Raft returns at once.
 const COMMITTED_BYTES_MAX: u64 = 8 << 20;
 
 #[cfg(test)]

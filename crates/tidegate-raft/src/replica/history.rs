@@ -1,9 +1,10 @@
-//! The positions of a group's entries in the log, and their terms: enough to find any entry by a short read,
-//! in bounded memory. Pure.
+//! The positions of a group's entries in the log, and the entries' terms: enough to find any entry by a short
+//! read, in bounded memory. Pure.
 //!
-//! The history keeps the position of one entry per [`STRIDE_BYTES`] of log, and of fewer once there are too
-//! many; a reader scans the log between two of them. It keeps terms as runs. The history forgets the entries
-//! of a segment that the log releases: the leader gives a follower that needs them the state instead.
+//! The history keeps the position of one entry for each [`STRIDE_BYTES`] of log, and drops every second
+//! position once there are too many; a reader scans the log between two positions. It keeps terms as runs of
+//! entries. The history forgets the entries of a segment that the log releases: the leader gives the state to
+//! a follower that needs such entries.
 
 use std::collections::VecDeque;
 
@@ -11,9 +12,10 @@ use tidegate_log::Lsn;
 
 use super::id::{EntryId, Index, Term};
 
-/// The history keeps one position for about this many bytes of log.
+/// The number of bytes of log for which the history keeps one position.
 const STRIDE_BYTES: u64 = 64 << 10;
-/// The most positions kept, enough for 4 GiB of log; beyond that the history drops every second one.
+/// The most positions that the history keeps, enough for 4 GiB of log. Beyond that the history drops every
+/// second position.
 const POINTS_MAX: usize = 1 << 16;
 
 /// An entry and the position of its record in the log.
@@ -21,11 +23,11 @@ const POINTS_MAX: usize = 1 << 16;
 pub struct Point {
     /// The entry's index.
     pub index: Index,
-    /// The position of its record.
+    /// The position of the entry's record in the log.
     pub lsn: Lsn,
 }
 
-/// Consecutive entries of one term.
+/// A run of consecutive entries of one term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     first: Index,
@@ -35,15 +37,16 @@ struct Run {
 /// The approximate positions of a group's entries in the log, and their terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// The entry before the first.
+    /// The entry before the first entry of the history.
     before: EntryId,
-    /// The last index.
+    /// The index of the last entry.
     last: Index,
-    /// Index and position both grow; the first is that of the first entry.
+    /// The known positions. Index and position grow from one to the next; the first belongs to the first
+    /// entry.
     points: VecDeque<Point>,
-    /// The number of times that every second position was dropped.
+    /// The number of times that the history has dropped every second position.
     halved: u32,
-    /// The runs, in order; the first run may begin before the first entry.
+    /// The runs of entries of one term, in order; the first run may begin before the first entry.
     terms: VecDeque<Run>,
 }
 
@@ -58,20 +61,21 @@ impl History {
         }
     }
 
-    /// Returns the index of the first entry; without entries, the index that follows the last.
+    /// Returns the index of the first entry; without entries, the index behind [`last`](Self::last).
     #[must_use]
     pub const fn first(&self) -> Index {
         self.before.index.next()
     }
 
-    /// Returns the index of the last entry; without entries, the index before the first.
+    /// Returns the index of the last entry; without entries, the index of the entry behind which the history
+    /// begins.
     #[must_use]
     pub const fn last(&self) -> Index {
         self.last
     }
 
-    /// Adds an entry, which replaces all entries from its index on. An entry behind a gap, or before all
-    /// known entries, restarts the history behind it.
+    /// Adds an entry, which replaces all entries from its index on. If the entry lies behind a gap, or before
+    /// all known entries, the history starts again behind this entry.
     pub fn push(&mut self, entry: EntryId, lsn: Lsn) {
         let EntryId { index, term } = entry;
         if index > self.last.next() || index <= self.before.index {
@@ -104,7 +108,7 @@ impl History {
         }
     }
 
-    /// Returns the term of the entry, also of the entry before the first.
+    /// Returns the term of the entry with this index, which may also be the entry before the first.
     #[must_use]
     pub fn term(&self, index: Index) -> Option<Term> {
         if index == self.before.index {
@@ -117,7 +121,8 @@ impl History {
         self.terms.get(run.checked_sub(1)?).map(|run| run.term)
     }
 
-    /// Returns the entry at which to begin reading for this entry.
+    /// Returns the closest entry with a known position at or before this entry. A reader of the log begins
+    /// there.
     #[must_use]
     pub fn locate(&self, index: Index) -> Option<Point> {
         if index > self.last {
@@ -127,32 +132,34 @@ impl History {
         self.points.get(point.checked_sub(1)?).copied()
     }
 
-    /// Forgets the entries before this position, and perhaps some after it.
+    /// Forgets the entries before this position, because the log has released them, and perhaps some entries
+    /// after it.
     pub fn trim(&mut self, lsn: Lsn) {
         let gone = self.points.partition_point(|point| point.lsn < lsn);
         self.forget(gone);
     }
 
-    /// Forgets entries up to this index, and perhaps some after it.
+    /// Forgets the entries up to this index, and perhaps some entries after it.
     pub fn forget_to(&mut self, index: Index) {
         let gone = self.points.partition_point(|point| point.index <= index);
         self.forget(gone);
     }
 
-    /// Forgets the entries before this position, and perhaps some after it: the log lacks a part before the
-    /// position, and that part may have overwritten them.
+    /// Forgets the entries before this position, and perhaps some entries after it: the log lacks a part
+    /// before the position, and entries in that part may have replaced the older ones.
     pub fn doubt(&mut self, lsn: Lsn) {
         let before = self.points.partition_point(|point| point.lsn < lsn);
         if before < self.points.len() {
-            // The entries before the first known position behind the gap are doubtful, too. So that entry
-            // becomes the one before the first.
+            // The entries between the gap and the first known position behind it are doubtful, too. So the
+            // entry at that position becomes the entry before the first.
             self.forget(before + 1);
         } else {
             *self = Self::after(self.id_of(self.last));
         }
     }
 
-    /// Returns the entry with this index; without a known term, with that of the entry before the first.
+    /// Returns the id of the entry with this index. If its term is unknown, takes the term of the entry
+    /// before the first.
     fn id_of(&self, index: Index) -> EntryId {
         let term = self.term(index).unwrap_or(self.before.term);
         EntryId { index, term }

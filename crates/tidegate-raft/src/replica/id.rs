@@ -1,6 +1,6 @@
 //! The numbers of Raft's entries and leaderships. Pure.
 //!
-//! The crate `raft` and the codecs have plain numbers; their callers convert at that seam.
+//! The crate `raft` and the codecs use plain numbers; the code that calls them converts the numbers.
 
 use std::fmt;
 
@@ -19,35 +19,35 @@ impl Index {
         Self(number)
     }
 
-    /// Returns its number.
+    /// Returns the plain number.
     #[inline]
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// Returns the index that follows.
+    /// Returns the index of the next entry.
     #[inline]
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }
 
-    /// Returns the index that precedes it. There is none before [`ZERO`](Self::ZERO).
+    /// Returns the index of the entry before this one. [`ZERO`](Self::ZERO) has no such index.
     #[inline]
     #[must_use]
     pub const fn previous(self) -> Self {
         Self(self.0 - 1)
     }
 
-    /// Returns the index that lies this many entries behind it.
+    /// Returns the index of the entry that comes this many entries after this one.
     #[inline]
     #[must_use]
     pub const fn after(self, entries: u64) -> Self {
         Self(self.0 + entries)
     }
 
-    /// Returns the number of entries from `earlier`, exclusive, to it, inclusive; 0 if it is not behind
+    /// Returns the number of entries after `earlier` up to this index; 0 if this index is not higher than
     /// `earlier`.
     #[inline]
     #[must_use]
@@ -83,7 +83,7 @@ impl Term {
         Self(number)
     }
 
-    /// Returns its number.
+    /// Returns the plain number.
     #[inline]
     #[must_use]
     pub const fn get(self) -> u64 {
@@ -100,9 +100,9 @@ impl fmt::Display for Term {
 /// The index and the term of an entry. Two entries of a group with the same id have the same contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EntryId {
-    /// Its index.
+    /// The entry's index.
     pub index: Index,
-    /// Its term.
+    /// The entry's term.
     pub term: Term,
 }
 
@@ -110,7 +110,7 @@ impl EntryId {
     /// The id before the first entry.
     pub const ZERO: Self = Self::new(0, 0);
 
-    /// Returns the id with these numbers, as the crate `raft`, a record or a message has them.
+    /// Returns the id with these plain numbers, which the crate `raft`, a record or a message has.
     #[inline]
     #[must_use]
     pub const fn new(index: u64, term: u64) -> Self {

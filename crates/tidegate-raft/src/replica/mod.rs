@@ -4,10 +4,10 @@
 //! **[`Group::propose`] -> [`Group::poll_append`] -> the log -> [`Group::handle_appended`] ->
 //! [`Group::handle_durable`] -> [`Group::poll_committed`].** Between members: **[`Group::poll_message`] ->
 //! [`wire`] -> [`Group::step`]**, with [`Group::tick`] for time. Consensus is the crate `raft`. This module
-//! adds the parts that `raft` leaves to its user: the entries that it asks for (`tail`, and their positions
-//! in the log: `history`), the form of the records ([`records`]) and of the messages ([`wire`]), the checks
-//! of other members' messages (`step`), and the order in which messages leave (`outbox`). The store writes,
-//! and the cluster sends.
+//! adds the parts that `raft` leaves to its user: the entries that `raft` asks for (`tail`) and their
+//! positions in the log (`history`), the form of the records ([`records`]) and of the messages ([`wire`]),
+//! the checks of other members' messages (`step`), and the order in which the member sends messages
+//! (`outbox`). The store writes the records, and the event loop sends the messages.
 
 mod group;
 mod history;

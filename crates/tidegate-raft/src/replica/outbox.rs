@@ -1,46 +1,48 @@
-//! Holds messages to other members back until everything that they promise is durable. Pure.
+//! Holds messages to other members back until the entries and votes that they promise are durable. Pure.
 //!
-//! A leader's messages may leave at once: each follower counts for the quorum by its own acknowledgement, and
-//! the leader counts once its own log is durable. All other members' messages speak of a vote or of entries,
-//! and wait for the batch they came with and all batches before it.
+//! A leader may send its messages at once: each follower counts for the quorum by its own acknowledgement,
+//! and the leader counts once its own log is durable. The messages of other members promise a vote or
+//! entries. They wait until the batch with which Raft returned them, and all batches before it, are durable.
 
 use std::collections::VecDeque;
 
 use raft::eraftpb::{Message, MessageType};
 
-/// See the [module](self).
+/// The messages that wait for a batch, and those that the member may send, see the [module](self).
 #[derive(Default)]
 pub(super) struct Outbox {
-    /// Messages with the number of the batch they wait for; the numbers grow.
+    /// The messages that wait, with the number of the batch that must become durable; the numbers grow.
     held: VecDeque<(u64, Vec<Message>)>,
     sending: VecDeque<Message>,
 }
 
 impl Outbox {
-    /// Queues messages that may leave now.
+    /// Queues messages that the member may send now.
     pub(super) fn send(&mut self, messages: Vec<Message>) {
         self.sending.extend(messages);
     }
 
     /// Holds messages until the batch of this number is durable.
     pub(super) fn hold(&mut self, number: u64, mut messages: Vec<Message>) {
-        // While a batch waits for space, the member answers a heartbeat once, and not each heartbeat. The
-        // oldest answer leaves first.
+        // While a batch waits for space in the log, the member holds the answer to only one heartbeat of a
+        // leader, the oldest.
         messages.retain(|message| !self.holds_beat(message));
         if !messages.is_empty() {
             self.held.push_back((number, messages));
         }
     }
 
-    /// Returns whether the message answers a heartbeat and such an answer to the same leader is held already.
+    /// Returns whether the message answers a heartbeat, and the outbox already holds such an answer to the
+    /// same leader.
     fn holds_beat(&self, message: &Message) -> bool {
         let beat = |m: &Message| m.get_msg_type() == MessageType::MsgHeartbeatResponse;
         let mut held = self.held.iter().flat_map(|(_, messages)| messages);
         beat(message) && held.any(|m| beat(m) && m.to == message.to && m.term == message.term)
     }
 
-    /// Releases the messages of all batches up to this number, which are durable. If several of them
-    /// acknowledge entries to one leader in one term, only the one with the highest index leaves.
+    /// Releases the messages of all batches up to this number, which are durable. If several messages
+    /// acknowledge entries to one leader in one term, the member sends only the message with the highest
+    /// index.
     pub(super) fn release(&mut self, number: u64) {
         let count = self.held.partition_point(|&(of, _)| of <= number);
         let released = self.held.drain(..count).flat_map(|(_, messages)| messages);

@@ -10,12 +10,12 @@
 //! | installed | the entry's index | its term | none |
 //!
 //! Later records override earlier ones. The last hard state counts. An entry replaces all entries from its
-//! index on. An entry may be written again unchanged, with all entries behind it, so that the log can release
-//! their old records. `committed` refers to the entries that are valid at its position; a sole member writes
-//! none, because it has committed every durable entry. `installed` records that the member took over a
-//! checkpoint of that index from another member: no earlier entry counts, and the log continues with the next
-//! index. A `relocated` message is in the member's own state. A `fetched` message belongs to a state that the
-//! member is taking over, and is in no state until that one is complete.
+//! index on. A group may write an entry again unchanged, with all entries behind it, so that the log can
+//! release their old records. `committed` refers to the entries that are valid at its position; a sole member
+//! writes no such record, because it has committed every durable entry. `installed` records that the member
+//! took over a checkpoint of that index from another member: no earlier entry counts, and the log continues
+//! with the next index. A `relocated` message is in the member's own state. A `fetched` message belongs to a
+//! state that the member is taking over. Until that state is complete, the message is in no state.
 
 use bytes::Bytes;
 use tidegate_cluster::groups::GroupId;
@@ -23,20 +23,21 @@ use tidegate_log::Record;
 
 use super::id::{EntryId, Index, Term};
 
-/// An entry of the replicated log.
+/// The record holds an entry of the replicated log.
 pub const KIND_ENTRY: u8 = 1;
-/// The term and the vote.
+/// The record holds the member's term and vote.
 pub const KIND_HARD_STATE: u8 = 2;
-/// A message appended again, so that the log can release its old segment.
+/// The record holds a message that the node has written again, so that the log can release the message's old
+/// segment.
 pub const KIND_RELOCATED: u8 = 3;
-/// The index up to which entries are committed.
+/// The record holds the index up to which entries are committed.
 pub const KIND_COMMITTED: u8 = 4;
-/// A state that was taken over from another member.
+/// The record says that the member took over a state of another member.
 pub const KIND_INSTALLED: u8 = 5;
-/// A message of another member's state.
+/// The record holds a message of a state that the member is taking over.
 pub const KIND_FETCHED: u8 = 6;
 
-/// The last known kind: only a newer program writes a higher one.
+/// The highest kind that this program knows. Only a newer program writes a higher kind.
 pub const KIND_LAST: u8 = KIND_FETCHED;
 
 /// The data that a member must not forget, besides its entries.
@@ -44,7 +45,7 @@ pub const KIND_LAST: u8 = KIND_FETCHED;
 pub struct HardState {
     /// The highest term that the member has seen.
     pub term: Term,
-    /// The candidate that it voted for in this term; 0 for none.
+    /// The candidate for which the member voted in this term; 0 for none.
     pub vote: u64,
 }
 
@@ -84,7 +85,7 @@ pub const fn committed(group: GroupId, index: Index) -> Record {
     }
 }
 
-/// Returns the record of a state taken over as of this entry.
+/// Returns the record that says that the member took over a state with this last entry.
 #[must_use]
 pub const fn installed(group: GroupId, state: EntryId) -> Record {
     Record {

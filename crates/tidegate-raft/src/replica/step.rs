@@ -1,7 +1,7 @@
 //! Checks the messages of other members before they reach Raft. Pure.
 //!
 //! The crate `raft` trusts its peers, and ends the process on impossible messages. So this module checks each
-//! message from outside, and refuses with an error each message that a correct member never sends.
+//! message of another member, and refuses with an error each message that a correct member never sends.
 
 use tidegate_cluster::groups::GroupId;
 
@@ -11,52 +11,54 @@ use raft::{RawNode, StateRole};
 use super::id::Index;
 use super::tail::Tail;
 
-/// No log reaches indices or terms beyond this.
+/// The bound of indices and terms in messages, which no log ever reaches.
 const NUMBER_MAX: u64 = 1 << 60;
 
-/// The reason why a member's message is refused.
+/// The reason why a member refuses the message of another member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StepError {
     /// The message belongs to another group.
     #[error("a message for group {group}, which this node has no part in")]
     WrongGroup {
-        /// That group.
+        /// The group to which the message belongs.
         group: GroupId,
     },
     /// The message is for another member.
     #[error("a message for member {to:x}, which is not this one: check the routes")]
     NotForThis {
-        /// The receiver that it names.
+        /// The receiver that the message names.
         to: u64,
     },
-    /// The sender is no member.
+    /// The sender is no other member of the group.
     #[error("a message of {from:x}, which is no other member of the group: check the routes")]
     Unknown {
-        /// The sender.
+        /// The id of the sender.
         from: u64,
     },
     /// Members do not send messages of this kind.
     #[error("a message of a kind that members do not send")]
     Kind,
-    /// A leader counts on entries that this member does not have: it has lost acknowledged entries. This
-    /// member must not go on, because it could help to elect another member that lacks them, too.
+    /// A leader counts on entries that this member does not have: this member has lost entries that it
+    /// acknowledged. It must not continue, because it could help to elect another member that lacks these
+    /// entries, too.
     #[error(
         "this node's log ends at entry {last}, and it has acknowledged entries up to {acknowledged}: entries that it had written are lost"
     )]
     Forgotten {
-        /// The index up to which a leader counts on it.
+        /// The index up to which a leader counts on this member.
         acknowledged: Index,
         /// The last entry of this member.
         last: Index,
     },
-    /// The message is impossible.
+    /// A correct member never sends such a message.
     #[error("a message that contradicts itself or this member's log: {what}")]
     Impossible {
-        /// The contradiction.
+        /// The contradiction in the message.
         what: &'static str,
     },
-    /// Too many bytes wait to be written, so the member takes no more entries. The sender sends them again.
+    /// Too many bytes wait to be written, so this member takes no more entries. The leader sends the entries
+    /// again.
     #[error("too much waits to be written: entries are taken again once some of it was")]
     Full,
 }
@@ -87,7 +89,7 @@ pub(super) fn check(
     if numbers.iter().any(|n| *n > NUMBER_MAX) {
         return impossible("a number beyond all bounds");
     }
-    // Raft takes a message without a term for its own.
+    // The crate `raft` treats a message without a term as a message of this member itself.
     if message.term == 0 {
         return impossible("no term");
     }

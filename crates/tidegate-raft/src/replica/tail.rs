@@ -1,8 +1,10 @@
-//! The newest entries of a group, in memory: Raft's storage, and the most frequent reads.
+//! The newest entries of a group, in memory. The crate `raft` uses the tail as its storage, and the most
+//! frequent reads of entries need only the tail.
 //!
-//! An entry is here from the moment Raft creates it, before it is durable. It leaves once it is applied and
-//! the tail exceeds its bound of bytes. Older entries are only in the log, at positions that [`History`]
-//! knows. A request for a follower that needs them waits until the store has read them.
+//! The tail holds an entry from the moment when Raft creates it, before it is durable. The tail drops the
+//! oldest applied entries when it exceeds its bound of bytes. Older entries are only in the log, at positions
+//! that [`History`] knows. Raft's request for such entries, for a lagging follower, waits until the store has
+//! read them.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,28 +18,29 @@ use super::history::{History, Point};
 use super::id::{EntryId, Index, Term};
 use super::records::HardState;
 
-/// The cost of an entry beside its bytes.
+/// The bytes of memory that an entry costs beside its own bytes.
 const ENTRY_OVERHEAD: u64 = 64;
-/// The most requests of Raft that wait for entries to be read. Raft repeats the requests beyond.
+/// The most requests of Raft that wait until the store has read entries. Raft repeats requests beyond this
+/// number.
 const WAITING_MAX: usize = 16;
 
 struct Cached {
     id: EntryId,
-    /// The position of its record; `None` until the log has accepted it.
+    /// The position of the entry's record; `None` until the log has accepted the record.
     lsn: Option<Lsn>,
     data: Bytes,
 }
 
-/// See the [module](self). Indices are consecutive. Positions grow with them, and entries without a position
-/// come last.
+/// The newest entries of a group, see the [module](self). Their indices are consecutive, their positions
+/// grow, and entries without a position come last.
 pub(super) struct Tail {
     entries: VecDeque<Cached>,
-    /// The entry before the first.
+    /// The entry before the first one in memory.
     before: EntryId,
     bytes: u64,
-    /// The entries in the log.
+    /// The positions and terms of the group's entries in the log.
     history: History,
-    /// The last applied entry: this member can give the state as of this entry.
+    /// The last applied entry. This member can give another member the state as of this entry.
     applied: EntryId,
     /// The state with which Raft begins.
     hard_state: HardState,
@@ -45,7 +48,7 @@ pub(super) struct Tail {
     voters: Vec<u64>,
     /// Raft's requests for entries that are not in memory, by the first index of each.
     waiting: RefCell<Vec<(Index, GetEntriesContext)>>,
-    /// Consecutive entries that were read for a request.
+    /// Consecutive entries that the store has read for a request of Raft.
     fetched: Vec<Entry>,
 }
 
@@ -71,8 +74,8 @@ impl Tail {
         }
     }
 
-    /// Restarts behind a state that was taken over as of this entry: forgets all entries before and behind
-    /// it.
+    /// Forgets all entries, because the member has taken over a state with this last entry. The next entry
+    /// follows the state.
     pub(super) fn reset(&mut self, state: EntryId) {
         self.entries.clear();
         self.bytes = 0;
@@ -80,12 +83,12 @@ impl Tail {
         self.history = History::after(state);
     }
 
-    /// Returns the first index in memory.
+    /// Returns the index of the first entry in memory.
     fn first_cached(&self) -> Index {
         self.before.index.next()
     }
 
-    /// Returns the first available index, in memory or in the log.
+    /// Returns the index of the first available entry, in memory or in the log.
     pub(super) fn first(&self) -> Index {
         let meets = self.history.last() >= self.before.index;
         match meets && self.history.first() < self.first_cached() {
@@ -103,7 +106,7 @@ impl Tail {
         self.before.index.after(self.entries.len() as u64)
     }
 
-    /// Adds an entry that Raft created. It replaces all entries from its index on.
+    /// Adds an entry that Raft created. The entry replaces all entries from its index on.
     pub(super) fn push(&mut self, id: EntryId, data: Bytes) {
         while self.last() >= id.index {
             let gone = self.entries.pop_back();
@@ -120,7 +123,7 @@ impl Tail {
 
     /// Notes the position that the log has given to the entry.
     pub(super) fn placed(&mut self, id: EntryId, lsn: Lsn) {
-        // An entry that was overwritten meanwhile needs no position.
+        // An entry that another entry has replaced meanwhile needs no position.
         if let Some(entry) = self.get_mut(id.index).filter(|e| e.id == id) {
             entry.lsn = Some(lsn);
             self.history.push(id, lsn);
@@ -135,7 +138,7 @@ impl Tail {
         }
     }
 
-    /// Returns the entry's position, term and bytes.
+    /// Returns the position, the term and the bytes of the entry with this index, if it is in memory.
     pub(super) fn get(&self, index: Index) -> Option<(Option<Lsn>, Term, &Bytes)> {
         let entry = self.entries.get(self.place(index)?)?;
         Some((entry.lsn, entry.id.term, &entry.data))
@@ -146,21 +149,21 @@ impl Tail {
         self.entries.get_mut(place)
     }
 
-    /// Returns the place in `entries` of an entry that is not before the first one there.
+    /// Returns the place of an entry in `entries`; `None` if the entry comes before those in memory.
     fn place(&self, index: Index) -> Option<usize> {
         let place = index.get().checked_sub(self.first_cached().get())?;
         usize::try_from(place).ok()
     }
 
-    /// Returns the bytes of the entry with its record at this position.
+    /// Returns the bytes of the entry that has its record at this position, if the entry is in memory.
     pub(super) fn at(&self, lsn: Lsn) -> Option<&Bytes> {
         let before = |e: &Cached| e.lsn.is_some_and(|at| at < lsn);
         let entry = self.entries.get(self.entries.partition_point(before))?;
         (entry.lsn == Some(lsn)).then_some(&entry.data)
     }
 
-    /// Notes that all entries up to this one are applied. Drops the oldest of them until at most `bytes_max`
-    /// bytes are left.
+    /// Notes that all entries up to this one are applied. Drops the oldest applied entries until at most
+    /// `bytes_max` bytes are in memory.
     pub(super) fn applied(&mut self, id: EntryId, bytes_max: u64) {
         self.applied = id;
         while self.bytes > bytes_max && self.first_cached() <= id.index {
@@ -177,8 +180,8 @@ impl Tail {
         self.history.trim(lsn);
     }
 
-    /// Returns the first index that Raft waits for, and the closest entry at or before it with a known
-    /// position.
+    /// Returns the index of the first entry for which Raft waits, and the closest entry with a known position
+    /// at or before it.
     pub(super) fn wanted(&self) -> Option<(Index, Point)> {
         let waiting = self.waiting.borrow();
         let located = |&(low, _): &(Index, GetEntriesContext)| {
@@ -187,7 +190,8 @@ impl Tail {
         waiting.iter().find_map(located)
     }
 
-    /// Takes the requests for entries from this index on, and those for entries that are gone.
+    /// Takes the requests of Raft for entries from this index on, and those for entries that the log has
+    /// released.
     pub(super) fn take_waiting(&mut self, low: Index) -> Vec<GetEntriesContext> {
         let first = self.first();
         let waiting = self.waiting.get_mut().drain(..);
@@ -197,13 +201,13 @@ impl Tail {
         these.into_iter().map(|(_, context)| context).collect()
     }
 
-    /// Drops all requests, because this member no longer sends entries.
+    /// Drops all requests of Raft, because this member has begun or ceased to lead.
     pub(super) fn forget_waiting(&mut self) {
         self.waiting.get_mut().clear();
     }
 
-    /// Sets the entries that were read for Raft, in place of earlier ones. It keeps only consecutive entries
-    /// that are still valid.
+    /// Keeps the entries that the store has read for a request of Raft, in place of earlier ones: only
+    /// consecutive entries that are still valid.
     pub(super) fn set_fetched(&mut self, low: Index, entries: Vec<(EntryId, Bytes)>) {
         self.fetched.clear();
         for (id, data) in entries {
@@ -227,7 +231,7 @@ impl Tail {
         found.ok_or(StorageError::Unavailable)
     }
 
-    /// Notes that entries up to this one cannot be read, and treats them as released.
+    /// Notes that the store cannot read entries up to this index, and treats them as released.
     pub(super) fn lost(&mut self, index: Index) {
         self.history.forget_to(index);
     }
@@ -247,7 +251,8 @@ impl Tail {
             let fetched = self.fetched[at as usize..end].iter().cloned();
             return Ok(limited(fetched, max));
         }
-        // Raft requires an immediate answer only for entries that are not applied, and those are in memory.
+        // Raft requires an immediate answer only for entries that are not applied, and the tail holds those
+        // in memory. So this error does not occur.
         if !context.can_async() {
             return Err(StorageError::Compacted.into());
         }
@@ -271,7 +276,7 @@ fn entry(id: EntryId, data: Bytes) -> Entry {
     entry
 }
 
-/// Returns at least one entry, and further ones up to `max` bytes.
+/// Returns at least one entry, and further entries up to `max` bytes.
 fn limited(entries: impl Iterator<Item = Entry>, max: u64) -> Vec<Entry> {
     let (mut out, mut bytes) = (Vec::new(), 0);
     for entry in entries {
@@ -328,7 +333,7 @@ impl Storage for Tail {
         Ok(self.last().get())
     }
 
-    /// Returns only the snapshot's index and term. The follower that needs the state fetches it itself.
+    /// Returns a snapshot with only an index and a term. The follower that needs the state fetches it itself.
     fn snapshot(&self, request_index: u64, _: u64) -> raft::Result<Snapshot> {
         let index = self.applied.index;
         if index == Index::ZERO || index < Index::new(request_index) {

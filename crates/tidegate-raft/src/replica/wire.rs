@@ -1,4 +1,4 @@
-//! Encodes the fields of Raft's messages that members use, in a format of our own. Pure.
+//! Encodes Raft's messages between members, with the fields that members use, in Tidegate's own format. Pure.
 //!
 //! ```text
 //! 0     4         5      6       7   8       12      16     24   32     40
@@ -8,10 +8,9 @@
 //! | count times: term 8, length 4 | the entries' bytes, one after the other |
 //! ```
 //!
-//! Integers are little-endian. The CRC32C covers everything after it. The entries have the indices that
-//! follow `index`, as always in a message that appends. A snapshot message holds only the snapshot's `index`
-//! and `log term`. Flag 1 marks a refusal, and flag 2 an election that the leader asked for. Neither encoding
-//! nor decoding copies payloads.
+//! Integers are little-endian. The CRC32C covers all bytes after it. The entries have the indices that follow
+//! `index`. A snapshot message holds only the snapshot's `index` and `log term`. Flag 1 marks a refusal, and
+//! flag 2 an election that the leader asked for. Neither encoding nor decoding copies payloads.
 
 use tidegate_cluster::groups::GroupId;
 
@@ -27,11 +26,11 @@ const HEADER: usize = 80;
 const ENTRY: usize = 12;
 const REFUSED: u8 = 1;
 const FORCED: u8 = 2;
-/// The context that Raft gives to an election that the leader asked for.
+/// The context by which the crate `raft` marks an election that the leader asked for.
 const FORCED_CONTEXT: &[u8] = b"CampaignTransfer";
 /// The most entries in a message.
 pub const ENTRIES_MAX: usize = 1 << 16;
-/// The most bytes of a message: the entries together may take as much as one entry alone, and a little more.
+/// The most bytes of a message: room for an entry of the greatest length, and a little more.
 pub const MESSAGE_BYTES_MAX: usize =
     HEADER + ENTRIES_MAX * ENTRY + ENTRY_BYTES_MAX as usize + (1 << 20);
 
@@ -56,14 +55,14 @@ pub enum EncodeError {
     /// Members do not send messages of this kind.
     #[error("a message of a kind that members do not send")]
     Kind,
-    /// The message has more entries or bytes than allowed.
+    /// The message has more entries or bytes than the format allows.
     #[error(
         "a message of {bytes} bytes with {entries} entries: at most {MESSAGE_BYTES_MAX} and {ENTRIES_MAX} are sent"
     )]
     TooLarge {
-        /// Its bytes.
+        /// The number of bytes of the message.
         bytes: usize,
-        /// Its entries.
+        /// The number of entries of the message.
         entries: usize,
     },
 }
@@ -72,7 +71,7 @@ pub enum EncodeError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// A bit differs from those sent, or the message is cut off.
+    /// A bit differs from the bits that the sender wrote, or the message is cut off.
     #[error("a message that is cut off or damaged: close the connection and connect again")]
     Damaged,
     /// A newer version wrote the message.
@@ -80,18 +79,19 @@ pub enum DecodeError {
         "a message of version {version}, this program reads {VERSION}: use the same version on all nodes"
     )]
     Version {
-        /// Its version.
+        /// The version of the message.
         version: u8,
     },
-    /// The message is intact and has no meaning.
+    /// The checksum of the message is right, but no member writes such fields.
     #[error("a message that means nothing: {what}")]
     Meaningless {
-        /// The error in it.
+        /// The error in the message.
         what: &'static str,
     },
 }
 
-/// Encodes a message in the parts to write. The first part holds everything but the payloads.
+/// Encodes a message as parts that the caller writes one after the other. The first part holds all fields but
+/// the payloads.
 ///
 /// # Errors
 /// See [`EncodeError`].

@@ -1,14 +1,14 @@
-//! Applies due steps to the streams, and updates the live-byte counts of the store: which segments' messages
-//! came and went, and where a message lies now. Pure. The running node and the replay at a start share this
-//! code.
+//! Applies entries and relocations to the streams, and updates the store's counts of live bytes: how many
+//! bytes of messages each segment of the log still holds. Pure. The running node and the replay at a start
+//! share this code.
 
 use tidegate_stream::stream::{Effect, EntryError, Outcome, Place, Streams};
 
 use super::{Due, Live, Relocated};
 
-/// Updates the live-byte counts by the effects of an entry.
+/// Updates the counts of live bytes by the effects of an entry.
 pub fn account(effects: &[Effect], live: &mut Live) {
-    // A message of a memory stream has no place in the log.
+    // A message of a stream in memory has no place in the log, so it does not count.
     let nowhere = Place::default();
     for effect in effects {
         match effect {
@@ -24,7 +24,8 @@ pub fn account(effects: &[Effect], live: &mut Live) {
     }
 }
 
-/// Moves a message to its new place, in its stream and in the live-byte counts.
+/// Notes the new place of a message that the store has copied, in the message's stream and in the counts of
+/// live bytes.
 pub fn relocate(streams: &mut Streams, moved: &Relocated, live: &mut Live) {
     let stored = streams.get(moved.stream).and_then(|s| s.message(moved.seq));
     if let Some(old) = stored
@@ -35,7 +36,7 @@ pub fn relocate(streams: &mut Streams, moved: &Relocated, live: &mut Live) {
     }
 }
 
-/// The progress of a replay.
+/// The progress of a replay of the log at the start of a node.
 #[derive(Debug, Default)]
 pub struct Replaying {
     entries: u64,
@@ -45,7 +46,7 @@ pub struct Replaying {
 }
 
 impl Replaying {
-    /// Applies a due step. After an entry that failed, it skips all further entries.
+    /// Applies an entry or a relocation. After an entry that failed, skips all further entries.
     pub fn take(&mut self, streams: &mut Streams, due: &Due, live: &mut Live) {
         match due {
             Due::Entry(entry) if self.failed.is_none() => {

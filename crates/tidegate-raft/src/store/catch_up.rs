@@ -1,12 +1,14 @@
-//! Takes over the state of another member when no member's log reaches back to this member's position.
-//! Fetched messages go into the log. The state goes into a checkpoint, and the log continues behind it.
+//! Takes over the state of another member when no member's log reaches back to this member's position. The
+//! store writes fetched messages to the log, and the state to a checkpoint. The log continues behind this
+//! checkpoint.
 //!
 //! **[`Store::poll_catch_up`] -> [`Store::begin_catch_up`] -> [`Store::append_fetched`],
 //! [`Store::poll_fetched`] -> [`Store::install`] -> [`Store::poll_installed`].** Committed messages never
 //! change, so fetched messages stay valid across changes of leader. Until the end this member serves the old
-//! state and applies entries to it. It releases no segment, because the new state may have messages in it. If
-//! other groups fill the log meanwhile, the store gives up the catch-up (`holding`). [`Store::poll_catch_up`]
-//! then returns `None` until the log could release segments, and the catch-up starts again.
+//! state and applies entries to it. The store releases no segment, because the segment may hold messages of
+//! the new state. If other groups fill the log meanwhile, the store gives up the catch-up (`holding`).
+//! [`Store::poll_catch_up`] then returns `None` until the store has been able to release segments. Then the
+//! catch-up starts again.
 
 use std::collections::VecDeque;
 
@@ -26,21 +28,22 @@ use super::staged::Staged;
 use super::{Fetch, Live, Relocated, Store, WriteError};
 use crate::replica::{CatchUp, EntryId, records};
 
-/// The most messages fetched and not yet durable.
+/// The most fetched messages that are appended and not yet durable.
 const UNDURABLE_MAX: usize = 1 << 16;
 
-/// A message that another member has.
+/// A message that this member has fetched from another member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
-    /// The id of its stream.
+    /// The number of the message's stream.
     pub stream: StreamNumber,
-    /// Its sequence number.
+    /// The message's number in the stream.
     pub seq: StreamSeq,
-    /// The message as an entry of its own, as [`Store::read_alone`] of the other member returned it.
+    /// The message in the form of an entry that holds only this message, as the other member read it by
+    /// [`Store::read_alone`].
     pub entry: Bytes,
 }
 
-/// The reason why a state is not taken over.
+/// The reason why the store does not take over a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InstallError {
@@ -54,14 +57,16 @@ pub enum InstallError {
     Busy,
 }
 
-/// See the [module](self).
+/// The progress of a group's catch-up, see the [module](self).
 #[derive(Default)]
 pub(super) struct CatchingUp {
-    /// The end of the log when the catch-up began. While it is set, the store releases no segment.
+    /// The end of the log at the time when the catch-up began; `None` without a catch-up. During a catch-up
+    /// the store releases no segment.
     pub(super) begun: Option<Lsn>,
-    /// Set when the store gave up the catch-up. It does not start again before segments could be released.
+    /// Set when the store gave up the catch-up, which does not start again until the store has been able to
+    /// release segments.
     pub(super) given_up: Option<GivenUp>,
-    /// Messages that are appended and not yet durable, each with the end of its batch.
+    /// The fetched messages that are appended and not yet durable, each with the end of its batch.
     undurable: VecDeque<(Lsn, Relocated)>,
     fetched: VecDeque<Relocated>,
     install: Option<Install>,
@@ -70,13 +75,13 @@ pub(super) struct CatchingUp {
 
 struct Install {
     header: Header,
-    /// `None` once the checkpoint thread writes them.
+    /// The parts of the new state; `None` once the checkpoint thread writes them.
     parts: Option<Parts>,
     live: Live,
 }
 
 impl CatchingUp {
-    /// Returns whether the store must keep all segments.
+    /// Returns whether the store must keep all segments because of this catch-up.
     pub(super) const fn holds(&self) -> bool {
         self.begun.is_some() || self.install.is_some()
     }
@@ -85,12 +90,13 @@ impl CatchingUp {
         self.install.is_some()
     }
 
-    /// Returns whether a new state waits for the loop to swap it in.
+    /// Returns whether the store has a new state, and the event loop has not yet replaced the group's streams
+    /// by it.
     pub(super) const fn is_installed(&self) -> bool {
         self.installed.is_some()
     }
 
-    /// Drops the fetched messages.
+    /// Ends the catch-up, and drops the places of the fetched messages.
     pub(super) fn forget(&mut self) {
         self.begun = None;
         self.undurable.clear();
@@ -106,8 +112,8 @@ impl CatchingUp {
 
 impl Store {
     /// Returns the catch-up that this member needs because no log reaches back to its position. Returns
-    /// `None` while the disk is full: the store must release segments then, and a catch-up would hold them.
-    /// Fetched messages are kept.
+    /// `None` while the disk is full: the store must release segments then, and a catch-up would prevent
+    /// that. The store keeps the messages that are already fetched.
     #[must_use]
     pub fn poll_catch_up(&self, at: GroupSlot) -> Option<CatchUp> {
         let member = &self.members[at];
@@ -116,8 +122,9 @@ impl Store {
     }
 
     /// Begins the catch-up: from now on the store releases no segment and copies no message forward, until
-    /// the state is installed or the catch-up is [abandoned](Self::abandon_catch_up). Once this returns
-    /// `true`, the places of messages no longer change, and the caller may record them for the new state.
+    /// the takeover is complete or the caller [abandons](Self::abandon_catch_up) the catch-up. Once this
+    /// returns `true`, the places of messages no longer change, and the caller may record them for the new
+    /// state.
     pub fn begin_catch_up(&mut self, at: GroupSlot) -> bool {
         let full = self.log.disk_full();
         let catching_up = &mut self.members[at].catching_up;
@@ -133,13 +140,14 @@ impl Store {
         self.members.iter().any(Member::holds)
     }
 
-    /// Returns whether no relocation of the group's messages is on its way.
+    /// Returns whether the caller has taken all relocations of the group's messages, and no copy is still to
+    /// become durable.
     pub(super) fn rests(&self, at: GroupSlot) -> bool {
         self.compaction.is_durable(at) && self.members[at].relocated.is_empty()
     }
 
-    /// Ends a catch-up because it is no longer needed or starts again. If its checkpoint is being written
-    /// already, the takeover continues.
+    /// Ends a catch-up because it is no longer needed, or because it starts again. If the checkpoint thread
+    /// already writes the new state, the takeover continues.
     pub fn abandon_catch_up(&mut self, at: GroupSlot) {
         let member = &mut self.members[at];
         if let Some(given_up) = &mut member.catching_up.given_up {
@@ -150,14 +158,16 @@ impl Store {
             return;
         }
         if member.group.poll_catch_up().is_none() {
-            // Some member's log reaches back to this member's position after all.
+            // The log of some member reaches back to this member's position after all, so this member does
+            // not need the fetched messages.
             member.catching_up.forget();
             member.staged = Staged::default();
         }
         while self.poll_fetched(at).is_some() {}
     }
 
-    /// Returns the message at this place as an entry of its own, for another member that lacks the message.
+    /// Returns the message at this place in the form of an entry that holds only this message, for another
+    /// member that lacks it.
     pub fn read_alone(&mut self, at: GroupSlot, place: Place) -> Fetch {
         match self.copy(at, place) {
             Ok(entry) => Fetch::Ready(entry),
@@ -189,7 +199,7 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the next fetched message that is durable, in the order of appending.
+    /// Returns the next fetched message that is durable, in the order in which the store appended them.
     pub fn poll_fetched(&mut self, at: GroupSlot) -> Option<Relocated> {
         let member = &mut self.members[at];
         let fetched = member.catching_up.fetched.pop_front()?;
@@ -197,14 +207,16 @@ impl Store {
         Some(fetched)
     }
 
-    /// Returns the fetched messages that no state includes yet, also those of catch-ups that broke off.
+    /// Returns the fetched messages that no state includes yet, also the messages of catch-ups that broke
+    /// off.
     #[must_use]
     pub fn apart(&self, at: GroupSlot) -> &Staged {
         &self.members[at].staged
     }
 
-    /// Appends copies, fetched from another member, of messages that are damaged in the log. They become due
-    /// as relocated messages. Refused while this node catches up.
+    /// Appends copies, fetched from another member, of messages that are damaged in the log. Once the copies
+    /// are durable, the store returns them as relocated messages. The store refuses the copies while this
+    /// node catches up.
     ///
     /// # Errors
     /// See [`WriteError`]; nothing has changed then.
@@ -227,7 +239,7 @@ impl Store {
         kind: u8,
         messages: &[Fetched],
     ) -> Result<(Appended, Vec<Relocated>), WriteError> {
-        // Entries go first, because callers wait for them.
+        // The store writes waiting entries first, because callers wait for them.
         if self.has_entries() {
             return Err(WriteError::Full);
         }
@@ -259,7 +271,7 @@ impl Store {
         Ok((appended, moved))
     }
 
-    /// Returns empty live-byte counts that know all segments, for the new state.
+    /// Returns counts of live bytes for the new state, with all segments and no bytes.
     #[must_use]
     pub fn fresh_live(&self) -> Live {
         let mut live = Live::default();
@@ -268,9 +280,10 @@ impl Store {
         live
     }
 
-    /// Takes over a state as of this entry, with its live-byte counts. All its messages are durable at their
-    /// places. [`poll_installed`](Self::poll_installed) returns the entry once the state is in force. If the
-    /// checkpoint cannot be written, [`is_installing`](Self::is_installing) turns `false` without that.
+    /// Takes over a state with the last entry `entry` and these counts of live bytes. All messages of the
+    /// state must be durable at their places. [`poll_installed`](Self::poll_installed) returns the entry once
+    /// the takeover is complete. If the store cannot write the checkpoint,
+    /// [`is_installing`](Self::is_installing) turns `false`, and `poll_installed` returns nothing.
     ///
     /// # Errors
     /// See [`InstallError`]; nothing has changed then.
@@ -284,7 +297,7 @@ impl Store {
         let rests = self.rests(at);
         let member = &mut self.members[at];
         if member.catching_up.begun.is_none() {
-            // The store gave up the catch-up, so some of its messages may be gone.
+            // The store gave up the catch-up, so it may have released some of the fetched messages.
             return Err(InstallError::Unneeded);
         }
         let busy = member.checkpoints.is_writing()
@@ -319,14 +332,14 @@ impl Store {
         self.members[at].catching_up.is_installing()
     }
 
-    /// Returns the last entry in a state that was taken over, once. From then on it is the group's state.
-    /// Until this call the store returns no due work of the group.
+    /// Returns, once, the last entry of the state that the group took over: the caller then replaces its
+    /// streams by that state. Until this call the store returns no due work of the group.
     pub fn poll_installed(&mut self, at: GroupSlot) -> Option<EntryId> {
         self.members[at].catching_up.installed.take()
     }
 
-    /// Hands the new state's checkpoint to the checkpoint thread once the log is durable up to the
-    /// checkpoint's end.
+    /// Hands the new state to the checkpoint thread, once the log is durable up to the position from which it
+    /// continues behind the checkpoint.
     pub(super) fn write_install(&mut self, at: GroupSlot) {
         let durable = self.log.durable();
         let member = &mut self.members[at];
@@ -363,7 +376,7 @@ impl Store {
         let _ = self.append_entries();
     }
 
-    /// Returns the message at `place` as an entry of its own.
+    /// Returns the message at `place` in the form of an entry that holds only this message.
     pub(super) fn copy(&mut self, at: GroupSlot, place: Place) -> Result<Bytes, Fetch> {
         let entry = match self.read_entry(at, place.lsn) {
             Fetch::Ready(entry) => entry,

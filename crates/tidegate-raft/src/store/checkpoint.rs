@@ -1,4 +1,4 @@
-//! The bytes of a checkpoint: the index up to which the log was applied, and the resulting state. Pure.
+//! The bytes of a checkpoint: the last applied entry, and the state after this entry. Pure.
 //!
 //! ```text
 //! 0       4     8         12  16      24     32          40     48     56      64
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! `index` and `term` are those of the last applied entry, and `next` is the position behind its record: the
-//! state includes nothing from there on. `count` is the number of segments listed. The header's CRC covers
+//! state includes no record from there on. `count` is the number of segments listed. The header's CRC covers
 //! bytes 8 to 63. The streams define the bytes of the state.
 
 use thiserror::Error;
@@ -28,21 +28,22 @@ const END: usize = 16;
 /// The fields of a checkpoint beside the state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// The last entry applied.
+    /// The last entry that the state includes.
     pub entry: EntryId,
     /// The group's term and vote.
     pub hard_state: HardState,
-    /// The position in the log from which on the state includes nothing.
+    /// The position in the log from which on the state includes no record.
     pub next: Lsn,
-    /// The live bytes of each segment that has any, with the position at which it begins, in order.
+    /// The segments with live bytes, in order: the position at which the segment begins, and the number of
+    /// its live bytes.
     pub live: Vec<(u64, u64)>,
 }
 
-/// The reason why bytes are no checkpoint.
+/// The reason why bytes are no readable checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
-    /// The bytes are cut off, or differ from those written.
+    /// The bytes are cut off, or differ from the bytes that the store wrote.
     #[error("the checkpoint is cut off or damaged")]
     Damaged,
     /// A newer version wrote the checkpoint.
@@ -50,7 +51,7 @@ pub enum CheckpointError {
         "the checkpoint has version {version}, this program reads up to {VERSION}: use the program that wrote it"
     )]
     Newer {
-        /// Its version.
+        /// The version of the checkpoint.
         version: u32,
     },
 }
@@ -95,13 +96,13 @@ impl Encoder {
         (encoder, out)
     }
 
-    /// Adds the next part of the state, which goes into the file unchanged.
+    /// Adds the next part of the state to the checksum. The caller writes the part into the file unchanged.
     pub fn part(&mut self, bytes: &[u8]) {
         self.crc = crc32c::crc32c_append(self.crc, bytes);
         self.state_bytes += bytes.len() as u64;
     }
 
-    /// Ends the checkpoint and returns the bytes behind the state, with its length and checksum.
+    /// Ends the checkpoint, and returns the bytes behind the state: the state's length and the checksum.
     #[must_use]
     pub fn end(self) -> [u8; END] {
         let mut out = [0; END];

@@ -1,9 +1,9 @@
 //! The checkpoints of a group in a data directory. The store keeps the last two, in case one is damaged. A
-//! thread writes them, because a large one takes seconds.
+//! thread writes the checkpoints, because the write of a large one takes seconds.
 //!
 //! The thread writes a checkpoint as `state-new`, or `state-<group>-new`, syncs it, renames it and syncs the
-//! directory; before that the checkpoint does not count. If the disk is full, the thread deletes the reserve
-//! (`reserve`), then the older of the two checkpoints, never the newer.
+//! directory; before that the checkpoint does not count at a start. If the disk is full, the thread deletes
+//! the reserve (`reserve`), then the older of the two checkpoints, never the newer.
 
 use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,9 +22,9 @@ use crate::replica::Index;
 const PREFIX: &str = "state-";
 const NEW: &str = "new";
 const RESERVE: &str = "reserve";
-/// The number of checkpoints kept.
+/// The number of checkpoints that the store keeps for each group.
 const KEPT: usize = 2;
-/// The thread writes the state to the file in pieces of about this many bytes.
+/// The approximate number of bytes that the thread writes to the file at once.
 const WRITE_BYTES: usize = 1 << 20;
 
 /// The parts of the state, in order. The checkpoint thread produces them as it writes.
@@ -39,8 +39,9 @@ pub(super) struct Kept {
     file: String,
 }
 
-/// The names of a group's checkpoints. In a directory with one group they hold the index; otherwise the
-/// group, the index and the position, because a group at rest has several checkpoints of one index.
+/// The names of a group's checkpoints. In a directory with one group, a name holds the index of the last
+/// entry. Otherwise it holds the group, this index and the log position, because a group without new entries
+/// has several checkpoints of one index.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Naming {
     pub(super) group: GroupId,
@@ -78,7 +79,8 @@ impl Naming {
     fn is_finished(self, name: &str) -> Option<bool> {
         let rest = name.strip_prefix(PREFIX)?;
         let number = |text: &str| text.parse::<u64>().is_ok();
-        // The first group may have been the only one earlier.
+        // The first group may have been the only group of the directory earlier, so names without a group
+        // belong to it.
         let parts: Vec<&str> = match rest.split('-').collect::<Vec<_>>()[..] {
             [group, ref rest @ ..] if !rest.is_empty() => {
                 (group == self.group.to_string()).then(|| rest.to_vec())?
@@ -95,7 +97,7 @@ impl Naming {
     }
 }
 
-/// The checkpoints kept after a write, and the result of the write.
+/// The checkpoints that exist after a write, and the result of the write.
 type Outcome = (Vec<Kept>, io::Result<()>);
 type Done = Arc<Mutex<Option<Outcome>>>;
 
@@ -107,17 +109,18 @@ enum Job {
         parts: Parts,
         kept: Vec<Kept>,
     },
-    /// Make the reserve for the next checkpoint, given the bytes of the last one.
+    /// The thread must make the reserve for the next checkpoint. The field is the number of bytes of the last
+    /// checkpoint.
     Reserve(u64),
 }
 
-/// One job of each kind.
+/// The most jobs that wait: one of each kind.
 const JOBS_MAX: usize = 2;
 
-/// See the [module](self).
+/// The checkpoints of a group and the thread that writes them, see the [module](self).
 pub(super) struct Checkpoints {
     naming: Naming,
-    /// Oldest first.
+    /// The checkpoints that exist, oldest first.
     kept: Vec<Kept>,
     writing: bool,
     done: Done,
@@ -159,7 +162,8 @@ impl Checkpoints {
                     };
                     let written = write(&mut out, naming, &header, parts);
                     if written.is_err() {
-                        // The space is needed; the next start would remove the file, too.
+                        // The write failed, and the disk may need the space of the unfinished file. If the
+                        // removal fails, the next start removes the file.
                         let _ = storage.remove(&naming.unfinished());
                     }
                     (out.kept, written)
@@ -187,7 +191,7 @@ impl Checkpoints {
         self.writing
     }
 
-    /// Has the thread write a checkpoint. Only one may be in progress.
+    /// Makes the thread write a checkpoint. No other write may be in progress.
     pub(super) fn write(&mut self, header: Header, parts: Parts) {
         assert!(!self.writing, "one checkpoint at a time");
         let job = Job::Write {
@@ -199,7 +203,8 @@ impl Checkpoints {
         self.writing = self.worker.ask(job);
     }
 
-    /// Has the thread enlarge the reserve for the next checkpoint if it is too small. Returns whether it was.
+    /// Makes the thread enlarge the reserve for the next checkpoint if the reserve is too small. Returns
+    /// whether it was too small.
     pub(super) fn keep_reserve(&self) -> bool {
         let last = self.kept.last().map_or(0, |k| k.bytes);
         let begins = self.reserve.begin(last);
@@ -209,12 +214,12 @@ impl Checkpoints {
         begins
     }
 
-    /// Returns the reserved bytes.
+    /// Returns the number of bytes that the reserve holds.
     pub(super) fn reserve_bytes(&self) -> u64 {
         self.reserve.bytes()
     }
 
-    /// Does one waiting job on the calling thread, for simulations.
+    /// Does one waiting job on the calling thread, for simulations. Returns whether there was a job.
     #[cfg(feature = "sim")]
     pub(super) fn step(&mut self) -> bool {
         self.worker.step()
@@ -237,7 +242,7 @@ impl Checkpoints {
     }
 }
 
-/// Writes a checkpoint, and removes those that are no longer kept.
+/// Writes a checkpoint, and removes the oldest ones beyond [`KEPT`].
 fn write(out: &mut Out<'_>, naming: Naming, header: &Header, parts: Parts) -> io::Result<()> {
     let unfinished = naming.unfinished();
     let new = out.freeing(|out| out.storage.create(&unfinished))?;
@@ -266,7 +271,7 @@ fn write(out: &mut Out<'_>, naming: Naming, header: &Header, parts: Parts) -> io
     Ok(())
 }
 
-/// The output to the file in progress.
+/// The output to the file of the checkpoint in progress.
 struct Out<'a> {
     storage: &'a dyn Storage,
     reserve: &'a Reserve,
@@ -292,7 +297,8 @@ impl Out<'_> {
         Ok(())
     }
 
-    /// Repeats `attempt` as long as the disk is full and there is a file to give up.
+    /// Repeats `attempt` as long as the disk is full and the thread can delete the reserve or the older
+    /// checkpoint.
     fn freeing<T>(&mut self, attempt: impl Fn(&Self) -> io::Result<T>) -> io::Result<T> {
         loop {
             match attempt(self) {
@@ -314,8 +320,8 @@ impl Out<'_> {
     }
 }
 
-/// Returns a group that has a checkpoint by these names and is not among the known ones. It may have no
-/// record in the log any more.
+/// Returns a group that has a checkpoint with one of these file names, and that `known` does not know. The
+/// log may have no record of this group any more.
 pub(super) fn stranger(names: &[String], known: impl Fn(GroupId) -> bool) -> Option<GroupId> {
     let group = |name: &String| {
         let (group, _) = name.strip_prefix(PREFIX)?.split_once('-')?;
@@ -328,7 +334,7 @@ pub(super) fn stranger(names: &[String], known: impl Fn(GroupId) -> bool) -> Opt
     names.iter().filter_map(group).find(|g| !known(*g))
 }
 
-/// Returns the group's intact checkpoints, oldest first. Removes the unfinished checkpoint of a crash.
+/// Returns the group's intact checkpoints, oldest first. Removes a checkpoint that a crash left unfinished.
 pub(super) fn look(storage: &dyn Storage, naming: Naming) -> Result<Vec<Kept>, OpenError> {
     let io = OpenError::io;
     let names = storage.list().map_err(io("listing the data directory"))?;

@@ -1,4 +1,4 @@
-//! A cache of stretches of log records, bounded in bytes, evicting the least recently used stretch. Pure.
+//! A cache of stretches of log records, bounded in bytes. It evicts the least recently used stretch. Pure.
 //!
 //! The cache also decides how much to read: little for scattered reads, and twice as much each time a reader
 //! continues at the end of a stretch, up to a bound.
@@ -9,41 +9,43 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use tidegate_log::{Chunk, Lsn};
 
-/// Bytes of a read that continues no stretch.
+/// The number of bytes of a read that continues no stretch.
 const READ_BYTES_MIN: usize = 16 << 10;
 /// The most bytes of one read.
 const READ_BYTES_MAX: usize = 1 << 20;
-/// A read this close behind a stretch continues it, even if the records between belong to other readers.
+/// The most bytes between a stretch and a read that continues this stretch. The records between may belong to
+/// other readers.
 const ON_BYTES: u64 = 64 << 10;
 
-/// A stretch to read.
+/// A stretch of the log that the caller must read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) from: Lsn,
     pub(super) bytes: usize,
 }
 
-/// The result of a lookup.
+/// The result of the lookup of a record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// The payload of the record; and the next stretch to read ahead, once half of its stretch is used.
+    /// The payload of the record. Once a reader has used half of the record's stretch, also the next stretch,
+    /// which the caller reads ahead.
     Here(Bytes, Option<Wanted>),
-    /// The cached stretch covers the position and has no such record.
+    /// The cached stretch covers the position, and has no record there.
     NotThere,
-    /// The stretch to read first.
+    /// The cache lacks the record: the caller must read this stretch first.
     Unread(Wanted),
 }
 
 struct Stretch {
     next: Lsn,
-    /// The bytes asked for.
+    /// The number of bytes that the read of this stretch asked for.
     asked: usize,
     bytes: usize,
     records: Vec<(Lsn, Bytes)>,
     used: Cell<u64>,
 }
 
-/// See the [module](self).
+/// The cache of stretches of log records, see the [module](self).
 pub(super) struct Chunks {
     stretches: BTreeMap<Lsn, Stretch>,
     bytes: usize,
@@ -100,7 +102,8 @@ impl Chunks {
         before.next_back().is_some_and(|(_, s)| lsn < s.next)
     }
 
-    /// Adds a stretch that was read, and evicts the least recently used ones beyond the bound.
+    /// Adds a stretch that the caller has read, and evicts the least recently used stretches beyond the
+    /// bound.
     pub(super) fn insert(&mut self, wanted: Wanted, chunk: Chunk) {
         self.tick();
         let records: Vec<_> = chunk

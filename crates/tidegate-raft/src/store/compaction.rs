@@ -1,10 +1,11 @@
-//! Copies the live messages of a mostly dead segment forward: one segment at a time, some messages in each
+//! Compaction: copies the live messages of a log segment that holds mostly removed messages to the end of the
+//! log, so that the store can release the segment. It copies one segment at a time, and some messages in each
 //! turn.
 //!
-//! The store asks the streams which of their messages lie in the segment ([`LyingIn`]), reads them, and
-//! appends each again as a record of its own. Once these records are durable, the streams learn the new
-//! places. A removal in between wins: the new place of a removed message has no effect. `upkeep` chooses the
-//! segment.
+//! The store asks the streams which of their messages lie in the segment ([`LyingIn`]), reads these messages,
+//! and appends each of them as a new record. Once these records are durable, the streams learn the new
+//! places. If a stream has removed a message meanwhile, the message's new place has no effect. `upkeep`
+//! chooses the segment.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -19,9 +20,9 @@ use super::room::Room;
 use super::{Fetch, Relocated, Store};
 use crate::replica::records;
 
-/// The most bytes read and appended in a turn.
+/// The most bytes of messages that the store reads and appends in a turn.
 const TURN_BYTES: u64 = 256 << 10;
-/// The most messages on their way to the disk.
+/// The most copies that are appended and not yet durable.
 const UNDURABLE_MAX: usize = 4096;
 
 /// A question to the streams of a group: which of their messages lie in this range?
@@ -31,22 +32,24 @@ pub struct LyingIn {
     pub at: GroupSlot,
     /// The range of record positions.
     pub lsns: Range<u64>,
-    /// Restricts the answer to messages from this stream and sequence on.
+    /// The stream and the message number from which on the question asks for messages.
     pub from: (StreamNumber, StreamSeq),
 }
 
-/// See the [module](self).
+/// The progress of the compaction of one segment, see the [module](self).
 #[derive(Default)]
 pub(super) struct Compaction {
     segment: Option<Range<Lsn>>,
-    /// The group of the next question, and the point from which it asks; `None` once all messages are known.
+    /// The group of the next question, with the stream and the message from which it asks; `None` once the
+    /// store knows all messages of the segment.
     from: Option<(GroupSlot, (StreamNumber, StreamSeq))>,
-    /// Messages to copy, each with the slot of its group.
+    /// The messages that the store has still to copy, each with the slot of its group.
     wanted: VecDeque<(GroupSlot, Resident)>,
-    /// Messages that are appended and not yet durable, each with the end of its batch and the slot of its
+    /// The copies that are appended and not yet durable, each with the end of its batch and the slot of its
     /// group.
     undurable: VecDeque<(Lsn, GroupSlot, Relocated)>,
-    /// Segments that were begun and not released; the next start tries them again.
+    /// The segments that the store began to compact and has not released. The next start of the node tries
+    /// them again.
     given_up: BTreeSet<u64>,
 }
 
@@ -64,7 +67,7 @@ impl Compaction {
     }
 
     pub(super) fn begin(&mut self, segment: Range<Lsn>) {
-        // Marks the segment now, so that the store does not begin it a second time.
+        // The store marks the segment at the beginning, so that it does not begin the segment a second time.
         self.given_up.insert(segment.start.get());
         self.segment = Some(segment);
         self.from = Some((GroupSlot::FIRST, (StreamNumber::NONE, StreamSeq::ZERO)));
@@ -80,7 +83,8 @@ impl Compaction {
         })
     }
 
-    /// Takes the messages that the questioned group has in the segment; there are `groups` groups.
+    /// Takes the answer to the question: the messages that the group has in the segment, and the start of the
+    /// next question. The node has `groups` groups.
     pub(super) fn handle_lying(
         &mut self,
         lying: Vec<Resident>,
@@ -95,7 +99,7 @@ impl Compaction {
         self.wanted.extend(lying.into_iter().map(|l| (at, l)));
     }
 
-    /// Notes messages of a group that were appended in a batch with this end.
+    /// Notes copies of a group's messages that the store appended in a batch with this end.
     pub(super) fn handle_appended(&mut self, at: GroupSlot, end: Lsn, moved: Vec<Relocated>) {
         self.undurable
             .extend(moved.into_iter().map(|moved| (end, at, moved)));
@@ -112,7 +116,7 @@ impl Compaction {
 }
 
 impl Store {
-    /// Makes durable copies due.
+    /// Hands the copies that are durable to their groups as relocated messages.
     pub(super) fn take_copies(&mut self, durable: Lsn) {
         let undurable = &mut self.compaction.undurable;
         let count = undurable.partition_point(|&(end, ..)| end <= durable);
@@ -121,7 +125,7 @@ impl Store {
         }
     }
 
-    /// Copies some messages forward. Returns whether it has finished a segment.
+    /// Copies some messages to the end of the log. Returns whether the compaction of a segment is complete.
     pub(super) fn relocate(&mut self) -> bool {
         if self.compaction.is_idle() || self.holds() {
             return false;
@@ -132,8 +136,8 @@ impl Store {
         }
         let (mut taken, mut records) = (Vec::<(GroupSlot, Resident)>::new(), Vec::new());
         let mut bytes = batch_bytes(&[]);
-        // Entries go first, because callers wait for them. On a full disk, waiting entries wait for the space
-        // that copying frees.
+        // The store writes waiting entries first, because callers wait for them. On a full disk it copies
+        // messages first, because the entries wait for the space that copying frees.
         let first = !self.has_entries() || self.log.disk_full();
         while first
             && bytes < TURN_BYTES
@@ -156,9 +160,9 @@ impl Store {
                     taken.push((at, message));
                 }
                 Err(Fetch::Pending) => break,
-                // The stream has removed the message since it answered.
+                // The stream has removed the message since its group answered the question.
                 Err(Fetch::Gone) => {}
-                // The message stays where it is, and so does its segment.
+                // The store cannot copy the message, so the message and its segment stay.
                 Err(_) => tracing::error!(
                     "the compaction cannot read message {} of stream {}, so the log keeps the segment of that message",
                     message.seq,
@@ -174,7 +178,8 @@ impl Store {
     }
 
     fn append_copies(&mut self, taken: Vec<(GroupSlot, Resident)>, records: Vec<Record>) {
-        // The store has taken the waiting entries because they have room. Copies leave them that room.
+        // The store has accepted the waiting entries because the log has room for them. The copies must leave
+        // this room free.
         let room = self.look_for_room(&[batch_bytes(&records)], 0);
         let appended = match room {
             Room::Enough => self.append(records, 1),
@@ -200,7 +205,7 @@ impl Store {
                     });
                 self.compaction.undurable.extend(moved);
             }
-            // The next poll reports the failure.
+            // The next poll of the store reports the failure of the log.
             Err(AppendError::Failed(_)) => {}
             Err(_) => taken
                 .into_iter()

@@ -31,10 +31,10 @@ impl Dice {
 
 const IDS: [u64; 3] = [11, 22, 33];
 
-/// Entries by index: their term and bytes.
+/// The term and the bytes of entries, by index.
 type Entries = BTreeMap<Index, (Term, Bytes)>;
 
-/// A checkpoint: the state, and the position from which the log continues.
+/// A checkpoint: a state, and the position from which the log continues behind it.
 #[derive(Clone, Default)]
 struct Checkpoint {
     entry: EntryId,
@@ -51,9 +51,9 @@ struct Node {
     durable: u64,
     batches: VecDeque<u64>,
     checkpoint: Checkpoint,
-    /// The applied entries.
+    /// The entries that the member has applied.
     state: Entries,
-    /// The last applied entry.
+    /// The last entry that the member has applied.
     applied: EntryId,
     /// A fetched state that the member is writing.
     installing: Option<Checkpoint>,
@@ -238,7 +238,7 @@ struct Sent {
     bytes: Bytes,
 }
 
-/// See the [module](self).
+/// The simulated members, and the entries that the simulation checks, see the [module](self).
 struct Cluster {
     dice: Dice,
     now: u64,
@@ -246,12 +246,12 @@ struct Cluster {
     network: Vec<Sent>,
     /// The member that exchanges no messages with the others.
     cut: Option<u64>,
-    /// One message in this many is lost or duplicated.
+    /// The simulation loses or duplicates one message in this many.
     trouble: u64,
     leaders: HashMap<Term, u64>,
     /// All entries that any member returned as committed.
     committed: Entries,
-    /// The bytes of each entry and the term before it.
+    /// The bytes of each entry that a member wrote, and the term of the entry before it.
     written: HashMap<EntryId, (Bytes, Term)>,
     proposals: u64,
     installed: u64,
@@ -367,7 +367,8 @@ impl Cluster {
 
     fn start(&mut self, at: usize) {
         self.nodes[at].start();
-        // Entries that its log records as committed count, even if no member has applied them before.
+        // Entries that the member's log records as committed count as committed, even if no member has
+        // applied them before.
         self.agree(at);
     }
 
@@ -407,7 +408,7 @@ impl Cluster {
         }
     }
 
-    /// Lets a member that needs the state fetch it from a member that has it.
+    /// Lets a member that needs the state of another member fetch this state.
     fn catch_up(&mut self, at: usize) {
         let Some(wanted) = self.nodes[at].group.as_ref().and_then(Group::poll_catch_up) else {
             return;
@@ -434,7 +435,7 @@ impl Cluster {
     /// Makes the fetched state durable.
     fn installed(&mut self, at: usize) {
         let node = &mut self.nodes[at];
-        // The checkpoint's position is behind the whole log, which becomes durable first.
+        // The checkpoint's position is at the end of the log, so the whole log must become durable first.
         node.sync(usize::MAX);
         if let (Some(group), Some(checkpoint)) = (&mut node.group, node.installing.take()) {
             node.applied = checkpoint.entry;
@@ -483,7 +484,7 @@ impl Cluster {
         self.now += 1;
         self.deliver();
         for at in 0..self.nodes.len() {
-            // The members' clocks differ a little.
+            // The members do not tick at the same moments, since their clocks differ a little.
             if self.dice.once_in(5) {
                 self.nodes[at]
                     .group
@@ -510,7 +511,7 @@ impl Cluster {
                 .is_some_and(|g| g.poll_lagging().is_some())
                 && self.dice.once_in(3)
             {
-                // Only durable entries can be read.
+                // A member can read only durable entries from its log.
                 self.nodes[at].read();
                 self.reads += 1;
             }

@@ -1,5 +1,5 @@
-//! Entries that only the log still has, for lagging followers: the store reads them, and then Raft asks for
-//! them again.
+//! Entries for lagging followers that are no longer in memory: the store reads them from the log, and then
+//! Raft asks for them again.
 
 use bytes::Bytes;
 
@@ -18,7 +18,7 @@ pub struct Lagging {
 }
 
 impl Group {
-    /// Returns the next request to read. It stays the same until it is answered.
+    /// Returns the next request to read. Returns the same request until the caller has answered it.
     #[must_use]
     pub fn poll_lagging(&self) -> Option<Lagging> {
         let (index, near) = self.raft.store().wanted()?;
@@ -33,8 +33,8 @@ impl Group {
         term.flatten().map(Term::new).filter(|t| *t > Term::ZERO)
     }
 
-    /// Takes entries that were read, from this index on: the id and the bytes of each. It skips entries that
-    /// are overwritten or not consecutive.
+    /// Takes the id and the bytes of the entries that the caller has read, from `index` on. Skips entries
+    /// that are overwritten or not consecutive.
     pub fn handle_read(&mut self, index: Index, entries: Vec<(EntryId, Bytes)>) {
         self.raft.mut_store().set_fetched(index, entries);
         for context in self.raft.mut_store().take_waiting(index) {
@@ -44,8 +44,8 @@ impl Group {
         self.collect();
     }
 
-    /// Notes that the entry with this index cannot be read. The leader gives followers that need it the state
-    /// instead.
+    /// Notes that the entry with this index cannot be read. The leader gives the state to followers that need
+    /// this entry.
     pub fn handle_unreadable(&mut self, index: Index) {
         self.raft.mut_store().lost(index);
         self.handle_read(index, Vec::new());

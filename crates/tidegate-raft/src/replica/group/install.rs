@@ -1,10 +1,11 @@
 //! Takes over the state of another member when no member's log reaches back to this member's position.
 //!
-//! A snapshot message of Raft only says that this is needed. The group keeps it aside ([`CatchUp`]) while the
-//! node fetches the state and the messages in it, which changes nothing here. Raft learns of the state only
-//! once a checkpoint of it is durable, and then the log records it. Until both are done this member does not
-//! stand for election and takes no entries, because they would lie behind the checkpoint and not belong to
-//! it.
+//! A snapshot message of a leader only says that a takeover is needed. The group keeps the request
+//! ([`CatchUp`]) while the node fetches the state and its messages; the group itself does not change in that
+//! time. Raft learns of the new state only once a checkpoint of this state is durable, and then the log
+//! records the takeover. From the start of the checkpoint's write until both are done, this member does not
+//! stand for election and takes no entries: such entries would lie behind the checkpoint in the log and not
+//! belong to it.
 
 use raft::eraftpb::{Message, MessageType};
 use raft::{INVALID_ID, StateRole};
@@ -21,12 +22,12 @@ pub struct CatchUp {
     pub from: u64,
     /// The least index of the last entry in the state.
     pub index: Index,
-    /// That entry's term.
+    /// The term of the entry with this index.
     pub term: Term,
 }
 
 impl CatchUp {
-    /// Returns the index and the term of that entry.
+    /// Returns the index and the term of the last entry in the state.
     #[must_use]
     pub const fn id(&self) -> EntryId {
         EntryId {
@@ -36,7 +37,8 @@ impl CatchUp {
     }
 }
 
-/// The error of a takeover that is not needed or not possible: the member has those entries itself.
+/// The error of a takeover that is not needed or not possible, because the member has the entries up to the
+/// state itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this member has the entries up to that state: apply them instead")]
 pub struct Unneeded;
@@ -46,25 +48,27 @@ pub struct Unneeded;
 pub(super) enum Installing {
     /// The store writes the state's checkpoint.
     Writing(EntryId),
-    /// Raft knows of the state, and the log has yet to record it.
+    /// Raft knows of the state, and the log has not recorded the takeover yet.
     Noting { index: Index },
 }
 
 impl Group {
-    /// Returns the state that this member has to fetch, as long as it is needed.
+    /// Returns the state that this member has to fetch, as long as it needs the state.
     #[must_use]
     pub fn poll_catch_up(&self) -> Option<CatchUp> {
         let needed = |c: &CatchUp| self.lacks(c.id());
         self.catch_up.filter(needed)
     }
 
-    /// Drops the request to fetch a state. The leader repeats it as long as it is needed.
+    /// Drops the request to fetch a state. The leader repeats the request as long as this member needs the
+    /// state.
     pub const fn forget_catch_up(&mut self) {
         self.catch_up = None;
     }
 
-    /// Begins the takeover of a fetched state as of this entry. The store then writes its checkpoint; only
-    /// records behind the present end of the log will count. No batch may wait to be appended.
+    /// Begins the takeover of a fetched state, with `state` as its last entry. The store then writes the
+    /// checkpoint of this state; of the log, only records behind its present end will count. No batch may
+    /// wait to be appended.
     ///
     /// # Errors
     /// The state is not needed.
@@ -77,13 +81,13 @@ impl Group {
         Ok(())
     }
 
-    /// Ends a takeover because the checkpoint could not be written.
+    /// Ends a takeover because the store could not write the checkpoint.
     pub const fn abort_install(&mut self) {
         self.installing = None;
     }
 
-    /// Completes a takeover after its checkpoint became durable: all entries up to it are applied, and no
-    /// earlier one is needed.
+    /// Completes a takeover after the checkpoint has become durable. All entries up to the state count as
+    /// applied, and the member needs no earlier entry.
     pub fn handle_installed(&mut self) {
         let Some(Installing::Writing(state)) = self.installing else {
             return;
@@ -106,7 +110,7 @@ impl Group {
             raft.msgs.push(ack);
         }
         self.installing = Some(Installing::Noting { index: state.index });
-        // The state includes all of these.
+        // The state includes all committed entries that the caller has not taken.
         self.committed.clear();
         self.catch_up = None;
         self.collect();
@@ -132,7 +136,8 @@ impl Group {
         }
     }
 
-    /// Keeps the request of a leader that no longer has the older entries.
+    /// Keeps the request of a leader that this member takes over its state, because the leader no longer has
+    /// the older entries.
     pub(super) fn step_snapshot(&mut self, mut message: Message) -> Result<(), StepError> {
         let of = message.get_snapshot().get_metadata();
         let state = EntryId::new(of.index, of.term);
@@ -145,7 +150,7 @@ impl Group {
             message.set_snapshot(tail::snapshot(state, &self.options.voters));
             return self.raft_step(message);
         }
-        // The message counts as a heartbeat.
+        // To Raft the message is only a heartbeat of the leader.
         let mut heartbeat = Message::default();
         heartbeat.set_msg_type(MessageType::MsgHeartbeat);
         (heartbeat.from, heartbeat.to) = (message.from, message.to);
@@ -153,7 +158,8 @@ impl Group {
         self.raft_step(heartbeat)
     }
 
-    /// Returns whether the log's entries cannot lead to the state as of this entry.
+    /// Returns whether this member lacks entries up to `state`, so that it cannot reach the state from its
+    /// own log.
     fn lacks(&self, state: EntryId) -> bool {
         let log = &self.raft.raft.raft_log;
         let (index, term) = (state.index.get(), state.term.get());

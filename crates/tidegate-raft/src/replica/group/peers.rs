@@ -1,4 +1,5 @@
-//! A group's traffic with the other members: their messages, time, and leadership.
+//! A group's dealings with the other members: handles their messages, and decides about elections and
+//! leadership as time passes.
 
 use raft::ProgressState;
 use raft::eraftpb::{Message, MessageType};
@@ -7,59 +8,60 @@ use super::{ELECTION_TICKS, Group, RANK_TICKS, StateRole};
 use crate::replica::id::{Index, Term};
 use crate::replica::step::{self, StepError};
 
-/// A batch that is not durable after this many ticks is on a disk that hangs.
+/// The number of ticks after which a batch that is not durable shows that the disk hangs.
 const STALLED_TICKS: u64 = 2 * ELECTION_TICKS;
-/// The leader tells a follower after this many ticks again that it needs the state, because the message may
-/// be lost.
+/// The number of ticks after which the leader tells a follower again that the follower needs the state,
+/// because the message may be lost.
 const SNAPSHOT_TICKS: u64 = 2 * ELECTION_TICKS;
-/// The most doublings of the wait of a leader that lost its quorum.
+/// The most doublings of the time for which a leader that lost its quorum does not stand for election.
 const GAVE_WAY_MAX: u32 = 5;
-/// With this many bytes waiting to be appended, a member takes no more entries of other members.
+/// The number of bytes waiting to be appended from which a member takes no more entries of other members.
 const OUTGOING_BYTES_MAX: u64 = 64 << 20;
 
 /// The role of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It leads.
+    /// The member leads.
     Leader,
-    /// It follows the leader.
+    /// The member follows a leader, or waits for one.
     Follower,
-    /// It stands for election.
+    /// The member stands for election.
     Candidate,
 }
 
 /// A leader's view of another member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerProgress {
-    /// The id of that member.
+    /// The id of the other member.
     pub id: u64,
-    /// The last entry that it is known to have durably.
+    /// The last entry that the member durably has, as far as the leader knows.
     pub matched: Index,
-    /// The number of entries that it lacks, as far as known.
+    /// The number of entries that the member lacks, as far as the leader knows.
     pub lag: u64,
-    /// True if the leader has heard from it lately.
+    /// True if the leader has heard from the member lately.
     pub active: bool,
-    /// True if it needs the state, because the leader's log does not reach back to its position.
+    /// True if the member needs the state, because the leader's log does not reach back to the member's
+    /// position.
     pub behind_the_log: bool,
 }
 
-/// The reason why leadership is not handed over.
+/// The reason why this member does not hand leadership over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransferError {
     /// This member does not lead.
     #[error("this node does not lead its group: ask the leader")]
     NotLeader,
-    /// The receiver is no other member.
+    /// The receiver is this member, or no member of the group.
     #[error("{to:x} is no other member of the group")]
     Unknown {
-        /// The receiver.
+        /// The id of the receiver.
         to: u64,
     },
 }
 
 impl Group {
-    /// Takes a message of another member.
+    /// Handles a message of another member.
     ///
     /// # Errors
     /// See [`StepError`]; the message had no effect.
@@ -91,8 +93,8 @@ impl Group {
         Ok(())
     }
 
-    /// Takes a leader's message without its entries, for which the log has no room. They would take `bytes`
-    /// bytes.
+    /// Handles a leader's message without the message's entries, because the log has no room for their
+    /// `bytes` bytes.
     ///
     /// The member does not answer. So a leader loses its quorum if a majority cannot take its entries, and
     /// the group can elect a member without those entries. If the member took entries that it cannot write,
@@ -116,7 +118,7 @@ impl Group {
         stepped
     }
 
-    /// Takes a message of another member as [`step`](Self::step) does, and does not answer its heartbeat.
+    /// Handles a message of another member as [`step`](Self::step) does, but does not answer a heartbeat.
     ///
     /// # Errors
     /// See [`StepError`]; the message had no effect.
@@ -127,7 +129,8 @@ impl Group {
         stepped
     }
 
-    /// Returns the log bytes of the entries that this member refused last, if they are of this term.
+    /// Returns the number of log bytes of the entries that this member refused last, if their leader leads
+    /// this term.
     #[must_use]
     pub fn refused_bytes(&self, term: Term) -> Option<u64> {
         self.refused
@@ -166,7 +169,8 @@ impl Group {
         self.collect();
     }
 
-    /// Returns the next message to send, and its receiver. Messages may be lost, duplicated and reordered.
+    /// Returns the next message that the caller must send, and the message's receiver. The network may lose,
+    /// duplicate and reorder messages.
     pub fn poll_message(&mut self) -> Option<(u64, Message)> {
         let message = self.outbox.poll()?;
         Some((message.to, message))
@@ -223,8 +227,8 @@ impl Group {
         progress.collect()
     }
 
-    /// Hands leadership over as soon as that member has all entries; until then this member takes no
-    /// proposals. If the transfer fails, this member leads on.
+    /// Hands leadership over to member `to` as soon as `to` has all entries; until then this member takes no
+    /// proposals. If the transfer fails, this member continues to lead.
     ///
     /// # Errors
     /// See [`TransferError`].
@@ -243,20 +247,20 @@ impl Group {
     /// Stands for election now, unless this member leads or could not serve as a leader.
     pub fn campaign(&mut self) {
         if self.may_stand() && !self.leads() {
-            // Raft takes this request from any member.
+            // The result does not matter: Raft accepts this request of any member.
             let _ = self.raft.campaign();
             self.collect();
         }
     }
 
-    /// Reports that messages to this member do not arrive, for instance because its connection broke.
+    /// Reports that messages to member `to` do not arrive, for instance because the connection broke.
     pub fn report_unreachable(&mut self, to: u64) {
         self.raft.report_unreachable(to);
         self.collect();
     }
 
-    /// Reports that a follower has taken over the state it needed, or has given it up. The follower also
-    /// acknowledges the state itself, in time.
+    /// Reports that follower `to` has taken over the state that it needed (`installed`), or has given the
+    /// takeover up. The follower also acknowledges the state itself later.
     pub fn report_snapshot(&mut self, to: u64, installed: bool) {
         let status = match installed {
             true => raft::SnapshotStatus::Finish,
@@ -279,8 +283,8 @@ impl Group {
         self.installing.is_none() && !self.is_stalled() && self.is_whole()
     }
 
-    /// Hands leadership to the most advanced active follower, because this member's disk hangs and the
-    /// follower's may work.
+    /// Hands leadership to the active follower with the most entries, because this member's disk hangs and
+    /// the follower's disk may work.
     fn give_up_leading(&mut self) {
         let peers = self.progress();
         let active = peers.iter().filter(|p| p.active && !p.behind_the_log);
@@ -290,12 +294,12 @@ impl Group {
         }
     }
 
-    /// Lets all other members stand first, after this one lost its quorum as a leader with uncommitted
-    /// entries.
+    /// Makes this member wait until all other members could stand for election, after it lost its quorum as a
+    /// leader with uncommitted entries.
     ///
-    /// A majority may never take these entries, because its disks are full. The group can elect a member
-    /// without them if this one does not stand before it. The wait doubles each time that no entry was
-    /// committed in between.
+    /// A majority of the members may never take these entries, because their disks are full. The group can
+    /// elect a member without these entries if this member does not stand first. The wait doubles each time
+    /// that this happens without a newly committed entry.
     fn let_others_stand(&mut self) {
         let last = self.last_index();
         if last == self.committed_index() {
@@ -308,8 +312,8 @@ impl Group {
         self.stands_at = self.ticks + (turns << times.min(GAVE_WAY_MAX));
     }
 
-    /// Resumes sending entries to a follower that has taken over a state older than the last one offered to
-    /// it.
+    /// Resumes sending entries to a follower that has taken over a state, even if the leader has meanwhile
+    /// offered it a newer state.
     fn look_after_snapshot(&mut self, peer: u64) {
         if !self.leads() {
             return;

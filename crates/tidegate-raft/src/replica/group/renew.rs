@@ -1,5 +1,5 @@
-//! Appends entries again that stay uncommitted for long, so that the log can release their old records
-//! although a majority is away.
+//! Writes entries that stay uncommitted for long to the log again, so that the log can release their old
+//! records although a majority of the members is away.
 
 use tidegate_log::Lsn;
 
@@ -7,19 +7,20 @@ use super::{Batch, Group};
 use crate::replica::id::{EntryId, Index};
 use crate::replica::records;
 
-/// The end of a batch of renewed entries, and the id and the new position of each. Until the batch is
-/// durable, the old positions count.
+/// The end of a batch of entries that were written again, with the id and the new position of each entry.
+/// Until the batch is durable, the old positions count.
 pub(super) type Renewed = (Lsn, Vec<(EntryId, Lsn)>);
 
 impl Group {
-    /// Returns the index of the last entry handed out for applying.
+    /// Returns the index of the last entry that the caller has taken to apply it.
     #[must_use]
     pub fn applied_index(&self) -> Index {
         self.raft.store().applied_index()
     }
 
-    /// Returns the position of the first entry not handed out for applying, if known. All earlier entries of
-    /// the group are applied, or renewed behind this position.
+    /// Returns the position of the first entry that the caller has not taken to apply it, if known. All
+    /// earlier records of the group hold entries that are applied, or that the group wrote again behind this
+    /// position.
     #[must_use]
     pub fn unapplied_from(&self) -> Option<Lsn> {
         let tail = self.raft.store();
@@ -27,7 +28,7 @@ impl Group {
         lsn
     }
 
-    /// Returns the bytes of the entries not handed out for applying.
+    /// Returns the number of bytes of the entries that the caller has not taken to apply them.
     #[must_use]
     pub fn unapplied_bytes(&self) -> u64 {
         let tail = self.raft.store();
@@ -36,9 +37,10 @@ impl Group {
         bytes.sum()
     }
 
-    /// Appends all entries again that were not handed out for applying. The copies equal the entries that
-    /// they replace, so only their positions change. Refuses while a batch is on its way or if the entries do
-    /// not fit into one append: after a crash the log has all copies or none. Returns whether it did.
+    /// Writes all entries to the log again that the caller has not taken to apply them. The copies equal the
+    /// entries that they replace, so only the positions change. Does nothing while a batch is in flight, or
+    /// if the entries do not fit into one append: after a crash the log must have all copies or none. Returns
+    /// whether it writes the entries.
     pub fn renew(&mut self) -> bool {
         if !self.is_durable() || !self.committed.is_empty() || self.is_installing() {
             return false;
@@ -56,7 +58,7 @@ impl Group {
         if records.is_empty() || bytes > self.options.batch_bytes_max {
             return false;
         }
-        // Raft did not make this batch: it knows that these entries are durable.
+        // The batch has no number of Raft, which knows already that these entries are durable.
         self.put_out(Batch {
             records,
             since: self.ticks,
@@ -66,7 +68,7 @@ impl Group {
         true
     }
 
-    /// Moves renewed entries that are durable to their new positions.
+    /// Notes the new positions of entries that were written again, once the copies are durable.
     pub(super) fn place_renewed(&mut self, durable: Lsn) {
         let renewed = self.renewed.take_if(|(end, _)| *end <= durable);
         for (id, lsn) in renewed.map_or_else(Vec::new, |(_, entries)| entries) {
