@@ -6,7 +6,7 @@ use thiserror::Error;
 use tidegate_cluster::groups::GroupId;
 use tidegate_log::{AppendError, Failure};
 
-/// The reason why a data directory cannot be opened. Opening has changed nothing then.
+/// The reason why the store cannot open a data directory. The attempt has changed nothing.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -21,10 +21,10 @@ pub enum OpenError {
         super::VERSION
     )]
     Newer {
-        /// Its format.
+        /// The version that the file or the directory has.
         version: u32,
     },
-    /// A newer version wrote one of its files.
+    /// A newer version wrote one of the directory's files.
     #[error(
         "the file `{file}` of the data directory has format {version}, this version reads up to {reads}: \
          use the version that wrote it, or a later one"
@@ -32,9 +32,9 @@ pub enum OpenError {
     NewerFile {
         /// The file's name.
         file: String,
-        /// Its format.
+        /// The version that the file or the directory has.
         version: u32,
-        /// The format this version writes.
+        /// The newest version that this program reads.
         reads: u32,
     },
     /// A newer version wrote a record of the log.
@@ -44,12 +44,12 @@ pub enum OpenError {
         crate::replica::records::KIND_LAST
     )]
     NewerRecord {
-        /// Its kind.
+        /// The kind of the record.
         kind: u8,
-        /// Its position.
+        /// The position of the record.
         at: tidegate_log::Lsn,
     },
-    /// The version file holds no version.
+    /// The version file of the directory holds no version.
     #[error(
         "the file `version` of the data directory holds no version: restore it; this version writes {}",
         super::VERSION
@@ -64,10 +64,10 @@ pub enum OpenError {
          its cluster and `shards`"
     )]
     Stranger {
-        /// Its number.
+        /// The number of the group.
         group: GroupId,
     },
-    /// Bytes that were acknowledged are gone or unreadable.
+    /// Bytes that this node has acknowledged are gone or unreadable.
     #[error("{0}: restore the data directory from a copy")]
     Damaged(String),
     /// The operating system refused an operation.
@@ -81,8 +81,8 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Returns whether durable data is gone or unreadable, rather than the system or another process being in
-    /// the way.
+    /// Returns whether the reason is that durable data is gone or unreadable. Other reasons are refusals of
+    /// the system, or another process that holds the directory.
     #[must_use]
     pub const fn is_damage(&self) -> bool {
         use tidegate_log::OpenError as Log;
@@ -97,7 +97,7 @@ impl OpenError {
     }
 }
 
-/// The reason why an entry was not accepted. Nothing has changed.
+/// The reason why the store did not accept an entry. Nothing has changed.
 #[derive(Debug, Error)]
 pub enum WriteError {
     /// Too many bytes wait to be written or committed.
@@ -109,9 +109,9 @@ pub enum WriteError {
     /// The entry does not fit into a segment of the log.
     #[error("an entry of {bytes} bytes where at most {most} fit: split it")]
     TooLarge {
-        /// The bytes that it takes.
+        /// The number of bytes that the entry takes.
         bytes: u64,
-        /// The most bytes that it may take.
+        /// The most bytes that an entry may take.
         most: u64,
     },
     /// Another member leads the group.
@@ -128,8 +128,8 @@ impl From<AppendError> for WriteError {
             AppendError::TooLarge { bytes, most } => Self::TooLarge { bytes, most },
             AppendError::DiskFull => Self::DiskFull,
             AppendError::Failed(failure) => Self::Failed(failure),
-            // The queue is full, or the next segment is not allocated yet; the log refuses valid records for
-            // no other reason.
+            // The other reasons are that the log's queue is full, or that the next segment is not allocated
+            // yet. The log refuses valid records for no further reason.
             _ => Self::Full,
         }
     }

@@ -1,5 +1,5 @@
-//! Gives a checkpoint to another member that takes over the state, in parts, as the bytes lie on the disk.
-//! [`Store::read_alone`] reads the messages.
+//! Reads parts of a checkpoint from the disk, for another member that takes over the state.
+//! [`Store::read_alone`] reads the messages for this member.
 
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_stream::stream::{AccountLimits, Streams};
@@ -14,13 +14,13 @@ pub struct Part {
     pub index: Index,
     /// The length of the whole checkpoint.
     pub total: u64,
-    /// The requested bytes; fewer at the end of the checkpoint.
+    /// The bytes of the part: as many as requested, or fewer at the end of the checkpoint.
     pub bytes: Vec<u8>,
 }
 
 impl Store {
-    /// Reads bytes of the checkpoint as of `index`, or of the newest one if `index` is [`Index::ZERO`].
-    /// Returns `None` if there is no such checkpoint or the disk cannot read it.
+    /// Reads bytes of the checkpoint with the last entry `index`, or of the newest checkpoint if `index` is
+    /// [`Index::ZERO`]. Returns `None` if there is no such checkpoint or the disk cannot read it.
     #[must_use]
     pub fn read_checkpoint(
         &self,
@@ -34,8 +34,8 @@ impl Store {
             Index::ZERO => kept.last()?.index,
             index => index,
         };
-        // A group at rest has several checkpoints of one index. All parts come from the same file as long as
-        // it exists.
+        // A group without new entries has several checkpoints of one index. The store reads all parts from
+        // the same file as long as this file exists.
         let kept = kept.iter().find(|k| k.index == index)?;
         let read = checkpoints::part(&*self.storage, kept, offset, len);
         match read {
@@ -54,10 +54,10 @@ impl Store {
     }
 }
 
-/// Decodes a whole checkpoint of another member: the last entry in its state, and its streams.
+/// Decodes a whole checkpoint of another member. Returns the last entry in the checkpoint's state, and the
+/// streams.
 ///
-/// # Errors
-/// The bytes differ from those written; the text is for people.
+/// # Errors The bytes differ from those that the other member wrote; the text is for people.
 pub fn read_given(bytes: &[u8], limits: AccountLimits) -> Result<(EntryId, Streams), String> {
     let (header, state) = checkpoint::decode(bytes).map_err(|e| e.to_string())?;
     let streams = Streams::restore(state, limits).map_err(|e| e.to_string())?;

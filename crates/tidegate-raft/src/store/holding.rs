@@ -1,9 +1,9 @@
-//! The bound on the log that a catch-up may hold. Until the member has taken over a state, the store releases
-//! no segment, and fetched messages stay in the log across restarts. If nothing arrives meanwhile, because
-//! the node is cut off or the group has no leader, the node's other groups would fill the disk. So the store
-//! bounds the bytes that other groups write since the catch-up began, beside the fetched bytes. Beyond the
-//! bound the store gives up the catch-up, writes a checkpoint of the present state so that segments can be
-//! released, and only then lets the catch-up start again.
+//! The bound on the bytes of log that a catch-up may keep from release. Until the member has taken over a
+//! state, the store releases no segment, and fetched messages stay in the log across restarts. If nothing
+//! arrives meanwhile, because the node is cut off or the group has no leader, the node's other groups would
+//! fill the disk. So the store bounds the bytes that other groups write since the catch-up began, beside the
+//! fetched bytes. Beyond the bound the store gives up the catch-up, writes a checkpoint of the present state
+//! so that it can release segments, and only then lets the catch-up start again.
 
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_log::Lsn;
@@ -11,30 +11,31 @@ use tidegate_log::Lsn;
 use super::Store;
 use super::staged::Staged;
 
-/// Other groups may write this many times the bytes after which a checkpoint is due plus the fetched bytes.
-/// The more the member has fetched, the more a restart of the catch-up costs. If other groups write faster
-/// than this for long, the member never completes a state.
+/// The factor of the bound: during a catch-up other groups may write this many times the sum of the fetched
+/// bytes and of the bytes of log after which a checkpoint is due. The more the member has fetched, the more a
+/// restart of the catch-up costs. If other groups write faster than this for long, the member never completes
+/// a state.
 const HELD_MAX: u64 = 8;
 
 /// A catch-up that the store gave up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GivenUp {
-    /// The fetching side has learned of it.
+    /// True once the code that fetches the state knows that the store gave the catch-up up.
     pub(super) heard: bool,
-    /// The store has asked for a checkpoint since.
+    /// True once the store has asked for a checkpoint since then.
     pub(super) asked: bool,
 }
 
 impl Store {
-    /// Gives up the fetched messages and the catch-up of a group if other groups have written too much
-    /// meanwhile.
+    /// Gives up the fetched messages and the catch-up of a group, if other groups have written too much since
+    /// the catch-up began.
     pub(super) fn bound_held(&mut self, at: GroupSlot) {
         if !self.members[at].is_between() || self.is_checkpointing(at) {
             return;
         }
         let held = self.held_bytes(at);
         let most = match self.log.disk_full() {
-            // The disk is full, so the space that the catch-up holds is needed now.
+            // The disk is full, so the store needs the space that the catch-up keeps from release.
             true => self.options.segment_bytes,
             false => {
                 let fetched = self.members[at].staged.bytes();
@@ -59,8 +60,8 @@ impl Store {
         self.review = true;
     }
 
-    /// Returns the bytes that other groups wrote since the catch-up of this group began, before a restart,
-    /// too.
+    /// Returns the number of bytes that other groups have written since the catch-up of this group began. A
+    /// catch-up that began before a restart of the node counts from its beginning.
     fn held_bytes(&self, at: GroupSlot) -> u64 {
         let member = &self.members[at];
         let from = [member.catching_up.begun, member.staged.from()];
@@ -76,8 +77,8 @@ impl Store {
         given_up.is_some_and(|g| !g.asked)
     }
 
-    /// Lets a catch-up that was given up start again once segments could be released: after the due
-    /// checkpoint was written or failed, or if no checkpoint was due.
+    /// Lets a catch-up that the store gave up start again once the store has been able to release segments:
+    /// after the due checkpoint was written or failed, or if no checkpoint was due.
     pub(super) fn end_letting_go(&mut self, at: GroupSlot) {
         let Some(given_up) = self.members[at].catching_up.given_up else {
             return;

@@ -1,5 +1,5 @@
 //! Reads entries from the log for followers that lag so far that the leader no longer has the entries in
-//! memory. It reads one stretch at a time.
+//! memory. The store reads one stretch of the log at a time.
 
 use bytes::Bytes;
 use tidegate_cluster::slots::GroupSlot;
@@ -9,21 +9,24 @@ use super::Store;
 use crate::replica::records::KIND_ENTRY;
 use crate::replica::{EntryId, Index};
 
-/// A stretch holds the entries of a few messages, and the records before them.
+/// The bytes of a stretch: room for the entries of a few messages, and for the records before them.
 const STRETCH_BYTES: usize = 1 << 20;
 
-/// The next entry for a lagging follower of a group, and the position of the stretch to read for it.
+/// The next entry that a lagging follower of a group needs, and the position of the stretch in which the
+/// store looks for it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Search {
     at: GroupSlot,
     index: Index,
     from: Lsn,
-    /// True once the reader has accepted the request; it may have had no room.
+    /// True once the reading thread has accepted the request for the stretch; until then its queue had no
+    /// room.
     asked: bool,
 }
 
 impl Store {
-    /// Hands the entries of the last stretch to their group, and asks the reader for the next ones.
+    /// Hands the entries of the last stretch to their group, and asks the reading thread for the next
+    /// stretch.
     pub(super) fn serve_laggards(&mut self) {
         if let (Some(search), Some(outcome)) = (self.search, self.reading.take_records()) {
             self.search = self.take_stretch(search, outcome);
@@ -36,7 +39,7 @@ impl Store {
         }
     }
 
-    /// Returns the next search, from each group in turn.
+    /// Returns the next search. The groups take turns.
     fn next_search(&mut self) -> Option<Search> {
         let groups = self.members.len();
         let mut all = self.searched.around(groups);
@@ -79,7 +82,8 @@ impl Store {
         let (mut next, mut read) = (index, Vec::<(EntryId, Bytes)>::new());
         for (_, record) in chunk.records {
             let id = EntryId::new(record.index, record.term);
-            // An entry that was overwritten has another term.
+            // An entry counts only with the valid term: an entry that another one has replaced has another
+            // term.
             let counts = || group.term_of(next) == Some(id.term);
             let entry = record.group == group.number().get() && record.kind == KIND_ENTRY;
             if entry && id.index == next && counts() {

@@ -1,23 +1,25 @@
-//! Counts the live bytes of each segment as messages come and go. Pure.
+//! Counts the live bytes of each log segment: the bytes of messages that streams still hold. Pure.
 //!
-//! A message counts with the bytes that it would take if it were appended again on its own. So the store
-//! copies a segment forward only if that frees space, however small its messages are.
+//! A message counts with the bytes that its copy would take in the log. So the store copies a segment forward
+//! only if that frees space, however small its messages are.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use tidegate_stream::stream::{Bulk, Place};
 
-/// The bytes that a relocated message takes beside its own: the headers of a record, an entry and a command,
-/// and padding.
+/// The bytes that the copy of a message takes in the log beside the message: the headers of a record, an
+/// entry and a command, and padding.
 const RELOCATED_OVERHEAD: u64 = 32 + 16 + 16 + 8;
 
-/// The live bytes of each segment.
+/// The live bytes that one group has in each segment of the log.
 #[derive(Clone, Debug, Default)]
 pub struct Live {
-    /// Live bytes by the position at which a segment begins; every segment that was begun and not forgotten.
+    /// The live bytes of each segment, by the position at which the segment begins: of all segments that the
+    /// log has begun and not released.
     segments: BTreeMap<u64, u64>,
-    /// The segment of the last place. Most often the next place lies in it, too.
+    /// The range and the live bytes of the segment in which the last place lay. Most often the next place
+    /// lies in the same segment.
     last: (Range<u64>, u64),
     /// Messages that are removed and not yet uncounted.
     reclaiming: VecDeque<Bulk>,
@@ -52,8 +54,8 @@ impl Live {
         self.segments.entry(base).or_default();
     }
 
-    /// Adds all segments of `known`, including the newest, which the log does not list while it holds nothing
-    /// durable.
+    /// Adds all segments of `known`. Among them is the newest segment, which the log does not list before it
+    /// has a durable record.
     pub(super) fn begin_as(&mut self, known: &Self) {
         known.segments.keys().for_each(|base| self.begin(*base));
     }
@@ -72,7 +74,7 @@ impl Live {
         self.last.1 += u64::from(bytes) + RELOCATED_OVERHEAD;
     }
 
-    /// Uncounts a message of `bytes` bytes at this place, which is no longer needed.
+    /// Subtracts a message of `bytes` bytes at this place, which its stream has removed or the log has moved.
     pub fn removed(&mut self, place: Place, bytes: u32) {
         self.enter(place.lsn);
         let weight = u64::from(bytes) + RELOCATED_OVERHEAD;
@@ -119,8 +121,8 @@ impl Live {
         }
     }
 
-    /// Returns whether `bytes` bytes were removed or a segment was emptied since the last review, so that a
-    /// review is due.
+    /// Returns whether a review of the segments is due: whether `bytes` bytes were removed, or a segment lost
+    /// its last live byte, since the last review.
     pub(super) fn poll_review(&mut self, bytes: u64) -> bool {
         let due = self.emptied || self.removed_bytes >= bytes;
         if due {
@@ -135,7 +137,8 @@ impl Live {
         }
         self.leave();
         let before = self.segments.range(..=lsn).next_back();
-        // An unknown segment is treated as if it began at the message.
+        // If no known segment holds the message, the count treats the message's position as the beginning of
+        // a segment.
         let (base, live) = before.map_or((lsn, 0), |(&base, &live)| (base, live));
         let mut after = self.segments.range(lsn.saturating_add(1)..);
         let end = after.next().map_or(u64::MAX, |(&next, _)| next);

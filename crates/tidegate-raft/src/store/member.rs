@@ -1,5 +1,5 @@
-//! The store's data of one group: the member itself, its checkpoints, and the places of its messages in the
-//! log. All groups share the log.
+//! The store's data of one group: this node as a member of the group, the group's checkpoints, and the places
+//! of its messages in the log. All groups share the log.
 
 use std::collections::VecDeque;
 
@@ -11,29 +11,29 @@ use super::staged::Staged;
 use super::{Live, Relocated};
 use crate::replica::{EntryId, Group, Message};
 
-/// See the [module](self).
+/// The store's data of one group, see the [module](self).
 pub(super) struct Member {
     pub(super) group: Group,
-    /// Messages of a leader, in order, that wait until the log has allocated its next segment.
+    /// The messages of the group's leader, in order, that wait until the log has allocated its next segment.
     pub(super) delayed: VecDeque<Message>,
     pub(super) checkpoints: Checkpoints,
     pub(super) catching_up: CatchingUp,
     pub(super) staged: Staged,
     pub(super) live: Live,
-    /// Relocations that are durable, in the order of the log.
+    /// The new places of messages that the store has copied durably, in the order of the log. The caller has
+    /// not taken these yet.
     pub(super) relocated: VecDeque<Relocated>,
-    /// The last entry that was due.
+    /// The last entry that the store returned as due.
     pub(super) applied: Applied,
-    /// The covered position of the last checkpoint that was asked for.
+    /// The log position up to which the last requested checkpoint covers the log.
     pub(super) tried: Lsn,
-    /// True if that checkpoint could not be written.
+    /// True if the store could not write the last requested checkpoint.
     pub(super) failed: bool,
-    /// The position of the log from which on the store tries again to make the reserve for the next
-    /// checkpoint.
+    /// The end of the log from which on the store tries again to make the reserve for the next checkpoint.
     pub(super) keep_back_at: Lsn,
 }
 
-/// An entry that was due, and the position behind its record.
+/// An entry that the store returned as due, and the log position behind its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Applied {
     pub(super) entry: EntryId,
@@ -41,9 +41,9 @@ pub(super) struct Applied {
 }
 
 impl Member {
-    /// Returns the position before which the log holds no record of the group that was not due, and no
-    /// message fetched for another state: `durable` if no entry waits for its commit. Returns `None` while a
-    /// record is on its way.
+    /// Returns the position before which the group needs no record of the log, because the caller has applied
+    /// all of them; this is `durable` if no entry waits for its commit. Returns `None` while a record is not
+    /// yet durable or applied, and while the member takes over another state.
     pub(super) fn settled_to(&self, durable: Lsn) -> Option<Lsn> {
         let on_its_way = !self.relocated.is_empty()
             || !self.group.is_durable()
@@ -58,9 +58,9 @@ impl Member {
         }
     }
 
-    /// Returns whether this member takes over another state, or will continue to when a leader asks for it,
-    /// however long the group has no leader. `holding` bounds the bytes that this may hold. A leader needs no
-    /// other state.
+    /// Returns whether this member takes over another state, or has fetched messages with which it continues
+    /// as soon as a leader asks for the takeover again. `holding` bounds the bytes of log that this keeps
+    /// from release. A leader needs no other state.
     pub(super) fn is_between(&self) -> bool {
         self.holds() || (!self.staged.is_empty() && !self.group.leads())
     }

@@ -1,5 +1,5 @@
-//! The store's traffic with the other members of its groups: it takes their messages, returns the messages
-//! for them, and hands to the log all records that the groups want written.
+//! The store's traffic with the other members of its groups. The store handles their messages, returns the
+//! messages for them, and hands all records to the log that the groups want to write.
 
 use tidegate_cluster::groups::GroupId;
 use tidegate_cluster::slots::GroupSlot;
@@ -8,9 +8,9 @@ use super::Store;
 use super::room::Admission;
 use crate::replica::{Message, MessageType, PeerProgress, StepError, TransferError};
 
-/// At most this many messages of a group's leader wait for the log's next segment.
+/// The most messages of a group's leader that wait for the log's next segment.
 const DELAYED_MAX: usize = 64;
-/// At most this many bytes of entries wait in these messages.
+/// The most bytes of entries in the messages that wait for the log's next segment.
 const DELAYED_BYTES_MAX: u64 = 64 << 20;
 
 impl Store {
@@ -20,10 +20,10 @@ impl Store {
         self.members.position(|m| m.group.number() == group)
     }
 
-    /// Takes a message of another member, for the group with this number.
+    /// Handles a message of another member, for the group with this number.
     ///
-    /// # Errors
-    /// See [`StepError`]; the message had no effect. [`poll`](Self::poll) reports a failed log.
+    /// # Errors See [`StepError`]; the message had no effect. If the log has failed, [`poll`](Self::poll)
+    /// reports that.
     pub fn step(&mut self, group: GroupId, message: Message) -> Result<(), StepError> {
         let at = self.at(group).ok_or(StepError::WrongGroup { group })?;
         let delayed = &mut self.members[at].delayed;
@@ -38,17 +38,18 @@ impl Store {
                 delayed.push_back(message);
                 return Ok(());
             }
-            // The leader sends from another entry on, so the delayed messages are obsolete.
+            // The leader starts to send from another entry on, so the messages that wait are obsolete.
             delayed.clear();
         }
         self.take(at, message)
     }
 
-    /// Takes the messages that waited for the log's next segment, as far as the log has room now.
+    /// Handles the messages that waited for the log's next segment, as far as the log has room now.
     pub(super) fn take_delayed(&mut self, at: GroupSlot) {
         while let Some(message) = self.members[at].delayed.pop_front() {
             let waited = self.members[at].delayed.len();
-            // If the message has no effect, the leader notices from later messages.
+            // The result does not matter: if the message has no effect, the leader learns that from this
+            // member's later messages.
             let _ = self.take(at, message);
             if self.members[at].delayed.len() > waited {
                 break;
@@ -56,7 +57,8 @@ impl Store {
         }
     }
 
-    /// Takes a message as far as the log has room for its entries. The rest waits for the next segment.
+    /// Handles a message as far as the log has room for its entries. The rest of the message waits for the
+    /// next segment.
     fn take(&mut self, at: GroupSlot, mut message: Message) -> Result<(), StepError> {
         let admission = self.admit(at, &message);
         let kind = message.get_msg_type();
@@ -94,9 +96,9 @@ impl Store {
         self.hand_over();
     }
 
-    /// Returns the next message to send, and its receiver. Call it after each [`step`](Self::step),
-    /// [`tick`](Self::tick), [`propose`](Self::propose) and [`poll`](Self::poll), until it returns `None`.
-    /// The caller drops messages that it cannot send.
+    /// Returns the next message that the caller must send, and its receiver. The caller calls this after each
+    /// [`step`](Self::step), [`tick`](Self::tick), [`propose`](Self::propose) and [`poll`](Self::poll), until
+    /// it returns `None`. The caller drops messages that it cannot send.
     pub fn poll_message(&mut self, at: GroupSlot) -> Option<(u64, Message)> {
         self.members[at].group.poll_message()
     }
@@ -107,7 +109,7 @@ impl Store {
         self.members[at].group.number()
     }
 
-    /// Returns the leader, as far as known.
+    /// Returns the leader of the group in this slot, as far as this member knows.
     #[must_use]
     pub fn leader(&self, at: GroupSlot) -> Option<u64> {
         self.members[at].group.leader()
@@ -119,7 +121,8 @@ impl Store {
         self.members[at].group.progress()
     }
 
-    /// Hands leadership over: see [`Group::transfer_leadership`](crate::replica::Group::transfer_leadership).
+    /// Hands the leadership of the group in this slot over to member `to`, see
+    /// [`Group::transfer_leadership`](crate::replica::Group::transfer_leadership).
     ///
     /// # Errors
     /// See [`TransferError`].
@@ -135,7 +138,7 @@ impl Store {
         self.hand_over();
     }
 
-    /// Reports that messages to this member do not arrive, for instance because its connection broke.
+    /// Reports that messages to node `to` do not arrive, for instance because the connection broke.
     pub fn report_unreachable(&mut self, to: u64) {
         for member in &mut self.members {
             member.group.report_unreachable(to);
@@ -143,15 +146,15 @@ impl Store {
         self.hand_over();
     }
 
-    /// Appends the records that the groups want written. If there is no room, a later call appends them;
-    /// `poll` reports a failure.
+    /// Appends the records that the groups want written. If the log has no room, a later call appends them;
+    /// if the log has failed, `poll` reports that.
     fn hand_over(&mut self) {
         let _ = self.append_entries();
     }
 }
 
-/// Keeps the first `count` entries in the message, and returns a message with the rest. The message has
-/// entries.
+/// Keeps the first `count` entries in the message, and returns a second message with the other entries. The
+/// message must have entries.
 fn split(message: &mut Message, count: usize) -> Message {
     let mut entries = std::mem::take(&mut message.entries).into_vec();
     let mut rest = message.clone();

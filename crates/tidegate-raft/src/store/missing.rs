@@ -1,8 +1,8 @@
 //! Lists the messages that a repair of the log has lost, by stream.
 //!
 //! The streams know their messages from the newest checkpoint and from the remaining entries. A known message
-//! is lost if its record is missing from the log. A lost entry that no checkpoint includes is known only by
-//! its index.
+//! is lost if its record is missing from the log. If no checkpoint includes a lost entry, the store knows
+//! only the entry's index.
 
 use std::ops::Range;
 use std::path::Path;
@@ -23,8 +23,8 @@ use crate::replica::Index;
 pub struct Missing {
     /// The losses by stream, in the order of the stream numbers.
     pub streams: Vec<MissingIn>,
-    /// Lost entries with unknown contents. Their effects are lost, and the streams may give messages stored
-    /// after them lower numbers than were acknowledged.
+    /// The lost entries with unknown contents. The streams lack the effects of these entries, and may give
+    /// later messages lower numbers than those that publishers got.
     pub entries: Vec<Range<Index>>,
 }
 
@@ -39,8 +39,8 @@ pub struct MissingIn {
     pub seqs: Vec<(StreamSeq, StreamSeq)>,
 }
 
-/// Returns the losses of the data directory `dir`, given the ranges of the log that are lost. Opens the
-/// directory as a start does.
+/// Returns the losses of the data directory `dir`; `lost` are the ranges of the log that a repair gave up.
+/// Opens the directory as the start of a node does.
 ///
 /// # Errors
 /// The directory cannot be opened.
@@ -48,7 +48,7 @@ pub fn missing(dir: &Path, lost: &[Range<Lsn>]) -> Result<Missing, OpenError> {
     let mut options = Options::default();
     let mut opening = loop {
         match Opening::begin(dir, options.clone(), Arc::new(|| ())) {
-            // The log names its groups one at a time, as errors.
+            // Each attempt to open the log names one group that the options lack, as an error.
             Err(OpenError::Stranger { group }) => options.groups.push(GroupOf {
                 number: group,
                 members: vec![options.id],
@@ -70,7 +70,7 @@ pub fn missing(dir: &Path, lost: &[Range<Lsn>]) -> Result<Missing, OpenError> {
         };
         groups.push((streams, Replaying::default()));
     }
-    // The members of these groups are unknown, so this process must not act for them.
+    // This process does not know the members of these groups, so it only reads, and must not act as a member.
     opening.look(|at, due, live| {
         let (streams, replaying) = &mut groups[at];
         replaying.take(streams, &due, live);

@@ -1,11 +1,11 @@
-//! A node's durable store: the log, the checkpoints of its groups' states, and the rules by which log
-//! segments are released. The store drives the groups of the node. They share one log, and callers name a
-//! group by its slot, its place in [`Options::groups`].
+//! A node's durable store: the log, the checkpoints of its groups' states, and the rules by which the store
+//! releases log segments. The store drives the groups of the node, which share one log. Callers name a group
+//! by its slot, the group's place in [`Options::groups`].
 //!
 //! **[`Opening::begin`] -> [`Opening::replay`] -> [`Store`].** After opening, one loop owns the store: it
 //! proposes entries, calls [`Store::poll`] after each call of the waker, and calls [`Store::poll_due`] until
-//! it returns `None`. The log has a thread that writes and syncs. The store has one thread that reads and one
-//! that writes checkpoints. None of these threads decides anything.
+//! it returns `None`. The log has a thread that writes and syncs; it also decides which batches a sync
+//! covers. The store has a reading thread and a thread that writes checkpoints, and these two decide nothing.
 //!
 //! ```text
 //! <data>/tidegate/lock             held while a process has the directory
@@ -86,36 +86,37 @@ use second_write::SecondWrite;
 /// The only format of a data directory so far.
 const VERSION: u32 = 1;
 
-/// Wakes the loop. Other threads call it when the loop has something to do. It must not block.
+/// Wakes the loop that owns the store. Other threads call this function when the loop has something to do.
+/// The function must not block.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
-/// The next step for the replicated state, in the order of the log.
+/// The next step that the loop must carry out on the streams, in the order of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// The streams apply this entry.
+    /// The loop must apply this entry to the streams.
     Entry(Committed),
-    /// The message lies at another place from now on. If its stream has removed the message, this has no
+    /// The loop must note the new place of a message. If the stream has removed the message, this has no
     /// effect.
     Relocated(Relocated),
 }
 
-/// A message that was appended again.
+/// A message that the store has written to the log again, with its new place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Relocated {
-    /// Its stream's id.
+    /// The number of the message's stream.
     pub stream: StreamNumber,
-    /// Its sequence.
+    /// The message's number in the stream.
     pub seq: StreamSeq,
-    /// Its new place.
+    /// The new place of the message in the log.
     pub place: Place,
 }
 
-/// See the [module](self).
+/// A node's log, checkpoints and groups, see the [module](self).
 pub struct Store {
     members: PerGroup<Member>,
-    /// The group that [`poll_due`](Self::poll_due) asks first.
+    /// The group that [`poll_due`](Self::poll_due) asks first for its next step.
     turn: GroupSlot,
-    /// The group that appends first.
+    /// The group of which the batches go to the log first.
     appending: GroupSlot,
     appender: Appender,
     log: Log,
@@ -124,30 +125,31 @@ pub struct Store {
     search: Option<Search>,
     /// The group in which the next search for a lagging follower begins.
     searched: GroupSlot,
-    /// The lab's second write of each message, if it is on.
+    /// The second write of each message, which only measurements switch on (feature `lab`).
     #[cfg(feature = "lab")]
     second_write: Option<SecondWrite>,
     compaction: Compaction,
     scrub: Scrub,
-    /// The segment last appended to.
+    /// The number of the segment to which the store appended last.
     segment: u64,
     /// The position at which the log appends the next batch.
     end: Lsn,
     /// Set when an event may allow the store to release or compact a segment.
     review: bool,
-    /// True if the log takes more than its quota; and the position of the log at that count.
+    /// True if the files took more bytes than the quota at the last count, and the durable position of the
+    /// log at that time.
     over_quota: (bool, Lsn),
     /// The number of times the store has looked for space on a full disk.
     looks_for_space: u32,
     options: Options,
     waker: Waker,
-    /// The data directory. Its lock is held as long as this lives.
+    /// The data directory. The process holds the directory's lock as long as this value lives.
     storage: Arc<dyn Storage>,
 }
 
 impl Store {
-    /// Proposes an entry for `callers` callers and hands it to the log. The entry becomes due for applying
-    /// once it is durable.
+    /// Proposes an entry for `callers` callers, and hands it to the log. [`poll_due`](Self::poll_due) returns
+    /// the entry once it is committed.
     ///
     /// # Errors
     /// See [`WriteError`]; nothing has changed then.
@@ -180,8 +182,8 @@ impl Store {
         Ok(proposed)
     }
 
-    /// Returns whether the group takes a proposal now. It always does, unless the lab bounds the entries on
-    /// their way.
+    /// Returns whether the group takes a proposal now. It always does, unless a measurement bounds the
+    /// entries in flight (feature `lab`).
     #[must_use]
     pub fn may_propose(&self, at: GroupSlot) -> bool {
         let (group, lab) = (&self.members[at].group, self.options.lab);
@@ -191,7 +193,7 @@ impl Store {
     }
 
     /// Returns whether this member leads and has applied every entry that was committed before it led. Only
-    /// then does it know the current state.
+    /// then does this member know the current state.
     #[must_use]
     pub fn leads_settled(&self, at: GroupSlot) -> bool {
         let writing = self.writing_twice(at);
@@ -199,7 +201,8 @@ impl Store {
         group.leads_settled() && writing.is_none_or(|term| term == group.term())
     }
 
-    /// Returns whether the lab writes each message a second time.
+    /// Returns whether the store writes each message a second time, as measurements may ask for (feature
+    /// `lab`).
     #[cfg(feature = "lab")]
     const fn writes_twice(&self) -> bool {
         self.second_write.is_some()
@@ -210,7 +213,8 @@ impl Store {
         false
     }
 
-    /// Returns the term of the group's entry that the lab writes a second time.
+    /// Returns the term of the group's entry that the store is writing a second time; `None` without such an
+    /// entry.
     #[cfg(feature = "lab")]
     fn writing_twice(&self, at: GroupSlot) -> Option<Term> {
         self.second_write.as_ref()?.writing(at)
@@ -221,14 +225,15 @@ impl Store {
         None
     }
 
-    /// Takes the results of the other threads. Call it after each wake-up, and after [`step`](Self::step) and
-    /// [`tick`](Self::tick).
+    /// Takes the results of the other threads. The caller calls this after each wake-up, and after
+    /// [`step`](Self::step) and [`tick`](Self::tick).
     ///
     /// # Errors
     /// A write or a sync failed: nothing more can become durable, and the process must end now. All
     /// acknowledged entries are safe; [`Failure::durable`] returns how far the log is durable.
     pub fn poll(&mut self) -> Result<(), Failure> {
-        // The failure is read first, so that the groups still hear of all that became durable before it.
+        // The store reads the failure before the durable position, so that the groups still learn of all
+        // records that became durable before the failure.
         let failure = self.log.failure();
         let durable = self.log.durable();
         for member in &mut self.members {
@@ -250,8 +255,8 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the next step that is due, and its group. Each group's steps come in order, each once. A call
-    /// confirms that the loop has carried out the previous step.
+    /// Returns the next step that is due, and its group. Returns each step of a group once, in order. With
+    /// the call the loop confirms that it has carried out the previous step.
     pub fn poll_due(&mut self) -> Option<(GroupSlot, Due)> {
         for _ in 0..self.members.len() {
             if let Some(due) = self.poll_due_of(self.turn) {
@@ -267,8 +272,8 @@ impl Store {
         if member.catching_up.is_installed() {
             return None;
         }
-        // Relocations that precede an entry in the log come first, so that a checkpoint behind the entry
-        // includes them. All durable relocations come first.
+        // A checkpoint behind an entry must include the relocations that precede the entry in the log. So all
+        // durable relocations come before the next entry.
         if let Some(relocated) = member.relocated.pop_front() {
             return Some(Due::Relocated(relocated));
         }
@@ -285,20 +290,21 @@ impl Store {
                 entry: entry.id(),
                 next: behind(&entry),
             };
-            // An empty entry serves Raft only and does not change the state. It still advances `applied`,
-            // because another member may ask for a state as of that index.
+            // An empty entry serves only Raft and does not change the state. It still advances `applied`,
+            // because another member may ask for a state with this last entry.
             if !entry.data.is_empty() {
                 return Some(Due::Entry(entry));
             }
         }
     }
 
-    /// Reads the message at this place of the group: its bytes, followed by the rest of its entry.
+    /// Reads the message of the group at this place. The result is the message's bytes, followed by the rest
+    /// of its entry.
     pub fn read(&mut self, at: GroupSlot, place: Place) -> Fetch {
         within(self.read_entry(at, place.lsn), place)
     }
 
-    /// Returns the same as far as it is in memory, and asks for nothing.
+    /// Returns the bytes of the message at this place as far as they are in memory, and starts no read.
     #[must_use]
     pub fn peek(&self, at: GroupSlot, place: Place) -> Peeked {
         let lsn = Lsn::new(place.lsn);
@@ -323,13 +329,14 @@ impl Store {
         }
     }
 
-    /// Returns the last entry that was due. The state is as of this entry.
+    /// Returns the last entry that the store returned as due. The group's state includes this entry and no
+    /// later one.
     #[must_use]
     pub fn applied(&self, at: GroupSlot) -> EntryId {
         self.members[at].applied.entry
     }
 
-    /// Returns the live-byte counts of the group, in which the loop records the messages that the streams
+    /// Returns the counts of the group's live bytes, in which the loop records the messages that the streams
     /// store and remove.
     pub fn live_mut(&mut self, at: GroupSlot) -> &mut Live {
         &mut self.members[at].live
@@ -348,7 +355,7 @@ impl Store {
         checkpoints.fold(false, |any, did| any | did) || read || wrote
     }
 
-    /// Returns the number of syncs of the second write; 0 if it is off.
+    /// Returns the number of syncs of the second write; 0 if there is no second write.
     #[cfg(feature = "lab")]
     #[must_use]
     pub fn second_syncs(&self) -> u64 {
@@ -378,7 +385,7 @@ impl Store {
         self.members.slots()
     }
 
-    /// Makes everything accepted durable, waits for the checkpoint that is being written, and ends the
+    /// Waits until all accepted records are durable and the checkpoint in progress is written, and ends the
     /// threads.
     ///
     /// # Errors
@@ -406,8 +413,8 @@ impl Store {
                         .group
                         .handle_appended(&appended.records, appended.end),
                     Err(error @ AppendError::Failed(_)) => return Err(error.into()),
-                    // The batch stays first in its group, and the store offers it again once there is room.
-                    // Another group's batch may be smaller or may free space.
+                    // The batch stays the first of its group, and the store offers it to the log again once
+                    // the log has room. The batch of another group may be smaller or may free space.
                     Err(AppendError::DiskFull) => break,
                     // This group appends first the next time, so that the other groups cannot starve it.
                     Err(_) => {
@@ -420,8 +427,8 @@ impl Store {
         Ok(())
     }
 
-    /// Returns whether a group has a batch to append. Such batches go before batches that only move messages,
-    /// because callers wait for them.
+    /// Returns whether a group has a batch to append. The store writes such batches before copies of
+    /// messages, because callers wait for them.
     fn has_entries(&self) -> bool {
         self.members.iter().any(|m| m.group.poll_append().is_some())
     }
@@ -432,7 +439,7 @@ impl Store {
         self.end = appended.end;
         if appended.segment != self.segment {
             self.segment = appended.segment;
-            // The first batch of a segment lies at the segment's beginning.
+            // The position of a segment's first batch is the beginning of the segment.
             for member in &mut self.members {
                 member.live.begin(appended.at.get());
             }
@@ -450,13 +457,13 @@ impl std::fmt::Debug for Store {
     }
 }
 
-/// Returns the position behind an entry's record.
+/// Returns the log position behind an entry's record.
 fn behind(entry: &Committed) -> Lsn {
     let record = records::entry(ALL, EntryId::ZERO, entry.data.clone());
     entry.lsn.after(record.stored_bytes())
 }
 
-/// Cuts an entry off before the message at this place.
+/// Removes the bytes of an entry that come before the message at this place.
 fn within(entry: Fetch, place: Place) -> Fetch {
     match entry {
         Fetch::Ready(entry) => match usize::try_from(place.offset) {

@@ -1,9 +1,9 @@
 //! Opens a data directory: takes its lock, checks its version, loads the newest checkpoints, and replays the
 //! log behind them.
 //!
-//! The only member of a group has committed every entry that is durable in its log, so it applies all of them
-//! before Raft begins. A member of a larger group applies the entries that the log records as committed, and
-//! hands the entries behind them to Raft unapplied.
+//! The only member of a group has committed every entry that is durable in its log, so it applies all these
+//! entries before Raft begins. A member of a larger group applies the entries that the log records as
+//! committed, and hands the entries behind them to Raft unapplied.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -50,12 +50,13 @@ use crate::lab::Lab;
 use crate::replica::records::{KIND_ENTRY, KIND_FETCHED, KIND_LAST, KIND_RELOCATED};
 use crate::replica::{Committed, EntryId, Group, GroupOptions, Index, LoggedEntry, Restored, Term};
 
-/// The file that holds the format version of a data directory; each opened directory has it.
+/// The name of the file that holds the format version of a data directory. Each directory that the store has
+/// opened has this file.
 pub const VERSION_FILE: &str = "version";
 const VERSION_NEW: &str = "version-new";
-/// The file that a repair writes when it gives up parts of the log. It lists these parts.
+/// The name of the file in which a repair lists the parts of the log that it has given up.
 pub const REPAIRED_FILE: &str = "repaired";
-/// The same bounds as the log's default.
+/// The bounds of a sync, the same as the default of the log.
 const SYNC_BOUNDS: Bounds = Bounds {
     items_min: 1,
     items_max: u64::MAX,
@@ -63,9 +64,10 @@ const SYNC_BOUNDS: Bounds = Bounds {
     age_max: Duration::from_secs(1),
     in_flight_max: None,
 };
-/// At least one part in this many of a segment is reserved for the next checkpoint of a group.
+/// The divisor of the least reserve: the store reserves at least one part in this many of a segment for the
+/// next checkpoint of a group.
 const KEPT_BACK_SHARE: u64 = 16;
-/// The replay reads the log in stretches of this many bytes.
+/// The number of bytes of the log that the replay reads at once.
 const REPLAY_BYTES: usize = 4 << 20;
 
 /// Options of a store. Each has a default.
@@ -78,32 +80,33 @@ pub struct Options {
     pub groups: Vec<GroupOf>,
     /// The term from which on this member takes part again after it lost its disk.
     pub rejoined: Option<Term>,
-    /// True if the node had a log in an earlier run. If there is none now, it was lost.
+    /// True if the node had a log in an earlier run. If the directory has no log now, the log was lost.
     pub begun: bool,
     /// The length of a segment, in whole pages.
     pub segment_bytes: u64,
-    /// The most bytes proposed and not yet applied.
+    /// The most bytes of entries that a leader has proposed and not applied yet.
     pub uncommitted_bytes_max: u64,
-    /// The most bytes of applied entries kept in memory.
+    /// The most bytes of applied entries that a group keeps in memory.
     pub tail_bytes_max: u64,
-    /// The most bytes read from the log kept in memory.
+    /// The most bytes of the log that the cache for readers keeps in memory.
     pub read_bytes_max: usize,
     /// The least growth of the log between two checkpoints, in bytes.
     pub checkpoint_bytes_min: u64,
-    /// The most bytes that the log and the checkpoints may take before the store refuses more messages; no
-    /// bound if `None`.
+    /// The most bytes that the log and the checkpoints may take before the store refuses more messages;
+    /// `None` is no bound.
     pub max_file_store: Option<u64>,
-    /// The seed of the salts of the log's segments; drawn from the system if `None`. For simulations.
+    /// The seed of the salts of the log's segments; `None` draws it from the system. Only simulations set it.
     pub seed: Option<u64>,
     /// The time in which the scrub reads the whole log once to find damage; zero turns the scrub off.
     pub scrub_period: Duration,
     /// Chooses the part of the log with which the scrub begins.
     pub scrub_seed: u64,
-    /// True if a sync waits for callers that are about to return, where that pays.
+    /// True if the log delays a sync for callers that are about to return with the next record, where that
+    /// pays.
     pub anticipation: bool,
-    /// Takes the decisions about syncs.
+    /// The log of the controller's decisions about syncs.
     pub decisions: Option<DecisionLog>,
-    /// Options of writing that only measurements use.
+    /// The deviations from the product that only measurements use.
     pub lab: Lab,
 }
 
@@ -133,10 +136,11 @@ impl Default for Options {
     }
 }
 
-/// A data directory that was examined. Opening has settled the end of the log and written nothing else yet.
+/// A data directory that the store has examined. So far the store has only settled the end of the log, and
+/// written nothing else.
 pub struct Opening {
     opened: Opened,
-    /// One per group.
+    /// The checkpoints and log records of each group.
     found: PerGroup<Found>,
     options: Options,
     waker: Waker,
@@ -158,8 +162,8 @@ struct Found {
 }
 
 impl Opening {
-    /// Claims the data directory `dir`, creating it if needed, and examines it. Other threads call `waker`
-    /// when the store has something for its loop.
+    /// Locks the data directory `dir`, which it creates if needed, and examines the directory. Other threads
+    /// call `waker` when the store's loop has something to do.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -174,7 +178,8 @@ impl Opening {
         Self::on(Arc::new(state), log, options, waker)
     }
 
-    /// As [`begin`](Self::begin), with any two storages: one for the checkpoints, one for the log.
+    /// Examines a data directory as [`begin`](Self::begin) does, with any two storages: one for the
+    /// checkpoints, one for the log.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -190,8 +195,8 @@ impl Opening {
         Self::of(storage, options, waker, By::Thread, open)
     }
 
-    /// As [`on`](Self::on), without threads: the caller does their work through [`Store::work`] and the
-    /// [`Steps`] of the log.
+    /// Examines a data directory as [`on`](Self::on) does, and starts no threads: the caller does the
+    /// threads' work through [`Store::work`] and the [`Steps`] of the log.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -265,7 +270,7 @@ impl Opening {
         } else if !options.anticipation
             && let Ok(knee) = Knee::new(Objective::Lean, SYNC_BOUNDS).and_then(Knee::in_bytes)
         {
-            // The same controller as the log's default, but without anticipation.
+            // This is the same controller as the default of the log, but without anticipation.
             log_options = log_options.controller(Box::new(knee));
         }
         if let Some(decisions) = options.decisions.clone() {
@@ -290,19 +295,19 @@ impl Opening {
             }
         })?;
         if let Some((kind, at)) = newer {
-            // Skipping the record would lose it.
+            // The store refuses to open the directory: without this record, the state would lack its content.
             return Err(OpenError::NewerRecord { kind, at });
         }
         if let Some(group) = stranger {
             return Err(OpenError::Stranger { group });
         }
         if !was_opened {
-            // The log exists, and from now on it must exist at each start.
+            // The log exists now. The version file says that it must exist at each later start.
             write_version(&*storage)?;
         }
         if opened.recovery.shortened && found.iter().any(|f| f.of.members.len() > 1) {
-            // This node may have acknowledged the lost records to other members, and must not vote as if it
-            // had not.
+            // This node may have acknowledged the lost records to other members, and must not vote without
+            // them.
             let text = "the last segment of the log has lost its end";
             return Err(OpenError::Damaged(text.to_owned()));
         }
@@ -310,8 +315,8 @@ impl Opening {
         let holes = segments
             .windows(2)
             .filter(|w| w[0].segment + 1 < w[1].segment);
-        // Segments are released in any order: the log may still hold an entry and lack the entry that
-        // overwrote it.
+        // The store releases segments in any order. So the log may still hold an entry, and lack the later
+        // entry that replaced it.
         for hole in holes {
             for found in &mut found {
                 found.seen.note_hole(hole[1].range.start);
@@ -333,7 +338,7 @@ impl Opening {
         })
     }
 
-    /// Returns how recovery found the end of the log.
+    /// Returns the state in which the recovery found the end of the log.
     #[must_use]
     pub const fn recovery(&self) -> &Recovery {
         &self.opened.recovery
@@ -350,25 +355,24 @@ impl Opening {
         self.found.slots()
     }
 
-    /// Returns the entries of a group that a repair gave up and that no checkpoint includes. Their effects
-    /// are lost.
+    /// Returns the entries of a group that a repair gave up and that no checkpoint includes. The state lacks
+    /// their effects.
     #[must_use]
     pub fn missing_entries(&self, at: GroupSlot) -> &[Range<Index>] {
         self.found[at].seen.missing()
     }
 
-    /// Returns a group's state from the newest checkpoint, once; `None` if there is no checkpoint, so that
+    /// Returns, once, a group's state from the newest checkpoint; `None` if there is no checkpoint, so that
     /// the replay covers the whole log.
     pub fn take_state(&mut self, at: GroupSlot) -> Option<Bytes> {
         self.found[at].state.take()
     }
 
     /// Replays the log behind the checkpoints and returns the store. Calls `each` with each step that is due,
-    /// those of a group in order, and with the live-byte counts in which `each` records stored and removed
+    /// in order for each group, and with the counts of live bytes in which `each` records stored and removed
     /// messages.
     ///
-    /// # Errors
-    /// The log cannot be read where it was durable, or a thread cannot be started.
+    /// # Errors The store cannot read a durable part of the log, or cannot start a thread.
     pub fn replay(
         mut self,
         each: impl FnMut(GroupSlot, Due, &mut Live),
@@ -424,17 +428,16 @@ impl Opening {
             waker: self.waker,
             storage: self.storage,
         };
-        // Appends the records of the groups' first elections. If the log has no room for them now, the next
-        // poll appends them.
+        // The store appends the records of the groups' first elections. If the log has no room for them now,
+        // the next poll appends them.
         let _ = store.append_entries();
         Ok(store)
     }
 
-    /// Calls `each` as [`replay`](Self::replay) does and then closes the log. It writes nothing, and no
+    /// Calls `each` as [`replay`](Self::replay) does and then closes the log. This writes nothing, and no
     /// member stands for election.
     ///
-    /// # Errors
-    /// As [`replay`](Self::replay), and if the log cannot be closed.
+    /// # Errors The same errors as [`replay`](Self::replay), and an error if the store cannot close the log.
     pub fn look(mut self, each: impl FnMut(GroupSlot, Due, &mut Live)) -> Result<(), OpenError> {
         let segments = self.opened.log.segments();
         self.go_through(&segments, each)?;
@@ -481,7 +484,7 @@ impl Opening {
 }
 
 impl Found {
-    /// Loads the newest checkpoint and checks that the log continues from it.
+    /// Loads the newest checkpoint, and checks that the log has all entries behind it.
     fn follow(&mut self, storage: &dyn Storage, end: Lsn, repaired: bool) -> Result<(), OpenError> {
         // A repair may have given up the end of the log. The log then assigns these positions again, so a
         // checkpoint that reaches beyond the end no longer fits and is removed.
@@ -502,7 +505,7 @@ impl Found {
     }
 }
 
-/// A group during the replay.
+/// The progress of a group during the replay of the log.
 struct Replayed {
     found: Found,
     /// True if the group has no other member.
@@ -511,7 +514,7 @@ struct Replayed {
     committed: Index,
     /// The last committed entry that the replay has passed.
     applied: Applied,
-    /// The entries behind the last committed one.
+    /// The entries behind the last committed entry.
     tail: Vec<LoggedEntry>,
     live: Live,
     staged: Staged,
@@ -543,11 +546,11 @@ impl Replayed {
         })
     }
 
-    /// Takes the next record of the group. Returns the step that it makes due, if any.
+    /// Handles the next record of the group. Returns the step that the record makes due, if any.
     fn take(&mut self, lsn: Lsn, record: Record) -> Option<Due> {
         if lsn < self.found.header.next {
-            // The scan starts at the oldest checkpoint of all groups, and this group's checkpoint covers the
-            // record.
+            // The replay starts at the oldest checkpoint of all groups. The newer checkpoint of this group
+            // already includes the record.
             return None;
         }
         if self.is_entry(lsn, &record) {
@@ -686,10 +689,9 @@ fn unreadable(error: ReadError) -> OpenError {
     }
 }
 
-/// Claims the data directory `dir`, creating it if needed, for as long as the returned value lives.
+/// Locks the data directory `dir`, which it creates if needed, for as long as the returned value lives.
 ///
-/// # Errors
-/// Another process holds the directory, or the system refuses.
+/// # Errors Another process holds the directory, or the operating system refuses an operation.
 pub fn claim(dir: &Path) -> Result<Disk, OpenError> {
     let io = OpenError::io;
     let disk = Disk::open(dir.join("tidegate")).map_err(io("opening the data directory"))?;
@@ -699,7 +701,7 @@ pub fn claim(dir: &Path) -> Result<Disk, OpenError> {
     }
 }
 
-/// Returns whether the directory has a version file; fails for any version but this one.
+/// Returns whether the directory has a version file. Returns an error for any version other than [`VERSION`].
 fn has_version(storage: &dyn Storage) -> Result<bool, OpenError> {
     let io = OpenError::io;
     let read = || match storage.open(VERSION_FILE) {
@@ -729,8 +731,8 @@ fn has_version(storage: &dyn Storage) -> Result<bool, OpenError> {
 
 fn write_version(storage: &dyn Storage) -> Result<(), OpenError> {
     let write = || {
-        // Writes a separate file and renames it, so that a crash leaves no version file that is empty or
-        // holds zeros.
+        // The store writes a separate file and renames it, so that a crash leaves no version file that is
+        // empty or holds zeros.
         let file = storage.create(VERSION_NEW)?;
         file.write_at(&[IoSlice::new(format!("{VERSION}\n").as_bytes())], 0)?;
         file.sync()?;

@@ -1,8 +1,8 @@
 //! Reads entries that are no longer in memory. A thread reads stretches of the log, so that a slow disk does
-//! not block the loop.
+//! not block the event loop.
 //!
 //! The number of outstanding reads is bounded; a caller that finds no room asks again after the next wake-up.
-//! The log's reader has checked every byte that this module returns.
+//! The reader of the log has checked the checksum of every record that this module returns.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,11 +16,11 @@ use super::worker::{By, Worker};
 
 /// The most stretches that the thread has outstanding at once.
 const ASKED_MAX: usize = 64;
-/// The most failures kept until a caller asks again.
+/// The most failed reads that the module remembers until a caller asks for the record again.
 const FAILED_MAX: usize = 1024;
 
-/// The store logs this many failures, and after that only each failure at which the count is a power of two:
-/// a dead disk fails thousands of reads.
+/// The number of failed reads that the store logs. After that it logs a failure only if the count is a power
+/// of two, because a dead disk fails thousands of reads.
 const SAID_MAX: u64 = 16;
 
 const fn is_said(failure: u64) -> bool {
@@ -30,45 +30,45 @@ const fn is_said(failure: u64) -> bool {
 /// The result of a request for a message's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fetch {
-    /// The bytes from the place on, to the end of its entry.
+    /// The bytes from the message's place to the end of its entry.
     Ready(Bytes),
-    /// The thread reads them: ask again after the next wake-up.
+    /// The thread is reading the bytes: the caller asks again after the next wake-up.
     Pending,
-    /// The log has released or lost them.
+    /// The log has released or lost the bytes.
     Gone,
-    /// The bytes there differ from the bytes written, or the disk cannot read them.
+    /// The bytes in the log differ from the bytes that the store wrote, or the disk cannot read them.
     Damaged,
 }
 
-/// A look at a message's bytes.
+/// The result of a look at a message's bytes that starts no read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peeked {
     /// The bytes as far as they are in memory, or the result of a failed read.
     pub fetch: Fetch,
-    /// [`Store::read`](super::Store::read) has something to do: it reads the message, reads ahead, or forgets
-    /// a failure.
+    /// True if [`Store::read`](super::Store::read) has something to do: to read the message, to read ahead,
+    /// or to forget a failure.
     pub ask: bool,
 }
 
 /// A job for the reading thread.
 #[derive(Clone, Copy, Debug)]
 enum Asked {
-    /// A stretch to cache for readers of messages.
+    /// The thread reads a stretch for the cache of messages.
     Payloads(Wanted),
-    /// A stretch with its whole records, to be taken once.
+    /// The thread reads a stretch of whole records, for lagging followers.
     Records(Wanted),
 }
 
 type Outcome = Result<Chunk, ReadError>;
 type Done = Arc<Mutex<Vec<(Asked, Outcome)>>>;
 
-/// See the [module](self).
+/// The reading thread with its requests, results and cache, see the [module](self).
 pub(super) struct Reading {
     chunks: Chunks,
     asked: BTreeMap<Lsn, usize>,
     failed: BTreeMap<Lsn, Fetch>,
     records: Option<Outcome>,
-    /// Reads that the disk refused, or that found other bytes than were written.
+    /// The number of reads that the disk refused, or that found other bytes than the store wrote.
     failures: u64,
     done: Done,
     worker: Worker<Asked>,
@@ -102,7 +102,7 @@ impl Reading {
         })
     }
 
-    /// Does one read on the calling thread, for simulations.
+    /// Does one read on the calling thread, for simulations. Returns whether a read waited.
     #[cfg(feature = "sim")]
     pub(super) fn step(&mut self) -> bool {
         self.worker.step()
@@ -121,7 +121,7 @@ impl Reading {
             };
             self.asked.remove(&wanted.from);
             match outcome {
-                // Nothing durable is there, and no caller was ever given such a place.
+                // The log has no durable record there. No caller gets such a place.
                 Ok(chunk) if chunk.next == wanted.from => self.fail(wanted.from, Fetch::Gone),
                 Ok(chunk) => self.chunks.insert(wanted, chunk),
                 Err(ReadError::Released | ReadError::Lost) => self.fail(wanted.from, Fetch::Gone),
@@ -140,14 +140,14 @@ impl Reading {
     }
 
     fn fail(&mut self, at: Lsn, why: Fetch) {
-        // The caller of a dropped failure asks again, and the thread reads again.
+        // The module forgets the failures. Each caller asks again, and the thread reads again.
         if self.failed.len() == FAILED_MAX {
             self.failed.clear();
         }
         self.failed.insert(at, why);
     }
 
-    /// Returns the payload of the record at `lsn` as far as it is in memory. Asks for nothing.
+    /// Returns the payload of the record at `lsn` as far as it is in memory. Starts no read.
     pub(super) fn peek(&self, lsn: Lsn) -> Peeked {
         let (fetch, ask) = match self.chunks.find(lsn) {
             Found::Here(payload, ahead) => (Fetch::Ready(payload), ahead.is_some()),
@@ -164,8 +164,8 @@ impl Reading {
     pub(super) fn read(&mut self, lsn: Lsn) -> Fetch {
         match self.chunks.find(lsn) {
             Found::Here(payload, ahead) => {
-                // A failed read at this position means the end of the log, so the thread does not read there
-                // again.
+                // After a failed read at this position, the thread does not read ahead there again: the log
+                // ends there.
                 if let Some(ahead) = ahead.filter(|w| !self.failed.contains_key(&w.from)) {
                     self.ask(ahead);
                 }
@@ -194,7 +194,7 @@ impl Reading {
 
     /// Asks the thread for about `bytes` bytes of records from `from` on, which
     /// [`take_records`](Self::take_records) returns. Returns whether there was room for the request. Only one
-    /// such stretch may be outstanding.
+    /// such request may be outstanding.
     pub(super) fn ask_records(&self, from: Lsn, bytes: usize) -> bool {
         self.try_ask(Asked::Records(Wanted { from, bytes }))
     }

@@ -1,9 +1,9 @@
-//! Keeps a group that commits nothing from holding the log: the store appends the group's uncommitted entries
-//! again, behind the records that other groups have written since.
+//! Lets the log release old segments although a group commits nothing: the store writes the group's
+//! uncommitted entries again, behind the records that other groups have written since.
 //!
 //! A group is at rest when it has applied all its entries; a checkpoint of it then covers all records of
-//! other groups. If the group has lost its majority, it may hold entries that it can neither commit nor
-//! discard, and the log has to keep them.
+//! other groups. If a majority of the group's members is away, the group may have entries that it can neither
+//! commit nor discard, and the log has to keep them.
 
 use tidegate_cluster::slots::GroupSlot;
 
@@ -12,7 +12,8 @@ use super::upkeep::GROWTH;
 use super::{Space, Store};
 
 impl Store {
-    /// Appends a group's waiting entries again if the log has since grown by a multiple of their bytes.
+    /// Writes a group's uncommitted entries again if the log has grown by a multiple of their bytes since
+    /// they were written.
     pub(super) fn renew(&mut self, at: GroupSlot) {
         let group = &self.members[at].group;
         let Some(from) = group.unapplied_from().filter(|_| !group.is_alone()) else {
@@ -23,7 +24,7 @@ impl Store {
             _ => self.options.segment_bytes,
         };
         let grown = self.log.durable().since(from);
-        // The common case ends here.
+        // Most often the log has grown too little, and the function ends here.
         if grown < least {
             return;
         }
@@ -32,7 +33,8 @@ impl Store {
         let worth = grown >= GROWTH * waiting;
         let room = || self.look_for_room(&[waiting], self.reserve_bytes()) == Room::Enough;
         if rests && worth && room() && self.members[at].group.renew() {
-            // If there is no room now, a later poll appends them; the next poll reports a failure.
+            // If the log has no room now, a later poll appends the entries; if the log has failed, the next
+            // poll reports that.
             let _ = self.append_entries();
         }
     }

@@ -8,18 +8,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tidegate_log::{Storage, is_full};
 
-/// The reserve is this many times as large as the last checkpoint, because the next one may be larger. After
-/// purging it is smaller.
+/// The size of the reserve as a multiple of the last checkpoint, because the next checkpoint may be larger.
 const GROWTH: u64 = 2;
 
-/// The reserve, shared between the loop, which decides, and the thread that writes checkpoints.
+/// The reserve for a group's next checkpoint. The event loop, which decides about it, and the thread that
+/// writes checkpoints share this value.
 #[derive(Debug)]
 pub(super) struct Reserve {
     name: String,
     bytes_min: u64,
-    /// Reserved bytes, as far as known.
+    /// The number of reserved bytes, as far as the process knows.
     bytes: AtomicU64,
-    /// Set while a job that makes the reserve is queued or runs.
+    /// True while a job that makes the reserve waits or runs.
     asked: AtomicBool,
 }
 
@@ -33,7 +33,7 @@ impl Reserve {
         })
     }
 
-    /// Returns the bytes to reserve after a checkpoint of `last` bytes.
+    /// Returns the number of bytes that the reserve should have after a checkpoint of `last` bytes.
     fn wanted(&self, last: u64) -> u64 {
         self.bytes_min.max(GROWTH * last)
     }
@@ -42,19 +42,19 @@ impl Reserve {
         self.bytes.load(Ordering::Acquire)
     }
 
-    /// Returns whether the caller must call [`make`](Self::make): the reserve has not the wanted length and
-    /// no such job is pending. Returning `true` marks the job as pending.
+    /// Returns whether the caller must call [`make`](Self::make): the reserve does not have the wanted
+    /// length, and no such job waits or runs. If this returns `true`, it also marks the job as waiting.
     pub(super) fn begin(&self, last: u64) -> bool {
         self.bytes() != self.wanted(last) && !self.asked.swap(true, Ordering::AcqRel)
     }
 
-    /// Clears the pending mark, because the worker did not take the job.
+    /// Notes that no job waits, because the worker did not accept it.
     pub(super) fn cancel(&self) {
         self.asked.store(false, Ordering::Release);
     }
 
-    /// Sets the length of the file to the wanted bytes. If the disk has no space for that, the file keeps its
-    /// length.
+    /// Sets the length of the reserve's file to the wanted bytes. If the disk has no space for that, the file
+    /// keeps its length.
     pub(super) fn make(&self, storage: &dyn Storage, last: u64) {
         if let Err(error) = self.try_make(storage, self.wanted(last))
             && !is_full(&error)
@@ -75,7 +75,8 @@ impl Reserve {
         let made = file.reserve(bytes);
         self.bytes.store(bytes, Ordering::Release);
         if made.is_err() {
-            // The log makes better use of the bytes that the file gained before the space ended.
+            // The disk had no space for the whole reserve. The file gives back the bytes that it gained,
+            // which the log can use.
             match had {
                 0 => storage.remove(&self.name)?,
                 had => file.reserve(had)?,

@@ -1,7 +1,7 @@
 //! Decides which entries the log has room for. The store reserves the last part of the log's allocated
-//! segments for elections and for entries that free space, whether or not the disk is known to be full.
+//! segments for elections and for entries that free space, on a full disk and on any other.
 //!
-//! The store learns that a disk is full only when the log tries to allocate the segment after the present
+//! The store learns that a disk is full only when the log tries to allocate the segment behind the present
 //! one. So it takes an entry only if the allocated segments have room for it, for all waiting entries, and
 //! for the reserve. An entry taken without room would block the votes behind it.
 
@@ -15,52 +15,55 @@ use super::Store;
 use crate::replica::records::{self, HardState, KIND_ENTRY};
 use crate::replica::{EntryId, Index, Message, MessageType, Term};
 
-/// One part in this many of a segment is reserved for entries that free space.
+/// The divisor of the reserve: the store reserves one part in this many of a segment for elections and for
+/// entries that free space.
 const RESERVED_SHARE: u64 = 4;
-/// One part in this many of the reserve is kept from entries that other nodes lead, too.
+/// The divisor of the reserve's second part: entries of other leaders may not use one part in this many of
+/// the reserve, even if they free space.
 const LED_ELSEWHERE_SHARE: u64 = 2;
 /// An upper bound of the log bytes of an entry beside its payload, in a batch of its own.
 const ENTRY_OVERHEAD_BYTES: u64 = 256;
 
-/// The log's room for an entry.
+/// The answer to the question whether the log has room for an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
     /// The log has room.
     Enough,
-    /// The log has room once it has allocated the next segment.
+    /// The log will have room once it has allocated the next segment.
     Later,
     /// The log has no room until there is space on the disk.
     No,
 }
 
-/// The part of a leader's message that the member takes.
+/// The part of a leader's message that the member accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// The whole message.
+    /// The member accepts the whole message.
     All,
-    /// This many of its entries: the log has no room for more.
+    /// The member accepts this many of the message's entries, because the log has no room for more.
     First(usize),
-    /// None of its entries until the log has allocated the next segment.
+    /// The member accepts no entry of the message until the log has allocated the next segment.
     Later,
-    /// None of its entries until there is space on the disk. They take this many bytes of the log.
+    /// The member accepts no entry of the message until there is space on the disk. The entries take this
+    /// many bytes of the log.
     No(u64),
 }
 
 impl Store {
-    /// Returns the bytes of the allocated segments that are reserved.
+    /// Returns the number of bytes of the allocated segments that the store reserves.
     pub(super) const fn reserve_bytes(&self) -> u64 {
         self.options.segment_bytes / RESERVED_SHARE
     }
 
-    /// Returns the part of the reserve that is kept from entries that another node leads, too. The member
-    /// must take committed entries some day, and entries that free space may stand behind them. But without
-    /// any reserve this node could neither empty streams that only it holds, nor copy messages forward.
+    /// Returns the number of bytes of the reserve that entries of other leaders may not use. Such entries may
+    /// use the other part, because entries that free space may follow them. But without any reserve this node
+    /// could neither empty streams that only it holds, nor copy messages forward.
     pub(super) const fn reserve_bytes_led_elsewhere(&self) -> u64 {
         self.reserve_bytes() / LED_ELSEWHERE_SHARE
     }
 
-    /// Looks for room for batches of these bytes behind all waiting batches, with `kept` bytes left behind
-    /// them. If there is none yet, asks the log for it.
+    /// Returns whether the log has room for batches of these bytes behind all waiting batches, with `kept`
+    /// bytes left behind them. If it has none yet, asks the log to allocate the next segment.
     pub(super) fn look_for_room(&self, batches: &[u64], kept: u64) -> Room {
         let bytes: u64 = batches.iter().sum();
         let left = self.appender.room_left();
@@ -86,7 +89,8 @@ impl Store {
         Room::Later
     }
 
-    /// Looks for room for an entry that this node proposes and that takes `bytes` bytes of the log.
+    /// Returns whether the log has room for an entry that this node proposes and that takes `bytes` bytes of
+    /// the log.
     pub(super) fn room_to_propose(&self, entry: &Bytes, bytes: u64) -> Room {
         match self.look_for_room(&[bytes], self.reserve_bytes()) {
             Room::Enough => Room::Enough,
@@ -97,18 +101,20 @@ impl Store {
         }
     }
 
-    /// Decides which part of a leader's message to take, for the group in this slot.
+    /// Decides which part of a leader's message the group in this slot accepts.
     pub(super) fn admit(&self, at: GroupSlot, message: &Message) -> Admission {
         let group = &self.members[at].group;
         let kept = self.reserve_bytes_led_elsewhere();
         let left = self.appender.room_left();
         match message.get_msg_type() {
-            // The leader's entries of an earlier message still wait for room.
+            // Entries of an earlier message of this leader still lack room, so the member treats the
+            // heartbeat as it treated them.
             MessageType::MsgHeartbeat => match group.refused_bytes(Term::new(message.term)) {
                 Some(bytes) if self.log.disk_full() && left < bytes + kept => Admission::No(bytes),
                 _ => Admission::All,
             },
-            // Raft takes no entries behind a gap.
+            // The room matters only for a message that Raft accepts: one of the current term, without a gap
+            // before its entries.
             MessageType::MsgAppend
                 if Term::new(message.term) >= group.term()
                     && Index::new(message.index) <= group.last_index() =>
@@ -124,7 +130,7 @@ impl Store {
         }
     }
 
-    /// Counts exactly how many entries the log has room for.
+    /// Counts exactly for how many entries of the message the log has room.
     fn admit_entries(&self, at: GroupSlot, message: &Message, kept: u64) -> Admission {
         let entries = message.entries.iter();
         let records = entries.map(|e| {
@@ -132,7 +138,7 @@ impl Store {
             records::entry(ALL, id, e.data.clone())
         });
         let records: Vec<Record> = records.collect();
-        // The batch may also hold a term, a vote and a commit index.
+        // The batch of the entries may also hold a record of the term and vote, and one of the commit index.
         let (before, behind) = (
             records::hard_state(ALL, HardState::default()),
             records::committed(ALL, Index::ZERO),

@@ -2,10 +2,10 @@
 //! have the messages.
 //!
 //! The scrub reads parts of sealed segments, one at a time, spaced so that it completes a round in
-//! [`Options::scrub_period`]; then it begins again. A start begins at a segment that its seed picks, so that
-//! a process with frequent restarts covers the whole log, too. A thread reads. The scrub keeps the damaged
-//! ranges, up to a bound, until the loop [takes](Store::poll_damaged) them. The next round finds the dropped
-//! ones again.
+//! [`Options::scrub_period`]; then it begins again. After a start the scrub begins at a segment that a seed
+//! picks, so that even a process with frequent restarts covers the whole log. A thread reads the parts. The
+//! scrub keeps the damaged ranges, up to a bound, until the event loop [takes](Store::poll_damaged) them. It
+//! drops ranges beyond the bound, which the next round finds again.
 //!
 //! [`Options::scrub_period`]: super::Options::scrub_period
 
@@ -21,9 +21,9 @@ use tidegate_log::{Checked, Lsn, ReadError, Reader, SegmentInfo};
 use super::worker::{By, Worker};
 use super::{Store, Waker};
 
-/// The bytes of one part.
+/// The number of bytes of one part.
 const PART_BYTES: usize = 1 << 20;
-/// The most damaged ranges that wait for the loop.
+/// The most damaged ranges that wait until the event loop takes them.
 const FOUND_MAX: usize = 256;
 /// The interval at which the scrub looks again for a sealed segment.
 const IDLE: Duration = Duration::from_secs(1);
@@ -31,14 +31,14 @@ const IDLE: Duration = Duration::from_secs(1);
 type Outcome = Result<Checked, ReadError>;
 type Done = Arc<Mutex<Option<Outcome>>>;
 
-/// The work since the start.
+/// The work of the scrub since the start of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
-    /// Completed reads of the whole log.
+    /// The number of completed reads of the whole log.
     pub rounds: u64,
-    /// Bytes read.
+    /// The number of bytes that the scrub has read.
     pub bytes: u64,
-    /// Damaged bytes among them.
+    /// The number of damaged bytes that the scrub has found.
     pub damaged_bytes: u64,
 }
 
@@ -46,7 +46,7 @@ pub struct Scrubbed {
 #[derive(Debug)]
 struct Plan {
     period: Duration,
-    /// Chooses the segment of the first part, which takes it.
+    /// The number that chooses the segment of the first part; `None` after the first part.
     seed: Option<u64>,
     /// The position at which the next part begins.
     at: Lsn,
@@ -54,13 +54,13 @@ struct Plan {
     rounds: u64,
 }
 
-/// See the [module](self).
+/// The scrub and its thread, see the [module](self).
 pub(super) struct Scrub {
     plan: Plan,
     /// True while the thread reads a part.
     reading: bool,
     found: VecDeque<Range<Lsn>>,
-    /// A position behind all damaged ranges.
+    /// A position behind all damaged ranges found so far.
     damaged_to: Lsn,
     scrubbed: Scrubbed,
     done: Done,
@@ -68,7 +68,7 @@ pub(super) struct Scrub {
 }
 
 impl Scrub {
-    /// Starts the thread. A `period` of zero turns the scrub off.
+    /// Starts the reading thread of the scrub. A `period` of zero turns the scrub off.
     pub(super) fn start(
         by: By,
         reader: Reader,
@@ -162,7 +162,7 @@ impl Plan {
 }
 
 impl Store {
-    /// Has the thread read the next part of the log if it is time.
+    /// Makes the thread read the next part of the log, if the time for it has come.
     pub fn scrub(&mut self, now: Time) {
         let scrub = &mut self.scrub;
         scrub.poll();
@@ -174,18 +174,18 @@ impl Store {
         }
     }
 
-    /// Returns the time of the next call of [`scrub`](Self::scrub).
+    /// Returns the time at which the caller must call [`scrub`](Self::scrub) again.
     #[must_use]
     pub const fn scrub_deadline(&self) -> Time {
         match self.scrub.reading || self.scrub.plan.period.is_zero() {
-            // The thread calls the waker.
+            // No time is needed: the thread wakes the event loop when it has read the part.
             true => Time::NEVER,
             false => self.scrub.plan.next,
         }
     }
 
-    /// Returns the next damaged range, each once a round. If a start would have to read it, a checkpoint
-    /// becomes due.
+    /// Returns the next damaged range; each range once in a round. If a start of the node would have to read
+    /// the range, a checkpoint becomes due.
     pub fn poll_damaged(&mut self) -> Option<Range<Lsn>> {
         self.scrub.found.pop_front()
     }

@@ -1,9 +1,9 @@
 //! Writes and syncs each message a second time before its entry is due, as nats-server's streams of several
-//! replicas did with `sync_interval: always` up to 2.14. Measurements use it to find the cost of that; a
-//! serving node never does.
+//! replicas did with `sync_interval: always` up to 2.14. Measurements use this module to find the cost of the
+//! second write; a serving node never does.
 //!
-//! Owns the file and the thread that writes it, one entry at a time, in order. The store never reads the
-//! file, because the log holds the messages.
+//! Owns the file of the second write, and the thread that writes this file, one entry at a time, in order.
+//! The store never reads the file, because the log holds the messages.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -20,20 +20,21 @@ use super::slow::slowed;
 use super::worker::{By, Worker};
 use crate::replica::{Committed, Term};
 
-/// The file, in the data directory.
+/// The name of the file in the data directory.
 const FILE: &str = "second-write";
-/// At this length the thread starts again at the beginning of the file.
+/// The length of the file at which the thread starts again at its beginning.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// See the [module](self).
+/// The second write of each message, see the [module](self).
 pub(super) struct SecondWrite {
     worker: Worker<Bytes>,
-    /// Entries the thread has finished, and syncs it has made.
+    /// The number of entries that the thread has finished, and (`syncs`) of syncs that it has made.
     done: Arc<AtomicU64>,
     syncs: Arc<AtomicU64>,
-    /// Entries handed to the thread.
+    /// The number of entries that the store has handed to the thread.
     asked: u64,
-    /// The last of these entries and the slot of its group, until the entry is due.
+    /// The entry that the store handed to the thread last, with the slot of its group, until the entry is
+    /// due.
     writing: Option<(GroupSlot, Committed)>,
 }
 
@@ -69,8 +70,8 @@ impl SecondWrite {
         })
     }
 
-    /// Returns the group's next entry once the thread has written its messages. Hands the thread the next
-    /// entry if it is idle.
+    /// Returns the group's next entry once the thread has written the messages in it. If the thread is idle,
+    /// hands it the next entry.
     pub(super) fn poll(
         &mut self,
         at: GroupSlot,
@@ -94,7 +95,7 @@ impl SecondWrite {
         mine.map(|(_, entry)| entry.term)
     }
 
-    /// Returns the number of syncs so far.
+    /// Returns the number of syncs of the second write so far.
     pub(super) fn syncs(&self) -> u64 {
         self.syncs.load(Ordering::Relaxed)
     }
@@ -106,7 +107,7 @@ impl SecondWrite {
     }
 }
 
-/// The thread's state.
+/// The state of the thread that writes the file.
 struct Pen {
     file: Arc<dyn StorageFile>,
     at: u64,
@@ -116,7 +117,7 @@ struct Pen {
 impl Pen {
     fn write(&mut self, entry: &[u8]) -> io::Result<()> {
         let Ok(entry) = Entry::decode(entry) else {
-            // Applying the entry reports the error.
+            // The entry is malformed. The node reports that error when it applies the entry.
             return Ok(());
         };
         let commands = entry.commands().map_while(Result::ok);

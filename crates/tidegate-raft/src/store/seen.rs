@@ -1,4 +1,4 @@
-//! Summarizes the log's records of a group while the log is opened. Pure.
+//! Summarizes a group's records in the log while the store opens the log. Pure.
 
 use std::ops::Range;
 
@@ -12,36 +12,37 @@ use crate::replica::records::{
 };
 use crate::replica::{EntryId, History, Index, Point, Term};
 
-/// See the [module](self).
+/// The summary of a group's records, see the [module](self).
 #[derive(Debug)]
 pub(super) struct Seen {
     /// The group's number.
     group: GroupId,
     hard_state: HardState,
-    /// The last entry.
+    /// The last entry in the log.
     last: EntryId,
-    /// The commit index.
+    /// The last commit index in the log.
     committed: Index,
-    /// Entries that overwrote earlier ones.
+    /// The entries that replaced earlier ones, with their positions.
     overwritten: Vec<Point>,
-    /// Gaps in the indices: the missing ones, and the position of the entry behind them.
+    /// The gaps in the indices: the missing indices, and the position of the entry behind the gap.
     gaps: Vec<(Range<Index>, Lsn)>,
     /// Entries that neither a checkpoint nor the log has.
     missing: Vec<Range<Index>>,
-    /// A lower bound of the end of the last record, of any group, that a repair gave up; and whether it lies
-    /// behind the checkpoint.
+    /// A lower bound of the end of the last record, of any group, that a repair gave up, and (`lost`) whether
+    /// this end lies behind the checkpoint.
     lost_to: Lsn,
     lost: bool,
-    /// The positions of the entries.
+    /// The positions of the group's entries in the log.
     history: History,
-    /// The ends of the checkpoints, each with the last entry before it once a later entry was seen.
+    /// The log positions at which the checkpoints end. Once the scan has seen a later entry, a position also
+    /// has the last entry before it.
     ends: Vec<(Lsn, Option<EntryId>)>,
     /// True if the log does not record yet that this member took over the checkpoint's state.
     installed: bool,
 }
 
 impl Seen {
-    /// Begins the summary of a log with checkpoints that end at these positions.
+    /// Begins the summary of a group that has checkpoints with these ends.
     pub(super) fn new(group: GroupId, ends: impl Iterator<Item = Lsn>) -> Self {
         // Without any checkpoint, the replay starts at the beginning of the log.
         let ends = ends.chain([Lsn::ZERO]);
@@ -75,7 +76,8 @@ impl Seen {
             KIND_COMMITTED => self.committed = self.committed.max(Index::new(info.index)),
             KIND_INSTALLED => {
                 self.note_end(info.lsn);
-                // No earlier record counts. A checkpoint without that state lacks all entries up to it.
+                // The member took over a state, so no earlier record counts. A checkpoint before this record
+                // lacks all entries up to the state.
                 let state = EntryId::new(info.index, info.term);
                 self.overwritten.push(Point {
                     index: Index::ZERO,
@@ -101,8 +103,8 @@ impl Seen {
         }
     }
 
-    /// Notes an entry at this position: the previous entry is the last one before each checkpoint end in
-    /// between.
+    /// Notes that an entry lies at this position. For each end of a checkpoint between the previous entry and
+    /// this one, the previous entry is the last one before the end.
     fn note_end(&mut self, lsn: Lsn) {
         for (end, before) in &mut self.ends {
             if *end <= lsn && before.is_none() {
@@ -121,7 +123,8 @@ impl Seen {
         self.lost_to = self.lost_to.max(end);
     }
 
-    /// Continues from a checkpoint. Missing entries are an error, unless a repair has given them up.
+    /// Makes the group continue from a checkpoint. Missing entries are an error, unless a repair has given
+    /// them up.
     pub(super) fn follow(&mut self, header: &Header, repaired: bool) -> Result<(), OpenError> {
         let (ours, theirs) = (self.hard_state, header.hard_state);
         if theirs.term > ours.term || (theirs.term == ours.term && ours.vote == 0) {
@@ -146,7 +149,8 @@ impl Seen {
         let end = self.ends.iter().find(|(end, _)| *end == header.next);
         let went_on = end.is_some_and(|(_, before)| before.is_some());
         if !went_on && self.last != header.entry {
-            // This member took the state over: the entries before the checkpoint's end do not lead to it.
+            // This member took over the checkpoint's state from another member: the entries before the end of
+            // the checkpoint do not lead to that state.
             self.last = header.entry;
             self.history = History::after(header.entry);
             self.installed = true;
@@ -160,7 +164,7 @@ impl Seen {
         self.committed
     }
 
-    /// Returns whether the log has yet to record that this member took over the checkpoint's state.
+    /// Returns whether this member took over the checkpoint's state and the log does not record that yet.
     pub(super) const fn installed(&self) -> bool {
         self.installed
     }
@@ -183,12 +187,12 @@ impl Seen {
         self.hard_state
     }
 
-    /// Returns the last entry.
+    /// Returns the last entry of the group.
     pub(super) const fn last(&self) -> EntryId {
         self.last
     }
 
-    /// Returns whether no later record overwrites the entry at this position.
+    /// Returns whether no later record replaces the entry with this index at this position.
     pub(super) fn counts(&self, index: Index, lsn: Lsn) -> bool {
         let over = |point: &Point| point.lsn > lsn && point.index <= index;
         !self.overwritten.iter().any(over)

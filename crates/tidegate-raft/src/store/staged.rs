@@ -1,8 +1,8 @@
 //! Fetched messages that no state of this member includes yet: they lie in the log and belong to a state that
-//! is not complete. A catch-up that breaks off, also by a restart, continues with them. Pure.
+//! is not complete. A catch-up that broke off, even by a restart, uses them again. Pure.
 //!
-//! Takes sixteen bytes of memory a message. Writing a checkpoint drops them all: from then on the log may
-//! release their segments.
+//! A message takes sixteen bytes of memory here. The store drops all these messages when it writes a
+//! checkpoint: from then on the log may release their segments.
 
 use std::collections::BTreeMap;
 
@@ -13,24 +13,24 @@ use tidegate_stream::stream::{ENTRY_HEADER_BYTES, Place};
 
 use super::Relocated;
 
-/// Fetched messages that are in no state yet, each with its place.
+/// The fetched messages that are in no state yet, each with its place.
 #[derive(Debug, Default)]
 pub struct Staged {
     /// The number and the record position of each message, by stream, in the order of the numbers.
     streams: BTreeMap<StreamNumber, Vec<(StreamSeq, u64)>>,
-    /// The position of the first.
+    /// The log position of the first of these messages.
     from: Option<Lsn>,
-    /// The bytes they take in the log.
+    /// The number of bytes that these messages take in the log.
     bytes: u64,
 }
 
 impl Staged {
-    /// Adds a message, or moves it to its new place.
+    /// Adds a message, or notes its new place if the message is there already.
     pub(super) fn insert(&mut self, message: &Relocated) {
         let (seq, lsn) = (message.seq, message.place.lsn);
         self.note(Lsn::new(lsn), 0);
         let messages = self.streams.entry(message.stream).or_default();
-        // Messages arrive mostly in the order of their numbers.
+        // Messages arrive mostly in the order of their numbers, so the insertion is most often at the end.
         let after = messages.partition_point(|(at, _)| *at < seq);
         match messages.get_mut(after) {
             Some(known) if known.0 == seq => known.1 = lsn,
@@ -38,8 +38,8 @@ impl Staged {
         }
     }
 
-    /// Counts messages that were appended at this position and take `bytes` in the log. They may not be
-    /// durable yet.
+    /// Counts messages that the store appended at this position and that take `bytes` in the log. The
+    /// messages may not be durable yet.
     pub(super) fn note(&mut self, at: Lsn, bytes: u64) {
         self.from = Some(self.from.map_or(at, |from| from.min(at)));
         self.bytes += bytes;
@@ -49,7 +49,7 @@ impl Staged {
         self.streams.is_empty()
     }
 
-    /// Returns a position before which no message lies.
+    /// Returns a log position before which none of these messages lies.
     pub(super) const fn from(&self) -> Option<Lsn> {
         self.from
     }
@@ -58,7 +58,7 @@ impl Staged {
         self.bytes
     }
 
-    /// Returns the place of this message, if it was fetched.
+    /// Returns the place of this message, if the member has fetched it.
     #[must_use]
     pub fn place(&self, stream: StreamNumber, seq: StreamSeq) -> Option<Place> {
         let messages = self.streams.get(&stream)?;
@@ -69,7 +69,7 @@ impl Staged {
         })
     }
 
-    /// Returns the first message of this stream that is numbered `from` or higher.
+    /// Returns the first fetched message of this stream with the number `from` or a higher one.
     #[must_use]
     pub fn next(&self, stream: StreamNumber, from: StreamSeq) -> Option<StreamSeq> {
         let messages = self.streams.get(&stream)?;

@@ -1,8 +1,9 @@
 //! Keeps the log from growing forever: decides when a checkpoint is due, which segments the log releases,
-//! which ones the store copies forward, and whether there is space.
+//! which segments the store compacts, and whether there is space.
 //!
 //! The store releases a segment once no message in it is needed and it ends before the older of the two kept
-//! checkpoints, so that a start can use either of them. If there is no space, the newer checkpoint suffices.
+//! checkpoints, so that a start can use either checkpoint. If there is no space, a segment needs to end only
+//! before the newer checkpoint.
 
 use tidegate_cluster::slots::GroupSlot;
 use tidegate_log::{Lsn, SegmentInfo, compaction_candidate};
@@ -21,34 +22,34 @@ use crate::replica::Index;
 const RECLAIMED_AT_ONCE: usize = 64;
 /// The store copies a segment forward if less than this share of it is live.
 const LIVE_SHARE_MAX: f64 = 0.25;
-/// A checkpoint is due when the log has grown by this many times the last checkpoint's bytes.
+/// The growth of the log at which a checkpoint is due, as a multiple of the last checkpoint's bytes.
 pub(super) const GROWTH: u64 = 4;
-/// If the reserve for a checkpoint could not be made, the store tries again after the log has grown by this
-/// much.
+/// The growth of the log after which the store tries again to make the reserve for a checkpoint, in bytes.
 const KEEP_BACK_STEP_BYTES: u64 = 1 << 20;
-/// The store retries a failed checkpoint once in this many looks for space, because a large checkpoint takes
-/// seconds to write.
+/// The number of looks for space in which the store retries a failed checkpoint once, because a large
+/// checkpoint takes seconds to write.
 const LOOKS_PER_CHECKPOINT: u32 = 8;
-/// The log may pass its quota by this much before the store notices.
+/// The growth of the log after which the store compares its files with the quota, in bytes. By so much the
+/// log may pass the quota.
 const QUOTA_STEP_BYTES: u64 = 1 << 20;
 
-/// The space for more messages.
+/// The answer to the question whether the store has space for more messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Space {
     /// There is space for more messages.
     #[default]
     Free,
-    /// The disk is full, or the log is at its quota. The remaining space serves operations that free space:
+    /// The disk is full, or the log is at its quota. The store accepts only operations that free space:
     /// deleting, purging, acknowledging.
     Low,
-    /// The disk is full, and only a reserve of the allocated segments is left. It serves deleting and purging
+    /// The disk is full, and only a reserve of the allocated segments is left, for deleting and purging
     /// alone.
     Scarce,
 }
 
 impl Store {
-    /// Returns the space for more messages. Unless it is free, [`ask_for_space`](Self::ask_for_space) looks
-    /// again.
+    /// Returns whether the store has space for more messages. If it has none,
+    /// [`ask_for_space`](Self::ask_for_space) looks for space again.
     #[must_use]
     pub fn space(&self) -> Space {
         match (self.log.disk_full(), self.over_quota.0) {
@@ -58,8 +59,8 @@ impl Store {
         }
     }
 
-    /// Retries the operations that a full disk refused: allocating, and now and then writing a checkpoint.
-    /// Call it twice a second while there is no space.
+    /// Retries the operations that a full disk refused: the allocation of a segment and, less often, the
+    /// write of a checkpoint. The caller calls this twice a second while there is no space.
     pub fn ask_for_space(&mut self) {
         self.log.ask_for_space();
         self.looks_for_space = self.looks_for_space.wrapping_add(1);
@@ -74,7 +75,8 @@ impl Store {
         }
     }
 
-    /// Returns the bytes of the unreleased log, of the checkpoints, and of the reserves for the next ones.
+    /// Returns the number of bytes of the log's segments, of the checkpoints, and of the reserves for the
+    /// next checkpoints.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         let of = |m: &Member| {
@@ -120,7 +122,8 @@ impl Store {
     /// rest this is the end of the durable log, so that the group does not hold other groups' records.
     pub(super) fn covered(&self, at: GroupSlot) -> Lsn {
         let member = &self.members[at];
-        // A position once covered stays covered, even if entries have arrived since that are not due.
+        // A position that was covered once stays covered, even if entries have arrived since that are not due
+        // yet.
         let before = member.applied.next.max(member.tried);
         let others = self.members.len() > 1 && self.rests(at);
         let settled = || member.settled_to(self.log.durable());
@@ -128,8 +131,8 @@ impl Store {
         settled.map_or(before, |settled| before.max(settled))
     }
 
-    /// Returns whether a member that took over the newest checkpoint would lack entries behind it that this
-    /// member can no longer send.
+    /// Returns whether a member that takes over the newest checkpoint of this member would lack the next
+    /// entries, because this member can no longer send them.
     fn leads_nowhere(&self, at: GroupSlot) -> bool {
         let member = &self.members[at];
         let newest = member
@@ -140,7 +143,7 @@ impl Store {
         !member.group.is_alone() && member.group.first_index() > newest.next()
     }
 
-    /// Returns whether there is no space and a checkpoint would let the store release or copy forward a
+    /// Returns whether there is no space, and a new checkpoint would let the store release or compact a
     /// segment.
     fn stuck(&self, at: GroupSlot) -> bool {
         if self.space() == Space::Free {
@@ -159,14 +162,15 @@ impl Store {
         live as f64 <= LIVE_SHARE_MAX * self.options.segment_bytes as f64
     }
 
-    /// Returns the live bytes of the segment that begins at this position.
+    /// Returns the live bytes of all groups in the segment that begins at this position.
     fn live_of(&self, base: u64) -> u64 {
         self.members.iter().map(|m| m.live.of(base)).sum()
     }
 
-    /// Writes a checkpoint of a group. Its state must include everything that was due so far. Another thread
-    /// calls `parts`. No other checkpoint of the group may be in progress: see
-    /// [`wants_checkpoint`](Self::wants_checkpoint) and [`is_checkpointing`](Self::is_checkpointing).
+    /// Makes the checkpoint thread write a checkpoint of a group. The state must include every step that the
+    /// store has returned so far. The thread iterates over `parts`. No other checkpoint of the group may be
+    /// in progress: see [`wants_checkpoint`](Self::wants_checkpoint) and
+    /// [`is_checkpointing`](Self::is_checkpointing).
     pub fn checkpoint(&mut self, at: GroupSlot, parts: Parts) {
         let next = self.covered(at);
         let member = &mut self.members[at];
@@ -178,7 +182,8 @@ impl Store {
         };
         member.tried = next;
         if member.staged.from().is_some_and(|from| from < next) {
-            // From now on the log may release the segments with the fetched messages.
+            // With the checkpoint, the log may release the segments with the fetched messages, so the member
+            // forgets these.
             member.staged = Staged::default();
         }
         if let Some(given_up) = &mut member.catching_up.given_up {
@@ -187,8 +192,8 @@ impl Store {
         member.checkpoints.write(header, parts);
     }
 
-    /// Returns whether a checkpoint is in progress, or a state is being taken over, so that no checkpoint of
-    /// the old state may be written.
+    /// Returns whether the checkpoint thread writes a checkpoint, or the member takes over a state, so that
+    /// the caller must not ask for a checkpoint of the old state.
     #[must_use]
     pub fn is_checkpointing(&self, at: GroupSlot) -> bool {
         let member = &self.members[at];
@@ -197,29 +202,29 @@ impl Store {
             || member.catching_up.is_installed()
     }
 
-    /// Returns the bytes of the groups' newest checkpoints.
+    /// Returns the number of bytes of the newest checkpoints of all groups.
     #[must_use]
     pub fn checkpoint_bytes(&self) -> u64 {
         let newest = self.members.iter().map(|m| m.checkpoints.kept().last());
         newest.flatten().map(|k| k.bytes).sum()
     }
 
-    /// Returns the next question to the streams: which of their messages lie in the segment to copy forward.
-    /// Pass the answer to [`handle_lying`](Self::handle_lying).
+    /// Returns the next question to the streams: which of their messages lie in the segment that the store
+    /// compacts? The caller passes the answer to [`handle_lying`](Self::handle_lying).
     #[must_use]
     pub fn poll_lying(&self) -> Option<LyingIn> {
         self.compaction.poll_lying()
     }
 
-    /// Takes the messages that lie in that segment, and the point from which to ask on, if there are more.
-    /// Wakes the loop.
+    /// Takes the answer to the question of [`poll_lying`](Self::poll_lying): the messages that lie in the
+    /// segment, and the start of the next question, if there are more messages. Wakes the event loop.
     pub fn handle_lying(&mut self, lying: Vec<Resident>, next: Option<(StreamNumber, StreamSeq)>) {
         let groups = self.members.len();
         self.compaction.handle_lying(lying, next, groups);
         (self.waker)();
     }
 
-    /// Does one turn of all upkeep.
+    /// Does one turn of the upkeep: checkpoints, compaction, releases, reserves and quota.
     pub(super) fn keep_up(&mut self) {
         for at in self.members.slots() {
             match self.members[at].checkpoints.poll() {
@@ -229,8 +234,8 @@ impl Store {
                     self.finish_install(at, true);
                     self.review = true;
                 }
-                // The earlier checkpoints still exist. The store tries again after the log has grown, or when
-                // there may be space.
+                // The earlier checkpoints still exist. The store tries to write a checkpoint again after the
+                // log has grown, or when there may be space.
                 Some(Err(error)) => {
                     tracing::warn!(
                         "the server cannot write a checkpoint, keeps the earlier ones and tries again later: {error}"
@@ -265,8 +270,8 @@ impl Store {
         }
     }
 
-    /// Retries the reserve for the next checkpoint, at intervals: constant attempts would compete for the
-    /// space that a full disk has left.
+    /// Tries again to make the reserve for the next checkpoint, at intervals of log growth: constant attempts
+    /// would compete for the space that a full disk has left.
     fn keep_reserve(&mut self, at: GroupSlot) {
         let durable = self.log.durable();
         let member = &mut self.members[at];
@@ -275,8 +280,8 @@ impl Store {
         }
     }
 
-    /// Counting visits every segment. So the store counts at intervals, and at each turn while there is no
-    /// room.
+    /// Compares the bytes of the store's files with the quota. The count visits every segment, so the store
+    /// counts at intervals of log growth, and in each turn while it is over the quota.
     fn look_at_quota(&mut self) {
         let Some(max) = self.options.max_file_store else {
             return;
@@ -288,13 +293,13 @@ impl Store {
         }
     }
 
-    /// Returns the position before which no start needs the log.
+    /// Returns the position before which a start of the node does not need the log.
     fn bound(&self) -> Lsn {
         let bounds = self.members.iter().map(|m| self.bound_of(m));
         bounds.min().unwrap_or(Lsn::ZERO)
     }
 
-    /// Returns the position before which a start does not need the log for this group.
+    /// Returns the position before which a start of the node does not need the log for this group.
     fn bound_of(&self, member: &Member) -> Lsn {
         match (member.checkpoints.kept(), self.space()) {
             ([older, _], Space::Free) => older.next,
@@ -315,8 +320,8 @@ impl Store {
                 self.compaction.forget(base);
                 for member in &mut self.members {
                     member.live.forget(base);
-                    // The leader gives a follower that lags so far the state instead. A dead node holds no
-                    // segments.
+                    // The group may no longer send these entries: the leader gives the state to a follower
+                    // that lags so far. So a dead node does not keep segments from release.
                     member.group.handle_released(segment.range.end);
                 }
             }

@@ -1,26 +1,27 @@
-//! Runs slow jobs away from the loop, one after the other: on a thread, or in a simulation on the caller that
-//! steps it.
+//! Runs slow jobs outside of the event loop, one after the other: on a thread or, in a simulation, in calls
+//! of [`Worker::step`].
 
 use std::io;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// The executor of the jobs.
+/// The choice of the thread that runs the jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
-    /// A thread of its own.
+    /// A new thread runs the jobs.
     Thread,
-    /// The caller of [`Worker::step`].
+    /// The thread that calls [`Worker::step`] runs the jobs.
     #[cfg(feature = "sim")]
     Caller,
 }
 
-/// See the [module](self).
+/// A worker that runs jobs, see the [module](self).
 pub(super) struct Worker<J> {
-    /// `None` once the worker is to end.
+    /// The queue of jobs; `None` once the worker is to end.
     ask: Option<SyncSender<J>>,
     thread: Option<JoinHandle<()>>,
-    /// Does one waiting job, if there is no thread, and returns whether there was one.
+    /// A function that does one waiting job and returns whether there was a job; `None` if a thread runs the
+    /// jobs.
     #[cfg(feature = "sim")]
     here: Option<Box<dyn FnMut() -> bool + Send>>,
 }
@@ -54,14 +55,14 @@ impl<J: Send + 'static> Worker<J> {
         Ok(worker)
     }
 
-    /// Queues a job and returns whether there was room. If the work panicked, there is never room again; the
-    /// panic has been printed.
+    /// Queues a job, and returns whether there was room for it. If a job has panicked, there is never room
+    /// again; the panic hook has printed the panic.
     pub(super) fn ask(&self, job: J) -> bool {
         let asked = self.ask.as_ref().map(|ask| ask.try_send(job).is_ok());
         asked == Some(true)
     }
 
-    /// Does one waiting job, if there is no thread. Returns whether there was one.
+    /// Does one waiting job, unless a thread runs the jobs. Returns whether there was a job.
     #[cfg(feature = "sim")]
     pub(super) fn step(&mut self) -> bool {
         self.here.as_mut().is_some_and(|step| step())
@@ -73,7 +74,8 @@ impl<J> Worker<J> {
     pub(super) fn end(&mut self) {
         self.ask = None;
         if let Some(thread) = self.thread.take() {
-            // The panic hook has printed a panic, and `Drop` has no caller to hand it to.
+            // If a job panicked, the panic hook has printed the panic, and `Drop` cannot return an error to a
+            // caller.
             let _ = thread.join();
         }
     }
