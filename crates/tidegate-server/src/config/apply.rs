@@ -109,7 +109,7 @@ pub fn apply(map: &Map, s: &mut Settings) -> Result<(), SyntaxError> {
                 let choice = text(key, item)?.parse();
                 s.controller = choice.map_err(|e| error(item, format!("{e}")))?;
             }
-            // Not a setting: a key that variables refer to.
+            // The key is no setting, but variables refer to it.
             _ if referenced(key) => {}
             _ => unknown(key, item)?,
         }

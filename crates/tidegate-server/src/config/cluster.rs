@@ -22,7 +22,7 @@ use super::tree::{Item, SyntaxError, Value};
 pub const CLUSTER_PORT: u16 = 6222;
 /// The longest pause between two attempts to reach a node.
 const PAUSE: Duration = Duration::from_secs(2);
-/// The same bound with `connect_backoff`.
+/// The longest pause between two attempts to reach a node, with `connect_backoff`.
 const PAUSE_BACKED_OFF: Duration = Duration::from_secs(30);
 
 /// A node's part in a cluster.
@@ -30,9 +30,9 @@ const PAUSE_BACKED_OFF: Duration = Duration::from_secs(30);
 pub struct ClusterSettings {
     /// The cluster's name.
     pub name: String,
-    /// Address to listen on for the other nodes.
+    /// The address on which this node listens for the other nodes.
     pub host: String,
-    /// Port to listen on for the other nodes; 0 takes a free one.
+    /// The port on which this node listens for the other nodes; 0 takes a free port.
     pub port: u16,
     /// The addresses of the other nodes, perhaps including this one.
     pub routes: Vec<RouteAddress>,
@@ -40,14 +40,15 @@ pub struct ClusterSettings {
     pub secret: Option<ClusterSecret>,
     /// TLS between the nodes. Without it an attacker on the network can read and change their traffic.
     pub tls: Option<ClusterTls>,
-    /// The other nodes do not advertise this one to their clients.
+    /// True if the other nodes must not advertise this node to their clients.
     pub no_advertise: bool,
     /// The longest pause between two attempts to reach a node.
     pub longest_pause: Duration,
     /// The number of groups of all nodes that share the streams. One node leads each group, so several groups
-    /// let several nodes lead. The same on all nodes.
+    /// let several nodes lead. All nodes must have the same number.
     pub shards: u32,
-    /// The node lost its disk: with an empty data directory it asks the other nodes for the place it had.
+    /// True if the node lost its disk: with an empty data directory it asks the other nodes for its former
+    /// place.
     pub rejoins: bool,
 }
 
@@ -114,7 +115,7 @@ impl std::fmt::Debug for ClusterSecret {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterSettingsError {
-    /// The server has no name, so the nodes cannot tell it from another.
+    /// The server has no name, so the other nodes cannot tell this server from another one.
     #[error("a node of a cluster needs a name of its own that stays: say --name (server_name)")]
     ServerName,
     /// The cluster has no name, so the nodes cannot tell it from another cluster.

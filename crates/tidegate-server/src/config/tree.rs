@@ -19,7 +19,7 @@ pub struct Item {
     pub value: Value,
     /// Its line, from 1.
     pub line: usize,
-    /// Set if a variable refers to the value. Its key may exist for that reason alone.
+    /// True if a variable refers to the value. Then the key need not be a setting.
     pub referenced: bool,
 }
 

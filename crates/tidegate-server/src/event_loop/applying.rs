@@ -1,4 +1,5 @@
-//! The loop's part in streams: carries entries to the groups and back, once a turn.
+//! The event loop's part in streams: carries entries from the streams to the groups, and committed entries
+//! back, once a turn.
 //!
 //! Decides only the order: first hands the gathered entries to the log, so that the log thread can
 //! begin the next sync, then applies and answers the entries that the last sync made durable.
@@ -31,13 +32,13 @@ use crate::streams::{JetStream, Messages};
 /// The interval between looks at a full disk.
 const LOOK_FOR_SPACE: Duration = Duration::from_millis(500);
 
-/// The store as streams look into it.
+/// The messages of one group in the store, for reads by the group's streams.
 struct InStore<'a> {
     /// The group's slot.
     at: GroupSlot,
     store: &'a Store,
     mends: bool,
-    /// Records that no other node has.
+    /// The positions of damaged records that no other node has.
     lost: &'a BTreeSet<u64>,
 }
 
@@ -59,7 +60,8 @@ fn is_mended(mends: bool, lost: &BTreeSet<u64>, place: Place) -> bool {
     mends && !lost.contains(&place.lsn)
 }
 
-/// Streams that are not open yet. This process holds the claim to the data directory meanwhile.
+/// The streams of a node that has not opened them yet. This process holds the lock of the data directory
+/// meanwhile.
 #[derive(Debug)]
 pub(super) struct Waiting {
     kept: StreamSettings,
@@ -67,7 +69,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Claims the data directory.
+    /// Locks the data directory for this process.
     pub(super) fn claim(kept: StreamSettings) -> Result<Self, StartError> {
         let failed = |source| StartError::Streams {
             directory: kept.directory.clone(),
@@ -87,8 +89,8 @@ fn open(
     handle: &Handle,
     decisions: Option<&DecisionLog>,
 ) -> Result<Store, StartError> {
-    // Before opening, which may take long: the wall clock has to belong to the moment `now`, or the
-    // streams' time would run ahead of it by that.
+    // The loop reads the wall clock before it opens the streams, which may take long: the reading must belong
+    // to the moment `now`. Otherwise the streams' time would run ahead by the time of the opening.
     let wall_us = wall_clock_us();
     let directory = kept.directory.clone();
     let clustered = among.is_some();
@@ -193,7 +195,7 @@ fn open(
     Ok(store)
 }
 
-/// The operator's limits.
+/// Returns the limits that the operator sets for the streams.
 fn limits(kept: &StreamSettings, replicated: bool) -> AccountLimits {
     let bound = |n: Option<u64>| n.unwrap_or(u64::MAX);
     AccountLimits {
@@ -204,7 +206,7 @@ fn limits(kept: &StreamSettings, replicated: bool) -> AccountLimits {
     }
 }
 
-/// Logs how the recovery found the end of the log, except for a clean one.
+/// Logs how the recovery found the end of the log, unless the log ended cleanly.
 fn tell_verdict(opening: &Opening) {
     match &opening.recovery().verdict {
         Verdict::Clean => {}
@@ -235,7 +237,7 @@ impl Server {
         let shards = cluster.map_or(1, |c| c.shards);
         let replication = |p: &&mut Peers| Replication::new(p, shards, limits, now);
         self.replication = peers.as_ref().and_then(replication);
-        // The store claims the directory itself.
+        // The store takes the lock of the directory itself.
         drop(claim);
         let (node, among) = (&mut self.node, self.replication.as_ref().zip(peers));
         let decisions = self.recording.as_ref().map(Recording::log);
@@ -243,7 +245,7 @@ impl Server {
         Ok(())
     }
 
-    /// Hands leadership to other nodes, because this one ends.
+    /// Hands leadership to other nodes, because this node stops.
     pub(super) fn hand_over(&mut self, now: Time) {
         if let Some(replication) = &mut self.replication {
             replication.begin_hand_over(now, &mut self.node);
@@ -256,8 +258,8 @@ impl Server {
             return Ok(());
         };
         let node = &mut self.node;
-        // Both clocks at one moment, the wall clock first: a pause between the two makes the
-        // streams' time lag behind, never run ahead.
+        // The loop reads both clocks one after the other, the wall clock first: a pause between the two makes
+        // the streams' time lag behind, and never run ahead.
         let wall_us = wall_clock_us();
         node.set_wall_clock(self.clock.now(), wall_us);
         if let (Some(replication), Some(peers)) = (&mut self.replication, &mut self.peers) {
@@ -311,7 +313,8 @@ impl Server {
             return Ok(());
         };
         let node = &mut self.node;
-        // Serving may have led to more entries: the state of consumers, messages published into streams.
+        // The consumers and publishers served in this turn may have caused more entries: the state of
+        // consumers, messages published into streams.
         propose(node, store, &self.clock);
         if let (Some(replication), Some(peers)) = (&mut self.replication, &mut self.peers) {
             replication.send(now, node, store, peers);
@@ -349,8 +352,8 @@ impl Server {
         });
     }
 
-    /// Ends the streams: makes the entries in flight durable, and writes the state down so that the
-    /// next start is quick.
+    /// Ends the streams: makes the entries in flight durable, and writes a checkpoint of the state so that
+    /// the next start is quick.
     pub(super) fn close_streams(&mut self) -> Result<(), RunError> {
         let Some(mut store) = self.store.take() else {
             return Ok(());
@@ -368,7 +371,7 @@ impl Server {
     }
 }
 
-/// Hands gathered entries to the groups, as far as they take them.
+/// Proposes the gathered entries to their groups, as far as the groups accept them.
 fn propose(node: &mut Node, store: &mut Store, clock: &Clock) {
     for at in store.slots() {
         propose_in(at, node, store, clock);
@@ -385,7 +388,7 @@ fn propose_in(at: GroupSlot, node: &mut Node, store: &mut Store, clock: &Clock) 
         let cost_ns = end.since(std::mem::replace(&mut now, end));
         match proposed {
             Ok(proposed) => node.handle_proposed(at, now, proposed, cost_ns),
-            // The next wake-up tries again; `poll` reports a failure.
+            // The loop tries again after the next wake-up; if the log has failed, `poll` reports that.
             Err(WriteError::Full | WriteError::Failed(_)) => return,
             Err(WriteError::DiskFull) => {
                 node.handle_refused(at, now, &ApiError::STORAGE_EXCEEDED);
@@ -400,7 +403,8 @@ fn propose_in(at: GroupSlot, node: &mut Node, store: &mut Store, clock: &Clock) 
     }
 }
 
-/// Writes down states that are due, and tells the store which messages segments still hold.
+/// Makes the store write the checkpoints that are due, and answers its question about the messages in a
+/// segment.
 fn checkpoint(node: &Node, store: &mut Store) {
     for (at, streams) in node.slots().zip(node.all_streams()) {
         if store.wants_checkpoint(at) {
@@ -416,7 +420,7 @@ fn checkpoint(node: &Node, store: &mut Store) {
     }
 }
 
-/// Microseconds since the Unix epoch, by the machine's clock.
+/// Returns the time of the machine's clock, in microseconds since the Unix epoch.
 pub(super) fn wall_clock_us() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |d| u64::try_from(d.as_micros()).unwrap_or(u64::MAX))

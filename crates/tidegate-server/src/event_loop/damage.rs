@@ -1,8 +1,8 @@
 //! Handles damage that the scrub finds in the log: looks up the messages in the damaged range, asks
 //! other nodes for them, and logs the outcome. Each turn does a bounded part of that.
 //!
-//! Damage without any message that a stream still has needs no repair. A node without a cluster
-//! cannot ask others: it logs the lost messages, and serves the rest.
+//! Damage without any message that a stream still has needs no repair. A node without a cluster cannot ask
+//! other nodes: it logs the lost messages, and serves all other messages.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,9 +16,9 @@ use tidegate_stream::schema::sequence::StreamSeq;
 
 use tidegate_stream::stream::Streams;
 
-/// The most ranges kept. The scrub reads the log again, and finds the ranges that were not kept.
+/// The most damaged ranges that this module keeps. The scrub finds the others again in its next round.
 const RANGES_MAX: usize = 256;
-/// The time after which a range is looked through again.
+/// The time after which the loop searches a damaged range again.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// A damaged range of the log, and how far the loop has searched it for messages that streams still need.
@@ -26,25 +26,26 @@ const AGAIN: Duration = Duration::from_secs(1);
 struct Found {
     range: Range<u64>,
     at: Time,
-    /// The group and the message in it at which the look goes on.
+    /// The group, and the message of the group, at which the next turn continues the search.
     from: (GroupSlot, (StreamNumber, StreamSeq)),
-    /// The number of messages in the range at the first look.
+    /// The number of messages that the first search found in the range.
     messages: u64,
-    /// In the present look: the messages that may still come, and those that are lost, with an example.
+    /// The result of the present search so far: the number of messages that other nodes may still send, and
+    /// (`lost`, `example`) of those that no node has.
     coming: u64,
     lost: u64,
     example: Option<(GroupSlot, StreamNumber, StreamSeq)>,
     first: bool,
 }
 
-/// See the [module](self).
+/// The damaged ranges that the loop handles, see the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Damage {
     ranges: VecDeque<Found>,
 }
 
 impl Damage {
-    /// Notes a range of the log that cannot be read.
+    /// Notes a range of the log that the scrub could not read.
     pub(super) fn handle_found(&mut self, now: Time, range: &Range<Lsn>) {
         let range = range.start.get()..range.end.get();
         let known = self.ranges.iter().any(|f| f.range == range);
@@ -63,14 +64,14 @@ impl Damage {
         });
     }
 
-    /// The time of the next turn.
+    /// Returns the time of the next turn with work to do.
     pub(super) fn deadline(&self) -> Time {
         let times = self.ranges.iter().map(|f| f.at);
         times.min().unwrap_or(Time::NEVER)
     }
 
-    /// Looks up a bounded number of messages in one range. `ask` asks other nodes for a message, by
-    /// group, stream and number, and returns whether it may come.
+    /// Searches one range for a bounded number of messages. `ask` asks other nodes for a message, by group,
+    /// stream and number, and returns whether a node may send the message.
     pub(super) fn turn(
         &mut self,
         now: Time,
@@ -118,7 +119,7 @@ impl Damage {
 }
 
 impl Found {
-    /// Logs the result of a look through the whole range.
+    /// Logs the result of a search through the whole range.
     fn tell(&mut self, groups: &PerGroup<&Streams>) {
         let Range { start, end } = self.range;
         if self.first {

@@ -1,18 +1,20 @@
-//! Bounds the number of clients by the process's limit on descriptors (`ulimit -n`). The log needs one
-//! for each of its segments. Without this bound, clients could end the server by opening connections.
+//! Bounds the number of clients by the process's limit on descriptors (`ulimit -n`). The log needs one for
+//! each of its segments. Without this bound, clients could use up all descriptors with their connections, and
+//! the log would fail.
 
 use rustix::process::{Resource, getrlimit};
 
 use crate::config::Settings;
 
-/// The log keeps one in so many descriptors.
+/// The share of the log: one descriptor in this many is kept for it.
 const LOG_SHARE: u64 = 4;
-/// Descriptors for the server's other files and sockets, and for HTTP clients.
+/// The number of descriptors that the server keeps for its other files and sockets, and for HTTP clients.
 const OTHERS: u64 = 64;
-/// Descriptors for connections from other nodes, and from clients that pretend to be a node.
+/// The number of descriptors that the server keeps for connections from other nodes, and from clients that
+/// pretend to be a node.
 const NODES: u64 = 192;
 
-/// Lowers the maximum of clients to the number that the process has descriptors for.
+/// Lowers the maximum of clients to the number for which the process has descriptors.
 pub(super) fn bound_clients(settings: &mut Settings) {
     let Some(limit) = getrlimit(Resource::Nofile).current else {
         return;
@@ -26,7 +28,7 @@ pub(super) fn bound_clients(settings: &mut Settings) {
     }
 }
 
-/// The most clients of a process that may have `limit` descriptors.
+/// Returns the most clients of a process that may have `limit` descriptors.
 fn clients_max(limit: u64, clustered: bool) -> usize {
     let nodes = if clustered { NODES } else { 0 };
     let kept = limit / LOG_SHARE + OTHERS + nodes;

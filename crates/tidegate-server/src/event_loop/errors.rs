@@ -1,4 +1,4 @@
-//! The reasons for which a server cannot start or go on.
+//! The reasons why a server cannot start or continue.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use super::tls::TlsError;
 use crate::config::ClusterSettingsError;
 use crate::config::ExposureError;
 
-/// The reasons for which a server cannot start.
+/// The reason why a server cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -24,7 +24,7 @@ pub enum StartError {
         /// The cause.
         source: io::Error,
     },
-    /// The file for decisions cannot be written.
+    /// The server cannot write the file for the decisions of controllers.
     #[error("cannot record decisions in {}: {source}", file.display())]
     Record {
         /// The file.
@@ -55,10 +55,10 @@ pub enum StartError {
     /// The nodes cannot use TLS between them.
     #[error("cluster.tls: {0}")]
     ClusterTls(TlsError),
-    /// The controller cannot be built.
+    /// The settings describe no controller.
     #[error(transparent)]
     Controller(#[from] ChoiceError),
-    /// The data directory cannot be opened.
+    /// The server cannot open the data directory.
     #[error("{}: {source}", directory.display())]
     Streams {
         /// The data directory.
@@ -82,12 +82,12 @@ pub enum StartError {
     State {
         /// The data directory.
         directory: PathBuf,
-        /// The mistake in it.
+        /// The mistake in the data.
         what: String,
     },
 }
 
-/// The reasons for which a server cannot go on.
+/// The reason why a server cannot continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {

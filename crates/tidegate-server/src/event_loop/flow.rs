@@ -1,4 +1,5 @@
-//! Decides how long the loop gathers before it writes: the engine at the boundary of the sockets.
+//! Decides how long the event loop gathers messages before it writes to the sockets: a controller of the
+//! engine, at the boundary of the sockets.
 //!
 //! An item is a copy of a message in an outbox. A batch is all copies in one round of writes, and its
 //! cost is the time of these writes. The controller decides how much the loop may gather before the
@@ -10,22 +11,22 @@ use tidegate::Time;
 use tidegate::boundary::{Boundary, BoundaryError, Cut, DecisionLog, Step};
 use tidegate::controller::{BatchId, Bounds, Choice, ChoiceError, Load, Reason, Snapshot};
 
-/// The largest and the smallest limit on the copies in one batch.
+/// The largest limit that the controller may set for the copies in one batch.
 const ITEMS_MAX: u64 = 65_536;
 const ITEMS_MIN: u64 = 16;
-/// Bytes in one batch: beyond it outboxes fall out of the caches.
+/// The most bytes of a batch: with more, the outboxes would not fit into the caches of the processor.
 const BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// The longest that a message waits for others, under any objective.
+/// The longest time for which a message waits for other messages, under any objective.
 const AGE_MAX: Duration = Duration::from_millis(100);
 
-/// The boundary of the socket writes.
+/// The boundary at which the loop cuts the batches of its socket writes.
 #[derive(Debug)]
 pub(crate) struct Flow {
     boundary: Boundary,
-    /// The time at which the oldest unwritten message was gathered.
+    /// The time at which the loop gathered the oldest unwritten message.
     oldest: Option<Time>,
-    /// The round of writes in progress.
+    /// The controller's id of the round of writes in progress.
     writing: Option<BatchId>,
 }
 
@@ -44,22 +45,23 @@ impl Flow {
         })
     }
 
-    /// Writes the decisions into `log`, under the name `sockets`.
+    /// Makes the controller write its decisions into `log`, under the name `sockets`.
     pub(crate) fn log_to(&mut self, log: &DecisionLog) {
         self.boundary.log_to(log, "sockets");
     }
 
-    /// The most that the loop gathers before it writes.
+    /// Returns the most that the loop gathers before it writes.
     pub(crate) const fn limit(&self) -> Load {
         self.boundary.limit()
     }
 
-    /// The reason for the current limit.
+    /// Returns the reason for the current limit.
     pub(crate) const fn reason(&self) -> Reason {
         self.boundary.reason()
     }
 
-    /// Decides on `gathered` in an idle loop. Returns the time until which it may wait; `None`: write now.
+    /// Decides, in an idle loop, how long the `gathered` messages may wait. Returns the time until which they
+    /// may; `None` if the loop must write now.
     pub(crate) fn wait(&mut self, now: Time, gathered: Load) -> Option<Time> {
         if gathered.items == 0 {
             return None;
@@ -76,7 +78,7 @@ impl Flow {
         }
     }
 
-    /// A round of writes begins with `batch`.
+    /// Notes that a round of writes of `batch` begins.
     pub(crate) fn started(&mut self, now: Time, batch: Load, reason: Reason) {
         self.oldest = None;
         let (now, left) = (self.boundary.at(now), Load::default());
@@ -85,7 +87,7 @@ impl Flow {
         self.writing = Some(started.unwrap_or_else(impossible));
     }
 
-    /// The round of writes took `cost_ns`.
+    /// Notes that the round of writes took `cost_ns`.
     pub(crate) fn done(&mut self, now: Time, cost_ns: u64) {
         if let Some(id) = self.writing.take() {
             let now = self.boundary.at(now);
@@ -94,13 +96,13 @@ impl Flow {
         }
     }
 
-    /// A snapshot of the controller, for the monitor.
+    /// Returns a snapshot of the controller, for the monitor.
     pub(crate) fn snapshot(&self) -> Snapshot {
         self.boundary.snapshot()
     }
 }
 
-/// A boundary refuses only calls that contradict each other.
+/// Panics: the boundary returns an error only if this module calls it in a wrong order.
 #[cold]
 fn impossible<V>(error: BoundaryError) -> V {
     unreachable!("the loop keeps to the order of calls: {error}")

@@ -1,4 +1,4 @@
-//! Commands of other threads to a running server: a bounded list, and a way to wake the loop.
+//! Commands of other threads to a running server: a bounded list, and a function that wakes the event loop.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::SyncSender;
@@ -13,7 +13,7 @@ use crate::config::Settings;
 /// The most commands that wait for the loop.
 const COMMANDS_MAX: usize = 1024;
 
-/// One command to the loop.
+/// A command to the event loop.
 #[derive(Debug)]
 pub(super) enum Command {
     Drain,
@@ -29,7 +29,7 @@ pub struct Handle {
     waker: Arc<Waker>,
 }
 
-/// The list of commands is full: the loop did not get the command.
+/// The error for a full list of commands: the loop does not get the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server has {COMMANDS_MAX} commands waiting already: ask again later")]
 pub struct Busy;
@@ -51,8 +51,8 @@ impl Handle {
         self.send(Command::Drain)
     }
 
-    /// Starts lame duck mode: the server tells clients to go elsewhere, closes them one after the
-    /// other, and stops.
+    /// Starts lame duck mode: the server tells clients to connect elsewhere, closes their connections one
+    /// after the other, and stops.
     ///
     /// # Errors
     /// Too many commands wait.
@@ -69,7 +69,7 @@ impl Handle {
         self.send(Command::Reload(Box::new(settings)))
     }
 
-    /// Asks for a report. The loop sends it through `to`, or drops `to`.
+    /// Asks for a report. The loop sends the report through `to`, or drops `to`.
     pub(crate) fn report(&self, query: Query, to: SyncSender<Report>) -> Result<(), Busy> {
         self.send(Command::Report(Box::new(query), to))
     }
@@ -87,7 +87,7 @@ impl Handle {
 
     /// Makes the loop take a turn.
     pub(super) fn wake(&self) {
-        // Fails only where the loop is gone.
+        // This fails only if the loop has ended.
         let _ = self.waker.wake();
     }
 

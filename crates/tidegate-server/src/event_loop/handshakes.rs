@@ -13,11 +13,11 @@ use crate::party::ClientKey;
 /// Kinds of connections that wait, in order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
-    /// To or from another node.
+    /// A connection to or from another node.
     Peer,
-    /// A client with an answered hello.
+    /// A client with a ClientHello that the server has answered.
     Begun,
-    /// A client with an unanswered hello.
+    /// A client with a ClientHello that still waits for the server's answer.
     New,
 }
 
@@ -34,9 +34,9 @@ impl Class {
 pub(super) enum Waiting {
     /// A channel from or to another node.
     Peer(ChannelKey),
-    /// A client with an answered hello.
+    /// A client with a ClientHello that the server has answered.
     Begun(ClientKey),
-    /// A client with an unanswered hello.
+    /// A client with a ClientHello that still waits for the server's answer.
     New(ClientKey),
 }
 
@@ -50,7 +50,7 @@ impl Waiting {
     }
 }
 
-/// The place of a connection in the queue; the connection keeps it, so that it can withdraw.
+/// The place of a connection in the queue. The connection keeps this place, so that it can leave the queue.
 #[derive(Debug)]
 pub(crate) struct Place {
     class: Class,
@@ -60,14 +60,14 @@ pub(crate) struct Place {
 /// The waiting handshakes.
 #[derive(Debug, Default)]
 pub(super) struct Handshakes {
-    /// By class.
+    /// The waiting connections, by kind.
     waiting: [FairQueue<Waiting>; 3],
     /// For each class, the number of choices in a row that passed it over while it waited.
     passed: [u32; 3],
 }
 
 impl Handshakes {
-    /// Returns whether none waits.
+    /// Returns whether no connection waits.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.iter().all(FairQueue::is_empty)
     }

@@ -129,7 +129,7 @@ impl Server {
         }
         self.node.handle_unqueued(now, key);
         if let Opening::Hello { info_after } = conn.opening {
-            // A client that sends nothing more cannot end its handshake.
+            // A client that has closed its end cannot complete its handshake.
             if conn.ended {
                 self.node.handle_closed(now, key, CloseReason::ClientClosed);
                 return None;

@@ -11,7 +11,7 @@ use crate::PROTOCOL_VERSION;
 use crate::config::Settings;
 use crate::config::host_port::joined;
 
-/// Returns the greeting that each client gets first.
+/// Returns the INFO that each client gets first.
 pub(super) fn server_info(settings: &Settings, address: SocketAddr, id: &str) -> Info {
     // A certificate names the host as clients know it, not the address that the name resolves to.
     let (host, port) = match &settings.client_advertise {
@@ -53,7 +53,7 @@ pub(super) fn seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-/// Returns an id in the form of nats-server's: 56 characters of base 32, the first an N.
+/// Draws a server id in nats-server's form: 56 characters of base 32, of which the first is an N.
 pub(super) fn server_id() -> String {
     const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
     let words: Vec<u64> = (0..5).map(|_| seed()).collect();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate::Time;
 
-/// The time between two lines, if nothing else is given.
+/// The default of the shortest time between two lines.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// A rate-limited log line.
@@ -27,7 +27,7 @@ impl Default for LogLimit {
 }
 
 impl LogLimit {
-    /// Returns the limit of one line in each `pause`.
+    /// Creates a limit of one line in each `pause`.
     pub(super) const fn every(pause: Duration) -> Self {
         Self::lines(1, pause)
     }
@@ -47,7 +47,8 @@ impl LogLimit {
         }
     }
 
-    /// Counts an event. Returns the suffix of the line if the line is due now.
+    /// Counts an event. Returns the end of the log line, with the number of events since the last line, if a
+    /// line is due now.
     pub(super) fn due(&mut self, now: Time) -> Option<String> {
         if self.is_spent(now) {
             self.missed += 1;

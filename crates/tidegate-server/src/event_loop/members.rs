@@ -1,8 +1,9 @@
-//! The members' file in the data directory: the server reads it at the start, and writes it whole
-//! when it draws its id and when the cluster is formed.
+//! The members' file in the data directory. The server reads the file at the start, and writes it as a whole
+//! when its content changes: when the server draws its id, when the cluster is formed, when the log begins,
+//! and when the node rejoins.
 //!
-//! The server writes the new file beside the old one, syncs it, renames it, and syncs the
-//! directory: a crash leaves the one or the other.
+//! The server writes the new file beside the old one, syncs it, renames it, and syncs the directory: a crash
+//! leaves the old file or the new one.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::path::Path;
@@ -15,14 +16,14 @@ use tidegate_raft::store::VERSION_FILE;
 const FILE: &str = "members";
 const NEW: &str = "members-new";
 
-/// The reasons for which a node cannot take its identity from the data directory.
+/// The reason why a node cannot take its identity from the data directory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
     /// The system refuses to read or write the file.
     #[error("the file `members` cannot be read or written: {0}")]
     Io(#[from] io::Error),
-    /// The file is that of another node.
+    /// The file is damaged, or belongs to another node or cluster.
     #[error(transparent)]
     Members(#[from] MembersError),
     /// The file belongs to a cluster, and the server was started alone.
@@ -37,12 +38,12 @@ pub enum IdentityError {
     Alone,
 }
 
-/// The directory of the members' file of a data directory.
+/// Opens the directory that holds the members' file of a data directory.
 pub(super) fn storage(data: &Path) -> Result<Disk, IdentityError> {
     Ok(Disk::open(data.join("tidegate"))?)
 }
 
-/// Reads the file, if there is one.
+/// Reads the members' file, if there is one.
 pub(super) fn load(storage: &dyn Storage) -> Result<Option<MembersFile>, IdentityError> {
     let file = match storage.open(FILE) {
         Ok(file) => file,
@@ -50,14 +51,14 @@ pub(super) fn load(storage: &dyn Storage) -> Result<Option<MembersFile>, Identit
         Err(e) => return Err(e.into()),
     };
     let bytes = usize::try_from(file.bytes()?).map_err(|_| MembersError::Damaged)?;
-    // Thirty-two members with the longest names take far less.
+    // The bound on the bytes is far more than 32 members with the longest names take.
     let mut text = vec![0; bytes.min(1 << 16)];
     let read = file.read_at(&mut text, 0)?;
     text.truncate(read);
     Ok(Some(MembersFile::decode(&text)?))
 }
 
-/// Replaces the file durably.
+/// Replaces the members' file durably.
 pub(super) fn save(storage: &dyn Storage, file: &MembersFile) -> io::Result<()> {
     let to = storage.create(NEW)?;
     to.write_at(&[IoSlice::new(file.encode().as_bytes())], 0)?;
@@ -66,8 +67,8 @@ pub(super) fn save(storage: &dyn Storage, file: &MembersFile) -> io::Result<()> 
     storage.sync_names()
 }
 
-/// Returns the identity of this node in that cluster, from the directory; or draws one with the id
-/// `fresh` and writes it down.
+/// Returns the identity of this node in the cluster, from the directory. If the directory has none, creates
+/// an identity with the id `fresh` and writes it to the members' file.
 pub(super) fn identify(
     storage: &dyn Storage,
     cluster: &str,
@@ -96,8 +97,8 @@ pub(super) fn identify(
     Ok(file)
 }
 
-/// Notes durably that a log exists, from which on this node may promise to keep entries. It
-/// promises nothing before.
+/// Notes durably in the members' file that the node has a log. The node promises other nodes nothing before
+/// that.
 pub(super) fn begin_log(storage: &dyn Storage, file: &mut MembersFile) -> io::Result<()> {
     if file.log_begun {
         return Ok(());

@@ -1,4 +1,5 @@
-//! The loop's one thread: waits for sockets, hands bytes to the node, writes the outboxes, arms one timer.
+//! The event loop, on one thread: waits for sockets, hands bytes to the node, writes the outboxes, arms one
+//! timer.
 //!
 //! Owns the sockets and decides only the order of work: take the events, act once, then write. The
 //! loop reads ready connections for a bounded time a turn and in equal shares (`ReadQueue`), so that none
@@ -109,9 +110,9 @@ pub struct Server {
     password_next: bool,
     scratch: Vec<u8>,
     accept_again: Option<Time>,
-    /// Log line: the process ran out of descriptors.
+    /// The limit of the log line that says that the process ran out of descriptors.
     not_accepted: LogLimit,
-    /// Log line: the server has its maximum of connections.
+    /// The limit of the log line that says that the server has its maximum of connections.
     not_admitted: LogLimit,
     /// Log lines: a client presented no right credentials.
     failed_logins: LogLimit,
@@ -159,7 +160,7 @@ struct Conn {
     address: SocketAddr,
     /// Bytes received and not used yet, behind the first `used` ones.
     input: Vec<u8>,
-    /// Not 0 only after a cut.
+    /// The number of bytes of `input` that the node has used; 0 unless a slice was cut.
     used: usize,
     /// The socket may have more to read.
     readable: bool,
@@ -446,7 +447,7 @@ impl Server {
                         streams,
                         self.peers.as_ref().map(|p| Cluster::take(&self.node, p)),
                     );
-                    // The requester may be gone.
+                    // The result does not matter: the thread that asked may have ended.
                     let _ = to.try_send(report);
                 }
                 Command::Drain if !self.stopping => {
@@ -480,7 +481,7 @@ impl Server {
         self.stopping = true;
         self.accept_again = None;
         if let Some(mut listener) = self.listener.take() {
-            // The listener is dropped in any case.
+            // The result does not matter, since the server drops the listener in any case.
             let _ = self.poll.registry().deregister(&mut listener);
         }
     }

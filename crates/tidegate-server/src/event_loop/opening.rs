@@ -35,7 +35,7 @@ pub(super) enum Opening {
     /// The client begins with TLS, and its handshake has not begun here. With `info_after`, INFO
     /// follows the handshake.
     Hello { info_after: bool },
-    /// The handshake is going on. With `info_after`, INFO follows it.
+    /// The handshake is going on. With `info_after`, INFO follows the handshake.
     Handshake { info_after: bool },
 }
 

@@ -1,12 +1,12 @@
-//! The sockets between nodes: dials, accepts, reads, writes, and drops them as the pure parts decide.
+//! The sockets between nodes: dials, accepts, reads, writes and drops them, as other modules decide.
 //!
-//! Decides only the order of work. [`Roster`] decides which nodes are admitted, [`Redial`] when to
-//! dial a route, [`Channel`] what a connection may carry, and the node what a message leads to.
+//! Decides only the order of work. [`Roster`] decides which nodes are admitted, [`Redial`] when to dial a
+//! route, [`Channel`] what a connection may carry, and [`Node`] the effect of a message.
 //!
-//! Groups use [`Peers::send_raft`] and [`Peers::poll_raft`], and similar methods for fetches. A
-//! message for a peer waits in the outbox of its channel; beyond a bound the channel drops it.
-//! Received messages wait up to a bound, beyond which the loop does not read the channel. Messages
-//! leave at the end of the turn, or with [`Peers::flush`].
+//! Groups use [`Peers::send_raft`] and [`Peers::poll_raft`], and similar methods for fetches. A message for a
+//! peer waits in the outbox of the peer's channel; if too many bytes wait there, the message is dropped.
+//! Received messages wait up to a bound, beyond which the loop does not read the channels. The loop sends
+//! messages at the end of the turn, or in [`Peers::flush`].
 
 mod dial;
 mod ending;
@@ -51,21 +51,21 @@ use crate::event_loop::socket::Socket;
 use crate::event_loop::tls::PeerTls;
 use crate::event_loop::tokens::ChannelKey;
 
-/// Bytes of a group's messages that may wait for one peer.
+/// The most bytes of messages between groups that may wait for one peer.
 const SEND_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// The most events that wait for [`Peers::poll_event`].
 const EVENTS_MAX: usize = 1024;
 
-/// A peer connected or disconnected.
+/// A change of the connection to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerEvent {
-    /// The peer can receive messages of groups.
+    /// The peer with this id can receive messages of groups from now on.
     Up(u64),
-    /// The peer can receive no messages of groups.
+    /// The peer with this id can receive no messages of groups any more.
     Down(u64),
 }
 
-/// The peer's backlog is too large, or it is not connected: the message was dropped.
+/// The error for a dropped message: too many bytes wait for the peer, or the peer is not connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too much waits for the node, or it is not connected: send it again later")]
 pub(crate) struct NotSent;
@@ -82,18 +82,19 @@ pub(crate) struct Peers {
     redial: Redial,
     /// The file with the members; `None` without streams.
     identity: Option<(Disk, MembersFile)>,
-    /// The term that this node can vouch for to a node that lost its disk.
+    /// The latest term that this node has been in, which it tells a node that lost its disk; `None` if it
+    /// cannot tell.
     vouched_term: Option<u64>,
     conns: Slab<Conn>,
-    /// By slot and kind: the connection that carries frames to each peer, and the connection
-    /// for frames from it.
+    /// The connection that carries frames to each peer, by slot and kind, and (`heard`) the connection for
+    /// frames from the peer.
     told: Vec<[Option<ChannelKey>; 2]>,
     heard: Vec<[Option<ChannelKey>; 2]>,
-    /// Connections to read in this turn.
+    /// The connections that the loop reads in this turn.
     ready: Vec<ChannelKey>,
-    /// Connections with bytes of their own to write.
+    /// The connections that have bytes of their channel to write.
     dirty: Vec<ChannelKey>,
-    /// Places of handshakes on connections that have ended.
+    /// The places, in the queue of handshakes, of connections that have ended.
     withdrawn: Vec<Place>,
     raft: Inbox,
     fetches: Inbox,
@@ -102,7 +103,7 @@ pub(crate) struct Peers {
     next_ping: Time,
     pings: u64,
     pool: Pool,
-    /// TLS with other nodes, if the settings ask for it.
+    /// The TLS settings between nodes, if the configuration asks for TLS.
     tls: Option<PeerTls>,
     write_deadline: std::time::Duration,
     random: SystemRandom,
@@ -116,61 +117,62 @@ struct Conn {
     address: SocketAddr,
     channel: Channel,
     side: Side,
-    /// The kind that it was dialled for, or that the other side named.
+    /// The kind of the channel: for which this node dialled, or that the other side named.
     kind: Kind,
-    /// The route that was dialled, if this side dialled.
+    /// The route that this node dialled; `None` if the other side dialled.
     route: Option<usize>,
     /// The slot of the peer, once the channel is open.
     slot: Option<PeerSlot>,
-    /// The TCP connection is not made yet.
+    /// True while the TCP connection is not established.
     connecting: bool,
     securing: Securing,
     input: Vec<u8>,
-    /// The bytes that must be there before the next frame is complete.
+    /// The number of bytes that must have arrived before the next frame is complete.
     need: usize,
     readable: bool,
     writable: bool,
     ended: bool,
-    /// `ready` contains this connection.
+    /// True if `ready` contains this connection.
     listed: bool,
-    /// `dirty` contains this connection.
+    /// True if `dirty` contains this connection.
     dirty: bool,
-    /// The place of its waiting handshake; the loop does not read the connection meanwhile.
+    /// The place of the connection in the queue of handshakes; while it waits there, the loop does not read
+    /// it.
     place: Option<Place>,
 }
 
 impl Peers {
-    /// The address at which it listens for peers.
+    /// Returns the address at which this node listens for peers.
     #[must_use]
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// This node's id, also in its groups.
+    /// Returns this node's id, which it also has in its groups.
     #[must_use]
     pub(crate) const fn id(&self) -> u64 {
         self.roster.me().id
     }
 
-    /// The members of the cluster, once they are fixed and written down: the voters of its groups.
+    /// Returns the members of the cluster, once they are fixed and in the members' file.
     #[must_use]
     pub(crate) const fn formed(&self) -> Option<&Members> {
         self.roster.formation().formed()
     }
 
-    /// The configured addresses of the nodes.
+    /// Returns the configured addresses of the nodes.
     #[must_use]
     pub(crate) fn routes(&self) -> &[RouteAddress] {
         &self.routes
     }
 
-    /// The peers that are, or were, connected.
+    /// Returns the peers that are, or were, connected.
     #[must_use]
     pub(crate) const fn roster(&self) -> &Roster {
         &self.roster
     }
 
-    /// Sends a message of a group, in parts, to the node with this id.
+    /// Sends a message of a group to the node with this id. The message is the concatenation of the parts.
     ///
     /// # Errors
     /// The message was dropped.
@@ -196,7 +198,7 @@ impl Peers {
         self.send(to, |out| Frame::Fetch { group, payload }.write(out))
     }
 
-    /// Notes that a peer connected or disconnected. If too many events wait, the oldest goes.
+    /// Notes that a peer connected or disconnected. If too many events wait, drops the oldest.
     fn note(&mut self, event: PeerEvent) {
         if self.events.len() >= EVENTS_MAX {
             self.events.pop_front();
@@ -221,7 +223,7 @@ impl Peers {
         Ok(())
     }
 
-    /// Returns whether a connection has work at once.
+    /// Returns whether a connection has work that the loop must do at once.
     pub(super) fn is_busy(&self) -> bool {
         !self.ready.is_empty() || !self.dirty.is_empty()
     }

@@ -2,12 +2,12 @@
 //! queueing by the loop's time (P. Goyal, H. Vin and H. Cheng, 1996).
 //!
 //! The work of one connection can take long: a read of 64 KiB holds thousands of publishes, each with any
-//! number of receivers. A connection therefore keeps the loop for one [`SLICE`] and for the step that
-//! exceeds it: the node looks up from its work after some operations and copies. The rest of its bytes waits
-//! for its next slice. Connections with work get equal shares of the time. A connection with a step longer
-//! than its slice waits until the others have had as much. A connection that used less than its share goes
-//! first. A turn reads for [`BUDGET`], so that Raft, timers and writes are no further away than that and one
-//! step.
+//! number of receivers. A connection therefore keeps the loop for one [`SLICE`] and for the step that exceeds
+//! the slice: the node checks the time only after some operations and copies. The rest of the connection's
+//! bytes waits for the next slice. Connections with work get equal shares of the time. A connection with a
+//! step longer than its slice waits until the other connections have had as much time. A connection that used
+//! less than its share goes first. A turn reads for [`BUDGET`], so that Raft, timers and writes wait at most
+//! for this time and one step.
 //!
 //! Owns the order and the accounts. The caller reads, measures, and reports the time. Every operation costs
 //! the logarithm of the number of waiting connections.
@@ -17,17 +17,19 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// The time that one turn reads.
+/// The time for which one turn reads connections.
 pub(super) const BUDGET: Duration = Duration::from_micros(500);
 /// The time for which a connection may keep the loop at once.
 const SLICE: Duration = Duration::from_micros(100);
-/// A connection that was idle goes before busy ones by so much of their time.
+/// The advantage of a connection that was idle: it goes before busy connections that are ahead by at most
+/// this much time.
 const HEAD_START: Duration = SLICE;
 
 /// The connections with something to read, in the order of their shares.
 #[derive(Debug, Default)]
 pub(super) struct ReadQueue {
-    /// Start, number of arrival, and key.
+    /// The waiting connections: the start of the next slice, the number of the arrival, and the connection's
+    /// key.
     waiting: BinaryHeap<Reverse<(u64, u64, ClientKey)>>,
     /// The latest start so far, in nanoseconds of served time.
     clock: u64,
@@ -37,7 +39,8 @@ pub(super) struct ReadQueue {
     spent: Duration,
 }
 
-/// The account of one connection: the served time at which its next slice begins at the earliest.
+/// The account of one connection: the earliest start of the connection's next slice, in nanoseconds of served
+/// time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Share(u64);
 
@@ -47,7 +50,7 @@ impl ReadQueue {
         self.waiting.is_empty()
     }
 
-    /// Queues a connection that does not wait yet.
+    /// Queues a connection, which must not be in the queue yet.
     pub(super) fn push(&mut self, key: ClientKey, share: Share) {
         self.arrivals += 1;
         let start = share
@@ -62,7 +65,7 @@ impl ReadQueue {
     }
 
     /// Returns the connection to read next, for one slice; [`handle_read`](Self::handle_read) must follow.
-    /// `None`: none waits, or the turn has spent its time.
+    /// `None` if no connection waits, or if the turn has spent its time.
     pub(super) fn next(&mut self) -> Option<ClientKey> {
         if self.spent >= BUDGET {
             return None;
@@ -82,11 +85,11 @@ impl ReadQueue {
         }
     }
 
-    /// Notes that the connection of the last [`next`](Self::next) kept the loop for `took`. Returns its
-    /// account.
+    /// Notes that the connection of the last [`next`](Self::next) kept the loop for `took`. Returns the
+    /// connection's new account.
     pub(super) fn handle_read(&mut self, took: Duration) -> Share {
         self.spent += took;
-        // Five hundred years fit.
+        // The cast loses nothing: a `u64` holds five hundred years of nanoseconds.
         Share(self.start + took.as_nanos() as u64)
     }
 }

@@ -1,4 +1,4 @@
-//! Writes the decisions of every boundary to a file, on a thread of its own.
+//! Writes the decisions of the controllers of all boundaries to a file, on a separate thread.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
@@ -9,10 +9,10 @@ use tidegate::boundary::{DECISIONS_HEADER, DecisionLines, DecisionLog};
 
 use super::errors::StartError;
 
-/// The most lines that wait for the file. Boundaries leave out further decisions and count them.
+/// The most lines that wait for the file. Boundaries leave further decisions out, and count them.
 const LINES_MAX: usize = 65_536;
 
-/// The thread that writes, and the log that it reads.
+/// The thread that writes the decisions, and the log from which it takes them.
 #[derive(Debug)]
 pub(super) struct Recording {
     log: DecisionLog,
@@ -20,8 +20,8 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    /// Creates the file, or empties it, and starts the thread. The thread ends with the last boundary, or
-    /// when the file cannot be written.
+    /// Creates the file, or empties it, and starts the thread. The thread ends after the last boundary is
+    /// dropped, or when it cannot write the file.
     pub(super) fn start(file: &Path) -> Result<Self, StartError> {
         let failed = |source| StartError::Record {
             file: file.to_owned(),
@@ -48,7 +48,7 @@ impl Recording {
         &self.log
     }
 
-    /// Waits until all decisions are in the file. The boundaries must be gone.
+    /// Waits until all decisions are in the file. The caller must have dropped all boundaries.
     pub(super) fn finish(self) {
         drop(self.log);
         if self.thread.join().is_err() {

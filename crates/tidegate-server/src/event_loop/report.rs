@@ -1,4 +1,4 @@
-//! Figures of a running server as plain data, taken by the loop between two turns.
+//! The figures of a running server as plain data. The event loop takes them between two turns.
 
 pub(crate) mod lists;
 pub(crate) mod query;
@@ -73,7 +73,7 @@ pub(crate) struct Peer {
     pub(crate) name: String,
     pub(crate) id: u64,
     pub(crate) address: SocketAddr,
-    /// True if this node can send to the peer, and if it can receive from it.
+    /// True if this node can send to the peer, and (`heard`) true if it can receive from the peer.
     pub(crate) told: bool,
     pub(crate) heard: bool,
     pub(crate) view: PeerView,
@@ -126,18 +126,19 @@ pub(crate) struct Streams {
     pub(crate) fast_acks: Snapshot,
     /// The figures of the log.
     pub(crate) log: LogStats,
-    /// The number of syncs of second writes.
+    /// The number of syncs of second writes, which only measurements make.
     #[cfg(feature = "lab")]
     pub(crate) second_syncs: u64,
     pub(crate) used_bytes: u64,
     pub(crate) checkpoint_bytes: u64,
-    /// The progress of reading the log again.
+    /// The work of the scrub, which reads the log again to find damage.
     pub(crate) scrubbed: Scrubbed,
-    /// The nodes that keep the streams, their number, and the reason if this node is behind.
+    /// The nodes that keep the streams, the number of these nodes, and the reason if this node is behind.
     pub(crate) cluster: ClusterInfo,
     pub(crate) nodes: usize,
     pub(crate) behind: Option<String>,
-    /// Each stream as JSON, if the request asks for it, with its consumers if it asks for them.
+    /// Each stream as JSON, if the request asks for streams; with the stream's consumers, if it asks for
+    /// consumers.
     pub(crate) details: Vec<Value>,
 }
 
@@ -146,13 +147,13 @@ impl Streams {
     pub(crate) fn take(node: &Node, store: &Store, query: &Query, now: Time) -> Option<Self> {
         let first = node.directory()?;
         let all = || node.all_streams();
-        // The directory's knowledge of other groups' streams does not count as streams of this node.
+        // An entry of the directory for another group's stream does not count as a stream of this node.
         let of = |s: &&Stream| s.home().is_here() && !s.is_filling();
         let kept = || all().flat_map(|s| s.applied().iter().filter(of));
         let states = || kept().map(|s| s.state());
         let usage = |storage| Usage {
             bytes: all().map(|s| s.applied().usage(storage).bytes).sum(),
-            // The directory knows all limits.
+            // The directory has the limits of all streams, of all groups.
             reserved: first.applied().usage(storage).reserved,
         };
         let [proposals, fast_acks] = first.controllers();

@@ -1,5 +1,5 @@
-//! The socket of a client or a node, plain or under TLS: reads into a buffer, and writes from an
-//! outbox. Never blocks.
+//! The socket of a client or a node, plain or under TLS: reads into a buffer, and writes from an outbox. No
+//! call blocks.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 
@@ -14,7 +14,7 @@ const SLICES_MAX: usize = 64;
 /// The number of bytes that TLS reads at a time into its own buffer.
 const TLS_READ_BYTES: usize = 4096;
 
-/// See the [module](self).
+/// The socket of a client or a node, see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) stream: TcpStream,
@@ -37,14 +37,14 @@ enum Tls {
 /// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
-    /// Bytes taken from the outbox.
+    /// The number of bytes that the write took from the outbox.
     pub(crate) len: usize,
-    /// The socket takes no more for now.
+    /// True if the socket takes no more bytes for now.
     pub(crate) blocked: bool,
 }
 
 impl Socket {
-    /// A socket without TLS for now.
+    /// Creates a socket, without TLS for now.
     pub(crate) const fn new(stream: TcpStream) -> Self {
         Self {
             stream,
@@ -96,13 +96,13 @@ impl Socket {
         }
     }
 
-    /// Returns whether TLS holds bytes that the socket has not taken yet: writing then goes on even
+    /// Returns whether TLS holds bytes that the socket has not taken yet. The caller must then write even
     /// with an empty outbox.
     pub(crate) fn holds_back(&self) -> bool {
         matches!(&self.tls, Tls::Session { tls, .. } if tls.wants_write())
     }
 
-    /// The keying material that only the two ends of this TLS session know.
+    /// Returns the keying material that only the two ends of this TLS session know.
     pub(crate) fn binding(&self) -> Result<Binding, rustls::Error> {
         match &self.tls {
             Tls::Session { tls, .. } => tls.export_keying_material([0; 32], BINDING_LABEL, None),
@@ -150,7 +150,7 @@ impl Socket {
         }
     }
 
-    /// Writes once from the front of `out`.
+    /// Writes bytes from the front of `out`, in one write.
     pub(crate) fn write(&mut self, out: &Outbox) -> io::Result<Written> {
         let tls = match &mut self.tls {
             Tls::Session { tls, .. } => tls,
@@ -185,14 +185,16 @@ impl Socket {
     pub(crate) fn close(&mut self) {
         if let Tls::Session { tls, .. } = &mut self.tls {
             tls.send_close_notify();
-            // The server does not need to know whether the client receives it.
+            // The result does not matter: the server closes the socket even if the notification does not
+            // arrive.
             let _ = tls.write_tls(&mut self.stream);
         }
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
 }
 
-/// Reads plain text. Returns its length, and whether the socket is empty for now.
+/// Reads bytes of TLS and decrypts them into `buf`. Returns the length of the plain text, and whether the
+/// socket is empty for now.
 fn read_secured(
     tls: &mut Connection,
     stream: &mut (impl Read + Write),
@@ -202,7 +204,8 @@ fn read_secured(
     let mut over = take_plain(tls, buf, &mut filled)?;
     while !over && filled == 0 {
         if buf.len() < TLS_READ_BYTES {
-            // The peer closed without TLS's notification: this protocol notices a truncated message anyway.
+            // The other side closed without TLS's notification. The server accepts that, since the protocol
+            // notices a truncated message anyway.
             if uninterrupted(|| tls.read_tls(stream))? == 0 {
                 return Ok((0, false));
             }
@@ -210,9 +213,9 @@ fn read_secured(
             over = take_plain(tls, buf, &mut filled)?;
             continue;
         }
-        // Reads as much as fits, at once. TLS consumes these bytes step by step, and its plain text
-        // goes to the front of `buf`, never beyond the bytes that TLS has consumed. Plain text that
-        // does not fit into `buf` is of one record at most, and the next read takes it.
+        // The server reads as much as fits into `buf`, in one read. TLS consumes these bytes step by step,
+        // and its plain text goes to the front of `buf`, never beyond the bytes that TLS has consumed. Plain
+        // text that does not fit into `buf` is of one record at most, and the next read takes it.
         let end = uninterrupted(|| stream.read(buf))?;
         if end == 0 {
             return Ok((0, false));
@@ -252,7 +255,7 @@ fn write_answers(tls: &mut Connection, stream: &mut impl Write) -> io::Result<()
     Ok(())
 }
 
-/// Takes plain text that TLS has ready. Returns whether the other side has ended the session.
+/// Moves plain text that TLS has decrypted to `buf`. Returns whether the other side has ended the session.
 fn take_plain(tls: &mut Connection, buf: &mut [u8], filled: &mut usize) -> io::Result<bool> {
     while *filled < buf.len() {
         match tls.reader().read(&mut buf[*filled..]) {

@@ -19,21 +19,21 @@ use super::peers::Peers;
 use crate::event_loop::log_limit::LogLimit;
 use crate::sessions::Node;
 
-/// The time after which a damaged record is looked at again.
+/// The time after which the node looks up the messages of a damaged record again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// The most answers in a turn.
+/// The most answers to other nodes in a turn.
 const ANSWERS_MAX: usize = 4;
 
-/// See the [module](self).
+/// The transfers of one group's state, see the [module](self).
 #[derive(Debug)]
 pub(super) struct TakingOver {
     /// The group's slot in the store and the node.
     at: GroupSlot,
     giver: Giver,
     mender: Mender,
-    /// Records found damaged, with the time at which each is looked at again.
+    /// The damaged records, each with the time from which the node looks up its messages again.
     damaged: BTreeMap<u64, Time>,
-    /// Log line: a message was repaired.
+    /// The limit of the log line that says that the node has repaired a message.
     mended: LogLimit,
     limits: AccountLimits,
     taking: Option<Taking>,
@@ -41,15 +41,15 @@ pub(super) struct TakingOver {
 
 #[derive(Debug)]
 enum Taking {
-    /// The state is being fetched.
+    /// The node is fetching the state.
     Coming {
         taker: Box<Taker>,
-        /// Messages not appended yet.
+        /// The fetched messages that the node has not appended to the log yet.
         fetched: Vec<Fetched>,
-        /// The number of messages appended and not known to be durable.
+        /// The number of messages that are appended and not yet known to be durable.
         undurable: usize,
     },
-    /// The state is complete, and the store writes it down.
+    /// The state is complete, and the store writes a checkpoint of it.
     Whole(Box<Whole>),
 }
 
@@ -59,18 +59,18 @@ struct Whole {
     entry: EntryId,
     streams: Streams,
     live: Live,
-    /// The store has taken it.
+    /// True once the store has accepted the state.
     handed_over: bool,
 }
 
-/// The source of the state that this node gives to others.
+/// The data from which this node answers other nodes that take over its state.
 struct Given<'a> {
     at: GroupSlot,
     store: &'a mut Store,
     streams: &'a Streams,
 }
 
-/// The part that this node already has of the state that it fetches.
+/// The messages that this node already has of the state that it fetches.
 struct Known<'a> {
     at: GroupSlot,
     streams: &'a Streams,
@@ -124,7 +124,7 @@ impl TakingOver {
         }
     }
 
-    /// The time of the next turn with work to do, if no event comes first.
+    /// Returns the time of the next turn with work to do, if no event comes first.
     pub(super) fn deadline(&self) -> Time {
         match &self.taking {
             _ if !self.giver.is_idle() => Time::ZERO,
@@ -135,7 +135,7 @@ impl TakingOver {
         }
     }
 
-    /// Does one turn's work.
+    /// Does one turn's work of the transfers, from and to this node.
     pub(super) fn turn(
         &mut self,
         now: Time,
@@ -155,7 +155,7 @@ impl TakingOver {
                 let Some((to, answer)) = self.giver.poll(&mut given) else {
                     break;
                 };
-                // A node that gets no answer asks again.
+                // The result does not matter: a node that gets no answer asks again.
                 let _ = peers.send_fetch(to, group, &answer);
             }
         }
@@ -177,7 +177,8 @@ impl TakingOver {
         self.finish(now, node, store);
     }
 
-    /// The number of messages of the fetched state that are durable here; `None` without such a state.
+    /// Returns the number of messages of the fetched state that are durable on this node; `None` if this node
+    /// fetches no state.
     pub(super) fn fetched(&self) -> Option<u64> {
         match &self.taking {
             Some(Taking::Coming { taker, .. }) => Some(taker.placed()),
@@ -185,12 +186,13 @@ impl TakingOver {
         }
     }
 
-    /// Asks other nodes for the messages in a damaged record. Returns whether one may come.
+    /// Asks other nodes for the messages in a damaged record. Returns whether another node may send one of
+    /// them.
     pub(super) fn mend(&mut self, now: Time, streams: &Streams, lsn: u64) -> bool {
         if self.damaged.get(&lsn).is_some_and(|until| *until > now) {
             return true;
         }
-        // Looking up the messages in a record takes a while: once a second is enough.
+        // The node looks up the messages in a record at most once a second, because that takes a while.
         self.damaged.retain(|_, until| *until > now);
         self.damaged.insert(lsn, now + LOOK_AGAIN);
         let (mut from, mut comes) = (Some((StreamNumber::NONE, StreamSeq::ZERO)), false);
@@ -204,7 +206,8 @@ impl TakingOver {
         comes
     }
 
-    /// Does the same for one message, if the caller knows that its place cannot be read.
+    /// Asks other nodes for one message, if the caller knows that this node cannot read it. Returns whether
+    /// another node may send it.
     pub(super) fn mend_one(&mut self, now: Time, stream: StreamNumber, seq: StreamSeq) -> bool {
         self.mender.handle_damaged(now, stream, seq)
     }
@@ -223,7 +226,7 @@ impl TakingOver {
     fn take_answer(&mut self, now: Time, store: &mut Store, from: u64, answer: Answer) {
         if let Some((stream, seq, entry)) = self.mender.handle_answer(now, from, &answer) {
             let message = Fetched { stream, seq, entry };
-            // Without room in the log, the mender asks for it again.
+            // If the log has no room for the message, the mender asks for it again later.
             if store.append_repaired(self.at, &[message]).is_ok() {
                 if let Some(more) = self.mended.due(now) {
                     tracing::warn!(
@@ -271,7 +274,7 @@ impl TakingOver {
                 });
             }
             (Some(wanted), Some(Taking::Coming { taker, .. })) => taker.ask(wanted.from),
-            // The store may give up the fetch before any message arrives.
+            // The store may give up the catch-up before any message arrives.
             (None, None | Some(Taking::Coming { .. })) => {
                 store.abandon_catch_up(self.at);
                 self.taking = None;
@@ -290,7 +293,7 @@ impl TakingOver {
         else {
             return;
         };
-        // Without room in the log the messages wait, and this node asks for no more.
+        // If the log has no room, the messages wait, and this node asks for no more messages.
         if !fetched.is_empty() && store.append_fetched(self.at, fetched).is_ok() {
             *undurable += fetched.len();
             fetched.clear();
@@ -334,7 +337,7 @@ impl TakingOver {
                 streams.replace(now, whole.entry.index.get(), whole.streams);
             }
         } else if !store.is_installing(self.at) {
-            // The store could not write it: try again.
+            // The store could not write the checkpoint, so the node hands the state over again.
             whole.handed_over = false;
         }
     }

@@ -1,5 +1,5 @@
-//! Dials routes: a thread looks up the name, since that may take long, and the loop dials one of
-//! its addresses.
+//! Dials routes: a thread looks up the route's host name, since that may take long, and the event loop dials
+//! one of the addresses found.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -18,13 +18,13 @@ use crate::config::RouteAddress;
 
 type Outcome = io::Result<SocketAddr>;
 
-/// The lookups in progress: at most one at a time for each route and kind.
+/// The lookups of host names in progress: at most one at a time for each route and kind of channel.
 #[derive(Debug)]
 pub(super) struct Resolving {
     sender: SyncSender<(usize, Kind, Outcome)>,
     receiver: Receiver<(usize, Kind, Outcome)>,
     handle: Handle,
-    /// Counts attempts, to take another address each time where a name has several.
+    /// The number of attempts so far. Each attempt dials another address of a name that has several.
     attempts: usize,
 }
 
@@ -44,7 +44,7 @@ impl Resolving {
         self.receiver.try_recv().ok()
     }
 
-    /// Looks the name up; the outcome comes by [`Resolving::poll`].
+    /// Starts a thread that looks the host name up; [`Resolving::poll`] returns the outcome.
     fn start(&mut self, route: usize, kind: Kind, address: RouteAddress) -> io::Result<()> {
         let (sender, handle) = (self.sender.clone(), self.handle.clone());
         let attempt = self.attempts;
@@ -56,7 +56,7 @@ impl Resolving {
                 let one = all.get(attempt % all.len().max(1)).copied();
                 one.ok_or_else(|| io::Error::other("the name has no address"))
             });
-            // The receiver is gone once the loop has ended.
+            // The result does not matter: the receiver is gone only if the loop has ended.
             let _ = sender.send((route, kind, outcome));
             handle.wake();
         };

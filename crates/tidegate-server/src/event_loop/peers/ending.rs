@@ -14,7 +14,7 @@ use crate::event_loop::tokens::ChannelKey;
 use crate::sessions::Node;
 use crate::sessions::routes::TooMuchInterest;
 
-/// The reasons for which a connection ends.
+/// The reason why a connection between nodes ends.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Why {
     #[error(transparent)]
@@ -43,7 +43,8 @@ impl Peers {
         let Some(mut conn) = self.conns.try_remove(key.index()) else {
             return;
         };
-        // The other side has to read a refusal; a new socket surely takes so few bytes.
+        // The other side has to get the refusal. A single write suffices, because a new socket takes so few
+        // bytes.
         if matches!(why, Why::Channel(_)) && !conn.channel.out.is_empty() && !conn.connecting {
             let _ = conn.socket.write(&conn.channel.out);
         }
@@ -60,7 +61,7 @@ impl Peers {
             self.leave(slot, &conn, node);
         }
         if let Some(route) = conn.route {
-            // A failure with certificates needs the operator, too.
+            // Only an operator can remove the cause of a failure with certificates, too.
             let stays = refusal.as_ref().is_some_and(|r| !r.is_passing());
             let refused = stays || matches!(why, Why::Tls(_));
             self.redial.handle_down(now, route, conn.kind, refused);
@@ -69,7 +70,7 @@ impl Peers {
         self.tell_why(now, &conn, why);
     }
 
-    /// Removes the channel of the peer in this slot.
+    /// Removes the ended channel of the peer in this slot from the tables, the roster and the node.
     fn leave(&mut self, slot: PeerSlot, conn: &Conn, node: &mut Node) {
         let kind = conn.kind.index();
         match conn.side {

@@ -23,7 +23,8 @@ use crate::sessions::Node;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
     Next,
-    /// Enough is gathered, or the loop must not read on for now.
+    /// The loop must stop reading this connection for now: enough messages are gathered for a write, or the
+    /// node has paused the peer.
     Stop,
 }
 
@@ -75,13 +76,13 @@ impl Peers {
             }
             Frame::Raft { group, payload } => self.raft.push(received(*group, payload)),
             Frame::Fetch { group, payload } => self.fetches.push(received(*group, payload)),
-            // The channel admits no other frames.
+            // No other frame reaches this place, because the channel refuses it.
             _ => {}
         }
         After::Next
     }
 
-    /// Handles the opening of a channel.
+    /// Handles the opening of a channel, after the greeting.
     pub(super) fn open(
         &mut self,
         now: Time,
@@ -100,7 +101,8 @@ impl Peers {
         if let Some(old) = table[kind.index()].take() {
             self.end(now, old, node, &Why::Replaced);
         }
-        // The end of the old connection may have ended the peer's part in the roster.
+        // The roster may have noted the end of the old connection after this one opened, so it notes the
+        // opening again.
         self.roster.handle_open(side, theirs, address);
         let table = match side {
             Side::Dialer => &mut self.told[slot.index()],
@@ -125,7 +127,7 @@ impl Peers {
                 );
             }
             (Side::Dialer, Kind::Raft) => self.note(PeerEvent::Up(theirs.id)),
-            // The dialler is reachable: dial it back without waiting.
+            // The node that dialled is reachable, so this node dials its routes without a further pause.
             (Side::Dialled, _) => {
                 (0..self.routes.len()).for_each(|route| self.redial.hurry(now, route));
             }
@@ -136,7 +138,7 @@ impl Peers {
         self.form(node);
     }
 
-    /// A failed route may still have shown which node it leads to.
+    /// Notes the node to which a failed route leads, if the refusal shows that.
     pub(super) fn meet_again(&mut self, route: usize, refusal: Option<&Refusal>, node: &mut Node) {
         let me = self.roster.me();
         let met = match refusal {
@@ -158,7 +160,7 @@ impl Peers {
         }
     }
 
-    /// Tells every peer the members, as far as they are known here.
+    /// Sends every peer the members, as far as this node knows them.
     fn tell_members(&self, node: &mut Node) {
         if self.identity.is_none() {
             return;
@@ -175,7 +177,7 @@ impl Peers {
         }
     }
 
-    /// Fixes the members, if the formation is due.
+    /// Fixes the members, if [`Formation`](tidegate_cluster::formation::Formation) allows it now.
     fn form(&mut self, node: &mut Node) {
         let Some((disk, file)) = &mut self.identity else {
             return;

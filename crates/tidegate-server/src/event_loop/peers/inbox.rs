@@ -1,5 +1,5 @@
-//! Received messages of groups that wait to be taken: bounded. Beyond the bound the loop does not
-//! read the channels.
+//! The received messages of groups that wait until the groups take them. Beyond a bound of bytes the loop
+//! does not read the channels.
 
 use std::collections::VecDeque;
 
@@ -10,26 +10,26 @@ use tidegate_cluster::groups::GroupId;
 use super::Peers;
 use crate::event_loop::tokens::ChannelKey;
 
-/// The most bytes of such messages, beyond which the loop reads no more.
+/// The number of bytes of waiting messages from which the loop does not read the channels.
 const RECEIVED_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// A received message of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Received {
-    /// The id of the node that sent it.
+    /// The id of the node that sent the message.
     pub from: u64,
-    /// The group.
+    /// The number of the group.
     pub group: GroupId,
     /// The message.
     pub payload: Bytes,
 }
 
-/// Received messages that wait to be taken.
+/// The received messages that wait until the groups take them.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     waiting: VecDeque<Received>,
     bytes: usize,
-    /// The loop left a channel unread because of the bound.
+    /// True if the loop left a channel unread because of the bound.
     pub(super) held_back: bool,
 }
 
@@ -65,7 +65,7 @@ impl Peers {
         received
     }
 
-    /// Reads channels again that the bound held back.
+    /// Lists the channels for reading again that the loop left unread because of the bound.
     fn let_in(&mut self) {
         let full = self.raft.is_full() || self.fetches.is_full();
         if !full && (self.raft.held_back || self.fetches.held_back) {

@@ -1,5 +1,5 @@
-//! The start of listening for other nodes: the node's identity, its address and its routes; and the
-//! acceptance of connections.
+//! The start of a node in a cluster: takes its identity, listens for other nodes, and prepares the routes.
+//! Also accepts connections of other nodes.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -30,14 +30,14 @@ use crate::event_loop::tls;
 use crate::event_loop::tokens::PEER_LISTENER;
 use crate::event_loop::{Handle, StartError};
 
-/// The most connections of peers, including those that have not proved anything yet.
+/// The most connections from and to other nodes, including connections without a completed greeting.
 const CONNS_MAX: usize = 4 * (PEERS_MAX + 1) + 32;
 /// The most log lines in ten seconds about connections that end before they are a peer's.
 const STRANGERS_LOGGED: u32 = 16;
 
 impl Peers {
-    /// Listens for peers and dials the routes in the settings; `None` for settings without a
-    /// cluster. This process has claimed the data directory, if there is one, already.
+    /// Listens for peers and dials the routes in the settings; `None` for settings without a cluster. This
+    /// process already holds the lock of the data directory, if there is one.
     ///
     /// # Errors
     /// The node cannot listen on the address, or the data directory belongs to another node.
@@ -96,12 +96,12 @@ impl Peers {
             id: identity.as_ref().map_or(fresh, |(_, file)| file.me.id),
             life: id(&random).map_err(StartError::Loop)?,
             streams: settings.streams.is_some(),
-            // At most `SHARDS_MAX`.
+            // The cast loses nothing: the number is at most `SHARDS_MAX`.
             shards: cluster.shards as u8,
             client_url: match cluster.no_advertise {
                 true => String::new(),
                 false => client_url(settings, clients).unwrap_or_else(|| {
-                    // Peers complete it with the address at which they see this node.
+                    // The text has no host. Peers complete it with the address at which they see this node.
                     format!(":{}", clients.port())
                 }),
             },

@@ -15,11 +15,11 @@ use crate::event_loop::READ_BYTES;
 use crate::event_loop::tokens::ChannelKey;
 use crate::sessions::Node;
 
-/// The most reads at a time for one large frame: a MiB.
+/// The most reads in a row for one large frame, together a MiB.
 const GATHERS_MAX: usize = 16;
 
 impl Peers {
-    /// Takes the connections to read in this turn.
+    /// Takes the list of the connections that the loop reads in this turn.
     pub(crate) fn take_ready(&mut self) -> Vec<ChannelKey> {
         let ready = std::mem::take(&mut self.ready);
         for key in &ready {
@@ -28,7 +28,8 @@ impl Peers {
         ready
     }
 
-    /// Reads a connection once. Returns whether enough is gathered: the loop writes, then calls it again.
+    /// Reads a connection once. Returns whether enough messages are gathered; then the loop writes, and calls
+    /// this again.
     pub(crate) fn read(
         &mut self,
         now: Time,
@@ -44,7 +45,7 @@ impl Peers {
             return false;
         };
         let kept = std::mem::take(&mut conn.input);
-        // Bytes kept because enough was gathered come first.
+        // Bytes of an earlier read come first. They were kept because enough messages had been gathered.
         if !kept.is_empty() && kept.len() >= conn.need {
             return self.consume(now, key, &kept, node, limit);
         }
@@ -63,7 +64,7 @@ impl Peers {
         }
     }
 
-    /// Adds to a frame larger than a read.
+    /// Reads more bytes of a frame that is larger than one read.
     fn gather(
         &mut self,
         now: Time,
@@ -74,13 +75,15 @@ impl Peers {
         limit: Load,
     ) -> bool {
         let need = self.conns[key.index()].need;
-        // Several reads, since a part of a frame is of no use; not more, since other connections wait.
+        // The loop reads several times, since a part of a frame is of no use, and not more often, since other
+        // connections wait.
         for _ in 0..GATHERS_MAX {
             let Some(got) = self.read_some(now, key, node, scratch) else {
                 return false;
             };
             if kept.capacity() < need {
-                // Doubles up to the need: a peer has to send as many bytes as it makes the node reserve.
+                // The buffer at most doubles, up to the frame's length: a peer has to send as many bytes as
+                // it makes the node reserve.
                 let more = (2 * kept.len()).max(READ_BYTES);
                 kept.reserve(more.min(need + READ_BYTES - kept.len()));
             }

@@ -1,4 +1,5 @@
-//! Rejoining: a node that lost its disk asks for its former place, and the others vouch for it.
+//! Rejoining: a node that lost its disk asks for its former place, and the other members tell it the latest
+//! terms that they have been in.
 
 use tidegate::Time;
 use tidegate_cluster::Kind;
@@ -11,7 +12,7 @@ use crate::event_loop::members::{self, IdentityError};
 use crate::event_loop::tokens::ChannelKey;
 use crate::sessions::Node;
 
-/// Asks for the former place, if the operator wants that and the node has none.
+/// Makes the node ask for its former place, if the operator wants that and the node has no place.
 pub(super) fn begin(roster: &mut Roster, rejoins: bool) {
     if !rejoins || !roster.me().streams {
         return;
@@ -25,8 +26,8 @@ pub(super) fn begin(roster: &mut Roster, rejoins: bool) {
 }
 
 impl Peers {
-    /// The term from which on this node takes part again after it lost its disk; `None` if it has every
-    /// entry.
+    /// Returns the term from which on this node takes part again after it lost its disk; `None` if the node
+    /// has every entry.
     #[must_use]
     pub(crate) fn rejoined(&self) -> Option<u64> {
         self.identity.as_ref().and_then(|(_, file)| file.rejoined)
@@ -39,7 +40,8 @@ impl Peers {
             .is_some_and(|(_, file)| file.log_begun)
     }
 
-    /// Notes durably that the log must exist, before the node promises anything in it to others.
+    /// Notes durably in the members' file that the log must exist, before the node promises records of the
+    /// log to other nodes.
     pub(crate) fn handle_log_begun(&mut self) -> Result<(), IdentityError> {
         match &mut self.identity {
             Some((disk, file)) => Ok(members::begin_log(disk, file)?),
@@ -47,19 +49,19 @@ impl Peers {
         }
     }
 
-    /// Sets the term that this node can vouch for to a node that lost its disk.
+    /// Sets the latest term that this node has been in, which it tells nodes that lost their disks.
     pub(crate) const fn set_vouched_term(&mut self, term: Option<u64>) {
         self.vouched_term = term;
     }
 
-    /// Forgets that this node lost its disk, since it has every entry again.
+    /// Removes from the members' file that this node lost its disk, since the node has every entry again.
     pub(crate) fn handle_whole(&mut self) {
         let Some((disk, file)) = &mut self.identity else {
             return;
         };
         let rejoined = file.rejoined.take();
         if let Err(e) = members::save(disk, file) {
-            // The loop asks again.
+            // The file still says it, so the loop calls this again.
             file.rejoined = rejoined;
             return tracing::error!(
                 "this node has all entries again, but cannot write its file `members`, and tries again before it votes: {e}"
@@ -68,7 +70,7 @@ impl Peers {
         tracing::info!("this node has all entries again, and votes from now on");
     }
 
-    /// Vouches for this node's term, if the peer lost its disk.
+    /// Tells the peer the latest term that this node has been in, if the peer lost its disk.
     pub(super) fn vouch(&self, slot: PeerSlot, node: &mut Node) {
         let rejoins = self
             .roster
@@ -107,7 +109,8 @@ impl Peers {
             rejoined.term
         );
         self.roster.handle_rejoined(rejoined);
-        // On these connections the node was a guest.
+        // The node opened these connections as a guest with another id, so it closes all of them and dials
+        // again.
         let all = self.conns.iter().map(|(at, _)| ChannelKey::new(at));
         let all: Vec<ChannelKey> = all.collect();
         for key in all {

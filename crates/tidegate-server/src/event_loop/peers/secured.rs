@@ -1,4 +1,4 @@
-//! TLS between nodes: the dialler begins with it, and both sides show a certificate. The messages
+//! TLS between nodes: the node that dials begins with TLS, and both nodes show a certificate. The messages
 //! about failures name the remedy.
 //!
 //! The listening node looks at the first bytes of a connection: a dialler without TLS gets a
@@ -25,17 +25,18 @@ use crate::sessions::Node;
 /// The stage of securing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Securing {
-    /// The handshake is over, or the connection has none.
+    /// The handshake is over, or the connection has no TLS.
     Done,
     /// The dialler's first bytes will show whether it speaks TLS.
     FirstBytes,
-    /// The dialler begins with TLS, and its handshake has not begun here.
+    /// The dialler begins with TLS, and this node has not begun the handshake.
     Hello,
     /// The handshake is going on.
     Handshake,
 }
 
-/// Begins TLS with the node dialled as `host`: its certificate must be for that name.
+/// Begins TLS with the node that this node dialled as `host`. The other node's certificate must be for that
+/// name.
 pub(super) fn dial(tls: &PeerTls, host: &str) -> io::Result<Box<Connection>> {
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     let connection = ClientConnection::new(tls.dialer.clone(), name);
@@ -44,7 +45,7 @@ pub(super) fn dial(tls: &PeerTls, host: &str) -> io::Result<Box<Connection>> {
 }
 
 impl Peers {
-    /// Uses these certificates from now on; open connections stay as they are.
+    /// Uses these certificates for new connections from now on; open connections stay as they are.
     pub(crate) fn set_tls(&mut self, tls: Option<PeerTls>) {
         self.tls = tls;
     }
@@ -55,8 +56,8 @@ impl Peers {
         self.tls.is_some()
     }
 
-    /// Returns whether the loop must not read the connection now: its first bytes are missing, or
-    /// it has ended, or its handshake waits at the place that `wait` gives to this address.
+    /// Returns whether the loop must not read the connection now: the first bytes are missing, the connection
+    /// has ended, or its handshake now waits in the queue; `wait` puts it there.
     pub(crate) fn postpone(
         &mut self,
         now: Time,
@@ -71,7 +72,7 @@ impl Peers {
             return true;
         }
         let conn = &mut self.conns[key.index()];
-        // A dialler that sends nothing more cannot end its handshake.
+        // A dialler that has closed its end cannot complete its handshake.
         if conn.securing == Securing::Hello && conn.ended {
             self.end(now, key, node, &Why::Closed);
             return true;
@@ -88,7 +89,8 @@ impl Peers {
         std::mem::take(&mut self.withdrawn)
     }
 
-    /// Looks whether a dialler speaks TLS. Returns whether that is known.
+    /// Looks at the first bytes of a connection to see whether the dialler speaks TLS. Returns whether enough
+    /// bytes have arrived.
     fn look_at_first_bytes(&mut self, key: ChannelKey) -> bool {
         let conn = &mut self.conns[key.index()];
         if conn.securing != Securing::FirstBytes {
@@ -107,7 +109,8 @@ impl Peers {
             }
             _ => false,
         };
-        // Without TLS here, the channel refuses the greeting, if it is one.
+        // If one side speaks TLS and the other does not, the connection goes on without TLS, and the channel
+        // refuses the greeting.
         conn.securing = match spoken && self.tls.is_some() {
             true => Securing::Hello,
             false => Securing::Done,
@@ -115,8 +118,8 @@ impl Peers {
         true
     }
 
-    /// Advances a handshake in its turn, and begins TLS first if necessary. Returns whether the
-    /// connection can be read.
+    /// Advances a handshake that the queue has chosen, and begins TLS first if necessary. Returns whether the
+    /// loop can read the connection.
     pub(crate) fn begin_tls(&mut self, now: Time, key: ChannelKey, node: &mut Node) -> bool {
         let Some(conn) = self.conns.get_mut(key.index()) else {
             return false;
@@ -195,11 +198,11 @@ impl Peers {
 }
 
 impl Conn {
-    /// Turns an error in reading or writing into the reason for the end.
+    /// Turns an error of reading or writing into the reason why the connection ends.
     pub(super) fn failure(&self, e: io::Error) -> Why {
         let inner = e.get_ref().and_then(|e| e.downcast_ref::<Error>());
         match inner {
-            // Bytes with which no TLS session can begin.
+            // The dialled node answered with bytes that cannot begin a TLS session.
             Some(Error::InvalidMessage(_))
                 if self.side == Side::Dialer && self.securing == Securing::Handshake =>
             {
@@ -212,7 +215,7 @@ impl Conn {
     }
 }
 
-/// Words an error for people.
+/// Returns the text of a TLS error for people, with the remedy.
 fn reason(e: &Error) -> String {
     use AlertDescription as Alert;
     match e {

@@ -1,4 +1,5 @@
-//! The sockets of peers: registers them, lists them for reading, and writes as far as they take it.
+//! The sockets of peers: registers the sockets, lists them for reading, and writes as many bytes as they
+//! take.
 
 use std::io::ErrorKind;
 
@@ -13,7 +14,7 @@ use crate::event_loop::tokens::{ChannelKey, Owner};
 use crate::sessions::Node;
 
 impl Peers {
-    /// Takes a connection into the loop and returns its key.
+    /// Registers a connection with the event loop, and returns its key.
     pub(super) fn register(&mut self, mut conn: Conn) -> Option<ChannelKey> {
         // TCP_NODELAY, an old socket option: without it small frames may wait for more.
         let _ = conn.socket.stream.set_nodelay(true);
@@ -85,7 +86,7 @@ impl Peers {
         }
     }
 
-    /// Reads again from peers after a pause.
+    /// Lists the channels of the peer in this slot for reading again, after a pause.
     pub(crate) fn resume(&mut self, slot: PeerSlot) {
         if let Some(key) = self.heard[slot.index()][Kind::Route.index()] {
             self.conns[key.index()].readable = true;
@@ -101,7 +102,7 @@ impl Peers {
         }
     }
 
-    /// Writes the frames that the channels queued themselves: greetings, pongs, messages between groups.
+    /// Writes the frames in the outboxes of the channels: greetings, pongs and messages between groups.
     pub(crate) fn flush(&mut self, now: Time, node: &mut Node) {
         while let Some(key) = self.dirty.pop() {
             if let Some(conn) = self.conns.get_mut(key.index()) {
@@ -111,7 +112,7 @@ impl Peers {
         }
     }
 
-    /// Writes the node's outbox for a peer.
+    /// Writes the node's outbox for a peer, with subscriptions and messages.
     pub(crate) fn write_route(&mut self, now: Time, slot: PeerSlot, node: &mut Node) {
         if let Some(key) = self.told[slot.index()][Kind::Route.index()] {
             self.write(now, key, node);
@@ -128,7 +129,7 @@ impl Peers {
         })
     }
 
-    /// Closes the channel to a peer with too large a backlog.
+    /// Closes the channel to a peer for which too many bytes wait.
     pub(crate) fn cut_off(&mut self, now: Time, slot: PeerSlot, node: &mut Node) {
         if let Some(key) = self.told[slot.index()][Kind::Route.index()] {
             self.end(now, key, node, &Why::Behind);

@@ -1,4 +1,5 @@
-//! Timed work: dials that are due, pings, and the end of dead connections.
+//! The timed work of connections between nodes: dials routes that are due, sends pings, and ends dead
+//! connections.
 
 use tidegate::Time;
 use tidegate_cluster::Kind;
@@ -13,7 +14,7 @@ use crate::event_loop::tokens::ChannelKey;
 use crate::sessions::Node;
 
 impl Peers {
-    /// The time at which the loop calls [`Peers::handle_timeouts`].
+    /// Returns the time at which the loop must call [`Peers::handle_timeouts`].
     pub(crate) fn deadline(&self) -> Option<Time> {
         let pings = (!self.conns.is_empty()).then_some(self.next_ping);
         let channels = self.conns.iter().map(|(_, c)| c.channel.deadline());
@@ -63,13 +64,13 @@ impl Peers {
             }
         }
         self.pings += 1;
-        // Nodes that were started together need some time to meet: no line before that.
+        // Nodes that an operator started together need some time to meet. The node logs no line before that.
         if self.identity.is_some() && self.pings > 3 {
             self.say_what_is_missing(now);
         }
     }
 
-    /// Logs the reason for which streams cannot open, other than the network.
+    /// Logs the reason why the node cannot open the streams yet, as far as it is not the network.
     fn say_what_is_missing(&mut self, now: Time) {
         let formation = self.roster.formation();
         let line = if let Some(why) = formation.waiting_for() {

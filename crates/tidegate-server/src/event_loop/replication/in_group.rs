@@ -17,31 +17,33 @@ use super::super::taking_over::TakingOver;
 use super::{GONE, Known, TOLD};
 use crate::sessions::Node;
 
-/// A follower that lacks more entries than this is not current.
+/// The most entries that a current follower may lack; a follower that lacks more is behind.
 const CURRENT_ENTRIES: u64 = 256;
-/// The interval at which a leader without room looks for another: by then the last candidate leads,
-/// or has not taken over.
+/// The interval at which a leader without room tries to hand leadership over. After this time the last
+/// attempt has succeeded or failed.
 const RELIEVE: Duration = Duration::from_secs(2);
 
-/// See the [module](self).
+/// This node's view of one of its groups, see the [module](self).
 #[derive(Debug)]
 pub(super) struct InGroup {
     /// The group's slot in the store and the node.
     at: GroupSlot,
     pub(super) of: GroupOf,
-    /// The term in which this node leads, and the time since when.
+    /// The term in which this node leads, and the time at which it began to lead; `None` if another node
+    /// leads.
     leads: Option<(Term, Timestamp)>,
     /// The highest index that a leader said is committed.
     told_committed: Index,
-    /// The time from which `told_committed` counts: a heartbeat names no index beyond the
+    /// The time from which this node trusts `told_committed`: a heartbeat names no index beyond the
     /// follower's entries. The leader sends the missing entries after the answer to the heartbeat.
     told_at: Time,
     pub(super) taking_over: TakingOver,
-    /// At the end of the turn leadership goes to the node with this id, or to the best one.
+    /// Set if this node hands leadership over at the end of the turn: to the node with this id or, without an
+    /// id, to the most advanced member.
     hands_over: Option<Option<u64>>,
-    /// The time at which a leader without room looks again for another.
+    /// The time at which a leader without room tries again to hand leadership over.
     relieve_at: Time,
-    /// The other members that have no room.
+    /// The ids of the other members that have no space on their disks.
     full: Vec<u64>,
 }
 
@@ -62,7 +64,7 @@ impl InGroup {
         }
     }
 
-    /// Notes a message of the group.
+    /// Notes the commit index in a message of another member.
     pub(super) fn hear(&mut self, now: Time, message: &Message) {
         self.told_committed = self.told_committed.max(Index::new(message.commit));
         match message.get_msg_type() {
@@ -72,7 +74,7 @@ impl InGroup {
         }
     }
 
-    /// Tells the streams whether this node leads. Returns whether that changed.
+    /// Tells the group's streams whether this node leads. Returns whether that changed.
     pub(super) fn look(
         &mut self,
         now: Time,
@@ -113,7 +115,8 @@ impl InGroup {
         true
     }
 
-    /// Tells the streams whether a majority has room. A leader that has room itself would not notice.
+    /// Tells the group's streams whether a majority of the members has room. A leader that has room itself
+    /// would not notice otherwise.
     pub(super) fn look_for_room(&self, now: Time, node: &mut Node, known: &Known) {
         let members = self.of.members.iter().map(|id| {
             let there = *id == known.me || known.is_there(now, *id);
@@ -125,8 +128,8 @@ impl InGroup {
         }
     }
 
-    /// Hands leadership over if this leader has no room: it refuses messages that another could
-    /// take. The next leader has room, and nearly all entries.
+    /// Hands leadership over if this leader has no room, because it refuses messages that another leader
+    /// could accept. The next leader must have room, and nearly all entries.
     fn relieve(&mut self, now: Time, node: &mut Node, store: &Store, known: &Known) {
         let full = node.has_no_room() && store.group(self.at).leads();
         if !full || now < self.relieve_at {
@@ -147,7 +150,7 @@ impl InGroup {
         }
     }
 
-    /// The streams' members, for people.
+    /// Returns the names of the group's members, for people.
     fn title(&self, known: &Known) -> String {
         match self.of.members.len() == known.members.len() {
             true if self.of.number == ALL => "of all nodes".to_owned(),
@@ -159,7 +162,7 @@ impl InGroup {
         }
     }
 
-    /// Tells the streams once this node has the entries that its leader has.
+    /// Tells the group's streams when this node has all entries that its leader has committed.
     pub(super) fn look_whether_current(&self, now: Time, node: &mut Node, store: &Store) {
         let streams = node.streams_mut(self.at);
         if let Some(streams) = streams.filter(|s| !s.is_current())
@@ -179,7 +182,7 @@ impl InGroup {
         store.leads_settled(self.at) || (told && applied)
     }
 
-    /// Updates the report of the group.
+    /// Updates the description of the group that clients and the monitor see.
     pub(super) fn show(&mut self, now: Time, node: &mut Node, store: &Store, known: &Known) {
         self.look_who_is_full(node, store, known);
         let behind = self.behind(now, store, known);
@@ -189,8 +192,8 @@ impl InGroup {
         }
     }
 
-    /// Begins to hand leadership to the node `to`, or to the most advanced one. Proposes the state
-    /// of consumers first.
+    /// Begins to hand leadership to the node `to` or, without `to`, to the most advanced member. Proposes the
+    /// state of consumers first.
     pub(super) fn begin_hand_over(&mut self, now: Time, node: &mut Node, to: Option<u64>) {
         if self.of.members.len() < 2 {
             return;
@@ -201,7 +204,7 @@ impl InGroup {
         self.hands_over = Some(to);
     }
 
-    /// Hands leadership over, if that was asked for.
+    /// Hands leadership over, if [`begin_hand_over`](Self::begin_hand_over) asked for that.
     pub(super) fn hand_over(
         &mut self,
         now: Time,
@@ -217,7 +220,7 @@ impl InGroup {
         }
         let progress = store.progress(self.at);
         let active = progress.iter().filter(|p| known.is_there(now, p.id));
-        // A leader without room would only hand leadership on.
+        // The node prefers members with room, because a leader without room would only hand leadership on.
         let best = active.max_by_key(|p| (!node.is_full(p.id), p.matched));
         let next = to.or_else(|| best.map(|p| p.id));
         let Some(next) = next else {
@@ -239,7 +242,7 @@ impl InGroup {
         }
     }
 
-    /// The reason for which this node is behind the others.
+    /// Returns the reason why this node is behind the other members, for people; `None` if it is not.
     fn behind(&self, now: Time, store: &Store, known: &Known) -> Option<String> {
         if store.poll_catch_up(self.at).is_some() {
             let text = "fetching the state from another node";
@@ -273,16 +276,16 @@ impl InGroup {
         (lag > CURRENT_ENTRIES).then(|| format!("{lag} entries behind {}", known.name(leader)))
     }
 
-    /// Updates the list of the other members without space, and logs the new ones. Such a follower
-    /// does not answer the messages that wait there for space; its announcement to the peers shows
-    /// that it is full, as long as it is connected.
+    /// Updates the list of the other members without space, and logs the new ones. A follower without space
+    /// does not answer the messages that wait for space. As long as it is connected, its announcement to the
+    /// peers shows that it is full.
     fn look_who_is_full(&mut self, node: &mut Node, store: &Store, known: &Known) {
         let others = self.of.members.iter().copied();
         let full: Vec<u64> = others
             .filter(|id| *id != known.me && node.is_full(*id))
             .collect();
         let before = std::mem::replace(&mut self.full, full);
-        // Only one group and one node log it.
+        // Only the leader of the group of all nodes logs this, so that the cluster logs it once.
         if self.of.number != ALL || !store.group(self.at).leads() {
             return;
         }
@@ -304,21 +307,21 @@ impl InGroup {
                 name: known.name(id).to_owned(),
                 current: there && progress.is_some_and(|p| p.lag <= CURRENT_ENTRIES),
                 offline: !there,
-                // 0 would mean never.
+                // The least value is 1, since 0 would mean that the leader never heard from the node.
                 active: known.silent_for(now, id).map_or(0, |silent| silent.max(1)),
                 lag: progress.map_or(0, |p| p.lag),
                 peer: format!("{id:016x}"),
             }
         };
-        // Only the leader knows the progress of the others.
+        // Only the leader knows the progress of the other members.
         let leads = leader == Some(known.me);
         let others = self
             .of
             .members
             .iter()
             .filter(|id| leads && **id != known.me);
-        // The names are those of nats-server without further configuration; a single node has no
-        // such traffic.
+        // The names of the account are the default of nats-server. A group of one node has no replication
+        // traffic, and leaves them out.
         let told = self.of.members.len() > 1;
         ClusterInfo {
             name: known.cluster.clone(),
@@ -337,10 +340,10 @@ impl InGroup {
     }
 }
 
-/// Returns whether at most half of a group's members can take messages. Each member is given as whether it
-/// has no room, and whether it is there. While one member has no room, a member that is away does not count:
-/// it may come back without room, and then no majority could take the messages that the leader accepted
-/// meanwhile.
+/// Returns whether at most half of a group's members can take messages. `members` says of each member whether
+/// it has no room, and whether it is connected. While some member has no room, a disconnected member does not
+/// count as one with room: it may come back without room, and then no majority could take the messages that
+/// the leader accepted meanwhile.
 fn is_crowded(members: Vec<(bool, bool)>) -> bool {
     let full = members.iter().any(|(full, _)| *full);
     let able = members.iter().filter(|(full, there)| !full && *there);
@@ -348,12 +351,12 @@ fn is_crowded(members: Vec<(bool, bool)>) -> bool {
 }
 
 impl Known {
-    /// Returns whether this node heard from the other one lately.
+    /// Returns whether this node has heard from node `id` lately.
     fn is_there(&self, now: Time, id: u64) -> bool {
         self.heard.get(&id).is_some_and(|at| now < *at + GONE)
     }
 
-    /// The time since this node heard from the other one, in nanoseconds, if it ever did.
+    /// Returns the time since this node last heard from node `id`, in nanoseconds; `None` if it never did.
     fn silent_for(&self, now: Time, id: u64) -> Option<u64> {
         self.heard.get(&id).map(|at| now.since(*at))
     }

@@ -1,9 +1,9 @@
-//! The groups' part in the loop: hands received messages to the store, sends the groups' messages
-//! to other nodes, ticks, and tells the streams whether this node leads.
+//! The event loop's part in Raft groups: hands received messages to the store, sends the groups' messages to
+//! other nodes, ticks, and tells the streams whether this node leads.
 //!
-//! Decides only the moments: Raft decides which node leads ([`tidegate_raft::replica`]), the streams what
-//! that means ([`crate::streams`]), and [`tidegate_raft::catchup`] what a node that is too far behind
-//! fetches.
+//! Decides only the moments: Raft decides which node leads ([`tidegate_raft::replica`]), the streams act on
+//! that ([`crate::streams`]), and [`tidegate_raft::catchup`] decides which data a node fetches that is too
+//! far behind.
 
 mod in_group;
 
@@ -26,21 +26,21 @@ use super::peers::{PeerEvent, Peers};
 use crate::event_loop::errors::RunError;
 use crate::sessions::Node;
 
-/// The tick of the groups: an election begins after ten ticks without a leader.
+/// The interval of the groups' ticks. An election begins after ten ticks without a leader.
 const TICK: Duration = Duration::from_millis(60);
-/// The interval between updates of the cluster's report.
+/// The interval between updates of the description of the cluster that clients see.
 const LOOK: Duration = Duration::from_millis(250);
-/// The time after a heartbeat within which the leader's entries would have arrived.
+/// The time after a heartbeat within which entries that this node lacks arrive from the leader.
 const TOLD: Duration = Duration::from_millis(500);
-/// The silence after which a node counts as absent: a leader gets answers to its heartbeats several
-/// times as often.
+/// The silence after which a node counts as absent. A leader gets answers to its heartbeats several times in
+/// this time.
 const GONE: Duration = Duration::from_secs(2);
 
-/// See the [module](self).
+/// The Raft groups of this node, with the other nodes as this node knows them, see the [module](self).
 #[derive(Debug)]
 pub(super) struct Replication {
     known: Known,
-    /// All groups of the cluster.
+    /// Returns all groups of the cluster.
     all: Vec<GroupOf>,
     /// The groups of this node, by their slots in the store and the node.
     groups: PerGroup<InGroup>,
@@ -50,13 +50,13 @@ pub(super) struct Replication {
     look_at: Time,
 }
 
-/// The nodes, and when this node last heard from them.
+/// The nodes of the cluster, and the times at which this node last heard from them.
 #[derive(Debug)]
 struct Known {
     members: Members,
     cluster: String,
     me: u64,
-    /// The time of the last message from each of the others.
+    /// The time of the last message from each other node.
     heard: HashMap<u64, Time>,
 }
 
@@ -67,7 +67,8 @@ impl Known {
 }
 
 impl Replication {
-    /// Returns the groups among the members, if they are fixed, with `shards` groups of all nodes.
+    /// Creates the groups among the members, once the members are fixed; `shards` groups consist of all
+    /// nodes.
     pub(super) fn new(
         peers: &Peers,
         shards: u32,
@@ -96,22 +97,22 @@ impl Replication {
         })
     }
 
-    /// This node's id.
+    /// Returns this node's id.
     pub(super) const fn id(&self) -> u64 {
         self.known.me
     }
 
-    /// The term from which on this node takes part again, if it lost its disk.
+    /// Returns the term from which on this node takes part again, if it lost its disk.
     pub(super) const fn rejoined(&self) -> Option<Term> {
         self.rejoined
     }
 
-    /// The groups that this node is a member of.
+    /// Returns the groups of which this node is a member.
     pub(super) fn groups(&self) -> Vec<GroupOf> {
         self.groups.iter().map(|g| g.of.clone()).collect()
     }
 
-    /// All groups of the cluster.
+    /// Returns all groups of the cluster.
     pub(super) fn all_groups(&self) -> Vec<GroupOf> {
         self.all.clone()
     }
@@ -124,8 +125,7 @@ impl Replication {
 
     /// Hands the messages of other nodes to the groups.
     ///
-    /// # Errors
-    /// This node has lost entries that others count on.
+    /// # Errors This node has lost entries that other nodes count on.
     pub(super) fn receive(
         &mut self,
         now: Time,
@@ -153,8 +153,8 @@ impl Replication {
             }
         }
         if self.tick_at <= now {
-            // One tick, however late: a loop that was held up has not read the others' messages
-            // meanwhile, so their silence proves nothing.
+            // The loop ticks once, however late it is: a loop that was held up has not read the other nodes'
+            // messages meanwhile, so their silence proves nothing.
             self.tick_at = now + TICK;
             store.tick();
         }
@@ -213,7 +213,8 @@ impl Replication {
         }
     }
 
-    /// Asks other nodes for the messages in a damaged record of a group. Returns whether one may come.
+    /// Asks other nodes for the messages in a damaged record of a group. Returns whether another node may
+    /// send one of them.
     pub(super) fn mend(&mut self, now: Time, at: GroupSlot, node: &Node, lsn: u64) -> bool {
         let (Some(group), Some(streams)) = (self.groups.get_mut(at), node.streams(at)) else {
             return false;
@@ -221,7 +222,7 @@ impl Replication {
         group.taking_over.mend(now, streams.applied(), lsn)
     }
 
-    /// Asks other nodes for a damaged message of a group. Returns whether it may come.
+    /// Asks other nodes for a damaged message of a group. Returns whether another node may send it.
     pub(super) fn mend_one(
         &mut self,
         now: Time,
@@ -266,8 +267,8 @@ impl Replication {
         }
     }
 
-    /// The highest term that this node was in with any of its groups; `None` while it does not know
-    /// the term of one.
+    /// Returns the highest term that this node has been in, in any of its groups; `None` while it cannot tell
+    /// the term of some group.
     fn vouched_term(&self, store: &Store) -> Option<Term> {
         let terms = self.among_others().map(|at| store.group(at).vouched_term());
         terms.collect::<Option<Vec<Term>>>()?.into_iter().max()
@@ -296,7 +297,8 @@ impl Replication {
         }
     }
 
-    /// Tells the streams whether this node leads, and updates the report of the cluster.
+    /// Tells the streams of each group whether this node leads, and updates the description of the cluster
+    /// that clients see.
     pub(super) fn look(
         &mut self,
         now: Time,
@@ -326,8 +328,8 @@ impl Replication {
         node.announce_streams();
     }
 
-    /// Begins to hand leadership of all groups to other nodes, to the most advanced ones. Proposes
-    /// the state of consumers first.
+    /// Begins to hand the leadership of all groups to the most advanced other members. Proposes the state of
+    /// consumers first.
     pub(super) fn begin_hand_over(&mut self, now: Time, node: &mut Node) {
         for group in &mut self.groups {
             group.begin_hand_over(now, node, None);
