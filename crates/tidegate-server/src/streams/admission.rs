@@ -1,21 +1,22 @@
-//! Requests that change streams and consumers: the leader judges two of them that concern
-//! the same stream or consumer one after the other.
+//! Requests that change streams and consumers: the leader decides about two requests that concern the same
+//! stream or consumer one after the other.
 //!
-//! The leader judges a request by the streams and consumers as applied, and its own proposals are applied
-//! later. Two requests judged by the same state could both be granted where either one forbids the other. So
-//! the leader notes each change it proposes until the change is applied or lost, and a request that such a
-//! change may concern waits and is judged by the state after it:
+//! The leader decides about a request by the streams and consumers as applied, and the group applies the
+//! leader's proposals later. If the leader decided about two requests by the same state, it could grant both
+//! although either forbids the other. So the leader notes each change that it proposes until the change is
+//! applied or lost. A request that such a change may concern waits, and the leader decides about it by the
+//! state after the change:
 //!
 //! - a request about a stream waits for each proposed change of that stream and of its consumers;
 //! - a request about a consumer waits for each proposed change of that consumer and of its stream;
-//! - a request that adds a stream, a consumer or a reservation waits where a limit has room for it only if
-//!   some proposed change fails.
+//! - a request that adds a stream, a consumer or a reservation waits if a limit has room for it only in the
+//!   case that some proposed change fails.
 //!
-//! Requests wait in the order they came, and one never overtakes another that concerns the same thing.
-//! Purges, deleted messages and published messages do not wait: [`tidegate_stream::stream::Streams`] judges
-//! those when it applies them.
+//! Requests wait in the order in which they came, and a request never overtakes another request that concerns
+//! the same stream or consumer. Purges, deleted messages and published messages do not wait:
+//! [`tidegate_stream::stream::Streams`] checks those when it applies them.
 //!
-//! Bounded by [`WAITING_MAX`] requests of [`WAITING_BYTES_MAX`] bytes together; more are refused.
+//! At most [`WAITING_MAX`] requests of [`WAITING_BYTES_MAX`] bytes together wait; the leader refuses more.
 
 use std::collections::VecDeque;
 
@@ -34,12 +35,12 @@ use super::outcome::Then;
 use super::proposals::Waiters;
 use crate::streams::serving::consumers::Live;
 
-/// Requests that wait at a time, at most.
+/// The most requests that wait at a time.
 const WAITING_MAX: usize = 8192;
-/// The bytes of those requests together, at most.
+/// The most bytes of all requests that wait.
 const WAITING_BYTES_MAX: usize = 8 << 20;
 
-/// Names a proposed change; never used again.
+/// The id of a proposed change, which no later change gets.
 pub(super) type ChangeId = u64;
 
 /// The stream or consumer that a request changes, and which limits it counts for.
@@ -47,25 +48,26 @@ pub(super) type ChangeId = u64;
 pub(crate) struct Change {
     stream: Box<str>,
     of: Of,
-    /// The request may add a stream or a consumer.
+    /// True if the request may add a stream or a consumer.
     adds: bool,
-    /// The kind of storage that the stream reserves.
+    /// The kind of storage in which the stream reserves space; `None` if it reserves nothing.
     reserves: Option<Storage>,
 }
 
 /// The part of a stream that a request changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Of {
-    /// The stream itself.
+    /// The request changes the stream itself.
     Stream,
-    /// The consumer of this name.
+    /// The request changes the consumer of this name.
     Consumer(Box<str>),
-    /// A consumer that the server is to name.
+    /// The request adds a consumer for which the server chooses the name.
     Unnamed,
 }
 
 impl Change {
-    /// Returns the change that a request asks for, if the leader judges that before it proposes it.
+    /// Returns the change for which a request asks, if it is a change that the leader must decide about
+    /// before it proposes it.
     pub(super) fn of(request: &Request<'_>) -> Option<Self> {
         let of_consumer = |stream: &str, consumer: &str| Self {
             stream: stream.into(),
@@ -112,7 +114,7 @@ impl Change {
         }
     }
 
-    /// Returns the bytes of its names.
+    /// Returns the number of bytes of the names in the change.
     fn bytes(&self) -> usize {
         let consumer = match &self.of {
             Of::Consumer(name) => name.len(),
@@ -122,24 +124,24 @@ impl Change {
     }
 }
 
-/// Some changes, counted by the streams and consumers they concern.
+/// Counts of changes, by the streams and consumers that they concern.
 #[derive(Debug, Default)]
 struct Changes {
     streams: HashMap<Box<str>, OfStream, RandomState>,
-    /// Changes that may add a stream.
+    /// The number of changes that may add a stream.
     adding: usize,
-    /// Changes that reserve space in the log, and in memory.
+    /// The number of changes that reserve space in the log, and of those that reserve space in memory.
     reserving: [usize; 2],
 }
 
-/// The changes of one stream.
+/// Counts of the changes of one stream.
 #[derive(Debug, Default)]
 struct OfStream {
     all: usize,
-    /// Changes of the stream itself.
+    /// The number of changes of the stream itself.
     whole: usize,
     consumers: HashMap<Box<str>, usize, RandomState>,
-    /// Changes that may add a consumer.
+    /// The number of changes that may add a consumer to the stream.
     adding: usize,
 }
 
@@ -248,7 +250,8 @@ impl Waiting {
     }
 }
 
-/// The changes that this leader has proposed and not seen applied, and the requests that wait for them.
+/// The changes that this leader has proposed and that are not applied yet, and the requests that wait for
+/// these changes.
 #[derive(Debug, Default)]
 pub(super) struct Admissions {
     proposed: HashMap<ChangeId, Change, RandomState>,
@@ -257,12 +260,12 @@ pub(super) struct Admissions {
     awaited: Changes,
     waiting_bytes: usize,
     last_id: ChangeId,
-    /// A change has been concluded since the last look at the waiting requests.
+    /// True if a change was applied or lost since the leader last looked at the waiting requests.
     concluded: bool,
 }
 
 impl Admissions {
-    /// Notes a change that is proposed now.
+    /// Notes a change that the leader proposes now.
     pub(super) fn propose(&mut self, change: Change) -> ChangeId {
         self.last_id += 1;
         self.in_flight.add(&change);
@@ -270,8 +273,8 @@ impl Admissions {
         self.last_id
     }
 
-    /// Notes that a proposed change is applied, or is not going to be. Has no effect for a
-    /// change that was proposed in an earlier lead.
+    /// Notes that a proposed change is applied, or will never be. Has no effect for a change that this node
+    /// proposed in an earlier term as leader.
     pub(super) fn conclude(&mut self, id: ChangeId) {
         if let Some(change) = self.proposed.remove(&id) {
             self.in_flight.remove(&change);
@@ -279,7 +282,7 @@ impl Admissions {
         }
     }
 
-    /// Forgets the changes of waiters that get no outcome, because their entry is lost.
+    /// Forgets the changes of clients that get no outcome, because the entry with the change is lost.
     pub(super) fn forget(&mut self, mut lost: Waiters<Then>) {
         for (_, _, then) in lost.drain() {
             if let Then::Admitted(id, _) = then {
@@ -288,7 +291,7 @@ impl Admissions {
         }
     }
 
-    /// Returns whether a request that waits may have to wait no longer.
+    /// Returns whether the leader must look at the waiting requests, because some may no longer have to wait.
     pub(super) fn is_due(&self) -> bool {
         self.concluded && !self.waiting.is_empty()
     }
@@ -298,7 +301,8 @@ impl Admissions {
         self.waiting.is_empty()
     }
 
-    /// Returns whether a request has to wait for a change that is proposed, or for a request that waits.
+    /// Returns whether a request with this change has to wait for a proposed change or for another waiting
+    /// request.
     fn concern(&self, change: &Change) -> bool {
         self.in_flight.concern(change) || self.awaited.concern(change)
     }
@@ -309,14 +313,14 @@ impl Admissions {
         self.waiting.push_back(waiting);
     }
 
-    /// Takes out all requests that wait.
+    /// Takes all requests that wait, and leaves none.
     fn take_waiting(&mut self) -> VecDeque<Waiting> {
         self.waiting_bytes = 0;
         self.awaited = Changes::default();
         std::mem::take(&mut self.waiting)
     }
 
-    /// Panics if the counts are not those of the changes: for tests.
+    /// Panics if the counts do not match the changes: for tests.
     #[cfg(test)]
     fn check_invariants(&self) {
         let of = |changes: &Changes| {
@@ -331,14 +335,14 @@ impl Admissions {
 }
 
 impl JetStream {
-    /// Returns whether the answer to a request that asks for this change depends on a change that is
-    /// proposed.
+    /// Returns whether the answer to a request for this change depends on a change that is proposed and not
+    /// applied.
     pub(super) fn must_wait(&self, change: &Change) -> bool {
         self.admissions.concern(change) || self.is_ending(change) || self.may_exceed(change)
     }
 
-    /// Returns whether a proposal of the server's own that is not applied yet deletes the
-    /// consumer, or adds it to the log.
+    /// Returns whether the server itself has proposed to delete the consumer or to add it to the log, and
+    /// that proposal is not applied yet.
     fn is_ending(&self, change: &Change) -> bool {
         let Of::Consumer(name) = &change.of else {
             return false;
@@ -382,7 +386,7 @@ impl JetStream {
         }
     }
 
-    /// Keeps a request until it can be judged.
+    /// Keeps a request until the leader can decide about it.
     pub(super) fn wait(
         &mut self,
         change: Change,
@@ -408,7 +412,7 @@ impl JetStream {
         Ok(())
     }
 
-    /// Judges the requests that need not wait any more.
+    /// Decides about the requests that need not wait any more.
     pub(super) fn serve_waiting(&mut self, cx: &mut Context<'_>, now: Time) {
         self.admissions.concluded = false;
         if self.admissions.is_idle() {

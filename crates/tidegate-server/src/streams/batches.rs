@@ -1,4 +1,5 @@
-//! Messages of a batch: turns them into commands, and answers their publishers.
+//! Handles the messages of atomic and fast-ingest batches: turns the messages into commands, and answers
+//! their publishers.
 //!
 //! [`tidegate_stream::ingest`] has the rules of batches.
 
@@ -17,11 +18,11 @@ use super::context::Context;
 use super::outcome::Then;
 use super::{JetStream, Voice};
 
-/// Answers that wait until the streams have a voice again.
+/// Answers to publishers that wait until the streams handle an event in which they can send messages.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     pub(super) answers: Vec<Answer>,
-    /// Reply subjects, and the answers to send there.
+    /// The reply subjects, with the answers that the streams send there.
     plain: Vec<(Box<[u8]>, Vec<u8>)>,
     abandoned: Vec<Abandoned>,
 }
@@ -43,7 +44,7 @@ fn incoming<'a>(message: &Publish<'a>) -> Incoming<'a> {
 }
 
 impl JetStream {
-    /// Takes a message of a fast-ingest batch.
+    /// Handles a message of a fast-ingest batch.
     pub(super) fn ingest_fast(
         &mut self,
         now: Time,
@@ -74,7 +75,7 @@ impl JetStream {
         }
     }
 
-    /// Takes a message of an atomic batch.
+    /// Handles a message of an atomic batch.
     pub(super) fn ingest_atomic(
         &mut self,
         now: Time,
@@ -105,7 +106,7 @@ impl JetStream {
         }
     }
 
-    /// Refuses a message, and answers its publisher if it waits at `reply`.
+    /// Refuses a message, and answers the publisher if it waits at `reply`.
     pub(super) fn refuse(&mut self, stream: StreamNumber, reply: Option<&[u8]>, error: &ApiError) {
         self.stats.refused += 1;
         if let Some(reply) = reply {
@@ -115,7 +116,7 @@ impl JetStream {
         }
     }
 
-    /// Puts a whole batch into one entry.
+    /// Proposes a whole atomic batch in one entry.
     fn propose_batch(
         &mut self,
         now: Time,
@@ -149,7 +150,7 @@ impl JetStream {
             Outcome::Stored { seq, .. } => Persisted::Stored(*seq),
             Outcome::Duplicate { seq, .. } => Persisted::Duplicate(*seq),
             Outcome::Refused { error, .. } => Persisted::Refused(error),
-            // A published message has no other outcome.
+            // A fast-ingest message has no other outcome.
             _ => return,
         };
         let answers = &mut self.publishing.batches.answers;
@@ -158,7 +159,7 @@ impl JetStream {
             .handle_outcome(now, ticket, persisted, answers);
     }
 
-    /// Answers publishers of batches, and drops batches without a message for too long.
+    /// Sends the answers to publishers of batches, and drops batches for which no message came for too long.
     pub(super) fn serve_batches(&mut self, cx: &mut Context<'_>, now: Time) {
         self.publishing
             .atomic
@@ -213,8 +214,8 @@ impl JetStream {
         self.command(now, volatile, &command, waiter);
     }
 
-    /// Notes that the node has written the messages of the last turn: so many copies in all, in so many
-    /// nanoseconds. The acknowledgements of fast-ingest batches get their share of that cost.
+    /// Records that the node has written the messages of the last turn: `copies` copies in `cost_ns`
+    /// nanoseconds. The acknowledgements of fast-ingest batches get their share of this cost.
     pub(crate) fn handle_flushed(&mut self, now: Time, copies: u64, cost_ns: u64) {
         let acks = std::mem::take(&mut self.publishing.acked_fast);
         if acks > 0 {

@@ -1,10 +1,11 @@
-//! The questions of streams to the node while they handle an event, and their outputs afterwards.
+//! The questions that streams may ask the node while they handle an event, and the event's outputs, which the
+//! node carries out afterwards.
 //!
 //! An event goes into [`JetStream`], and outputs come out: messages to send, messages for other groups, and
-//! messages for the store to read. Proposals and timers are polled.
-//! The node carries out the outputs of one event, in their order, before it hands any streams the next event.
-//! Until then the questions of [`Surroundings`] have the answers they had when the event began.
-//! [`Context::pending_at`] alone counts what the event has already said.
+//! messages for the store to read. The node polls proposals and timers. The node carries out the outputs of
+//! one event, in their order, before it hands any streams the next event. Until then the questions of
+//! [`Surroundings`] have the same answers as at the beginning of the event. Only [`Context::pending_at`] also
+//! counts the messages that the event has already sent.
 
 use tidegate_cluster::groups::GroupId;
 use tidegate_cluster::roster::PeerSlot;
@@ -15,18 +16,20 @@ use tidegate_stream::stream::Place;
 use super::JetStream;
 use crate::streams::directory::leader_message::LeaderMessage;
 
-/// The prefix at which clients wait for answers: streams with such subjects do not collect answers.
+/// The prefix of the subjects at which clients wait for answers. A stream with such subjects does not store
+/// the answers that streams send there.
 pub(crate) const INBOX: &[u8] = b"_INBOX.";
 
-/// The bytes that one event may say before it makes a pause: the node then carries them out first.
+/// The number of bytes of messages from which an event makes a pause, so that the node first sends these
+/// messages.
 const BYTES_MAX: usize = 1024 * 1024;
-/// The subjects of which an event remembers the listeners.
+/// The most subjects for which an event remembers the listeners.
 const KNOWN_MAX: usize = 8;
 
-/// The node around the streams of one group. It changes nothing.
+/// The node around the streams of one group, for questions. A question changes nothing.
 pub(crate) trait Surroundings {
     /// Returns the listeners at this subject, on this node and on others; with `group`, only the members of
-    /// that queue group. `None` without any.
+    /// that queue group. `None` without listeners.
     fn listeners(&self, to: &[u8], group: Option<&[u8]>) -> Option<Listeners>;
 
     /// Returns whether a stream of another group on this node takes messages of this subject.
@@ -35,20 +38,20 @@ pub(crate) trait Surroundings {
     /// Returns the streams of another group on this node.
     fn streams_of(&self, group: GroupId) -> Option<&JetStream>;
 
-    /// Returns where the leader of the group is known to be.
+    /// Returns the place of the group's leader, as far as the node knows.
     fn leader_of(&self, group: GroupId) -> Option<Leader>;
 
-    /// Returns the peer that is known to serve the stream of this name.
+    /// Returns the peer that serves the stream of this name, as far as the node knows.
     fn server_of(&self, stream: &str) -> Option<PeerSlot>;
 
-    /// Returns whether the node with this id is known to have no room for messages.
+    /// Returns whether the node with this id has no room for messages, as far as this node knows.
     fn is_full(&self, id: u64) -> bool;
 }
 
 /// The listeners at a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listeners {
-    /// The bytes that wait for the fullest of them.
+    /// The most bytes that wait for a single listener.
     pub(crate) pending: usize,
     /// The number of messages after which the last subscription ends.
     pub(crate) left: u64,
@@ -61,7 +64,7 @@ pub(crate) enum Leader {
     Here,
     /// Another node.
     Peer {
-        /// This node can send to it.
+        /// True if this node can send to the peer.
         connected: bool,
     },
 }
@@ -69,9 +72,9 @@ pub(crate) enum Leader {
 /// The path of a message at `$JS.>` so far.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Way {
-    /// The number of nodes that have handed it on.
+    /// The number of nodes that have handed the message on.
     pub(crate) passed: u8,
-    /// Its publisher wants to know if there are no responders.
+    /// True if the publisher wants to know if there are no responders.
     pub(crate) asks: bool,
 }
 
@@ -82,14 +85,14 @@ impl Way {
     }
 }
 
-/// The surroundings of streams during one event, and the event's outputs.
+/// The context of streams during one event: the node's answers to questions, and the event's outputs.
 pub(crate) struct Context<'a> {
     pub(crate) around: &'a dyn Surroundings,
     pub(crate) outputs: &'a mut Outputs,
 }
 
 impl Context<'_> {
-    /// Returns the same context for a shorter time.
+    /// Returns this context, borrowed for a shorter time.
     pub(super) fn again(&mut self) -> Context<'_> {
         Context {
             around: self.around,
@@ -98,13 +101,13 @@ impl Context<'_> {
     }
 
     /// Returns the backlog of the fullest listener at `to` (in `group`, if given), in bytes, with the
-    /// messages that this event has said to it; `None` without any listener.
+    /// messages that this event has sent to this listener; `None` without any listener.
     pub(super) fn pending_at(&mut self, to: &[u8], group: Option<&[u8]>) -> Option<usize> {
         let known = self.outputs.known_at(self.around, to, group);
         Some(known?.pending)
     }
 
-    /// Sends a message to the leader of a group. Returns whether a leader can be reached.
+    /// Sends a message to the leader of a group. Returns whether the node can reach a leader.
     pub(super) fn tell_group(
         &mut self,
         group: GroupId,
@@ -121,22 +124,22 @@ impl Context<'_> {
     }
 }
 
-/// What an event has the node do, in order.
+/// The outputs of an event: the steps that the node carries out after the event, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Outputs {
     list: Vec<Output>,
     /// The bytes of the messages in `list`.
     bytes: Vec<u8>,
-    /// The listeners that the event asked for last, as of the last message said.
+    /// The listeners at the subjects for which the event asked last, with the messages that it has sent them.
     known: Vec<Known>,
 }
 
-/// One output.
+/// An output of an event.
 #[derive(Debug)]
 pub(crate) enum Output {
-    /// Deliver the message to the subscribers of its `to`.
+    /// The node delivers the message to the subscribers of the message's `to`.
     Say(Spans),
-    /// Send a message to the leader of a group.
+    /// The node sends a message to the leader of a group.
     Tell {
         /// The group.
         group: GroupId,
@@ -145,7 +148,7 @@ pub(crate) enum Output {
         /// The message.
         told: LeaderMessage,
     },
-    /// Hand a message at `$JS.>` to this peer.
+    /// The node hands a message at `$JS.>` to this peer.
     Hand {
         /// The peer's slot.
         peer: PeerSlot,
@@ -154,9 +157,9 @@ pub(crate) enum Output {
         /// The message.
         message: Spans,
     },
-    /// Have the store read the message at this place, or read on behind it.
+    /// The store reads the message at this place, or reads ahead behind it.
     Read(Place),
-    /// Handle a message at `$JS.>` as a request to this group, on this node.
+    /// The streams of this group, on this node, handle a message at `$JS.>`.
     Ask {
         /// The group.
         group: GroupId,
@@ -170,7 +173,7 @@ pub(crate) enum Output {
 pub(crate) struct Spans {
     start: usize,
     to: usize,
-    /// `None` if the subject is `to`.
+    /// The length of the message's subject; `None` if the subject is `to`.
     subject: Option<usize>,
     reply: Option<usize>,
     headers: Option<usize>,
@@ -178,7 +181,7 @@ pub(crate) struct Spans {
 }
 
 impl Spans {
-    /// Returns the subject that the message goes to, and the message.
+    /// Returns the subject to which the message goes, and the message.
     pub(crate) fn read<'a>(&self, bytes: &'a [u8]) -> (&'a [u8], Publish<'a>) {
         let mut rest = &bytes[self.start..];
         let mut take = |len: usize| {
@@ -197,7 +200,7 @@ impl Spans {
     }
 }
 
-/// The listeners at a subject, as the event knows them.
+/// The listeners at a subject, with the messages that the event has sent them.
 #[derive(Debug)]
 struct Known {
     to: Vec<u8>,
@@ -206,7 +209,7 @@ struct Known {
 }
 
 impl Outputs {
-    /// Says a message to the listeners at `to`, which read the message's own subject.
+    /// Sends a message to the listeners at `to`. In the message the listeners see the message's own subject.
     pub(super) fn say(&mut self, to: &[u8], message: &Publish<'_>) {
         let spans = self.keep(to, message);
         self.list.push(Output::Say(spans));
@@ -225,28 +228,29 @@ impl Outputs {
         self.list.push(Output::Hand { peer, way, message });
     }
 
-    /// Has another group on this node handle a message at `$JS.>`.
+    /// Lets another group on this node handle a message at `$JS.>`.
     pub(super) fn ask(&mut self, group: GroupId, message: &Publish<'_>) {
         let message = self.keep(message.subject, message);
         self.list.push(Output::Ask { group, message });
     }
 
-    /// Has the store read the messages at these places, or read on behind them.
+    /// Makes the store read the messages at these places, or read ahead behind them.
     pub(super) fn read(&mut self, places: impl IntoIterator<Item = Place>) {
         self.list.extend(places.into_iter().map(Output::Read));
     }
 
-    /// Returns whether the event has said so much that it makes a pause.
+    /// Returns whether the event has sent so many bytes that it must make a pause.
     pub(super) const fn are_many(&self) -> bool {
         self.bytes.len() >= BYTES_MAX
     }
 
-    /// Takes the outputs in their order, and the bytes of their messages.
+    /// Takes the outputs in order, and returns the bytes of the messages in them.
     pub(crate) fn parts(&mut self) -> (impl Iterator<Item = Output>, &[u8]) {
         (self.list.drain(..), &self.bytes)
     }
 
-    /// Forgets everything but the memory, and most of that after a large message.
+    /// Forgets all outputs, and keeps the buffers for the next event; after a large message it frees most of
+    /// the memory.
     pub(crate) fn clear(&mut self) {
         self.list.clear();
         self.known.clear();
@@ -275,7 +279,8 @@ impl Outputs {
         spans
     }
 
-    /// Returns the listeners at `to` after the messages said so far; `None` without any.
+    /// Returns the listeners at `to`, counting the messages that the event has sent so far; `None` without
+    /// listeners.
     fn known_at(
         &mut self,
         around: &dyn Surroundings,

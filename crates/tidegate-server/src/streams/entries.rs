@@ -1,7 +1,8 @@
-//! The entries of one group on their way: the commands that gather, the entries that wait for the group, and
-//! those that it has taken and not committed yet.
+//! The commands and entries of one group before they are committed: the commands that gather for the next
+//! entry, the entries that wait for the group, and the entries that the group has accepted and not committed
+//! yet.
 //!
-//! Only entries. [`JetStream`](super::JetStream) makes the commands, and answers their callers.
+//! [`JetStream`](super::JetStream) makes the commands, and answers the clients that wait for them.
 
 use std::collections::VecDeque;
 
@@ -15,25 +16,26 @@ use tidegate_stream::stream::{Command, Effect, Outcome};
 use super::outcome::Then;
 use super::proposals::{Gauge, InFlight, Postponed, Proposals, Sealed, Waiters};
 
-/// Bytes of entries that may wait for the log before the node stops reading from publishers.
+/// The number of bytes of waiting entries from which the node stops reading from publishers.
 const WAITING_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// See the [module](self).
+/// The entries of one group before they are committed, see the [module](self).
 pub(super) struct Entries {
-    /// Commands that go into the log.
+    /// The gathered commands that go into the log.
     pub(super) durable: Proposals<Then>,
-    /// Commands that concern streams in memory: applied at the turn's end, never written.
+    /// The gathered commands for streams in memory. The node applies them at the end of the turn, and never
+    /// writes them.
     pub(super) volatile: Proposals<Then>,
-    /// Closed entries that the group has not taken yet.
+    /// The closed entries that the group has not accepted yet.
     sealed: VecDeque<Sealed<Then>>,
     sealed_bytes: usize,
     gauge: Gauge,
     in_flight: InFlight<Then>,
-    /// Commands about consumers, such as deltas, that the log refused.
+    /// The commands about consumers, such as deltas, that the log refused.
     pub(super) postponed: Vec<Postponed>,
     /// The time at which the leader proposes its own commands again, after the log has refused some.
     pub(super) again: Option<Time>,
-    /// An expiry is proposed and not applied yet.
+    /// True while an expiry of messages is proposed and not applied.
     pub(super) expiring: bool,
     /// The next time at which messages may expire, in microseconds since the Unix epoch.
     pub(super) next_expiry: Option<u64>,
@@ -46,21 +48,22 @@ pub(super) struct Entries {
 /// Counts since the node's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// Commands added.
+    /// The number of commands that were added.
     pub(super) commands: u64,
-    /// Entries closed.
+    /// The number of entries that were closed.
     pub(super) entries: u64,
-    /// The bytes of those entries.
+    /// The number of bytes of the closed entries.
     pub(super) bytes: u64,
 }
 
 impl Entries {
-    /// Writes the decisions about the size of entries into `log`, under `name`.
+    /// Makes the controller write its decisions about the size of entries into `log`, under `name`.
     pub(super) fn log_to(&mut self, log: &DecisionLog, name: &str) {
         self.gauge.log_to(log, name);
     }
 
-    /// With `fixed`, commands and bytes, no controller chooses how large an entry grows.
+    /// Creates the state without entries. With `fixed`, a number of commands and of bytes, no controller
+    /// chooses how large an entry grows.
     pub(super) fn new(fixed: Option<(u64, u64)>) -> Self {
         Self {
             durable: Proposals::default(),
@@ -80,7 +83,7 @@ impl Entries {
     }
 
     /// Adds a command to the entry that gathers, however full that is. `waiter` is the reply subject of the
-    /// client that waits, and the answer it gets.
+    /// client that waits, and the action that follows the outcome.
     pub(super) fn add(
         &mut self,
         volatile: bool,
@@ -92,12 +95,14 @@ impl Entries {
             false => &mut self.durable,
         };
         self.counts.commands += 1;
-        // The protocol's limits bound subjects and payloads far below the capacity of an entry.
+        // This never fails: the protocol's limits bound subjects and payloads far below the capacity of an
+        // entry.
         let added = proposals.add(command, waiter);
         debug_assert!(added.is_ok(), "{added:?}");
     }
 
-    /// Returns whether the entry that gathers should be closed before so many bytes are added.
+    /// Returns whether the caller should close the entry that gathers before it adds a command of this many
+    /// bytes.
     pub(super) fn has_no_room_for(&self, bytes: usize) -> bool {
         let (commands, held) = (self.durable.len(), self.durable.bytes());
         self.gauge.is_full_for(commands, held, bytes)
@@ -118,14 +123,14 @@ impl Entries {
         self.sealed.is_empty()
     }
 
-    /// Returns the first entry that waits for the group, and the number of its callers. It stays the first
-    /// until [`Entries::handle_proposed`] or [`Entries::take_refused`].
+    /// Returns the first entry that waits for the group, and the number of its callers. This entry stays the
+    /// first until [`Entries::handle_proposed`] or [`Entries::take_refused`].
     pub(super) fn first(&self) -> Option<(Bytes, u64)> {
         let sealed = self.sealed.front()?;
         Some((sealed.entry.clone(), sealed.waiters.len().max(1) as u64))
     }
 
-    /// The group has taken the first entry, at the place `at`; that took `cost_ns`.
+    /// Records that the group has accepted the first entry, as entry `at`, and that this took `cost_ns`.
     pub(super) fn handle_proposed(&mut self, now: Time, at: EntryId, cost_ns: u64) {
         if let Some(sealed) = self.pop() {
             self.gauge
@@ -134,12 +139,12 @@ impl Entries {
         }
     }
 
-    /// Takes out the first entry, because the group has refused it or the node leads no more.
+    /// Removes and returns the first entry, because the group has refused it or this node no longer leads.
     pub(super) fn take_refused(&mut self) -> Option<Sealed<Then>> {
         self.pop()
     }
 
-    /// Returns the waiters of a committed entry, see [`InFlight::take`].
+    /// Returns the clients that wait for a committed entry, see [`InFlight::take`].
     pub(super) fn committed(
         &mut self,
         entry: EntryId,
@@ -148,7 +153,7 @@ impl Entries {
         self.in_flight.take(entry, lost)
     }
 
-    /// Forgets the leader's own plans, because the node leads no more.
+    /// Forgets the commands that the leader planned itself, because this node no longer leads.
     pub(super) fn rest(&mut self) {
         self.postponed.clear();
         self.expiring = false;
@@ -161,7 +166,7 @@ impl Entries {
         self.sealed_bytes + self.durable.bytes()
     }
 
-    /// Returns whether so much waits for the log that the node should stop reading from publishers.
+    /// Returns whether so many bytes wait for the log that the node should stop reading from publishers.
     pub(super) fn is_full(&self) -> bool {
         self.waiting_bytes() > WAITING_BYTES_MAX
     }
@@ -179,7 +184,7 @@ impl Entries {
         self.counts
     }
 
-    /// Returns the state of the controller of entries.
+    /// Returns a snapshot of the controller of entries.
     pub(super) fn snapshot(&self) -> Snapshot {
         self.gauge.snapshot()
     }

@@ -1,7 +1,7 @@
 //! Advisories about streams and consumers, for people who watch a server: created, changed, deleted, paused.
 //!
-//! Owns the text of these advisories and the time at which they go out. Without a listener the server makes
-//! none. The consumers themselves send the advisories about messages.
+//! Owns the text of these advisories, and decides when the server sends them. Without a listener the server
+//! makes no advisory. The consumers themselves send the advisories about messages.
 
 use serde::Serialize;
 use tidegate::Time;
@@ -33,7 +33,7 @@ pub(super) enum Advised<'a> {
         stream: &'a str,
         consumer: &'a str,
     },
-    /// Paused until this time. `None`: the consumer goes on.
+    /// The consumer is paused until this time; `None` if its deliveries resume.
     ConsumerPaused {
         stream: &'a str,
         consumer: &'a str,
@@ -123,13 +123,14 @@ impl Voice<'_> {
 }
 
 impl JetStream {
-    /// Sends advisories about the changes of an entry, before the consumers take those over.
+    /// Sends advisories about the changes of an entry, before the consumers handle these changes.
     pub(super) fn advise_changes(&mut self, cx: &mut Context<'_>, now: Time, effects: &[Effect]) {
         for effect in effects {
             let name = |stream| self.streams.get(stream).map(|s| s.name().to_owned());
-            // A stream that a later command of the same entry deleted has no name any more.
+            // If a later command of the same entry deleted the stream, its name is gone, and there is no
+            // advisory.
             match effect {
-                // For streams that other groups keep, the directory's leader has sent the advisory.
+                // The directory's leader has already sent the advisory for a stream that another group keeps.
                 Effect::StreamCreated { .. }
                 | Effect::StreamUpdated { .. }
                 | Effect::StreamDeleted { .. }
@@ -156,8 +157,8 @@ impl JetStream {
                 } => {
                     let live = self.consumers.find(*stream, consumer);
                     if live.is_some_and(|key| self.consumers.get(key).is_some_and(|l| l.told)) {
-                        // The consumer was known to this node alone until now, and the
-                        // advisory went out when it was made.
+                        // Only this node knew the consumer until now, and it sent the advisory when it
+                        // created the consumer.
                         continue;
                     }
                     if let Some(stream) = &name(*stream) {

@@ -1,6 +1,6 @@
 //! Streams on the node: takes the messages that clients publish into streams, and answers their requests.
 //!
-//! Pure, like the node it speaks through. Owns the order of steps: a command gathers in an entry
+//! Pure, like the node that carries out its outputs. Owns the order of steps: a command gathers in an entry
 //! (`proposals`), the group commits the entry, the node applies it ([`tidegate_stream::stream`]), and only
 //! then the node answers the client that waits (`outcome`). The node answers a request that changes nothing
 //! at once. If it has to read a message for the answer, it answers at the end of the turn (`reads`). It
@@ -66,38 +66,39 @@ use self::wall_time::WallTime;
 use crate::config::StreamSettings;
 use crate::party::Party;
 
-/// How long after a refusal the leader proposes its own commands again (deltas of
-/// consumers, expiry of messages). The reason, a full disk, does not pass at once, and the
-/// store looks for space, and wakes its owner, whenever it refuses.
+/// The time after which the leader proposes its own commands (deltas of consumers, expiry of messages) again
+/// that the store refused. The reason of a refusal, a full disk, does not pass at once. The store looks for
+/// space after each refusal, and then wakes the event loop.
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// The messages of applied entries that are in memory.
 pub(crate) trait Messages {
-    /// Returns the message at this place, if it is in memory. The bytes may have others behind them.
+    /// Returns the message at this place, if it is in memory. Further bytes may follow the message's bytes.
     fn peek(&self, place: Place) -> Peeked;
 }
 
 /// Counts of the work of streams on this node since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StreamStats {
-    /// Requests of the API.
+    /// The number of requests of the API.
     pub api_requests: u64,
-    /// Requests of the API that were refused.
+    /// The number of requests of the API that this node refused.
     pub api_errors: u64,
-    /// Entries proposed.
+    /// The number of entries that this node proposed.
     pub entries: u64,
-    /// Commands in those entries.
+    /// The number of commands in the proposed entries.
     pub commands: u64,
-    /// Bytes of those entries.
+    /// The number of bytes of the proposed entries.
     pub bytes: u64,
-    /// Times that the node stopped reading from a publisher because too much waited for the log.
+    /// The number of times that the node stopped reading from a publisher because too many bytes waited for
+    /// the log.
     pub held_back: u64,
-    /// Requests refused because too much waited for the log.
+    /// The number of requests that the node refused because too many bytes waited for the log.
     pub refused: u64,
 }
 
 impl StreamStats {
-    /// Returns the sums of both.
+    /// Returns the sums of both counts, field by field.
     #[must_use]
     pub(crate) const fn and(self, other: Self) -> Self {
         Self {
@@ -112,8 +113,8 @@ impl StreamStats {
     }
 }
 
-/// The streams that one group keeps, on this node. Each part owns its fields; this type owns the order in
-/// which the parts act on an event.
+/// The streams of one group, on this node. Each field owns a part of the state; this type decides the order
+/// in which the parts handle an event.
 pub(crate) struct JetStream {
     /// The group's number.
     group: GroupId,
@@ -122,20 +123,20 @@ pub(crate) struct JetStream {
     wall: WallTime,
     entries: Entries,
     consumers: Consumers,
-    /// Proposed changes, and the requests that wait for them.
+    /// The proposed changes, and the requests that wait for them.
     admissions: Admissions,
     lost: Lost,
     reads: Reads,
     publishing: Publishing,
     room: Room,
     role: Role,
-    /// For the group of all nodes: which group keeps which stream.
+    /// The directory, which says which group keeps which stream; used only in the group of all nodes.
     directory: Directory,
-    /// For any other group: the streams it keeps, and those that it is to keep.
+    /// The state by which a group other than that of all nodes brings its streams in line with the directory.
     keeping: Keeping,
-    /// Streams on their way from one group to another.
+    /// The streams that move from one group to another.
     moves: Moves,
-    /// For the group of all nodes: streams that move to a group without a leader.
+    /// The streams that move to a group without a leader; used only in the group of all nodes.
     leaderless: Leaderless,
     speech: Speech,
     stats: StreamStats,
@@ -143,21 +144,22 @@ pub(crate) struct JetStream {
     body: Vec<u8>,
 }
 
-/// The room for more messages.
+/// The reasons why the streams may have no room for more messages.
 #[derive(Debug, Default)]
 struct Room {
-    /// The space that the disk has.
+    /// The answer of the store to the question whether the disk has space.
     space: Space,
-    /// Fewer than a majority of the group's nodes have space.
+    /// True if fewer than a majority of the group's nodes have space.
     crowded: bool,
-    /// Connections that the node does not read until there is room.
+    /// The publishers from which the node does not read until there is room.
     held_back: Vec<Party>,
     /// The bytes that streams of other groups hold on this node.
     beside: Held,
 }
 
 impl JetStream {
-    /// Returns the streams of the group of all nodes as the log has them at `now`. `seed` makes names unique.
+    /// Creates the streams of the group of all nodes from the state in the log, at `now`. `seed` makes names
+    /// unique.
     #[must_use]
     pub(crate) fn new(now: Time, settings: StreamSettings, streams: Streams, seed: u64) -> Self {
         let mut wall = WallTime::default();
@@ -185,8 +187,8 @@ impl JetStream {
         }
     }
 
-    /// Writes the decisions of this group's boundaries into `log`: `entries` and `acks`. The number of the
-    /// group follows unless it is the group of all nodes.
+    /// Makes the controllers of this group write their decisions into `log`, under the names `entries` and
+    /// `acks`, followed by the group's number unless it is the group of all nodes.
     pub(crate) fn log_to(&mut self, log: &DecisionLog) {
         let name = |boundary: &str| match self.group {
             ALL => boundary.to_owned(),
@@ -197,7 +199,7 @@ impl JetStream {
         self.publishing.log_to(log.clone(), acks);
     }
 
-    /// Makes these the streams of another group.
+    /// Sets the group that keeps the streams, if it is not the group of all nodes.
     #[must_use]
     pub(crate) const fn of_group(mut self, group: GroupId) -> Self {
         self.group = group;
@@ -210,13 +212,14 @@ impl JetStream {
         self.group
     }
 
-    /// Returns the streams as applied.
+    /// Returns the streams in the state after the last applied entry.
     #[must_use]
     pub(crate) const fn applied(&self) -> &Streams {
         &self.streams
     }
 
-    /// Returns the streams as applied, so that the caller can note where messages lie.
+    /// Returns the streams in the state after the last applied entry, mutable, so that the caller can note
+    /// new places of messages.
     pub(crate) const fn applied_mut(&mut self) -> &mut Streams {
         &mut self.streams
     }
@@ -261,8 +264,8 @@ impl JetStream {
         self.consumers.handle_subscribed(pattern);
     }
 
-    /// Notes whether fewer than a majority of the group's nodes have space. A message taken then could not be
-    /// acknowledged, and the commands that make space would have to wait behind it.
+    /// Notes whether fewer than a majority of the group's nodes have space. A message accepted then could not
+    /// be committed, and commands that free space would have to wait behind it.
     pub(crate) fn set_crowded(&mut self, crowded: bool) {
         if std::mem::replace(&mut self.room.crowded, crowded) != crowded && crowded {
             tracing::error!(
@@ -300,7 +303,7 @@ impl JetStream {
 
     /// Returns the next entry to propose, and the number of callers that wait for it.
     pub(super) fn poll_proposal(&mut self, now: Time) -> Option<(Bytes, u64)> {
-        // While full entries wait for the group, the entry that gathers stays open for more commands.
+        // While closed entries wait for the group, the entry that gathers stays open for more commands.
         if self.entries.none_sealed() || !self.settings.lab.carries_over() {
             self.seal(now);
         }
@@ -311,7 +314,7 @@ impl JetStream {
         self.entries.handle_proposed(now, at, cost_ns);
     }
 
-    /// Takes the connections that the node may read again.
+    /// Takes the list of publishers from which the node may read again.
     pub(super) fn take_resumed(&mut self) -> Vec<Party> {
         match self.is_full() {
             true => Vec::new(),
@@ -339,7 +342,8 @@ impl JetStream {
                 self.entries.again = Some(now + AGAIN);
             }
             if let (Then::Delta(key), Some(of)) = (&then, &of) {
-                // A consumer's delta is no request, so nothing can be refused: it is kept and proposed again.
+                // No client asked for a consumer's delta, so there is no request to refuse: the node keeps
+                // the delta and proposes it again.
                 self.entries.postponed.push(Postponed::new(of, *key));
                 continue;
             }
@@ -355,8 +359,7 @@ impl JetStream {
 
     /// Applies an entry of the log.
     ///
-    /// # Errors
-    /// The entry holds a command that this version does not know: the node must not go on.
+    /// # Errors The entry holds a command that this version does not know: the node must not continue.
     pub(super) fn handle_committed(
         &mut self,
         cx: &mut Context<'_>,
@@ -395,7 +398,7 @@ impl JetStream {
         Ok(())
     }
 
-    /// Tells consumers, and the clients that wait, the outcome of an entry.
+    /// Tells the consumers the changes of an entry, and the clients that wait the outcomes of their commands.
     fn conclude(&mut self, cx: &mut Context<'_>, now: Time, waiters: Option<Waiters<Then>>) {
         let effects = std::mem::take(&mut self.entries.effects);
         if self.role.serves {
@@ -410,7 +413,7 @@ impl JetStream {
         self.serve_waiting(cx, now);
     }
 
-    /// Tells each waiter of an entry the outcome of its command.
+    /// Tells each client that waits for an entry the outcome of its command.
     fn tell_all(&mut self, cx: &mut Context<'_>, now: Time, mut waiters: Waiters<Then>) {
         let outcomes = std::mem::take(&mut self.entries.outcomes);
         for (command, reply, then) in waiters.drain() {
@@ -423,8 +426,8 @@ impl JetStream {
         self.entries.durable.recycle(waiters);
     }
 
-    /// Begins the work of a turn besides the entries of the log. The caller then serves each consumer that
-    /// [`JetStream::next_consumer`] names, and ends the turn.
+    /// Begins the work of a turn, after the entries of the log. The caller then serves each consumer that
+    /// [`JetStream::next_consumer`] names, and calls [`JetStream::end_turn`].
     pub(super) fn serve(
         &mut self,
         cx: &mut Context<'_>,
@@ -435,8 +438,8 @@ impl JetStream {
         self.serve_doubts(cx, now);
         self.tell_moved(cx, now);
         if !self.role.serves {
-            // A follower only finishes the reads that clients asked for while it led. Messages said to
-            // streams have gone to the leader.
+            // A follower only finishes the reads for which clients asked while it led. The leader publishes
+            // the messages that streams sent to subjects of streams.
             self.serve_reads(cx, now, messages);
             self.speech.said.clear();
             return Ok(());
@@ -463,14 +466,15 @@ impl JetStream {
             return Ok(());
         }
         if self.admissions.is_due() {
-            // A reset of a consumer that the log does not know may have concluded a change.
+            // The reset of a consumer that the log does not keep may have concluded a change for which
+            // requests wait.
             self.serve_waiting(cx, now);
         }
         self.take_said(now);
         self.apply_volatile(cx, now)
     }
 
-    /// Publishes the messages that were said to subjects of streams into those streams.
+    /// Publishes the messages that streams have sent to subjects of streams into those streams.
     fn take_said(&mut self, now: Time) {
         for said in std::mem::take(&mut self.speech.said) {
             let message = Publish {
@@ -494,7 +498,7 @@ impl JetStream {
         }
     }
 
-    /// Proposes to remove messages that have expired. Like every change, that takes an entry. The leader
+    /// Proposes to remove messages that have expired. Like every change, an expiry needs an entry. The leader
     /// proposes no second expiry before the first is applied.
     fn propose_expiry(&mut self, now: Time) {
         let now_us = self.wall.tell(now);
@@ -516,7 +520,7 @@ impl JetStream {
         self.entries.expiring = write(&mut self.entries.durable, Storage::File);
     }
 
-    /// Returns the time at which the streams are to be served next.
+    /// Returns the time at which the node must serve the streams next.
     pub(super) fn deadline(&self) -> Option<Time> {
         if self.consumers.is_busy()
             || !self.entries.volatile.is_empty()
@@ -565,7 +569,7 @@ impl JetStream {
         Timestamp::from_micros(self.wall.peek(now))
     }
 
-    /// Returns a voice for the messages said now.
+    /// Returns the voice through which the streams send messages at `now`.
     fn voice<'a>(&'a mut self, cx: &'a mut Context<'_>, now: Time) -> Voice<'a> {
         Voice {
             wall_us: self.wall.tell(now),

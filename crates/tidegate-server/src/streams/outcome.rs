@@ -1,4 +1,4 @@
-//! Answers clients, and notes outcomes, once commands are applied.
+//! Answers clients, and notes outcomes, once the node has applied their commands.
 
 use tidegate::Time;
 use tidegate_cluster::groups::GroupId;
@@ -19,35 +19,37 @@ use super::serving::Key;
 /// The action that follows the outcome of a command.
 #[derive(Debug)]
 pub(super) enum Then {
-    /// Answers a publisher.
+    /// The node answers a publisher.
     Publish,
-    /// Answers the client that asked for the change through the API.
+    /// The node answers the client that asked for the change through the API.
     Api(Kind),
-    /// Concludes a change that other requests may wait for, and answers the request that asked for it.
+    /// The node concludes a change for which other requests may wait, and answers the request that asked for
+    /// the change.
     Admitted(ChangeId, Box<Self>),
-    /// Answers the client that made a consumer of this name.
+    /// The node answers the client that created a consumer of this name.
     Consumer(Box<str>),
-    /// Answers the client that paused a consumer until this time, or resumed it.
+    /// The node answers the client that paused a consumer until this time, or resumed it.
     Paused(Option<Timestamp>),
-    /// Answers the publisher of the atomic batch with this id.
+    /// The node answers the publisher of the atomic batch with this id.
     Atomic(Box<[u8]>),
-    /// Answers the client that reset this consumer.
+    /// The node answers the client that reset this consumer.
     Reset(Key),
-    /// Notes that a consumer's delta or its deletion is durable. No client waits for it.
+    /// The node notes that a consumer's delta or deletion is durable. No client waits for this.
     Delta(Key),
-    /// Notes that the log knows a consumer that this node alone knew before. No client waits for it.
+    /// The node notes that the log now keeps a consumer that only this node knew before. No client waits for
+    /// this.
     Logged(Key),
-    /// Notes the outcome for a fast-ingest batch, which answers its publisher at intervals.
+    /// The node notes the outcome for a fast-ingest batch, and answers the batch's publisher at intervals.
     Fast(Ticket),
-    /// Notes that expired messages are removed. No client waits for it.
+    /// The node notes that expired messages are removed. No client waits for this.
     Expired,
-    /// Forwards the deletion of a stream to this other group, which keeps the stream.
+    /// The node forwards the deletion of a stream to this other group, which keeps the stream.
     DeletedElsewhere(GroupId),
-    /// Notes that the stream with this number in the directory is as the directory lists
-    /// it. No client waits for it.
+    /// The node notes that the group's stream matches the directory's stream with this number. No client
+    /// waits for this.
     Listed(DirectoryNumber),
-    /// Notes that a part of a stream that moves here is imported: the stream's number in
-    /// the directory. No client waits for it.
+    /// The node notes that a part of the stream with this directory number, which moves to this group, is
+    /// imported. No client waits for this.
     Filled(DirectoryNumber),
     /// Does nothing.
     Noted,
@@ -102,7 +104,7 @@ impl JetStream {
                 self.body = body;
                 return self.handle_import(now, of, outcome);
             }
-            // Unwrapped above.
+            // The code above has unwrapped an admitted change, and no client waits for a noted command.
             Then::Admitted(..) | Then::Noted => {
                 self.body = body;
                 return;
@@ -140,7 +142,7 @@ impl JetStream {
             Outcome::Stored { stream, seq } => self.pub_ack(*stream).stored(body, *seq),
             Outcome::Duplicate { stream, seq } => self.pub_ack(*stream).duplicate(body, *seq),
             Outcome::Refused { stream, error } => self.pub_ack(*stream).refused(body, error),
-            // A published message has no other outcome.
+            // The command of a published message has no other outcome.
             _ => {}
         }
     }
@@ -156,7 +158,7 @@ impl JetStream {
         }
     }
 
-    /// Returns the acknowledgements for publishers of this stream.
+    /// Returns the writer of acknowledgements to publishers of this stream.
     pub(super) fn pub_ack(&mut self, stream: StreamNumber) -> &PubAck {
         let Some(of) = self.streams.get(stream) else {
             // The stream was deleted while the message was on its way. Its number is never used again.
@@ -177,7 +179,7 @@ impl JetStream {
             | Outcome::Exists { stream }
             | Outcome::Updated { stream } => match self.streams.get(*stream) {
                 Some(stream) => view::stream_changed(kind, &self.server(now), &self.shown(stream)),
-                // Deleted by a later command of the same entry.
+                // A later command of the same entry has deleted the stream.
                 None => missing(),
             },
             Outcome::Purged { purged, .. } => answer::purged(*purged),

@@ -1,8 +1,8 @@
 //! The commands that gather for the next entry, and the callers that wait for their outcomes.
 //!
-//! The bytes of an entry hold commands. The waiters stand beside them, never in the log:
-//! only the node that proposed an entry answers, and only for the commands it proposed.
-//! Entries come back in the order they left, or never.
+//! The bytes of an entry hold commands. The node keeps the clients that wait (*waiters*) beside the entry,
+//! and never writes them to the log: only the node that proposed an entry answers the entry's waiters. The
+//! group commits entries in the order in which the node proposed them, or never.
 
 use std::collections::VecDeque;
 
@@ -18,26 +18,27 @@ use tidegate_stream::stream::{Command, ENTRY_HEADER_BYTES, EncodeError, Encoder,
 
 use crate::streams::serving::Key;
 
-/// Bytes gathered in one entry before it is closed, at most and at least; the controller chooses between.
-/// Larger entries save nothing, and to get a single message a node reads a whole entry.
+/// The bytes of an entry at which the node closes it: this maximum, and (`ENTRY_BYTES_MIN`) the minimum; the
+/// controller chooses between. Larger entries save nothing, and to read a single message a node reads a whole
+/// entry.
 const ENTRY_BYTES_MAX: u64 = 512 * 1024;
 const ENTRY_BYTES_MIN: u64 = 64 * 1024;
-/// Commands in one entry, at most.
+/// The most commands in one entry.
 const ENTRY_COMMANDS_MAX: u64 = 16 * 1024;
 
 /// A caller that waits for the outcome of a command.
 #[derive(Debug)]
 pub(super) struct Waiter<T> {
-    /// The number of its command within the entry.
+    /// The number of the waiter's command within the entry.
     command: u32,
-    /// The start of its reply subject in the arena, in bytes.
+    /// The byte in `subjects` at which the waiter's reply subject starts.
     start: u32,
     len: u32,
     /// The action that follows the outcome.
     pub(super) then: T,
 }
 
-/// The waiters of one entry.
+/// The callers that wait for the commands of one entry.
 #[derive(Debug)]
 pub(super) struct Waiters<T> {
     subjects: Vec<u8>,
@@ -68,7 +69,7 @@ impl<T> Waiters<T> {
         });
     }
 
-    /// Takes out the waiters in the order of their commands: the command's number, the
+    /// Removes and returns the waiters in the order of their commands. Each item is the command's number, the
     /// reply subject and the action.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = (usize, &[u8], T)> {
         let subjects = &self.subjects;
@@ -90,7 +91,7 @@ impl<T> Waiters<T> {
     }
 }
 
-/// A closed entry.
+/// A closed entry, with its waiters.
 #[derive(Debug)]
 pub(super) struct Sealed<T> {
     pub(super) entry: Bytes,
@@ -131,7 +132,7 @@ pub(super) struct Proposals<T> {
     open: BytesMut,
     commands: u32,
     waiters: Waiters<T>,
-    /// Empty waiters, kept for their memory.
+    /// Emptied collections of waiters, which the node keeps to reuse their memory.
     spare: Vec<Waiters<T>>,
 }
 
@@ -167,7 +168,8 @@ impl<T> Proposals<T> {
         Ok(())
     }
 
-    /// Lets `write` add commands, and lets `then` wait for the last of them. Returns whether there was any.
+    /// Lets `write` add commands, and notes `then` as the action that follows the last of them. Returns
+    /// whether `write` added a command.
     pub(super) fn add_written(
         &mut self,
         then: T,
@@ -178,7 +180,7 @@ impl<T> Proposals<T> {
         } else {
             Encoder::resume(&mut self.open)
         };
-        // Commands that did not fit go with the next entry.
+        // Commands that did not fit go into the next entry.
         let written = write(&mut encoder).unwrap_or(0);
         self.commands +=
             u32::try_from(written).expect("an entry in memory has fewer than 2^32 commands");
@@ -190,12 +192,12 @@ impl<T> Proposals<T> {
         written > 0
     }
 
-    /// Returns the bytes gathered.
+    /// Returns the number of bytes of the gathered commands.
     pub(super) fn bytes(&self) -> usize {
         self.open.len()
     }
 
-    /// Returns the number of commands gathered.
+    /// Returns the number of gathered commands.
     pub(super) const fn len(&self) -> usize {
         self.commands as usize
     }
@@ -222,7 +224,7 @@ impl<T> Proposals<T> {
         })
     }
 
-    /// Takes back waiters that are no longer needed.
+    /// Takes back an emptied collection of waiters, to reuse its memory.
     pub(super) fn recycle(&mut self, mut waiters: Waiters<T>) {
         const SPARES_MAX: usize = 64;
         if self.spare.len() < SPARES_MAX {
@@ -232,19 +234,20 @@ impl<T> Proposals<T> {
     }
 }
 
-/// How large an entry may grow: the engine at the boundary between publishers and the group.
+/// Decides how large an entry may grow: a controller of the engine, at the boundary between publishers and
+/// the group.
 ///
 /// An item is a command, a batch is an entry, and its cost is the time that the proposal takes. No command
-/// lingers here for others: the node proposes the commands of a turn at the turn's end, since the log gathers
-/// the entries that arrive while a sync runs.
+/// waits for further commands: the node proposes the commands of a turn at the end of the turn, since the log
+/// gathers the entries that arrive while a sync runs.
 pub(super) struct Gauge {
     boundary: Boundary<Knee>,
-    /// Commands and bytes that replace the controller's choice, for measurements.
+    /// The numbers of commands and bytes that replace the controller's choice, for measurements.
     fixed: Option<Load>,
 }
 
 impl Gauge {
-    /// With `fixed`, commands and bytes, the controller does not choose.
+    /// Creates the gauge. With `fixed`, a number of commands and of bytes, the controller does not choose.
     pub(super) fn new(fixed: Option<(u64, u64)>) -> Self {
         let bounds = Bounds {
             items_min: 1,
@@ -262,12 +265,13 @@ impl Gauge {
         }
     }
 
-    /// Writes the decisions into `log`, under `name`.
+    /// Makes the controller write its decisions into `log`, under `name`.
     pub(super) fn log_to(&mut self, log: &DecisionLog, name: &str) {
         self.boundary.log_to(log, name);
     }
 
-    /// Returns whether an entry with so many commands and bytes has no room for a command of `bytes` more.
+    /// Returns whether an entry with `commands` commands of `held` bytes has no room for a further command of
+    /// `bytes` bytes.
     pub(super) fn is_full_for(&self, commands: usize, held: usize, bytes: usize) -> bool {
         let limit = self.limit();
         commands > 0 && ((held + bytes) as u64 > limit.bytes || commands as u64 >= limit.items)
@@ -279,7 +283,7 @@ impl Gauge {
         self.fixed.unwrap_or_else(|| Load::new(items, bytes))
     }
 
-    /// Tells the controller that an entry was proposed and took `cost_ns`.
+    /// Tells the controller that the node has proposed an entry, and that this took `cost_ns`.
     pub(super) fn proposed(&mut self, now: Time, commands: usize, bytes: usize, cost_ns: u64) {
         let batch = Load::new(commands as u64, bytes as u64);
         let (left, cut) = (Load::default(), Cut::Forced(Reason::Drained));
@@ -294,7 +298,7 @@ impl Gauge {
     }
 }
 
-/// Entries that were proposed and have not come back, in order.
+/// The entries that this node has proposed and that are not committed yet, in order, with their waiters.
 #[derive(Debug)]
 pub(super) struct InFlight<T>(VecDeque<(EntryId, Waiters<T>)>);
 
@@ -305,16 +309,16 @@ impl<T> Default for InFlight<T> {
 }
 
 impl<T> InFlight<T> {
-    /// Notes a proposed entry with the index and term that the group gave it, and its waiters.
+    /// Notes a proposed entry: the index and term that the group gave it, and the entry's waiters.
     pub(super) fn push(&mut self, at: EntryId, waiters: Waiters<T>) {
-        // Another term may give the same index again. The entry that had the index before is lost, and it is
-        // not known yet which entry replaces it.
+        // In another term the group may give the same index to another entry. The earlier entry with this
+        // index is then lost, but the node does not know yet which entry replaces it.
         self.0.push_back((at, waiters));
     }
 
-    /// Returns the waiters of this committed entry; `None` if this node did not propose it. An
-    /// entry of another term is another entry. The waiters of earlier entries that are not going to be
-    /// committed are handed to `lost`.
+    /// Returns the waiters of this committed entry; `None` if this node did not propose it. An entry of
+    /// another term is a different entry. Calls `lost` with the waiters of earlier entries that will never be
+    /// committed.
     pub(super) fn take(
         &mut self,
         EntryId { index, term }: EntryId,
@@ -333,7 +337,7 @@ impl<T> InFlight<T> {
         None
     }
 
-    /// Returns the number of entries that have not come back.
+    /// Returns the number of proposed entries that are not committed yet.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

@@ -1,4 +1,4 @@
-//! The path of a published message into a stream: from the connection into the entry that gathers.
+//! The path of a published message into a stream: from the connection into the entry that gathers commands.
 
 use tidegate::Time;
 use tidegate_nats::parse::Publish;
@@ -11,19 +11,20 @@ use tidegate_stream::stream::{Command, Kind, Stream};
 use super::JetStream;
 use super::outcome::Then;
 
-/// The result of offering a message to the streams.
+/// The answer of the streams to a message that the node offers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// No stream takes it.
+    /// No stream takes the message.
     No,
-    /// A stream or the API took it.
+    /// A stream or the API took the message.
     Yes,
-    /// A stream or the API took it, and so much waits for the log that the publisher has to pause.
+    /// A stream or the API took the message, and so many bytes wait for the log that the publisher has to
+    /// pause.
     Full,
 }
 
 impl JetStream {
-    /// Takes a message if a stream takes its subject.
+    /// Proposes to store a message, if a stream takes messages of its subject.
     pub(crate) fn publish(&mut self, now: Time, message: &Publish<'_>) -> Taken {
         let captured = self
             .role
@@ -62,13 +63,13 @@ impl JetStream {
         self.taken()
     }
 
-    /// Returns whether the stream that takes messages of this subject is frozen: its group hands it over to
-    /// another group, which does not have it yet.
+    /// Returns whether the stream that takes messages of this subject is frozen: the stream moves to another
+    /// group, which does not have it yet.
     pub(crate) fn has_frozen(&self, subject: &[u8]) -> bool {
         self.role.serves && self.streams.taker(subject).is_some_and(Stream::is_frozen)
     }
 
-    /// Checks that the limits of the operator and of the disks have room for a message of so many bytes.
+    /// Checks that the operator's limits and the disks have room for a message of `bytes` bytes.
     fn admits(&self, stream: StreamNumber, volatile: bool, bytes: usize) -> Result<(), ApiError> {
         if (self.room.space != Space::Free || self.room.crowded) && !volatile {
             return Err(ApiError::STORAGE_EXCEEDED);
@@ -83,8 +84,8 @@ impl JetStream {
         }
     }
 
-    /// Adds a command to the entry that gathers. `waiter` is the reply subject of the
-    /// client that waits, and the answer it gets.
+    /// Adds a command to the entry that gathers. `waiter` is the reply subject of the client that waits, and
+    /// the action that follows the outcome.
     pub(super) fn command(
         &mut self,
         now: Time,
@@ -108,7 +109,8 @@ impl JetStream {
         self.entries.add(volatile, command, waiter);
     }
 
-    /// Returns whether the entry that gathers should be closed before so many bytes are added.
+    /// Returns whether the caller should close the entry that gathers before it adds a command of this many
+    /// bytes.
     pub(super) fn has_no_room_for(&self, bytes: usize) -> bool {
         self.entries.has_no_room_for(bytes)
     }
@@ -119,7 +121,7 @@ impl JetStream {
         self.entries.seal(time_us);
     }
 
-    /// Returns whether so much waits for the log that the node should stop reading from publishers.
+    /// Returns whether so many bytes wait for the log that the node should stop reading from publishers.
     pub(super) fn is_full(&self) -> bool {
         self.entries.is_full()
     }

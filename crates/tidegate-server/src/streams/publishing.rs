@@ -1,5 +1,5 @@
-//! The state between publishers and streams that no entry holds: batches that are not whole yet, and the
-//! acknowledgements of each stream.
+//! The state between publishers and streams that the log does not hold: batches that are not complete, and
+//! the writers of each stream's acknowledgements.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -10,20 +10,20 @@ use tidegate_stream::schema::number::StreamNumber;
 
 use super::batches;
 
-/// The bytes of an atomic batch, at most: half of what a segment of the log holds.
+/// The most bytes of an atomic batch: half of the bytes that a segment of the log holds.
 const BATCH_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// See the [module](self).
+/// The batches and the writers of acknowledgements of one group's streams, see the [module](self).
 pub(super) struct Publishing {
     pub(super) atomic: Atomic,
     pub(super) fast: Fast,
     pub(super) batches: batches::Pending,
-    /// Acknowledgements of fast-ingest batches that are queued for their publishers and not written yet.
+    /// The number of acknowledgements of fast-ingest batches that wait in outboxes and are not written yet.
     pub(super) acked_fast: u64,
     pub(super) pub_acks: HashMap<StreamNumber, PubAck, RandomState>,
-    /// For publishers to a stream that is deleted.
+    /// The writer of answers to publishers of a stream that is deleted.
     pub(super) nameless: PubAck,
-    /// Takes the decisions about acknowledgements, under this name.
+    /// The log of the controller's decisions about acknowledgements, and the name in this log.
     decisions: Option<(DecisionLog, String)>,
 }
 
@@ -40,13 +40,13 @@ impl Publishing {
         }
     }
 
-    /// Writes the decisions about acknowledgements into `log`, under `name`.
+    /// Makes the controller write its decisions about acknowledgements into `log`, under `name`.
     pub(super) fn log_to(&mut self, log: DecisionLog, name: String) {
         self.fast.log_to(&log, &name);
         self.decisions = Some((log, name));
     }
 
-    /// Forgets all batches, because this node leads no more.
+    /// Forgets all batches, because this node no longer leads.
     pub(super) fn close_batches(&mut self) {
         self.atomic = new_atomic();
         self.fast = Fast::new(FastLimits::default());
@@ -56,13 +56,13 @@ impl Publishing {
         self.batches = batches::Pending::default();
     }
 
-    /// Forgets a stream that is deleted or has left.
+    /// Forgets a stream that is deleted or has moved to another group.
     pub(super) fn handle_stream_gone(&mut self, stream: StreamNumber) {
         self.pub_acks.remove(&stream);
         self.end_batches(stream);
     }
 
-    /// Ends the batches for a stream.
+    /// Forgets the open batches of a stream.
     pub(super) fn end_batches(&mut self, stream: StreamNumber) {
         self.atomic.handle_stream_gone(stream);
         self.fast.handle_stream_gone(stream);

@@ -1,6 +1,6 @@
-//! Requests for stored messages: answers them as their messages are read.
+//! Requests for stored messages: sends the answers as the store reads their messages.
 //!
-//! Bounded: a request without room is refused with an error that says so.
+//! The number of requests is bounded: the node refuses a request without room with an error that says so.
 
 use std::collections::VecDeque;
 
@@ -17,12 +17,12 @@ use tidegate_stream::stream::{COMMAND_HEADER_BYTES, Command, Filter, Place, Stre
 use super::context::Context;
 use super::{JetStream, Messages, Voice};
 
-/// Requests that may wait for their messages.
+/// The most requests that wait for their messages.
 const READS_MAX: usize = 16 * 1024;
-/// Bytes that may wait for one connection before its answers wait, too.
+/// The number of bytes that wait for a connection from which further answers to this connection wait, too.
 pub(super) const BEHIND_BYTES: usize = 4 * 1024 * 1024;
 
-/// Requests for messages, in the order they came.
+/// The requests for messages, in the order in which they came.
 #[derive(Debug, Default)]
 pub(super) struct Reads(VecDeque<Read>);
 
@@ -36,9 +36,9 @@ pub(super) struct Read {
 
 #[derive(Debug)]
 enum What {
-    /// Messages as they are stored.
+    /// The request asks for messages in the form in which the stream stores them.
     Direct(Box<Reading>),
-    /// One message as JSON, with or without its headers.
+    /// The request asks for one message as JSON, with or without the message's headers.
     Json { seq: StreamSeq, no_headers: bool },
 }
 
@@ -51,8 +51,8 @@ impl Reads {
         room
     }
 
-    /// Queues a read of messages as they are stored, for the client at `reply`. Returns
-    /// whether there was room.
+    /// Queues a request for messages in their stored form, for the client at `reply`. Returns whether there
+    /// was room.
     pub(super) fn direct(&mut self, stream: StreamNumber, reply: &[u8], reading: Reading) -> bool {
         self.add(Read {
             stream,
@@ -61,7 +61,7 @@ impl Reads {
         })
     }
 
-    /// Queues a read of one message as JSON. Returns whether there was room.
+    /// Queues a request for one message as JSON. Returns whether there was room.
     pub(super) fn json(
         &mut self,
         stream: StreamNumber,
@@ -77,15 +77,15 @@ impl Reads {
     }
 }
 
-/// The progress of one request.
+/// The progress of one request in this turn.
 enum Came {
     ToItsEnd,
-    /// Its message is being read, or too many bytes wait for its receiver.
+    /// The store is reading the request's message, or too many bytes wait for the receiver.
     NotYet,
 }
 
 impl JetStream {
-    /// Answers requests for messages as far as these can be read now.
+    /// Answers requests for messages, as far as the messages can be read now.
     pub(super) fn serve_reads(&mut self, cx: &mut Context<'_>, now: Time, messages: &dyn Messages) {
         let mut wanted = Vec::new();
         for _ in 0..self.reads.0.len() {
@@ -183,8 +183,8 @@ impl JetStream {
                             streams: &self.streams,
                             speech: &mut self.speech,
                         };
-                        // Clients know the answer to a request by its subject. The
-                        // message's own subject is in the headers.
+                        // The answer has the reply subject, by which clients recognise it. The subject of the
+                        // stored message is in the headers.
                         voice.say(reply, reply, None, &block, message.payload);
                     }
                 },
@@ -193,7 +193,7 @@ impl JetStream {
     }
 }
 
-/// The bytes that a message is borrowed from.
+/// The bytes from which a message is borrowed.
 #[derive(Debug, Default)]
 pub(crate) struct Held(bytes::Bytes);
 
@@ -204,8 +204,8 @@ pub(super) enum Fetched<'a> {
     Gone,
 }
 
-/// Reads a stream's message, as far as it is in memory. Adds its place to `wanted` if the store is to read
-/// there.
+/// Reads a message of a stream, as far as it is in memory. Adds the message's place to `wanted` if the store
+/// must read there.
 pub(super) fn fetch<'a>(
     stream: &Stream,
     seq: StreamSeq,

@@ -1,8 +1,8 @@
 //! Requests at `$JS.API.>`. If a request only reads, the leader answers it at once. If it changes something,
 //! the leader proposes the change, and answers once the change is applied.
 //!
-//! Streams and consumers judge the configurations. The leader lets them do so before it proposes, so that
-//! most refused requests cost the log nothing, and once more when the entry is applied.
+//! The rules of streams and consumers check the configurations: once before the leader proposes a change, so
+//! that most refused requests cost the log nothing, and once more when the nodes apply the entry.
 
 use serde::Serialize;
 use tidegate::Time;
@@ -37,19 +37,20 @@ use crate::streams::serving::consumers::{Known, Live, LiveAt};
 use super::events::Advised;
 use super::reads::Indexed;
 
-/// Prefixes of the requests that messages answer: pulls and direct reads.
+/// The prefixes of the requests to which the server answers with messages: pulls, and (the next constant)
+/// direct reads.
 pub(super) const PULLS: &[u8] = b"CONSUMER.MSG.NEXT.";
 pub(super) const READS: &[u8] = b"DIRECT.GET.";
 
-/// The result of a request.
+/// The answer to a request, which the node gives now or later.
 enum Reply {
-    /// Answers at once.
+    /// The node answers at once.
     Now(Vec<u8>),
-    /// Refuses the request.
+    /// The node refuses the request with this error.
     Error(ApiError),
-    /// The answer comes later, or none is due.
+    /// The node answers later, or the request needs no answer.
     Later,
-    /// Answers as if no node listened.
+    /// The node answers as if no node listened for the request.
     Nobody,
 }
 
@@ -60,7 +61,7 @@ impl From<Result<Self, ApiError>> for Reply {
 }
 
 impl JetStream {
-    /// Handles a message at `$JS.>`. Returns whether the node takes it.
+    /// Handles a message at `$JS.>`. Returns whether the streams take the message.
     pub(crate) fn handle_request(
         &mut self,
         cx: &mut Context<'_>,
@@ -78,7 +79,7 @@ impl JetStream {
             return Taken::Yes;
         }
         let Some(asked) = strip(message.subject, self.settings.domain.as_deref()) else {
-            // It may be an advisory, which a stream can take.
+            // The message is no request. It may be an advisory, which a stream can store.
             return self.publish(now, message);
         };
         // A request without a reply subject needs no answer, so the node ignores it.
@@ -93,7 +94,7 @@ impl JetStream {
                     Some(change) if self.must_wait(&change) => {
                         let kept = self.wait(change, kind, message);
                         if kept.is_ok() {
-                            // The request is counted once it is judged.
+                            // The request waits. The node counts it once the leader has decided about it.
                             return Taken::Yes;
                         }
                         kept.map(|()| Reply::Later).into()
@@ -111,7 +112,8 @@ impl JetStream {
             }
             Err(Refusal::Error(kind, error)) => (kind, Reply::Error(error)),
         };
-        // Counted afterwards, so that a client that asks for the count does not find its own request in it.
+        // The node counts the request after it has made the answer, so that a client that asks for the count
+        // does not find its own request in it.
         self.stats.api_requests += 1;
         let body = match outcome {
             Reply::Later => return Taken::Yes,
@@ -126,9 +128,9 @@ impl JetStream {
         Taken::Yes
     }
 
-    /// Handles a message at `$JS.>` that is for the leader, while no leader is known. The node answers an API
-    /// request with an error. A client that asks for messages would take that error for a message, so the
-    /// node ends its pull once there is a leader, and does not take direct reads.
+    /// Handles a message at `$JS.>` for the leader, while this node knows no leader. The node answers an API
+    /// request with an error. A client that asks for messages would take such an error for a message. So the
+    /// node keeps a pull and ends it once there is a leader, and does not take direct reads.
     fn not_served(&mut self, cx: &mut Context<'_>, now: Time, message: &Publish<'_>) -> Taken {
         let asked = strip(message.subject, self.settings.domain.as_deref());
         let (Some(asked), Some(reply)) = (asked, message.reply) else {
@@ -139,7 +141,7 @@ impl JetStream {
         }
         if asked.starts_with(PULLS) {
             if self.is_split() && matches!(cx.around.leader_of(ALL), Some(Leader::Peer { .. })) {
-                // The leader has no such stream, or it would have shown that it serves it.
+                // The leader has no such stream: otherwise it would have announced that it serves the stream.
                 return Taken::No;
             }
             return match self.park(reply) {
@@ -224,8 +226,8 @@ impl JetStream {
         }
     }
 
-    /// Proposes a request that the streams judge when they apply it. Answers a request for
-    /// another leader at once.
+    /// Proposes a request that the streams check when the nodes apply it. Answers a request for another
+    /// leader at once.
     fn propose_decided(
         &mut self,
         now: Time,
@@ -273,8 +275,9 @@ impl JetStream {
         Ok(())
     }
 
-    /// Judges a request by the streams and consumers as applied, proposes it if it is granted, and answers it
-    /// once it is applied. `change` says which other requests wait until then.
+    /// Decides about a request by the streams and consumers as applied. If it grants the request, proposes
+    /// the change, and answers the client once the change is applied. `change` says which other requests must
+    /// wait until then.
     fn change(
         &mut self,
         cx: &mut Context<'_>,
@@ -292,8 +295,8 @@ impl JetStream {
                 self.check_replicas(config.num_replicas)?;
                 let config = self.streams.check_create(&config)?;
                 if let Some(stream) = self.streams.by_name(&config.name) {
-                    // The stream exists with just this configuration, which `check_create`
-                    // has compared: nothing changes.
+                    // The stream exists with exactly this configuration, as `check_create` has found: nothing
+                    // changes.
                     let there = Outcome::Exists { stream };
                     self.tell(cx, now, reply, Then::Api(kind), &there);
                     return Ok(Reply::Later);
@@ -322,7 +325,7 @@ impl JetStream {
                 let course = self.course(cx, &config)?.encode();
                 let of = self.entry(&config.name)?;
                 let (id, differs) = (of.id(), *of.config() != config);
-                // An update to the present configuration changes nothing, so no request waits for it.
+                // An update to the present configuration changes nothing, so no request needs to wait for it.
                 let then = self.admitted(Some(change).filter(|_| differs), Then::Api(kind));
                 self.propose(now, Kind::UpdateStream, id, &course, &config, (reply, then))?;
             }
@@ -378,7 +381,8 @@ impl JetStream {
         Ok(Reply::Later)
     }
 
-    /// Returns `then` so that it also concludes the change, which other requests wait for until then.
+    /// Returns `then`, extended so that it also concludes the change, for which other requests wait until
+    /// then.
     fn admitted(&mut self, change: Option<Change>, then: Then) -> Then {
         match change {
             Some(change) => Then::Admitted(self.admissions.propose(change), Box::new(then)),
@@ -386,8 +390,8 @@ impl JetStream {
         }
     }
 
-    /// Proposes a command with a JSON payload, none for `()`. Refuses it if space is scarce
-    /// and the command makes none.
+    /// Proposes a command with a JSON payload, or with an empty payload for `()`. Refuses the command if
+    /// space is scarce and the command frees none.
     pub(super) fn propose<P: Serialize + ?Sized>(
         &mut self,
         now: Time,
@@ -409,7 +413,8 @@ impl JetStream {
             Ok(json) => json,
             Err(e) => unreachable!("a value that was read as JSON can be written as JSON: {e}"),
         };
-        // Messages of streams in memory bypass the log; the streams themselves do not.
+        // Commands for messages of streams in memory bypass the log; commands for the streams themselves do
+        // not.
         let volatile = matches!(kind, Kind::Purge | Kind::DeleteMessage)
             && self.streams.get(stream).is_some_and(Stream::in_memory);
         let command = Command::new(kind, stream, subject, &payload);
@@ -430,7 +435,7 @@ impl JetStream {
             .ok_or(ApiError::STREAM_NOT_FOUND)
     }
 
-    /// Returns the stream of this name, unless it is on its way to another group.
+    /// Returns the stream of this name, unless the stream moves to or from another group.
     fn stream(&self, name: &str) -> Result<&Stream, ApiError> {
         let stream = self.entry(name)?;
         match stream.transit() {
@@ -439,7 +444,8 @@ impl JetStream {
         }
     }
 
-    /// Handles a pull from a consumer that does not exist: as if no node listened, unless the stream moves.
+    /// Handles a pull from a consumer that does not exist: answers as if no node listened, unless the stream
+    /// moves.
     fn pulled_in_vain(&mut self, stream: &str, reply: &[u8]) -> Reply {
         let of = self.entry(stream).ok().map(Stream::entry_number);
         match of.is_some_and(|of| self.is_unsettled(of) && self.park_moving(of, reply)) {
@@ -469,7 +475,8 @@ impl JetStream {
             reserved_storage: file.reserved,
             streams: self.streams.len(),
             consumers: self.consumers.len(),
-            // `/jsz` shows the bytes that the whole server may keep: they are no limits of an account.
+            // The answer leaves out the bytes that the whole server may keep, because these are no limits of
+            // an account. `/jsz` shows them.
             limits: AccountLimits {
                 max_streams: count(self.settings.max_streams),
                 max_consumers: count(self.settings.max_consumers),
@@ -507,7 +514,7 @@ impl JetStream {
             return Reply::Nobody;
         }
         let (id, reading) = (of.id(), get.read(&mut Indexed(of)));
-        // Without room no node answers, and the client asks again.
+        // If there is no room for the request, no node answers, and the client asks again.
         match self.reads.direct(id, reply, reading) {
             true => Reply::Later,
             false => Reply::Nobody,
@@ -613,7 +620,7 @@ impl JetStream {
         Ok(Reply::Later)
     }
 
-    /// Returns the answer to the client that made a consumer, once the log has it.
+    /// Returns the answer to the client that created a consumer, once the log has the consumer.
     pub(super) fn consumer_made(
         &mut self,
         cx: &mut Context<'_>,
@@ -623,7 +630,7 @@ impl JetStream {
     ) -> Vec<u8> {
         let kind = Answer::ConsumerCreate;
         let made = match outcome {
-            // The leader that serves the consumer now knows it, this node does not.
+            // This node no longer leads, and does not serve the consumer. The new leader does.
             _ if !self.role.serves => Err(ApiError::SYSTEM_UNAVAILABLE),
             Outcome::ConsumerCreated { stream }
             | Outcome::ConsumerExists { stream }
@@ -672,7 +679,7 @@ impl JetStream {
         }
         match Some(to.preferred).filter(|name| !name.is_empty()) {
             Some(name) if name == cluster.leader => return Ok(Reply::Now(answer::success(kind))),
-            // One node alone keeps the group, and goes on leading it.
+            // Only one node is a member of the group, so it continues to lead.
             None if self.role.nodes <= 1 => {}
             Some(name) if !known(&name) => {
                 return Err(ApiError::no_peers(format_args!(

@@ -1,9 +1,9 @@
-//! The voice of streams: answers, statuses, deliveries and advisories, which all go through
-//! the node like the messages of clients, once the event that said them is over.
+//! The voice of streams, through which they send answers, statuses, deliveries and advisories. The node sends
+//! all these messages as it does those of clients, once the event that caused them is over.
 //!
-//! A message to a subject that a stream takes goes into that stream, too: the voice keeps it in `said`, and
-//! the node publishes it once it has served the streams. Nearly all messages go to inboxes, and for those the
-//! voice does not even look for a stream.
+//! A message to a subject that a stream takes also goes into that stream: the voice keeps the message in
+//! `said`, and the node publishes it once it has served the streams. Nearly all messages go to inboxes, and
+//! for these the voice does not look for a stream.
 
 use tidegate_nats::parse::Publish;
 use tidegate_stream::consumer::{Advisory, Delivery, Ready, Sink};
@@ -14,7 +14,7 @@ use super::JetStream;
 use super::context::{Context, INBOX};
 use super::reads::BEHIND_BYTES;
 
-/// A message to a subject that a stream takes.
+/// A message that streams sent to a subject that a stream takes.
 #[derive(Debug)]
 pub(super) struct Said {
     pub(super) to: Box<[u8]>,
@@ -22,7 +22,7 @@ pub(super) struct Said {
     pub(super) payload: Box<[u8]>,
 }
 
-/// A voice for one turn.
+/// The voice of a group's streams during one event.
 pub(crate) struct Voice<'a> {
     pub(super) cx: Context<'a>,
     /// The streams that may take a message.
@@ -31,14 +31,15 @@ pub(crate) struct Voice<'a> {
     pub(super) speech: &'a mut Speech,
 }
 
-/// The messages that streams said to subjects of streams, and the names that they have given.
+/// The messages that streams sent to subjects of streams, and the numbers from which streams make unique
+/// names.
 #[derive(Debug)]
 pub(super) struct Speech {
-    /// Messages to subjects that streams of this group take.
+    /// The sent messages at subjects that streams of this group take.
     pub(super) said: Vec<Said>,
-    /// Makes names unique.
+    /// The number that makes names unique among nodes.
     pub(super) seed: u64,
-    /// The number of the last name of a consumer.
+    /// The number of the last name that the server gave to a consumer.
     named: u64,
     /// The number of the last advisory.
     advisories: u64,
@@ -60,7 +61,7 @@ impl Speech {
         unique(self.seed, self.named, 8)
     }
 
-    /// Returns the id of the next advisory, said at `wall_us`.
+    /// Returns the id of the next advisory, which the streams send at `wall_us`.
     pub(super) fn next_advisory(&mut self, wall_us: u64) -> String {
         self.advisories += 1;
         unique(wall_us, self.advisories, 22)
@@ -68,7 +69,7 @@ impl Speech {
 }
 
 impl Voice<'_> {
-    /// Says a message to the listeners at `to`, which read `subject` as its subject.
+    /// Sends a message to the listeners at `to`. In the message the listeners see the subject `subject`.
     pub(super) fn say(
         &mut self,
         to: &[u8],
@@ -170,7 +171,7 @@ pub(super) fn takes(streams: &Streams, subject: &[u8]) -> bool {
 }
 
 impl JetStream {
-    /// Returns whether a stream of this group takes messages of this subject now.
+    /// Returns whether this node leads the group, and a stream of the group takes messages of this subject.
     pub(crate) fn collects(&self, subject: &[u8]) -> bool {
         let taker = self
             .role
@@ -180,7 +181,7 @@ impl JetStream {
         taker.is_some_and(|stream| self.is_open_here(stream))
     }
 
-    /// Keeps a message that another group's streams said, if a stream of this group takes it.
+    /// Keeps a message that another group's streams sent, if a stream of this group takes it.
     pub(crate) fn handle_said(&mut self, to: &[u8], message: &Publish<'_>) {
         if self.collects(to) {
             self.speech.said.push(Said {
@@ -195,7 +196,7 @@ impl JetStream {
 /// Returns letters and digits that differ for each number with this seed.
 pub(super) fn unique(seed: u64, number: u64, len: usize) -> String {
     const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-    // Multiplying by an odd number maps numbers one to one.
+    // The multiplication by an odd number maps different numbers to different numbers.
     let scrambled = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed;
     let mut n = (u128::from(seed) << 64) | u128::from(scrambled);
     let letter = |_| {

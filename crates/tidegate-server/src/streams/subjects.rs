@@ -1,5 +1,5 @@
-//! Tells which node has to handle a message at `$JS.>`: a node for one stream, named in the subject, a node
-//! that knows all streams, or none.
+//! Tells from the subject which node has to handle a message at `$JS.>`: the node that serves the stream in
+//! the subject, the node that knows all streams, or no node.
 
 use tidegate_stream::api::strip;
 use tidegate_stream::consumer::AckSubject;
@@ -9,11 +9,11 @@ use super::requests::{PULLS, READS};
 /// The streams that a message concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum About<'a> {
-    /// The stream of this name: the node that keeps it handles the message.
+    /// The message concerns the stream of this name: the node that serves the stream handles the message.
     Stream(&'a str),
-    /// All streams: a node that knows them all handles the message.
+    /// The message concerns all streams: the node that knows all streams handles the message.
     All,
-    /// No request: a stream may take the message.
+    /// The message is no request: a stream may store the message.
     None,
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn about<'a>(subject: &'a [u8], domain: Option<&str>) -> About<'a> {
     };
     let mut tokens = asked.split(|b| *b == b'.');
     match (tokens.next(), tokens.next()) {
-        // The verb has two tokens.
+        // The verb of these requests has two tokens, so the stream's name is one token further.
         (Some(b"STREAM"), Some(b"MSG" | b"LEADER"))
         | (Some(b"CONSUMER"), Some(b"DURABLE" | b"MSG" | b"LEADER")) => stream(tokens.nth(1)),
         (Some(b"STREAM"), Some(b"INFO" | b"PURGE"))
@@ -54,7 +54,7 @@ pub(crate) fn is_flow(subject: &[u8], domain: Option<&str>) -> bool {
     asked.is_none_or(|asked| asked.starts_with(PULLS) || asked.starts_with(READS))
 }
 
-/// Returns whether the message asks for messages of a consumer.
+/// Returns whether a message of this subject is a pull: a request for messages of a consumer.
 pub(crate) fn is_pull(subject: &[u8], domain: Option<&str>) -> bool {
     strip(subject, domain).is_some_and(|asked| asked.starts_with(PULLS))
 }

@@ -1,4 +1,4 @@
-//! Streams as the answers of the API show them.
+//! The views of streams from which the answers of the API are made.
 
 use serde_json::Value;
 use tidegate::Time;
@@ -14,7 +14,8 @@ use super::JetStream;
 use crate::config::StreamSettings;
 use crate::streams::serving::consumers::LiveAt;
 
-/// A stream, and how many consumers it has on this node: the log does not know all of them.
+/// A stream, with the number of its consumers on this node. This number differs from that in the log, because
+/// the log does not keep all consumers.
 pub(super) struct Shown<'a> {
     pub(super) stream: &'a Stream,
     pub(super) consumers: usize,
@@ -52,8 +53,8 @@ impl JetStream {
         &self.settings
     }
 
-    /// Returns up to `limit` streams for the monitor: the name of each, and its description as the API
-    /// answers it, with its consumers if `consumers` is set.
+    /// Returns up to `limit` streams for the monitor: the name of each stream, and its description in the
+    /// form of an API answer, with the stream's consumers if `consumers` is set.
     pub(crate) fn details(&self, now: Time, limit: usize, consumers: bool) -> Vec<(String, Value)> {
         let server = self.server(now);
         let parsed = |json: &[u8]| {

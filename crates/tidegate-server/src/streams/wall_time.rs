@@ -1,59 +1,62 @@
 //! The time that entries carry and that consumers use: wall-clock time that never goes back
 //! and never stands still.
 //!
-//! Where the operator sets the wall clock forward, the time told follows at once. Where the wall clock is set
-//! back, or is behind the time in the log, the time told runs at seven eighths of its pace until the two
-//! agree. So no consumer has to wait until the wall clock has caught up.
+//! If an operator sets the wall clock forward, the returned time follows at once. If an operator sets the
+//! wall clock back, or if it is behind the time in the log, the returned time runs at seven eighths of the
+//! normal pace until the two agree. So no consumer has to wait until the wall clock has caught up.
 
 use tidegate::Time;
 
-/// The part of its pace that the time told gives up while it is ahead: one eighth.
+/// The divisor of the slowing: while the returned time is ahead of the wall clock, it runs slower by one part
+/// in this many.
 const SLOWING: u64 = 8;
 
-/// Microseconds since the Unix epoch, derived from the loop's own clock.
+/// The wall-clock time for entries and consumers, in microseconds since the Unix epoch, derived from the
+/// event loop's monotonic clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WallTime {
-    /// The time that would have been told when the loop's clock stood at zero.
+    /// The wall-clock time that belongs to the zero of the loop's clock.
     origin_us: u64,
-    /// The time at which `origin_us` was last compared with a wall clock.
+    /// The time at which the node last compared `origin_us` with the wall clock.
     compared: Time,
-    /// The latest time told.
+    /// The latest time that [`WallTime::tell`] returned.
     told_us: u64,
 }
 
 impl WallTime {
-    /// Tells no time before `us` from `now` on: earlier entries carry times up to it.
+    /// Makes sure that no time from `now` on is before `us`, because earlier entries carry times up to `us`.
     pub(super) fn not_before(&mut self, now: Time, us: u64) {
         self.told_us = self.told_us.max(us);
         let passed_us = now.as_nanos() / 1000;
         self.origin_us = self.origin_us.max(us.saturating_sub(passed_us));
     }
 
-    /// Takes over that the wall clock shows `us` now. The node calls this again and again, because operators
-    /// and time daemons set wall clocks.
+    /// Records that the wall clock shows `us` at `now`. The node calls this again and again, because
+    /// operators and time daemons set wall clocks.
     pub(super) fn set(&mut self, now: Time, us: u64) {
         let origin_us = us.saturating_sub(now.as_nanos() / 1000);
         let passed_us = now.since(self.compared) / 1000;
         let slowed_us = self.origin_us.saturating_sub(passed_us / SLOWING);
         self.origin_us = origin_us.max(slowed_us);
-        // A period too short to count stays uncounted here and counts with the next one.
+        // A period that is too short to count stays uncounted, and counts together with the next period.
         if origin_us >= slowed_us || passed_us >= SLOWING {
             self.compared = now;
         }
     }
 
-    /// Returns the time at `now`, which is never before a time told earlier.
+    /// Returns the time at `now`, which is never before a time returned earlier.
     pub(super) fn tell(&mut self, now: Time) -> u64 {
         self.told_us = self.told_us.max(self.peek(now));
         self.told_us
     }
 
-    /// Returns the same without noting it as told, for callers that only look.
+    /// Returns the time at `now` without noting it as returned, for callers that only compare it.
     pub(super) const fn peek(&self, now: Time) -> u64 {
         self.origin_us + now.as_nanos() / 1000
     }
 
-    /// Returns the time on the loop's clock at which `us` is reached, or zero if that was before it started.
+    /// Returns the time on the loop's clock at which the wall-clock time reaches `us`, or zero if that was
+    /// before the clock's start.
     pub(super) const fn when(&self, us: u64) -> Time {
         Time::from_nanos(us.saturating_sub(self.origin_us).saturating_mul(1000))
     }

@@ -1,8 +1,8 @@
 //! Answers that need several groups: lists of streams with their state, and the usage of an account.
 //!
-//! The leader of the directory asks the leaders of the groups that keep some of the
-//! streams. It answers once all have reported. After [`PATIENCE`] it answers with the
-//! reports it has, and lists the streams that are missing.
+//! The leader of the directory asks the leaders of the groups that keep some of the streams. It answers once
+//! all have reported. After [`PATIENCE`] it answers with the reports that have arrived, and lists the streams
+//! that are missing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -23,9 +23,9 @@ use super::leader_message::LeaderMessage;
 use crate::streams::JetStream;
 use crate::streams::context::Context;
 
-/// How long groups have to answer.
+/// The time for which the leader of the directory waits for the reports of groups.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Questions that wait for groups, at most.
+/// The most questions that wait for reports of groups.
 const GATHERS_MAX: usize = 256;
 
 /// The report of a group about its streams.
@@ -35,20 +35,20 @@ pub(crate) struct Reported {
     group: GroupId,
     /// The streams in the form of a list's items, by number in the directory.
     streams: Vec<(DirectoryNumber, Value)>,
-    /// The sums over all streams of the group.
+    /// The sums over all streams of the group: bytes in the log, bytes in memory, and consumers.
     file_bytes: u64,
     memory_bytes: u64,
     consumers: usize,
 }
 
-/// Questions that wait for groups, in order.
+/// The questions that wait for reports of groups, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Gathers {
     open: VecDeque<Gather>,
     asked: u64,
 }
 
-/// A question that waits for groups.
+/// A question of a client that waits for reports of groups.
 #[derive(Debug)]
 struct Gather {
     question: u64,
@@ -71,7 +71,7 @@ enum What {
 }
 
 impl Gathers {
-    /// Returns the time at which the first question has waited long enough.
+    /// Returns the time at which the leader answers the first question even without all reports.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.open.front().map(|g| g.until)
     }
@@ -141,7 +141,7 @@ impl JetStream {
             return Err(ApiError::TOO_MANY_REQUESTS);
         }
         gathers.asked += 1;
-        // No other leader's question has this number.
+        // The seed differs between leaders, so that no question of another leader has this number.
         let question = self.speech.seed.wrapping_add(gathers.asked);
         let mut gather = Gather {
             question,
@@ -193,7 +193,7 @@ impl JetStream {
         }
     }
 
-    /// Takes the report of a group.
+    /// Handles the report of a group.
     pub(crate) fn reported(&mut self, cx: &mut Context<'_>, now: Time, reported: Reported) {
         let mut open = self.directory.gathers.open.iter_mut();
         if let Some(gather) = open.find(|g| g.question == reported.question) {
@@ -202,7 +202,7 @@ impl JetStream {
         }
     }
 
-    /// Answers the questions that all groups have reported to, and those that have waited long enough.
+    /// Answers the questions to which all groups have reported, and those that have waited for [`PATIENCE`].
     pub(crate) fn serve_gathers(&mut self, cx: &mut Context<'_>, now: Time) {
         let open = std::mem::take(&mut self.directory.gathers.open);
         let (done, open) = open

@@ -1,11 +1,12 @@
-//! A group that keeps streams of the directory: it makes, changes and deletes its own
-//! streams as the directory lists them.
+//! A group that keeps streams of the directory: it creates, changes and deletes its streams so that they
+//! match the directory.
 //!
-//! The leader of the group compares its streams with the directory whenever one of the two has changed, and
-//! proposes the changes that are missing. A stream is *open*, that is, clients publish into it and the group
-//! serves it, once the directory knows that it is made. A stream that was made and is not found is lost with
-//! the disks it was on. The leader never silently makes it again. After its start a process opens no stream
-//! before its copy of the directory is as far as those of the other nodes.
+//! The leader of the group compares its streams with the directory whenever its streams or the directory have
+//! changed, and proposes the changes that are missing. A stream is *open*, that is, clients publish into it
+//! and the group serves it, once the directory knows that the group has created it. If the directory knows a
+//! stream as created and the group does not have it, the stream was lost with its disks. The leader never
+//! creates such a stream again without notice. After its start a process opens no stream before its copy of
+//! the directory has caught up with the other nodes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -23,31 +24,32 @@ use crate::streams::JetStream;
 use crate::streams::context::Context;
 use crate::streams::outcome::Then;
 
-/// How often the leader asks again for a change that is missing.
+/// The interval at which the leader proposes a missing change again.
 const AGAIN: Duration = Duration::from_millis(250);
-/// How long a client that asked for a change waits for it.
+/// The time for which the leader lets a client wait for a change that the client asked for.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Clients that wait for a change, at most.
+/// The most clients that wait for a change.
 const ASKERS_MAX: usize = 16 * 1024;
-/// Streams that one message reports as made, at most.
+/// The most streams that one message reports as created.
 const MADE_MAX: usize = 1024;
 
-/// The state that the leader of a group has of its streams and the directory's.
+/// The state by which the leader of a group brings the group's streams in line with the directory.
 #[derive(Debug, Default)]
 pub(crate) struct Keeping {
-    /// The group's own number of each stream, by its number in the directory.
+    /// The group's number of each stream, by the stream's directory number.
     own: BTreeMap<DirectoryNumber, StreamNumber>,
-    /// The directory's numbers of the streams that are open.
+    /// The directory numbers of the streams that are open.
     open: BTreeSet<DirectoryNumber>,
-    /// The streams that were made once and are not on this node.
+    /// The directory numbers of the streams that the group created once and no longer has.
     lost: BTreeSet<DirectoryNumber>,
-    /// The numbers of changes that both had at the last comparison.
+    /// The numbers of changes that the directory and the group's streams had at the last comparison.
     compared: Option<(u64, u64)>,
-    /// The time at which the leader compares again even if neither has changed.
+    /// The time at which the leader compares again even if neither the directory nor the group's streams have
+    /// changed.
     again: Option<Time>,
-    /// The streams with a proposal that is not applied yet, by number in the directory.
+    /// The directory numbers of the streams with a proposal that is not applied yet.
     proposed: BTreeSet<DirectoryNumber>,
-    /// The time at which the leader last reported each stream to the directory as made.
+    /// The time at which the leader last reported each stream to the directory as created.
     told: BTreeMap<DirectoryNumber, Time>,
     askers: VecDeque<Asker>,
 }
@@ -66,29 +68,29 @@ struct Asker {
 /// A step that brings the group's streams closer to the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Repair {
-    /// Makes the directory's stream.
+    /// The group creates the directory's stream.
     Create(DirectoryNumber),
-    /// Makes a copy of the directory's stream, for its move of this number.
+    /// The group creates an empty copy of the directory's stream, for the stream's move of this number.
     Copy(DirectoryNumber, MoveNumber),
-    /// Gives the group's stream the configuration of the directory's: the directory's
-    /// number, the group's own.
+    /// The group gives its stream the configuration that the directory has. The fields are the directory
+    /// number and the group's number of the stream.
     Update(DirectoryNumber, StreamNumber),
-    /// Deletes the group's stream that the directory does not have here any more: the
-    /// directory's number, the group's own.
+    /// The group deletes its stream, because the directory does not list it for this group any more. The
+    /// fields are the directory number and the group's number of the stream.
     Delete(DirectoryNumber, StreamNumber),
-    /// Thaws a stream that stays because its move was called off: the directory's number,
-    /// the group's own, and the move's.
+    /// The group thaws a stream that stays, because the directory has called its move off. The fields are the
+    /// directory number, the group's number of the stream, and the number of the move.
     Thaw(DirectoryNumber, StreamNumber, MoveNumber),
-    /// Reports to the directory that the stream is made.
+    /// The leader reports to the directory that the group has created the stream.
     TellMade(DirectoryNumber),
-    /// Waits, because the directory here does not yet tell which step is due.
+    /// The leader waits, because this node's copy of the directory does not yet show which step is due.
     Wait,
-    /// Reports the stream as lost.
+    /// The leader logs that the stream is lost.
     Lost(DirectoryNumber),
 }
 
-/// Compares the streams of `group` with the directory: returns the steps that are due, and
-/// the streams that may be open.
+/// Compares the streams of `group` with the directory. Returns the steps that are due, and the streams that
+/// may be open.
 fn compare(group: GroupId, directory: &Streams, own: &Streams) -> Compared {
     let mut compared = Compared::default();
     for stream in own.iter() {
@@ -101,22 +103,23 @@ fn compare(group: GroupId, directory: &Streams, own: &Streams) -> Compared {
             None if directory.last_id() >= of.entry() => {
                 compared.steps.push(Repair::Delete(of, stream.id()));
             }
-            // The stream has left and the other group has it, or this is a copy that no move needs any more.
+            // The stream has moved away and the other group has it, or this is a copy that no move needs any
+            // more.
             Some((entry, kept)) if is_over(entry, stream) && !kept.is_by(group) => {
                 compared.steps.push(Repair::Delete(of, stream.id()));
             }
-            // The stream does not leave.
+            // The stream stays, since its move was called off.
             Some((entry, _)) if is_over(entry, stream) && stream.is_frozen() => {
                 let number = stream.moves();
                 compared.steps.push(Repair::Thaw(of, stream.id(), number));
             }
-            // The stream arrives.
+            // The stream is moving to this group.
             Some((entry, _)) if entry.moving().is_some_and(|m| m.to == group) => {}
-            // The stream leaves, or the directory here is behind.
+            // The stream is moving away, or this node's copy of the directory is behind.
             Some(_) if stream.transit() != Transit::None => compared.steps.push(Repair::Wait),
-            // The directory here does not have the move by which the stream came, or was to
-            // leave, and so may be older than the move before. An arrived stream stays
-            // closed then, because its move may have been called off.
+            // This node's copy of the directory does not have the move by which the stream came or was to
+            // leave, so it may be even older than the move before. A stream that has arrived then stays
+            // closed, because its move may have been called off.
             Some((entry, _)) if entry.moves() < stream.moves() => compared.steps.push(Repair::Wait),
             Some((entry, Home::Elsewhere { group: at, made })) if at == group => {
                 let same = entry.config() == stream.config();
@@ -131,7 +134,7 @@ fn compare(group: GroupId, directory: &Streams, own: &Streams) -> Compared {
                     compared.changing.insert(of);
                 }
             }
-            // The directory here is behind.
+            // This node's copy of the directory is behind.
             _ => compared.steps.push(Repair::Wait),
         }
     }
@@ -158,8 +161,8 @@ fn compare(group: GroupId, directory: &Streams, own: &Streams) -> Compared {
     compared
 }
 
-/// Returns whether the move by which a stream leaves, or was to come here, is over: done or called off. A
-/// directory that is behind does not show that.
+/// Returns whether the move by which a stream leaves this group, or was to come to it, is over: done or
+/// called off. A copy of the directory that is behind does not show that.
 fn is_over(entry: &Stream, stream: &Stream) -> bool {
     let (last, number) = (entry.moves(), stream.moves());
     number > MoveNumber::ZERO && (last > number || (last == number && entry.moving().is_none()))
@@ -169,9 +172,9 @@ fn is_over(entry: &Stream, stream: &Stream) -> bool {
 struct Compared {
     own: BTreeMap<DirectoryNumber, StreamNumber>,
     steps: Vec<Repair>,
-    /// Streams that are made, with the configuration that the directory has now.
+    /// The created streams that have the configuration which the directory has now.
     same: BTreeSet<DirectoryNumber>,
-    /// Streams that are made, with a configuration that the directory had before.
+    /// The created streams that have a configuration which the directory had before.
     changing: BTreeSet<DirectoryNumber>,
 }
 
@@ -186,7 +189,7 @@ impl Keeping {
         self.compared.is_none()
     }
 
-    /// Returns the group's own number of the directory's stream.
+    /// Returns the group's number of the stream with this directory number.
     pub(crate) fn own_of(&self, of: DirectoryNumber) -> Option<StreamNumber> {
         self.own.get(&of).copied()
     }
@@ -198,7 +201,7 @@ impl Keeping {
 }
 
 impl JetStream {
-    /// Returns whether the stream with this number in the directory is open here.
+    /// Returns whether the stream with this directory number is open in this group.
     #[must_use]
     pub(crate) fn is_open(&self, stream: DirectoryNumber) -> bool {
         self.keeping.open.contains(&stream)
@@ -213,13 +216,14 @@ impl JetStream {
         }
     }
 
-    /// Proposes the changes that the group needs to match the directory, if one of the two
-    /// has changed or a retry is due.
+    /// Proposes the changes that the group needs to match the directory, if the directory or the group's
+    /// streams have changed, or if a retry is due.
     pub(crate) fn reconcile(&mut self, cx: &mut Context<'_>, now: Time) {
         if !self.role.serves || self.group == ALL {
             return;
         }
-        // With an older directory the group might serve streams that are deleted or kept elsewhere by now.
+        // With an old copy of the directory the group might serve streams that are deleted or that another
+        // group keeps by now.
         let current = cx.around.streams_of(ALL).filter(|s| s.is_current());
         let Some(directory) = current.map(Self::applied) else {
             return;
@@ -291,7 +295,7 @@ impl JetStream {
             Repair::Thaw(of, own, r#move) => return self.propose_thaw(now, of, own, r#move),
             _ => return,
         };
-        // Without room the next comparison proposes it.
+        // If there is no room for a proposal, the next comparison proposes the change.
         if self.is_full() || self.keeping.proposed.contains(&of) {
             return;
         }
@@ -346,7 +350,8 @@ impl JetStream {
         }
     }
 
-    /// Answers the clients that have their change, and those that have waited too long.
+    /// Answers the clients that wait for a change which the group has now, and the clients that have waited
+    /// too long.
     pub(crate) fn serve_askers(&mut self, cx: &mut Context<'_>, now: Time) {
         for _ in 0..self.keeping.askers.len() {
             let Some(asker) = self.keeping.askers.pop_front() else {
@@ -367,8 +372,8 @@ impl JetStream {
         }
     }
 
-    /// Returns the result of a change, with the group's own number of the stream or 0 if it is deleted.
-    /// Returns `None` if the group does not have the change yet.
+    /// Returns the result of a client's change: the group's number of the stream, or 0 if the stream is
+    /// deleted. Returns `None` if the group does not have the change yet.
     fn came_of(&self, directory: &Self, asker: &Asker) -> Option<Result<StreamNumber, ApiError>> {
         if directory.directory.applied < asker.index {
             return None;
@@ -385,8 +390,8 @@ impl JetStream {
         }
         let own = own?;
         let stream = self.streams.get(own)?;
-        // A stream that leaves keeps the configuration that the client asked for, except that the directory
-        // may have another number of replicas.
+        // A stream that moves away keeps the configuration for which the client asked, except that the
+        // directory may have another number of replicas.
         let there = self.is_open(asker.stream) || stream.is_frozen();
         let same = self.is_as_in(entry, stream);
         (there && same).then_some(Ok(own))

@@ -2,9 +2,10 @@
 //! leader there, and no client receives one.
 //!
 //! A group's leader listens at `$TG.GROUP.<number>`, which also shows that the group has a leader. The node
-//! that serves a stream listens at `$TG.STREAM.<name>`. No node ever sends a message there: the subscription
-//! shows the other nodes where to hand the requests for that stream ([`crate::sessions`]). A node without
-//! room for messages listens at `$TG.FULL.<id>`, where no node ever sends a message either.
+//! that serves a stream listens at `$TG.STREAM.<name>`. No node ever sends a message to that subject: the
+//! subscription shows the other nodes to which node they hand the requests for that stream
+//! ([`crate::sessions`]). A node without room for messages listens at `$TG.FULL.<id>`, where no node ever
+//! sends a message either.
 
 use serde::{Deserialize, Serialize};
 use tidegate::Time;
@@ -17,7 +18,7 @@ use super::gathering::Reported;
 use crate::streams::JetStream;
 use crate::streams::context::Context;
 
-/// The prefix of these subjects.
+/// The prefix of the subjects that only leaders use.
 pub(crate) const PREFIX: &[u8] = b"$TG.";
 const GROUP: &str = "$TG.GROUP.";
 /// The prefix of the subject by which a node shows that it serves a stream.
@@ -27,8 +28,8 @@ pub(crate) const STREAM: &str = "$TG.STREAM.";
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LeaderMessage {
-    /// To the leader of a stream's group: the directory has changed the stream with the entry `index`. The
-    /// client that asked for the change waits at the message's reply.
+    /// Tells the leader of a stream's group that the directory has changed the stream with the entry `index`.
+    /// The client that asked for the change waits at the message's reply subject.
     Changed {
         /// The kind of the change.
         change: Change,
@@ -37,40 +38,41 @@ pub(crate) enum LeaderMessage {
         /// The index of the directory's entry.
         index: u64,
     },
-    /// To the leader of the directory: these streams are made.
+    /// Tells the leader of the directory that the sender's group has created these streams.
     Made(Vec<DirectoryNumber>),
-    /// To the leader of a group: asks for the state of these streams and for the sums over
-    /// all of the group's streams.
+    /// Asks the leader of a group for the state of these streams, and for the sums over all of the group's
+    /// streams.
     Report {
         /// The number of the question.
         question: u64,
         /// The numbers of the streams in the directory.
         streams: Vec<DirectoryNumber>,
     },
-    /// To the leader of the directory: the answer to `Report`.
+    /// Answers `Report` to the leader of the directory.
     Reported(Reported),
-    /// To the leader of the group that keeps a stream which moves: asks for the part behind `from`.
+    /// Asks the leader of the group that keeps a moving stream for the part of the stream behind `from`.
     Export {
         /// The stream's number in the directory.
         stream: DirectoryNumber,
         moving: Moving,
         from: Cursor,
     },
-    /// To the leader of the group that the stream moves to: the answer to `Export`.
+    /// Answers `Export` to the leader of the group to which the stream moves.
     Exported {
         stream: DirectoryNumber,
         moving: Moving,
         from: Cursor,
-        /// The bytes of an entry. They are no JSON, and stand behind the JSON.
+        /// The bytes of an entry with the part. They are no JSON, and follow the JSON in the payload.
         #[serde(skip)]
         entry: Vec<u8>,
     },
-    /// To the leader of the directory: this stream is frozen, and the group it moves to does not go on.
+    /// Tells the leader of the directory that this stream is frozen, and that the group to which it moves
+    /// does not fetch further parts.
     Stalled {
         stream: DirectoryNumber,
         moving: Moving,
     },
-    /// To the leader of the directory: the group that this stream moves to has all of it.
+    /// Tells the leader of the directory that the group to which this stream moves has the whole stream.
     Moved {
         stream: DirectoryNumber,
         moving: Moving,
@@ -78,7 +80,7 @@ pub(crate) enum LeaderMessage {
 }
 
 impl LeaderMessage {
-    /// Encodes the message as a payload: JSON, and behind it the bytes that are no JSON.
+    /// Encodes the message as a payload: JSON, followed by the bytes that are no JSON.
     pub(crate) fn encode(&self) -> Option<Vec<u8>> {
         let mut payload = serde_json::to_vec(self).ok()?;
         if let Self::Exported { entry, .. } = self {
@@ -109,7 +111,7 @@ pub(crate) enum Change {
     Deleted,
 }
 
-/// Returns the change that a client asks for if it waits for this kind of answer.
+/// Returns the kind of change for which a client asks if it waits for this kind of answer.
 pub(crate) const fn changed(kind: Answer) -> Option<Change> {
     match kind {
         Answer::StreamCreate => Some(Change::Created),
@@ -144,7 +146,7 @@ pub(crate) fn subject_of_full(id: u64) -> String {
     format!("$TG.FULL.{id:016x}")
 }
 
-/// Returns the number of the group that this subject belongs to.
+/// Returns the number of the group to which this subject belongs.
 pub(crate) fn group_at(subject: &[u8]) -> Option<GroupId> {
     let number = subject.strip_prefix(GROUP.as_bytes())?;
     let number = std::str::from_utf8(number).ok()?.parse();
@@ -152,7 +154,7 @@ pub(crate) fn group_at(subject: &[u8]) -> Option<GroupId> {
 }
 
 impl JetStream {
-    /// Handles a message from another group's leader. The client to answer, if any, waits at `reply`.
+    /// Handles a message from another group's leader. If a client waits for an answer, it waits at `reply`.
     pub(crate) fn handle_leader_message(
         &mut self,
         cx: &mut Context<'_>,
@@ -196,7 +198,7 @@ impl JetStream {
             LeaderMessage::Moved { stream, moving } if self.role.serves => {
                 self.propose_moved(now, stream, moving);
             }
-            // This node does not lead any more.
+            // This node does not lead any more, so it ignores the message.
             _ => {}
         }
     }

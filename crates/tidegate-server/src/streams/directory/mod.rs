@@ -1,5 +1,5 @@
-//! The directory: which group keeps each stream, and how a client that makes, changes or
-//! deletes a stream there gets its answer.
+//! The directory: the list of all streams with the groups that keep them. Also handles the requests of
+//! clients that create, change or delete streams of other groups.
 //!
 //! The leader of the group of all nodes decides by an entry of that group's log. The group that is to keep
 //! the stream follows the directory ([`keeping`]), and answers the client once it has made the change.
@@ -32,27 +32,30 @@ use super::{JetStream, Taken};
 
 use super::requests::PULLS;
 
-/// Requests about streams that no node is known to serve, at most.
+/// The most waiting requests about streams that no known node serves.
 const DOUBTS_MAX: usize = 4096;
-/// How long such a request waits until a node is known to serve the stream.
+/// The time for which a request waits until the leader knows a node that serves the stream.
 const DOUBT: Duration = Duration::from_millis(500);
 
-/// Changes that wait for the leader of another group, at most.
+/// The most changes that wait for the leader of another group.
 const UNTOLD_MAX: usize = 4096;
-/// How long a group may be without a leader before the client that asked for a change gets
-/// an error: an election and a little more.
+/// The time for which a change waits for the leader of its group before the client gets an error: an election
+/// and a little more.
 const LEADERLESS: Duration = Duration::from_secs(2);
-/// How often the directory looks for such a leader, or for a node that serves a stream.
+/// The interval at which the directory's leader looks for leaders of groups, and for nodes that serve
+/// streams.
 const LOOK: Duration = Duration::from_millis(25);
 
-/// The state of the directory's leader about the other groups; of use to the group of all nodes.
+/// The state by which the directory's leader deals with the other groups. Only the group of all nodes uses
+/// it.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
     /// All groups of the cluster; none if the node is alone.
     groups: Vec<GroupOf>,
     /// The index of the last entry that was applied.
     pub(super) applied: u64,
-    /// The directory here has caught up with the directory of all nodes as of the start of this process.
+    /// True once this node's copy of the directory has caught up with the state that it had on other nodes
+    /// when this process started.
     current: bool,
     doubts: VecDeque<Doubt>,
     /// The time of the next look for nodes that serve the streams of `doubts`.
@@ -61,15 +64,16 @@ pub(super) struct Directory {
     /// The time of the next look for leaders that take the changes of `untold`.
     look_at: Option<Time>,
     pub(super) gathers: Gathers,
-    /// The number of streams that are being made, and for how many of them each group was chosen.
+    /// The number of streams with a proposed creation, and (`chosen`) the number of them for which each group
+    /// was chosen.
     making: usize,
     chosen: BTreeMap<GroupId, usize>,
 }
 
-/// A request about a stream that no node is known to serve.
+/// A request about a stream that no known node serves.
 #[derive(Debug)]
 struct Doubt {
-    /// The stream's number and name.
+    /// The directory number of the stream, and (`stream`) the stream's name.
     entry: DirectoryNumber,
     stream: Box<str>,
     way: Way,
@@ -80,25 +84,25 @@ struct Doubt {
     until: Time,
 }
 
-/// A client's change that waits until the other group has a leader to handle it.
+/// A client's change that waits until the stream's group has a leader that handles it.
 #[derive(Debug)]
 struct Untold {
     kind: Answer,
     reply: Box<[u8]>,
-    /// The stream and the group.
+    /// The directory number of the stream, and the group that keeps it.
     of: (DirectoryNumber, GroupId),
     index: u64,
     until: Time,
 }
 
 impl Directory {
-    /// Returns the time at which the directory has to act next.
+    /// Returns the time at which the directory's leader has to act next.
     pub(super) fn deadline(&self) -> Option<Time> {
         let times = [self.doubts_at, self.gathers.deadline(), self.look_at];
         times.into_iter().flatten().min()
     }
 
-    /// Notes that a stream is made, or is not going to be.
+    /// Notes that a stream is created, or will not be.
     pub(super) fn handle_made(&mut self) {
         self.making = self.making.saturating_sub(1);
         if self.making == 0 {
@@ -113,14 +117,14 @@ impl Directory {
 }
 
 impl JetStream {
-    /// Sets the groups of the cluster, this one first.
+    /// Sets the groups of the cluster, the group of all nodes first.
     pub(crate) fn set_groups(&mut self, groups: Vec<GroupOf>) {
         self.role.interest_changed = true;
         self.directory.groups = groups;
     }
 
     /// Notes that the applied entries are as new as the directory of all nodes was when this process began:
-    /// this node has every change that the others made before.
+    /// this node has every change that other nodes made before.
     pub(crate) const fn set_current(&mut self) {
         self.directory.current = true;
     }
@@ -145,9 +149,9 @@ impl JetStream {
         }
     }
 
-    /// Chooses the group to keep a new stream: the smallest that has enough members, and of several of that
-    /// size the one with the fewest streams. The group must have a leader. The group of all nodes always has
-    /// one here, or there would be no directory.
+    /// Chooses the group that is to keep a new stream: the smallest group with enough members, and among
+    /// groups of this size the group with the fewest streams. The group must have a leader. The group of all
+    /// nodes always has a leader in this place, because only its leader calls this.
     pub(super) fn place(
         &mut self,
         cx: &mut Context<'_>,
@@ -165,15 +169,15 @@ impl JetStream {
         })
     }
 
-    /// Returns how many members a group needs to keep as many copies as the configuration asks for.
+    /// Returns the number of members that a group needs for the number of copies in the configuration.
     fn size_for(&self, config: &StreamConfig) -> Option<usize> {
         let wanted = usize::try_from(config.num_replicas).unwrap_or(0).max(1);
         let sizes = self.directory.groups.iter().map(|g| g.members.len());
         sizes.filter(|len| *len >= wanted).min()
     }
 
-    /// Chooses the group with the fewest streams among those of the right size that have a leader. It chooses
-    /// a group without room only if there is no other.
+    /// Chooses the group with the fewest streams among those of the right size that have a leader. Chooses a
+    /// group without room only if there is no other group.
     fn choose(&self, cx: &mut Context<'_>, config: &StreamConfig) -> Result<GroupId, ApiError> {
         let size = self.size_for(config);
         let all = self.directory.groups.first().map(|g| g.members.len());
@@ -201,8 +205,8 @@ impl JetStream {
         })
     }
 
-    /// Returns the effect of an update on the group that keeps the stream: it may move the stream to another
-    /// group, or call off its move.
+    /// Returns the effect of an update on the stream's home group: the update may move the stream to another
+    /// group, or call the stream's move off.
     pub(super) fn course(
         &mut self,
         cx: &mut Context<'_>,
@@ -234,7 +238,8 @@ impl JetStream {
         })
     }
 
-    /// Starts a move again that made no progress, to a group with a leader if there is one.
+    /// Calls off a move that made no progress, and begins a new one, to a group with a leader if there is
+    /// one.
     pub(super) fn renew_move(
         &mut self,
         cx: &mut Context<'_>,
@@ -247,7 +252,7 @@ impl JetStream {
             return;
         };
         if self.is_full() {
-            // The leader of the group that leaves the stream reports the stall again.
+            // The leader of the home group will report the stalled move again.
             return;
         }
         let (config, name) = (entry.config().clone(), entry.name().to_owned());
@@ -258,8 +263,8 @@ impl JetStream {
         self.propose_renew(now, stream, moving, to);
     }
 
-    /// Moves a stream to another group, if there is one with a leader, because the target
-    /// of its move has had no leader for long.
+    /// Moves a stream to another group with a leader, if there is one, because the target of the stream's
+    /// move has had no leader for long.
     pub(super) fn redirect(
         &mut self,
         cx: &mut Context<'_>,
@@ -314,7 +319,7 @@ impl JetStream {
             return;
         }
         if kind == Answer::StreamDelete {
-            // The group deletes its copy as soon as it has a leader.
+            // The group that keeps the stream deletes it as soon as it has a leader.
             let body = answer::success(kind);
             self.voice(cx, now).answer_with(reply, &body);
         } else if self.directory.untold.len() < UNTOLD_MAX {
@@ -325,7 +330,7 @@ impl JetStream {
         }
     }
 
-    /// Forwards changes to the leaders that exist by now, and refuses those that have waited too long.
+    /// Forwards changes to the groups that have a leader now, and refuses changes that have waited too long.
     pub(super) fn serve_untold(&mut self, cx: &mut Context<'_>, now: Time) {
         if self.directory.look_at.is_none_or(|at| at > now) {
             return;
@@ -349,7 +354,8 @@ impl JetStream {
         self.voice(cx, now).answer_with(&untold.reply, &body);
     }
 
-    /// Returns the stream that a change is about and the group that keeps it, if that is another group.
+    /// Returns the stream that a change concerns and the group that keeps the stream, if that is another
+    /// group.
     pub(super) fn changed_elsewhere(
         &self,
         outcome: &Outcome,
@@ -367,7 +373,7 @@ impl JetStream {
         }
     }
 
-    /// Proposes to the directory that a group has made these streams.
+    /// Proposes to note in the directory that a group has created these streams.
     pub(super) fn propose_made(&mut self, now: Time, streams: &[DirectoryNumber]) {
         for stream in streams {
             let kept = self.streams.entry(*stream).map(|s| s.home());
@@ -375,13 +381,13 @@ impl JetStream {
                 continue;
             }
             let waiter = (&b""[..], Then::Noted);
-            // Without room, the group's leader reports the stream again.
+            // If there is no room for the proposal, the group's leader reports the stream again.
             let _ = self.propose(now, Kind::Made, stream.entry(), b"", &(), waiter);
         }
     }
 
-    /// Keeps a request at `$JS.>` about a stream of another group that no node is known to serve, until one
-    /// is. The leader of the directory gets such requests.
+    /// Keeps a request at `$JS.>` about a stream of another group that no known node serves, until such a
+    /// node is known. The leader of the directory gets these requests.
     pub(crate) fn handle_request_away(
         &mut self,
         cx: &mut Context<'_>,
@@ -412,8 +418,8 @@ impl JetStream {
         Taken::Yes
     }
 
-    /// Keeps a pull from a stream of another group that no node is known to serve, if the stream moves: other
-    /// nodes may still send pulls to the node that served it before. Any other frequent message is not taken.
+    /// Keeps a pull from a moving stream of another group that no known node serves: other nodes may still
+    /// send pulls to the node that served the stream before. Does not take any other frequent message.
     pub(crate) fn handle_pull_away(&mut self, stream: &str, message: &Publish<'_>) -> Taken {
         let asked = strip(message.subject, self.settings.domain.as_deref());
         let (Some(asked), Some(reply)) = (asked, message.reply) else {
@@ -427,8 +433,8 @@ impl JetStream {
         }
     }
 
-    /// Hands on the requests for streams that a node serves by now, and refuses those that
-    /// have waited too long.
+    /// Hands requests on to the nodes that serve the streams now, and refuses requests that have waited too
+    /// long.
     pub(super) fn serve_doubts(&mut self, cx: &mut Context<'_>, now: Time) {
         if self.directory.doubts_at.is_none_or(|at| at > now) {
             return;
@@ -441,7 +447,7 @@ impl JetStream {
                 payload: &doubt.payload,
             };
             let Some(entry) = self.streams.entry_by_name(&doubt.stream) else {
-                // The stream is deleted.
+                // The stream is deleted meanwhile, so this node answers the request.
                 self.handle_request(cx, now, &message);
                 continue;
             };
@@ -464,7 +470,8 @@ impl JetStream {
         self.directory.doubts_at = (!none).then(|| now + LOOK);
     }
 
-    /// Returns the group that has the stream of this number open on this node, if that is another group.
+    /// Returns the other group on this node that serves the stream with this directory number, if there is
+    /// one.
     fn opened_by(&self, cx: &Context<'_>, stream: DirectoryNumber) -> Option<GroupId> {
         let Home::Elsewhere { group, .. } = self.streams.entry(stream)?.home() else {
             return None;
@@ -495,7 +502,7 @@ impl JetStream {
     }
 }
 
-/// Reports a change to the leader of a group. Returns whether there is one.
+/// Sends a change to the leader of its group. Returns whether the node can reach a leader.
 fn tell(cx: &mut Context<'_>, untold: &Untold) -> bool {
     let (stream, group) = untold.of;
     leader_message::changed(untold.kind).is_some_and(|change| {

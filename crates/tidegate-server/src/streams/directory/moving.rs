@@ -1,13 +1,13 @@
 //! Moves of streams from one group to another.
 //!
-//! The group that keeps the stream is its home group; the group that it moves to is the target. The target's
-//! leader asks the home group, again and again, for the part that the target's copy still lacks, and imports
-//! each part by entries of the target's log. So that log shows how far the copy is. The home group's leader
-//! answers with exports, and freezes the stream when little is left. Once the copy is whole, the target's
-//! leader reports it to the directory, which from then on lists the stream at the target.
+//! The group that keeps the stream is its home group; the group to which it moves is the target. The target's
+//! leader asks the home group again and again for the next part that the target's copy lacks, and imports
+//! each part by entries of the target's log. So the target's log shows how far the copy is. The home group's
+//! leader answers with exports, and freezes the stream when little is left. Once the copy is whole, the
+//! target's leader reports it to the directory, which from then on lists the stream at the target.
 //!
 //! If a message is lost on the way, or with a leader, the target's leader asks again. If a part arrives twice
-//! or late, the target refuses it, because each part names the cursor that it starts from. No group ever
+//! or late, the target refuses it, because each part names the cursor from which it starts. No group ever
 //! serves a frozen stream or a copy that is not whole, so no two groups serve the same stream.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,76 +31,78 @@ use crate::streams::reads::{Fetched, Held, fetch};
 use crate::streams::serving::consumers::Live;
 use crate::streams::{Ending, JetStream, Messages};
 
-/// About how many bytes one export holds.
+/// The approximate number of bytes of an export.
 const EXPORT_BYTES: usize = 512 * 1024;
-/// A stream is frozen once its copy lacks no more than this.
+/// The number of bytes that a copy may lack when the home group freezes the stream.
 const FREEZE_BYTES: u64 = 1024 * 1024;
-/// After each such period in which the bytes left have not fallen by `FREEZE_BYTES`, twice
-/// as many may be left.
+/// The period after which a copy may lack twice as many bytes at the freeze, if the bytes that it lacks have
+/// not fallen by `FREEZE_BYTES` meanwhile.
 const DOUBLING: Duration = Duration::from_secs(2);
-/// After this time the target's leader asks again for a part that it has asked for.
+/// The time after which the target's leader asks again for a part.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// After this time a leader sends a message again that was refused, or may be lost.
+/// The time after which a leader sends a message again that was refused or may be lost.
 const AGAIN: Duration = Duration::from_millis(250);
-/// After this time without a new request for a part of a frozen stream, its home group gives the move up for
-/// now.
+/// The time without a new request for a part of a frozen stream after which the home group gives the move up
+/// for now.
 const STALLED: Duration = Duration::from_secs(3);
-/// For this time after that the stream is not frozen again.
+/// The time after a given-up move for which the home group does not freeze the stream again.
 const CALM: Duration = Duration::from_secs(20);
-/// Streams that leave at a time, at most: the others wait until their groups ask again.
+/// The most streams that leave a group at a time. Other streams wait until their targets ask again.
 const LEAVING_MAX: usize = 64;
-/// Pulls that wait until a stream has moved, at most.
+/// The most pulls that wait until a stream has moved.
 const PARKED_MAX: usize = 4096;
-/// How long other nodes may take to learn which node serves a stream.
+/// The time that other nodes may take to learn which node serves a stream.
 const SETTLING: Duration = Duration::from_millis(50);
-/// The status that ends a pull from a stream that has moved: the client sends the pull
-/// again, and it reaches the stream.
+/// The status that ends a pull from a stream that has moved: the client then sends the pull again, and this
+/// pull reaches the stream.
 const MOVED: &[u8] = b"NATS/1.0 409 Leadership Change\r\n\r\n";
 
-/// The state of a node about streams that move, by their numbers in the directory.
+/// The state of a group's leader for streams that move, by the streams' directory numbers.
 #[derive(Default)]
 pub(crate) struct Moves {
-    /// The numbers of changes that the directory and the group's streams had at the last look.
+    /// The numbers of changes that the directory and the group's streams had when the leader last looked for
+    /// moves.
     looked: Option<(u64, u64)>,
     arriving: BTreeMap<DirectoryNumber, Arriving>,
-    /// Requests for parts that the group has not looked at yet.
+    /// The requests for parts that the group has not handled yet.
     asked: BTreeMap<DirectoryNumber, (Moving, Cursor)>,
     leaving: BTreeMap<DirectoryNumber, Leaving>,
-    /// How near the copies of leaving streams are to them.
+    /// For each stream that leaves, the number of bytes that the copy lacks.
     nearing: BTreeMap<DirectoryNumber, Nearing>,
-    /// Streams that a freeze is proposed for, by the group's own numbers, and the time
-    /// until which that may take.
+    /// The streams for which a freeze is proposed, by the group's numbers, each with the time after which the
+    /// leader proposes the freeze again.
     freezing: BTreeMap<StreamNumber, Time>,
-    /// Frozen streams, by the group's own numbers.
+    /// The frozen streams, by the group's numbers.
     frozen: BTreeMap<StreamNumber, Frozen>,
-    /// Streams with a move that was given up: the group it goes to, and the time until
-    /// which the stream is not frozen again for it.
+    /// The streams with a given-up move: the target, and the time until which the group does not freeze the
+    /// stream again for this target.
     calm: BTreeMap<DirectoryNumber, (GroupId, Time)>,
-    /// Consumers that were served here, until their clients can be sent to the target.
+    /// The consumers that this node served, until it can send their clients to the target.
     ended: Vec<(DirectoryNumber, Live)>,
     parked: Vec<(DirectoryNumber, Box<[u8]>)>,
-    /// The streams that those clients wait for, and the time since which they are known to be served.
+    /// The streams for which these clients wait, each with the time since which this node knows that some
+    /// node serves it.
     served: BTreeMap<DirectoryNumber, Time>,
-    /// Streams that have moved, and are not known to be served yet.
+    /// The streams that have moved, and that no known node serves yet.
     unsettled: BTreeSet<DirectoryNumber>,
-    /// The time of the next look for these streams.
+    /// The time at which the leader next looks for nodes that serve these streams.
     look_at: Option<Time>,
 }
 
-/// A stream that is to come here.
+/// A stream that moves to this group.
 #[derive(Debug)]
 struct Arriving {
-    /// The group's own number of the copy.
+    /// The group's number of the copy.
     own: StreamNumber,
     home: GroupId,
     moving: Moving,
-    /// An import is proposed and not applied yet.
+    /// True while an import is proposed and not applied.
     proposed: bool,
-    /// The time at which to ask, or to report to the directory, again.
+    /// The time at which the leader asks for a part again, or reports to the directory again.
     again: Option<Time>,
 }
 
-/// A stream that is to leave, and the part that was asked for.
+/// A stream that leaves this group, and the part for which the target asked.
 #[derive(Debug)]
 struct Leaving {
     own: StreamNumber,
@@ -110,24 +112,24 @@ struct Leaving {
     until: Time,
 }
 
-/// How near a copy is to its stream.
+/// The number of bytes that a copy lacks, and since when it lacks about as many.
 #[derive(Clone, Copy, Debug)]
 struct Nearing {
     moving: Moving,
-    /// The bytes that the copy lacked.
+    /// The number of bytes that the copy lacked.
     left: u64,
-    /// The time at which it lacked them. They have not fallen by `FREEZE_BYTES` since.
+    /// The time at which the copy lacked this number of bytes, which has not fallen by `FREEZE_BYTES` since.
     at: Time,
 }
 
-/// A frozen stream that a move takes away.
+/// A frozen stream that moves away from this group.
 #[derive(Debug)]
 struct Frozen {
     stream: DirectoryNumber,
     moving: Moving,
-    /// The cursor of the last request.
+    /// The cursor of the target's last request.
     from: Option<Cursor>,
-    /// The time at which the move is given up, unless the copy asks for another part by then.
+    /// The time at which the group gives the move up, unless the target asks for another part by then.
     until: Time,
 }
 
@@ -156,9 +158,9 @@ impl Moves {
         self.calm.clear();
     }
 
-    /// Returns how many bytes of a stream may be left when it is frozen. The number grows
-    /// as long as the copy comes no nearer: clients may publish into a stream faster than
-    /// it moves, and it would never be frozen otherwise.
+    /// Returns how many bytes the copy of a stream may lack when the group freezes the stream. The number
+    /// grows as long as the copy does not catch up: clients may publish into a stream faster than it moves,
+    /// and the group would never freeze it otherwise.
     fn left_max(&self, stream: DirectoryNumber, now: Time) -> u64 {
         let nearing = self.nearing.get(&stream);
         let since = nearing.map_or(0, |nearing| now.since(nearing.at));
@@ -166,7 +168,7 @@ impl Moves {
         FREEZE_BYTES << doubled.min(20)
     }
 
-    /// Notes that a copy lacks so many bytes of a stream.
+    /// Notes that the copy of a stream lacks `left` bytes.
     fn handle_left(&mut self, now: Time, stream: DirectoryNumber, moving: Moving, left: u64) {
         let nearing = Nearing {
             moving,
@@ -174,8 +176,8 @@ impl Moves {
             at: now,
         };
         let known = self.nearing.entry(stream).or_insert(nearing);
-        // Compares with the least number so far, which only falls. It stays where clients
-        // publish more than is copied.
+        // The comparison is with the least number so far, which only falls. It stays the same while clients
+        // publish more than the move copies.
         if known.moving != moving || left + FREEZE_BYTES <= known.left {
             *known = nearing;
         }
@@ -195,8 +197,8 @@ const fn home(entry: &Stream) -> GroupId {
     }
 }
 
-/// Returns the streams that are to come to `group`: copies, and whole streams that the
-/// directory does not list there yet.
+/// Returns the streams that move to `group`: copies, and complete streams that the directory does not list
+/// for this group yet.
 fn arriving(
     group: GroupId,
     directory: &Streams,
@@ -217,14 +219,14 @@ fn arriving(
             proposed: false,
             again: None,
         };
-        // A copy of another move has nothing for this one.
+        // The copy belongs to another move, so this move cannot use it.
         let comes = !stream.is_frozen() && stream.moves() == moving.number;
         comes.then_some((number, arriving))
     };
     movable(directory, own).filter_map(of).collect()
 }
 
-/// Returns the streams that may be on their way: none if the directory has no move.
+/// Returns the streams that may be moving: none if the directory has no move.
 fn movable<'a>(directory: &Streams, own: &'a Streams) -> impl Iterator<Item = &'a Stream> {
     let most = if directory.has_moving() { own.len() } else { 0 };
     own.iter().take(most)
@@ -257,8 +259,8 @@ fn frozen(
 }
 
 impl JetStream {
-    /// Asks for the parts that copies here lack, and reports to the directory the copies that are whole and
-    /// the frozen streams that no group asks for.
+    /// Asks for the parts that this group's copies lack. Reports to the directory the copies that are
+    /// complete, and the frozen streams for which no group asks.
     pub(crate) fn pull_moves(&mut self, cx: &mut Context<'_>, now: Time) {
         if !self.role.serves {
             return;
@@ -323,17 +325,17 @@ impl JetStream {
             }
         }
         for (group, told) in tell {
-            // If no leader gets the message, it is sent again.
+            // If no leader gets the message, this leader sends it again later.
             cx.tell_group(group, None, told);
         }
     }
 
-    /// Gives up the moves of frozen streams that no group asks for.
+    /// Gives up the moves of frozen streams for which no group asks.
     fn give_up_stalled(&mut self, cx: &mut Context<'_>, now: Time) {
         let mut stalled = Vec::new();
         for frozen in self.moves.frozen.values_mut() {
             if frozen.until <= now {
-                // If no leader gets the message, it is sent again.
+                // If no leader gets the message, this leader sends it again later.
                 frozen.until = now + PATIENCE;
                 stalled.push((frozen.stream, frozen.moving));
             }
@@ -348,8 +350,8 @@ impl JetStream {
         }
     }
 
-    /// Notes that the target of a move asks for the part behind `from`. The leader looks at it in this
-    /// group's turn, when it can look at the directory, too.
+    /// Notes that the target of a move asks for the part behind `from`. The leader handles the request in
+    /// this group's turn, when it can also read the directory.
     pub(crate) fn handle_export(&mut self, stream: DirectoryNumber, moving: Moving, from: Cursor) {
         if self.moves.asked.len() < LEAVING_MAX || self.moves.asked.contains_key(&stream) {
             self.moves.asked.insert(stream, (moving, from));
@@ -387,7 +389,7 @@ impl JetStream {
                 .streams_of(ALL)
                 .and_then(|d| d.applied().entry(stream)),
         };
-        // A directory that is behind does not show where the stream is to go.
+        // This node's copy of the directory is behind, and does not show where the stream moves.
         if !entry.is_some_and(|entry| of_entry(entry, own)) {
             return;
         }
@@ -419,9 +421,9 @@ impl JetStream {
         }
     }
 
-    /// Returns whether a stream of this group is configured as its entry in the directory.
-    /// A stream that leaves for want of space may have the earlier number of replicas:
-    /// there is no space to write down another.
+    /// Returns whether a stream of this group has the configuration of its entry in the directory. A stream
+    /// that leaves because space is scarce may have the earlier number of replicas: there is no space for an
+    /// entry with the new number.
     pub(crate) fn is_as_in(&self, entry: &Stream, own: &Stream) -> bool {
         let leaves = self.room.space == Space::Scarce && entry.moving().is_some();
         let (wanted, has) = (entry.config(), own.config());
@@ -434,7 +436,7 @@ impl JetStream {
                     }
     }
 
-    /// Sends the exports that other groups asked for, as far as their messages can be read.
+    /// Sends the exports for which other groups asked, as far as the messages in them can be read now.
     pub(crate) fn serve_exports(
         &mut self,
         cx: &mut Context<'_>,
@@ -483,18 +485,19 @@ impl JetStream {
         }
     }
 
-    /// Proposes to freeze a stream that leaves, so that nothing changes in it any more.
+    /// Proposes to freeze a stream that leaves, so that it does not change any more.
     fn propose_freeze(&mut self, now: Time, own: StreamNumber, moving: Moving) {
         let proposed = self.moves.freezing.get(&own).is_some_and(|at| *at > now);
-        // If space is scarce, the deltas of its consumers are not written here or elsewhere, and the
-        // consumers deliver some messages again. The move makes space.
+        // If space is scarce, no group writes the last deltas of the stream's consumers, so the consumers
+        // deliver some messages again. The move is worth that, because it makes space.
         let scarce = self.room.space == Space::Scarce;
         if proposed || self.is_full() || !(scarce || self.entries.postponed.is_empty()) {
             return;
         }
         self.moves.freezing.retain(|_, at| *at > now);
         self.moves.freezing.insert(own, now + PATIENCE);
-        // The deltas of its consumers go with it.
+        // The leader proposes the last deltas of the consumers before the freeze, so that they move with the
+        // stream.
         for key in self.consumers.keys_of(own).into_iter().filter(|_| !scarce) {
             self.propose_delta(now, key);
         }
@@ -561,7 +564,7 @@ impl JetStream {
         }
     }
 
-    /// Proposes to the directory that a group has all of a stream.
+    /// Proposes to note in the directory that the target group has the whole stream.
     pub(crate) fn propose_moved(&mut self, now: Time, stream: DirectoryNumber, moving: Moving) {
         let due = self.streams.entry(stream).and_then(Stream::moving) == Some(moving);
         if due {
@@ -571,8 +574,8 @@ impl JetStream {
         }
     }
 
-    /// Ends the consumers of a frozen stream here. Their clients are answered once the
-    /// target serves the stream.
+    /// Ends the consumers of a frozen stream on this node. The node answers their clients once the target
+    /// serves the stream.
     pub(crate) fn end_frozen(&mut self, stream: StreamNumber) {
         self.publishing.end_batches(stream);
         self.moves.freezing.remove(&stream);
@@ -584,7 +587,7 @@ impl JetStream {
         }
     }
 
-    /// Returns the number in the directory of a stream of this group.
+    /// Returns the directory number of a stream of this group.
     fn number_of(&self, own: StreamNumber) -> DirectoryNumber {
         match self.streams.get(own).map(Stream::home) {
             Some(Home::Of(of)) => of,
@@ -592,7 +595,7 @@ impl JetStream {
         }
     }
 
-    /// Keeps a pull from a stream that moves, to end it once the stream is served again.
+    /// Keeps a pull from a stream that moves. The node ends the pull once some node serves the stream again.
     /// Returns whether there was room.
     pub(crate) fn park_moving(&mut self, stream: DirectoryNumber, reply: &[u8]) -> bool {
         let room = self.moves.parked.len() < PARKED_MAX;
@@ -602,13 +605,13 @@ impl JetStream {
         room
     }
 
-    /// Returns whether a stream of the directory moves, or has moved and is not known to be served yet.
+    /// Returns whether a stream of the directory moves, or has moved and no known node serves it yet.
     pub(crate) fn is_unsettled(&self, stream: DirectoryNumber) -> bool {
         let entry = self.streams.entry(stream);
         self.moves.unsettled.contains(&stream) || entry.is_some_and(|e| e.moving().is_some())
     }
 
-    /// Ends the pulls and consumers of streams that are deleted, or served where they have moved to.
+    /// Ends the waiting pulls and consumers of streams that are deleted, or that their new group serves now.
     pub(crate) fn tell_moved(&mut self, cx: &mut Context<'_>, now: Time) {
         let moves = &self.moves;
         if moves.ended.is_empty() && moves.parked.is_empty() && moves.unsettled.is_empty() {
@@ -652,7 +655,7 @@ impl JetStream {
         self.moves.look_at = Some(now + SETTLING);
     }
 
-    /// Returns whether a stream of the directory is deleted, or served by the group that keeps it.
+    /// Returns whether a stream of the directory is deleted, or the group that keeps it serves it.
     fn is_found(&self, cx: &mut Context<'_>, stream: DirectoryNumber) -> bool {
         let entry = |directory: &Self| {
             let entry = directory.streams.entry(stream);
@@ -681,20 +684,20 @@ impl JetStream {
 }
 
 /// Returns whether a copy that asks for the part behind `from` lacks at most `left_max` bytes, and has shown
-/// that it imports the parts it gets.
+/// that it imports the parts that it gets.
 fn is_near(own: &Stream, from: Cursor, left_max: u64) -> bool {
     let takes = from != Cursor::START || own.state().messages == 0;
     takes && own.bytes_behind(from) <= left_max
 }
 
-/// The result of gathering an export.
+/// The result of collecting the messages of an export.
 enum Gathered {
     Ready(Vec<u8>),
     NotYet,
     Damaged(StreamSeq),
 }
 
-/// Gathers the messages of an export, as far as they can be read now.
+/// Collects the messages of an export, as far as they can be read now.
 fn gather(
     own: &Stream,
     export: &mut Export,

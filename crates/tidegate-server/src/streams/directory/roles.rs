@@ -1,9 +1,9 @@
 //! The roles of a node: only the leader of the group serves the streams.
 //!
-//! A follower applies the same entries and answers no client. It hands the requests of
-//! clients to the leader, which lets the other nodes know that it leads and which streams
-//! it serves (`interest`). A new leader serves once it has applied every entry that was
-//! committed before. A node that loses the lead drops the state that only a leader has.
+//! A follower applies the same entries and answers no client. It hands the requests of clients to the leader.
+//! The leader announces to the other nodes that it leads, and which streams it serves
+//! ([`JetStream::reasons`], [`JetStream::interest_for`]). A new leader serves once it has applied every entry
+//! that was committed before. A node that no longer leads drops the state that only a leader has.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,36 +23,38 @@ use crate::streams::{Ending, JetStream};
 
 use crate::streams::outcome::Then;
 
-/// How long other nodes may take to learn that a node serves, after this node has learned it.
+/// The time that other nodes may take to learn that a node serves, after this node has learned it.
 const SETTLING: Duration = Duration::from_millis(50);
-/// Pulls that wait for a leader, at most.
+/// The most pulls that wait until the group has a leader.
 const PARKED_MAX: usize = 4096;
-/// Streams with changes that other nodes have not learned yet, at most.
+/// The most streams for which the group notes changed subjects one by one. With more, it notes that any
+/// stream may have changed.
 const CHANGED_MAX: usize = 4096;
-/// The status that ends a pull which the client has to send to another node.
+/// The status that ends a pull because the client has to send it to another node.
 const LED_ELSEWHERE: &[u8] = b"NATS/1.0 409 Leadership Change\r\n\r\n";
-/// How long a client that lost a consumer has to ask for another one through this node, if
-/// the node ends: a few round trips.
+/// The time for which a stopping node waits so that clients that lost a consumer can ask for another one
+/// through this node: a few round trips.
 const ASKING: Duration = Duration::from_millis(100);
 
 /// This node's part in the group.
 #[derive(Debug)]
 pub(crate) struct Role {
-    /// This node leads: it answers requests and serves consumers.
+    /// True if this node leads: it answers requests and serves consumers.
     pub(crate) serves: bool,
     /// The number of nodes that keep the streams.
     pub(crate) nodes: usize,
     pub(crate) cluster: ClusterInfo,
-    /// The reason why this node is behind the others, if it is. A health check may ask before this node has
-    /// heard from the others: it is not healthy yet.
+    /// The reason why this node is behind the other nodes; `None` if it is not. Before this node has heard
+    /// from the others it counts as behind, for a health check that asks so early.
     pub(crate) behind: Option<String>,
-    /// A client asked for another leader.
+    /// The request of a client for another leader, until the event loop takes it.
     pub(crate) step_down: Option<StepDown>,
-    /// The time since which other nodes are to send nothing more here, because this node is about to end.
+    /// The time since which other nodes should send no more messages to this node, because the node stops.
     pub(crate) parting: Option<Time>,
-    /// The subjects that other nodes are to send here have changed.
+    /// True if the subjects of messages that other nodes should send to this node have changed, of any
+    /// stream.
     pub(crate) interest_changed: bool,
-    /// The streams with changed subjects, unless `interest_changed` says that any may have.
+    /// The streams with changed subjects, unless `interest_changed` says that any stream may have changed.
     pub(crate) interest_changed_of: BTreeSet<StreamNumber>,
 }
 
@@ -74,28 +76,30 @@ impl Default for Role {
     }
 }
 
-/// Clients of this node's earlier lead, and of a time without a leader.
+/// The clients of consumers that this node served while it led, and clients that sent pulls while the group
+/// had no leader.
 #[derive(Default)]
 pub(crate) struct Lost {
-    /// Consumers that this node served until its lead ended. They stay here until their clients, which pull
-    /// from them or listen to them, get the status that ends them.
+    /// The consumers that this node served while it led. The node keeps them until it has sent their clients,
+    /// which pull or listen, the status that ends the consumer.
     orphans: Vec<Live>,
-    /// Reply subjects of pulls that arrived while the group had no leader.
+    /// The reply subjects of pulls that arrived while the group had no leader.
     parked: Vec<Box<[u8]>>,
-    /// The time at which these clients are answered, if the group has a leader.
+    /// The time at which the node answers these clients, if the group has a leader then.
     settles: Option<Time>,
-    /// The time at which they were answered last.
+    /// The time at which the node last answered such clients.
     orphans_told: Option<Time>,
 }
 
 impl JetStream {
-    /// Returns whether this node serves.
+    /// Returns whether this node leads the group and serves its streams.
     #[must_use]
     pub(crate) const fn serves(&self) -> bool {
         self.role.serves
     }
 
-    /// Sets the nodes that keep the streams, their number, and the reason why this node is behind, if it is.
+    /// Sets the nodes that keep the streams, the number of these nodes, and the reason why this node is
+    /// behind, if it is.
     pub(crate) fn set_cluster(
         &mut self,
         nodes: usize,
@@ -113,7 +117,7 @@ impl JetStream {
         self.role.nodes
     }
 
-    /// Returns the reason why this node is behind the others, if it is.
+    /// Returns the reason why this node is behind the other nodes; `None` if it is not.
     #[must_use]
     pub(crate) fn behind(&self) -> Option<&str> {
         self.role.behind.as_deref()
@@ -125,7 +129,8 @@ impl JetStream {
         &self.role.cluster
     }
 
-    /// Returns the subjects that other nodes are to send here: none unless this node serves.
+    /// Returns the subjects of messages that other nodes should send to this node: none unless this node
+    /// serves.
     #[cfg(test)]
     pub(crate) fn interest(&self) -> Vec<Box<[u8]>> {
         let reasons = self.reasons();
@@ -135,9 +140,9 @@ impl JetStream {
         of.flatten().collect()
     }
 
-    /// Returns the reasons for which other nodes are to send messages here: streams by
-    /// number, and 0 for the group itself. The second number of each changes whenever its
-    /// subjects change. Returns none unless this node serves.
+    /// Returns the reasons why other nodes should send messages to this node: the numbers of streams, and 0
+    /// for the group itself. The second number of each reason changes whenever the reason's subjects change.
+    /// Returns no reasons unless this node serves.
     pub(crate) fn reasons(&self) -> Vec<(StreamNumber, u64)> {
         if !self.role.serves || self.role.parting.is_some() {
             return Vec::new();
@@ -148,14 +153,16 @@ impl JetStream {
         all
     }
 
-    /// Returns the second number that [`JetStream::reasons`] has for this stream.
+    /// Returns the second number of the reason that [`JetStream::reasons`] has for this stream, if it has
+    /// one.
     pub(crate) fn reason_of(&self, stream: StreamNumber) -> Option<u64> {
         let speaks = self.role.serves && self.role.parting.is_none();
         let stream = self.streams.get(stream).filter(|_| speaks)?;
         self.is_open_here(stream).then(|| stream.changed())
     }
 
-    /// Returns the subjects that other nodes are to send here for one of these reasons.
+    /// Returns the subjects of messages that other nodes should send to this node for one of the reasons in
+    /// [`JetStream::reasons`].
     pub(crate) fn interest_for(&self, stream: StreamNumber) -> Vec<Box<[u8]>> {
         let mut all = Vec::new();
         match self.streams.get(stream) {
@@ -168,12 +175,12 @@ impl JetStream {
         all.into_iter().map(|s| s.into_bytes().into()).collect()
     }
 
-    /// Returns whether another node is known to lead the group.
+    /// Returns whether another node leads the group, as far as this node knows.
     fn is_led_elsewhere(&self, cx: &mut Context<'_>) -> bool {
         matches!(cx.around.leader_of(self.group), Some(Leader::Peer { .. }))
     }
 
-    /// Takes the streams with subjects that may have changed since the last call.
+    /// Takes the list of streams with subjects that may have changed since the last call.
     pub(crate) fn take_interest_changed(&mut self) -> InterestChanged {
         let streams = std::mem::take(&mut self.role.interest_changed_of);
         match std::mem::take(&mut self.role.interest_changed) {
@@ -182,7 +189,7 @@ impl JetStream {
         }
     }
 
-    /// Takes a client's request for another leader, once.
+    /// Returns, once, a client's request for another leader.
     pub(crate) const fn take_step_down(&mut self) -> Option<StepDown> {
         self.role.step_down.take()
     }
@@ -197,8 +204,8 @@ impl JetStream {
         }
     }
 
-    /// Replaces the streams by a snapshot of another node as of the entry of this index.
-    /// The node must not serve meanwhile.
+    /// Replaces the streams by the state of another node as of the entry `index`. This node must not serve at
+    /// that time.
     pub(crate) fn replace(&mut self, now: Time, index: u64, streams: Streams) {
         debug_assert!(!self.role.serves, "who leads has everything");
         self.directory.applied = index;
@@ -208,8 +215,8 @@ impl JetStream {
         self.wall.not_before(now, self.streams.now_us());
     }
 
-    /// Prepares this node's end. The streams that it alone keeps end with it: other nodes
-    /// are to send nothing more here.
+    /// Prepares the stop of this node. No other node has the streams that only this node keeps, so other
+    /// nodes should send no more messages for them.
     pub(crate) fn handle_parting(&mut self, now: Time) {
         if self.group != ALL && self.role.nodes <= 1 {
             self.role.parting.get_or_insert(now);
@@ -217,7 +224,7 @@ impl JetStream {
         }
     }
 
-    /// Makes this node serve, now that it has applied all committed entries: it decides
+    /// Makes this node serve, because it leads and has applied all committed entries: it decides about
     /// requests and serves consumers.
     pub(crate) fn handle_leading(&mut self, now: Time) {
         if std::mem::replace(&mut self.role.serves, true) {
@@ -231,9 +238,9 @@ impl JetStream {
         }
     }
 
-    /// Makes this node stop serving, because another node leads or the group has no leader.
-    /// It refuses the requests that it has not proposed. A proposal may still be committed:
-    /// then this node answers its client.
+    /// Makes this node stop serving, because another node leads or the group has no leader. The node refuses
+    /// the requests that it has not proposed. A proposal may still be committed; then this node answers the
+    /// client.
     pub(crate) fn handle_following(&mut self, cx: &mut Context<'_>, now: Time) {
         if !std::mem::replace(&mut self.role.serves, false) {
             return;
@@ -262,9 +269,9 @@ impl JetStream {
         self.entries.rest();
     }
 
-    /// Answers the clients of this node's earlier lead, once the group has a leader that they can turn to:
-    /// ends their pulls, and reports consumers that the log did not know as lost. An earlier answer would
-    /// make a client ask in vain, and then ask again only when it misses heartbeats.
+    /// Answers the clients of consumers that this node served while it led, once the group has a leader to
+    /// which they can turn: ends their pulls, and reports consumers that the log does not keep as lost. After
+    /// an earlier answer a client would ask in vain, and then ask again only when it misses heartbeats.
     pub(crate) fn tell_orphans(&mut self, cx: &mut Context<'_>, now: Time) {
         let nobody = self.lost.orphans.is_empty() && self.lost.parked.is_empty();
         if nobody || !(self.role.serves || self.is_led_elsewhere(cx)) {
@@ -288,8 +295,8 @@ impl JetStream {
         self.lost.orphans_told = Some(now);
     }
 
-    /// Keeps a pull that arrives while the group has no leader, to end it once there is
-    /// one. Returns whether there was room.
+    /// Keeps a pull that arrives while the group has no leader. The node ends the pull once there is a
+    /// leader. Returns whether there was room.
     pub(crate) fn park(&mut self, reply: &[u8]) -> bool {
         let room = self.lost.parked.len() < PARKED_MAX;
         if room {
@@ -298,8 +305,8 @@ impl JetStream {
         room
     }
 
-    /// Returns whether this node has handed over its lead: another node leads, and clients that had to make
-    /// another consumer there have had the time.
+    /// Returns whether this node has handed leadership over: another node leads, and clients have had time to
+    /// create new consumers on that node.
     #[must_use]
     pub(crate) fn has_handed_over(&self, now: Time) -> bool {
         let asked = self.lost.orphans_told.is_none_or(|at| at + ASKING <= now);
@@ -307,8 +314,8 @@ impl JetStream {
             && self.lost.orphans.is_empty()
             && self.lost.parked.is_empty()
             && asked;
-        // The streams that one node keeps alone cannot go to another node. The other nodes know that this one
-        // is about to end, and everything they sent by then has arrived.
+        // No other node can lead streams that only this node keeps. In this case the other nodes know that
+        // this node stops, and all messages that they sent before have arrived.
         gone || self.role.parting.is_some_and(|at| at + ASKING <= now)
     }
 
@@ -328,7 +335,8 @@ impl JetStream {
         }
     }
 
-    /// Notes the streams of an entry with changes to the subjects that other nodes are to send here.
+    /// Notes the streams for which an entry has changed the subjects of messages that other nodes should send
+    /// to this node.
     pub(crate) fn note_interest(&mut self, effects: &[Effect]) {
         if !self.role.serves {
             return;
@@ -346,13 +354,14 @@ impl JetStream {
         });
         self.role.interest_changed_of.extend(changed);
         if self.role.interest_changed_of.len() > CHANGED_MAX {
-            // No node has asked for long: comparing all streams costs no more.
+            // The list of changed streams was not taken for long. With so many of them, a comparison of all
+            // streams costs no more.
             self.role.interest_changed = true;
             self.role.interest_changed_of.clear();
         }
     }
 
-    /// Checks that the nodes can keep so many copies.
+    /// Checks that the group has enough nodes for this number of copies.
     pub(crate) fn check_replicas(&self, replicas: i64) -> Result<(), ApiError> {
         match usize::try_from(replicas) {
             Ok(wanted) if wanted <= self.role.nodes.max(1) => Ok(()),
@@ -365,19 +374,19 @@ impl JetStream {
     }
 }
 
-/// The streams with subjects that may have changed for other nodes.
+/// The streams for which the subjects that this node announces may have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InterestChanged {
-    /// Any stream, or the group itself.
+    /// Any stream may have changed, or the group itself.
     All,
-    /// The streams with these numbers.
+    /// The streams with these numbers may have changed.
     Of(BTreeSet<StreamNumber>),
 }
 
-/// A request for another leader.
+/// The request of a client for another leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StepDown {
-    /// The name of the node that is to lead; any if `None`.
+    /// The name of the node that is to lead; `None` for any node.
     pub(crate) preferred: Option<String>,
 }
 

@@ -1,4 +1,5 @@
-//! Messages at `$JS.ACK.>` and `$JS.FC.>`: acknowledgements, and answers of clients to flow control.
+//! Handles messages at `$JS.ACK.>` and `$JS.FC.>`: acknowledgements, and answers of clients to flow control
+//! requests.
 
 use tidegate::Time;
 use tidegate_nats::parse::Publish;
@@ -9,7 +10,8 @@ use crate::streams::context::Context;
 use crate::streams::{JetStream, Taken};
 
 impl JetStream {
-    /// Hands an acknowledgement to its consumer. A consumer with the policy `none` does not take it.
+    /// Hands an acknowledgement to its consumer. A consumer with the ack policy `none` does not take
+    /// acknowledgements.
     pub(crate) fn acknowledged(
         &mut self,
         cx: &mut Context<'_>,
@@ -42,7 +44,8 @@ impl JetStream {
         taken.unwrap_or(Taken::Yes)
     }
 
-    /// Hands a client's answer to flow control, `$JS.FC.<stream>.<consumer>.<token>`, to its consumer.
+    /// Hands a client's answer to a flow control request, at `$JS.FC.<stream>.<consumer>.<token>`, to the
+    /// consumer.
     pub(crate) fn flow_answered(&mut self, cx: &mut Context<'_>, now: Time, subject: &[u8]) {
         let mut tokens = subject.split(|b| *b == b'.').skip(2);
         let mut name = || std::str::from_utf8(tokens.next()?).ok();

@@ -1,5 +1,5 @@
-//! The consumers this node serves: finds them by name, wakes them for messages, pulls and
-//! timers, and gives each its stream and a voice.
+//! The consumers that this node serves. This module finds a consumer by name, wakes it for messages, pulls
+//! and timers, and gives it access to its stream and to the connections of clients.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -32,27 +32,29 @@ use crate::streams::{JetStream, Messages, Voice};
 use super::Key;
 use crate::streams::outcome::Then;
 
-/// Messages that one consumer delivers before the others have their turn.
+/// The most messages that a consumer delivers before the other consumers have their turn.
 const BUDGET: usize = 1024;
 
-/// The consumers of a node.
+/// The consumers that this node serves.
 #[derive(Default)]
 pub(crate) struct Consumers {
     live: HashMap<Key, Live, RandomState>,
     names: HashMap<StreamNumber, BTreeMap<Box<str>, Key>, RandomState>,
-    /// For each stream: which consumers want which messages.
+    /// The index, for each stream, of the consumers that want a subject.
     interests: HashMap<StreamNumber, Interest, RandomState>,
-    /// Push consumers by deliver subject.
+    /// The push consumers, by deliver subject.
     pushed: BTreeMap<Box<[u8]>, Vec<Key>>,
-    /// The reply subjects of pulls that no client listens for.
+    /// The reply subjects of pulls that no client listens to, with the pull's consumer.
     away: BTreeSet<(Box<[u8]>, Key)>,
-    /// Consumers to serve in this turn.
+    /// The consumers that the node must serve in this turn or the next one.
     due: Vec<Key>,
-    /// Consumers still to serve in this turn.
+    /// The consumers that the node has still to serve in this turn.
     serving: VecDeque<Key>,
-    /// Consumers to serve in a later turn, after a message was read or bytes were written.
+    /// The consumers that the node must serve in a later turn, after the store has read a message or a
+    /// connection has written bytes.
     waiting: Vec<Key>,
-    /// The time at which each consumer's timers fire: at most one entry a consumer, as its `armed` says.
+    /// The times at which consumers need to be served: at most one entry for each consumer, equal to its
+    /// `armed`.
     timers: BTreeSet<(Time, Key)>,
     next: Key,
     /// Scratch of one removed message.
@@ -67,25 +69,26 @@ pub(crate) struct Live {
     pub(crate) config: ConsumerConfig,
     created_us: u64,
     pub(crate) filter: Filter,
-    /// The position at which the consumer began.
+    /// The position at which the consumer started.
     pub(crate) start: Start,
-    /// The log knows the consumer.
+    /// True if the log keeps the consumer.
     pub(crate) logged: bool,
-    /// A proposal makes the consumer known to the log, and is not applied yet.
+    /// True while a proposal to add the consumer to the log is not applied yet.
     pub(crate) told: bool,
-    /// The time at which the leader proposes the consumer to the log.
+    /// The time at which the leader proposes to add the consumer to the log; `None` if it does not.
     pub(crate) lasts_us: Option<u64>,
-    /// Requests to reset the consumer.
+    /// The requests to reset the consumer.
     pub(crate) resets: Resets,
-    /// Its entries in `away` of [`Consumers`].
+    /// The reply subjects that this consumer has in [`Consumers::away`].
     away: Vec<Box<[u8]>>,
-    /// The consumer is in `due`.
+    /// True if the consumer is in [`Consumers::due`].
     listed: bool,
-    /// Its entry in `timers`.
+    /// The time of the consumer's entry in [`Consumers::timers`].
     armed: Time,
-    /// The consumer has been found unused, and its end is under way.
+    /// True once the node has found the consumer unused and begun to end it.
     pub(crate) ending: bool,
-    /// Its deletion is proposed because no client used it: it ends even if a client uses it meanwhile.
+    /// True once the leader has proposed to delete the consumer because no client used it. The consumer then
+    /// ends even if a client uses it meanwhile.
     pub(crate) deleted: bool,
 }
 
@@ -140,7 +143,7 @@ impl Consumers {
         self.live.keys().copied().collect()
     }
 
-    /// Lists the consumer to be served in this turn.
+    /// Puts the consumer on the list of those that the node serves in this turn.
     pub(crate) fn wake(&mut self, key: Key) {
         if let Some(live) = self.live.get_mut(&key)
             && !std::mem::replace(&mut live.listed, true)
@@ -149,8 +152,8 @@ impl Consumers {
         }
     }
 
-    /// Notes that a client listens to this pattern: serves the consumers that push there,
-    /// and those with pulls that wait there.
+    /// Notes that a client subscribed to this pattern: wakes the consumers that push to a matching subject,
+    /// and those with waiting pulls that match.
     pub(crate) fn handle_subscribed(&mut self, pattern: &[u8]) {
         if !self.away.is_empty() {
             self.listens_again(pattern);
@@ -172,8 +175,8 @@ impl Consumers {
         }
     }
 
-    /// Notes that a client listens to this pattern, and wakes the consumers with pulls that
-    /// no client listened for.
+    /// Notes that a client subscribed to this pattern, and wakes the consumers with matching pulls that no
+    /// client listened to.
     fn listens_again(&mut self, pattern: &[u8]) {
         for key in self.awaiting(pattern) {
             if let Some(live) = self.live.get_mut(&key) {
@@ -183,7 +186,7 @@ impl Consumers {
         }
     }
 
-    /// Returns the consumers with a pull that waits for a client to listen to a subject of this pattern.
+    /// Returns the consumers with a pull at a subject of this pattern that no client listened to.
     fn awaiting(&self, pattern: &[u8]) -> Vec<Key> {
         // Every subject that the pattern matches begins with the pattern's literal tokens.
         let literal = tokens(pattern).take_while(|t| *t != b"*" && *t != b">");
@@ -200,7 +203,7 @@ impl Consumers {
         keys
     }
 
-    /// Notes the pulls of a consumer that no client listens for.
+    /// Updates the list of a consumer's pulls that no client listens to.
     fn note_away(&mut self, key: Key) {
         let Some(live) = self.live.get_mut(&key) else {
             return;
@@ -214,7 +217,7 @@ impl Consumers {
         self.away.extend(away.into_iter().map(|to| (to, key)));
     }
 
-    /// Wakes the consumers that a stored message is for.
+    /// Counts a stored message for the consumers that want its subject, and wakes those that can deliver it.
     fn handle_stored(&mut self, stream: StreamNumber, seq: StreamSeq, subject: &[u8]) {
         let Some(interest) = self.interests.get_mut(&stream) else {
             return;
@@ -248,8 +251,8 @@ impl Consumers {
         }
     }
 
-    /// Serves no consumer from now on. Consumers left in these lists would keep the loop
-    /// going without a pause.
+    /// Clears the lists of consumers to serve, because the node serves no consumer from now on. Otherwise
+    /// these lists would keep the event loop busy without a pause.
     pub(crate) fn rest(&mut self) {
         self.due.clear();
         self.serving.clear();
@@ -311,8 +314,8 @@ impl Live {
         self.stream
     }
 
-    /// Returns whether this configuration would take the messages away from a client that
-    /// listens to the deliver subject now.
+    /// Returns whether a change to this configuration would take the messages away from a client that listens
+    /// to the present deliver subject.
     pub(crate) fn is_taken_from(&self, cx: &mut Context<'_>, config: &ConsumerConfig) -> bool {
         let (to, group) = (&self.config.deliver_subject, &self.config.deliver_group);
         let group = Some(group.as_bytes()).filter(|g| !g.is_empty());
@@ -322,7 +325,7 @@ impl Live {
     }
 }
 
-/// A consumer with its counts at a time, in microseconds since the Unix epoch.
+/// A consumer with the time for which its counts are shown, in microseconds since the Unix epoch.
 pub(crate) struct LiveAt<'a>(pub(crate) &'a Live, pub(crate) u64);
 
 impl ConsumerView for LiveAt<'_> {
@@ -357,13 +360,13 @@ impl ConsumerView for LiveAt<'_> {
     }
 }
 
-/// A stream as a consumer sees it.
+/// The part of a stream that one consumer sees: its filter, and the messages that can be read now.
 pub(crate) struct Seen<'a> {
     pub(crate) stream: &'a Stream,
     pub(crate) filter: &'a mut Filter,
     pub(crate) messages: &'a dyn Messages,
     pub(crate) held: Held,
-    /// The places that the store is to read.
+    /// The places that the store must read.
     pub(crate) wanted: Vec<Place>,
 }
 
@@ -385,7 +388,7 @@ impl Source for Seen<'_> {
     }
 
     fn last_per_subject(&mut self) -> Option<Vec<StreamSeq>> {
-        // Where the stream keeps one message a subject, each message is the last of its subject.
+        // If the stream keeps one message for each subject, each message is the last of its subject.
         (self.stream.config().max_msgs_per_subject != 1)
             .then(|| self.stream.last_per_subject(self.filter))
     }
@@ -409,17 +412,17 @@ impl Source for Seen<'_> {
     }
 }
 
-/// The state that a consumer is taken up with.
+/// The configuration and state with which the node begins to serve a consumer.
 pub(crate) struct Known<'a> {
     pub(crate) name: &'a str,
     pub(crate) config: &'a ConsumerConfig,
     pub(crate) created_us: u64,
     pub(crate) state: &'a State,
-    /// The log knows the consumer.
+    /// True if the log keeps the consumer.
     pub(crate) logged: bool,
 }
 
-/// Reads no message: for callers that look only at numbers.
+/// A source of messages that reads none, for callers that need only the numbers of messages.
 pub(crate) struct Unread;
 
 impl Messages for Unread {
@@ -432,7 +435,7 @@ impl Messages for Unread {
 }
 
 impl JetStream {
-    /// Takes up a consumer that the log or a request made.
+    /// Begins to serve a consumer that the log has or that a request creates.
     pub(crate) fn take_up(
         &mut self,
         now: Time,
@@ -501,7 +504,7 @@ impl JetStream {
         Some(key)
     }
 
-    /// Removes a consumer from this node, and ends its pulls with the reason.
+    /// Stops serving a consumer on this node, and ends its pulls with the reason.
     pub(crate) fn let_go(&mut self, cx: &mut Context<'_>, now: Time, key: Key, why: Ending) {
         self.with_consumer(cx, now, key, |live, voice| {
             live.consumer.handle_end(why, voice);
@@ -511,7 +514,8 @@ impl JetStream {
         }
     }
 
-    /// Calls `f` with a consumer and a voice, and has the consumer served in this turn.
+    /// Calls `f` with a consumer and a voice, through which the consumer sends messages, and wakes the
+    /// consumer.
     pub(crate) fn with_consumer<R>(
         &mut self,
         cx: &mut Context<'_>,
@@ -528,7 +532,8 @@ impl JetStream {
             speech: &mut self.speech,
         };
         let result = f(live, &mut voice);
-        // At once, because a client may subscribe again before the consumer is served.
+        // The node updates the list at once, because a client may subscribe again before the consumer is
+        // served.
         self.consumers.note_away(key);
         self.consumers.wake(key);
         Some(result)
@@ -541,11 +546,11 @@ impl JetStream {
         });
     }
 
-    /// Lets the consumers take over the changes of an entry.
+    /// Tells the consumers the changes of an entry.
     ///
-    /// All of the entry is applied by then. So consumers that count the messages of a stream do that last:
-    /// the count already has the messages that later commands of the entry stored, after a consumer was made
-    /// or after a purge, and the consumer must not add them again.
+    /// The whole entry is applied by then. So consumers that count the messages of a stream again do that
+    /// last: the count already includes the messages that later commands of the entry stored, after the
+    /// creation of a consumer or after a purge, and the consumer must not add these messages a second time.
     pub(crate) fn tell_consumers(&mut self, cx: &mut Context<'_>, now: Time, effects: &[Effect]) {
         let mut counting = false;
         for effect in effects {
@@ -619,13 +624,14 @@ impl JetStream {
         }
     }
 
-    /// Lets the consumers count again that an entry has made, changed or reset, and those of purged streams.
+    /// Lets the consumers that an entry has created, changed or reset, and those of purged streams, count
+    /// their messages again.
     fn count_anew(&mut self, cx: &mut Context<'_>, now: Time, effects: &[Effect]) {
         for effect in effects {
             match effect {
                 Effect::Purged { stream, .. } => self.tell_purged(now, *stream),
-                // A later command of the same entry may have deleted the stream or
-                // consumer, and then there is none to find.
+                // A later command of the same entry may have deleted the stream or the consumer, and then the
+                // search finds nothing.
                 Effect::StreamFilled { stream } | Effect::StreamThawed { stream }
                     if self.role.serves =>
                 {
@@ -665,13 +671,13 @@ impl JetStream {
         }
     }
 
-    /// Takes up all consumers of a stream as the log has them.
+    /// Begins to serve all consumers of a stream, with the states that the log has.
     pub(crate) fn take_up_all(&mut self, now: Time, stream: StreamNumber) {
         let Some(of) = self.streams.get(stream) else {
             return;
         };
         if of.transit() != Transit::None {
-            // The consumers of a stream that moves rest.
+            // The node does not serve the consumers of a stream that moves.
             return;
         }
         let names: Vec<String> = of.consumers().map(|(name, _)| name.to_owned()).collect();
@@ -680,7 +686,7 @@ impl JetStream {
         }
     }
 
-    /// Takes up a consumer as the log has it.
+    /// Begins to serve a consumer, with the state that the log has.
     pub(crate) fn take_up_logged(
         &mut self,
         now: Time,
@@ -688,7 +694,8 @@ impl JetStream {
         name: &str,
     ) -> Option<Key> {
         if self.consumers.find(stream, name).is_some() {
-            // One entry made the consumer, deleted it and made it again: this node takes it up once.
+            // One entry has created the consumer, deleted it and created it again. This node begins to serve
+            // it once.
             return None;
         }
         let known = self.streams.get(stream)?.consumer(name)?;
@@ -710,7 +717,7 @@ impl JetStream {
         self.reconfigure(now, key, &config)
     }
 
-    /// Takes over a consumer's changed configuration.
+    /// Applies a changed configuration to a consumer that this node serves.
     pub(crate) fn reconfigure(
         &mut self,
         now: Time,
@@ -759,7 +766,8 @@ impl JetStream {
     pub(crate) fn propose_delta(&mut self, now: Time, key: Key) {
         let wall_us = self.wall.tell(now);
         let live = self.consumers.live.get_mut(&key);
-        // A delta behind a proposed reset would change the consumer after the reset.
+        // The log would apply a delta behind a proposed reset after the reset, and so change the consumer
+        // wrongly.
         let Some(live) = live.filter(|l| l.logged && !l.resets.is_proposed()) else {
             return;
         };
@@ -770,7 +778,8 @@ impl JetStream {
         }
     }
 
-    /// Fires the timers of consumers, and lists those to serve in this turn.
+    /// Wakes the consumers with a timer that is due, and lists the consumers that the node serves in this
+    /// turn.
     pub(crate) fn begin_consumers(&mut self, cx: &mut Context<'_>, now: Time) {
         while let Some((at, key)) = self.consumers.timers.first().copied()
             && at <= now
@@ -788,7 +797,7 @@ impl JetStream {
         self.consumers.serving.extend(self.consumers.due.drain(..));
     }
 
-    /// Returns the next consumer to serve in this turn, each once.
+    /// Returns the next consumer that the node must serve in this turn; each consumer once.
     pub(crate) fn next_consumer(&mut self) -> Option<Key> {
         self.consumers.serving.pop_front()
     }
@@ -829,7 +838,7 @@ impl JetStream {
         let wanted = source.wanted;
         cx.outputs.read(wanted);
         self.consumers.note_away(key);
-        // Deltas go in order: none goes before those that the log refused.
+        // The node proposes deltas in order: no new delta goes before those that the log refused.
         let free = !self.is_full() && self.room.space != Space::Scarce;
         let room = free && self.entries.postponed.is_empty();
         let live = self.consumers.live.get_mut(&key)?;
@@ -848,7 +857,7 @@ impl JetStream {
             Progress::Reading | Progress::Behind => self.consumers.waiting.push(key),
         }
         if logged && !room {
-            // Its delta may be due, and no timer fires for that again.
+            // The consumer's delta may be due already, and no timer will fire for it again.
             self.consumers.waiting.push(key);
         }
         let lasted = lasts.is_some_and(|us| us <= wall_us);
@@ -874,8 +883,8 @@ impl JetStream {
                 true if self.consumers.is_deleted(key) => {}
                 true => {
                     let command = Command::new(Kind::DeleteConsumer, id, name.as_bytes(), b"");
-                    // Like a delta, a refused deletion is proposed again. Once it is
-                    // applied there is no consumer left to notify.
+                    // The node treats the deletion as a delta, so that it proposes a refused deletion again.
+                    // Once the deletion is applied, there is no consumer left to notify.
                     self.command(now, false, &command, Some((b"", Then::Delta(key))));
                     self.consumers.note_deleted(key);
                 }
@@ -893,8 +902,8 @@ impl JetStream {
     }
 }
 
-/// Returns whether the log keeps the progress of this consumer. It keeps none for a consumer that expects no
-/// acknowledgements and ends with its client.
+/// Returns whether the log keeps the progress of this consumer. The log keeps no progress of a consumer that
+/// expects no acknowledgements and ends with its client.
 fn yields_deltas(config: &ConsumerConfig) -> bool {
     config.ack_policy != AckPolicy::None || !config.durable_name.is_empty()
 }

@@ -1,8 +1,8 @@
-//! The interest of a stream's consumers in messages: an index of their filters, which finds the consumers
-//! that want a subject without a look at the others.
+//! The interest of a stream's consumers in messages: an index of the consumers' filters, which finds the
+//! consumers that want a subject without a look at the other consumers.
 //!
-//! Owns the index. It finds all consumers that may want a message, and leaves it to each of
-//! them whether it does.
+//! The index finds all consumers that may want a message; each of these consumers then decides whether it
+//! wants the message.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -12,10 +12,11 @@ use tidegate_stream::schema::config::ConsumerConfig;
 
 use super::Key;
 
-/// Subjects cached for a stream with filtered consumers. Without the cache, a search costs a hash a token.
+/// The number of subjects in the cache of a stream with filtered consumers. Without the cache, a search costs
+/// one hash for each token.
 const CACHE_LEN: usize = 64;
 
-/// See the [module](self).
+/// The filters of a stream's consumers, see the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Interest {
     /// The consumers that want every subject.
@@ -62,7 +63,7 @@ impl Interest {
         }
     }
 
-    /// Removes a consumer that was added with this configuration.
+    /// Removes a consumer that the caller added with this configuration.
     pub(crate) fn remove(&mut self, key: Key, config: &ConsumerConfig) {
         self.changed.retain(|k| *k != key);
         if wants_all(config) {
@@ -82,7 +83,8 @@ impl Interest {
         }
     }
 
-    /// Lets every removed message concern this consumer from now on.
+    /// Makes [`Interest::concerned`] return this consumer for every removed message from now on, because its
+    /// filters have changed.
     pub(crate) fn add_changed(&mut self, key: Key) {
         if !self.changed.contains(&key) {
             self.changed.push(key);
@@ -93,7 +95,7 @@ impl Interest {
     pub(crate) fn for_each(&mut self, subject: &[u8], mut f: impl FnMut(Key)) {
         self.unfiltered.iter().for_each(|key| f(*key));
         if let Some(filtered) = self.filtered.as_deref_mut() {
-            // Filters of one consumer do not overlap, so the search finds no consumer twice.
+            // The filters of one consumer do not overlap, so the search finds no consumer twice.
             let found = &filtered.patterns.matches(subject).plain;
             found
                 .iter()
@@ -101,8 +103,8 @@ impl Interest {
         }
     }
 
-    /// Collects in `to`, once each, the consumers that have to learn that a message of this
-    /// subject is removed.
+    /// Collects in `to`, once each, the consumers that must learn that the stream removed a message of this
+    /// subject.
     pub(crate) fn concerned(&mut self, subject: &[u8], to: &mut Vec<Key>) {
         to.clear();
         self.for_each(subject, |key| to.push(key));

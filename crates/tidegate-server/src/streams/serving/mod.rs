@@ -1,4 +1,4 @@
-//! Serves consumers: their messages, acknowledgements, interest and resets.
+//! Serves consumers: handles their messages, acknowledgements, interest and resets.
 
 pub(crate) mod acks;
 pub(crate) mod consumers;
@@ -6,5 +6,5 @@ pub(crate) mod interest;
 pub(crate) mod resets;
 pub(crate) mod unlogged;
 
-/// Names a consumer on this node; never used again.
+/// The id of a consumer on this node, which no later consumer gets.
 pub(crate) type Key = u64;

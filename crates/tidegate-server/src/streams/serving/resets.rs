@@ -1,10 +1,10 @@
-//! Resets of consumers: a consumer begins again at another message.
+//! Resets of consumers: a consumer starts again at another message.
 //!
-//! Owns the time of a reset. A consumer with a reset ahead delivers nothing until it is reset. The leader
-//! proposes the reset once every delta that the consumer made before is durable, and the consumer makes none
-//! until the reset is applied. So the log never applies a delta that belongs to another beginning. A consumer
-//! that the log does not know is reset at once. [`tidegate_stream::consumer::Consumer::handle_reset`] and
-//! [`State::reset`] define the effects of a reset.
+//! This module decides when a consumer is reset. A consumer with a waiting reset delivers nothing until it is
+//! reset. The leader proposes the reset once every earlier delta of the consumer is durable, and the consumer
+//! makes no delta until the reset is applied. So no node applies a delta from before the reset after it. The
+//! node resets a consumer that the log does not keep at once.
+//! [`tidegate_stream::consumer::Consumer::handle_reset`] and [`State::reset`] define the effects of a reset.
 
 use std::collections::VecDeque;
 
@@ -26,14 +26,14 @@ use crate::streams::outcome::Then;
 use crate::streams::reads::Held;
 use crate::streams::{JetStream, Voice};
 
-/// Requests that may wait for one consumer.
+/// The most requests for a reset that wait at one consumer.
 const WAITING_MAX: usize = 64;
 
 /// The requests to reset a consumer, in the order in which the consumer carries them out.
 #[derive(Debug, Default)]
 pub(crate) struct Resets {
     asked: VecDeque<Asked>,
-    /// The first reset is proposed, and begins with this message.
+    /// The message of the first reset, if the leader has proposed this reset.
     proposed: Option<StreamSeq>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Resets {
 struct Asked {
     reply: Box<[u8]>,
     seq: StreamSeq,
-    /// The change that other requests wait for.
+    /// The id of the change, for which other requests wait.
     change: ChangeId,
 }
 
@@ -57,8 +57,8 @@ impl Resets {
 }
 
 impl JetStream {
-    /// Queues a client's request to reset a consumer to message `seq`, or, if that is 0, to the first message
-    /// that is not settled. The consumer is reset when it is served.
+    /// Queues a client's request to reset a consumer to message `seq`, or, if `seq` is 0, to the first
+    /// message after the ack floor. The reset takes place when the node serves the consumer.
     pub(crate) fn reset_consumer(
         &mut self,
         key: Key,
@@ -78,10 +78,10 @@ impl JetStream {
         Ok(())
     }
 
-    /// Carries out the first reset of a consumer, or proposes it if the log knows the consumer. If the reset
-    /// has to wait, a later turn tries it again.
+    /// Carries out the first reset of a consumer, or proposes the reset if the log keeps the consumer. If the
+    /// reset has to wait, a later turn tries it again.
     ///
-    /// `room`: whether the log takes a command now.
+    /// `room` says whether the log accepts a command now.
     pub(crate) fn next_reset(
         &mut self,
         cx: &mut Context<'_>,
@@ -126,7 +126,7 @@ impl JetStream {
         self.conclude_reset(cx, now, key, Ok(seq))
     }
 
-    /// Resets a consumer as the log has it.
+    /// Starts a consumer on this node again, from the state that the log has after a reset.
     pub(crate) fn begin_again(
         &mut self,
         cx: &mut Context<'_>,
@@ -170,7 +170,7 @@ impl JetStream {
         outcome: &Outcome,
     ) {
         let live = self.consumers.get_mut(key);
-        // If the consumer has ended here, the clients that waited were answered then.
+        // If the consumer has ended on this node, the node has already answered the clients that waited.
         let Some(seq) = live.and_then(|live| live.resets.proposed.take()) else {
             return;
         };
@@ -181,7 +181,7 @@ impl JetStream {
         self.conclude_reset(cx, now, key, done);
     }
 
-    /// Refuses the resets of a consumer that ends here.
+    /// Refuses the waiting resets of a consumer that ends on this node.
     pub(crate) fn refuse_resets(
         &mut self,
         cx: &mut Context<'_>,
@@ -201,7 +201,7 @@ impl JetStream {
         }
     }
 
-    /// Answers the first request.
+    /// Answers the first request for a reset, and concludes its change.
     fn conclude_reset(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,14 +1,14 @@
-//! Consumers that the log does not need to know, and hears of only if they last.
+//! Consumers that the log need not keep, and that the leader adds to the log only if they last.
 //!
-//! An ordered consumer ends with its client and keeps no record of acknowledgements. Its client makes another
-//! one at each gap, and that must not wait for a sync: so only the leader's node knows such a consumer. But
-//! its client watches the numbers of the messages, and has to go on when another node leads. So the leader
-//! proposes a consumer that has lasted a little, together with its start, and no client waits for that. It
-//! never proposes the deliveries.
+//! An ordered consumer ends with its client and keeps no record of acknowledgements. The client creates
+//! another ordered consumer at each gap, and that must not wait for a sync: so only the leader's node knows
+//! such a consumer. But the client watches the numbers of the messages, and must be able to continue when
+//! another node leads. So the leader proposes a consumer that has lasted a little, together with the
+//! consumer's start, and no client waits for that. The leader never proposes the consumer's deliveries.
 //!
-//! The next leader starts the consumer again where it began, with the numbers it began with. A client that
-//! had no message yet goes on as if the leader had not changed. Any other client sees at the first message
-//! that it is not the expected one, and makes another consumer from its own position.
+//! The next leader starts the consumer again at its first message, with the same first numbers. A client
+//! without a message so far continues as if the leader had not changed. Any other client sees that the first
+//! message is not the expected one, and creates another consumer from its own position.
 
 use tidegate::Time;
 use tidegate_stream::consumer::rules::is_logged;
@@ -20,10 +20,10 @@ use super::consumers::Live;
 use crate::streams::JetStream;
 use crate::streams::outcome::Then;
 
-/// How long a consumer lasts before the leader proposes it, in microseconds: a consumer that is made to read
-/// the messages there are now costs the log nothing.
+/// The time after which the leader proposes a consumer, in microseconds: a consumer that only reads the
+/// messages that exist now costs the log nothing.
 const LASTING_US: u64 = 250_000;
-/// How long after a refusal the leader proposes the consumer again, in microseconds.
+/// The time after a refusal after which the leader proposes the consumer again, in microseconds.
 const AGAIN_US: u64 = 5_000_000;
 
 /// Returns the time at which the leader proposes a consumer that the log does not know and that is made now.
@@ -40,7 +40,7 @@ pub(crate) fn lasts_us(config: &ConsumerConfig, now_us: u64) -> Option<u64> {
 }
 
 impl JetStream {
-    /// Proposes a consumer that has lasted.
+    /// Proposes to add a consumer to the log that has lasted long enough.
     pub(crate) fn propose_lasting(&mut self, now: Time, key: Key) -> Option<()> {
         let live = self.consumers.get_mut(key)?;
         let request = ConsumerRequest {
@@ -57,7 +57,7 @@ impl JetStream {
         Some(())
     }
 
-    /// Notes whether the log took or refused a consumer that the leader proposed.
+    /// Notes whether a proposed consumer was added to the log or refused.
     pub(crate) fn handle_lasting(&mut self, now: Time, key: Key, outcome: &Outcome) {
         let now_us = self.wall.tell(now);
         if let Some(live) = self.consumers.get_mut(key) {
@@ -65,7 +65,8 @@ impl JetStream {
             match outcome {
                 Outcome::Refused { .. } => {
                     live.lasts_us = Some(now_us.saturating_add(AGAIN_US));
-                    // The leader may have proposed its deletion, too, and the log had no consumer to delete.
+                    // The leader may also have proposed to delete the consumer. That had no effect, since the
+                    // log did not have the consumer.
                     (live.ending, live.deleted) = (false, false);
                 }
                 _ => live.logged = true,
@@ -76,14 +77,14 @@ impl JetStream {
 }
 
 impl Live {
-    /// Returns whether a proposal of the server's own that is not applied yet adds the
-    /// consumer to the log, or deletes it.
+    /// Returns whether the server itself has proposed to add the consumer to the log or to delete it, and
+    /// that proposal is not applied yet.
     pub(crate) const fn is_proposed(&self) -> bool {
         self.deleted || self.told
     }
 
-    /// Returns whether the log knows the consumer, or will once a proposal is applied: then
-    /// every change of it has to go through the log.
+    /// Returns whether the log keeps the consumer, or will keep it once a proposal is applied. Then every
+    /// change of the consumer must go through the log.
     pub(crate) const fn is_told(&self) -> bool {
         self.logged || self.told
     }
