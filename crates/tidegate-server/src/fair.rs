@@ -1,14 +1,14 @@
-//! A queue that shares work fairly among the addresses it comes from.
+//! A queue that shares work fairly among the addresses from which the work comes.
 //!
-//! Each source has a line of its own, and the lines take turns: a source with a thousand items delays
-//! another source's first item by one item. The queue owns the order and nothing else: the caller
-//! sees the lengths and keeps the bounds. Every operation costs the logarithm of the queue's length.
+//! Each source has a separate line of items, and the lines take turns: a source with a thousand items delays
+//! another source's first item by one item. The queue decides only the order: the caller reads the lengths
+//! and keeps the bounds. Every operation costs the logarithm of the queue's length.
 
 use core::net::IpAddr;
 use std::collections::BTreeMap;
 
-/// The origin of work: an IPv4 address, or the /64 network of an IPv6 address, which one host
-/// usually has for itself.
+/// The origin of work: an IPv4 address, or the /64 network of an IPv6 address, because one host usually has a
+/// whole such network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Source(u128);
 
@@ -28,14 +28,14 @@ pub(crate) struct Ticket {
     number: u64,
 }
 
-/// Waiting items, by source.
+/// The waiting items, by source.
 #[derive(Debug)]
 pub(crate) struct FairQueue<T> {
     lines: BTreeMap<Source, Line<T>>,
-    /// The order of turns: each line once.
+    /// The order in which the sources take turns; each source with items occurs once.
     turns: BTreeMap<u64, Source>,
     len: usize,
-    /// The number last given to a ticket or a turn.
+    /// The number that the queue gave last to a ticket or a turn.
     number: u64,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct FairQueue<T> {
 #[derive(Debug)]
 struct Line<T> {
     turn: u64,
-    /// By ticket, and so in the order of arrival.
+    /// The items by the number of their tickets, and so in the order of arrival.
     items: BTreeMap<u64, T>,
 }
 
@@ -59,7 +59,7 @@ impl<T> Default for FairQueue<T> {
 }
 
 impl<T> FairQueue<T> {
-    /// The number of waiting items.
+    /// Returns the number of waiting items.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
@@ -69,19 +69,19 @@ impl<T> FairQueue<T> {
         self.len == 0
     }
 
-    /// The number of waiting items of this source.
+    /// Returns the number of waiting items of this source.
     pub(crate) fn len_of(&self, source: Source) -> usize {
         self.lines.get(&source).map_or(0, |line| line.items.len())
     }
 
-    /// The source with the most items.
+    /// Returns the source with the most waiting items.
     pub(crate) fn longest(&self) -> Option<Source> {
         let lines = self.lines.iter();
         let longest = lines.max_by_key(|(_, line)| line.items.len());
         longest.map(|(source, _)| *source)
     }
 
-    /// Adds an item. A source without any waiting item goes behind all others.
+    /// Adds an item. A source that had no waiting item gets its turn after all other sources.
     pub(crate) fn push(&mut self, source: Source, item: T) -> Ticket {
         self.number += 1;
         let number = self.number;
@@ -127,7 +127,7 @@ impl<T> FairQueue<T> {
         Some((source, item))
     }
 
-    /// Accounts for an item that left this source.
+    /// Updates the counts and the order of turns after an item of this source has left.
     fn taken(&mut self, source: Source) {
         self.len -= 1;
         if let Some(line) = self.lines.get(&source).filter(|l| l.items.is_empty()) {

@@ -3,9 +3,9 @@
 //! Core NATS: publish and subscribe with wildcards, queue groups, headers and request/reply; TLS, users and
 //! permissions; a monitor over HTTP. `docs/nats-support.md` lists the supported and the missing features.
 //!
-//! Everything is one movement: **socket -> parse -> subscriptions -> outboxes -> sockets.** The loop takes
-//! the events that are ready, handles them together, then writes. A [`tidegate`] controller decides how much
-//! the loop gathers before it writes.
+//! Messages take one path: **socket -> parse -> subscriptions -> outboxes -> sockets.** The loop takes the
+//! events that are ready, handles them together, then writes. A [`tidegate`] controller decides how much the
+//! loop gathers before it writes.
 //!
 //! ```
 //! use std::io::{BufRead as _, BufReader, Write as _};
@@ -49,7 +49,7 @@ pub use event_loop::handle::{Busy, Handle};
 pub use event_loop::members::IdentityError;
 pub use event_loop::tls::TlsError;
 pub use monitor::Monitor;
-// The state machine without sockets: for tests and fuzz targets, no promise to others.
+// The state machine without sockets is public only for tests and fuzz targets, and may change at any time.
 #[doc(hidden)]
 pub use party::ClientKey;
 #[doc(hidden)]

@@ -6,12 +6,12 @@ use std::ops::{Index, IndexMut};
 use slab::Slab;
 use tidegate_cluster::roster::PeerSlot;
 
-/// The place of a client's connection in the node. A later connection may get it again.
+/// The place of a client's connection in the node. A later connection may get the same place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientKey(u32);
 
 impl ClientKey {
-    /// Returns the key that has `index` places before it.
+    /// Returns the key of the place with this index.
     #[inline]
     #[must_use]
     pub const fn new(index: usize) -> Self {
@@ -22,7 +22,7 @@ impl ClientKey {
         Self(index as u32)
     }
 
-    /// Returns the number of places before it.
+    /// Returns the index of the place.
     #[inline]
     #[must_use]
     pub const fn index(self) -> usize {
@@ -40,7 +40,7 @@ pub(crate) enum Party {
 }
 
 impl Party {
-    /// Returns the client's key, if it is a client.
+    /// Returns the client's key, if the party is a client.
     #[inline]
     pub(crate) const fn client(self) -> Option<ClientKey> {
         match self {
@@ -49,7 +49,7 @@ impl Party {
         }
     }
 
-    /// Returns the peer's slot, if it is a peer.
+    /// Returns the peer's slot, if the party is a peer.
     #[inline]
     pub(crate) const fn peer(self) -> Option<PeerSlot> {
         match self {
@@ -59,12 +59,12 @@ impl Party {
     }
 }
 
-/// A value for each client's connection, by its key.
+/// A value for each client's connection, by the connection's key.
 #[derive(Debug)]
 pub(crate) struct PerClient<T>(Slab<T>);
 
 impl<T> PerClient<T> {
-    /// Returns values for no connection.
+    /// Creates a table without connections.
     pub(crate) const fn new() -> Self {
         Self(Slab::new())
     }
@@ -85,13 +85,13 @@ impl<T> PerClient<T> {
         self.0.contains(key.index())
     }
 
-    /// Returns the connection's value, if there is one with this key.
+    /// Returns the connection's value, if there is a connection with this key.
     #[inline]
     pub(crate) fn get(&self, key: ClientKey) -> Option<&T> {
         self.0.get(key.index())
     }
 
-    /// Returns the same, mutable.
+    /// Returns the connection's value, mutable, if there is a connection with this key.
     #[inline]
     pub(crate) fn get_mut(&mut self, key: ClientKey) -> Option<&mut T> {
         self.0.get_mut(key.index())

@@ -14,11 +14,11 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use crate::config::ClusterTls;
 use crate::config::TlsSettings;
 
-/// The reasons for which the server cannot offer TLS.
+/// The reason why the server cannot offer TLS.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A file that is missing or not PEM.
+    /// A file of certificates or keys is missing or not PEM.
     #[error("cannot read {what} from {}: {source}", path.display())]
     File {
         /// The content that the file should hold.
@@ -28,13 +28,13 @@ pub enum TlsError {
         /// The cause.
         source: rustls::pki_types::pem::Error,
     },
-    /// A certificate file without a certificate.
+    /// A certificate file has no certificate.
     #[error("{} holds no certificate: expected PEM", .0.display())]
     Empty(PathBuf),
     /// The certificates and the key do not match, or are of an unknown kind.
     #[error("certificate and key cannot be used: {0}")]
     Unusable(#[from] rustls::Error),
-    /// The other side's certificates cannot be checked.
+    /// The server cannot check the other side's certificates with these authorities.
     #[error("the other side's certificates cannot be checked: {0}")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
@@ -57,7 +57,7 @@ pub(super) fn server_config(settings: &TlsSettings) -> Result<Arc<ServerConfig>,
     Ok(Arc::new(builder.with_single_cert(certificates, key)?))
 }
 
-/// TLS between nodes, ready for use.
+/// The TLS configurations for both sides of a connection between nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerTls {
     /// The configuration of the node that accepts the connection.

@@ -6,31 +6,31 @@ use crate::party::ClientKey;
 
 /// The token of the socket on which clients connect.
 pub(super) const LISTENER: Token = Token(usize::MAX);
-/// The token of the waker of other threads.
+/// The token of the waker by which other threads wake the loop.
 pub(super) const WAKER: Token = Token(usize::MAX - 1);
 /// The token of the socket on which other nodes connect.
 pub(super) const PEER_LISTENER: Token = Token(usize::MAX - 2);
 /// The token of the first channel; the tokens of clients are smaller.
 const CHANNELS: usize = usize::MAX / 2;
 
-/// The place of a channel's connection among the connections with other nodes. A later connection may get it
-/// again.
+/// The place of a channel's connection among the connections with other nodes. A later connection may get the
+/// same place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ChannelKey(usize);
 
 impl ChannelKey {
-    /// Returns the key that has `index` places before it.
+    /// Returns the key of the place with this index.
     pub(super) const fn new(index: usize) -> Self {
         Self(index)
     }
 
-    /// Returns the number of places before it.
+    /// Returns the index of the place.
     pub(super) const fn index(self) -> usize {
         self.0
     }
 }
 
-/// The owner of a token.
+/// The socket or waker that a token names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     /// The socket on which clients connect.
@@ -46,7 +46,7 @@ pub(super) enum Owner {
 }
 
 impl Owner {
-    /// Returns the owner of a token.
+    /// Returns the socket or waker that a token names.
     pub(super) const fn of(token: Token) -> Self {
         match token {
             LISTENER => Self::Listener,
@@ -57,7 +57,7 @@ impl Owner {
         }
     }
 
-    /// Returns its token.
+    /// Returns the token of this socket or waker.
     pub(super) const fn token(self) -> Token {
         match self {
             Self::Listener => LISTENER,

@@ -1,4 +1,5 @@
-//! The account of the loop's turns: their number, the CPU time of each, and how often the loop was late.
+//! The account of the event loop's turns: their number, the CPU time of each turn, and how often the loop was
+//! late.
 //!
 //! The CPU time is the loop's own thread's, so it tells the work of a turn from the time for which other
 //! processes had the core. It takes a system call, so a turn counts with its time by the clock, which is no
@@ -12,7 +13,7 @@ use tidegate::Time;
 
 use super::log_limit::LogLimit;
 
-/// The loop is late if it takes a timer or ends a turn so much after its time.
+/// The delay of a timer or of the end of a turn from which the loop counts as late.
 const LATE: Duration = Duration::from_millis(100);
 /// The interval between two log lines.
 const LOGGED: Duration = Duration::from_secs(60);
@@ -21,17 +22,17 @@ const READ_EVERY: Duration = Duration::from_millis(1);
 /// A longer turn counts as this long.
 const LONGEST: Duration = Duration::from_secs(100);
 
-/// See the [module](self).
+/// The account of the loop's turns, see the [module](self).
 #[derive(Debug)]
 pub(super) struct Turns {
-    /// Nanoseconds of CPU time.
+    /// The CPU times of the turns, in nanoseconds.
     cpu: Histogram<u64>,
     /// The thread's CPU time at the last reading.
     used: Option<Duration>,
     /// The time of all turns since the last reading.
     unread: Duration,
     begun: Time,
-    /// The time at which the turn was to begin at the latest.
+    /// The latest time at which the next turn should begin.
     due: Option<Time>,
     within: [u64; TURN_BOUNDS_US.len() + 1],
     total_ns: u64,
@@ -39,7 +40,7 @@ pub(super) struct Turns {
     log: LogLimit,
 }
 
-/// Bounds of the CPU time of a turn, in microseconds.
+/// The bounds of the histogram of the CPU time of a turn, in microseconds.
 pub(crate) const TURN_BOUNDS_US: [u64; 10] = [
     30, 100, 300, 500, 1000, 2000, 4000, 10_000, 100_000, 1_000_000,
 ];
@@ -49,23 +50,24 @@ pub(crate) const TURN_BOUNDS_US: [u64; 10] = [
 pub(crate) struct TurnStats {
     /// The number of turns.
     pub(crate) turns: u64,
-    /// Nanoseconds of CPU time that 50, 99 and 99.9 per cent of the turns stayed within, and the longest.
+    /// The CPU times, in nanoseconds, within which 50, 99 and 99.9 per cent of the turns stayed, and the
+    /// longest CPU time.
     pub(crate) cpu_ns: [u64; 4],
-    /// The number of turns within each of [`TURN_BOUNDS_US`], and longer ones last.
+    /// The number of turns within each of [`TURN_BOUNDS_US`] and, last, the number of longer turns.
     pub(crate) within: [u64; TURN_BOUNDS_US.len() + 1],
-    /// Nanoseconds of CPU time of all turns.
+    /// The CPU time of all turns together, in nanoseconds.
     pub(crate) total_ns: u64,
-    /// How often the loop was late.
+    /// The number of times that the loop was late.
     pub(crate) late: u64,
 }
 
 impl Turns {
-    /// Returns an account without turns. The bounds of the histogram are constants that fit.
+    /// Creates an account without turns. This never fails: the bounds of the histogram are valid constants.
     pub(super) fn new() -> Self {
         let cpu = Histogram::new_with_max(LONGEST.as_nanos() as u64, 2);
         Self {
             cpu: cpu.unwrap_or_else(|e| unreachable!("the bounds of the histogram fit: {e}")),
-            // The loop's thread is not known before its first turn.
+            // The CPU time belongs to the loop's thread, which is not known before the first turn.
             used: None,
             unread: Duration::ZERO,
             begun: Time::ZERO,
@@ -77,7 +79,7 @@ impl Turns {
         }
     }
 
-    /// A turn begins.
+    /// Records that a turn begins.
     pub(super) fn begin(&mut self, now: Time) {
         self.begun = now;
         if let Some(due) = self.due.take() {
@@ -85,7 +87,8 @@ impl Turns {
         }
     }
 
-    /// The turn ends; the next one begins at `due` at the latest, if that is known.
+    /// Records that the turn ends. The next turn should begin at `due` at the latest, if there is such a
+    /// time.
     pub(super) fn end(&mut self, now: Time, due: Option<Time>) {
         let mut took = now - self.begun;
         self.unread += took;
@@ -117,7 +120,7 @@ impl Turns {
         }
     }
 
-    /// Returns the figures.
+    /// Returns the figures of the turns so far.
     pub(super) fn stats(&self) -> TurnStats {
         TurnStats {
             turns: self.cpu.len(),
@@ -132,6 +135,6 @@ impl Turns {
 /// Returns the CPU time of this thread.
 fn used() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
-    // The clock of a thread begins at 0.
+    // The casts lose nothing: the clock of a thread begins at 0.
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

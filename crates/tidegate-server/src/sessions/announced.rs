@@ -1,5 +1,6 @@
-//! The subjects of streams here that the node announced to its peers. The announcements are kept for each
-//! stream, so that a change of one stream costs the size of that stream, however many others there are.
+//! The subjects of this node's streams that the node has announced to its peers. The node keeps the
+//! announcements of each stream apart, so that a change of a stream costs the size of this stream, however
+//! many other streams there are.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +11,8 @@ use crate::streams::{InterestChanged, JetStream};
 use tidegate_cluster::groups::GroupId;
 use tidegate_stream::schema::number::StreamNumber;
 
-/// The announced patterns, by group and stream, with the version of the stream's interest that they
-/// come from.
+/// The announced patterns, by group and stream, with the version of the stream's interest from which they
+/// come.
 #[derive(Debug, Default)]
 pub(super) struct Announced(
     HashMap<GroupId, HashMap<StreamNumber, (u64, Patterns), RandomState>, RandomState>,
@@ -19,7 +20,7 @@ pub(super) struct Announced(
 
 type Patterns = Vec<Box<[u8]>>;
 
-/// The announcements to make and to withdraw now.
+/// The patterns that the node must announce now, and those that it must withdraw.
 #[derive(Debug, Default)]
 pub(super) struct Changed {
     pub(super) wanted: Patterns,
@@ -27,7 +28,8 @@ pub(super) struct Changed {
 }
 
 impl Announced {
-    /// Adds the changes of these streams since the last comparison.
+    /// Compares the announcements with the interest of these streams, and adds the differences to the
+    /// changes.
     pub(super) fn compare(
         &mut self,
         streams: &JetStream,

@@ -1,11 +1,11 @@
 //! Routing of messages at `$JS.>`: one node at a time has such a message, from its publication to its answer.
 //!
-//! The node that serves a stream announces the stream's name, and the leader of the directory
-//! announces itself; the nodes announce no other subjects of the API. A message goes to the node
-//! that serves the stream in its subject. If no such node is known, or the message concerns all
-//! streams, it goes to the leader of the directory. That node then answers it, passes it on by its
-//! own knowledge, or refuses it. So each message has one answer, however far the announcements have
-//! spread. Clients that subscribe to `$JS.>` get a copy besides, as of any message.
+//! The node that serves a stream announces the stream's name, and the leader of the directory announces
+//! itself; the nodes announce no other subjects of the API. A message goes to the node that serves the stream
+//! in its subject. If no such node is known, or the message concerns all streams, it goes to the leader of
+//! the directory. That node then answers the message, passes it on to a node that it knows, or refuses it. So
+//! each message has one answer, even while some nodes lack an announcement. Clients that subscribe to `$JS.>`
+//! also get a copy, as of any other message.
 
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
@@ -22,12 +22,12 @@ use crate::streams::context::Way;
 use crate::streams::subjects::{About, about, is_flow, is_pull};
 use crate::streams::{JetStream, Taken};
 
-/// The slot that answers for streams that no group here keeps.
+/// The slot of the directory, which handles messages for streams that no group of this node keeps.
 const DIRECTORY: GroupSlot = GroupSlot::DIRECTORY;
 
 impl Node {
-    /// Handles a message of the connection `from` at `$JS.>`. Returns the slot that took it; the directory's
-    /// if it left the node.
+    /// Handles a message at `$JS.>` that `from` published. Returns the slot of the streams that took the
+    /// message; the directory's slot if the message left the node.
     pub(super) fn ask(
         &mut self,
         now: Time,
@@ -48,8 +48,9 @@ impl Node {
         if let Some(at) = self.open_at(name) {
             return (at, self.ask_slot(at, now, message));
         }
-        // A node that was handed the message and does not serve the stream is behind: the leader of
-        // the directory keeps the message until the others have caught up.
+        // A node that got the message and does not serve the stream has handed it to this node, so that other
+        // node is behind. The leader of the directory then keeps the message until the other nodes have
+        // caught up.
         let to = match way.passed > 1 && self.leads_directory() {
             true => None,
             false => self.peer_that_serves(name),
@@ -62,7 +63,7 @@ impl Node {
             return (DIRECTORY, taken);
         }
         match self.follows_at(name) {
-            // A follower of the stream's group keeps pulls until there is another leader.
+            // A follower of the stream's group keeps a pull until the group has a leader again.
             Home::Elsewhere { group, .. } => match self.slot_of_group(group) {
                 Some(at) if pulls && !self.serves_at(at) => (at, self.ask_slot(at, now, message)),
                 _ => {
@@ -73,8 +74,8 @@ impl Node {
                 }
             },
             _ => {
-                // The leader may have withdrawn the stream because it is frozen: the pull waits
-                // here until the stream can be found again, as it does there.
+                // The leader may have withdrawn the stream because the stream is frozen. The pull waits on
+                // this node until the stream can be found again, as pulls do on the leader's node.
                 let away = pulls && !self.leads_directory();
                 let parked = away
                     && self.with_streams(now, DIRECTORY, |streams, _| {
@@ -99,7 +100,7 @@ impl Node {
             asks: routed.asks,
         };
         match self.ask(now, from, message, way) {
-            // The node of the publisher counted on a responder here.
+            // The publisher's node counted on a responder on this node.
             (_, Taken::No) if way.asks => self.tell_nobody_is_there(now, message),
             // A requester that does not ask for `no responders` would take the status for an
             // answer: without headers it looks like one.
@@ -108,18 +109,19 @@ impl Node {
         }
     }
 
-    /// Returns whether a routed message at this subject is published, rather than handed to one node.
+    /// Returns whether a message of another node at this subject goes to all subscribers, rather than to one
+    /// node.
     pub(super) fn is_published(&self, subject: &[u8]) -> bool {
         !subject.starts_with(JETSTREAM) || about(subject, self.domain()) == About::None
     }
 
     fn domain(&self) -> Option<&str> {
-        // A node without streams yet passes on messages for the streams of others.
+        // A node that has not opened its streams yet still passes on messages for streams of other nodes.
         let kept = self.directory().map(JetStream::settings);
         kept.or(self.settings.streams.as_ref())?.domain.as_deref()
     }
 
-    /// Hands a message at `$JS.>` to a peer. Returns false without a channel to it, or if too many
+    /// Hands a message at `$JS.>` to a peer. Returns false if there is no channel to the peer, or if too many
     /// nodes have handed the message on.
     pub(crate) fn hand(
         &mut self,
@@ -154,8 +156,8 @@ impl Node {
         true
     }
 
-    /// Passes a message to the leader of the directory; among others a message for a stream without
-    /// a known server.
+    /// Passes a message to the leader of the directory, such as a message for a stream that no known node
+    /// serves.
     fn ask_directory(
         &mut self,
         now: Time,
@@ -190,7 +192,7 @@ impl Node {
         taken.unwrap_or(Taken::No)
     }
 
-    /// The slot that serves the stream of this name.
+    /// Returns the slot of the group that serves the stream of this name on this node.
     fn open_at(&self, name: &str) -> Option<GroupSlot> {
         let directory = self.directory()?;
         let known = directory.applied();
@@ -203,8 +205,8 @@ impl Node {
         self.streams(at).is_some_and(open).then_some(at)
     }
 
-    /// The group that keeps the stream of this name according to the directory here; the
-    /// directory's own for an unknown name.
+    /// Returns the group that keeps the stream of this name according to this node's copy of the directory;
+    /// the group of the directory for an unknown name.
     fn follows_at(&self, name: &str) -> Home {
         let known = self.directory().map(JetStream::applied);
         let entry = known.and_then(|known| known.get(known.by_name(name)?));

@@ -117,7 +117,7 @@ impl Node {
     pub(super) fn limp(&mut self, now: Time) {
         while let Some(lame) = self.lame.filter(|l| l.next <= now) {
             let Some((key, _)) = self.entries.iter().find(|(_, e)| !e.session.is_closing()) else {
-                // No open connection is left; the closing ones end by themselves.
+                // No open connection is left. The connections that are closing end by themselves.
                 self.lame = Some(Lame {
                     next: Time::NEVER,
                     ..lame

@@ -23,11 +23,11 @@ use crate::party::{ClientKey, Party, PerClient};
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) session: Session,
-    /// The node's list of connections with bytes to write contains it.
+    /// True if the node's list of connections with bytes to write contains this connection.
     pub(super) dirty: bool,
-    /// Publishers that paused for this connection.
+    /// The publishers that paused because this connection is behind.
     pub(super) waiters: Vec<Party>,
-    /// The reason for its end, while it closes.
+    /// The reason why the connection ends, while it closes.
     pub(super) reason: CloseReason,
     /// A message that it published is on its way to many receivers.
     pub(super) spreading: bool,
@@ -120,7 +120,7 @@ pub(super) struct Fanout<'a, 'm> {
     pub(super) max_pending: usize,
     pub(super) stall_bytes: usize,
     pub(super) whole: &'a mut Delivery,
-    /// The form without headers, prepared for the first receiver that needs it.
+    /// The message without headers, prepared once the first receiver needs this form.
     pub(super) bare: &'a mut Delivery,
     pub(super) bare_ready: bool,
     /// Several receivers outside of queue groups get a copy.

@@ -1,6 +1,6 @@
-//! Nodes connected without sockets, for tests: the test hands the bytes in one node's outbox to the
-//! next node. The slot by which nodes know each other is the place in a slice. The tests choose the
-//! nodes and all other events.
+//! Connects nodes without sockets, for tests: a test hands the bytes in one node's outbox to another node.
+//! The slot by which nodes know a node is its place in a slice. The tests choose the nodes and all other
+//! events.
 
 use tidegate::Time;
 use tidegate::controller::Load;
@@ -12,7 +12,7 @@ use crate::party::ClientKey;
 
 pub(crate) const ANY: Load = Load::new(u64::MAX, u64::MAX);
 
-/// Opens the channels from every node to every other.
+/// Opens the channels from every node to every other node.
 pub(crate) fn join(nodes: &mut [Node]) {
     for i in 0..nodes.len() {
         let others = (0..nodes.len()).filter(|j| *j != i);
@@ -42,7 +42,7 @@ pub(crate) fn pump(
     }
 }
 
-/// Hands one node all bytes that wait for it at another.
+/// Hands one node all bytes that wait for it at another node.
 pub(crate) fn hand_over(
     nodes: &mut [Node],
     now: Time,

@@ -1,7 +1,9 @@
 //! Messages between the leaders of groups, and the lookup of leaders and of servers of streams.
 //!
-//! Messages at `$TG.>` go only from node to node: no client's message reaches a leader, no client
-//! receives one, and the node does not take a client subscribed there for a leader.
+//! A leader announces `$TG.GROUP.<number>` to the peers; a node takes the peer that subscribes to this
+//! subject for the leader of the group. Messages at `$TG.>` go only from node to node: no client's message at
+//! these subjects reaches a leader, and no client receives a message there. The node does not take a client
+//! that subscribes there for a leader.
 
 use tidegate::Time;
 use tidegate_cluster::groups::GroupId;
@@ -24,13 +26,13 @@ impl Node {
         subject.starts_with(PREFIX) && self.peers.is_some()
     }
 
-    /// The slot of a peer known to lead the group.
+    /// Returns the slot of the peer that leads the group, as far as this node knows.
     pub(super) fn peer_that_leads(&mut self, group: GroupId) -> Option<PeerSlot> {
         let subject = subject_of_group(group);
         self.peers_at(subject.as_bytes()).last().copied()
     }
 
-    /// The slot of a peer known to serve the stream of this name.
+    /// Returns the slot of the peer that serves the stream of this name, as far as this node knows.
     pub(super) fn peer_that_serves(&mut self, name: &str) -> Option<PeerSlot> {
         self.name.clear();
         self.name.extend_from_slice(STREAM.as_bytes());
@@ -42,7 +44,8 @@ impl Node {
         exact.find_map(|sub| peers.valid(sub))
     }
 
-    /// Announces that this node, with this id, has no room for messages, or withdraws that; only on a change.
+    /// Announces to the peers that this node, with this id, has no room for messages, or withdraws that
+    /// announcement. Does nothing if `full` has not changed.
     pub(crate) fn announce_full(&mut self, id: u64, full: bool) {
         let full = full.then_some(id);
         if std::mem::replace(&mut self.full, full) == full {
@@ -60,7 +63,8 @@ impl Node {
         self.full.is_some()
     }
 
-    /// Returns whether a node, perhaps this one, is known to have no room for messages.
+    /// Returns whether the node with this id, which may be this node, has no room for messages, as far as
+    /// this node knows.
     pub(crate) fn is_full(&self, id: u64) -> bool {
         self.full == Some(id) || self.peer_at(subject_of_full(id).as_bytes()).is_some()
     }
@@ -83,7 +87,8 @@ impl Node {
         let subject = subject_of_group(group);
         let mut to = self.peers_at(subject.as_bytes());
         if reply.is_some() {
-            // Only one node answers a request, even while this node still takes a former leader for one.
+            // The message goes to one peer only, even while this node still takes a former leader for the
+            // leader, so that only one node answers.
             to.drain(..to.len().saturating_sub(1));
         }
         let (Some(peers), Some(payload)) = (&mut self.peers, told.encode()) else {
@@ -111,7 +116,7 @@ impl Node {
         peers.send(routed, false);
     }
 
-    /// Handles a message from the leader at another node.
+    /// Handles a message that the leader of a group sent from another node.
     pub(super) fn handle_leader_message(&mut self, now: Time, message: &Publish<'_>) {
         let at = group_at(message.subject).and_then(|group| self.slot_of_group(group));
         let (Some(at), Some(told)) = (at, LeaderMessage::decode(message.payload)) else {
@@ -122,7 +127,7 @@ impl Node {
         });
     }
 
-    /// The slot of the group, if this node leads it.
+    /// Returns the slot of the group, if this node leads the group.
     fn serving(&self, group: GroupId) -> Option<GroupSlot> {
         let at = self.slot_of_group(group)?;
         self.streams(at)
@@ -130,7 +135,8 @@ impl Node {
             .then_some(at)
     }
 
-    /// The slot of a peer that subscribes to exactly this subject; of several, of one with a channel to it.
+    /// Returns the slot of a peer that subscribes to exactly this subject. If several peers do, prefers a
+    /// peer to which a channel is open.
     pub(super) fn peer_at(&self, subject: &[u8]) -> Option<PeerSlot> {
         let mut scratch = Matches::default();
         let plain = &self.sublist.find(subject, &mut scratch).plain;
@@ -146,7 +152,7 @@ impl Node {
         peers.is_some_and(|peers| peers.pending(slot).is_some())
     }
 
-    /// The slots of the peers that subscribe to exactly this subject.
+    /// Returns the slots of the peers that subscribe to exactly this subject.
     fn peers_at(&mut self, subject: &[u8]) -> Vec<PeerSlot> {
         let found = self.sublist.matches(subject);
         let subs = found.plain.iter().map(|key| &self.subs[*key as usize]);

@@ -20,7 +20,7 @@ use crate::party::ClientKey;
 /// The number of subscriptions that the node removes at a time.
 #[cfg(not(test))]
 const STEP: usize = 256;
-/// In tests a handful takes several parts.
+/// The number in tests, in which a few subscriptions must take several parts.
 #[cfg(test)]
 const STEP: usize = 2;
 
@@ -63,7 +63,8 @@ impl Leaving {
 }
 
 impl Node {
-    /// Removes the subscriptions of a client that is closing, or begins to.
+    /// Removes the subscriptions of a client that is closing. If the client has many, the node removes them
+    /// later, a part at a time.
     pub(super) fn leave(&mut self, key: ClientKey) {
         let subs = std::mem::take(&mut self.entries[key].session.subs);
         if subs.len() > STEP {

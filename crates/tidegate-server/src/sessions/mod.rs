@@ -34,7 +34,7 @@ pub(crate) mod timers;
 mod traces;
 pub(crate) mod view;
 
-// An address is data: `core` has it, without any socket.
+// An address is plain data: `core` defines it without any socket.
 use core::net::SocketAddr;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -96,10 +96,10 @@ pub struct Verify {
     pub hash: Arc<str>,
 }
 
-/// The result of handing in some input.
+/// The result of [`Node::handle_received`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Bytes used.
+    /// The number of bytes of the input that the node used.
     pub used: usize,
     /// The node stopped after a part of the work: the driver writes if enough is gathered, and hands in the
     /// rest.
@@ -109,17 +109,17 @@ pub struct Received {
 /// Counts of a node since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeStats {
-    /// All traffic.
+    /// The traffic of all connections.
     pub traffic: Traffic,
-    /// Connections accepted.
+    /// The number of connections that the node accepted.
     pub total_connections: u64,
-    /// Connections closed because they did not read.
+    /// The number of connections that the node closed because they did not read.
     pub slow_consumers: u64,
-    /// The slow consumers that were closed for their pending bytes.
+    /// The number of connections that the node closed because too many bytes waited for them.
     pub slow_pending: u64,
-    /// Connections refused for their credentials.
+    /// The number of connections that the node refused for their credentials.
     pub auth_failures: u64,
-    /// Publishers paused for a receiver that was behind.
+    /// The number of times that the node paused a publisher for a receiver that was behind.
     pub stalls: u64,
     /// Copies of messages sent to peers.
     pub routed_out: u64,
@@ -162,7 +162,7 @@ pub struct Node {
     streams: PerGroup<Option<Box<JetStream>>>,
     /// Scratch of one event of streams.
     outputs: Outputs,
-    /// Messages for the store to read, by slot.
+    /// The messages that the store must read, each with the slot of its group.
     wanted: VecDeque<(GroupSlot, Place)>,
     /// Events for streams that other streams have caused. Empty between two calls.
     inner: VecDeque<Inner>,
@@ -172,7 +172,7 @@ pub struct Node {
     announced: Announced,
     /// This node's id, while its disk has no room for messages.
     full: Option<u64>,
-    /// `None` where the node is alone.
+    /// The other nodes of the cluster; `None` without a cluster.
     peers: Option<Box<Peers>>,
 }
 
@@ -225,8 +225,8 @@ impl Node {
         }
     }
 
-    /// Adds an accepted connection. With `securing`, its bytes are TLS's until
-    /// [`Node::handle_secured`]; with `greet`, INFO goes out now.
+    /// Adds an accepted connection. With `securing`, TLS uses the connection's bytes until
+    /// [`Node::handle_secured`]; with `greet`, the node sends INFO now.
     pub fn handle_accepted(
         &mut self,
         now: Time,
@@ -259,7 +259,7 @@ impl Node {
         self.touch(key);
     }
 
-    /// The TLS handshake is over (`tls`), or the client goes on without TLS.
+    /// Records that the TLS handshake is over (`tls`), or that the client goes on without TLS.
     pub fn handle_secured(&mut self, now: Time, key: ClientKey, tls: bool) {
         self.entries[key]
             .session
@@ -354,7 +354,7 @@ impl Node {
         self.entries[key].reads()
     }
 
-    /// Takes the outcome of a [`Verify`].
+    /// Handles the outcome of a [`Verify`].
     pub fn handle_verified(&mut self, now: Time, key: ClientKey, cid: u64, good: bool) {
         let Some(entry) = self.entries.get_mut(key).filter(|e| e.session.cid == cid) else {
             return;
@@ -368,7 +368,7 @@ impl Node {
         self.arm(key);
     }
 
-    /// The socket took `len` bytes; fewer than the outbox holds if the socket is full.
+    /// Records that the socket took `len` bytes: fewer than the outbox holds if the socket is full.
     pub fn handle_written(&mut self, now: Time, key: ClientKey, len: usize) {
         let entry = &mut self.entries[key];
         entry.dirty = false;
@@ -387,7 +387,7 @@ impl Node {
         }
     }
 
-    /// The connection ended, or is to end.
+    /// Handles the end of a connection, which has ended or must end.
     pub fn handle_closed(&mut self, now: Time, key: ClientKey, reason: CloseReason) {
         self.close(now, key, reason);
     }
@@ -405,7 +405,8 @@ impl Node {
             let step = self.entries[key]
                 .session
                 .handle_timeout(now, &self.settings.sessions);
-            // The client did not take even the reason for its end: close for good.
+            // The client did not read even the reason why the node closes the connection, so the connection
+            // ends now.
             let last_words_over = self.entries[key].session.is_closing();
             if last_words_over && matches!(step, Action::Close(_)) {
                 self.finish(now, key);
@@ -554,7 +555,7 @@ impl Node {
                 };
                 let displaced = self.passwords.push(session.address.ip(), verify);
                 if let Some(displaced) = displaced {
-                    // The displaced check would come too late.
+                    // The check that had to make room would come too late.
                     self.close(now, displaced.key, CloseReason::AuthenticationTimeout);
                 }
             }
@@ -735,7 +736,7 @@ impl Node {
         self.gathered.bytes += (copies + routed) * size;
     }
 
-    /// Does the work that a fan-out puts off until it releases the sublist.
+    /// Does the work that a delivery postpones until it no longer borrows the sublist.
     fn settle(&mut self, now: Time, from: Option<Party>, behind: Option<Party>) {
         while let Some(sub) = self.ended.pop() {
             self.remove_subscription(sub);
@@ -825,7 +826,7 @@ impl Node {
             }
             self.leave(key);
         }
-        // The client reads no more, or never did.
+        // The client no longer reads, so the node drops the bytes that wait for it.
         let deaf = matches!(reason, CloseReason::ClientClosed | CloseReason::Io)
             || reason.is_slow_consumer();
         if deaf {

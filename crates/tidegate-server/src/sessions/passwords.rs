@@ -1,10 +1,11 @@
 //! Passwords that wait to be checked against hashes.
 //!
-//! A check takes some tenths of a second on purpose, and the client has shown nothing but its
-//! credentials before it. So addresses take turns: wrong passwords from one address delay a user at
-//! another address by one check, however many they are. Within an address the newest goes first: if more
-//! arrive than the thread can check, it would check the oldest just before the client's timeout, and all
-//! in vain. A connection that ends takes its password along. To keep both bounds, the oldest goes.
+//! A check takes some tenths of a second on purpose, and before the check the client has shown nothing but
+//! its credentials. So addresses take turns: wrong passwords from one address delay a user at another address
+//! by one check, however many they are. Among the passwords of one address the newest goes first: with the
+//! oldest first, under more passwords than the thread can check, it would check each of them just before the
+//! client's timeout, and in vain. The node drops the password of a connection that ends. Beyond a bound the
+//! node drops the oldest password.
 
 use core::net::IpAddr;
 use std::collections::BTreeMap;
@@ -14,20 +15,20 @@ use crate::fair::{FairQueue, Source, Ticket};
 
 /// The most passwords that wait.
 const WAITING_MAX: usize = 1024;
-/// The most of one address.
+/// The most passwords of one address that wait.
 const WAITING_OF_SOURCE_MAX: usize = 64;
 
-/// See the [module](self).
+/// The passwords that wait for a check, see the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Passwords {
     waiting: FairQueue<Verify>,
-    /// By connection.
+    /// The ticket of each waiting password, by the connection's number.
     tickets: BTreeMap<u64, Ticket>,
 }
 
 impl Passwords {
-    /// Adds the check for a connection from this address. Returns the check that had to make room
-    /// for it, if any.
+    /// Adds the check for a connection from this address. Returns the check that had to make room for this
+    /// one, if any.
     pub(super) fn push(&mut self, from: IpAddr, verify: Verify) -> Option<Verify> {
         let source = Source::from(from);
         let crowded = if self.waiting.len_of(source) >= WAITING_OF_SOURCE_MAX {

@@ -124,7 +124,7 @@ impl Node {
 
     /// Returns whether another node may have to send `no responders` to the publisher, for a queue group.
     pub(super) fn asks(&mut self, to: &[u8], message: &Publish<'_>) -> bool {
-        // For requests to streams, the node that was handed the request sends that status.
+        // For a request to a stream, the node to which the request is handed sends that status.
         if self.peers.is_none() || !self.is_published(to) {
             return false;
         }
@@ -133,7 +133,8 @@ impl Node {
             && !self.all_streams().any(|s| s.collects(message.subject))
     }
 
-    /// Sends `no responders` to a requester at another node, which counted on a responder here.
+    /// Sends `no responders` to a requester at another node, because that node counted on a responder on this
+    /// node.
     pub(super) fn tell_nobody_is_there(&mut self, now: Time, message: &Publish<'_>) {
         let Some(reply) = message.reply else { return };
         let headers = [

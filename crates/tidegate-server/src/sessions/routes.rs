@@ -48,7 +48,7 @@ const TAKING_FACTOR: usize = 4;
 /// The most publishers that resume at once after a peer took enough: all of them would overfill it again.
 const RESUMED_AT_ONCE: usize = 64;
 
-/// A peer announced more subscriptions than the node accepts.
+/// The error for a peer that announced more subscriptions than the node accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it has more than {INTERESTS_MAX} different subscriptions")]
 pub(crate) struct TooMuchInterest;
@@ -56,9 +56,9 @@ pub(crate) struct TooMuchInterest;
 /// All peers.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
-    /// By slot.
+    /// The state towards each peer, by slot.
     slots: Vec<Towards>,
-    /// The subscriptions here, as announced to the peers.
+    /// The subscriptions of this node's clients, as announced to the peers.
     pub(super) wanted: Wanted,
     envelope: Envelope,
     /// The slots, as bits, that get the current message: for plain subscribers, and for members of
@@ -85,17 +85,17 @@ pub(super) struct Chosen {
 /// The state towards one peer.
 #[derive(Debug, Default)]
 struct Towards {
-    /// An open channel leads to the peer.
+    /// True if a channel to the peer is open.
     reachable: bool,
     out: Outbox,
     dirty: bool,
-    /// Publishers that paused for it, the earliest first.
+    /// The publishers that paused because the peer is behind, the earliest first.
     waiters: Vec<Party>,
-    /// The time at which it last took bytes.
+    /// The last time at which the channel to the peer took bytes from `out`; `None` after it closed.
     taken_at: Option<Time>,
     /// The peer's subscriptions, by the ids that it gave them.
     heard: HashMap<InterestId, SubKey, RandomState>,
-    /// The end of the pause in reading from it.
+    /// The end of the pause in reading from the peer; `None` without a pause.
     paused: Option<Time>,
     /// A message from it is on its way to many receivers.
     spreading: bool,
@@ -116,11 +116,11 @@ impl Towards {
 /// A snapshot of one peer, for monitoring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PeerView {
-    /// Messages from and to it.
+    /// The messages from and to the peer.
     pub traffic: Traffic,
-    /// Bytes that wait for it.
+    /// The number of bytes that wait for the peer.
     pub pending_bytes: usize,
-    /// The number of its subscriptions.
+    /// The number of the peer's subscriptions.
     pub interests: usize,
 }
 
@@ -302,7 +302,7 @@ impl Peers {
         }
     }
 
-    /// The end of the earliest pause of a peer.
+    /// Returns the end of the earliest pause in reading from a peer.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.slots.iter().filter_map(|to| to.paused).min()
     }
@@ -333,7 +333,7 @@ impl Peers {
 }
 
 impl Node {
-    /// Allows peers from now on. `own_urls` is where clients connect to this node.
+    /// Makes the node a part of a cluster. `own_urls` are the URLs at which clients connect to this node.
     pub fn join_cluster(&mut self, own_urls: Vec<String>) {
         let mut peers = Peers::default();
         peers.slots.resize_with(PEERS_MAX, Towards::default);
@@ -342,7 +342,7 @@ impl Node {
         self.tell_urls();
     }
 
-    /// A channel to the peer opened: announces the subscriptions here at once.
+    /// Handles the opening of a channel to the peer: announces all subscriptions of this node at once.
     pub fn handle_peer_up(&mut self, slot: PeerSlot) {
         let Some(peers) = &mut self.peers else { return };
         let to = &mut peers.slots[slot.index()];
@@ -354,7 +354,7 @@ impl Node {
         peers.touch(slot);
     }
 
-    /// The channel to the peer closed: its backlog is lost.
+    /// Handles the end of the channel to the peer: drops the bytes that wait for it.
     pub fn handle_peer_down(&mut self, slot: PeerSlot) {
         let Some(peers) = &mut self.peers else { return };
         let to = &mut peers.slots[slot.index()];
@@ -432,7 +432,7 @@ impl Node {
         }
     }
 
-    /// The peer's channel closed: the node forgets its subscriptions.
+    /// Handles the end of the peer's channel: forgets the peer's subscriptions.
     pub fn handle_peer_lost(&mut self, slot: PeerSlot) {
         let Some(peers) = &mut self.peers else { return };
         let peer = &mut peers.slots[slot.index()];
@@ -474,7 +474,8 @@ impl Node {
         if heard.is_none() && message.asks && !message.plain {
             self.tell_nobody_is_there(now, &message.message);
         }
-        // A consumer's delivery carries the subject of its message, but was not published there.
+        // A delivery of a consumer carries the subject of its message, but no client published the delivery
+        // there.
         let published = message.plain && message.to.is_none();
         if published
             && self.is_published(message.message.subject)
@@ -482,8 +483,8 @@ impl Node {
             && message.asks
             && self.has_frozen(message.message.subject)
         {
-            // The message was on its way while the stream was frozen. No other node has it yet, so
-            // the publisher can learn that now.
+            // The stream froze while the message was on its way, and no other node has the message. So this
+            // node can tell the publisher now.
             self.tell_nobody_is_there(now, &message.message);
         }
         self.has_gathered(limit)
@@ -514,7 +515,7 @@ impl Node {
         self.peers.as_ref().map(|p| &p.slots[slot.index()].out)
     }
 
-    /// The channel to the peer took `len` bytes.
+    /// Records that the channel to the peer took `len` bytes.
     pub fn handle_peer_written(&mut self, now: Time, slot: PeerSlot, len: usize) {
         let Some(peers) = &mut self.peers else { return };
         let to = &mut peers.slots[slot.index()];
@@ -523,7 +524,8 @@ impl Node {
         }
         to.out.take(len, &mut self.pool);
         if to.out.len() <= stall_bytes(&self.settings) / 2 && !to.waiters.is_empty() {
-            // The rest resume after the peer takes more. An empty outbox resumes all: no later write would.
+            // The other publishers resume after the peer has taken more. If the outbox is empty, all resume,
+            // because no later write would resume them.
             let go_on = match to.out.is_empty() {
                 true => to.waiters.len(),
                 false => to.waiters.len().min(RESUMED_AT_ONCE),
@@ -616,7 +618,7 @@ impl Node {
         id
     }
 
-    /// Removes one such subscription, and ends the announcement with the last one.
+    /// Subtracts a subscription to this pattern, and ends the announcement after the last one.
     pub(super) fn unwant(&mut self, pattern: &[u8], queue: Option<&[u8]>) {
         if let Some(peers) = &mut self.peers
             && let Some(id) = peers.wanted.remove(pattern, queue)

@@ -1,9 +1,9 @@
-//! The node's streams: which messages they take, which messages they publish, and when they are due.
+//! Connects the node with its streams: hands them the messages that they take, and publishes the messages
+//! that they send.
 //!
-//! Owns only the connection of the node and its streams. A node has the streams of several groups,
-//! each in a slot of its own ([`GroupSlot`]). [`Node::with_streams`] takes the streams out
-//! of the node while they handle an event, and carries out the event's outputs before any streams handle the
-//! next event.
+//! A node has the streams of several groups, each group in a separate slot ([`GroupSlot`]).
+//! [`Node::with_streams`] takes the streams out of the node while they handle an event, and carries out the
+//! event's outputs before any streams handle the next event.
 
 use bytes::Bytes;
 use tidegate::Time;
@@ -29,44 +29,45 @@ use crate::streams::directory::leader_message::{
 };
 use crate::streams::{JetStream, Messages, StreamStats, Taken};
 
-/// The prefix of the subjects of the API, of acks and of flow control.
+/// The prefix of the subjects of the API, of acknowledgements and of flow control.
 pub(super) const JETSTREAM: &[u8] = b"$JS.";
 
 impl Node {
-    /// Adds these streams in the next slot.
+    /// Adds the streams of a group, in the next slot.
     pub(crate) fn attach_streams(&mut self, streams: JetStream) {
         self.groups.push(streams.group());
         self.streams.push(Some(Box::new(streams)));
     }
 
-    /// The streams in slot `at`, if there are any.
+    /// Returns the streams in slot `at`, if there are any.
     #[must_use]
     pub(crate) fn streams(&self, at: GroupSlot) -> Option<&JetStream> {
         self.streams.get(at)?.as_deref()
     }
 
-    /// The same, mutable: to note where messages lie.
+    /// Returns the streams in slot `at`, mutable, so that the caller can note new places of messages.
     pub(crate) fn streams_mut(&mut self, at: GroupSlot) -> Option<&mut JetStream> {
         self.streams.get_mut(at)?.as_deref_mut()
     }
 
-    /// The streams of the group that also keeps the directory of all streams, if there are any.
+    /// Returns the streams of the group that also keeps the directory of all streams, if this node has
+    /// streams.
     #[must_use]
     pub(crate) fn directory(&self) -> Option<&JetStream> {
         self.streams(GroupSlot::DIRECTORY)
     }
 
-    /// The same, mutable.
+    /// Returns the streams of the group that also keeps the directory, mutable.
     pub(crate) fn directory_mut(&mut self) -> Option<&mut JetStream> {
         self.streams_mut(GroupSlot::DIRECTORY)
     }
 
-    /// The slots with streams, in order.
+    /// Returns the slots with streams, in order.
     pub fn slots(&self) -> impl DoubleEndedIterator<Item = GroupSlot> + use<> {
         self.streams.slots()
     }
 
-    /// The streams of all slots.
+    /// Iterates over the streams of all slots.
     pub(crate) fn all_streams(&self) -> impl Iterator<Item = &JetStream> {
         self.streams.iter().flatten().map(|s| &**s)
     }
@@ -75,7 +76,7 @@ impl Node {
         self.streams.iter_mut().flatten().map(|s| &mut **s)
     }
 
-    /// The sum of their counts.
+    /// Returns the sum of the counts of the streams of all slots.
     #[must_use]
     pub(crate) fn stream_stats(&self) -> StreamStats {
         let all = self.all_streams().map(JetStream::stats);
@@ -94,13 +95,14 @@ impl Node {
     }
 
     /// Returns the next entry to propose to the group in slot `at`, and the number of its callers.
-    /// [`Node::handle_proposed`] or [`Node::handle_refused`] must follow before the next call.
-    /// Without either, the same entry comes again.
+    /// [`Node::handle_proposed`] or [`Node::handle_refused`] must follow before the next call. Before that,
+    /// this returns the same entry again.
     pub fn poll_proposal(&mut self, at: GroupSlot, now: Time) -> Option<(Bytes, u64)> {
         self.streams_mut(at)?.poll_proposal(now)
     }
 
-    /// The group in slot `at` took the entry, at the place `there`; proposing it took `cost_ns`.
+    /// Records that the group in slot `at` accepted the entry of [`Node::poll_proposal`], as entry `there`;
+    /// the proposal took `cost_ns`.
     pub fn handle_proposed(&mut self, at: GroupSlot, now: Time, there: EntryId, cost_ns: u64) {
         if let Some(streams) = self.streams_mut(at) {
             streams.handle_proposed(now, there, cost_ns);
@@ -110,7 +112,8 @@ impl Node {
         }
     }
 
-    /// The group refused the entry for good: its callers get the error.
+    /// Records that the group refused the entry of [`Node::poll_proposal`] for good. Its callers get the
+    /// error.
     pub fn handle_refused(&mut self, at: GroupSlot, now: Time, error: &ApiError) {
         self.with_streams(now, at, |streams, cx| {
             streams.handle_refused(cx, now, error)
@@ -120,8 +123,7 @@ impl Node {
     /// Applies a committed entry of the group in slot `at`, and answers its callers. Returns the
     /// changes for the store.
     ///
-    /// # Errors
-    /// The entry holds data unknown to this version: the node must not go on.
+    /// # Errors The entry holds data unknown to this version: the node must not continue.
     pub fn handle_committed(
         &mut self,
         at: GroupSlot,
@@ -138,8 +140,7 @@ impl Node {
     /// Does the remaining work of the streams in slot `at`: serves consumers and reads as far as
     /// possible, and applies entries of streams in memory.
     ///
-    /// # Errors
-    /// As [`Node::handle_committed`].
+    /// # Errors The same errors as [`Node::handle_committed`].
     pub(crate) fn serve_streams(
         &mut self,
         at: GroupSlot,
@@ -147,7 +148,8 @@ impl Node {
         messages: &dyn Messages,
     ) -> Result<(), EntryError> {
         if at == GroupSlot::DIRECTORY && self.streams.len() > 1 {
-            // Once a turn: the operator's limits are no sharper than that.
+            // The node counts the bytes of all groups once a turn, so a turn may exceed the operator's
+            // limits.
             let held = self.all_streams().map(|s| s.applied().held());
             let all = held.fold(Held::default(), Held::and);
             self.all_streams_mut().for_each(|s| s.set_held(all));
@@ -162,7 +164,8 @@ impl Node {
         }
         let begun = self.with_streams(now, at, |streams, cx| streams.serve(cx, now, messages));
         begun.transpose()?;
-        // Each consumer is an event of its own, so that what one says goes out before the next one speaks.
+        // Each consumer is a separate event, so that the node sends the messages of one consumer before it
+        // serves the next.
         while let Some(key) = self.streams_mut(at).and_then(JetStream::next_consumer) {
             self.with_streams(now, at, |streams, cx| {
                 streams.serve_consumer(cx, now, key, messages);
@@ -172,50 +175,51 @@ impl Node {
         ended.transpose().map(drop)
     }
 
-    /// Returns the next message for the store to read, and its slot.
+    /// Returns the place of the next message that the store must read, and the slot of its group.
     pub fn poll_wanted(&mut self) -> Option<(GroupSlot, Place)> {
         self.wanted.pop_front()
     }
 
-    /// This node leads the group in slot `at`, and has applied every entry in its log.
+    /// Handles that this node leads the group in slot `at`, and has applied every committed entry.
     pub fn handle_leading(&mut self, at: GroupSlot, now: Time) {
         if let Some(streams) = self.streams_mut(at) {
             streams.handle_leading(now);
         }
     }
 
-    /// Another node leads the group in slot `at`, or none does.
+    /// Handles that this node does not lead the group in slot `at` any more.
     pub fn handle_following(&mut self, at: GroupSlot, now: Time) {
         self.with_streams(now, at, |streams, cx| streams.handle_following(cx, now));
     }
 
-    /// The node is about to end: withdraws the subjects that only it keeps, so that peers send no
-    /// more for them.
+    /// Withdraws the subjects of streams that only this node keeps, because the node stops. Peers then send
+    /// no further messages at these subjects.
     pub fn part_streams(&mut self, now: Time) {
         self.all_streams_mut().for_each(|s| s.handle_parting(now));
         self.announce_streams();
     }
 
-    /// The node is about to end: answers pulls, and proposes the state of consumers.
+    /// Ends the pulls of consumers and proposes the consumers' state, because the node stops.
     pub fn stop_streams(&mut self, now: Time) {
         for at in self.streams.slots() {
             self.with_streams(now, at, |streams, cx| streams.handle_stopping(cx, now));
         }
     }
 
-    /// Notes a new subscription.
+    /// Tells the streams of all groups that a client has subscribed to `pattern`.
     pub(super) fn subscribed(&mut self, pattern: &[u8]) {
         self.all_streams_mut()
             .for_each(|s| s.handle_subscribed(pattern));
     }
 
-    /// A round of writes that carried `copies` copies of messages took `cost_ns`.
+    /// Records that a round of writes with `copies` copies of messages took `cost_ns`.
     pub fn handle_flushed(&mut self, now: Time, copies: u64, cost_ns: u64) {
         self.all_streams_mut()
             .for_each(|s| s.handle_flushed(now, copies, cost_ns));
     }
 
-    /// The time of the next [`Node::serve_streams`] for all slots if no event comes first.
+    /// Returns the time at which the driver must call [`Node::serve_streams`] for all slots, if no event
+    /// comes first.
     #[must_use]
     pub fn streams_deadline(&self) -> Option<Time> {
         self.all_streams().filter_map(JetStream::deadline).min()
@@ -227,7 +231,7 @@ impl Node {
         self.all_streams().all(JetStream::is_idle)
     }
 
-    /// Offers a message of the connection `from` to the streams. Returns whether one takes it.
+    /// Offers a message that `from` published to the streams. Returns whether a stream takes the message.
     pub(super) fn capture(&mut self, now: Time, from: Party, message: &Publish<'_>) -> bool {
         if self.streams.is_empty() && self.peers.is_none() {
             return false;
@@ -249,8 +253,8 @@ impl Node {
         }
     }
 
-    /// Offers a message outside the API to the stream with its subject, of any group. Returns the
-    /// slot of that stream; the directory's if no stream here has the subject.
+    /// Offers a message outside the API to the stream with its subject, of any group. Returns the slot of
+    /// that stream; the directory's slot if no stream on this node has the subject.
     pub(super) fn publish_into(&mut self, now: Time, message: &Publish<'_>) -> (GroupSlot, Taken) {
         let Some(directory) = self.directory_mut() else {
             return (GroupSlot::DIRECTORY, Taken::No);
@@ -269,8 +273,8 @@ impl Node {
         (at, of_group.map_or(Taken::No, |s| s.publish(now, message)))
     }
 
-    /// Returns whether the stream with this subject is frozen here and the directory here knows no
-    /// other group that keeps it.
+    /// Returns whether the stream with this subject is frozen on this node, and this node's copy of the
+    /// directory knows no other group that keeps the stream.
     pub(super) fn has_frozen(&mut self, subject: &[u8]) -> bool {
         let Some(directory) = self.directory_mut() else {
             return false;
@@ -283,12 +287,12 @@ impl Node {
             .is_some_and(|streams| streams.has_frozen(subject))
     }
 
-    /// The slot of the group with this number, if this node is a member.
+    /// Returns the slot of the group with this number, if this node is a member of the group.
     pub(crate) fn slot_of_group(&self, group: GroupId) -> Option<GroupSlot> {
         self.groups.position(|g| *g == group)
     }
 
-    /// Announces the subjects of the streams here to the peers, if they changed.
+    /// Announces the subjects of this node's streams to the peers, if they have changed.
     pub fn announce_streams(&mut self) {
         let mut announced = std::mem::take(&mut self.announced);
         let mut changed = Changed::default();
@@ -297,7 +301,7 @@ impl Node {
             announced.compare(streams, &of, &mut changed);
         }
         self.announced = announced;
-        // In this order: a subject that stays is never withdrawn.
+        // The node announces before it withdraws, so that it never withdraws a subject that stays.
         self.announce(changed.wanted.iter().map(|p| &**p));
         self.withdraw(changed.unwanted.iter().map(|p| &**p));
     }
@@ -326,9 +330,9 @@ impl Node {
         }
     }
 
-    /// Has the streams in slot `at` handle an event, and then carries out its outputs in their order. An
-    /// output that is an event for streams on this node waits until the outputs before and after it are
-    /// carried out.
+    /// Lets the streams in slot `at` handle an event, and then carries out the event's outputs in order. If
+    /// an output is an event for other streams on this node, it waits until all outputs of the first event
+    /// are carried out.
     pub(crate) fn with_streams<R>(
         &mut self,
         now: Time,
@@ -361,8 +365,8 @@ impl Node {
         Some(result)
     }
 
-    /// Carries out the outputs of the streams of slot `from`, which are still out of the node: they have seen
-    /// their own messages already.
+    /// Carries out the outputs of the streams in slot `from`. These streams are still taken out of the node,
+    /// so they do not get their own messages: they know them already.
     fn carry_out_all(&mut self, now: Time, from: GroupSlot, outputs: &mut Outputs) {
         let (list, bytes) = outputs.parts();
         for output in list {
@@ -471,7 +475,7 @@ impl Surroundings for Node {
     }
 }
 
-/// An event for streams on this node that other streams on it have caused.
+/// An event for streams on this node that other streams on this node have caused.
 #[derive(Debug)]
 pub(super) enum Inner {
     /// A message from the leader of another group.
@@ -480,11 +484,11 @@ pub(super) enum Inner {
         reply: Option<Box<[u8]>>,
         told: LeaderMessage,
     },
-    /// A request to a group.
+    /// A message at `$JS.>` for a group on this node.
     Asked(GroupId, Asked),
 }
 
-/// A message at `$JS.>` that waits to be handled.
+/// A message at `$JS.>` that waits until the streams of a group handle it.
 #[derive(Debug)]
 pub(super) struct Asked {
     subject: Box<[u8]>,
@@ -513,5 +517,6 @@ impl Asked {
     }
 }
 
-/// The longest pause of a held-back publisher before the node looks again.
+/// The pause of a publisher for which the streams have no room. After this time the node reads from the
+/// publisher again.
 const HELD_BACK: std::time::Duration = std::time::Duration::from_millis(100);

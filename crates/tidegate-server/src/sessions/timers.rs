@@ -1,5 +1,5 @@
-//! One deadline for each connection, in order. They are exact, so that an idle node wakes up only
-//! for a deadline.
+//! The deadlines of connections, one for each connection, in order. A changed deadline replaces the old one,
+//! so that an idle node wakes up only for a real deadline.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::party::ClientKey;
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     order: BTreeSet<(Time, ClientKey)>,
-    /// The deadline of each key in `order`; `Time::NEVER` if it has none.
+    /// The deadline of each key in `order`; `Time::NEVER` if the key has none.
     armed: Vec<Time>,
 }
 
@@ -33,7 +33,7 @@ impl Timers {
         }
     }
 
-    /// The earliest deadline.
+    /// Returns the earliest deadline.
     pub(crate) fn next(&self) -> Option<Time> {
         self.order.first().map(|(at, _)| *at)
     }
