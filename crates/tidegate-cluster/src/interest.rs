@@ -40,7 +40,7 @@ struct Want {
     changed: bool,
 }
 
-/// A pattern as the node tells it to its peers.
+/// A pattern in the form in which the node announces it to its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InterestUpdate<'a> {
     /// The pattern's id.

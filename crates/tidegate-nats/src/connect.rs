@@ -71,7 +71,7 @@ const fn is_false(value: &bool) -> bool {
 impl Info {
     /// Appends the INFO line.
     pub fn write(&self, out: &mut Outbox) {
-        // This never fails: strings, numbers and truth values always serialise.
+        // The serialisation never fails: strings, numbers and truth values always have a JSON form.
         let json = serde_json::to_vec(self).unwrap_or_default();
         out.append(&[b"INFO ", &json, b"\r\n"]);
     }

@@ -64,7 +64,7 @@ impl Outbox {
         if !fits {
             self.add_chunk(len);
         }
-        // This always holds: the outbox found or added the chunk just before.
+        // There always is a last chunk: the outbox found or added it just before.
         if let Some(chunk) = self.chunks.back_mut() {
             for part in parts {
                 chunk.own.extend_from_slice(part);
@@ -82,7 +82,7 @@ impl Outbox {
         if self.chunks.is_empty() {
             self.add_chunk(0);
         }
-        // This always holds: the outbox found or added the chunk just before.
+        // There always is a last chunk: the outbox found or added it just before.
         if let Some(chunk) = self.chunks.back_mut() {
             self.bytes += payload.len();
             chunk.shared.push_back((chunk.own.len(), payload));

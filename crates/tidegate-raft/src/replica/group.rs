@@ -493,8 +493,8 @@ impl Group {
     /// Notes that the log has released everything before this position.
     pub fn handle_released(&mut self, before: Lsn) {
         self.raft.mut_store().released(before);
-        // This makes Raft repeat its requests for entries that the log has released, and these requests now
-        // fail.
+        // The call makes Raft repeat its requests for entries that the log has released, and these requests
+        // now fail.
         self.handle_read(Index::ZERO, Vec::new());
     }
 

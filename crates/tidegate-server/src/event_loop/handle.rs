@@ -87,7 +87,7 @@ impl Handle {
 
     /// Makes the loop take a turn.
     pub(super) fn wake(&self) {
-        // This fails only if the loop has ended.
+        // The result does not matter: the wake-up fails only if the loop has ended.
         let _ = self.waker.wake();
     }
 

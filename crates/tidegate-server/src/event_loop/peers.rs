@@ -1,7 +1,7 @@
 //! The sockets between nodes: dials, accepts, reads, writes and drops them, as other modules decide.
 //!
 //! Decides only the order of work. [`Roster`] decides which nodes are admitted, [`Redial`] when to dial a
-//! route, [`Channel`] what a connection may carry, and [`Node`] the effect of a message.
+//! route, [`Channel`] what a connection may carry, and the node (`crate::sessions`) the effect of a message.
 //!
 //! Groups use [`Peers::send_raft`] and [`Peers::poll_raft`], and similar methods for fetches. A message for a
 //! peer waits in the outbox of the peer's channel; if too many bytes wait there, the message is dropped.

@@ -69,8 +69,8 @@ pub(super) struct Subscription {
     pub(super) sid: Box<[u8]>,
     pub(super) pattern: Box<[u8]>,
     pub(super) queue: Option<Box<[u8]>>,
-    /// For a client, the id by which peers know this subscription, and all others with the same
-    /// pattern and queue group. The peer's own id for its subscription is its `sid`.
+    /// For a client, the id by which peers know all subscriptions with this pattern and queue group. A peer's
+    /// subscription has the peer's id as `sid`.
     pub(super) interest: InterestId,
     /// The number of subscriptions that the node made before it. A later subscription may get the same key.
     pub(super) number: u64,

@@ -168,7 +168,7 @@ pub struct Node {
     inner: VecDeque<Inner>,
     /// The number of the group in each slot.
     groups: PerGroup<GroupId>,
-    /// The subjects of streams here that the node announced to its peers.
+    /// The subjects of this node's streams that the node announced to its peers.
     announced: Announced,
     /// This node's id, while its disk has no room for messages.
     full: Option<u64>,

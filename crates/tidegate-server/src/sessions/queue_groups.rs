@@ -47,8 +47,8 @@ impl Fanout<'_, '_> {
         delivered
     }
 
-    /// Delivers a copy to one member: a random one, or the next that may have it. A peer's message
-    /// is for the members here; the node passes it on only if none of them takes it.
+    /// Delivers a copy to one member: a random one, or the next that may have it. A peer's message is for the
+    /// members on this node; the node passes it on only if no member takes it.
     fn deliver_to_one(&mut self, group: &Members<'_>, random: u64) -> bool {
         let random = random >> 16;
         let single = group.single.len() as u64;
@@ -124,7 +124,7 @@ impl Node {
 
     /// Returns whether another node may have to send `no responders` to the publisher, for a queue group.
     pub(super) fn asks(&mut self, to: &[u8], message: &Publish<'_>) -> bool {
-        // For a request to a stream, the node to which the request is handed sends that status.
+        // For a request to a stream, the node to which the request is handed sends `no responders`.
         if self.peers.is_none() || !self.is_published(to) {
             return false;
         }

@@ -446,8 +446,8 @@ impl Node {
         self.leave_peer(heard.into_values());
     }
 
-    /// Delivers a message from the peer to clients and streams here. Returns whether enough is
-    /// gathered: the driver writes, then hands in more.
+    /// Delivers a message from the peer to this node's clients and streams. Returns whether enough is
+    /// gathered: then the driver writes, before it hands in more.
     pub fn handle_routed(
         &mut self,
         now: Time,
@@ -547,9 +547,9 @@ impl Node {
         self.peers.as_mut()?.cut_off.pop()
     }
 
-    /// Announces these patterns as subscriptions of this node: peers then send messages published
-    /// with them here, and the streams take them. The node counts each: a pattern announced twice
-    /// must be withdrawn twice.
+    /// Announces these patterns as subscriptions of this node: peers then send this node the messages with
+    /// matching subjects, and the streams take these messages. The node counts each announcement: a pattern
+    /// announced twice must be withdrawn twice.
     pub fn announce<'a>(&mut self, patterns: impl IntoIterator<Item = &'a [u8]>) {
         for pattern in patterns {
             self.want(pattern, None);
@@ -563,7 +563,7 @@ impl Node {
         }
     }
 
-    /// Sets the URLs at which clients reach the peers, and informs the clients here.
+    /// Sets the URLs at which clients reach the peers, and informs this node's clients.
     pub fn set_peer_urls(&mut self, urls: Vec<String>) {
         if let Some(peers) = &mut self.peers
             && peers.urls != urls
@@ -600,7 +600,8 @@ impl Node {
         })
     }
 
-    /// Counts a subscription here and announces a new one. Returns its id among peers, 0 without peers.
+    /// Counts a subscription on this node, and announces the first one to a pattern. Returns the pattern's id
+    /// among peers; 0 without peers.
     pub(super) fn want(&mut self, pattern: &[u8], queue: Option<&[u8]>) -> InterestId {
         let Some(peers) = &mut self.peers else {
             return 0;

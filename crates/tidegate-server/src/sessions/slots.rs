@@ -180,14 +180,15 @@ impl Node {
         self.wanted.pop_front()
     }
 
-    /// Handles that this node leads the group in slot `at`, and has applied every committed entry.
+    /// Makes the streams in slot `at` serve, because this node leads their group and has applied every
+    /// committed entry.
     pub fn handle_leading(&mut self, at: GroupSlot, now: Time) {
         if let Some(streams) = self.streams_mut(at) {
             streams.handle_leading(now);
         }
     }
 
-    /// Handles that this node does not lead the group in slot `at` any more.
+    /// Makes the streams in slot `at` stop serving, because this node no longer leads their group.
     pub fn handle_following(&mut self, at: GroupSlot, now: Time) {
         self.with_streams(now, at, |streams, cx| streams.handle_following(cx, now));
     }

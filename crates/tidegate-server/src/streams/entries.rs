@@ -95,8 +95,8 @@ impl Entries {
             false => &mut self.durable,
         };
         self.counts.commands += 1;
-        // This never fails: the protocol's limits bound subjects and payloads far below the capacity of an
-        // entry.
+        // The addition never fails: the protocol's limits bound subjects and payloads far below the capacity
+        // of an entry.
         let added = proposals.add(command, waiter);
         debug_assert!(added.is_ok(), "{added:?}");
     }

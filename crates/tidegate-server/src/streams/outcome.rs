@@ -51,7 +51,7 @@ pub(super) enum Then {
     /// The node notes that a part of the stream with this directory number, which moves to this group, is
     /// imported. No client waits for this.
     Filled(DirectoryNumber),
-    /// Does nothing.
+    /// The node does nothing.
     Noted,
 }
 

@@ -37,8 +37,7 @@ use crate::streams::serving::consumers::{Known, Live, LiveAt};
 use super::events::Advised;
 use super::reads::Indexed;
 
-/// The prefixes of the requests to which the server answers with messages: pulls, and (the next constant)
-/// direct reads.
+/// The prefixes of the requests to which the server answers with messages: pulls, and (`READS`) direct reads.
 pub(super) const PULLS: &[u8] = b"CONSUMER.MSG.NEXT.";
 pub(super) const READS: &[u8] = b"DIRECT.GET.";
 

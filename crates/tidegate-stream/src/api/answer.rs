@@ -466,7 +466,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 fn to_vec(answer: &impl Serialize) -> Vec<u8> {
-    // This never fails: strings, numbers and lists of them always have a JSON form.
+    // The serialisation never fails: strings, numbers and lists of them always have a JSON form.
     serde_json::to_vec(answer).unwrap_or_else(|e| unreachable!("an answer is always JSON: {e}"))
 }
 

@@ -256,7 +256,7 @@ pub fn stream_page<'a, V: StreamView + 'a>(
 /// Returns the description of a stream, as a list of streams contains it.
 #[must_use]
 pub fn stream_listed(server: &Server<'_>, stream: &impl StreamView) -> Value {
-    // This never fails: strings, numbers and lists of them always have a JSON form.
+    // The serialisation never fails: strings, numbers and lists of them always have a JSON form.
     serde_json::to_value(stream_info_of(server, stream)).expect("an answer is always JSON")
 }
 

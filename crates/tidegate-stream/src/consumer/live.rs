@@ -49,7 +49,7 @@ pub struct Consumer {
     pub(super) changes: Changes,
     /// The last message of each subject. The consumer delivers these messages before all other new messages.
     pub(super) skip: Skip,
-    /// The lowest number that a new message can have.
+    /// The number from which on the consumer looks for messages that it never delivered.
     pub(super) cursor: StreamSeq,
     /// The number of matching messages from `cursor` on.
     pub(super) ahead: u64,

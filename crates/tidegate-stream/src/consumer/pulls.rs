@@ -372,7 +372,7 @@ impl Pulls {
         let before = self.queue.len();
         let due = self.first_deadline() <= now;
         if held_up && due {
-            // This leaves out expired pulls, which get the status of an expired pull below.
+            // The closure keeps expired pulls, because they get the status of an expired pull below.
             self.retain(|pull| {
                 let ends = pull.expires_us > now && pull.has_come_to_its_end();
                 if ends {

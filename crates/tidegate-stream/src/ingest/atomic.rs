@@ -75,7 +75,7 @@ pub struct Atomic {
     idle: Idle,
 }
 
-/// The result of staging a message.
+/// The result of handling a message of an atomic batch.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Staged {
     /// The message waits for the rest of its batch. The caller sends an empty answer if the message has a

@@ -110,8 +110,8 @@ impl Stream {
         if (headers + command.payload.len()) as u64 > self.limits.message_bytes {
             return Err(ApiError::MESSAGE_TOO_LARGE);
         }
-        // The counted size, with subject and overhead, must fit into the index. No message of a connection
-        // comes near this limit.
+        // The counted size, with subject and overhead, must fit into the index. No message that a client can
+        // send comes near this limit.
         if counted_bytes(command) > super::block::MESSAGE_BYTES_MAX.into() {
             return Err(ApiError::MESSAGE_TOO_LARGE);
         }

@@ -47,7 +47,7 @@ pub(super) fn put_u64(out: &mut Vec<u8>, n: u64) {
 /// Writes a count of items as a `u32`.
 pub(super) fn put_len(out: &mut Vec<u8>, len: usize) {
     let len = u32::try_from(len);
-    // This never panics: each item takes more than a byte of memory.
+    // The conversion never fails: each item takes more than a byte of memory.
     put_u32(out, len.expect("no count in a snapshot reaches 2^32"));
 }
 

@@ -61,7 +61,7 @@ impl Peers {
         };
         let rejoined = file.rejoined.take();
         if let Err(e) = members::save(disk, file) {
-            // The file still says it, so the loop calls this again.
+            // The file still says that the node lost its disk, so the loop calls this again.
             file.rejoined = rejoined;
             return tracing::error!(
                 "this node has all entries again, but cannot write its file `members`, and tries again before it votes: {e}"
