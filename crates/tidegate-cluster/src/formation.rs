@@ -14,7 +14,7 @@ use super::rejoin::{Rejoin, Rejoined};
 #[derive(Clone, Debug)]
 pub struct Formation {
     me: Member,
-    /// The member that each route led to; `None` before the route was followed.
+    /// The member to which each route led; `None` before this node has followed the route.
     routes: Vec<Option<Member>>,
     /// The set of members that each connected peer reports, by the peer's id.
     told: BTreeMap<u64, Members>,
@@ -137,8 +137,8 @@ impl Formation {
         self.formed.as_ref()
     }
 
-    /// Returns the names of members that no route leads to, once all routes were followed. This node cannot
-    /// send to them.
+    /// Returns the names of members to which no route leads, once this node has followed all routes. This
+    /// node cannot send to these members.
     #[must_use]
     pub fn unrouted(&self) -> Vec<&str> {
         // Compares names, because a member that lost its disk has another id until it has rejoined.

@@ -73,7 +73,7 @@ impl Introduction {
         out
     }
 
-    /// Decodes an introduction. Bytes after the known fields belong to a later version, and are ignored.
+    /// Decodes an introduction. Ignores bytes after the known fields, which belong to a later version.
     fn decode(body: &[u8], judge: &dyn Judge) -> Result<Self, GreetingError> {
         let mut f = Fields(body);
         if f.array() != Ok(MAGIC) {

@@ -159,7 +159,7 @@ pub struct MembersFile {
     pub members: Option<Members>,
 }
 
-/// The members' file cannot be used. The node must not use the data directory.
+/// The reason why a node cannot use the members' file. The node must then not use the data directory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MembersError {

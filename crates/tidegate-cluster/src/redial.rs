@@ -30,7 +30,7 @@ pub struct Redial {
 }
 
 impl Redial {
-    /// Creates the state of `routes` routes with channels of these kinds, of which each is to be dialled at
+    /// Creates the state of `routes` routes with channels of these kinds, all of which the node must dial at
     /// once. No pause is longer than `longest`.
     #[must_use]
     pub fn new(now: Time, routes: usize, kinds: &[Kind], longest: Duration, seed: u64) -> Self {

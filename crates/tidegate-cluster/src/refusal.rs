@@ -4,7 +4,7 @@
 use super::VERSION;
 use super::wire::Frame;
 
-/// The reason why a channel is not opened.
+/// The reason why a node refuses to open a channel with another node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {

@@ -32,7 +32,7 @@ pub struct Me {
     pub name: String,
     /// The node's id.
     pub id: u64,
-    /// A random number drawn at each start.
+    /// A random number that the process draws at its start.
     pub life: u64,
     /// True if the node serves streams.
     pub streams: bool,

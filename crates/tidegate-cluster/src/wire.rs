@@ -135,7 +135,7 @@ pub struct Routed<'a> {
     /// True if the message is for streams alone: the sender hands it to the node that serves the stream named
     /// in the message, or that leads the directory.
     pub handed: bool,
-    /// The number of nodes that have passed the message on since the node at which it was published.
+    /// The number of nodes that have passed the message on, after the node at which a client published it.
     pub passed: u8,
     /// The subject against which the peer matches subscriptions, if this is not the message's subject.
     pub to: Option<&'a [u8]>,
@@ -172,7 +172,7 @@ pub enum WireError {
         "a frame of {0} bytes where at most {1} are allowed: the other side speaks something else, or another version"
     )]
     Length(usize, usize),
-    /// The checksum is wrong: the frame was damaged on its way.
+    /// The checksum is wrong: the network has damaged the frame.
     #[error("a frame's checksum is wrong: it was damaged on its way")]
     Checksum,
     /// This version of the protocol does not know this kind of frame.

@@ -77,7 +77,8 @@ impl Info {
     }
 }
 
-/// The facts and options of a client. Verbose, pedantic and echo count as true if they are omitted or null.
+/// The facts and options of a client. Verbose, pedantic and echo count as true if the client leaves them out
+/// or sends null.
 #[derive(Clone, Deserialize)]
 #[serde(default)]
 pub struct Connect {

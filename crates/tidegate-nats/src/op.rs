@@ -118,8 +118,8 @@ impl Delivery {
         self.tail.extend_from_slice(b"\r\n");
     }
 
-    /// Appends the message for the subscription `sid`. `headers` is empty if the message was prepared without
-    /// headers.
+    /// Appends the message for the subscription `sid`. `headers` must be empty if the caller prepared the
+    /// message without headers.
     #[inline]
     pub fn write(&self, out: &mut Outbox, sid: &[u8], headers: &[u8], payload: &[u8]) {
         out.append(&[&self.head, sid, &self.tail, headers, payload, b"\r\n"]);

@@ -79,7 +79,7 @@ impl<'a> Publish<'a> {
     }
 }
 
-/// The reason why a connection's input cannot be parsed further.
+/// The reason why the parser cannot parse a connection's input further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseError {

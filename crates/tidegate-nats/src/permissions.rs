@@ -87,8 +87,8 @@ impl Permissions {
         rules.allow.as_deref().is_none_or(has) && !has(&rules.deny)
     }
 
-    /// Returns whether the server must check the messages of an allowed subscription one by one, because a
-    /// part of the subjects that it matches is denied.
+    /// Returns whether the server must check the messages of an allowed subscription one by one, because the
+    /// rules deny a part of the subjects that the subscription matches.
     #[must_use]
     pub fn filters(&self, pattern: &[u8]) -> bool {
         has_wildcard(pattern)

@@ -326,7 +326,7 @@ impl Session {
         self.phase == Phase::Closing
     }
 
-    /// Returns whether the client is admitted and the connection is not closing.
+    /// Returns whether the server has admitted the client and the connection is not closing.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.phase == Phase::Open

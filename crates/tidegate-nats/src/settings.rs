@@ -185,7 +185,7 @@ impl SessionSettings {
     }
 }
 
-/// The reason why a configured credential is not allowed.
+/// The reason why the server refuses a configured credential.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CredentialsError {

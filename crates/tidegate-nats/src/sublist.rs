@@ -364,7 +364,7 @@ impl Sublist {
         place
     }
 
-    /// Removes the subscription `key`, which was added with this `pattern`.
+    /// Removes the subscription `key`, which the caller added with this `pattern`.
     pub fn remove(&mut self, pattern: &[u8], key: SubKey) {
         self.forget(pattern);
         let free = Place {
@@ -407,8 +407,8 @@ impl Sublist {
         self.stats.removes += 1;
     }
 
-    /// Returns the subscriptions that match `subject`, which is taken literally. No subscription matches a
-    /// subject with an empty token.
+    /// Returns the subscriptions that match `subject`. Takes wildcards in `subject` literally. No
+    /// subscription matches a subject with an empty token.
     #[inline]
     pub fn matches(&mut self, subject: &[u8]) -> &Matches {
         match self.look_up(subject) {

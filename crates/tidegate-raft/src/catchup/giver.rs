@@ -21,7 +21,7 @@ pub enum Read {
     Ready(Bytes),
     /// The store is reading the message: the giver asks again in the next turn.
     Pending,
-    /// The message is removed or unreadable.
+    /// The stream has removed the message, or the store cannot read it.
     Gone,
 }
 

@@ -76,8 +76,8 @@ pub struct GroupOptions {
 pub struct Restored {
     /// The group's term and vote.
     pub hard_state: HardState,
-    /// The last entry known to be committed; [`EntryId::ZERO`] if there is none. The member has applied all
-    /// entries up to it.
+    /// The last entry that the member knows as committed; [`EntryId::ZERO`] if there is none. The member has
+    /// applied all entries up to it.
     pub applied: EntryId,
     /// The entries behind the entry `applied`, without a gap. Any of them may be committed or not.
     pub tail: Vec<LoggedEntry>,
@@ -196,8 +196,8 @@ pub struct Group {
     /// The batches that the caller must append, in order.
     outgoing: VecDeque<Batch>,
     outgoing_bytes: u64,
-    /// The batches that are appended and not yet durable: the end, the number and the creation tick of each
-    /// batch.
+    /// The batches that the caller has appended and that are not yet durable: the end, the number and the
+    /// creation tick of each batch.
     undurable: VecDeque<(Lsn, u64, u64)>,
     renewed: Option<renew::Renewed>,
     committed: VecDeque<Committed>,
@@ -391,7 +391,7 @@ impl Group {
         Index::new(self.raft.raft.raft_log.last_index())
     }
 
-    /// Returns the index of the last entry known to be committed.
+    /// Returns the index of the last entry that this member knows as committed.
     #[must_use]
     pub fn committed_index(&self) -> Index {
         Index::new(self.raft.raft.raft_log.committed)

@@ -130,7 +130,7 @@ impl Tail {
         }
     }
 
-    /// Adds an entry that the log held at the start and that is not known to be committed.
+    /// Adds an entry that the log held at the start, and that the member does not know as committed.
     pub(super) fn restore(&mut self, id: EntryId, lsn: Lsn, data: Bytes) {
         self.push(id, data);
         if let Some(entry) = self.entries.back_mut() {
@@ -162,8 +162,8 @@ impl Tail {
         (entry.lsn == Some(lsn)).then_some(&entry.data)
     }
 
-    /// Notes that all entries up to this one are applied. Drops the oldest applied entries until at most
-    /// `bytes_max` bytes are in memory.
+    /// Notes that the member has applied all entries up to this one. Drops the oldest applied entries until
+    /// at most `bytes_max` bytes are in memory.
     pub(super) fn applied(&mut self, id: EntryId, bytes_max: u64) {
         self.applied = id;
         while self.bytes > bytes_max && self.first_cached() <= id.index {

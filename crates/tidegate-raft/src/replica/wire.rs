@@ -48,7 +48,7 @@ const KINDS: [MessageType; 10] = [
     MessageType::MsgTimeoutNow,
 ];
 
-/// The reason why a message cannot be encoded.
+/// The reason why a member cannot encode a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum EncodeError {

@@ -75,8 +75,7 @@ impl Replaying {
 
     /// Returns the number of applied entries.
     ///
-    /// # Errors
-    /// An entry could not be applied, so the streams differ from the state they should have.
+    /// # Errors The streams could not apply an entry, so their state is wrong.
     pub fn finish(self) -> Result<u64, EntryError> {
         self.failed.map_or(Ok(self.entries), Err)
     }

@@ -55,7 +55,7 @@ pub enum OpenError {
         super::VERSION
     )]
     Version,
-    /// The log cannot be opened.
+    /// The store cannot open the log.
     #[error("{0}")]
     Log(#[from] tidegate_log::OpenError),
     /// The log has records of a group of which this node, as configured, is no member.

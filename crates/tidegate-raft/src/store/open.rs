@@ -146,7 +146,7 @@ pub struct Opening {
     waker: Waker,
     /// The thread or caller that does the background work.
     by: By,
-    /// The data directory. Its lock is held as long as this lives.
+    /// The data directory. The process holds the directory's lock as long as this value lives.
     storage: Arc<dyn Storage>,
 }
 

@@ -14,7 +14,7 @@ use super::host_port::{HostPort, HostPortError};
 use super::tree::{self, Item, Map, SyntaxError, System, Value};
 use super::{DATA_DIRECTORY, HandshakeFirst, Settings, StreamSettings, TlsSettings};
 
-/// The reason why a configuration cannot be used.
+/// The reason why the server cannot use a configuration.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {

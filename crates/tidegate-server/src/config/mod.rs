@@ -69,8 +69,8 @@ pub struct Settings {
     pub record: Option<PathBuf>,
     /// Allows the server to listen beyond this machine without credentials.
     pub insecure: bool,
-    /// The settings of durable streams. Without them a message reaches only those who subscribe when it is
-    /// published.
+    /// The settings of durable streams. Without these settings a message reaches only the clients that
+    /// subscribe at the time when it is published.
     pub streams: Option<StreamSettings>,
     /// The settings of the cluster. Without them the server is alone.
     pub cluster: Option<ClusterSettings>,

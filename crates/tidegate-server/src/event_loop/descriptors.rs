@@ -6,7 +6,7 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::config::Settings;
 
-/// The share of the log: one descriptor in this many is kept for it.
+/// The share of the log: the server keeps one descriptor in this many for the log.
 const LOG_SHARE: u64 = 4;
 /// The number of descriptors that the server keeps for its other files and sockets, and for HTTP clients.
 const OTHERS: u64 = 64;

@@ -104,7 +104,7 @@ pub enum RunError {
         "{0}: empty the data directory and start the node with --rejoin: the other nodes have everything"
     )]
     Forgotten(tidegate_raft::replica::StepError),
-    /// A committed entry cannot be applied.
+    /// The node cannot apply a committed entry.
     #[error(
         "an entry of the log cannot be applied: {0}; use the version that wrote it, or a later one"
     )]

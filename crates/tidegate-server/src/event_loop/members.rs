@@ -26,7 +26,7 @@ pub enum IdentityError {
     /// The file is damaged, or belongs to another node or cluster.
     #[error(transparent)]
     Members(#[from] MembersError),
-    /// The file belongs to a cluster, and the server was started alone.
+    /// The file belongs to a cluster, and the operator started the server without a cluster.
     #[error(
         "the data directory belongs to a node of cluster `{0}`: say --cluster and --routes, or use another directory"
     )]

@@ -174,8 +174,7 @@ impl Peers {
 
     /// Sends a message of a group to the node with this id. The message is the concatenation of the parts.
     ///
-    /// # Errors
-    /// The message was dropped.
+    /// # Errors The node dropped the message.
     pub(crate) fn send_raft(
         &mut self,
         to: u64,
@@ -187,8 +186,7 @@ impl Peers {
 
     /// Sends a request or an answer of a fetch to the node with this id.
     ///
-    /// # Errors
-    /// The message was dropped.
+    /// # Errors The node dropped the message.
     pub(crate) fn send_fetch(
         &mut self,
         to: u64,

@@ -33,7 +33,7 @@ pub(super) struct ReadQueue {
     waiting: BinaryHeap<Reverse<(u64, u64, ClientKey)>>,
     /// The latest start so far, in nanoseconds of served time.
     clock: u64,
-    /// The start of the connection that was served last.
+    /// The start of the slice of the connection that the loop read last.
     start: u64,
     arrivals: u64,
     spent: Duration,

@@ -88,7 +88,7 @@ const STALL: Duration = Duration::from_millis(10);
 pub struct Verify {
     /// The connection that gave the password; [`Node::handle_verified`] takes it back.
     pub key: ClientKey,
-    /// The connection's number, since a key may be used again.
+    /// The connection's number, since a later connection may get the same key.
     pub cid: u64,
     /// The password that the client gave.
     pub password: String,

@@ -260,7 +260,7 @@ pub(super) struct Admissions {
     awaited: Changes,
     waiting_bytes: usize,
     last_id: ChangeId,
-    /// True if a change was applied or lost since the leader last looked at the waiting requests.
+    /// True if a change has been applied or lost since the leader last looked at the waiting requests.
     concluded: bool,
 }
 

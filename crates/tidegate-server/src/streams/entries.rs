@@ -48,9 +48,9 @@ pub(super) struct Entries {
 /// Counts since the node's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// The number of commands that were added.
+    /// The number of commands that the node added to entries.
     pub(super) commands: u64,
-    /// The number of entries that were closed.
+    /// The number of entries that the node closed.
     pub(super) entries: u64,
     /// The number of bytes of the closed entries.
     pub(super) bytes: u64,

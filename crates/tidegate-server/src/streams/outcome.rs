@@ -161,7 +161,8 @@ impl JetStream {
     /// Returns the writer of acknowledgements to publishers of this stream.
     pub(super) fn pub_ack(&mut self, stream: StreamNumber) -> &PubAck {
         let Some(of) = self.streams.get(stream) else {
-            // The stream was deleted while the message was on its way. Its number is never used again.
+            // A client deleted the stream while the message was on its way. No other stream gets the stream's
+            // number.
             return &self.publishing.nameless;
         };
         let domain = self.settings.domain.as_deref();

@@ -99,7 +99,7 @@ pub(super) struct Sealed<T> {
     pub(super) waiters: Waiters<T>,
 }
 
-/// A command about a consumer that the log refused, kept because it must not be lost.
+/// A command about a consumer that the log refused. The node keeps the command, because it must not be lost.
 #[derive(Debug)]
 pub(super) struct Postponed {
     kind: Kind,

@@ -129,7 +129,7 @@ pub(super) fn parse_json(body: &[u8]) -> Result<DirectGet, ApiError> {
 }
 
 impl DirectGet {
-    /// Returns whether a message is sent without its headers.
+    /// Returns whether the server sends messages without their headers.
     #[must_use]
     pub const fn no_headers(&self) -> bool {
         self.no_hdr

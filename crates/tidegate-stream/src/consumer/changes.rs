@@ -40,7 +40,7 @@ pub(super) struct Changes {
     told: StreamSeq,
     /// The number of messages delivered for the first time since the last delta.
     new: usize,
-    /// The messages up to `told` that were redelivered or put off since the last delta.
+    /// The messages up to `told` that the consumer has redelivered or put off since the last delta.
     touched: Vec<StreamSeq>,
     /// The messages up to `told` that are no longer pending since the last delta.
     removed: Vec<StreamSeq>,
@@ -91,7 +91,7 @@ impl Changes {
         }
     }
 
-    /// Notes that a pending message was redelivered or put off.
+    /// Notes that the consumer has redelivered a pending message or put it off.
     pub(super) fn note_touched(&mut self, now: u64, seq: StreamSeq, live: &mut Live) {
         if self.logged {
             self.note(now);

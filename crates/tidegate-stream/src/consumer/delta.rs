@@ -36,7 +36,7 @@ pub(super) const NUMBER_END: u64 = 1 << 62;
 pub(super) struct Delta {
     pub(super) delivered: Position,
     pub(super) ack_floor: Position,
-    /// The messages that were delivered, redelivered or put off, by rising number in the stream.
+    /// The messages that the consumer delivered, redelivered or put off, by rising number in the stream.
     pub(super) unacked: Vec<Unacked>,
     /// The messages above the ack floor that no longer await an acknowledgement, by rising number.
     pub(super) removed: Vec<StreamSeq>,

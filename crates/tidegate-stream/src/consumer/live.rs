@@ -71,12 +71,14 @@ pub(super) enum Receiver {
     Push(Box<Push>),
 }
 
-/// The state of replay at original speed: the consumer delivers messages as far apart as they were stored.
+/// The state of replay at original speed: the consumer delivers messages at the intervals at which the stream
+/// stored them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Replay {
     /// The number of the last message that the consumer replays at original speed.
     pub(super) until: StreamSeq,
-    /// The times at which the last replayed message was stored and delivered.
+    /// The time at which the stream stored the last replayed message, and the time at which the consumer
+    /// delivered it.
     pub(super) last: Option<(u64, u64)>,
     /// The time at which the consumer may deliver the next message.
     pub(super) due_us: Option<u64>,

@@ -174,7 +174,7 @@ impl<L: Copy + PartialEq> PartialEq for Pending<L> {
 
 impl<L: Copy + Eq> Eq for Pending<L> {}
 
-/// The number of tombstones up to which the ring is not compacted.
+/// The number of tombstones up to which the collection does not compact its ring.
 const TOMBSTONES_MIN: usize = 64;
 
 #[cfg(test)]

@@ -39,7 +39,8 @@ impl Skip {
         }
         let next = self.seqs.get(self.at).copied();
         if next.is_none() {
-            // The list is exhausted. It may have had a million entries, so its memory is freed.
+            // The list is exhausted. The code frees the list's memory, because it may have had a million
+            // entries.
             self.seqs = Vec::new();
             self.at = 0;
         }

@@ -276,8 +276,8 @@ impl Fast {
                 }
             }
             Persisted::Refused(error) if counts && ticket.seq == 1 => {
-                // The first message of the batch is refused. The answer is the same as for a message outside
-                // of a batch.
+                // The stream refused the first message of the batch. The answer is the same as for a message
+                // outside of a batch.
                 batch.answer(What::Refused(error.clone()), answers);
                 self.close(ticket.batch);
                 return;

@@ -29,8 +29,7 @@ impl Timestamp {
         saturating_u64(self.0.div_euclid(1000).max(0).unsigned_abs())
     }
 
-    /// Returns microseconds since the Unix epoch, rounded up, so that a time given in nanoseconds is not
-    /// reached early.
+    /// Returns microseconds since the Unix epoch, rounded up, so that nothing due at this time happens early.
     #[must_use]
     pub fn as_micros_up(self) -> u64 {
         saturating_u64((self.0 + 999).div_euclid(1000).max(0).unsigned_abs())

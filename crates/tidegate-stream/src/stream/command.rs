@@ -442,7 +442,7 @@ impl<'b, B: Buffer> Encoder<'b, B> {
     }
 }
 
-/// The error for a command that cannot be written.
+/// The reason why the encoder cannot write a command.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EncodeError {

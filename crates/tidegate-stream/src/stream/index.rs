@@ -102,8 +102,8 @@ impl Index {
         let bit = block.bit(seq).expect(HELD);
         let block = Arc::make_mut(block);
         block.remove(bit);
-        // The first block is not packed: limits and the age of messages empty it, so the index soon drops it
-        // as a whole.
+        // The index does not pack its first block: limits and the age of messages empty this block, so the
+        // index soon drops it as a whole.
         if at > 0 && block.is_sparse() {
             block.pack();
         }

@@ -30,7 +30,7 @@ pub enum Outcome {
     Refused {
         /// The number of the command's stream; 0 if the command has none.
         stream: StreamNumber,
-        /// The reason why the command was refused.
+        /// The reason why the stream or the group refused the command.
         error: ApiError,
     },
     /// The stream stored an atomic batch. The next `count` outcomes are those of the batch's messages.

@@ -72,7 +72,7 @@ impl Overlaps {
         }
     }
 
-    /// Removes a pattern that was added for this owner.
+    /// Removes a pattern that the caller added for this owner.
     pub(super) fn remove(&mut self, pattern: &[u8], owner: StreamNumber) {
         let shape = shape(pattern);
         let Some(of_shape) = self.shapes.get_mut(&shape) else {

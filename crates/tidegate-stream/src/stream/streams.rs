@@ -46,7 +46,7 @@ const PROPOSED_MAX: usize = 4096;
 pub struct PurgeRequest {
     /// The pattern of the subjects of the messages to purge; empty for all.
     pub filter: String,
-    /// The number below which messages are purged; 0 for all.
+    /// The number below which the stream purges messages; 0 for all.
     pub seq: StreamSeq,
     /// The number of newest messages that stay; 0 for none.
     pub keep: u64,
@@ -650,7 +650,7 @@ impl Context<'_> {
         if stream.in_memory() {
             let start = command.offset as usize;
             let bytes = &self.entry[start..start + command.encoded_bytes()];
-            // The bytes are copied: a slice would keep the memory of the whole entry for one message.
+            // The code copies the bytes: a slice would keep the memory of the whole entry for one message.
             return (Place::default(), Some(Bytes::copy_from_slice(bytes)));
         }
         let place = Place {

@@ -31,7 +31,7 @@ pub enum RestoreError {
     /// The bytes contradict themselves.
     #[error("a snapshot of streams contradicts itself: {0}")]
     Inconsistent(&'static str),
-    /// The JSON of a configuration cannot be parsed.
+    /// The reader cannot parse the JSON of a configuration.
     #[error("a snapshot of streams holds an unreadable configuration: {0}")]
     Config(#[from] serde_json::Error),
 }

@@ -68,7 +68,7 @@ impl Group {
         true
     }
 
-    /// Notes the new positions of entries that were written again, once the copies are durable.
+    /// Notes the new positions of entries that the group has written again, once the copies are durable.
     pub(super) fn place_renewed(&mut self, durable: Lsn) {
         let renewed = self.renewed.take_if(|(end, _)| *end <= durable);
         for (id, lsn) in renewed.map_or_else(Vec::new, |(_, entries)| entries) {

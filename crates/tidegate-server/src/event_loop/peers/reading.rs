@@ -45,7 +45,8 @@ impl Peers {
             return false;
         };
         let kept = std::mem::take(&mut conn.input);
-        // Bytes of an earlier read come first. They were kept because enough messages had been gathered.
+        // Bytes of an earlier read come first. The loop kept these bytes because it had gathered enough
+        // messages.
         if !kept.is_empty() && kept.len() >= conn.need {
             return self.consume(now, key, &kept, node, limit);
         }

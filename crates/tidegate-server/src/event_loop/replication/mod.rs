@@ -287,7 +287,8 @@ impl Replication {
     fn send_one(&self, group: GroupId, to: u64, message: &Message, peers: &mut Peers) {
         match wire::encode(group, message) {
             Ok(parts) => {
-                // A message that is not sent counts as lost on the way: Raft sends it again.
+                // The result does not matter: a dropped message counts as lost on the network, and Raft sends
+                // it again.
                 let _ = peers.send_raft(to, group, &parts);
             }
             Err(error) => tracing::error!(

@@ -108,7 +108,7 @@ fn compare(group: GroupId, directory: &Streams, own: &Streams) -> Compared {
             Some((entry, kept)) if is_over(entry, stream) && !kept.is_by(group) => {
                 compared.steps.push(Repair::Delete(of, stream.id()));
             }
-            // The stream stays, since its move was called off.
+            // The stream stays, since the directory has called its move off.
             Some((entry, _)) if is_over(entry, stream) && stream.is_frozen() => {
                 let number = stream.moves();
                 compared.steps.push(Repair::Thaw(of, stream.id(), number));

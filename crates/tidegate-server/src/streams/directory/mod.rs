@@ -52,7 +52,7 @@ const LOOK: Duration = Duration::from_millis(25);
 pub(super) struct Directory {
     /// All groups of the cluster; none if the node is alone.
     groups: Vec<GroupOf>,
-    /// The index of the last entry that was applied.
+    /// The index of the last entry that this node has applied.
     pub(super) applied: u64,
     /// True once this node's copy of the directory has caught up with the state that it had on other nodes
     /// when this process started.
@@ -129,7 +129,7 @@ impl JetStream {
         self.directory.current = true;
     }
 
-    /// Returns whether [`JetStream::set_current`] was called.
+    /// Returns whether this node's copy of the directory has caught up, see [`JetStream::set_current`].
     #[must_use]
     pub(crate) const fn is_current(&self) -> bool {
         self.directory.current

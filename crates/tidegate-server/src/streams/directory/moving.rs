@@ -69,8 +69,8 @@ pub(crate) struct Moves {
     leaving: BTreeMap<DirectoryNumber, Leaving>,
     /// For each stream that leaves, the number of bytes that the copy lacks.
     nearing: BTreeMap<DirectoryNumber, Nearing>,
-    /// The streams for which a freeze is proposed, by the group's numbers, each with the time after which the
-    /// leader proposes the freeze again.
+    /// The streams for which the leader has proposed a freeze, by the group's numbers, each with the time
+    /// after which the leader proposes the freeze again.
     freezing: BTreeMap<StreamNumber, Time>,
     /// The frozen streams, by the group's numbers.
     frozen: BTreeMap<StreamNumber, Frozen>,

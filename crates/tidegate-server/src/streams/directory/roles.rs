@@ -354,8 +354,8 @@ impl JetStream {
         });
         self.role.interest_changed_of.extend(changed);
         if self.role.interest_changed_of.len() > CHANGED_MAX {
-            // The list of changed streams was not taken for long. With so many of them, a comparison of all
-            // streams costs no more.
+            // The node has not taken the list of changed streams for long. With so many of them, a comparison
+            // of all streams costs no more.
             self.role.interest_changed = true;
             self.role.interest_changed_of.clear();
         }

@@ -115,12 +115,12 @@ impl Consumers {
         self.live.get_mut(&key)
     }
 
-    /// Returns whether the deletion of the consumer is proposed.
+    /// Returns whether the leader has proposed to delete the consumer.
     fn is_deleted(&self, key: Key) -> bool {
         self.live.get(&key).is_some_and(|live| live.deleted)
     }
 
-    /// Notes that the deletion of the consumer is proposed.
+    /// Notes that the leader has proposed to delete the consumer.
     fn note_deleted(&mut self, key: Key) {
         if let Some(live) = self.live.get_mut(&key) {
             live.deleted = true;
