@@ -65,7 +65,7 @@ impl PeerSlot {
         self.0 as usize
     }
 
-    /// Returns the slot as a bit of a set of slots.
+    /// Returns the bit that stands for this slot in a set of slots.
     #[inline]
     #[must_use]
     pub const fn bit(self) -> u32 {

@@ -194,8 +194,8 @@ pub enum Read<'a> {
 
 /// Reads the frame at the start of `input`, of at most `max` bytes of kind and body.
 ///
-/// # Errors
-/// The bytes cannot become a frame, as soon as that is certain.
+/// # Errors The bytes cannot begin a frame. The error comes as soon as that is certain, before the whole
+/// frame has arrived.
 pub fn read(input: &[u8], max: usize) -> Result<Read<'_>, WireError> {
     let Some(len) = input.first_chunk() else {
         return Ok(Read::Need(4));

@@ -50,9 +50,10 @@ impl Action {
 pub struct InfoDetails {
     /// The number of subjects to skip.
     pub offset: i64,
-    /// Asks for the numbers of deleted messages.
+    /// True if the request asks for the numbers of deleted messages.
     pub deleted_details: bool,
-    /// Asks for the subjects that match this pattern, with the number of their messages; empty asks for none.
+    /// The pattern of the subjects for which the request asks, with the number of messages of each; empty
+    /// asks for none.
     pub subjects_filter: String,
 }
 
@@ -62,7 +63,7 @@ pub struct InfoDetails {
 pub struct StreamPage {
     /// The number of streams to skip.
     pub offset: i64,
-    /// Asks only for streams with subjects that overlap this pattern; empty asks for all.
+    /// The pattern that the subjects of the requested streams overlap; empty asks for all streams.
     pub subject: String,
 }
 
