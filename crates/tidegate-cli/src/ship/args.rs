@@ -81,8 +81,8 @@ pub(crate) struct RecordArgs {
     /// Choose how the input is cut into records; sender and receiver must choose the same.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
-    /// Limit a record to so many bytes, such as 64KiB or 4MiB. At the receiver, each connection may need a few
-    /// times as much memory, within a bound over all connections.
+    /// Limit a record to so many bytes, such as 64KiB or 4MiB. At the receiver, each connection may need a
+    /// few times as much memory, within a bound over all connections.
     #[arg(long, value_name = "BYTES", default_value = "16MiB", value_parser = record_bytes)]
     pub(crate) max_record: u32,
 }

@@ -83,8 +83,8 @@ impl Live {
         self.removed_bytes += weight;
     }
 
-    /// Takes messages that were removed together. [`reclaim`](Self::reclaim) uncounts them, a part at a time: a
-    /// stream of millions of messages may be purged by one command.
+    /// Takes messages that were removed together. [`reclaim`](Self::reclaim) uncounts them, a part at a time:
+    /// a stream of millions of messages may be purged by one command.
     pub fn removed_together(&mut self, messages: Bulk) {
         self.reclaiming.push_back(messages);
         self.reclaim(1);

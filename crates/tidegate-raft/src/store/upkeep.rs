@@ -111,8 +111,8 @@ impl Store {
                     || self.lets_go(at)))
     }
 
-    /// Returns whether the store still uncounts messages that were removed together: the caller polls again at
-    /// once.
+    /// Returns whether the store still uncounts messages that were removed together: the caller polls again
+    /// at once.
     #[must_use]
     pub fn is_reclaiming(&self) -> bool {
         self.members.iter().any(|m| m.live.is_reclaiming())

@@ -291,7 +291,7 @@ mod tests {
             verify: false,
             timeout: Duration::ZERO,
             handshake_first: HandshakeFirst::Never,
-                connection_rate_limit: 0,
+            connection_rate_limit: 0,
         });
         assert!(!settings.shows_credentials());
         settings.allow_non_tls = true;

@@ -1,10 +1,10 @@
 //! Chooses the handshakes that the pool's threads advance. Pure.
 //!
-//! A step of a handshake costs a private-key operation, and the other side has shown nothing but a hello before
-//! it. So handshakes wait until a thread is free. Nodes go before clients, and clients whose hello was answered
-//! before new ones: what was spent on them is not lost. Of these kinds none is passed over twice in a row by
-//! another one. Within a kind addresses take turns, and within an address the newest goes first: its client has
-//! waited least, and is the least likely to have given up.
+//! A step of a handshake costs a private-key operation, and the other side has shown nothing but a hello
+//! before it. So handshakes wait until a thread is free. Nodes go before clients. Clients with an answered
+//! hello go before new ones, so that the work on the answers is not lost. No kind is passed over more than
+//! twice in a row. Within a kind addresses take turns, and within an address the newest goes first: its
+//! client has waited least, and is the least likely to have given up.
 
 use super::tokens::ChannelKey;
 use crate::fair::{FairQueue, Source, Ticket};
@@ -185,8 +185,8 @@ mod tests {
     }
 
     proptest! {
-        /// Each waiting connection is served once or withdrawn, and no kind is passed over more than twice in a
-        /// row.
+        /// Each waiting connection is served once or withdrawn, and no kind is passed over more than twice in
+        /// a row.
         #[test]
         fn none_is_lost_and_none_starves(acts in prop::collection::vec(act(), 1..150)) {
             let mut handshakes = Handshakes::default();

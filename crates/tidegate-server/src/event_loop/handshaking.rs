@@ -1,9 +1,9 @@
-//! The loop's part in TLS handshakes and in checks of passwords: queues the connections, sends the pool's threads
-//! their next jobs, and takes the outcomes.
+//! The loop's part in TLS handshakes and in checks of passwords: queues the connections, sends the pool's
+//! threads their next jobs, and takes the outcomes.
 //!
-//! Decides nothing: [`Handshakes`] and the node choose the connections. While a thread has the TLS session of a
-//! connection, the loop neither reads nor writes that connection. A client's time for its handshake runs only
-//! while the server waits for the client.
+//! Decides nothing: [`Handshakes`] and the node choose the connections. While a thread has the TLS session of
+//! a connection, the loop neither reads nor writes that connection. A client's time for its handshake runs
+//! only while the server waits for the client.
 //!
 //! [`Handshakes`]: crate::event_loop::handshakes::Handshakes
 
@@ -49,8 +49,8 @@ impl Server {
         peers.postpone(now, key, &mut self.node, wait)
     }
 
-    /// Takes the outcomes of the pool's jobs, and sends free threads the next ones: passwords and handshakes in
-    /// turn, where both wait.
+    /// Takes the outcomes of the pool's jobs, and sends free threads the next ones: passwords and handshakes
+    /// in turn, where both wait.
     pub(super) fn turn_pool(&mut self) {
         while let Some(outcome) = self.pool.poll() {
             let now = self.clock.now();

@@ -1,8 +1,8 @@
-//! Threads for work that keeps a processor busy: checks of passwords, which are slow on purpose, and steps of TLS
-//! handshakes. A step takes from 0.1 ms with a P-256 key to 6 ms with RSA-4096.
+//! Threads for work that keeps a processor busy: checks of passwords, which are slow on purpose, and steps of
+//! TLS handshakes. A step takes from 0.1 ms with a P-256 key to 6 ms with RSA-4096.
 //!
-//! The threads run at a lower priority than the loop. The loop sends a job only when a thread is free, and chooses
-//! it then: until that moment connections may end, and newer ones may come. An address has at most
+//! The threads run at a lower priority than the loop. The loop sends a job only when a thread is free, and
+//! chooses it then: until that moment connections may end, and newer ones may come. An address has at most
 //! [`OF_SOURCE_MAX`] jobs at a time, so one address alone does not occupy all threads.
 
 use std::io;
@@ -48,7 +48,7 @@ pub(super) struct Step {
 /// The outcome of a job.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// Of a password.
+    /// The check of a password is over.
     Password {
         /// The connection that gave it.
         key: ClientKey,
@@ -57,7 +57,7 @@ pub(super) enum Outcome {
         /// The password is right.
         good: bool,
     },
-    /// Of a step of a handshake, with the error of TLS if it failed.
+    /// A step of a handshake is over, with the error of TLS if it failed.
     Handshake(Step, Option<Error>),
 }
 

@@ -3,8 +3,8 @@
 //! A client or a peer may have a million subscriptions, and the loop has other clients. The entry of such a
 //! client stays until the last of them is removed, so that its key names no other connection meanwhile. A
 //! leaving client gets no message, and its queue groups choose among the others. The subscriptions of a peer
-//! whose channel closed are void at once ([`Peers::is_void`]), also if the peer comes back before the last of
-//! them is removed.
+//! with a closed channel are void at once ([`Peers::is_void`]), also if the peer comes back before the node has
+//! removed the last of them.
 //!
 //! [`Peers::is_void`]: super::routes::Peers::is_void
 
@@ -77,7 +77,7 @@ impl Node {
         }
     }
 
-    /// Removes the void subscriptions of a peer whose channel closed, or begins to.
+    /// Removes the void subscriptions of a peer after its channel closed, or begins to.
     pub(super) fn leave_peer(&mut self, heard: peers_map::IntoValues<InterestId, SubKey>) {
         self.leaving.0.push_back(Left::Peer(heard));
         self.go_on_leaving();

@@ -78,7 +78,7 @@ const STEP: Load = Load {
     items: 128,
     bytes: 64 * 1024,
 };
-/// The most connections whose timeouts the node handles in one turn.
+/// The number of connections for which the node handles timeouts in one turn, at most.
 const TIMEOUTS_AT_ONCE: usize = 256;
 /// The longest pause of a publisher for a receiver that is behind.
 const STALL: Duration = Duration::from_millis(10);
@@ -643,10 +643,11 @@ impl Node {
         }
     }
 
-    /// Delivers a message to the subscribers of `to`. `from` is the publisher, `None` for a message of the node
-    /// itself. A message that a peer sent (`came`) names its receivers; the node passes it on only for a queue
-    /// group without members left here (`queue_groups`). A message with many receivers goes to a part of them
-    /// now, and to the others later ([`spreading`]). Returns the backlog of the fullest receiver in bytes;
+    /// Delivers a message to the subscribers of `to`. `from` is the publisher, `None` for a message of the
+    /// node itself. A message that a peer sent (`came`) names its receivers; the node passes it on only for a
+    /// queue group without members left here (`queue_groups`). A message with many receivers goes to a part
+    /// of them now, and to the others later ([`spreading`]). Returns the backlog of the fullest receiver in
+    /// bytes;
     /// `None` without any receiver.
     fn route(
         &mut self,

@@ -18,8 +18,8 @@ use super::fanout::Fanout;
 use crate::party::Party;
 
 impl Fanout<'_, '_> {
-    /// Delivers a copy to one member of a queue group; of a peer's message, only if it names the group. Counts
-    /// the group in `served` then.
+    /// Delivers a copy to one member of a queue group; of a peer's message, only if it names the group.
+    /// Counts the group in `served` then.
     pub(super) fn deliver_to_group(&mut self, group: &Members<'_>, served: &mut usize) -> bool {
         if !self.serves(group) {
             return false;

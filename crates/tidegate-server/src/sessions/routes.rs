@@ -170,7 +170,7 @@ impl Peers {
         }
     }
 
-    /// Goes on with a message from an earlier choice of peers, without those whose channel closed since.
+    /// Goes on with a message from an earlier choice of peers, without the peers that are unreachable since.
     pub(super) fn choose_again(&mut self, chosen: Chosen) {
         let all = PeerSlot::all(self.slots.len()).zip(&self.slots);
         let reachable = all.filter(|(_, to)| to.reachable);
@@ -274,7 +274,7 @@ impl Peers {
         number <= self.slots[slot.index()].void_to
     }
 
-    /// Returns the slot of the peer whose subscription it is, unless it is void.
+    /// Returns the slot of the peer that made this subscription, unless the subscription is void.
     pub(super) fn valid(&self, sub: &Subscription) -> Option<PeerSlot> {
         let slot = sub.owner.peer()?;
         (!self.is_void(slot, sub.number)).then_some(slot)

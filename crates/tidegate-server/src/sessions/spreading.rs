@@ -1,9 +1,9 @@
 //! Messages with many receivers.
 //!
 //! A copy costs a fraction of a microsecond, and a message may have a million receivers. So the node delivers
-//! such a message to [`PART`] receivers at a time, and the messages take turns. Meanwhile it reads nothing from
-//! the publisher, so each subscriber still gets the publisher's messages in their order. A subscription that
-//! ends meanwhile gets no copy, and a subscription that began after the message does not either.
+//! such a message to [`PART`] receivers at a time, and the messages take turns. Meanwhile it reads nothing
+//! from the publisher, so each subscriber still gets the publisher's messages in their order. A subscription
+//! that ends meanwhile gets no copy, and a subscription that began after the message does not either.
 //!
 //! The node's own messages are not divided: each has few receivers, and no publisher could wait.
 
@@ -130,8 +130,8 @@ impl Spreading {
 }
 
 impl Node {
-    /// Delivers a message to the first of its receivers, and stops reading from its publisher until the others
-    /// have it, too. Returns the backlog of the fullest receiver so far in bytes.
+    /// Delivers a message to the first of its receivers, and stops reading from its publisher until the
+    /// others have it, too. Returns the backlog of the fullest receiver so far in bytes.
     pub(super) fn spread(
         &mut self,
         now: Time,

@@ -90,8 +90,8 @@ fn talk(text: &[u8], piece: usize) -> [Vec<u8>; 2] {
     sent
 }
 
-/// A message with many receivers reaches them in parts. Meanwhile the node reads nothing from its publisher, so
-/// each receiver gets the publisher's messages in order. A receiver that comes meanwhile gets only later
+/// A message with many receivers reaches them in parts. Meanwhile the node reads nothing from its publisher,
+/// so each receiver gets the publisher's messages in order. A receiver that comes meanwhile gets only later
 /// messages, also if it has the key of a receiver that left.
 #[test]
 fn a_message_reaches_many_receivers_in_parts() {

@@ -225,7 +225,7 @@ fn async_nats_over_tls() {
     }
 }
 
-/// One connection a second may use TLS. Of several in a row one is refused; later ones are served again.
+/// One connection a second may use TLS. The server refuses one of several in a row, and serves later ones.
 #[test]
 fn more_connections_than_the_rate_allows() {
     let files = certificates();

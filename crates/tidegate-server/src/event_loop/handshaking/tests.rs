@@ -130,8 +130,8 @@ impl Client {
     }
 }
 
-/// Many clients say hello at once: the pool answers all, at most [`OF_SOURCE_MAX`] of one address at a time, and the
-/// server answers the clients' next messages.
+/// Many clients say hello at once: the pool answers all, at most [`OF_SOURCE_MAX`] of one address at a time,
+/// and the server answers the clients' next messages.
 #[test]
 fn clients_that_waited_are_served() {
     let mut world = World::new();
