@@ -314,7 +314,7 @@ impl Store {
             entry,
             hard_state: member.group.hard_state(),
             next: self.end,
-            live: live.to_vec(),
+            live: live.counts(),
         };
         let parts = Some(parts);
         member.catching_up.install = Some(Install {

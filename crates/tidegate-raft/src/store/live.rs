@@ -39,7 +39,7 @@ impl Live {
     }
 
     /// Returns the counts for a checkpoint.
-    pub(super) fn to_vec(&mut self) -> Vec<(u64, u64)> {
+    pub(super) fn counts(&mut self) -> Vec<(u64, u64)> {
         self.reclaim(usize::MAX);
         let mut live: BTreeMap<u64, u64> = self.segments.clone();
         if !self.last.0.is_empty() {
@@ -83,7 +83,7 @@ impl Live {
         self.removed_bytes += weight;
     }
 
-    /// Takes messages that were removed together. [`reclaim`](Self::reclaim) uncounts them, a part at a time:
+    /// Takes messages that were removed together. The store uncounts them, a part at a time:
     /// a stream of millions of messages may be purged by one command.
     pub fn removed_together(&mut self, messages: Bulk) {
         self.reclaiming.push_back(messages);
@@ -178,7 +178,7 @@ mod tests {
         assert!(live.poll_review(100) && !live.poll_review(100));
         live.removed(at(1999), 28);
         assert!(live.poll_review(1000), "a segment is empty");
-        assert_eq!(live.to_vec(), [(0, 600), (2000, 100)]);
+        assert_eq!(live.counts(), [(0, 600), (2000, 100)]);
         live.forget(1000);
         assert_eq!(live.of(1000), 0);
     }
@@ -200,6 +200,6 @@ mod tests {
         live.begin(0);
         live.stored(at(10), 28);
         live.begin(1000);
-        assert_eq!(live.to_vec(), [(0, 100)]);
+        assert_eq!(live.counts(), [(0, 100)]);
     }
 }

@@ -178,7 +178,7 @@ impl Store {
             entry: member.applied.entry,
             hard_state: member.group.hard_state(),
             next,
-            live: member.live.to_vec(),
+            live: member.live.counts(),
         };
         member.tried = next;
         if member.staged.from().is_some_and(|from| from < next) {

@@ -6,7 +6,7 @@
 //! [`OF_SOURCE_MAX`] jobs at a time, so one address alone does not occupy all threads.
 
 use std::io;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -65,7 +65,7 @@ pub(super) enum Outcome {
 #[derive(Debug)]
 pub(super) struct Pool {
     /// `None` stops the threads.
-    sender: Option<Sender<Job>>,
+    sender: Option<SyncSender<Job>>,
     outcomes: Receiver<Outcome>,
     threads: Vec<JoinHandle<()>>,
     /// The addresses of the jobs that are not over, by the keys of their connections.
@@ -99,8 +99,9 @@ impl Pool {
         threads: usize,
         check: impl Fn(&str, &str) -> bool + Clone + Send + 'static,
     ) -> io::Result<Self> {
-        let (sender, jobs) = channel::<Job>();
-        let (answer, outcomes) = channel();
+        // Each thread has one job at most, so no send ever waits.
+        let (sender, jobs) = sync_channel::<Job>(threads);
+        let (answer, outcomes) = sync_channel(threads);
         let jobs = Arc::new(Mutex::new(jobs));
         let start = |_| {
             let (jobs, answer) = (Arc::clone(&jobs), answer.clone());
@@ -162,7 +163,11 @@ impl Pool {
             Job::Handshake(step) => Running::Handshake(step.number),
         };
         // Without threads the pool does nothing: the client's timeout closes the connection.
-        if self.sender.as_ref().is_some_and(|s| s.send(job).is_ok()) {
+        if self
+            .sender
+            .as_ref()
+            .is_some_and(|s| s.try_send(job).is_ok())
+        {
             self.running.push((key, source));
         }
     }
@@ -182,7 +187,7 @@ impl Pool {
 /// Does jobs until the pool ends.
 fn work(
     jobs: &Mutex<Receiver<Job>>,
-    answer: &Sender<Outcome>,
+    answer: &SyncSender<Outcome>,
     handle: &Handle,
     check: impl Fn(&str, &str) -> bool,
 ) {
@@ -219,8 +224,6 @@ impl Drop for Pool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::sync_channel;
-
     use tidegate::Time;
     use tidegate::controller::Load;
 

@@ -3,7 +3,7 @@
 //! A client or a peer may have a million subscriptions, and the loop has other clients. The entry of such a
 //! client stays until the last of them is removed, so that its key names no other connection meanwhile. A
 //! leaving client gets no message, and its queue groups choose among the others. The subscriptions of a peer
-//! with a closed channel are void at once ([`Peers::is_void`]), also if the peer comes back before the node has
+//! with a closed channel are void at once ([`Peers::is_void`]), also if the peer is back before the node has
 //! removed the last of them.
 //!
 //! [`Peers::is_void`]: super::routes::Peers::is_void
