@@ -773,9 +773,9 @@ impl Server {
                 });
             }
         }
-        let mut written = 0;
-        let mut end = now;
-        while end - now < WRITE_BUDGET
+        let begun = self.clock.now();
+        let (mut end, mut written) = (begun, 0);
+        while end - begun < WRITE_BUDGET
             && let Some(key) = self.node.poll_dirty()
         {
             self.write(now, key);
@@ -794,7 +794,7 @@ impl Server {
         }
         if let Some(mut round) = self.round.take() {
             let end = self.clock.now();
-            round.spent_ns += end.since(now);
+            round.spent_ns += end.since(begun);
             if self.node.is_dirty() {
                 self.round = Some(round);
                 return;
@@ -882,7 +882,8 @@ impl Server {
             self.flush(now, Reason::Closing);
             self.drop_closed();
         }
-        self.stopping && self.draining.is_none() && self.node.is_empty() && self.has_parted(now)
+        let closed = self.node.is_empty() && !self.node.has_closed();
+        self.stopping && self.draining.is_none() && closed && self.has_parted(now)
     }
 
     /// Returns whether no connection waits to be read.
