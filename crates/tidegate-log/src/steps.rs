@@ -19,9 +19,9 @@ use crate::{Failure, Log, OpenError, Opened, Options};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Doing {
-    /// A sync runs after a write: [`Steps::sync`] ends it.
+    /// A sync runs after a write; call [`Steps::sync`] to end it.
     Syncing,
-    /// The log waits until a batch is appended, or until this time: [`Steps::step`].
+    /// The log has no work until a batch is appended, or until this time; then call [`Steps::step`].
     Waiting(Option<Time>),
     /// The log has failed: see [`Log::failure`].
     Failed,

@@ -12,7 +12,8 @@
 
 use tidegate::Time;
 
-/// The least duration of a spell in nanoseconds; a spell also lasts at least [`ROUND_TRIPS`] round trips.
+/// The least duration of a spell, the time for which a trial measures one method, in nanoseconds. A spell
+/// also lasts at least [`ROUND_TRIPS`] round trips.
 const SPELL_NS: u64 = 1_000_000;
 const ROUND_TRIPS: f64 = 16.0;
 /// The fraction of a spell, one in this many, that the trial does not count: the change of arms disturbs it.

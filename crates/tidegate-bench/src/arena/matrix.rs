@@ -98,12 +98,14 @@ pub(super) struct Group {
     pub(super) metric: Metric,
     /// The name of a kind of load, or of a family.
     pub(super) name: String,
+    /// The group's cells run several batches at once.
     pub(super) several: bool,
     /// The spread of each contestant that plays in the group.
     pub(super) spreads: Vec<(Contestant, Spread)>,
 }
 
-/// Groups the cells that match `several` by key and name.
+/// Groups the played cells by `key`, and names each group by `name`. `several` selects the cells: with
+/// several batches at once (true), or with one (false).
 pub(super) fn groups<'a, K: Ord>(
     cells: impl Iterator<Item = &'a Played> + Clone,
     several: bool,

@@ -80,7 +80,7 @@ pub(crate) struct NeighboursArgs {
     /// Measure the neighbours for so many seconds before an attack.
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
     before: f64,
-    /// Measure the neighbours for at least so many seconds from the start of an attack on.
+    /// Measure the neighbours for at least so many seconds after an attack begins.
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
     window: f64,
     /// Measure the neighbours for so many seconds after an attack. Then the bench reads the server's memory

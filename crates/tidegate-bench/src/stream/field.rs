@@ -114,7 +114,7 @@ impl Field {
         self.servers.get(&kind).ok_or_else(|| "no server".into())
     }
 
-    /// Ends all other systems, where there are too many to run side by side.
+    /// Ends all systems except `kinds` and deletes their data: too many systems would run side by side.
     pub(super) fn keep_only(&mut self, kinds: &[Kind]) {
         for (kind, servers) in std::mem::take(&mut self.servers) {
             if kinds.contains(&kind) {

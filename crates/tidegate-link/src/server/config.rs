@@ -175,8 +175,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets whether the server speaks the plain protocol of 2015 beside sessions. If not set, the server
-    /// speaks it unless there is a token.
+    /// Sets whether the server also accepts the plain protocol, which has no sessions. If not set, the server
+    /// accepts it unless there is a token: the plain protocol cannot carry one.
     #[must_use]
     pub const fn plain(mut self, plain: bool) -> Self {
         self.plain = plain;

@@ -18,8 +18,8 @@ pub struct Live {
     /// The live bytes of each segment, by the position at which the segment begins: of all segments that the
     /// log has begun and not released.
     segments: BTreeMap<u64, u64>,
-    /// The range and the live bytes of the segment in which the last place lay. Most often the next place
-    /// lies in the same segment.
+    /// The segment of the place counted last: its range and its live bytes. The next place mostly lies in the
+    /// same segment, so the count needs no search.
     last: (Range<u64>, u64),
     /// Messages that are removed and not yet uncounted.
     reclaiming: VecDeque<Bulk>,

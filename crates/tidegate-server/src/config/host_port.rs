@@ -45,7 +45,7 @@ impl FromStr for HostPort {
             },
         };
         let port = match port {
-            // As in nats-server, both stand for the port that the server listens on.
+            // "0" and "-1" mean the same as no port, as in nats-server: the port that the server listens on.
             None | Some("0" | "-1") => None,
             Some(port) => Some(port.parse().map_err(|_| wrong())?),
         };

@@ -1,5 +1,5 @@
 //! The path of an acknowledgement from a receiver back to the consumer, and all other events that end or put
-//! off a message's redelivery.
+//! off a message's redelivery. This module decides whether a due message is delivered again.
 //!
 //! Owns the effect of each verb (the kind of acknowledgement) under each ack policy. [`super::verb`] parses
 //! the payloads, and [`super::changes`] decides when the consumer answers an acknowledgement.

@@ -102,8 +102,8 @@ impl Cost {
         }
     }
 
-    /// Creates the costs of [`Cost::linear`], but messages beyond 2048 cost three times as much, as with a
-    /// cache, a garbage collector or a window.
+    /// Creates the costs of [`Cost::linear`], but within a batch each message past the 2048th costs three
+    /// times as much, as where a large batch no longer fits a cache.
     #[must_use]
     pub fn convex(sigma: f64, seed: u32) -> Self {
         Self {

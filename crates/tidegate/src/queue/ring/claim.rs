@@ -87,8 +87,8 @@ impl<T> Ring<T> {
     {
         debug_assert!(!items.is_empty());
         let claim = self.claim(items.len() as u64)?;
-        // SAFETY: the claim makes these slots ours, and is at most as long as `items`; copies need no further
-        // care.
+        // SAFETY: the claim gives these slots to this producer alone, and is at most as long as `items`.
+        // `T: Copy`, so the items may stay in both places.
         unsafe {
             self.slots
                 .fill(claim.at, items.as_ptr(), claim.items as usize);
