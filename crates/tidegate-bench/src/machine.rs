@@ -93,6 +93,15 @@ pub(crate) fn rss_mb_of(process: &str) -> Option<f64> {
     Some(pages * rustix::param::page_size() as f64 / 1_048_576.0)
 }
 
+/// Returns the memory that this machine has to spare, MiB.
+pub(crate) fn available_mb() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let mut lines = text.lines();
+    let kb = lines.find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kb = kb.trim().split(' ').next()?;
+    Some(kb.parse::<f64>().ok()? / 1024.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,5 +122,6 @@ mod tests {
         assert!(meter.spent().allocs >= 1);
         assert!(heap_bytes() >= before + (1 << 19), "{}", held.len());
         assert!(rss_mb().unwrap() > 0.1);
+        assert!(available_mb().unwrap() > 1.0);
     }
 }

@@ -22,8 +22,10 @@ mod rounds;
 mod session;
 mod soak;
 mod stream;
+mod systems;
 mod text;
 mod topology;
+mod wire;
 
 use std::alloc::System;
 use std::process::ExitCode;

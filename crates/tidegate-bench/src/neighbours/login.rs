@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::figures::{ByPhase, Recorder, Starts};
-use super::wire::Wire;
+use crate::wire::Wire;
 
 /// The most logins at a time; further logins fail at once.
 const LOGINS_MAX: usize = 512;

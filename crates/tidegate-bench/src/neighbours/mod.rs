@@ -21,11 +21,10 @@ mod socket;
 mod strike;
 mod system;
 mod turn;
-mod wire;
 
 use std::io::Write as _;
-use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -37,11 +36,12 @@ use tidegate_cli::{Usage, interrupt};
 use crate::handlers::Host;
 use crate::machine;
 use crate::stream::Directory;
+use crate::systems::{System, nats_server};
 use attack::{ATTACKS, Attack};
 pub(crate) use clients::serve as serve_clients;
 use report::Contestant;
 pub(crate) use strike::serve as serve_attackers;
-use system::{Setting, System};
+use system::Setting;
 use turn::Plan;
 
 /// The arguments of `tidegate-bench neighbours`.
@@ -135,7 +135,7 @@ pub(crate) fn run(args: &NeighboursArgs) -> anyhow::Result<ExitCode> {
     }
     let directory = Directory::make()?;
     let nats_server = if args.peers { nats_server() } else { None };
-    let contestants = contestants(args, nats_server.as_ref());
+    let contestants = contestants(args, nats_server.as_deref());
     let plan = plan(args, &directory, nats_server)?;
     let mut document = Document::new("neighbours");
     announce(&document, &directory, &plan)?;
@@ -174,24 +174,17 @@ pub(crate) fn run(args: &NeighboursArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn contestants(args: &NeighboursArgs, nats_server: Option<&PathBuf>) -> Vec<Contestant> {
-    let ours = Contestant {
-        system: System::Ours,
-        version: Some(env!("CARGO_PKG_VERSION").into()),
+fn contestants(args: &NeighboursArgs, nats_server: Option<&Path>) -> Vec<Contestant> {
+    let systems = [
+        Some(System::Ours),
+        args.peers.then_some(System::Nats),
+        args.always.then_some(System::NatsAlways),
+    ];
+    let contestant = |system: System| Contestant {
+        system,
+        version: system.version(nats_server),
     };
-    let mut all = vec![ours];
-    if args.peers {
-        let version = nats_server.and_then(version_of);
-        let systems = [
-            Some(System::Nats),
-            args.always.then_some(System::NatsAlways),
-        ];
-        all.extend(systems.into_iter().flatten().map(|system| Contestant {
-            system,
-            version: version.clone(),
-        }));
-    }
-    all
+    systems.into_iter().flatten().map(contestant).collect()
 }
 
 fn plan(
@@ -232,7 +225,7 @@ fn plan(
         prepare_max: seconds(args.prepare_max),
         strike_max: seconds(args.attack_max),
         hash: once,
-        rss_max_mb: turn::available_mb().unwrap_or(f64::MAX) * RSS_SHARE,
+        rss_max_mb: machine::available_mb().unwrap_or(f64::MAX) * RSS_SHARE,
     })
 }
 
@@ -256,21 +249,6 @@ fn last_core() -> anyhow::Result<usize> {
     let cores = sched_getaffinity(None)?;
     let last = (0..CpuSet::MAX_CPU).rev().find(|core| cores.is_set(*core));
     last.context("no core")
-}
-
-fn nats_server() -> Option<PathBuf> {
-    let root = machine::upwards("bench/peers/go-nats")?;
-    let path = root.join("bench/peers/go-nats/bin/nats-server");
-    if !path.exists() {
-        say("nats-server is not built: bench/peers/install.sh go-nats");
-    }
-    path.exists().then_some(path)
-}
-
-fn version_of(program: &PathBuf) -> Option<String> {
-    let output = Command::new(program).arg("--version").output().ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    Some(text.trim().rsplit_once('v')?.1.to_owned())
 }
 
 fn say(text: &str) {

@@ -6,8 +6,8 @@ use tidegate_cli::report::{Row, Table, number};
 use super::attack::Attack;
 use super::clients::{BARE_ECHO, BARE_SYNC, HASH_LOGIN, PING, PLAIN_LOGIN, PUBLISHER, SUBSCRIBER};
 use super::figures::{ByPhase, Figures};
-use super::system::System;
 use super::turn::Outcome;
+use crate::systems::System;
 
 /// The row of the server itself.
 const SERVER: &str = "server";

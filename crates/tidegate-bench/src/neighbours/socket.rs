@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::figures::ByPhase;
 use super::pace::Pace;
-use super::wire::{Op, dial, hello, parse};
+use crate::wire::{Op, dial, hello, parse};
 
 /// The bytes of a published message, and of a write of the bare disk.
 pub(super) const BYTES: usize = 1024;

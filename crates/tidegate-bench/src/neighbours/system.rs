@@ -12,8 +12,9 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::json;
 use tidegate_cli::interrupt;
 
-use super::wire::Wire;
 use crate::stream::{Membership, Server, product};
+use crate::systems::System;
+use crate::wire::Wire;
 
 /// The stream of the neighbours.
 pub(super) const STREAM: &str = "NEIGHBOURS";
@@ -22,27 +23,7 @@ const FORM_MAX: Duration = Duration::from_secs(30);
 /// The longest that one attempt may take: a forming cluster may lose an answer.
 const ATTEMPT: Duration = Duration::from_secs(2);
 
-/// A server that the bench attacks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum System {
-    Ours,
-    /// nats-server with its default: it acknowledges before it syncs, which it does every two minutes.
-    Nats,
-    /// nats-server that syncs each message before it acknowledges that message.
-    NatsAlways,
-}
-
-impl System {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Ours => crate::OURS,
-            Self::Nats => "nats-server default",
-            Self::NatsAlways => "nats-server always",
-        }
-    }
-}
-
-/// The name and the password of a user.
+/// Name and password.
 pub(super) type Login = (String, String);
 
 /// The users and programs of all servers of a run.

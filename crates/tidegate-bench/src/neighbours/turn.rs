@@ -1,7 +1,6 @@
 //! One attack on one server: starts the server, the attackers and the neighbours, walks through the phases,
 //! and reads the server's memory and processor time.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,8 +15,9 @@ use super::attack::{Attack, Deed, scaled};
 use super::clients::{self, LOGIN_EVERY};
 use super::figures::Report;
 use super::strike::{self, Deeds};
-use super::system::{Certificate, Nodes, STREAM, Setting, System};
+use super::system::{Certificate, Nodes, STREAM, Setting};
 use crate::peers::Peers;
+use crate::systems::System;
 
 /// The longest that a neighbour's operation may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -268,17 +268,6 @@ impl Watch {
 
 fn rss_mb(nodes: &Nodes) -> Option<f64> {
     nodes.nodes.iter().map(|node| node.rss_mb()).sum()
-}
-
-/// Returns the memory that this machine has to spare, MiB.
-pub(super) fn available_mb() -> Option<f64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let fields: BTreeMap<_, _> = text
-        .lines()
-        .filter_map(|line| line.split_once(':'))
-        .collect();
-    let kb = fields.get("MemAvailable")?.trim().split(' ').next()?;
-    Some(kb.parse::<f64>().ok()? / 1024.0)
 }
 
 /// Sleeps, and fails at Ctrl-C.

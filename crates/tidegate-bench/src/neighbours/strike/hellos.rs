@@ -5,8 +5,8 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use super::super::wire::dial;
 use super::{Deeds, Job, Strike};
+use crate::wire::dial;
 
 /// How long the attack waits for the greetings of all connections, before it sends all hellos together.
 const GREETINGS: Duration = Duration::from_secs(1);

@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::super::wire::Wire;
 use super::{Deeds, Job, Strike};
+use crate::wire::Wire;
 
 pub(super) fn prepare(job: Job) -> Strike {
     Box::new(move |until| Ok(strike(&job, until)))

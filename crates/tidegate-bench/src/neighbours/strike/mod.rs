@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::attack::{Attack, Deed, LASTS, scaled};
 use super::clients::pin;
-use super::wire::Wire;
+use crate::wire::Wire;
 
 /// The work of the attackers.
 #[derive(Clone, Debug, Serialize, Deserialize)]

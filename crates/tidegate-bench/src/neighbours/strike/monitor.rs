@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::super::wire::{Wire, dial};
 use super::{Deeds, Job, Strike, millis, subscriptions as many};
+use crate::wire::{Wire, dial};
 
 /// The most bytes of an answer that the attacker reads.
 const ANSWER_BYTES_MAX: u64 = 1 << 30;

@@ -6,8 +6,8 @@ use anyhow::{bail, ensure};
 use serde_json::{Value, json};
 
 use super::super::attack::Deed;
-use super::super::wire::{Op, Wire};
 use super::{Deeds, Job, Strike, millis};
+use crate::wire::{Op, Wire};
 
 const STREAM: &str = "ATTACK";
 /// Every message with a multiple of this number asks for an acknowledgement; the client waits for at most

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use super::super::wire::Wire;
 use super::{Deeds, Job, Strike};
+use crate::wire::Wire;
 
 /// The bytes of one write.
 const WRITE_BYTES: usize = 256 << 10;

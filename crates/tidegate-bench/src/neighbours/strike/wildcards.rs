@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::super::wire::Wire;
 use super::{Deeds, Job, Strike, monitor, subscriptions};
+use crate::wire::Wire;
 
 const TOKENS: u32 = 12;
 /// The number of subscriptions below which a server has forgotten those of a client that left.

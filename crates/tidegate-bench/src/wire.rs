@@ -15,7 +15,7 @@ const BYTES_MAX: usize = 16 << 20;
 
 /// One operation that a server sends.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Op<'a> {
+pub(crate) enum Op<'a> {
     Message {
         subject: &'a str,
         /// True if the payload begins with a status line and headers.
@@ -33,7 +33,7 @@ pub(super) enum Op<'a> {
 ///
 /// # Errors
 /// The bytes are not the protocol of NATS.
-pub(super) fn parse(bytes: &[u8]) -> anyhow::Result<Option<(Op<'_>, usize)>> {
+pub(crate) fn parse(bytes: &[u8]) -> anyhow::Result<Option<(Op<'_>, usize)>> {
     let Some(end) = bytes.iter().position(|b| *b == b'\n') else {
         ensure!(bytes.len() < BYTES_MAX, "a line without an end");
         return Ok(None);
@@ -74,7 +74,7 @@ pub(super) fn parse(bytes: &[u8]) -> anyhow::Result<Option<(Op<'_>, usize)>> {
 }
 
 /// Returns the first bytes that a client sends.
-pub(super) fn hello(user: &str, password: &str) -> String {
+pub(crate) fn hello(user: &str, password: &str) -> String {
     format!(
         "CONNECT {{\"verbose\":false,\"pedantic\":false,\"headers\":true,\"no_responders\":true,\"protocol\":1,\
          \"user\":\"{user}\",\"pass\":\"{password}\"}}\r\nPING\r\n"
@@ -82,7 +82,7 @@ pub(super) fn hello(user: &str, password: &str) -> String {
 }
 
 /// Connects to a server, from the address `source` if there is one.
-pub(super) fn dial(
+pub(crate) fn dial(
     addr: SocketAddr,
     source: Option<IpAddr>,
     patience: Duration,
@@ -104,9 +104,9 @@ pub(super) fn dial(
 }
 
 /// A connection with a user's credentials.
-pub(super) struct Wire {
-    pub(super) stream: TcpStream,
-    /// The bytes that were read; those from `start` on are not parsed.
+pub(crate) struct Wire {
+    pub(crate) stream: TcpStream,
+    /// Bytes that were read, from `start` on not parsed.
     buffer: Vec<u8>,
     start: usize,
     inbox: String,
@@ -117,7 +117,7 @@ impl Wire {
     ///
     /// # Errors
     /// The server does not answer in time, or refuses the credentials.
-    pub(super) fn open(
+    pub(crate) fn open(
         addr: SocketAddr,
         source: Option<IpAddr>,
         (user, password): (&str, &str),
@@ -138,7 +138,7 @@ impl Wire {
     }
 
     /// Writes the bytes.
-    pub(super) fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         Ok(self.stream.write_all(bytes)?)
     }
 
@@ -146,7 +146,7 @@ impl Wire {
     ///
     /// # Errors
     /// The connection ends, or `until` passes.
-    pub(super) fn settle(&mut self, until: Instant) -> anyhow::Result<()> {
+    pub(crate) fn settle(&mut self, until: Instant) -> anyhow::Result<()> {
         self.write(b"PING\r\n")?;
         self.pong(until)
     }
@@ -159,8 +159,8 @@ impl Wire {
     /// Sends a request and returns the answer's payload.
     ///
     /// # Errors
-    /// No client answers the subject, or `until` passes.
-    pub(super) fn ask(
+    /// Nothing answers the subject, or `until` passes.
+    pub(crate) fn ask(
         &mut self,
         subject: &str,
         body: &str,
@@ -196,7 +196,7 @@ impl Wire {
     ///
     /// # Errors
     /// The server refuses the request, or does not answer until `until`.
-    pub(super) fn api(
+    pub(crate) fn api(
         &mut self,
         what: &str,
         body: &Value,
@@ -212,7 +212,7 @@ impl Wire {
     ///
     /// # Errors
     /// The connection ends, the server reports an error, or `until` passes.
-    pub(super) fn next<T>(
+    pub(crate) fn next<T>(
         &mut self,
         until: Instant,
         see: impl FnOnce(Op<'_>) -> anyhow::Result<T>,

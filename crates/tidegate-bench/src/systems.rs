@@ -1,0 +1,50 @@
+//! The servers of streams that `neighbours` and `many` compare, and the program of the rival.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::machine;
+
+/// A server of streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum System {
+    Ours,
+    /// nats-server that acknowledges before it syncs, which it does every two minutes.
+    Nats,
+    /// nats-server that syncs each message before it acknowledges it.
+    NatsAlways,
+}
+
+impl System {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Ours => crate::OURS,
+            Self::Nats => "nats-server default",
+            Self::NatsAlways => "nats-server always",
+        }
+    }
+
+    /// Returns the version of our server, or of the rival's program.
+    pub(crate) fn version(self, nats_server: Option<&Path>) -> Option<String> {
+        match self {
+            Self::Ours => Some(env!("CARGO_PKG_VERSION").into()),
+            Self::Nats | Self::NatsAlways => version_of(nats_server?),
+        }
+    }
+}
+
+/// Returns nats-server of bench/peers/go-nats; reports a missing one.
+pub(crate) fn nats_server() -> Option<PathBuf> {
+    let root = machine::upwards("bench/peers/go-nats")?;
+    let path = root.join("bench/peers/go-nats/bin/nats-server");
+    if !path.exists() {
+        eprintln!("tidegate-bench: nats-server is not built: bench/peers/install.sh go-nats");
+    }
+    path.exists().then_some(path)
+}
+
+fn version_of(program: &Path) -> Option<String> {
+    let output = Command::new(program).arg("--version").output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    Some(text.trim().rsplit_once('v')?.1.to_owned())
+}
