@@ -51,6 +51,10 @@ pub(crate) enum Bench {
     /// Measures the harm that one hostile or clumsy client does: how long its well-behaved neighbours wait,
     /// and how much memory the server takes. Attacks our server, and with --peers nats-server, too.
     Neighbours(crate::neighbours::NeighboursArgs),
+    /// Measures very many streams, consumers and subjects on one server: their memory, the idle processor
+    /// time, the wait of a lone publisher and the time of a start. Measures our server, and with --peers
+    /// nats-server, too.
+    Many(crate::many::ManyArgs),
     /// Runs the well-behaved clients of the bench `neighbours` in a process of their own. The bench starts
     /// this command, and directs it over standard input.
     #[command(hide = true)]

@@ -12,6 +12,7 @@ mod latency;
 mod link;
 mod machine;
 mod mailbox;
+mod many;
 mod neighbours;
 mod options;
 mod peers;
@@ -87,6 +88,7 @@ fn run(bench: &Bench) -> anyhow::Result<ExitCode> {
         Bench::Compare(args) => return compare::run(args),
         Bench::Handlers(args) => return handlers::run(args),
         Bench::Arena(args) => return arena::run(args),
+        Bench::Many(args) => return many::run(args),
         Bench::Neighbours(args) => return neighbours::run(args),
         Bench::NeighboursClients => {
             neighbours::serve_clients()?;

@@ -234,6 +234,14 @@ impl Wire {
         }
     }
 
+    /// Returns whether the next operation can be read without waiting.
+    ///
+    /// # Errors
+    /// The bytes are not the protocol of NATS.
+    pub(crate) fn is_buffered(&self) -> anyhow::Result<bool> {
+        Ok(parse(&self.buffer[self.start..])?.is_some())
+    }
+
     fn read(&mut self, until: Instant) -> anyhow::Result<()> {
         self.buffer.drain(..self.start);
         self.start = 0;

@@ -762,3 +762,75 @@ fn neighbours_lists_its_attacks_and_refuses_others() {
     assert_eq!(errors.lines().count(), 1, "{errors}");
     assert!(errors.contains("wildcards-alone"), "{errors}");
 }
+
+/// Makes a few things on `tidegate-bench serve`: the product may not be built.
+fn many(directory: &Path, args: &[&str]) -> Output {
+    let short = ["--idle", "0.1", "--rest-max", "0.5", "--json"];
+    Command::new(env!("CARGO_BIN_EXE_tidegate-bench"))
+        .arg("many")
+        .args(short)
+        .args(args)
+        .current_dir(directory)
+        .env("TIDEGATE", env!("CARGO_BIN_EXE_tidegate-bench"))
+        .env("TIDEGATE_BENCH_DIR", directory)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn many_things_are_made_and_survive_a_kill_and_a_stop() {
+    let directory = tempfile::tempdir().unwrap();
+    let cells = [
+        ("streams-100k", "0.001", 100),
+        ("consumers-100k", "0.003", 300),
+        ("subjects-1m", "0.001", 1000),
+    ];
+    for (cell, scale, count) in cells {
+        // No nats-server is below this directory: its row says so.
+        let args = ["--only", cell, "--scale", scale, "--peers"];
+        let document = document(&many(directory.path(), &args));
+        assert_eq!(document["bench"], "many");
+        let [ours, theirs] = rows(&document) else {
+            panic!("{document}");
+        };
+        assert_eq!(ours["case"], cell);
+        let made = ours["made"].as_f64().unwrap();
+        assert_eq!(made, f64::from(count), "{ours}");
+        for key in [
+            "ops_per_s",
+            "rss_mb",
+            "alone_p50_us",
+            "alone_p99_us",
+            "p50_us",
+            "p99_us",
+            "start_after_kill_ms",
+            "stop_ms",
+            "start_after_stop_ms",
+        ] {
+            assert!(ours[key].as_f64().unwrap() > 0.0, "{key}: {ours}");
+        }
+        assert!(ours["bytes_each"].is_f64() && ours["idle_cpu_percent"].is_f64());
+        assert_eq!(ours["consumer_ms"].is_f64(), cell == "subjects-1m");
+        // Nothing was lost; a busy machine may not come to rest.
+        let note = ours["note"].as_str().unwrap_or_default();
+        assert!(!note.contains("the server has"), "{ours}");
+        let note = theirs["note"].as_str().unwrap();
+        assert!(note.contains("no nats-server"), "{note}");
+        // The servers' files are removed.
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn many_lists_its_cells_and_refuses_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let args = ["--list", "--only", "streams", "--scale", "0.1"];
+    let text = String::from_utf8(many(directory.path(), &args).stdout).unwrap();
+    assert_eq!(text.lines().count(), 3, "{text}");
+    assert!(text.contains("streams-1k: 100 streams"), "{text}");
+    let output = many(directory.path(), &["--only", "few"]);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("subjects-1m"), "{errors}");
+}

@@ -224,7 +224,7 @@ impl Server {
     }
 
     /// Returns the processor time of the server's current threads, in nanoseconds.
-    pub(super) fn cpu_ns(&self) -> anyhow::Result<u64> {
+    pub(crate) fn cpu_ns(&self) -> anyhow::Result<u64> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid))?;
         let of = |task: std::io::Result<std::fs::DirEntry>| {
             let stat = std::fs::read_to_string(task?.path().join("schedstat"))?;

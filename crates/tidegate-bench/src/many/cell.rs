@@ -1,0 +1,216 @@
+//! The cells: the things that a server has to hold in great number, and the requests that make them. Pure.
+
+use serde_json::json;
+
+/// The first stream: the bench measures its acknowledgements before it makes another stream.
+pub(super) const ONE: &str = "ONE";
+/// The streams of the cell of consumers.
+const STREAMS_OF_CONSUMERS: u64 = 1000;
+/// The subjects of a stream fall into this many groups, so that a filter covers a hundredth of them.
+const GROUPS: u64 = 100;
+
+/// The things that a cell makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Thing {
+    /// Streams in files, each with one subject of its own.
+    Streams,
+    /// Durable consumers that are pulled from, in turns on this many streams.
+    Consumers { streams: u64 },
+    /// Subjects of one stream, each with one small message.
+    Subjects,
+}
+
+/// Many things of one kind on one server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Cell {
+    pub(super) name: String,
+    pub(super) thing: Thing,
+    pub(super) count: u64,
+}
+
+/// A request: its subject and its body.
+pub(super) type Request = (String, String);
+
+/// Returns all cells, scaled; a cell of this many subjects is the last one.
+pub(super) fn cells(scale: f64, subjects: Option<u64>) -> Vec<Cell> {
+    let streams = Thing::Streams;
+    let consumers = Thing::Consumers {
+        streams: scaled(STREAMS_OF_CONSUMERS, scale),
+    };
+    let mut all = vec![
+        ("streams", streams, 1000),
+        ("streams", streams, 10_000),
+        ("streams", streams, 100_000),
+        ("consumers", consumers, 100_000),
+        ("subjects", Thing::Subjects, 1_000_000),
+    ];
+    all.extend(subjects.map(|count| ("subjects", Thing::Subjects, count)));
+    let cell = |(kind, thing, count)| Cell {
+        name: format!("{kind}-{}", short(count)),
+        thing,
+        count: scaled(count, scale),
+    };
+    let mut all: Vec<_> = all.into_iter().map(cell).collect();
+    // The last one may be asked for by name.
+    all.dedup();
+    all
+}
+
+fn scaled(count: u64, scale: f64) -> u64 {
+    ((count as f64 * scale).round() as u64).max(1)
+}
+
+fn short(count: u64) -> String {
+    match count {
+        n if n >= 1_000_000 && n.is_multiple_of(1_000_000) => format!("{}m", n / 1_000_000),
+        n if n >= 1000 && n.is_multiple_of(1000) => format!("{}k", n / 1000),
+        n => n.to_string(),
+    }
+}
+
+impl Cell {
+    /// Describes the cell.
+    pub(super) fn text(&self) -> String {
+        let count = self.count;
+        match self.thing {
+            Thing::Streams => {
+                format!(
+                    "{count} streams in files, one replica each, each with a subject of its own"
+                )
+            }
+            Thing::Consumers { streams } => {
+                format!("{count} durable pull consumers on {streams} streams")
+            }
+            Thing::Subjects => format!("{count} subjects of one stream, a message of 2 B on each"),
+        }
+    }
+
+    /// Returns the number of requests that prepare the server.
+    pub(super) const fn prepared(&self) -> u64 {
+        match self.thing {
+            Thing::Streams => 0,
+            Thing::Consumers { streams } => streams,
+            Thing::Subjects => 1,
+        }
+    }
+
+    /// Returns the request of this number that prepares the server.
+    pub(super) fn prepare(&self, n: u64) -> Request {
+        let subject = match self.thing {
+            Thing::Subjects => "many.>".to_owned(),
+            Thing::Streams | Thing::Consumers { .. } => format!("many.{n}"),
+        };
+        create_stream(&stream(n), &subject)
+    }
+
+    /// Returns the request that makes the thing of this number.
+    pub(super) fn make(&self, n: u64) -> Request {
+        match self.thing {
+            Thing::Streams => create_stream(&stream(n), &format!("many.{n}")),
+            Thing::Consumers { streams } => {
+                create_consumer(&stream(n % streams), &format!("C{n}"), None)
+            }
+            Thing::Subjects => (subject(n), "xx".into()),
+        }
+    }
+
+    /// Returns the name of the last stream and a subject of it, if this many things are made.
+    pub(super) fn last(&self, made: u64) -> (String, String) {
+        let last = made.saturating_sub(1);
+        match self.thing {
+            Thing::Streams => (stream(last), format!("many.{last}")),
+            Thing::Consumers { streams } => {
+                let last = last.min(streams - 1);
+                (stream(last), format!("many.{last}"))
+            }
+            Thing::Subjects => (stream(0), subject(last)),
+        }
+    }
+}
+
+fn stream(n: u64) -> String {
+    format!("MANY-{n}")
+}
+
+fn subject(n: u64) -> String {
+    format!("many.{}.{n}", n % GROUPS)
+}
+
+/// Returns the filter that covers a hundredth of the subjects.
+pub(super) const fn filter() -> &'static str {
+    "many.7.*"
+}
+
+/// Returns the request that creates a stream.
+pub(super) fn create_stream(name: &str, subject: &str) -> Request {
+    let body = json!({
+        "name": name, "subjects": [subject], "storage": "file", "retention": "limits", "num_replicas": 1,
+    });
+    (format!("$JS.API.STREAM.CREATE.{name}"), body.to_string())
+}
+
+/// Returns the request that creates a durable consumer to pull from.
+pub(super) fn create_consumer(stream: &str, name: &str, filter: Option<&str>) -> Request {
+    let mut config = json!({"durable_name": name, "ack_policy": "explicit"});
+    if let Some(filter) = filter {
+        config["filter_subject"] = json!(filter);
+    }
+    let body = json!({"stream_name": stream, "config": config});
+    (
+        format!("$JS.API.CONSUMER.DURABLE.CREATE.{stream}.{name}"),
+        body.to_string(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(scale: f64, subjects: Option<u64>) -> Vec<(String, u64)> {
+        let all = cells(scale, subjects).into_iter();
+        all.map(|cell| (cell.name, cell.count)).collect()
+    }
+
+    #[test]
+    fn cells_are_scaled_and_keep_their_names() {
+        let owned = |(name, count): (&str, u64)| (name.to_owned(), count);
+        let usual = [
+            ("streams-1k", 10),
+            ("streams-10k", 100),
+            ("streams-100k", 1000),
+            ("consumers-100k", 1000),
+            ("subjects-1m", 10_000),
+        ];
+        assert_eq!(names(0.01, None), usual.map(owned));
+        assert_eq!(names(0.01, Some(1_000_000)).len(), usual.len());
+        let more = names(0.01, Some(10_000_000));
+        assert_eq!(more.last(), Some(&owned(("subjects-10m", 100_000))));
+        assert_eq!(names(0.0001, Some(1234))[5], owned(("subjects-1234", 1)));
+    }
+
+    #[test]
+    fn the_last_stream_exists_even_if_the_cell_ended_early() {
+        let all = cells(1.0, None);
+        let last = |n: usize, made| all[n].last(made).0;
+        assert_eq!(last(0, 7), "MANY-6");
+        assert_eq!(last(0, 0), "MANY-0");
+        assert_eq!(
+            (last(3, 100_000), last(3, 3)),
+            ("MANY-999".into(), "MANY-2".into())
+        );
+        assert_eq!(all[4].last(108), ("MANY-0".into(), "many.7.107".into()));
+        // That subject is one of the filter's.
+        assert!(filter().starts_with("many.7."));
+        assert_eq!(all[4].prepare(0).1.matches("many.>").count(), 1);
+    }
+
+    #[test]
+    fn consumers_are_spread_over_the_streams() {
+        let cell = &cells(1.0, None)[3];
+        assert_eq!(cell.prepared(), 1000);
+        let (subject, body) = cell.make(2001);
+        assert_eq!(subject, "$JS.API.CONSUMER.DURABLE.CREATE.MANY-1.C2001");
+        assert!(body.contains("\"durable_name\":\"C2001\""), "{body}");
+        assert!(!body.contains("deliver_subject"), "{body}");
+    }
+}

@@ -1,0 +1,231 @@
+//! `tidegate-bench many`: whether streams, consumers and subjects are cheap, on our server and with `--peers`
+//! on nats-server.
+//!
+//! Each cell makes very many things of one kind on a fresh server over one connection with many requests in
+//! flight. It then measures the memory of each thing, the processor time of the idle server, the wait of a
+//! lone publisher beside that on a server with one stream, and the time of a start after `kill -9` and after
+//! `SIGTERM`. The bench and the server share all cores.
+//!
+//! [`cell`], [`figures`] and [`report`] decide and are pure. [`turn`] runs one cell on one server, [`system`]
+//! starts and ends the server, [`requests`] is the load.
+
+mod cell;
+mod figures;
+mod report;
+mod requests;
+mod system;
+mod turn;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, value_parser};
+use serde_json::json;
+use tidegate_cli::report::{Document, Row};
+use tidegate_cli::{Usage, interrupt};
+
+use crate::handlers::Host;
+use crate::machine;
+use crate::rounds::{Contestant, Failure, Sample, play};
+use crate::stream::Directory;
+use crate::systems::{System, nats_server};
+use cell::{Cell, cells};
+use turn::{Outcome, Plan};
+
+/// The arguments of `tidegate-bench many`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ManyArgs {
+    /// Measure nats-server of bench/peers/go-nats too, with its default: it acknowledges before it syncs.
+    #[arg(long)]
+    peers: bool,
+    /// Print one JSON document instead of tables.
+    #[arg(long)]
+    json: bool,
+    /// Only the cells with this in their name.
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Print the cells instead of running them.
+    #[arg(long)]
+    list: bool,
+    /// The factor for every count; 0.01 proves only that the bench works.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor)]
+    scale: f64,
+    /// The requests on the way at a time.
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = value_parser!(u64).range(1..=10_000))]
+    in_flight: u64,
+    /// A further cell of one stream with this many subjects.
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=100_000_000))]
+    subjects: Option<u64>,
+    /// Rounds a cell: each runs every server once, one after the other.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// How long a server may take to make the things of a cell, and for each start and each stop.
+    #[arg(long, value_name = "SECONDS", default_value_t = 120.0, value_parser = seconds)]
+    cell_max: f64,
+    /// How long to look at an idle server.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
+    idle: f64,
+    /// How long to wait until the memory and the processor time of a server are steady.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = seconds)]
+    rest_max: f64,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|s| (0.05..=3600.0).contains(s));
+    seconds.ok_or_else(|| "give seconds from 0.05 to 3600".into())
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    let factor = text.parse().ok().filter(|f| (0.0001..=100.0).contains(f));
+    factor.ok_or_else(|| "give a factor from 0.0001 to 100".into())
+}
+
+/// A server with more than this share of the spare memory ends the cell.
+const RSS_SHARE: f64 = 0.7;
+
+/// The state that the servers of a cell share.
+#[derive(Debug, Default)]
+struct Remarks {
+    notes: Vec<(&'static str, String)>,
+    /// Our server failed.
+    failed: bool,
+}
+
+/// Runs the cells. The exit code is 1 if our server failed in one of them.
+pub(crate) fn run(args: &ManyArgs) -> anyhow::Result<ExitCode> {
+    let all = cells(args.scale, args.subjects);
+    let wanted = |cell: &&Cell| {
+        let only = args.only.as_ref();
+        only.is_none_or(|only| cell.name.contains(only.as_str()))
+    };
+    let chosen: Vec<_> = all.iter().filter(wanted).collect();
+    if chosen.is_empty() {
+        let names: Vec<_> = all.iter().map(|cell| cell.name.as_str()).collect();
+        let (only, names) = (args.only.as_deref().unwrap_or_default(), names.join(", "));
+        return Err(Usage::new(format!("no cell has `{only}` in its name: {names}")).into());
+    }
+    if args.list {
+        for cell in chosen {
+            writeln!(std::io::stdout(), "{}: {}", cell.name, cell.text())?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let directory = Directory::make()?;
+    let plan = plan(args, &directory);
+    let mut document = Document::new("many");
+    announce(&document, &directory)?;
+    let mut failed = false;
+    for cell in chosen {
+        if interrupt::asked() {
+            break;
+        }
+        let (rows, cell_failed) = play_cell(args, &plan, cell);
+        failed |= cell_failed;
+        if !args.json {
+            writeln!(std::io::stdout(), "{}", report::table(cell, &rows))?;
+        }
+        document.rows.extend(rows);
+    }
+    if args.json {
+        writeln!(std::io::stdout(), "{}", document.json()?)?;
+    }
+    Ok(match failed {
+        _ if interrupt::asked() => ExitCode::from(interrupt::EXIT_CODE),
+        false => ExitCode::SUCCESS,
+        true => ExitCode::from(1),
+    })
+}
+
+fn plan(args: &ManyArgs, directory: &Directory) -> Plan {
+    Plan {
+        directory: directory.path().to_owned(),
+        nats_server: if args.peers { nats_server() } else { None },
+        in_flight: args.in_flight,
+        idle: Duration::from_secs_f64(args.idle),
+        rest_max: Duration::from_secs_f64(args.rest_max),
+        cell_max: Duration::from_secs_f64(args.cell_max),
+        rss_max_mb: machine::available_mb().unwrap_or(f64::MAX) * RSS_SHARE,
+    }
+}
+
+/// Runs all rounds of a cell. Returns its rows, and whether our server failed.
+fn play_cell(args: &ManyArgs, plan: &Plan, cell: &Cell) -> (Vec<Row>, bool) {
+    let systems = [Some(System::Ours), args.peers.then_some(System::Nats)];
+    let contestant = |system: System| Contestant {
+        system: system.name().into(),
+        version: system.version(plan.nats_server.as_deref()),
+        controller: None,
+        subject: system == System::Ours,
+        run: Box::new(move |remarks: &mut Remarks| {
+            say(&format!("{}: {}", cell.name, system.name()));
+            measure(plan, cell, system, remarks)
+        }),
+    };
+    let mut contestants: Vec<_> = systems.into_iter().flatten().map(contestant).collect();
+    let mut remarks = Remarks::default();
+    let rounds = args.rounds as usize;
+    let mut rows = play(
+        &cell.name,
+        &mut contestants,
+        &mut remarks,
+        rounds,
+        interrupt::asked,
+    );
+    for row in &mut rows {
+        let of_it = remarks
+            .notes
+            .iter()
+            .filter(|(system, _)| *system == row.system);
+        let mut notes: Vec<_> = row.note().into_iter().map(str::to_owned).collect();
+        notes.extend(of_it.map(|(_, note)| note.clone()));
+        notes.dedup();
+        if !notes.is_empty() {
+            row.extra.insert("note".into(), json!(notes.join("; ")));
+        }
+        row.extra.insert("scale".into(), json!(args.scale));
+        row.extra.insert("in_flight".into(), json!(args.in_flight));
+    }
+    (rows, remarks.failed)
+}
+
+fn measure(
+    plan: &Plan,
+    cell: &Cell,
+    system: System,
+    remarks: &mut Remarks,
+) -> Result<Sample, Failure> {
+    let ours = system == System::Ours;
+    match plan.turn(cell, system) {
+        Ok(Outcome {
+            sample,
+            notes,
+            error,
+        }) => {
+            remarks.failed |= ours && error.is_some();
+            let all = error.into_iter().chain(notes);
+            remarks.notes.extend(all.map(|note| (system.name(), note)));
+            Ok(sample)
+        }
+        Err(e) => {
+            remarks.failed |= ours;
+            Err(format!("{e:#}"))
+        }
+    }
+}
+
+/// Says what the figures depend on.
+fn announce(document: &Document, directory: &Directory) -> anyhow::Result<()> {
+    let (machine, commit) = (document.machine.clone(), document.commit.clone());
+    let host = Host::measure(machine.clone(), commit, directory.path())?;
+    say(&format!("{machine}; {host}"));
+    say(&format!("data in {}", directory.path().display()));
+    if directory.is_in_memory() {
+        say("that is memory and no disk: syncs cost nothing there; set TIDEGATE_BENCH_DIR");
+    }
+    Ok(())
+}
+
+fn say(text: &str) {
+    eprintln!("tidegate-bench: {text}");
+}

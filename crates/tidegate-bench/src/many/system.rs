@@ -1,0 +1,181 @@
+//! One server of this bench in a directory that outlives it: started, killed, stopped and started again.
+
+use std::ffi::OsStr;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use tidegate_cli::interrupt;
+
+use super::figures::{Look, Rest, has_ended};
+use crate::stream::{Server, product};
+use crate::systems::System;
+use crate::wire::Wire;
+
+/// How long one attempt to reach a starting server may take.
+const ATTEMPT: Duration = Duration::from_secs(20);
+/// The pause between two attempts, and between two looks at a process that is to end.
+const PAUSE: Duration = Duration::from_millis(1);
+/// The looks at a server in the time that its idle processor time is measured in.
+const LOOKS: u32 = 25;
+
+/// The home of a server: see the module.
+pub(super) struct Home {
+    pub(super) system: System,
+    /// The directory of its data and its log.
+    pub(super) directory: PathBuf,
+    pub(super) nats_server: Option<PathBuf>,
+    /// How long a start and a stop may take.
+    pub(super) patience: Duration,
+}
+
+/// A running server, and a connection to it.
+pub(super) struct Running {
+    pub(super) server: Server,
+    pub(super) wire: Wire,
+    /// The time from the start of the process until the server did the first work.
+    pub(super) started: Duration,
+}
+
+impl Home {
+    /// Starts the server with the data that is there, and waits until it has done `first`, which is tried
+    /// again after an error.
+    ///
+    /// # Errors
+    /// The server does not start, ends, or does not do `first` in time.
+    pub(super) fn start(
+        &self,
+        first: impl Fn(&mut Wire, Instant) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Running> {
+        let data = self.directory.join("data");
+        let program = match self.system {
+            System::Ours => product()?,
+            _ => self.nats_server.clone().context("no nats-server")?,
+        };
+        let mut words: Vec<&OsStr> = vec![program.as_ref()];
+        match self.system {
+            System::Ours => words.extend([OsStr::new("serve"), "--data".as_ref()]),
+            _ => words.extend([OsStr::new("-js"), "-sd".as_ref()]),
+        }
+        words.push(data.as_ref());
+        let (log, addresses) = (self.directory.join("log"), addresses()?);
+        let start = Instant::now();
+        let server = Server::start_program(&words, &log, addresses, None)?;
+        let until = start + self.patience;
+        loop {
+            let attempt = Instant::now() + ATTEMPT;
+            let wire = Wire::open(server.addr(), None, ("", ""), ATTEMPT).and_then(|mut wire| {
+                first(&mut wire, attempt.min(until))?;
+                Ok(wire)
+            });
+            match wire {
+                Ok(wire) => {
+                    return Ok(Running {
+                        server,
+                        wire,
+                        started: start.elapsed(),
+                    });
+                }
+                Err(_) if interrupt::asked() => bail!("interrupted"),
+                Err(_) if runs(&server) && Instant::now() < until => std::thread::sleep(PAUSE),
+                Err(e) => {
+                    let (said, seconds) = (last_words(&server), self.patience.as_secs());
+                    let text = format!("the server does not come up within {seconds} s: {said}");
+                    return Err(e.context(text));
+                }
+            }
+        }
+    }
+}
+
+/// Returns two free addresses.
+fn addresses() -> anyhow::Result<(SocketAddr, SocketAddr)> {
+    // Both ports are bound at once, so that no port is given twice.
+    let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let ports = (bind()?, bind()?);
+    Ok((ports.0.local_addr()?, ports.1.local_addr()?))
+}
+
+fn runs(server: &Server) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.pid()));
+    stat.is_ok_and(|stat| !has_ended(&stat))
+}
+
+fn last_words(server: &Server) -> String {
+    let said = server.said();
+    said.lines().rev().take(2).collect::<Vec<_>>().join("; ")
+}
+
+impl Running {
+    /// Waits until the server is at rest. Returns its memory in MiB then, and whether it came to rest.
+    ///
+    /// # Errors
+    /// The server is gone, or Ctrl-C.
+    pub(super) fn rest(&self, idle: Duration, longest: Duration) -> anyhow::Result<(f64, bool)> {
+        let (start, mut rest) = (Instant::now(), Rest::default());
+        loop {
+            let rss_mb = self.server.rss_mb().context("the server is gone")?;
+            rest.look(Look {
+                at_s: start.elapsed().as_secs_f64(),
+                cpu_s: self.cpu_s()?,
+                rss_mb,
+            });
+            if rest.is_reached() || start.elapsed() > longest {
+                return Ok((rss_mb, rest.is_reached()));
+            }
+            ensure!(!interrupt::asked(), "interrupted");
+            std::thread::sleep(idle / LOOKS);
+        }
+    }
+
+    /// Returns the share of one processor that the idle server takes, in per cent.
+    ///
+    /// # Errors
+    /// The server is gone.
+    pub(super) fn idle_percent(&self, time: Duration) -> anyhow::Result<f64> {
+        let (start, before) = (Instant::now(), self.cpu_s()?);
+        std::thread::sleep(time);
+        let used = (self.cpu_s()? - before).max(0.0);
+        Ok(used / start.elapsed().as_secs_f64() * 100.0)
+    }
+
+    /// Returns the processor time of the server's threads, which the system counts in nanoseconds.
+    fn cpu_s(&self) -> anyhow::Result<f64> {
+        ensure!(
+            runs(&self.server),
+            "the server ended: {}",
+            last_words(&self.server)
+        );
+        Ok(self.server.cpu_ns()? as f64 / 1e9)
+    }
+
+    /// Kills the server and waits until its process is gone.
+    pub(super) fn kill(self) {
+        drop(self);
+    }
+
+    /// Asks the server to stop, and returns the time until its process is gone.
+    ///
+    /// # Errors
+    /// The server does not stop in time.
+    pub(super) fn stop(self, patience: Duration) -> anyhow::Result<Duration> {
+        let start = Instant::now();
+        let pid = i32::try_from(self.server.pid())
+            .ok()
+            .and_then(Pid::from_raw);
+        kill_process(pid.context("no process id")?, Signal::TERM)?;
+        while runs(&self.server) {
+            let seconds = patience.as_secs();
+            ensure!(
+                start.elapsed() < patience,
+                "the server does not stop within {seconds} s"
+            );
+            ensure!(!interrupt::asked(), "interrupted");
+            std::thread::sleep(PAUSE);
+        }
+        drop(self);
+        Ok(start.elapsed())
+    }
+}

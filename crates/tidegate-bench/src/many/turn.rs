@@ -1,0 +1,283 @@
+//! One cell on one server: makes the things, looks at the idle server, publishes alone, and starts the server
+//! again after a kill and after a stop.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+
+use super::cell::{Cell, ONE, Request, Thing, create_consumer, create_stream, filter};
+use super::figures::Held;
+use super::requests::{Made, Requests, lone};
+use super::system::{Home, Running};
+use crate::latency::{self, quantile_us};
+use crate::rounds::{Sample, median};
+use crate::systems::System;
+use crate::wire::Wire;
+
+/// The messages that a lone publisher sends.
+const LONE: u64 = 200;
+/// The requests for a stream's information.
+const INFOS: usize = 9;
+/// The subject of the stream that is alone at first.
+const ONE_SUBJECT: &str = "one";
+
+/// The settings of all turns of a run.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) directory: PathBuf,
+    pub(super) nats_server: Option<PathBuf>,
+    pub(super) in_flight: u64,
+    /// How long to look at the idle server.
+    pub(super) idle: Duration,
+    /// How long to wait until the server is at rest.
+    pub(super) rest_max: Duration,
+    /// How long the making of the things may take, and each start and each stop.
+    pub(super) cell_max: Duration,
+    /// The bench ends a cell when the server has more memory than this.
+    pub(super) rss_max_mb: f64,
+}
+
+/// The figures of a turn.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) sample: Sample,
+    /// Remarks on the figures.
+    pub(super) notes: Vec<String>,
+    /// The reason of an early end, other than the time.
+    pub(super) error: Option<String>,
+}
+
+impl Outcome {
+    fn put(&mut self, key: &str, value: f64) {
+        self.sample.extra.insert(key.into(), value);
+    }
+}
+
+impl Plan {
+    /// Runs the cell on a fresh server.
+    ///
+    /// # Errors
+    /// The server does not start, or refuses a single stream.
+    pub(super) fn turn(&self, cell: &Cell, system: System) -> anyhow::Result<Outcome> {
+        let home = Home {
+            system,
+            directory: self.directory.join("server"),
+            nats_server: self.nats_server.clone(),
+            patience: self.cell_max,
+        };
+        if home.directory.exists() {
+            std::fs::remove_dir_all(&home.directory)?;
+        }
+        let mut outcome = Outcome::default();
+        let ran = self.run(cell, &home, &mut outcome);
+        // The next server starts with an empty directory.
+        let _ = std::fs::remove_dir_all(&home.directory);
+        match ran {
+            Err(e) if outcome.sample.ops_per_s > 0.0 => outcome.error = Some(format!("{e:#}")),
+            ran => ran?,
+        }
+        Ok(outcome)
+    }
+
+    fn run(&self, cell: &Cell, home: &Home, outcome: &mut Outcome) -> anyhow::Result<()> {
+        let mut running = home.start(|wire, until| {
+            let (subject, body) = create_stream(ONE, ONE_SUBJECT);
+            asked(wire, &(subject, body), until).map(drop)
+        })?;
+        let alone = lone(&mut running.wire, ONE_SUBJECT, LONE, self.until())?;
+        put_latencies(outcome, "alone_", &alone);
+        let prepared = self.make(&mut running, cell.prepared(), |n| cell.prepare(n));
+        if let Some(error) = prepared.error {
+            bail!("not prepared: {error}");
+        }
+        ensure!(prepared.count == cell.prepared(), "not prepared in time");
+
+        let (rss_before_mb, _) = self.rest(&running, outcome)?;
+        let cpu_before = running.server.cpu_s()?;
+        let made = self.make(&mut running, cell.count, |n| cell.make(n));
+        self.put_made(cell, &made, outcome);
+        if let Some(error) = made.error {
+            bail!(error);
+        }
+        ensure!(made.count > 0, "nothing is made in time");
+        let count = made.count as f64;
+        let cpu_s = running.server.cpu_s()? - cpu_before;
+        outcome.sample.cpu_s = Some(cpu_s);
+        outcome.put("server_cpu_us", cpu_s * 1e6 / count);
+
+        let (rss_mb, at_rest) = self.rest(&running, outcome)?;
+        outcome.sample.rss_mb = Some(rss_mb);
+        outcome.put("rss_before_mb", rss_before_mb);
+        outcome.put("bytes_each", (rss_mb - rss_before_mb) * 1_048_576.0 / count);
+        if !at_rest {
+            let seconds = self.rest_max.as_secs();
+            let note = format!("memory or processor time is not steady after {seconds} s");
+            outcome.notes.push(note);
+        }
+        outcome.put("idle_cpu_percent", running.idle_percent(self.idle)?);
+        let (stream, subject) = cell.last(made.count);
+        let last = lone(&mut running.wire, &subject, LONE, self.until())?;
+        latency::put(&mut outcome.sample, &last);
+        if cell.thing == Thing::Subjects {
+            self.ask_about(&mut running.wire, &stream, outcome)?;
+        }
+        self.restarts(home, running, (&stream, &subject), outcome)
+    }
+
+    fn until(&self) -> Instant {
+        Instant::now() + self.cell_max
+    }
+
+    fn make(&self, running: &mut Running, count: u64, request: impl Fn(u64) -> Request) -> Made {
+        let (server, max) = (&running.server, self.rss_max_mb);
+        let watch = || {
+            let rss = server.rss_mb().context("the server is gone")?;
+            ensure!(
+                rss <= max,
+                "the server has more than {max:.0} MiB of memory"
+            );
+            Ok(())
+        };
+        let requests = Requests {
+            count,
+            in_flight: self.in_flight,
+            time: self.cell_max,
+            watch: &watch,
+        };
+        requests.run(&mut running.wire, request)
+    }
+
+    fn put_made(&self, cell: &Cell, made: &Made, outcome: &mut Outcome) {
+        outcome.sample.ops_per_s = made.count as f64 / made.seconds.max(1e-9);
+        outcome.put("count", cell.count as f64);
+        outcome.put("made", made.count as f64);
+        outcome.put("made_s", made.seconds);
+        if let Some((first, last)) = made.tenths.rates() {
+            outcome.put("first_tenth_per_s", first);
+            outcome.put("last_tenth_per_s", last);
+        }
+        if made.count < cell.count {
+            let (made, count) = (made.count, cell.count);
+            let note = format!(
+                "made {made} of {count} within {:.0} s",
+                self.cell_max.as_secs()
+            );
+            outcome.notes.push(note);
+        }
+    }
+
+    fn rest(&self, running: &Running, outcome: &mut Outcome) -> anyhow::Result<(f64, bool)> {
+        let start = Instant::now();
+        let rest = running.rest(self.idle, self.rest_max)?;
+        // The later one stays: the server came to rest after it made the things.
+        outcome.put("rest_s", start.elapsed().as_secs_f64());
+        Ok(rest)
+    }
+
+    /// Asks for the stream's information, and for a consumer over everything and one over a part.
+    fn ask_about(
+        &self,
+        wire: &mut Wire,
+        stream: &str,
+        outcome: &mut Outcome,
+    ) -> anyhow::Result<()> {
+        let info = (format!("$JS.API.STREAM.INFO.{stream}"), String::new());
+        let mut took = Vec::new();
+        for _ in 0..INFOS {
+            took.push(timed(wire, &info, self.until())?);
+        }
+        outcome.put("info_ms", median(took).unwrap_or_default());
+        for (key, name, filter) in [
+            ("consumer_ms", "ALL", None),
+            ("filtered_consumer_ms", "PART", Some(filter())),
+        ] {
+            let create = create_consumer(stream, name, filter);
+            outcome.put(key, timed(wire, &create, self.until())?);
+            let delete = format!("$JS.API.CONSUMER.DELETE.{stream}.{name}");
+            asked(wire, &(delete, String::new()), self.until())?;
+        }
+        Ok(())
+    }
+
+    /// Kills the server and starts it again, then stops it and starts it again.
+    fn restarts(
+        &self,
+        home: &Home,
+        mut running: Running,
+        (stream, subject): (&str, &str),
+        outcome: &mut Outcome,
+    ) -> anyhow::Result<()> {
+        let mut wanted = held(&mut running.wire, stream, self.until())?;
+        let first = |wire: &mut Wire, until: Instant| {
+            let info = (format!("$JS.API.STREAM.INFO.{stream}"), String::new());
+            asked(wire, &info, until)?;
+            lone(wire, subject, 1, until).map(drop)
+        };
+        let mut start = |after: &str, outcome: &mut Outcome| {
+            let mut running = home
+                .start(first)
+                .with_context(|| format!("after a {after}"))?;
+            outcome.put(&format!("start_after_{after}_ms"), millis(running.started));
+            if let Some(rss_mb) = running.server.rss_mb() {
+                outcome.put(&format!("rss_after_{after}_mb"), rss_mb);
+            }
+            let has = held(&mut running.wire, stream, self.until())?;
+            // The first work of the server stored a message.
+            wanted.messages += 1;
+            let differs = has.differs(&wanted);
+            outcome
+                .notes
+                .extend(differs.map(|text| format!("after a {after} {text}")));
+            wanted = has;
+            Ok::<_, anyhow::Error>(running)
+        };
+        running.kill();
+        let running = start("kill", outcome)?;
+        outcome.put("stop_ms", millis(running.stop(self.cell_max)?));
+        start("stop", outcome)?.kill();
+        Ok(())
+    }
+}
+
+fn put_latencies(outcome: &mut Outcome, prefix: &str, latencies: &Histogram<u64>) {
+    for (name, q) in [("p50_us", 0.5), ("p99_us", 0.99)] {
+        outcome.put(&format!("{prefix}{name}"), quantile_us(latencies, q));
+    }
+}
+
+/// Asks the API of streams.
+fn asked(wire: &mut Wire, (subject, body): &Request, until: Instant) -> anyhow::Result<Value> {
+    let answer: Value = serde_json::from_slice(&wire.ask(subject, body, until)?)?;
+    ensure!(
+        answer.get("error").is_none(),
+        "{subject}: {}",
+        answer["error"]
+    );
+    Ok(answer)
+}
+
+/// Asks, and returns the time until the answer in milliseconds.
+fn timed(wire: &mut Wire, request: &Request, until: Instant) -> anyhow::Result<f64> {
+    let start = Instant::now();
+    asked(wire, request, until)?;
+    Ok(millis(start.elapsed()))
+}
+
+/// Returns the things that the server has.
+fn held(wire: &mut Wire, stream: &str, until: Instant) -> anyhow::Result<Held> {
+    let account = wire.api("INFO", &json!({}), until)?;
+    let info = wire.api(&format!("STREAM.INFO.{stream}"), &json!({}), until)?;
+    let count = |value: &Value| value.as_u64().unwrap_or_default();
+    Ok(Held {
+        streams: count(&account["streams"]),
+        consumers: count(&account["consumers"]),
+        messages: count(&info["state"]["messages"]),
+    })
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
