@@ -89,7 +89,7 @@ mod tests {
         let mut line = LogLimit::of_lines(3);
         let at = |ms: u64| Time::from_nanos(ms * 1_000_000);
         let said: Vec<_> = (0..200).filter_map(|n| line.due(at(100 * n))).collect();
-        let more = " (97 more since it was said last)";
+        let more = " (97 more since the last such line)";
         assert_eq!(said, ["", "", "", more, "", ""]);
     }
 }
