@@ -802,6 +802,8 @@ fn many_things_are_made_and_survive_a_kill_and_a_stop() {
             "rss_mb",
             "alone_p50_us",
             "alone_p99_us",
+            "alone_sync_us",
+            "sync_us",
             "p50_us",
             "p99_us",
             "start_after_kill_ms",

@@ -94,7 +94,7 @@ fn round_trip_ns() -> f64 {
     median(looks).unwrap_or_default()
 }
 
-fn sync_us(directory: &Path) -> std::io::Result<f64> {
+pub(crate) fn sync_us(directory: &Path) -> std::io::Result<f64> {
     let path = directory.join("sync");
     let mut file = OpenOptions::new().create(true).append(true).open(&path)?;
     let mut took = Vec::new();

@@ -32,7 +32,7 @@ use tidegate_cli::report::Document;
 use tidegate_cli::{Usage, interrupt};
 
 use cell::{Cell, Kind, Load};
-pub(crate) use host::Host;
+pub(crate) use host::{Host, sync_us};
 use outcome::Played;
 use play::{Ground, Times};
 use results::{Effort, Results};

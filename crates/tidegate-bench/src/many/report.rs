@@ -21,18 +21,24 @@ pub(super) fn table(cell: &Cell, rows: &[Row]) -> String {
             row.extra("idle_cpu_percent").map(number)
         }),
     ];
-    const TIMES: [Column; 7] = [
+    const ACKS: [Column; 6] = [
         ("ack us p50", |row| row.p50_us.map(number)),
         ("p99", |row| row.p99_us.map(number)),
-        ("alone p50", |row| row.extra("alone_p50_us").map(number)),
+        ("sync us", |row| row.extra("sync_us").map(number)),
+        ("alone: p50", |row| row.extra("alone_p50_us").map(number)),
         ("p99", |row| row.extra("alone_p99_us").map(number)),
-        ("start ms, killed", |row| {
+        ("sync us", |row| row.extra("alone_sync_us").map(number)),
+    ];
+    const STARTS: [Column; 5] = [
+        ("killed: start ms", |row| {
             row.extra("start_after_kill_ms").map(number)
         }),
+        ("RSS MiB", |row| row.extra("rss_after_kill_mb").map(number)),
         ("stop ms", |row| row.extra("stop_ms").map(number)),
-        ("start, stopped", |row| {
+        ("stopped: start ms", |row| {
             row.extra("start_after_stop_ms").map(number)
         }),
+        ("RSS MiB", |row| row.extra("rss_after_stop_mb").map(number)),
     ];
     const ASKED: [Column; 3] = [
         ("consumer ms", |row| row.extra("consumer_ms").map(number)),
@@ -42,7 +48,7 @@ pub(super) fn table(cell: &Cell, rows: &[Row]) -> String {
         ("info ms", |row| row.extra("info_ms").map(number)),
     ];
     let mut text = format!("{}: {}\n", cell.name, cell.text());
-    for columns in [&MADE[..], &TIMES, &ASKED] {
+    for columns in [&MADE[..], &ACKS, &STARTS, &ASKED] {
         let of = |row: &Row| -> Vec<String> {
             let cells = columns.iter().map(|(_, of)| of(row));
             cells.map(Option::unwrap_or_default).collect()
@@ -114,6 +120,10 @@ mod tests {
             "idle_cpu_percent",
             "alone_p50_us",
             "alone_p99_us",
+            "sync_us",
+            "alone_sync_us",
+            "rss_after_kill_mb",
+            "rss_after_stop_mb",
             "start_after_kill_ms",
             "start_after_stop_ms",
             "stop_ms",

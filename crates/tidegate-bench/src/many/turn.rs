@@ -12,6 +12,7 @@ use super::cell::{Cell, ONE, Request, Thing, create_consumer, create_stream, fil
 use super::figures::Held;
 use super::requests::{Made, Requests, lone};
 use super::system::{Home, Running};
+use crate::handlers::sync_us;
 use crate::latency::{self, quantile_us};
 use crate::rounds::{Sample, median};
 use crate::systems::System;
@@ -89,6 +90,7 @@ impl Plan {
         })?;
         let alone = lone(&mut running.wire, ONE_SUBJECT, LONE, self.until())?;
         put_latencies(outcome, "alone_", &alone);
+        outcome.put("alone_sync_us", sync_us(&self.directory)?);
         let prepared = self.make(&mut running, cell.prepared(), |n| cell.prepare(n));
         if let Some(error) = prepared.error {
             bail!("not prepared: {error}");
@@ -121,6 +123,7 @@ impl Plan {
         let (stream, subject) = cell.last(made.count);
         let last = lone(&mut running.wire, &subject, LONE, self.until())?;
         latency::put(&mut outcome.sample, &last);
+        outcome.put("sync_us", sync_us(&self.directory)?);
         if cell.thing == Thing::Subjects {
             self.ask_about(&mut running.wire, &stream, outcome)?;
         }
@@ -155,7 +158,9 @@ impl Plan {
         outcome.put("count", cell.count as f64);
         outcome.put("made", made.count as f64);
         outcome.put("made_s", made.seconds);
-        if let Some((first, last)) = made.tenths.rates() {
+        // Fewer answers come in a few bursts, which say nothing about a tenth.
+        let enough = cell.count >= 20 * self.in_flight;
+        if let Some((first, last)) = made.tenths.rates().filter(|_| enough) {
             outcome.put("first_tenth_per_s", first);
             outcome.put("last_tenth_per_s", last);
         }
