@@ -6,12 +6,13 @@
 //!
 //! ```
 //! use bytes::Bytes;
+//! use tidegate_cluster::groups::ALL;
 //! use tidegate_log::{Lsn, batch_bytes};
 //! use tidegate_raft::lab::Lab;
 //! use tidegate_raft::replica::{Group, GroupOptions, Restored};
 //!
 //! let options = GroupOptions {
-//!     group: 1,
+//!     group: ALL,
 //!     id: 1,
 //!     voters: vec![1],
 //!     uncommitted_bytes_max: 16 << 20,
