@@ -76,7 +76,7 @@ use crate::sessions::Node;
 const READ_BYTES: usize = 64 * 1024;
 /// The longest that one turn writes outboxes, and the number of writes between two looks at the clock.
 const WRITE_BUDGET: Duration = Duration::from_micros(500);
-const WRITES_A_LOOK: usize = 8;
+const WRITES_A_LOOK: usize = 4;
 /// The most sockets that the loop closes in one turn.
 const CLOSES_A_TURN: usize = 64;
 /// The most events taken at a time.
@@ -804,35 +804,31 @@ impl Server {
         }
     }
 
-    /// Writes the outbox of one connection, as far as its socket takes it.
+    /// Writes the outbox of one connection once, as far as its socket takes it. A long rest waits until other
+    /// connections have written.
     fn write(&mut self, now: Time, key: ClientKey) {
-        loop {
-            let Some(conn) = self.conns.get_mut(key.index()).and_then(Option::as_mut) else {
-                return;
-            };
-            if !self.node.contains(key) {
-                return;
-            }
-            if !conn.writable {
-                return self.node.handle_written(now, key, 0);
-            }
-            match conn.socket.write(self.node.outbox(key)) {
-                Ok(written) => {
-                    conn.writable = !written.blocked;
-                    self.node.handle_written(now, key, written.len);
-                    if written.blocked
-                        || !self.node.contains(key)
-                        || self.node.outbox(key).is_empty()
-                    {
-                        return;
-                    }
+        let Some(conn) = self.conns.get_mut(key.index()).and_then(Option::as_mut) else {
+            return;
+        };
+        if !self.node.contains(key) {
+            return;
+        }
+        if !conn.writable {
+            return self.node.handle_written(now, key, 0);
+        }
+        match conn.socket.write(self.node.outbox(key)) {
+            Ok(written) => {
+                conn.writable = !written.blocked;
+                self.node.handle_written(now, key, written.len);
+                if !written.blocked {
+                    self.node.handle_more_to_write(key);
                 }
-                Err(e) => {
-                    tracing::debug!(
-                        "the server cannot write to a client, and closes the connection: {e}"
-                    );
-                    return self.node.handle_closed(now, key, CloseReason::Io);
-                }
+            }
+            Err(e) => {
+                tracing::debug!(
+                    "the server cannot write to a client, and closes the connection: {e}"
+                );
+                self.node.handle_closed(now, key, CloseReason::Io);
             }
         }
     }

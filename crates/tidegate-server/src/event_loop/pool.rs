@@ -18,12 +18,12 @@ use crate::fair::Source;
 use crate::party::ClientKey;
 use crate::sessions::Verify;
 
-/// The most threads; fewer on a machine with fewer processors.
+/// The most threads.
 const THREADS_MAX: usize = 4;
 /// The most jobs of one address at a time.
 pub(super) const OF_SOURCE_MAX: usize = 2;
 /// The threads' place among the system's threads: the loop goes before them.
-const NICE: i32 = 10;
+const NICE: i32 = 19;
 
 /// A job for a thread.
 #[derive(Debug)]
@@ -85,11 +85,13 @@ enum Running {
 }
 
 impl Pool {
-    /// Starts one thread for each processor, [`THREADS_MAX`] at most. They wake the loop through `handle`.
+    /// Starts one thread fewer than the processors, at least one and at most [`THREADS_MAX`]. The threads wake
+    /// the loop through `handle`.
     pub(super) fn start(handle: &Handle) -> io::Result<Self> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         // A malformed hash admits no client.
-        Self::start_with(handle, processors.min(THREADS_MAX), |password, hash| {
+        let threads = (processors - 1).clamp(1, THREADS_MAX);
+        Self::start_with(handle, threads, |password, hash| {
             bcrypt::verify(password, hash).unwrap_or(false)
         })
     }

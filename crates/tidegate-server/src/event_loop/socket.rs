@@ -11,6 +11,8 @@ use tidegate_cluster::proof::{BINDING_LABEL, Binding};
 
 /// The most slices of one gathered write: with more, the work of the kernel dominates.
 const SLICES_MAX: usize = 64;
+/// A gathered write takes no further slice once it has this many bytes: the kernel copies them in some 0.1 ms.
+const WRITE_BYTES_MAX: usize = 256 * 1024;
 /// The number of bytes that TLS reads at a time into its own buffer.
 const TLS_READ_BYTES: usize = 4096;
 
@@ -271,9 +273,14 @@ fn take_plain(tls: &mut Connection, buf: &mut [u8], filled: &mut usize) -> io::R
 fn write_plain(stream: &mut TcpStream, out: &Outbox) -> io::Result<Written> {
     let mut slices = [IoSlice::new(&[]); SLICES_MAX];
     let mut used = 0;
+    let mut bytes = 0;
     for (to, from) in slices.iter_mut().zip(out.slices()) {
         *to = IoSlice::new(from);
         used += 1;
+        bytes += from.len();
+        if bytes >= WRITE_BYTES_MAX {
+            break;
+        }
     }
     if used == 0 {
         return Ok(Written {

@@ -4,8 +4,6 @@
 //! node does afterwards (subscriptions that reached their maximum, receivers that are too slow):
 //! the sublist is borrowed while it runs.
 
-use std::collections::VecDeque;
-
 use slab::Slab;
 use tidegate::Time;
 use tidegate_cluster::roster::PeerSlot;
@@ -16,6 +14,7 @@ use tidegate_nats::parse::Publish;
 use tidegate_nats::session::{CloseReason, Session};
 use tidegate_nats::sublist::{Matches, SubKey};
 
+use super::dirty::Dirty;
 use super::routes::Peers;
 use crate::party::{ClientKey, Party, PerClient};
 
@@ -132,7 +131,7 @@ pub(super) struct Fanout<'a, 'm> {
     pub(super) came: Option<&'a Routed<'m>>,
     pub(super) pool: &'a mut Pool,
     pub(super) random: &'a mut u64,
-    pub(super) dirty: &'a mut VecDeque<ClientKey>,
+    pub(super) dirty: &'a mut Dirty,
     pub(super) ended: &'a mut Vec<SubKey>,
     pub(super) slow: &'a mut Vec<ClientKey>,
     /// Copies made.
@@ -252,7 +251,7 @@ impl Fanout<'_, '_> {
             self.ended.push(key);
         }
         if !std::mem::replace(&mut entry.dirty, true) {
-            self.dirty.push_back(client);
+            self.dirty.push(client, pending);
         }
         true
     }

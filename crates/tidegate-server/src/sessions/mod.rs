@@ -17,6 +17,7 @@
 mod announced;
 mod asking;
 mod changes;
+mod dirty;
 mod fanout;
 #[cfg(test)]
 pub(super) mod joined;
@@ -56,6 +57,7 @@ use tidegate_nats::sublist::{SubKey, Sublist};
 use tidegate_stream::stream::Place;
 
 use self::announced::Announced;
+use self::dirty::Dirty;
 use self::fanout::{Entry, Fanout, Reached, Sender, Subscription};
 use self::leaving::Leaving;
 use self::passwords::Passwords;
@@ -137,7 +139,7 @@ pub struct Node {
     pool: Pool,
     whole: Delivery,
     bare: Delivery,
-    dirty: VecDeque<ClientKey>,
+    dirty: Dirty,
     closed: VecDeque<(ClientKey, CloseReason)>,
     recently_closed: RecentlyClosed,
     resumed: Vec<ClientKey>,
@@ -197,7 +199,7 @@ impl Node {
             pool: Pool::default(),
             whole: Delivery::default(),
             bare: Delivery::default(),
-            dirty: VecDeque::new(),
+            dirty: Dirty::default(),
             closed: VecDeque::new(),
             recently_closed: RecentlyClosed::default(),
             resumed: Vec::new(),
@@ -442,7 +444,7 @@ impl Node {
     /// Returns the next connection with bytes to write; `handle_written` must follow.
     pub fn poll_dirty(&mut self) -> Option<ClientKey> {
         loop {
-            let key = self.dirty.pop_front()?;
+            let key = self.dirty.pop()?;
             // A connection may have ended since, and another one may have got its key.
             if self.entries.get(key).is_some_and(|entry| entry.dirty) {
                 return Some(key);
@@ -880,13 +882,18 @@ impl Node {
         }
     }
 
+    /// The socket took a part of the outbox, and the rest waits for its next turn.
+    pub fn handle_more_to_write(&mut self, key: ClientKey) {
+        self.touch(key);
+    }
+
     fn touch(&mut self, key: ClientKey) {
         if let Some(entry) = self.entries.get_mut(key)
             && !entry.gone
             && (!entry.session.out.is_empty() || entry.session.is_closing())
             && !std::mem::replace(&mut entry.dirty, true)
         {
-            self.dirty.push_back(key);
+            self.dirty.push(key, entry.session.out.len());
         }
     }
 

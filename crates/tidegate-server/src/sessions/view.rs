@@ -123,7 +123,7 @@ impl Node {
         );
         for (key, entry) in self.entries.iter() {
             assert!(
-                !entry.dirty || self.dirty.contains(&key),
+                !entry.dirty || self.dirty.contains(key),
                 "a dirty connection is listed"
             );
             assert!(

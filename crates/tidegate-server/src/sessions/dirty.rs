@@ -1,0 +1,78 @@
+//! The connections with bytes to write. Pure.
+//!
+//! A connection with a long outbox takes the loop for milliseconds, and a thousand of them for seconds. So
+//! connections with little to write go first, and each of the others writes a part and goes behind the rest.
+
+use std::collections::VecDeque;
+
+use crate::party::ClientKey;
+
+/// An outbox with more bytes than this is long.
+const LONG: usize = 64 * 1024;
+/// Of so many connections in a row, one has a long outbox, if there is any.
+const ONE_LONG_IN: u32 = 8;
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(super) struct Dirty {
+    short: VecDeque<ClientKey>,
+    long: VecDeque<ClientKey>,
+    /// The connections with short outboxes since the last one with a long outbox.
+    in_a_row: u32,
+}
+
+impl Dirty {
+    /// Adds a connection with `bytes` bytes to write.
+    #[inline]
+    pub(super) fn push(&mut self, key: ClientKey, bytes: usize) {
+        match bytes <= LONG {
+            true => self.short.push_back(key),
+            false => self.long.push_back(key),
+        }
+    }
+
+    /// Takes the next connection.
+    pub(super) fn pop(&mut self) -> Option<ClientKey> {
+        if self.in_a_row + 1 < ONE_LONG_IN
+            && let Some(key) = self.short.pop_front()
+        {
+            self.in_a_row += 1;
+            return Some(key);
+        }
+        self.in_a_row = 0;
+        self.long.pop_front().or_else(|| self.short.pop_front())
+    }
+
+    /// Returns whether no connection has bytes to write.
+    pub(super) fn is_empty(&self) -> bool {
+        self.short.is_empty() && self.long.is_empty()
+    }
+
+    /// Returns whether it lists this connection.
+    pub(super) fn contains(&self, key: ClientKey) -> bool {
+        self.short.contains(&key) || self.long.contains(&key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_outboxes_go_first_and_long_ones_are_not_left_out() {
+        let mut dirty = Dirty::default();
+        for at in 0..3 {
+            dirty.push(ClientKey::new(at), LONG + 1);
+        }
+        for at in 10..26 {
+            dirty.push(ClientKey::new(at), LONG);
+        }
+        let order: Vec<usize> = std::iter::from_fn(|| dirty.pop())
+            .map(ClientKey::index)
+            .collect();
+        let first: Vec<usize> = (10..17).chain([0]).chain(17..24).chain([1]).collect();
+        assert_eq!(order[..16], first);
+        assert_eq!(order.len(), 19);
+        assert!(dirty.is_empty());
+    }
+}
