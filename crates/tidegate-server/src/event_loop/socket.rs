@@ -11,7 +11,7 @@ use tidegate_cluster::proof::{BINDING_LABEL, Binding};
 
 /// The most slices of one gathered write: with more, the work of the kernel dominates.
 const SLICES_MAX: usize = 64;
-/// A gathered write takes no further slice once it has this many bytes: the kernel copies them in some 0.1 ms.
+/// A gathered write takes no further slice once it has this many bytes: the kernel copies them in 0.1 ms.
 const WRITE_BYTES_MAX: usize = 256 * 1024;
 /// The number of bytes that TLS reads at a time into its own buffer.
 const TLS_READ_BYTES: usize = 4096;

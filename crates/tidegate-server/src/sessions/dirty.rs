@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use crate::party::ClientKey;
 
 /// An outbox with more bytes than this is long.
-const LONG: usize = 64 * 1024;
+const LONG: usize = 4 * 1024;
 /// Of so many connections in a row, one has a long outbox, if there is any.
 const ONE_LONG_IN: u32 = 8;
 
