@@ -85,8 +85,8 @@ enum Running {
 }
 
 impl Pool {
-    /// Starts one thread fewer than there are processors, at least one and at most [`THREADS_MAX`]. The threads
-    /// wake the loop through `handle`.
+    /// Starts one thread fewer than there are processors, at least one and at most [`THREADS_MAX`]. The
+    /// threads wake the loop through `handle`.
     pub(super) fn start(handle: &Handle) -> io::Result<Self> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         // A malformed hash admits no client.

@@ -9,7 +9,7 @@ use crate::party::ClientKey;
 
 /// An outbox with more bytes than this is long.
 const LONG: usize = 4 * 1024;
-/// Of so many connections in a row, one has a long outbox, if there is any.
+/// One of so many connections in a row has a long outbox, if there is any.
 const ONE_LONG_IN: u32 = 8;
 
 /// See the [module](self).
