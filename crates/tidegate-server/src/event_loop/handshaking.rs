@@ -81,6 +81,9 @@ impl Server {
     /// Sends the pool the next password. Returns whether there was one.
     fn check_password(&mut self) -> bool {
         let pool = &mut self.pool;
+        if !pool.may_check() {
+            return false;
+        }
         let next = self.node.poll_verify_of(|source| pool.may_run(source));
         let Some((source, verify)) = next else {
             return false;

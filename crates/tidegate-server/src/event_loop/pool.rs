@@ -85,12 +85,12 @@ enum Running {
 }
 
 impl Pool {
-    /// Starts one thread fewer than there are processors, at least one and at most [`THREADS_MAX`]. The
-    /// threads wake the loop through `handle`.
+    /// Starts one thread for each processor, at least two and at most [`THREADS_MAX`]. The threads wake the
+    /// loop through `handle`.
     pub(super) fn start(handle: &Handle) -> io::Result<Self> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         // A malformed hash admits no client.
-        let threads = (processors - 1).clamp(1, THREADS_MAX);
+        let threads = processors.clamp(2, THREADS_MAX);
         Self::start_with(handle, threads, |password, hash| {
             bcrypt::verify(password, hash).unwrap_or(false)
         })
@@ -144,6 +144,14 @@ impl Pool {
     pub(super) fn may_run(&self, source: Source) -> bool {
         let of = self.running.iter().filter(|(_, of)| *of == source);
         of.count() < OF_SOURCE_MAX
+    }
+
+    /// Returns whether a thread may check a password. One thread is left to handshakes where there are
+    /// several: a check takes a second or more with a costly hash, and nodes may wait for each other.
+    pub(super) fn may_check(&self) -> bool {
+        let is_check = |(running, _): &&(Running, Source)| matches!(running, Running::Password(_));
+        let checks = self.running.iter().filter(is_check).count();
+        checks < self.threads.len().saturating_sub(1).max(1)
     }
 
     /// Returns the number of the next step of a handshake.
@@ -278,6 +286,7 @@ mod tests {
             node.handle_verified(NOW, key, cid, good);
         }
         while pool.has_room()
+            && pool.may_check()
             && let Some((source, verify)) = node.poll_verify_of(|source| pool.may_run(source))
         {
             pool.send(source, Job::Password(verify));
@@ -323,6 +332,29 @@ mod tests {
         }
         computed.extend(begins.try_iter());
         assert_eq!(computed[1..], ["right"]);
+    }
+
+    /// A check occupies one of two threads. The other stays free for handshakes.
+    #[test]
+    fn checks_leave_one_thread_to_handshakes() {
+        let (go, goes) = sync_channel(1);
+        let goes = Arc::new(Mutex::new(goes));
+        let poll = mio::Poll::new().unwrap();
+        let waker = mio::Waker::new(poll.registry(), mio::Token(0)).unwrap();
+        let check = move |_: &str, _: &str| goes.lock().unwrap().recv().unwrap();
+        let mut pool = Pool::start_with(&Handle::new(waker), 2, check).unwrap();
+        let mut node = node();
+        log_in(&mut node, 1, "first");
+        log_in(&mut node, 2, "second");
+        assert!(pool.may_check());
+        turn(&mut pool, &mut node);
+        assert!(!pool.may_check());
+        assert!(pool.has_room());
+        go.send(false).unwrap();
+        while pool.poll().is_none() {
+            std::thread::yield_now();
+        }
+        assert!(pool.may_check());
     }
 
     /// One address sends many wrong passwords. A user at another address waits for one of them.
