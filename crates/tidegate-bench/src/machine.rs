@@ -93,8 +93,16 @@ pub(crate) fn rss_mb_of(process: &str) -> Option<f64> {
     Some(pages * rustix::param::page_size() as f64 / 1_048_576.0)
 }
 
+/// The share of the machine's spare memory that a server may take.
+const RSS_SHARE: f64 = 0.7;
+
+/// Returns the resident memory, in MiB, at which a bench ends the measurement of a server.
+pub(crate) fn rss_max_mb() -> f64 {
+    available_mb().unwrap_or(f64::MAX) * RSS_SHARE
+}
+
 /// Returns the memory that this machine has to spare, MiB.
-pub(crate) fn available_mb() -> Option<f64> {
+fn available_mb() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let mut lines = text.lines();
     let kb = lines.find_map(|line| line.strip_prefix("MemAvailable:"))?;

@@ -38,12 +38,18 @@ pub(crate) struct BenchArgs {
     pub(crate) effort: Effort,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
-    let seconds = text
-        .parse()
-        .ok()
-        .filter(|seconds| (0.001..=3600.0).contains(seconds));
+/// Parses a duration in seconds, from a millisecond to an hour.
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok();
+    let seconds = seconds.filter(|seconds| (0.001..=3600.0).contains(seconds));
     seconds.ok_or_else(|| "give seconds from 0.001 to 3600".into())
+}
+
+/// Parses the factor by which a bench multiplies its amounts.
+pub(crate) fn factor(text: &str) -> Result<f64, String> {
+    let factor = text.parse().ok();
+    let factor = factor.filter(|factor| (0.0001..=100.0).contains(factor));
+    factor.ok_or_else(|| "give a factor from 0.0001 to 100".into())
 }
 
 /// How long each measurement is.

@@ -27,6 +27,7 @@ use tidegate_cli::{Usage, interrupt};
 
 use crate::handlers::Host;
 use crate::machine;
+use crate::options::{factor, seconds};
 use crate::rounds::{Contestant, Failure, Sample, play};
 use crate::stream::Directory;
 use crate::systems::{System, nats_server};
@@ -70,19 +71,6 @@ pub(crate) struct ManyArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = seconds)]
     rest_max: f64,
 }
-
-fn seconds(text: &str) -> Result<f64, String> {
-    let seconds = text.parse().ok().filter(|s| (0.05..=3600.0).contains(s));
-    seconds.ok_or_else(|| "give seconds from 0.05 to 3600".into())
-}
-
-fn factor(text: &str) -> Result<f64, String> {
-    let factor = text.parse().ok().filter(|f| (0.0001..=100.0).contains(f));
-    factor.ok_or_else(|| "give a factor from 0.0001 to 100".into())
-}
-
-/// A server with more than this share of the spare memory ends the cell.
-const RSS_SHARE: f64 = 0.7;
 
 /// The state that the servers of a cell share.
 #[derive(Debug, Default)]
@@ -145,7 +133,7 @@ fn plan(args: &ManyArgs, directory: &Directory) -> Plan {
         idle: Duration::from_secs_f64(args.idle),
         rest_max: Duration::from_secs_f64(args.rest_max),
         cell_max: Duration::from_secs_f64(args.cell_max),
-        rss_max_mb: machine::available_mb().unwrap_or(f64::MAX) * RSS_SHARE,
+        rss_max_mb: machine::rss_max_mb(),
     }
 }
 

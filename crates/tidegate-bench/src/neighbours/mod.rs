@@ -35,6 +35,7 @@ use tidegate_cli::{Usage, interrupt};
 
 use crate::handlers::Host;
 use crate::machine;
+use crate::options::{factor, seconds};
 use crate::stream::Directory;
 use crate::systems::{System, nats_server};
 use attack::{ATTACKS, Attack};
@@ -98,19 +99,6 @@ pub(crate) struct NeighboursArgs {
     #[arg(long)]
     same_address: bool,
 }
-
-fn seconds(text: &str) -> Result<f64, String> {
-    let seconds = text.parse().ok().filter(|s| (0.05..=3600.0).contains(s));
-    seconds.ok_or_else(|| "give seconds from 0.05 to 3600".into())
-}
-
-fn factor(text: &str) -> Result<f64, String> {
-    let factor = text.parse().ok().filter(|f| (0.0001..=100.0).contains(f));
-    factor.ok_or_else(|| "give a factor from 0.0001 to 100".into())
-}
-
-/// The share of the machine's spare memory that a server may take: beyond that the bench ends the attack.
-const RSS_SHARE: f64 = 0.7;
 
 /// The number of checks of a hash that the bench times.
 const HASHES: u32 = 5;
@@ -225,7 +213,7 @@ fn plan(
         prepare_max: seconds(args.prepare_max),
         strike_max: seconds(args.attack_max),
         hash: once,
-        rss_max_mb: machine::available_mb().unwrap_or(f64::MAX) * RSS_SHARE,
+        rss_max_mb: machine::rss_max_mb(),
     })
 }
 
