@@ -14,7 +14,7 @@ use tidegate_nats::session::CloseReason;
 use super::read_queue::Share;
 use super::{Conn, Server};
 use crate::config::HandshakeFirst;
-use crate::event_loop::socket::Socket;
+use crate::event_loop::socket::{Socket, bound_unsent};
 use crate::event_loop::tokens::Owner;
 use crate::party::ClientKey;
 
@@ -93,6 +93,7 @@ impl Server {
         }
         // TCP_NODELAY, an old socket option: without it small answers may wait for more.
         let _ = stream.set_nodelay(true);
+        bound_unsent(&stream);
         let (opening, greet) = match self.node.settings().tls.as_ref().map(|t| t.handshake_first) {
             None => (Opening::Done, true),
             Some(HandshakeFirst::Never) => (Opening::FirstByte { info_at: None }, true),

@@ -13,6 +13,11 @@ use tidegate_cluster::proof::{BINDING_LABEL, Binding};
 const SLICES_MAX: usize = 64;
 /// A gathered write takes no further slice once it has this many bytes: the kernel copies them in 0.1 ms.
 const WRITE_BYTES_MAX: usize = 256 * 1024;
+/// The bytes that a client's socket keeps in the system and has not sent: what the loop writes to a reader
+/// that keeps up in a turn. Without this bound the system takes up to 4 MiB for each client that does not
+/// read. A thousand of them use up its memory for all TCP sockets, and it drops the packets of other clients.
+#[cfg(target_os = "linux")]
+const UNSENT_BYTES_MAX: u32 = 256 * 1024;
 /// The number of bytes that TLS reads at a time into its own buffer.
 const TLS_READ_BYTES: usize = 4096;
 
@@ -299,6 +304,15 @@ fn write_plain(stream: &mut TcpStream, out: &Outbox) -> io::Result<Written> {
         }),
         Err(e) => Err(e),
     }
+}
+
+/// Bounds the bytes that a client's socket keeps in the system and has not sent.
+pub(crate) fn bound_unsent(stream: &TcpStream) {
+    // An older system without the option works with its own bound.
+    #[cfg(target_os = "linux")]
+    let _ = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
+    #[cfg(not(target_os = "linux"))]
+    let _ = stream;
 }
 
 fn uninterrupted(mut f: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
