@@ -1,15 +1,15 @@
 //! The ids of recent messages, so that the stream stores a message once if its publisher sends it twice.
 //!
 //! Remembers ids for a window of time, by the times of entries. The ids lie in shared pages, oldest first, so
-//! that a snapshot copies no ids. A hash table of the ids' numbers finds an id.
+//! that a snapshot copies no ids. A table of the ids' numbers finds an id.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use hashbrown::HashTable;
 
+use super::table::Table;
 use super::wire::RestoreError;
 use super::wire::{Reader, put_bytes, put_len, put_u64};
 use crate::schema::sequence::StreamSeq;
@@ -26,7 +26,7 @@ pub(super) struct Dedup {
     oldest: u64,
     next: u64,
     pages: VecDeque<Arc<Page>>,
-    by_id: HashTable<u64>,
+    by_id: Table<u64>,
     hasher: RandomState,
 }
 
@@ -59,7 +59,7 @@ impl Dedup {
             oldest: 0,
             next: 0,
             pages: VecDeque::new(),
-            by_id: HashTable::new(),
+            by_id: Table::new(),
             hasher: RandomState::default(),
         }
     }
@@ -88,8 +88,7 @@ impl Dedup {
         }
         let (pages, base, hasher) = (&self.pages, self.base, &self.hasher);
         let rehash = |n: &u64| hasher.hash_one(get(pages, base, *n).map_or(&b""[..], |e| e.0));
-        self.by_id
-            .insert_unique(hasher.hash_one(id), self.next, rehash);
+        self.by_id.insert(hasher.hash_one(id), self.next, rehash);
         self.next += 1;
     }
 
@@ -100,9 +99,7 @@ impl Dedup {
                 return;
             }
             let (hash, oldest) = (self.hasher.hash_one(id), self.oldest);
-            if let Ok(entry) = self.by_id.find_entry(hash, |n| *n == oldest) {
-                entry.remove();
-            }
+            self.by_id.remove(hash, |n| *n == oldest);
             self.oldest += 1;
             if self.oldest - self.base == PAGE_LEN as u64 {
                 self.pages.pop_front();

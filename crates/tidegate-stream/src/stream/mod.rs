@@ -9,6 +9,7 @@
 mod bits;
 mod block;
 mod changes;
+mod chunked;
 mod command;
 mod consumers;
 mod content;
@@ -32,6 +33,7 @@ mod single;
 mod snapshot;
 mod streams;
 mod subjects;
+mod table;
 #[cfg(test)]
 mod tests;
 mod wire;

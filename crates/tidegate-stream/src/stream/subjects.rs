@@ -13,8 +13,9 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use hashbrown::HashTable;
 
+use super::chunked::Chunked;
+use super::table::Table;
 use super::wire::RestoreError;
 use super::wire::{Reader, put_bytes, put_len, put_u32};
 use crate::schema::sequence::StreamSeq;
@@ -32,14 +33,14 @@ pub(super) type Page = [Option<Name>; PAGE_LEN];
 #[derive(Debug)]
 pub(super) struct Subjects {
     pages: Vec<Arc<Page>>,
-    stats: Vec<Stat>,
-    by_name: HashTable<u32>,
+    stats: Chunked<Stat>,
+    by_name: Table<u32>,
     hasher: RandomState,
     /// The free numbers of subjects. The next new subject gets the last of them.
-    free: Vec<u32>,
+    free: Chunked<u32>,
     births: u32,
     /// The list of message numbers of each subject; `None` if the stream's limits do not require these lists.
-    chains: Option<Vec<VecDeque<StreamSeq>>>,
+    chains: Option<Chunked<VecDeque<StreamSeq>>>,
 }
 
 /// The names of subjects by number, in pages that a snapshot shares with the stream.
@@ -49,7 +50,7 @@ pub(super) struct Names {
     /// The number of numbers in use or free: each number is below this one.
     len: usize,
     /// The free numbers of subjects. The next new subject gets the last of them.
-    free: Vec<u32>,
+    free: Chunked<u32>,
 }
 
 impl Names {
@@ -77,7 +78,7 @@ impl Names {
         let mut names = Self {
             pages: Vec::with_capacity(len.div_ceil(PAGE_LEN)),
             len,
-            free: Vec::new(),
+            free: Chunked::new(),
         };
         let mut is_free = vec![false; len];
         for _ in 0..from.len(4)? {
@@ -122,10 +123,10 @@ impl Subjects {
     pub(super) fn new() -> Self {
         Self {
             pages: Vec::new(),
-            stats: Vec::new(),
-            by_name: HashTable::new(),
+            stats: Chunked::new(),
+            by_name: Table::new(),
             hasher: RandomState::default(),
-            free: Vec::new(),
+            free: Chunked::new(),
             births: 0,
             chains: None,
         }
@@ -150,7 +151,7 @@ impl Subjects {
                 let (pages, hasher) = (&all.pages, &all.hasher);
                 let rehash = |id: &u32| hash_in(hasher, pages, *id);
                 let hash = hasher.hash_one(&**name);
-                all.by_name.insert_unique(hash, id, rehash);
+                all.by_name.insert(hash, id, rehash);
             }
         }
         all
@@ -257,7 +258,7 @@ impl Subjects {
         Arc::make_mut(&mut self.pages[page])[at] = Some(Arc::clone(name));
         let (pages, hasher) = (&self.pages, &self.hasher);
         let rehash = |id: &u32| hash_in(hasher, pages, *id);
-        self.by_name.insert_unique(hash, id, rehash);
+        self.by_name.insert(hash, id, rehash);
         id
     }
 
@@ -290,9 +291,7 @@ impl Subjects {
         }
         if count == 0 {
             let hash = self.hasher.hash_one(&*shared);
-            if let Ok(entry) = self.by_name.find_entry(hash, |other| *other == id) {
-                entry.remove();
-            }
+            self.by_name.remove(hash, |other| *other == id);
             let (page, at) = (id as usize / PAGE_LEN, id as usize % PAGE_LEN);
             Arc::make_mut(&mut self.pages[page])[at] = None;
             self.free.push(id);
@@ -312,7 +311,7 @@ impl Subjects {
         let (births, chained) = (self.births, self.chains.is_some());
         let old = std::mem::replace(self, Self::new());
         self.births = births;
-        self.chains = chained.then(Vec::new);
+        self.chains = chained.then(Chunked::new);
         old.pages
     }
 
@@ -328,14 +327,14 @@ impl Subjects {
         on: bool,
         messages: impl Iterator<Item = (StreamSeq, u32)>,
     ) {
-        self.chains = on.then(|| vec![VecDeque::new(); self.stats.len()]);
+        self.chains = on.then(|| self.stats.iter().map(|_| VecDeque::new()).collect());
         let Some(chains) = &mut self.chains else {
             return;
         };
         for (seq, id) in messages {
             chains[id as usize].push_back(seq);
         }
-        for (chain, stat) in chains.iter().zip(&mut self.stats) {
+        for (chain, stat) in chains.iter().zip(self.stats.iter_mut()) {
             if let (Some(first), Some(last)) = (chain.front(), chain.back()) {
                 (stat.first, stat.last) = (*first, *last);
             }
@@ -345,14 +344,14 @@ impl Subjects {
     /// Returns the size of the subjects in memory, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let names: usize = self.iter().map(|(_, name, _)| name.len() + 16).sum();
-        let chains = self.chains.iter().flatten();
+        let chains = self.chains.iter().flat_map(Chunked::iter);
         let chains: usize = chains
             .map(|c| size_of_val(c) + c.capacity() * size_of::<StreamSeq>())
             .sum();
         names
             + chains
             + self.pages.len() * (size_of::<Page>() + 16)
-            + self.stats.capacity() * size_of::<Stat>()
+            + self.stats.allocation_size()
             + self.by_name.allocation_size()
     }
 

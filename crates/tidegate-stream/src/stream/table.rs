@@ -1,0 +1,196 @@
+//! A hash table that grows a part at a time, so that no single insertion takes long.
+//!
+//! An ordinary hash table rehashes all its items when it grows; for ten million subjects that takes a second,
+//! in which the server answers no client. This table is divided by bits of the hash into parts of at most
+//! [`PART_MAX`] items, and a part that is full splits into two. The algorithm is extendible hashing (Fagin,
+//! Nievergelt, Pippenger and Strong, 1979). All operations take constant time on average, and an insertion
+//! rehashes at most [`PART_MAX`] items.
+
+use hashbrown::HashTable;
+
+/// The most items of a part, unless the hashes do not tell its items apart.
+const PART_MAX: usize = if cfg!(test) { 8 } else { 4096 };
+/// The first bit of the hash that chooses a part. The part itself uses lower bits and the highest ones.
+const FIRST_BIT: u32 = 24;
+/// The most bits that choose a part.
+const DEPTH_MAX: u32 = 20;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Table<T> {
+    parts: Vec<Part<T>>,
+    /// The index of the part for each value of the bits of the hash that choose a part. Its length is a power
+    /// of two, or 0 before the first item.
+    directory: Vec<u32>,
+    len: usize,
+}
+
+#[derive(Debug)]
+struct Part<T> {
+    items: HashTable<T>,
+    /// The number of bits in which the hashes of all items agree.
+    depth: u32,
+}
+
+impl<T> Table<T> {
+    /// Creates an empty table, without an allocation.
+    pub(super) const fn new() -> Self {
+        Self {
+            parts: Vec::new(),
+            directory: Vec::new(),
+            len: 0,
+        }
+    }
+
+    /// Returns the number of items.
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns the item with this hash for which `is` returns true.
+    pub(super) fn find(&self, hash: u64, is: impl FnMut(&T) -> bool) -> Option<&T> {
+        self.parts.get(self.part_of(hash)?)?.items.find(hash, is)
+    }
+
+    /// Removes and returns the item with this hash for which `is` returns true.
+    pub(super) fn remove(&mut self, hash: u64, is: impl FnMut(&T) -> bool) -> Option<T> {
+        let at = self.part_of(hash)?;
+        let items = &mut self.parts[at].items;
+        let (item, _) = items.find_entry(hash, is).ok()?.remove();
+        self.len -= 1;
+        if items.is_empty() {
+            // An empty part keeps no memory.
+            *items = HashTable::new();
+        }
+        Some(item)
+    }
+
+    /// Adds an item that the table does not have. `hash_of` returns the hash of an item.
+    pub(super) fn insert(&mut self, hash: u64, item: T, hash_of: impl Fn(&T) -> u64) {
+        if self.parts.is_empty() {
+            self.parts.push(Part {
+                items: HashTable::new(),
+                depth: 0,
+            });
+            self.directory.push(0);
+        }
+        let mut at = self.directory[self.slot(hash)] as usize;
+        while self.parts[at].items.len() >= PART_MAX && self.parts[at].depth < DEPTH_MAX {
+            self.split(at, hash, &hash_of);
+            at = self.directory[self.slot(hash)] as usize;
+        }
+        self.parts[at].items.insert_unique(hash, item, hash_of);
+        self.len += 1;
+    }
+
+    /// Returns the size of the table in memory, in bytes.
+    pub(super) fn allocation_size(&self) -> usize {
+        let items: usize = self.parts.iter().map(|p| p.items.allocation_size()).sum();
+        items + self.parts.capacity() * size_of::<Part<T>>() + self.directory.capacity() * 4
+    }
+
+    fn slot(&self, hash: u64) -> usize {
+        bits(hash) & (self.directory.len() - 1)
+    }
+
+    fn part_of(&self, hash: u64) -> Option<usize> {
+        let last = self.directory.len().checked_sub(1)?;
+        Some(self.directory[bits(hash) & last] as usize)
+    }
+
+    /// Moves the items of a part whose next bit is 1 to a new part. `hash` is the hash of any item of the
+    /// part.
+    fn split(&mut self, at: usize, hash: u64, hash_of: &impl Fn(&T) -> u64) {
+        let depth = self.parts[at].depth;
+        if 1 << depth == self.directory.len() {
+            self.directory.extend_from_within(..);
+        }
+        let bit = 1 << depth;
+        let is_moved = |item: &mut T| bits(hash_of(item)) & bit != 0;
+        let part = &mut self.parts[at];
+        part.depth += 1;
+        let mut moved = HashTable::new();
+        for item in part.items.extract_if(is_moved) {
+            moved.insert_unique(hash_of(&item), item, hash_of);
+        }
+        part.items.shrink_to_fit(hash_of);
+        let new = self.parts.len() as u32;
+        self.parts.push(Part {
+            items: moved,
+            depth: depth + 1,
+        });
+        // All slots that agree with the new part's hashes in `depth + 1` bits.
+        let first = bits(hash) & (bit - 1) | bit;
+        for slot in (first..self.directory.len()).step_by(2 * bit) {
+            self.directory[slot] = new;
+        }
+    }
+}
+
+/// Returns the bits of a hash that choose a part, the first bit lowest.
+const fn bits(hash: u64) -> usize {
+    ((hash >> FIRST_BIT) & ((1 << DEPTH_MAX) - 1)) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::hash::BuildHasher;
+
+    use foldhash::fast::FixedState;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn hash_of(item: &u64) -> u64 {
+        FixedState::with_seed(7).hash_one(item)
+    }
+
+    proptest! {
+        /// Compares with a map of the standard library, and checks the directory.
+        #[test]
+        fn as_an_ordinary_map(acts in prop::collection::vec((0..300_u64, any::<bool>()), 0..1000)) {
+            let (mut table, mut model) = (Table::new(), HashMap::new());
+            for (item, add) in acts {
+                let found = table.find(hash_of(&item), |other| *other == item).copied();
+                prop_assert_eq!(found, model.get(&item).copied());
+                if add && found.is_none() {
+                    table.insert(hash_of(&item), item, hash_of);
+                    model.insert(item, item);
+                } else if !add {
+                    let removed = table.remove(hash_of(&item), |other| *other == item);
+                    prop_assert_eq!(removed, model.remove(&item));
+                }
+                prop_assert_eq!(table.len(), model.len());
+            }
+            for item in model.into_keys() {
+                prop_assert!(table.find(hash_of(&item), |other| *other == item).is_some());
+            }
+            for (slot, part) in table.directory.iter().enumerate() {
+                let part = &table.parts[*part as usize];
+                let mask = (1 << part.depth) - 1;
+                prop_assert!(part.items.iter().all(|item| bits(hash_of(item)) & mask == slot & mask));
+                prop_assert!(part.items.len() <= PART_MAX);
+            }
+        }
+    }
+
+    #[test]
+    fn items_with_one_hash_share_a_part() {
+        let mut table = Table::new();
+        for item in 0..4 * PART_MAX {
+            table.insert(0, item, |_| 0);
+        }
+        assert_eq!(table.find(0, |item| *item == 9), Some(&9));
+        for item in 0..4 * PART_MAX {
+            assert_eq!(table.remove(0, |other| *other == item), Some(item));
+        }
+        assert_eq!(table.len(), 0);
+        assert!(
+            table
+                .parts
+                .iter()
+                .all(|part| part.items.allocation_size() == 0)
+        );
+    }
+}
