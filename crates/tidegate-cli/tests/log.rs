@@ -80,6 +80,7 @@ fn make(dir: &Path, checkpoint: bool) {
     }
     assert_eq!(streams.by_name("orders"), Some(StreamNumber::new(1)));
     if checkpoint {
+        store.begin_checkpoint(GroupSlot::DIRECTORY);
         store.checkpoint(GroupSlot::DIRECTORY, Box::new(streams.snapshot().chunks()));
     }
     store.close().unwrap();

@@ -123,6 +123,8 @@ pub(super) struct Checkpoints {
     /// The checkpoints that exist, oldest first.
     kept: Vec<Kept>,
     writing: bool,
+    /// The header of a checkpoint that waits for its state.
+    begun: Option<Header>,
     done: Done,
     worker: Worker<Job>,
     reserve: Arc<Reserve>,
@@ -176,6 +178,7 @@ impl Checkpoints {
             naming,
             kept,
             writing: false,
+            begun: None,
             done,
             worker,
             reserve,
@@ -187,13 +190,30 @@ impl Checkpoints {
         &self.kept
     }
 
+    /// Returns whether a checkpoint is in progress, from its beginning on.
     pub(super) const fn is_writing(&self) -> bool {
-        self.writing
+        self.writing || self.begun.is_some()
+    }
+
+    /// Begins a checkpoint, which waits for its state. No other one may be in progress.
+    pub(super) fn begin(&mut self, header: Header) {
+        assert!(!self.is_writing(), "one checkpoint at a time");
+        self.begun = Some(header);
+    }
+
+    pub(super) const fn awaits_state(&self) -> bool {
+        self.begun.is_some()
+    }
+
+    /// Makes the thread write the checkpoint that waits for this state.
+    pub(super) fn write_begun(&mut self, parts: Parts) {
+        let header = self.begun.take().expect("the caller began the checkpoint");
+        self.write(header, parts);
     }
 
     /// Makes the thread write a checkpoint. No other write may be in progress.
     pub(super) fn write(&mut self, header: Header, parts: Parts) {
-        assert!(!self.writing, "one checkpoint at a time");
+        assert!(!self.is_writing(), "one checkpoint at a time");
         let job = Job::Write {
             naming: self.naming,
             header,

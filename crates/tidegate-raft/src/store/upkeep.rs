@@ -59,6 +59,14 @@ impl Store {
         }
     }
 
+    /// Returns whether elections, and entries that free space, have used up the reserve of a full disk. The
+    /// node then takes nothing until the disk has space, for simulations.
+    #[cfg(feature = "sim")]
+    #[must_use]
+    pub fn has_used_up_reserve(&self) -> bool {
+        self.log.disk_full() && self.appender.room_left() < self.reserve_bytes() / 32
+    }
+
     /// Retries the operations that a full disk refused: the allocation of a segment and, less often, the
     /// write of a checkpoint. The caller calls this twice a second while there is no space.
     pub fn ask_for_space(&mut self) {
@@ -111,11 +119,12 @@ impl Store {
                     || self.lets_go(at)))
     }
 
-    /// Returns whether the store still uncounts messages that were removed together: the caller polls again
-    /// at once.
+    /// Returns whether the caller must poll again at once: the store uncounts messages that were removed
+    /// together, or waits for the state of a checkpoint.
     #[must_use]
-    pub fn is_reclaiming(&self) -> bool {
-        self.members.iter().any(|m| m.live.is_reclaiming())
+    pub fn has_upkeep(&self) -> bool {
+        let busy = |m: &Member| m.live.is_reclaiming() || m.checkpoints.awaits_state();
+        self.members.iter().any(busy)
     }
 
     /// Returns the position before which the log holds nothing that the group's state lacks. For a group at
@@ -167,19 +176,19 @@ impl Store {
         self.members.iter().map(|m| m.live.of(base)).sum()
     }
 
-    /// Makes the checkpoint thread write a checkpoint of a group. The state must include every step that the
-    /// store has returned so far. The thread iterates over `parts`. No other checkpoint of the group may be
-    /// in progress: see [`wants_checkpoint`](Self::wants_checkpoint) and
-    /// [`is_checkpointing`](Self::is_checkpointing).
-    pub fn checkpoint(&mut self, at: GroupSlot, parts: Parts) {
+    /// Begins a checkpoint of a group's state as it is now. The state must include every step that the store
+    /// has returned so far. The caller hands in this state with [`checkpoint`](Self::checkpoint), possibly
+    /// some turns later. No other checkpoint of the group may be in progress: see
+    /// [`wants_checkpoint`](Self::wants_checkpoint) and [`is_checkpointing`](Self::is_checkpointing).
+    pub fn begin_checkpoint(&mut self, at: GroupSlot) {
         let next = self.covered(at);
         let member = &mut self.members[at];
-        let header = Header {
+        member.checkpoints.begin(Header {
             entry: member.applied.entry,
             hard_state: member.group.hard_state(),
             next,
             live: member.live.counts(),
-        };
+        });
         member.tried = next;
         if member.staged.from().is_some_and(|from| from < next) {
             // With the checkpoint, the log may release the segments with the fetched messages, so the member
@@ -189,7 +198,18 @@ impl Store {
         if let Some(given_up) = &mut member.catching_up.given_up {
             given_up.asked = true;
         }
-        member.checkpoints.write(header, parts);
+    }
+
+    /// Makes the checkpoint thread write the state of the group as it was at
+    /// [`begin_checkpoint`](Self::begin_checkpoint). The thread iterates over `parts`.
+    pub fn checkpoint(&mut self, at: GroupSlot, parts: Parts) {
+        self.members[at].checkpoints.write_begun(parts);
+    }
+
+    /// Returns whether the store waits for the state of a checkpoint that it has begun.
+    #[must_use]
+    pub fn awaits_state(&self, at: GroupSlot) -> bool {
+        self.members[at].checkpoints.awaits_state()
     }
 
     /// Returns whether the checkpoint thread writes a checkpoint, or the member takes over a state, so that

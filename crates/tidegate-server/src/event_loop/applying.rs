@@ -32,6 +32,10 @@ use crate::streams::{JetStream, Messages};
 /// The interval between looks at a full disk.
 const LOOK_FOR_SPACE: Duration = Duration::from_millis(500);
 
+/// The cost of the streams that the loop copies for a checkpoint in one turn, see
+/// [`Streams::go_on_snapshot`].
+const COPIED_A_TURN: usize = 256;
+
 /// The messages of one group in the store, for reads by the group's streams.
 struct InStore<'a> {
     /// The group's slot.
@@ -361,10 +365,15 @@ impl Server {
         let now = self.clock.now();
         self.node.stop_streams(now);
         propose(&mut self.node, &mut store, &self.clock);
-        for (at, streams) in self.node.slots().zip(self.node.all_streams()) {
+        for (at, streams) in self.node.slots().zip(self.node.all_streams_mut()) {
             if !store.is_checkpointing(at) {
-                let parts = streams.applied().snapshot().chunks();
-                store.checkpoint(at, Box::new(parts));
+                store.begin_checkpoint(at);
+                streams.applied_mut().begin_snapshot();
+            }
+            if store.awaits_state(at)
+                && let Some(whole) = streams.applied_mut().go_on_snapshot(usize::MAX)
+            {
+                store.checkpoint(at, Box::new(whole.chunks()));
             }
         }
         Ok(store.close()?)
@@ -403,13 +412,18 @@ fn propose_in(at: GroupSlot, node: &mut Node, store: &mut Store, clock: &Clock) 
     }
 }
 
-/// Makes the store write the checkpoints that are due, and answers its question about the messages in a
+/// Goes on with the checkpoints that are due, and answers the store's question about the messages in a
 /// segment.
-fn checkpoint(node: &Node, store: &mut Store) {
-    for (at, streams) in node.slots().zip(node.all_streams()) {
+fn checkpoint(node: &mut Node, store: &mut Store) {
+    for (at, streams) in node.slots().zip(node.all_streams_mut()) {
         if store.wants_checkpoint(at) {
-            let parts = streams.applied().snapshot().chunks();
-            store.checkpoint(at, Box::new(parts));
+            store.begin_checkpoint(at);
+            streams.applied_mut().begin_snapshot();
+        }
+        if store.awaits_state(at)
+            && let Some(whole) = streams.applied_mut().go_on_snapshot(COPIED_A_TURN)
+        {
+            store.checkpoint(at, Box::new(whole.chunks()));
         }
     }
     if let Some(asked) = store.poll_lying()

@@ -362,9 +362,9 @@ impl Server {
     /// The time to wait for events.
     fn wait(&self, now: Time, hold: Option<Time>) -> Option<Duration> {
         let busy = self.peers.as_ref().is_some_and(|p| p.is_busy());
-        let reclaiming = self.store.as_ref().is_some_and(Store::is_reclaiming);
+        let upkeep = self.store.as_ref().is_some_and(Store::has_upkeep);
         let writing = self.node.is_dirty() && hold.is_none();
-        let unfinished = writing || reclaiming || self.node.has_closed();
+        let unfinished = writing || upkeep || self.node.has_closed();
         if !self.ready.is_empty() || busy || unfinished {
             return Some(Duration::ZERO);
         }

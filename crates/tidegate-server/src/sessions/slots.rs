@@ -72,7 +72,7 @@ impl Node {
         self.streams.iter().flatten().map(|s| &**s)
     }
 
-    fn all_streams_mut(&mut self) -> impl Iterator<Item = &mut JetStream> {
+    pub(crate) fn all_streams_mut(&mut self) -> impl Iterator<Item = &mut JetStream> {
         self.streams.iter_mut().flatten().map(|s| &mut **s)
     }
 

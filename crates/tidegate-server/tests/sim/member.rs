@@ -42,6 +42,8 @@ pub(crate) struct Member {
     pub(crate) led: bool,
     /// At most half of the group's members have space, so the leader takes no messages, as in the server.
     pub(crate) crowded: bool,
+    /// The state at the beginning of the snapshot that is being taken, as bytes.
+    pub(crate) promised: Vec<u8>,
     outcomes: Vec<Outcome>,
     effects: Vec<Effect>,
     checking: Vec<(u32, u64)>,
@@ -60,6 +62,7 @@ impl Member {
             applied: EntryId::ZERO,
             led: false,
             crowded: false,
+            promised: Vec::new(),
             outcomes: Vec::new(),
             effects: Vec::new(),
             checking: Vec::new(),

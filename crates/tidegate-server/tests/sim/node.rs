@@ -227,8 +227,21 @@ impl Up {
         for member in members.iter_mut() {
             if store.wants_checkpoint(member.at) {
                 self.checkpoints += 1;
-                let parts = member.streams.snapshot().chunks();
-                store.checkpoint(member.at, Box::new(parts));
+                store.begin_checkpoint(member.at);
+                member.streams.begin_snapshot();
+                member.promised = member.streams.snapshot().chunks().flatten().collect();
+            }
+            // The parts have another length on each node and in each turn.
+            let part = 1 + (now as usize ^ member.streams.len()) % 3;
+            if store.awaits_state(member.at)
+                && let Some(whole) = member.streams.go_on_snapshot(part)
+            {
+                let promised = std::mem::take(&mut member.promised);
+                ensure!(
+                    whole.clone().chunks().flatten().eq(promised),
+                    "a snapshot taken in parts is not the state at its beginning"
+                );
+                store.checkpoint(member.at, Box::new(whole.chunks()));
             }
         }
         if let Some(asked) = store.poll_lying() {

@@ -35,7 +35,7 @@ const ACKS: usize = 1000;
 /// The longest that a seed may take before it counts as stuck, and the longest that the nodes may
 /// take to reach the same state after the last fault.
 const SEED_US: u64 = 300_000_000;
-const HEAL_US: u64 = 60_000_000;
+const HEAL_US: u64 = 240_000_000;
 
 /// The parameters of a seed.
 #[derive(Clone, Copy, Debug)]

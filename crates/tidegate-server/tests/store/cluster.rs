@@ -168,6 +168,7 @@ impl Node {
         for (at, member) in self.members.with_slots() {
             if self.store.wants_checkpoint(at) {
                 let parts = Box::new(member.toy.parts().into_iter());
+                self.store.begin_checkpoint(at);
                 self.store.checkpoint(at, parts);
                 self.checkpoints += 1;
             }

@@ -144,6 +144,7 @@ impl Node {
 
     pub(crate) fn checkpoint(&mut self) {
         let parts: Parts = Box::new(self.toy.parts().into_iter());
+        self.store.begin_checkpoint(GroupSlot::DIRECTORY);
         self.store.checkpoint(GroupSlot::DIRECTORY, parts);
         self.checkpoints += 1;
     }

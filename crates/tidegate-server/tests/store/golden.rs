@@ -127,6 +127,7 @@ fn publish(store: &mut Store, streams: &mut Streams, seqs: std::ops::RangeInclus
 }
 
 fn checkpoint(store: &mut Store, streams: &mut Streams) {
+    store.begin_checkpoint(GroupSlot::DIRECTORY);
     store.checkpoint(GroupSlot::DIRECTORY, Box::new(streams.snapshot().chunks()));
     until(store, streams, |store, _| {
         !store.is_checkpointing(GroupSlot::DIRECTORY)

@@ -274,6 +274,11 @@ impl Index {
         }
     }
 
+    /// Returns the number of closed blocks.
+    pub(super) fn blocks_len(&self) -> usize {
+        self.blocks.len()
+    }
+
     /// Returns the closed blocks and the open block, for a snapshot.
     pub(super) fn shared(&self) -> (VecDeque<Arc<Block>>, Block) {
         (self.blocks.clone(), self.tail.clone())

@@ -8,6 +8,7 @@
 
 mod bits;
 mod block;
+mod by_number;
 mod changes;
 mod chunked;
 mod command;
@@ -29,6 +30,7 @@ mod placement;
 mod publish;
 mod residents;
 pub mod rules;
+mod schedule;
 mod single;
 mod snapshot;
 mod streams;

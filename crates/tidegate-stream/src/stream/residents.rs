@@ -32,13 +32,9 @@ impl Streams {
         lsns: &Range<u64>,
         from: (StreamNumber, StreamSeq),
     ) -> (Vec<Resident>, Option<(StreamNumber, StreamSeq)>) {
-        let mut ids: Vec<StreamNumber> = self.streams.keys().copied().collect();
-        ids.sort_unstable();
         let (mut found, mut blocks) = (Vec::new(), 0);
-        for id in ids.into_iter().filter(|id| *id >= from.0) {
-            let Some(stream) = self.streams.get(&id).filter(|s| !s.in_memory()) else {
-                continue;
-            };
+        for stream in self.streams.from(from.0).filter(|s| !s.in_memory()) {
+            let id = stream.id();
             let first = if id == from.0 {
                 from.1
             } else {

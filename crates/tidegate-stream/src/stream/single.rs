@@ -40,6 +40,10 @@ pub struct Stream {
     pub(super) kept: Home,
     /// The value of [`super::Streams::changes`] when the stream was created or its configuration changed.
     pub(super) changed: u64,
+    /// A lower bound of the time at which its next message expires, see [`super::schedule`].
+    pub(super) scheduled_us: u64,
+    /// The number of the last snapshot that has a copy of the stream, or needs none.
+    pub(super) copied_for: u64,
     /// In the directory: the group to which the stream is to move, and (`moves`) the number of its moves so
     /// far. In another group that the stream leaves or enters, `moves` is the number of that move.
     pub(super) moving: Option<GroupId>,
@@ -143,6 +147,8 @@ impl Stream {
             created_us,
             kept: Home::Here,
             changed: 0,
+            scheduled_us: super::schedule::NEVER,
+            copied_for: 0,
             moving: None,
             moves: MoveNumber::ZERO,
             transit: Transit::None,

@@ -61,11 +61,12 @@ const CHUNK_BYTES: usize = 256 * 1024;
 pub struct Snapshot {
     now_us: u64,
     last_id: StreamNumber,
-    streams: Vec<Part>,
+    streams: Vec<Box<Part>>,
 }
 
+/// A stream at one moment.
 #[derive(Clone, Debug)]
-struct Part {
+pub(super) struct Part {
     id: StreamNumber,
     kept: Home,
     moving: Option<GroupId>,
@@ -85,7 +86,8 @@ struct Part {
 }
 
 impl Part {
-    fn of(stream: &Stream) -> Self {
+    /// Copies a stream. Takes time for each consumer and for each 256 messages.
+    pub(super) fn of(stream: &Stream) -> Self {
         let consumers = stream.consumers.iter();
         let mut part = Self {
             id: stream.id,
@@ -236,16 +238,36 @@ fn decode_index(
 }
 
 impl Streams {
-    /// Takes a snapshot of all streams. The cost is a reference for each 256 messages. Afterwards, the first
-    /// change of a shared block copies that block.
+    /// Takes a snapshot of all streams. The cost is a copy of each configuration and consumer, and a reference
+    /// for each 256 messages. Afterwards, the first change of a shared block copies that block.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let mut streams: Vec<_> = self.streams.values().map(|s| Part::of(s)).collect();
-        streams.sort_unstable_by_key(|part| part.id);
+        let mut snapshot = self.empty_snapshot();
+        self.streams
+            .values()
+            .for_each(|stream| snapshot.push(Part::of(stream)));
+        snapshot
+    }
+
+    /// Begins a snapshot of all streams as they are now, which [`Streams::go_on_snapshot`] takes in parts.
+    /// Drops a snapshot that is not finished.
+    pub fn begin_snapshot(&mut self) {
+        let snapshot = self.empty_snapshot();
+        self.streams.begin(snapshot);
+    }
+
+    /// Goes on with the snapshot: it copies streams until they have cost `limit`, 1 for a stream, for a
+    /// consumer and for each 16,384 messages. Returns the snapshot once it is finished.
+    #[must_use]
+    pub fn go_on_snapshot(&mut self, limit: usize) -> Option<Snapshot> {
+        self.streams.go_on(limit)
+    }
+
+    fn empty_snapshot(&self) -> Snapshot {
         Snapshot {
             now_us: self.now_us,
             last_id: self.last_id,
-            streams,
+            streams: Vec::with_capacity(self.streams.len()),
         }
     }
 
@@ -275,14 +297,22 @@ impl Streams {
         if !from.0.is_empty() {
             return Err(RestoreError::Long);
         }
-        // The next time of expiry is unknown until the first call of `next_expiry` computes it.
-        streams.due_us = 0;
         Ok(streams)
     }
 }
 
 impl Snapshot {
-    /// Returns an iterator over the bytes of the snapshot, in parts.
+    /// Returns the number of the stream that the group had created last.
+    pub(super) const fn last_id(&self) -> StreamNumber {
+        self.last_id
+    }
+
+    /// Adds a stream.
+    pub(super) fn push(&mut self, stream: Part) {
+        self.streams.push(Box::new(stream));
+    }
+
+    /// Returns an iterator over the bytes of the snapshot, in parts. The first one sorts the streams.
     #[must_use]
     pub const fn chunks(self) -> Chunks {
         Chunks {
@@ -326,6 +356,7 @@ impl Chunks {
     /// Writes the next part of the snapshot. Returns whether there was a part to write.
     fn step(&mut self, out: &mut Vec<u8>) -> bool {
         if let Section::Start = self.step {
+            self.snapshot.streams.sort_unstable_by_key(|part| part.id);
             put_u64(out, VERSION.into());
             put_u64(out, self.snapshot.now_us);
             put_u32(out, self.snapshot.last_id.get());

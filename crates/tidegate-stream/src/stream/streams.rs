@@ -16,14 +16,13 @@ use tidegate_cluster::groups::GroupId;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use foldhash::fast::RandomState;
-use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
 pub use limits::{AccountLimits, Held, Usage};
 use patterns::Patterns;
 use tally::Tally;
 
+use super::by_number::ByNumber;
 use super::command::{
     Buffer, Command, Commands, EncodeError, Encoder, Entry, EntryError, Kind, Place,
 };
@@ -31,6 +30,7 @@ use super::moving::Transit;
 use super::outcome::{Effect, Outcome};
 use super::publish::{Refusal, Stage};
 use super::rules;
+use super::schedule::Schedule;
 use super::single::Stream;
 use crate::schema::config::{Storage, StreamConfig};
 use crate::schema::error::ApiError;
@@ -39,6 +39,9 @@ use crate::schema::sequence::StreamSeq;
 
 /// The number of commands after which one round of [`Streams::propose_expiry`] goes on to no further stream.
 const PROPOSED_MAX: usize = 4096;
+
+/// The number of streams at which one call of [`Streams::next_expiry`] looks.
+const LOOKED_AT_MAX: usize = 256;
 
 /// The payload of [`Kind::Purge`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,7 +69,7 @@ pub struct DeleteRequest {
 #[derive(Debug)]
 pub struct Streams {
     limits: AccountLimits,
-    pub(super) streams: HashMap<StreamNumber, Box<Stream>, RandomState>,
+    pub(super) streams: ByNumber,
     pub(super) names: BTreeMap<String, StreamNumber>,
     /// The number of the last stream created. No number is used twice, because a message in flight names its
     /// stream by the number.
@@ -78,8 +81,7 @@ pub struct Streams {
     held: Held,
     tally: Tally,
     patterns: Patterns,
-    /// A lower bound of the time at which the next message expires.
-    pub(super) due_us: u64,
+    schedule: Schedule,
     /// The number of streams created, changed and deleted since this node loaded them.
     changes: u64,
 }
@@ -100,7 +102,7 @@ impl Streams {
     pub fn new(limits: AccountLimits) -> Self {
         Self {
             limits,
-            streams: HashMap::default(),
+            streams: ByNumber::default(),
             names: BTreeMap::new(),
             last_id: StreamNumber::NONE,
             now_us: 0,
@@ -108,7 +110,7 @@ impl Streams {
             held: Held::default(),
             tally: Tally::default(),
             patterns: Patterns::default(),
-            due_us: u64::MAX,
+            schedule: Schedule::default(),
             changes: 0,
         }
     }
@@ -122,7 +124,7 @@ impl Streams {
     /// Continues the numbers of changes of `before`, which this state replaces, so that no number repeats.
     pub fn follow(&mut self, before: &Self) {
         self.changes += before.changes + 1;
-        for stream in self.streams.values_mut() {
+        for stream in self.streams.values_mut_unsaved() {
             stream.changed += before.changes + 1;
         }
     }
@@ -154,7 +156,7 @@ impl Streams {
     /// Returns the stream with this number.
     #[must_use]
     pub fn get(&self, id: StreamNumber) -> Option<&Stream> {
-        self.streams.get(&id).map(|stream| &**stream)
+        self.streams.get(id)
     }
 
     /// Returns the stream with this directory number, in the group that has the directory.
@@ -375,7 +377,7 @@ impl Streams {
         let (place, body) = context.keep(stream, command);
         let seq = stream.store(command, &accepted, place, context.now, body, effects);
         let due = stream.due_after_store(accepted.due_us);
-        self.due_us = self.due_us.min(due);
+        self.schedule.lower(stream, due);
         self.held.count(before, stream);
         Ok(Outcome::Stored {
             stream: command.stream,
@@ -407,13 +409,13 @@ impl Streams {
                 let at = out.len() - 1;
                 let mut last = StreamSeq::ZERO;
                 for (command, accepted) in batch.iter().zip(&accepted) {
-                    let stream = self.streams.get_mut(&id);
+                    let stream = self.streams.get_mut(id);
                     let stream = stream.expect("the check found the stream of the batch");
                     let before = stream.content.bytes;
                     let (place, body) = context.keep(stream, command);
                     last = stream.store(command, accepted, place, context.now, body, effects);
                     let due = stream.due_after_store(accepted.due_us);
-                    self.due_us = self.due_us.min(due);
+                    self.schedule.lower(stream, due);
                     self.held.count(before, stream);
                     out.push(Outcome::Stored {
                         stream: id,
@@ -499,7 +501,8 @@ impl Streams {
         self.patterns.insert(stream.id, &stream.config.subjects);
         self.held.count(0, &stream);
         self.tally.add(&stream);
-        self.streams.insert(stream.id, Box::new(stream));
+        self.schedule.renew(&mut stream);
+        self.streams.insert(Box::new(stream));
     }
 
     /// Applies a command, other than a publish, to an existing stream.
@@ -531,7 +534,7 @@ impl Streams {
             Kind::Marker => {
                 let (place, body) = context.keep(stream, command);
                 let due = stream.apply_marker(command, place, context.now, body, effects);
-                self.due_us = self.due_us.min(due);
+                self.schedule.lower(stream, due);
                 Outcome::Done
             }
             Kind::CreateConsumer => stream.create_consumer(command, context.now, effects)?,
@@ -567,7 +570,7 @@ impl Streams {
         from: Place,
         to: Place,
     ) -> bool {
-        let Some(stream) = self.streams.get_mut(&stream) else {
+        let Some(stream) = self.streams.get_mut(stream) else {
             return false;
         };
         let there = stream.place(seq) == Some(from);
@@ -581,11 +584,19 @@ impl Streams {
     /// that time, the leader proposes the commands that [`Streams::propose_expiry`] writes, and calls this
     /// again after the group has applied them.
     pub fn next_expiry(&mut self, now_us: u64) -> Option<u64> {
-        if self.due_us <= now_us {
-            let dues = self.streams.values_mut().filter_map(|s| s.next_due());
-            self.due_us = dues.min().unwrap_or(u64::MAX);
+        for _ in 0..LOOKED_AT_MAX {
+            let (bound, id) = self.schedule.first()?;
+            if bound > now_us {
+                return Some(bound);
+            }
+            let stream = self.streams.get_mut(id);
+            let stream = stream.expect("each stream in the schedule exists");
+            self.schedule.renew(stream);
+            if stream.scheduled_us <= now_us {
+                return Some(stream.scheduled_us);
+            }
         }
-        (self.due_us != u64::MAX).then_some(self.due_us)
+        Some(now_us.saturating_add(1))
     }
 
     /// Writes a bounded number of commands that remove expired messages from streams of this kind of storage;
@@ -601,9 +612,9 @@ impl Streams {
         entry: &mut Encoder<'_, B>,
     ) -> Result<usize, EncodeError> {
         let mut written = 0;
-        for id in self.names.values() {
+        for id in self.schedule.due(now_us, PROPOSED_MAX) {
             let stream = self.streams.get_mut(id);
-            let stream = stream.expect("each name has its stream");
+            let stream = stream.expect("each stream in the schedule exists");
             let due = stream.next_due().is_some_and(|due| due <= now_us);
             if due && stream.in_memory() == (storage == Storage::Memory) {
                 written += stream.propose_expiry(now_us, entry)?;
@@ -621,8 +632,9 @@ impl Streams {
         let (mut file, mut memory) = (0, 0);
         let mut tally = Tally::default();
         for (name, id) in &self.names {
-            let stream = &self.streams[id];
+            let stream = self.get(*id).expect("each name has its stream");
             stream.check_invariants();
+            assert!(self.schedule.has(stream), "the schedule lacks {name}");
             assert_eq!((stream.name(), stream.id()), (name.as_str(), *id));
             assert!(*id <= self.last_id);
             tally.add(stream);
@@ -637,8 +649,8 @@ impl Streams {
             (self.held.file_bytes, self.held.memory_bytes)
         );
         assert_eq!(tally, self.tally);
-        let all = self.streams.iter();
-        let patterns = all.map(|(id, stream)| (*id, &stream.config.subjects[..]));
+        let all = self.streams.values();
+        let patterns = all.map(|stream| (stream.id, &stream.config.subjects[..]));
         self.patterns.check_invariants(patterns);
     }
 }
@@ -665,7 +677,7 @@ impl Context<'_> {
 /// another group keeps that stream.
 #[inline]
 fn stream_of<'s>(
-    streams: &'s mut HashMap<StreamNumber, Box<Stream>, RandomState>,
+    streams: &'s mut ByNumber,
     command: &Command<'_>,
     past_log: bool,
 ) -> Result<&'s mut Stream, ApiError> {
@@ -688,11 +700,11 @@ fn check_here(stream: &Stream) -> Result<(), ApiError> {
 /// Returns the stream of a command, or its directory entry if another group keeps the stream.
 #[inline]
 fn entry_of<'s>(
-    streams: &'s mut HashMap<StreamNumber, Box<Stream>, RandomState>,
+    streams: &'s mut ByNumber,
     command: &Command<'_>,
     past_log: bool,
 ) -> Result<&'s mut Stream, ApiError> {
-    match streams.get_mut(&command.stream) {
+    match streams.get_mut(command.stream) {
         Some(stream) if !past_log || stream.in_memory() => Ok(stream),
         Some(_) => Err(ApiError::STREAM_INVALID),
         None => Err(ApiError::STREAM_NOT_FOUND),

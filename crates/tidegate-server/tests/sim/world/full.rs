@@ -36,6 +36,24 @@ impl World {
         }
     }
 
+    /// Gives a node space whose reserve is used up. The reserve of a simulated segment is a thousandth of a
+    /// real one's, so some hundred votes are enough.
+    fn end_without_reserve(&mut self, full: &[usize]) -> Verdict {
+        let used_up = |n: &usize| {
+            let up = self.nodes[*n].up.as_ref();
+            up.is_some_and(|up| up.store.has_used_up_reserve())
+        };
+        let ended: Vec<usize> = full.iter().copied().filter(used_up).collect();
+        for &n in &ended {
+            self.seen.hit("reserves used up");
+            self.find_space(n);
+        }
+        match ended.is_empty() {
+            true => Ok(()),
+            false => self.pass(LEADS_US / 4),
+        }
+    }
+
     /// Tells a node which of its groups have too few members with space. While one has none, members that are
     /// down do not count, as in the server.
     pub(super) fn look_for_room(&mut self, n: usize) {
@@ -115,6 +133,7 @@ impl World {
             self.pass(down + up)?;
         }
         self.pass(LEADS_US / 4)?;
+        self.end_without_reserve(&full)?;
         for &n in &full {
             ensure!(
                 !self.has_stuck_entries(n),
@@ -136,6 +155,7 @@ impl World {
                 if self.purge(number)? {
                     break;
                 }
+                self.end_without_reserve(&full)?;
             }
         }
         self.calm = false;

@@ -63,7 +63,7 @@ impl Streams {
             }
             self.changes += 1;
             effects.push(Effect::StreamFilled { stream: id });
-            self.due_us = self.due_us.min(stream.next_due().unwrap_or(u64::MAX));
+            self.schedule.renew(stream);
         }
         self.held.count(before, stream);
         self.tally.add(stream);
@@ -163,7 +163,7 @@ impl Streams {
             _ => {}
         }
         let to = to.map(|to| old.may_move(to)).transpose()?;
-        let stream = self.streams.remove(&id);
+        let stream = self.streams.remove(id);
         let mut stream = stream.expect("the checks found the stream");
         self.patterns.remove(id, &stream.config.subjects);
         self.tally.remove(&stream);
@@ -176,12 +176,12 @@ impl Streams {
             stream.begin_move(to);
         }
         self.held.count(before, &stream);
-        self.due_us = self.due_us.min(stream.next_due().unwrap_or(u64::MAX));
+        self.schedule.renew(&mut stream);
         self.patterns.insert(id, &stream.config.subjects);
         self.tally.add(&stream);
         self.changes += 1;
         stream.changed = self.changes;
-        self.streams.insert(id, stream);
+        self.streams.insert(stream);
         effects.push(Effect::StreamUpdated { stream: id });
         Ok(Outcome::Updated { stream: id })
     }
@@ -201,7 +201,7 @@ impl Streams {
         self.tally.add(stream);
         self.changes += u64::from(changed?);
         self.held.count(before, stream);
-        self.due_us = self.due_us.min(stream.next_due().unwrap_or(u64::MAX));
+        self.schedule.renew(stream);
         Ok(Outcome::Done)
     }
 
@@ -320,12 +320,13 @@ impl Streams {
     ) -> Result<Outcome, Refusal> {
         let id = command.stream;
         entry_of(&mut self.streams, command, context.past_log)?;
-        let stream = self.streams.remove(&id);
+        let stream = self.streams.remove(id);
         let mut stream = stream.expect("the check found the stream");
         self.changes += 1;
         self.names.remove(&stream.config.name);
         self.patterns.remove(id, &stream.config.subjects);
         self.tally.remove(&stream);
+        self.schedule.remove(&mut stream);
         let before = stream.content.bytes;
         let messages = stream.content.remove_all();
         self.held.count(before, &stream);

@@ -2,6 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
+use super::super::snapshot::Snapshot;
 use super::*;
 
 /// Creates streams as a leader does: checks first, then applies.
@@ -98,4 +99,53 @@ fn the_second_ten_thousand_streams_cost_as_much_as_the_first() {
     world.apply(Kind::DeleteStream, id.get(), b"");
     world.create(&overlapping).unwrap();
     world.streams.check_invariants();
+}
+
+/// Takes snapshots in parts of every length, with creations, changes and deletions between the parts, and
+/// compares each with a snapshot that is taken at once.
+#[test]
+fn a_snapshot_in_parts_is_the_state_at_its_beginning() {
+    for part in 1..=12 {
+        let mut world = World::new();
+        for n in 1..=10 {
+            world.create(&config(n)).unwrap();
+        }
+        let bytes = |snapshot: Snapshot| snapshot.chunks().flatten().collect::<Vec<_>>();
+        let expected = bytes(world.streams.snapshot());
+        world.streams.begin_snapshot();
+        let mut n = 10;
+        let taken = loop {
+            if let Some(taken) = world.streams.go_on_snapshot(part) {
+                break taken;
+            }
+            n += 1;
+            world.create(&config(n)).unwrap();
+            let (changed, deleted) = (11 - (n - 10).min(10), n - 10);
+            let update = StreamConfig {
+                max_msgs: 7,
+                ..config(changed)
+            };
+            let update = serde_json::to_vec(&update).unwrap();
+            let _ = world.apply(Kind::UpdateStream, changed, &update);
+            let _ = world.apply(Kind::DeleteStream, deleted, b"");
+        };
+        assert!(bytes(taken) == expected, "parts of {part}");
+        assert!(world.streams.go_on_snapshot(part).is_none());
+        world.streams.check_invariants();
+    }
+}
+
+#[test]
+fn a_snapshot_that_begins_anew_forgets_the_one_before() {
+    let mut world = World::new();
+    for n in 1..=5 {
+        world.create(&config(n)).unwrap();
+    }
+    world.streams.begin_snapshot();
+    assert!(world.streams.go_on_snapshot(3).is_none());
+    world.apply(Kind::DeleteStream, 1, b"");
+    world.streams.begin_snapshot();
+    let taken = world.streams.go_on_snapshot(usize::MAX).unwrap();
+    let expected = world.streams.snapshot().chunks().flatten();
+    assert!(taken.chunks().flatten().eq(expected));
 }
