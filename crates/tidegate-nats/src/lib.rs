@@ -4,6 +4,7 @@
 //! [`subject`] holds the rules of subjects and patterns, [`sublist`] finds the subscriptions to a subject,
 //! [`permissions`] holds the rights of users, [`connect`] the two JSON documents of a greeting, and
 //! [`session`] the state of one connection, [`settings`] its limits and the credentials that admit it.
+//! [`collections`] has the maps and lists for very many subscriptions.
 //!
 //! ```
 //! use tidegate_nats::parse::{Op, ParseLimits, Parser};
@@ -27,6 +28,7 @@
 //! ```
 
 mod close;
+pub mod collections;
 pub mod connect;
 pub mod headers;
 pub mod op;

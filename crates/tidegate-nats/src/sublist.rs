@@ -11,9 +11,8 @@
 use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
-use hashbrown::HashMap;
-use slab::Slab;
 
+use super::collections::{Names, Slots};
 use super::subject::{has_wildcard, tokens};
 
 /// Identifies a subscription. Small and dense: the sublist keeps a table by key.
@@ -118,7 +117,7 @@ impl Matches {
     }
 
     /// Adds the queue groups that a walk has found. Groups of one name at several patterns are one group.
-    fn add_groups(&mut self, nodes: &Slab<TrieNode>, found: &mut [GroupPlace]) {
+    fn add_groups(&mut self, nodes: &Slots<TrieNode>, found: &mut [GroupPlace]) {
         let at = |place: &GroupPlace| &nodes[place.node as usize].groups[place.group as usize];
         let several = found.first().map(|f| f.node) != found.last().map(|f| f.node);
         if several {
@@ -162,7 +161,7 @@ pub struct SublistStats {
 /// The subscriptions of a node, by pattern.
 #[derive(Debug)]
 pub struct Sublist {
-    nodes: Slab<TrieNode>,
+    nodes: Slots<TrieNode>,
     /// The place of each subscription in the trie, by its key.
     places: Vec<Place>,
     hasher: RandomState,
@@ -180,8 +179,8 @@ pub struct Sublist {
 struct TrieNode {
     parent: u32,
     token: Box<[u8]>,
-    /// The children of literal tokens.
-    children: HashMap<Box<[u8]>, u32, RandomState>,
+    /// The children of literal tokens; `None` without any, since most trie nodes have none.
+    children: Option<Box<Names<u32>>>,
     /// The child of `*`, or `NONE`.
     any: u32,
     /// The child of `>`, or `NONE`.
@@ -195,7 +194,7 @@ impl TrieNode {
         Self {
             parent,
             token: token.into(),
-            children: HashMap::default(),
+            children: None,
             any: NONE,
             rest: NONE,
             plain: Vec::new(),
@@ -207,7 +206,7 @@ impl TrieNode {
         match token {
             b"*" => Some(self.any).filter(|n| *n != NONE),
             b">" => Some(self.rest).filter(|n| *n != NONE),
-            _ => self.children.get(token).copied(),
+            _ => self.literal(token),
         }
     }
 
@@ -216,13 +215,27 @@ impl TrieNode {
         match token {
             b"*" => self.any = child,
             b">" => self.rest = child,
-            _ if child == NONE => drop(self.children.remove(token)),
-            _ => drop(self.children.insert(token.into(), child)),
+            _ => {
+                let children = self.children.get_or_insert_default();
+                match child {
+                    NONE => children.remove(token),
+                    child => children.insert(token.into(), child),
+                };
+                if children.is_empty() {
+                    self.children = None;
+                }
+            }
         }
     }
 
+    /// Returns the child of a literal token.
+    #[inline]
+    fn literal(&self, token: &[u8]) -> Option<u32> {
+        self.children.as_ref()?.get(token).copied()
+    }
+
     fn is_empty(&self) -> bool {
-        let childless = self.children.is_empty() && self.any == NONE && self.rest == NONE;
+        let childless = self.children.is_none() && self.any == NONE && self.rest == NONE;
         childless && self.plain.is_empty() && self.groups.is_empty()
     }
 }
@@ -284,7 +297,7 @@ impl Sublist {
     /// Creates an empty sublist with a cache of at most `len` subjects, and at least one.
     #[must_use]
     pub fn with_cache(len: usize) -> Self {
-        let mut nodes = Slab::new();
+        let mut nodes = Slots::new();
         nodes.insert(TrieNode::new(NONE, b""));
         let mut cache = Vec::new();
         cache.resize_with(len.max(1), Slot::default);
@@ -544,7 +557,7 @@ impl Default for Sublist {
 impl Walk {
     /// Walks the trie with a stack of its own for the branches still to take, so that a subject of thousands
     /// of tokens cannot overflow the thread's stack.
-    fn run(&mut self, nodes: &Slab<TrieNode>, out: &mut Matches, subject: &[u8]) {
+    fn run(&mut self, nodes: &Slots<TrieNode>, out: &mut Matches, subject: &[u8]) {
         self.branches.clear();
         self.groups.clear();
         out.clear();
@@ -568,7 +581,7 @@ impl Walk {
             let any = (node.any != NONE).then_some((node.any, after));
             // A subject may contain a token that looks like a wildcard, because the session checks subjects
             // only if the client asks for that. No literal child has such a token.
-            let literal = node.children.get(token).map(|n| (*n, after));
+            let literal = node.literal(token).map(|n| (n, after));
             next = match (literal, any) {
                 (Some(literal), Some(any)) => {
                     self.branches.push(any);

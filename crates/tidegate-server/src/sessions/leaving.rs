@@ -8,10 +8,11 @@
 //!
 //! [`Peers::is_void`]: super::routes::Peers::is_void
 
-use std::collections::{VecDeque, hash_map};
+use std::collections::VecDeque;
 
 use hashbrown::hash_map as peers_map;
 use tidegate_cluster::wire::InterestId;
+use tidegate_nats::collections::IntoValues;
 use tidegate_nats::sublist::SubKey;
 
 use super::Node;
@@ -30,7 +31,7 @@ pub(super) struct Leaving(VecDeque<Left>);
 
 #[derive(Debug)]
 enum Left {
-    Client(ClientKey, hash_map::IntoValues<Box<[u8]>, SubKey>),
+    Client(ClientKey, IntoValues<SubKey>),
     Peer(peers_map::IntoValues<InterestId, SubKey>),
 }
 

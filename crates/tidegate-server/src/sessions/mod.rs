@@ -41,12 +41,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use slab::Slab;
 use tidegate::Time;
 use tidegate::controller::Load;
 use tidegate_cluster::groups::GroupId;
 use tidegate_cluster::slots::{GroupSlot, PerGroup};
 use tidegate_cluster::wire::Routed;
+use tidegate_nats::collections::Slots;
 use tidegate_nats::connect::Info;
 use tidegate_nats::headers::asks_only_for_trace;
 use tidegate_nats::op::{self, Delivery};
@@ -133,7 +133,7 @@ pub struct Node {
     settings: Settings,
     info: Info,
     entries: PerClient<Entry>,
-    subs: Slab<Subscription>,
+    subs: Slots<Subscription>,
     sublist: Sublist,
     timers: Timers,
     pool: Pool,
@@ -193,7 +193,7 @@ impl Node {
             settings,
             info,
             entries: PerClient::new(),
-            subs: Slab::new(),
+            subs: Slots::new(),
             sublist: Sublist::new(),
             timers: Timers::default(),
             pool: Pool::default(),

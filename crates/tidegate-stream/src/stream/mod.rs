@@ -35,7 +35,6 @@ mod single;
 mod snapshot;
 mod streams;
 mod subjects;
-mod table;
 #[cfg(test)]
 mod tests;
 mod wire;

@@ -13,9 +13,9 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
+use tidegate_nats::collections::Table;
 
 use super::chunked::Chunked;
-use super::table::Table;
 use super::wire::RestoreError;
 use super::wire::{Reader, put_bytes, put_len, put_u32};
 use crate::schema::sequence::StreamSeq;

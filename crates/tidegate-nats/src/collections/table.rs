@@ -6,7 +6,7 @@
 //! Nievergelt, Pippenger and Strong, 1979). All operations take constant time on average, and an insertion
 //! rehashes at most [`PART_MAX`] items.
 
-use hashbrown::HashTable;
+use hashbrown::{HashTable, hash_table};
 
 /// The most items of a part, unless the hashes do not tell its items apart.
 const PART_MAX: usize = if cfg!(test) { 8 } else { 4096 };
@@ -15,9 +15,9 @@ const FIRST_BIT: u32 = 24;
 /// The most bits that choose a part.
 const DEPTH_MAX: u32 = 20;
 
-/// See the [module](self).
-#[derive(Debug)]
-pub(super) struct Table<T> {
+/// A set of items by hash, see the [module](self).
+#[derive(Clone, Debug)]
+pub struct Table<T> {
     parts: Vec<Part<T>>,
     /// The index of the part for each value of the bits of the hash that choose a part. Its length is a power
     /// of two, or 0 before the first item.
@@ -25,16 +25,23 @@ pub(super) struct Table<T> {
     len: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Part<T> {
     items: HashTable<T>,
     /// The number of bits in which the hashes of all items agree.
     depth: u32,
 }
 
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T> Table<T> {
     /// Creates an empty table, without an allocation.
-    pub(super) const fn new() -> Self {
+    #[must_use]
+    pub const fn new() -> Self {
         Self {
             parts: Vec::new(),
             directory: Vec::new(),
@@ -43,17 +50,30 @@ impl<T> Table<T> {
     }
 
     /// Returns the number of items.
-    pub(super) const fn len(&self) -> usize {
+    #[must_use]
+    pub const fn len(&self) -> usize {
         self.len
     }
 
+    /// Returns whether the table has no items.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Iterates over the items, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.parts.iter().flat_map(|part| part.items.iter())
+    }
+
     /// Returns the item with this hash for which `is` returns true.
-    pub(super) fn find(&self, hash: u64, is: impl FnMut(&T) -> bool) -> Option<&T> {
+    #[must_use]
+    pub fn find(&self, hash: u64, is: impl FnMut(&T) -> bool) -> Option<&T> {
         self.parts.get(self.part_of(hash)?)?.items.find(hash, is)
     }
 
     /// Removes and returns the item with this hash for which `is` returns true.
-    pub(super) fn remove(&mut self, hash: u64, is: impl FnMut(&T) -> bool) -> Option<T> {
+    pub fn remove(&mut self, hash: u64, is: impl FnMut(&T) -> bool) -> Option<T> {
         let at = self.part_of(hash)?;
         let items = &mut self.parts[at].items;
         let (item, _) = items.find_entry(hash, is).ok()?.remove();
@@ -66,7 +86,7 @@ impl<T> Table<T> {
     }
 
     /// Adds an item that the table does not have. `hash_of` returns the hash of an item.
-    pub(super) fn insert(&mut self, hash: u64, item: T, hash_of: impl Fn(&T) -> u64) {
+    pub fn insert(&mut self, hash: u64, item: T, hash_of: impl Fn(&T) -> u64) {
         if self.parts.is_empty() {
             self.parts.push(Part {
                 items: HashTable::new(),
@@ -84,7 +104,8 @@ impl<T> Table<T> {
     }
 
     /// Returns the size of the table in memory, in bytes.
-    pub(super) fn allocation_size(&self) -> usize {
+    #[must_use]
+    pub fn allocation_size(&self) -> usize {
         let items: usize = self.parts.iter().map(|p| p.items.allocation_size()).sum();
         items + self.parts.capacity() * size_of::<Part<T>>() + self.directory.capacity() * 4
     }
@@ -126,6 +147,47 @@ impl<T> Table<T> {
         }
     }
 }
+
+impl<T> IntoIterator for Table<T> {
+    type Item = T;
+    type IntoIter = IntoIter<T>;
+
+    fn into_iter(self) -> IntoIter<T> {
+        IntoIter {
+            len: self.len,
+            parts: self.parts.into_iter(),
+            items: None,
+        }
+    }
+}
+
+/// The items of a [`Table`]. It frees each part of the table once it has returned the part's items.
+#[derive(Debug)]
+pub struct IntoIter<T> {
+    parts: std::vec::IntoIter<Part<T>>,
+    items: Option<hash_table::IntoIter<T>>,
+    len: usize,
+}
+
+impl<T> Iterator for IntoIter<T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        loop {
+            if let Some(item) = self.items.as_mut().and_then(Iterator::next) {
+                self.len -= 1;
+                return Some(item);
+            }
+            self.items = Some(self.parts.next()?.items.into_iter());
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.len, Some(self.len))
+    }
+}
+
+impl<T> ExactSizeIterator for IntoIter<T> {}
 
 /// Returns the bits of a hash that choose a part, the first bit lowest.
 const fn bits(hash: u64) -> usize {

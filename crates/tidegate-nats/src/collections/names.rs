@@ -1,0 +1,119 @@
+//! A map by short byte strings, such as tokens of subjects and ids of subscriptions.
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::RandomState;
+
+use super::table::{self, Table};
+
+/// A map by byte strings. Each operation takes constant time on average; see [`Table`]. The process chooses the
+/// seed of its hashing, since the keys come from outside.
+#[derive(Clone, Debug)]
+pub struct Names<V> {
+    items: Table<(Box<[u8]>, V)>,
+    hasher: RandomState,
+}
+
+impl<V> Names<V> {
+    /// Returns the number of keys.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Returns whether the map has no keys.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Returns the value of a key.
+    #[must_use]
+    #[inline]
+    pub fn get(&self, key: &[u8]) -> Option<&V> {
+        let found = self
+            .items
+            .find(self.hasher.hash_one(key), |(k, _)| **k == *key);
+        found.map(|(_, value)| value)
+    }
+
+    /// Returns whether the map has this key.
+    #[must_use]
+    pub fn contains_key(&self, key: &[u8]) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// Sets the value of a key. Returns the value before.
+    pub fn insert(&mut self, key: Box<[u8]>, value: V) -> Option<V> {
+        let before = self.remove(&key);
+        let hasher = &self.hasher;
+        let hash = hasher.hash_one(&*key);
+        self.items
+            .insert(hash, (key, value), |(key, _)| hasher.hash_one(&**key));
+        before
+    }
+
+    /// Removes a key. Returns its value.
+    pub fn remove(&mut self, key: &[u8]) -> Option<V> {
+        let hash = self.hasher.hash_one(key);
+        let removed = self.items.remove(hash, |(k, _)| **k == *key);
+        removed.map(|(_, value)| value)
+    }
+
+    /// Returns the values, in no particular order.
+    #[must_use]
+    pub fn into_values(self) -> IntoValues<V> {
+        IntoValues(self.items.into_iter())
+    }
+
+    /// Iterates over the values, in no particular order.
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.items.iter().map(|(_, value)| value)
+    }
+}
+
+/// The values of a [`Names`].
+#[derive(Debug)]
+pub struct IntoValues<V>(table::IntoIter<(Box<[u8]>, V)>);
+
+impl<V> Iterator for IntoValues<V> {
+    type Item = V;
+
+    fn next(&mut self) -> Option<V> {
+        self.0.next().map(|(_, value)| value)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl<V> ExactSizeIterator for IntoValues<V> {}
+
+impl<V> Default for Names<V> {
+    fn default() -> Self {
+        Self {
+            items: Table::new(),
+            hasher: RandomState::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_the_last_value() {
+        let mut names = Names::default();
+        assert_eq!(names.insert((*b"a").into(), 1), None);
+        assert_eq!(names.insert((*b"a").into(), 2), Some(1));
+        names.insert((*b"").into(), 3);
+        assert_eq!(
+            (names.get(b"a"), names.get(b""), names.get(b"b")),
+            (Some(&2), Some(&3), None)
+        );
+        assert_eq!((names.len(), names.values().sum::<i32>()), (2, 5));
+        assert_eq!((names.remove(b"a"), names.remove(b"a")), (Some(2), None));
+    }
+}

@@ -1,0 +1,174 @@
+//! Items by small keys, in chunks. A removed item's key goes to a later item, the lowest free key first.
+
+use std::collections::BTreeSet;
+use std::ops::{Index, IndexMut};
+
+/// The number of keys of a chunk.
+const CHUNK_LEN: usize = if cfg!(test) { 4 } else { 1024 };
+
+/// Items by key. Adding and removing take logarithmic time in the number of chunks, all else constant time.
+#[derive(Clone, Debug)]
+pub struct Slots<T> {
+    chunks: Vec<Chunk<T>>,
+    /// The chunks with a free key.
+    open: BTreeSet<usize>,
+    len: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Chunk<T> {
+    /// The items that the chunk has had so far. Empty without any item, so that it takes no memory then.
+    items: Vec<Option<T>>,
+    /// The free places among them.
+    free: Vec<u16>,
+}
+
+impl<T> Slots<T> {
+    /// Creates an empty collection, without an allocation.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            chunks: Vec::new(),
+            open: BTreeSet::new(),
+            len: 0,
+        }
+    }
+
+    /// Returns the number of items.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns whether there are no items.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds an item and returns its key.
+    pub fn insert(&mut self, item: T) -> usize {
+        let at = self.open.first().copied().unwrap_or_else(|| {
+            self.chunks.push(Chunk {
+                items: Vec::new(),
+                free: Vec::new(),
+            });
+            self.open.insert(self.chunks.len() - 1);
+            self.chunks.len() - 1
+        });
+        let chunk = &mut self.chunks[at];
+        let place = match chunk.free.pop() {
+            Some(place) => {
+                chunk.items[usize::from(place)] = Some(item);
+                usize::from(place)
+            }
+            None => {
+                chunk.items.push(Some(item));
+                chunk.items.len() - 1
+            }
+        };
+        if chunk.free.is_empty() && chunk.items.len() == CHUNK_LEN {
+            self.open.remove(&at);
+        }
+        self.len += 1;
+        at * CHUNK_LEN + place
+    }
+
+    /// Returns the item with this key.
+    #[must_use]
+    #[inline]
+    pub fn get(&self, key: usize) -> Option<&T> {
+        let chunk = self.chunks.get(key / CHUNK_LEN)?;
+        chunk.items.get(key % CHUNK_LEN)?.as_ref()
+    }
+
+    /// Returns the item with this key.
+    #[must_use]
+    #[inline]
+    pub fn get_mut(&mut self, key: usize) -> Option<&mut T> {
+        let chunk = self.chunks.get_mut(key / CHUNK_LEN)?;
+        chunk.items.get_mut(key % CHUNK_LEN)?.as_mut()
+    }
+
+    /// Removes and returns the item with this key.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn remove(&mut self, key: usize) -> T {
+        let (at, place) = (key / CHUNK_LEN, key % CHUNK_LEN);
+        let chunk = &mut self.chunks[at];
+        let item = chunk.items[place].take().expect(MISSING);
+        self.len -= 1;
+        chunk.free.push(place as u16);
+        if chunk.free.len() == chunk.items.len() {
+            // A chunk without items keeps no memory.
+            (chunk.items, chunk.free) = (Vec::new(), Vec::new());
+        }
+        self.open.insert(at);
+        item
+    }
+}
+
+/// The text of the panic if a caller uses a key that no item has.
+const MISSING: &str = "no item has this key";
+
+impl<T> Default for Slots<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Index<usize> for Slots<T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, key: usize) -> &T {
+        self.get(key).expect(MISSING)
+    }
+}
+
+impl<T> IndexMut<usize> for Slots<T> {
+    #[inline]
+    fn index_mut(&mut self, key: usize) -> &mut T {
+        self.get_mut(key).expect(MISSING)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Compares with a map by key.
+        #[test]
+        fn as_a_map(acts in prop::collection::vec(prop::option::of(any::<prop::sample::Index>()), 0..200)) {
+            let (mut slots, mut model) = (Slots::new(), BTreeMap::new());
+            for (n, act) in acts.into_iter().enumerate() {
+                match act.filter(|_| !model.is_empty()) {
+                    None => {
+                        let key = slots.insert(n);
+                        prop_assert!(model.insert(key, n).is_none(), "a key is used twice");
+                        prop_assert!(key < 2 * model.len() + CHUNK_LEN, "keys stay small");
+                    }
+                    Some(at) => {
+                        let key = *model.keys().nth(at.index(model.len())).unwrap();
+                        prop_assert_eq!(slots.remove(key), model.remove(&key).unwrap());
+                        prop_assert!(slots.get(key).is_none());
+                    }
+                }
+                prop_assert_eq!(slots.len(), model.len());
+                for (key, item) in &model {
+                    prop_assert_eq!(slots[*key], *item);
+                }
+            }
+            for key in model.into_keys() {
+                slots.remove(key);
+            }
+            prop_assert!(slots.chunks.iter().all(|chunk| chunk.items.capacity() == 0));
+        }
+    }
+}
