@@ -75,7 +75,7 @@ use crate::streams::context::Outputs;
 /// The backlog of a receiver, in bytes, at which its publishers pause, where `max_pending` is not smaller.
 pub(crate) const STALL_BYTES: usize = 8 * 1024 * 1024;
 /// A step: after so many operations or copies of one connection the node returns to the driver, which
-/// looks at the time. A message with more receivers is one step.
+/// looks at the time. A message with up to 512 receivers is one step.
 const STEP: Load = Load {
     items: 128,
     bytes: 64 * 1024,
@@ -320,9 +320,18 @@ impl Node {
                 break;
             }
         }
+        self.bound_replies(now, key);
         self.touch(key);
         self.arm(key);
         Received { used, full }
+    }
+
+    /// Closes a connection whose client asks for replies and does not read them.
+    fn bound_replies(&mut self, now: Time, key: ClientKey) {
+        let entry = self.entries.get(key).filter(|e| !e.session.is_closing());
+        if entry.is_some_and(|e| e.session.out.len() > self.settings.max_pending) {
+            self.close(now, key, CloseReason::SlowPending);
+        }
     }
 
     /// The number of bytes that the connection must have received before more input is worth handing in.

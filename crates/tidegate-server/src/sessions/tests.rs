@@ -240,3 +240,19 @@ proptest! {
         prop_assert_eq!(node.deadline(), None);
     }
 }
+
+/// A client that asks and never reads its answers loses its connection, as a receiver does.
+#[test]
+fn replies_that_wait_are_bounded() {
+    for request in ["PING\r\n", "CONNECT {\"verbose\":true}\r\n"] {
+        let mut node = node();
+        let now = Time::from_nanos(1);
+        let key = accept(&mut node);
+        let mut sent = 0;
+        while node.contains(key) {
+            sent += node.handle_received(now, key, request.as_bytes(), ANY).used;
+            assert!(sent < 100_000, "the outbox of {request} has no bound");
+        }
+        assert_eq!(node.poll_closed(), Some((key, CloseReason::SlowPending)));
+    }
+}
