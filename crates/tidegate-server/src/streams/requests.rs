@@ -5,6 +5,8 @@
 //! that most refused requests cost the log nothing, and once more when the nodes apply the entry.
 
 use serde::Serialize;
+use std::sync::Arc;
+
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
 use tidegate_nats::parse::Publish;
@@ -566,7 +568,7 @@ impl JetStream {
         let name = config.name.clone();
         let existing = self.consumers.find(id, &name);
         let live = existing.and_then(|key| self.consumers.get(key));
-        let admission = rules::admit(action_text(action), live.map(|l| &l.config), &config)?;
+        let admission = rules::admit(action_text(action), live.map(|l| &*l.config), &config)?;
         if live.is_none_or(|l| l.config.num_replicas != config.num_replicas) {
             rules::check_replicas(&config, self.stream(stream)?.config())?;
         }
@@ -580,6 +582,7 @@ impl JetStream {
             Admission::Update => {}
         }
         if !logged {
+            let config = Arc::new(config);
             if let Some(key) = existing {
                 self.reconfigure(now, key, &config);
             } else {
@@ -723,11 +726,11 @@ impl JetStream {
             .ok_or(ApiError::CONSUMER_NOT_FOUND)?;
         let mut config = ConsumerConfig {
             pause_until: until,
-            ..live.config.clone()
+            ..ConsumerConfig::clone(&live.config)
         };
         level::mark_consumer(&mut config);
         if !live.is_told() {
-            self.reconfigure(now, key, &config);
+            self.reconfigure(now, key, &Arc::new(config));
             return Ok(Reply::Now(answer::paused(until, self.timestamp(now))));
         }
         let request = ConsumerRequest {

@@ -28,6 +28,12 @@ impl StreamConsumer {
         &self.config
     }
 
+    /// Returns the consumer's configuration, for another owner.
+    #[must_use]
+    pub fn shared_config(&self) -> Arc<ConsumerConfig> {
+        Arc::clone(&self.config)
+    }
+
     /// Returns the time at which the consumer was created, in microseconds since 1970.
     #[must_use]
     pub const fn created_us(&self) -> u64 {

@@ -215,10 +215,10 @@ impl World {
         for stream in streams.applied().iter() {
             let mut consumers = serde_json::Map::new();
             for live in streams.consumers.of(stream.id()) {
-                let config = serde_json::to_value(&live.config).unwrap();
+                let config = serde_json::to_value(&*live.config).unwrap();
                 if live.logged {
                     let known = stream.consumer(live.name()).map(|c| c.config());
-                    assert_eq!(known, Some(&live.config), "as the log has it");
+                    assert_eq!(known, Some(&*live.config), "as the log has it");
                 }
                 consumers.insert(live.name().to_owned(), config);
             }

@@ -82,7 +82,7 @@ impl Default for Role {
 pub(crate) struct Lost {
     /// The consumers that this node served while it led. The node keeps them until it has sent their clients,
     /// which pull or listen, the status that ends the consumer.
-    orphans: Vec<Live>,
+    orphans: Vec<Box<Live>>,
     /// The reply subjects of pulls that arrived while the group had no leader.
     parked: Vec<Box<[u8]>>,
     /// The time at which the node answers these clients, if the group has a leader then.

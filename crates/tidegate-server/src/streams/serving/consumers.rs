@@ -2,6 +2,7 @@
 //! and timers, and gives it access to its stream and to the connections of clients.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -38,7 +39,7 @@ const BUDGET: usize = 1024;
 /// The consumers that this node serves.
 #[derive(Default)]
 pub(crate) struct Consumers {
-    live: HashMap<Key, Live, RandomState>,
+    live: HashMap<Key, Box<Live>, RandomState>,
     names: HashMap<StreamNumber, BTreeMap<Box<str>, Key>, RandomState>,
     /// The index, for each stream, of the consumers that want a subject.
     interests: HashMap<StreamNumber, Interest, RandomState>,
@@ -66,7 +67,8 @@ pub(crate) struct Live {
     pub(crate) consumer: Consumer,
     stream: StreamNumber,
     name: Box<str>,
-    pub(crate) config: ConsumerConfig,
+    /// Shared with the group's state, if the log keeps the consumer.
+    pub(crate) config: Arc<ConsumerConfig>,
     created_us: u64,
     pub(crate) filter: Filter,
     /// The position at which the consumer started.
@@ -108,11 +110,11 @@ impl Consumers {
     }
 
     pub(crate) fn get(&self, key: Key) -> Option<&Live> {
-        self.live.get(&key)
+        self.live.get(&key).map(|live| &**live)
     }
 
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut Live> {
-        self.live.get_mut(&key)
+        self.live.get_mut(&key).map(|live| &mut **live)
     }
 
     /// Returns whether the leader has proposed to delete the consumer.
@@ -130,7 +132,7 @@ impl Consumers {
     /// Returns the consumers of a stream, by name.
     pub(crate) fn of(&self, stream: StreamNumber) -> impl Iterator<Item = &Live> {
         let names = self.names.get(&stream).into_iter().flatten();
-        names.filter_map(|(_, key)| self.live.get(key))
+        names.filter_map(|(_, key)| self.get(*key))
     }
 
     pub(crate) fn keys_of(&self, stream: StreamNumber) -> Vec<Key> {
@@ -268,7 +270,7 @@ impl Consumers {
     }
 
     /// Removes a consumer.
-    pub(crate) fn remove(&mut self, key: Key) -> Option<Live> {
+    pub(crate) fn remove(&mut self, key: Key) -> Option<Box<Live>> {
         self.arm(key, Time::NEVER);
         let mut live = self.live.remove(&key)?;
         for to in std::mem::take(&mut live.away) {
@@ -415,7 +417,7 @@ impl Source for Seen<'_> {
 /// The configuration and state with which the node begins to serve a consumer.
 pub(crate) struct Known<'a> {
     pub(crate) name: &'a str,
-    pub(crate) config: &'a ConsumerConfig,
+    pub(crate) config: &'a Arc<ConsumerConfig>,
     pub(crate) created_us: u64,
     pub(crate) state: &'a State,
     /// True if the log keeps the consumer.
@@ -481,11 +483,11 @@ impl JetStream {
             .insert(name.into(), key);
         all.live.insert(
             key,
-            Live {
+            Box::new(Live {
                 consumer,
                 stream,
                 name: name.into(),
-                config: config.clone(),
+                config: Arc::clone(config),
                 created_us,
                 filter,
                 start: state.start(),
@@ -498,7 +500,7 @@ impl JetStream {
                 armed: Time::NEVER,
                 ending: false,
                 deleted: false,
-            },
+            }),
         );
         all.wake(key);
         Some(key)
@@ -699,7 +701,7 @@ impl JetStream {
             return None;
         }
         let known = self.streams.get(stream)?.consumer(name)?;
-        let (config, created_us) = (known.config().clone(), known.created_us());
+        let (config, created_us) = (known.shared_config(), known.created_us());
         let state = known.state().clone();
         let known = Known {
             name,
@@ -713,7 +715,7 @@ impl JetStream {
 
     fn update_consumer(&mut self, now: Time, stream: StreamNumber, name: &str) -> Option<()> {
         let key = self.consumers.find(stream, name)?;
-        let config = self.streams.get(stream)?.consumer(name)?.config().clone();
+        let config = self.streams.get(stream)?.consumer(name)?.shared_config();
         self.reconfigure(now, key, &config)
     }
 
@@ -722,12 +724,12 @@ impl JetStream {
         &mut self,
         now: Time,
         key: Key,
-        config: &ConsumerConfig,
+        config: &Arc<ConsumerConfig>,
     ) -> Option<()> {
         let wall_us = self.wall.tell(now);
         let live = self.consumers.live.get_mut(&key)?;
         let of = self.streams.get(live.stream)?;
-        let old = std::mem::replace(&mut live.config, config.clone());
+        let old = std::mem::replace(&mut live.config, Arc::clone(config));
         live.filter = consumer_filter(config);
         let mut source = Seen {
             stream: of,

@@ -44,7 +44,7 @@ impl JetStream {
     pub(crate) fn propose_lasting(&mut self, now: Time, key: Key) -> Option<()> {
         let live = self.consumers.get_mut(key)?;
         let request = ConsumerRequest {
-            config: live.config.clone(),
+            config: ConsumerConfig::clone(&live.config),
             action: "create".into(),
             start: Some(live.start),
         };
