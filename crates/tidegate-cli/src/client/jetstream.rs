@@ -175,6 +175,8 @@ pub(super) struct ConsumerInfo {
 #[serde(default)]
 pub(super) struct ConsumerConfig {
     pub(super) ack_policy: String,
+    /// The time in nanoseconds after which the server delivers an unacknowledged message again.
+    pub(super) ack_wait: u64,
     pub(super) deliver_subject: Option<String>,
     pub(super) filter_subject: String,
     pub(super) filter_subjects: Vec<String>,

@@ -190,10 +190,48 @@ fn lines_come_back_byte_for_byte() {
     assert!(code == Some(0) && out.is_empty());
     // The command's own consumer is gone at its end, and no other consumer is.
     let mut raw = Raw::connect(&server.url).unwrap();
+    let info = raw.api("CONSUMER.INFO.LINES.d", &json!({}));
+    assert_eq!(info["config"]["ack_policy"], "explicit", "{info}");
     assert_eq!(
         raw.api("CONSUMER.NAMES.LINES", &json!({}))["consumers"],
         json!(["d"])
     );
+}
+
+/// Messages that a run received and could not write come back in the next run, which waits for them.
+#[test]
+fn a_run_that_could_not_write_loses_nothing() {
+    for policy in ["explicit", "all"] {
+        let server = Server::start();
+        let lines: String = (0..7000).map(|n| format!("line {n}\n")).collect();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lines");
+        std::fs::write(&path, &lines).unwrap();
+        server.good(&["stream", "add", "S", "--subjects", "s"]);
+        server.good(&["pub", "s", "--lines", path.to_str().unwrap()]);
+        let mut raw = Raw::connect(&server.url).unwrap();
+        let consumer = json!({"stream_name": "S", "config": {"durable_name": "d", "ack_policy": policy,
+            "ack_wait": 1_000_000_000, "max_ack_pending": -1}});
+        let created = raw.api("CONSUMER.DURABLE.CREATE.S.d", &consumer);
+        assert!(created.get("error").is_none(), "{created}");
+        let durable = ["consume", "S", "--until-end", "--durable", "d"];
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+        let failed = tidegate(&server.url, &durable)
+            .stdout(full.unwrap())
+            .output()
+            .unwrap();
+        assert_eq!(failed.status.code(), Some(1));
+        let (code, out, err) = server.tidegate(&durable);
+        assert_eq!(code, Some(0), "{err}");
+        let mut printed: Vec<&str> = std::str::from_utf8(&out).unwrap().lines().collect();
+        let mut expected: Vec<&str> = lines.lines().collect();
+        if policy == "explicit" {
+            // The messages that come back may stand behind newer ones.
+            printed.sort_unstable();
+            expected.sort_unstable();
+        }
+        assert!(printed == expected, "{} lines: {err}", printed.len());
+    }
 }
 
 #[test]

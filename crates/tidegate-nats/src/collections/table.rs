@@ -9,7 +9,7 @@
 use hashbrown::{HashTable, hash_table};
 
 /// The most items of a part, unless the hashes do not tell its items apart.
-const PART_MAX: usize = if cfg!(test) { 8 } else { 4096 };
+const PART_MAX: usize = if cfg!(test) { 8 } else { 512 };
 /// The first bit of the hash that chooses a part. The part itself uses lower bits and the highest ones.
 const FIRST_BIT: u32 = 24;
 /// The most bits that choose a part.
@@ -130,7 +130,7 @@ impl<T> Table<T> {
         let is_moved = |item: &mut T| bits(hash_of(item)) & bit != 0;
         let part = &mut self.parts[at];
         part.depth += 1;
-        let mut moved = HashTable::new();
+        let mut moved = HashTable::with_capacity(PART_MAX);
         for item in part.items.extract_if(is_moved) {
             moved.insert_unique(hash_of(&item), item, hash_of);
         }

@@ -14,8 +14,8 @@ use super::super::jetstream::{self, ConsumerInfo};
 use super::super::publish::OPEN_LINE;
 use super::delivery::Delivery;
 use super::{ConsumeArgs, consumer, nanos};
-use crate::interrupt;
 use crate::progress::Progress;
+use crate::{face, interrupt};
 
 /// The most messages of one pull.
 const BATCH: u64 = 5000;
@@ -65,8 +65,7 @@ pub(super) struct Run<'a> {
     unconfirmed: BTreeSet<u64>,
     /// The consumer sequence of the previous message: a gap after it shows that a message is missing.
     consumer_seq: Option<u64>,
-    /// True after the loss of a connection: the consumer may hold messages that it delivered into the old
-    /// one.
+    /// True if the consumer may hold messages that it delivered into an earlier connection.
     resumed: bool,
     progress: Progress,
 }
@@ -96,7 +95,7 @@ impl<'a> Run<'a> {
             written: 0,
             unconfirmed: BTreeSet::new(),
             consumer_seq: None,
-            resumed: false,
+            resumed: consumer.num_ack_pending > 0,
             progress: Progress::start("messages"),
         }
     }
@@ -105,6 +104,7 @@ impl<'a> Run<'a> {
     pub(super) fn all(&mut self, out: &mut impl Write) -> anyhow::Result<()> {
         let mut inbox = self.client.inbox();
         let mut answers = self.client.subscribe(&format!("{inbox}>"), None)?;
+        self.await_redelivery()?;
         for turn in 0_u64.. {
             if self.left == 0 || interrupt::asked() {
                 break;
@@ -139,7 +139,7 @@ impl<'a> Run<'a> {
     fn resume(&mut self) -> anyhow::Result<()> {
         self.resumed = true;
         if self.args.durable.is_some() {
-            return Ok(());
+            return self.await_redelivery();
         }
         // The old consumer may still exist, because it does not know that its reader is gone. A restarted
         // server has forgotten the consumer.
@@ -154,18 +154,47 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Waits until the server delivers the messages again that an earlier connection received, if one
+    /// acknowledgement covers all messages before it: the first one of this connection would cover them.
+    fn await_redelivery(&mut self) -> anyhow::Result<()> {
+        if self.acks != Acks::All || !self.resumed {
+            return Ok(());
+        }
+        let info = self.info()?;
+        if info.num_ack_pending > 0 {
+            let wait = Duration::from_nanos(info.config.ack_wait);
+            face::note(format_args!(
+                "the consumer {} delivers {} unacknowledged messages again in {} s",
+                self.name,
+                info.num_ack_pending,
+                wait.as_secs()
+            ));
+            self.rest(wait)?;
+        }
+        Ok(())
+    }
+
+    fn rest(&mut self, time: Duration) -> Result<(), Stop> {
+        let rest = async move { tokio::time::sleep(time).await };
+        self.client.wait(Duration::MAX, rest)
+    }
+
+    fn info(&mut self) -> anyhow::Result<ConsumerInfo> {
+        let what = format!("CONSUMER.INFO.{}.{}", self.args.stream, self.name);
+        let info = jetstream::ask(&mut self.client, &what, &json!(null))?;
+        Ok(serde_json::from_value(info)?)
+    }
+
     /// Returns whether the consumer holds no more messages for this command.
     fn is_at_end(&mut self) -> anyhow::Result<bool> {
         if !self.resumed || self.acks == Acks::None {
             return Ok(true);
         }
-        let what = format!("CONSUMER.INFO.{}.{}", self.args.stream, self.name);
-        let info = jetstream::ask(&mut self.client, &what, &json!(null))?;
-        let info: ConsumerInfo = serde_json::from_value(info)?;
+        let info = self.info()?;
         if info.num_pending + info.num_ack_pending == 0 {
             return Ok(true);
         }
-        self.client.wait(Duration::MAX, tokio::time::sleep(PAUSE))?;
+        self.rest(PAUSE)?;
         Ok(false)
     }
 
@@ -212,7 +241,11 @@ impl<'a> Run<'a> {
                     408 => {}
                     409 if words.eq_ignore_ascii_case("Batch Completed") => {}
                     409 if got > 0 && words.contains("MaxBytes") => {}
-                    409 if words.contains("Server Shutdown") => return Err(Stop::Lost.into()),
+                    409 if words.contains("Server Shutdown")
+                        || words.contains("Leadership Change") =>
+                    {
+                        return Err(Stop::Lost.into());
+                    }
                     503 if self.resumed && self.args.durable.is_none() => {
                         return Err(Stop::Lost.into());
                     }

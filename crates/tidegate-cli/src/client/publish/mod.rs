@@ -59,7 +59,8 @@ pub(crate) fn run(args: &PubArgs) -> anyhow::Result<ExitCode> {
         names::stream("--stream", stream)?;
     }
     let id = args.id.as_deref().unwrap_or_default();
-    if id.contains(|c: char| c.is_control()) || id.starts_with(' ') {
+    let empty = args.id.is_some() && id.is_empty();
+    if empty || id.contains(|c: char| c.is_control()) || id.starts_with(' ') {
         return Err(Usage::new("--id: give visible characters").into());
     }
     let input = match &args.lines {
