@@ -3,7 +3,7 @@
 //!
 //! With chunks a large backlog does not move when it grows, and frees its memory chunk by chunk when it
 //! shrinks. An empty outbox holds no chunk, so that an idle connection costs none. The caller that drains the
-//! outbox may keep emptied chunks in a [`Pool`]. The session bounds the backlog (`max_pending`), because it
+//! outbox may keep emptied chunks in a [`Pool`]. The node bounds the backlog (`max_pending`), because it
 //! must decide about a client that exceeds the bound.
 //!
 //! Outboxes can share the payload of one message: a chunk then holds the bytes around it, and the place at

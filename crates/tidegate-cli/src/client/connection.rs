@@ -74,6 +74,8 @@ pub(super) struct Client {
     args: ServerArgs,
     nats: async_nats::Client,
     health: watch::Receiver<Health>,
+    /// The subject of the messages that the client sends itself, see [`Client::sync`].
+    probe: String,
 }
 
 impl Client {
@@ -87,6 +89,7 @@ impl Client {
             runtime,
             servers,
             args: args.clone(),
+            probe: nats.new_inbox(),
             nats,
             health,
         })
@@ -247,6 +250,11 @@ impl Client {
         }
     }
 
+    /// Returns whether the client sent itself this message.
+    pub(super) fn is_probe(&self, message: &Message) -> bool {
+        message.subject.as_str() == self.probe
+    }
+
     /// Waits until the server has taken all messages sent so far.
     ///
     /// The library has no ping for its users. The client sends itself a message instead: the server handles
@@ -254,8 +262,7 @@ impl Client {
     /// has read all operations before, too.
     pub(super) fn sync(&mut self) -> Result<(), Stop> {
         let nats = self.nats.clone();
-        let echo = nats.new_inbox();
-        let name = echo.clone();
+        let (echo, name) = (self.probe.clone(), self.probe.clone());
         let outcome = self.wait(PATIENCE, async move {
             let mut subscriber = nats.subscribe(echo.clone()).await.ok()?;
             nats.publish(echo, Bytes::new()).await.ok()?;

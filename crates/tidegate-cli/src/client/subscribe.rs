@@ -60,6 +60,9 @@ pub(crate) fn run(args: &SubArgs) -> anyhow::Result<ExitCode> {
                 }
             }
         };
+        if client.is_probe(&message) {
+            continue;
+        }
         if args.subjects {
             write!(out, "{} ", message.subject)?;
         }

@@ -50,6 +50,8 @@ pub(super) fn publish(
         inbox,
         duplicate_window: Duration::from_nanos(info.config.duplicate_window),
         window: VecDeque::new(),
+        newest: (0, 0),
+        displaced: None,
         bytes: 0,
         done: 0,
         acked: 0,
@@ -105,6 +107,10 @@ struct Publisher<'a> {
     /// The messages sent, in order; `None` once the stream acknowledged the message. The front is always
     /// unacknowledged.
     window: VecDeque<Option<Unacked>>,
+    /// The highest sequence that the stream assigned to a message, with the message's number.
+    newest: (u64, u64),
+    /// The first message that the stream stored behind a later one: the number of its line.
+    displaced: Option<u64>,
     /// The number of unacknowledged bytes.
     bytes: usize,
     /// The number of messages that left the window. The window's front has this number, counted from 0.
@@ -324,6 +330,7 @@ impl Publisher<'_> {
                     let (first, last) = self.seqs.unwrap_or((seq, seq));
                     self.seqs = Some((first.min(seq), last.max(seq)));
                     self.heard = self.now;
+                    self.check_order(number, seq, duplicate);
                 }
                 self.advance();
                 // The stream stores messages again, so the publisher sends all other messages.
@@ -343,6 +350,18 @@ impl Publisher<'_> {
                 }
                 Ok(false)
             }
+        }
+    }
+
+    /// Notes whether the stream stored the message behind a later one. That happens if a cluster loses the
+    /// messages of a moment without a leader: the next leader stores those behind them first.
+    fn check_order(&mut self, number: u64, seq: u64, duplicate: bool) {
+        if seq > self.newest.0 {
+            // Answers come in the order of the sequences, unless a message was sent again.
+            if number < self.newest.1 && !duplicate {
+                self.displaced = self.displaced.min(Some(number + 1)).or(Some(number + 1));
+            }
+            self.newest = (seq, self.newest.1.max(number));
         }
     }
 
@@ -438,6 +457,11 @@ impl Publisher<'_> {
                 }
                 if self.duplicates > 0 {
                     said += &format!(", {} of them there before", self.duplicates);
+                }
+                if let Some(line) = self.displaced {
+                    said += &format!(
+                        "; line {line} and others stand behind later ones, because the stream had no leader for a while"
+                    );
                 }
                 return Ok(said);
             }
