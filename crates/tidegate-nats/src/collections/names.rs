@@ -6,8 +6,8 @@ use foldhash::fast::RandomState;
 
 use super::table::{self, Table};
 
-/// A map by byte strings. Each operation takes constant time on average; see [`Table`]. The process chooses the
-/// seed of its hashing, since the keys come from outside.
+/// A map by byte strings. Each operation takes constant time on average; see [`Table`]. The process chooses
+/// the seed of its hashing, since the keys come from outside.
 #[derive(Clone, Debug)]
 pub struct Names<V> {
     items: Table<(Box<[u8]>, V)>,

@@ -119,8 +119,8 @@ impl<T> Table<T> {
         Some(self.directory[bits(hash) & last] as usize)
     }
 
-    /// Moves the items of a part whose next bit is 1 to a new part. `hash` is the hash of any item of the
-    /// part.
+    /// Moves the items of a part with 1 as the next bit of their hash to a new part. `hash` is the hash of
+    /// any item of the part.
     fn split(&mut self, at: usize, hash: u64, hash_of: &impl Fn(&T) -> u64) {
         let depth = self.parts[at].depth;
         if 1 << depth == self.directory.len() {

@@ -326,7 +326,7 @@ impl Node {
         Received { used, full }
     }
 
-    /// Closes a connection whose client asks for replies and does not read them.
+    /// Closes the connection of a client that asks for replies and does not read them.
     fn bound_replies(&mut self, now: Time, key: ClientKey) {
         let entry = self.entries.get(key).filter(|e| !e.session.is_closing());
         if entry.is_some_and(|e| e.session.out.len() > self.settings.max_pending) {

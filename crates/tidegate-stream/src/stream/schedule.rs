@@ -1,7 +1,7 @@
 //! The times at which the next messages of streams expire.
 //!
-//! For each stream with mortal messages, the schedule holds a lower bound of that time. A look at the schedule
-//! visits only the streams with a bound in the past, and takes logarithmic time for each.
+//! For each stream with mortal messages, the schedule holds a lower bound of that time. A look at the
+//! schedule visits only the streams with a bound in the past, and takes logarithmic time for each.
 
 use std::collections::BTreeSet;
 

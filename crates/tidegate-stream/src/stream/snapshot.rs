@@ -61,7 +61,7 @@ const CHUNK_BYTES: usize = 256 * 1024;
 pub struct Snapshot {
     now_us: u64,
     last_id: StreamNumber,
-    streams: Vec<Box<Part>>,
+    streams: Vec<Part>,
 }
 
 /// A stream at one moment.
@@ -238,8 +238,8 @@ fn decode_index(
 }
 
 impl Streams {
-    /// Takes a snapshot of all streams. The cost is a copy of each configuration and consumer, and a reference
-    /// for each 256 messages. Afterwards, the first change of a shared block copies that block.
+    /// Takes a snapshot of all streams. The cost is a copy of each configuration and consumer, and a
+    /// reference for each 256 messages. Afterwards, the first change of a shared block copies that block.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let mut snapshot = self.empty_snapshot();
@@ -309,7 +309,7 @@ impl Snapshot {
 
     /// Adds a stream.
     pub(super) fn push(&mut self, stream: Part) {
-        self.streams.push(Box::new(stream));
+        self.streams.push(stream);
     }
 
     /// Returns an iterator over the bytes of the snapshot, in parts. The first one sorts the streams.

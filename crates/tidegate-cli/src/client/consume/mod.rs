@@ -129,7 +129,8 @@ fn consumer(
         Some(name) => {
             config["durable_name"] = json!(name);
             config["name"] = json!(name);
-            // One acknowledgement for all would cover messages that an earlier run received and did not write.
+            // One acknowledgement for all would cover messages that an earlier run received and did not
+            // write.
             config["ack_policy"] = json!("explicit");
             config["max_ack_pending"] = json!(-1);
         }

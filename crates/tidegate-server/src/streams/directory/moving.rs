@@ -78,7 +78,7 @@ pub(crate) struct Moves {
     /// stream again for this target.
     calm: BTreeMap<DirectoryNumber, (GroupId, Time)>,
     /// The consumers that this node served, until it can send their clients to the target.
-    ended: Vec<(DirectoryNumber, Box<Live>)>,
+    ended: Vec<(DirectoryNumber, Live)>,
     parked: Vec<(DirectoryNumber, Box<[u8]>)>,
     /// The streams for which these clients wait, each with the time since which this node knows that some
     /// node serves it.
@@ -583,7 +583,7 @@ impl JetStream {
         self.moves.nearing.remove(&number);
         for key in self.consumers.keys_of(stream) {
             let live = self.consumers.remove(key);
-            self.moves.ended.extend(live.map(|live| (number, live)));
+            self.moves.ended.extend(live.map(|live| (number, *live)));
         }
     }
 
@@ -637,7 +637,7 @@ impl JetStream {
         let ended = std::mem::take(&mut self.moves.ended);
         let (told, ended) = ended.into_iter().partition(|(of, _)| ready.contains(of));
         self.moves.ended = ended;
-        let told: Vec<(DirectoryNumber, Box<Live>)> = told;
+        let told: Vec<(DirectoryNumber, Live)> = told;
         for (_, mut live) in told {
             let ending = match live.logged {
                 true => Ending::LeadershipChange,

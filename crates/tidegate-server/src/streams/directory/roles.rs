@@ -82,7 +82,7 @@ impl Default for Role {
 pub(crate) struct Lost {
     /// The consumers that this node served while it led. The node keeps them until it has sent their clients,
     /// which pull or listen, the status that ends the consumer.
-    orphans: Vec<Box<Live>>,
+    orphans: Vec<Live>,
     /// The reply subjects of pulls that arrived while the group had no leader.
     parked: Vec<Box<[u8]>>,
     /// The time at which the node answers these clients, if the group has a leader then.
@@ -262,7 +262,9 @@ impl JetStream {
             self.entries.durable.recycle(sealed.waiters);
         }
         for key in self.consumers.keys() {
-            self.lost.orphans.extend(self.consumers.remove(key));
+            self.lost
+                .orphans
+                .extend(self.consumers.remove(key).map(|live| *live));
         }
         self.consumers.rest();
         self.publishing.close_batches();

@@ -36,8 +36,8 @@ impl World {
         }
     }
 
-    /// Gives a node space whose reserve is used up. The reserve of a simulated segment is a thousandth of a
-    /// real one's, so some hundred votes are enough.
+    /// Gives each node space that has used up its reserve. The reserve of a simulated segment is a thousandth
+    /// of a real one's, so some hundred votes are enough.
     fn end_without_reserve(&mut self, full: &[usize]) -> Verdict {
         let used_up = |n: &usize| {
             let up = self.nodes[*n].up.as_ref();
