@@ -134,6 +134,9 @@ impl<T> Table<T> {
         for item in part.items.extract_if(is_moved) {
             moved.insert_unique(hash_of(&item), item, hash_of);
         }
+        if moved.is_empty() {
+            moved = HashTable::new();
+        }
         part.items.shrink_to_fit(hash_of);
         let new = self.parts.len() as u32;
         self.parts.push(Part {

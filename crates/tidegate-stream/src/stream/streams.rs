@@ -612,7 +612,9 @@ impl Streams {
         entry: &mut Encoder<'_, B>,
     ) -> Result<usize, EncodeError> {
         let mut written = 0;
-        for id in self.schedule.due(now_us, PROPOSED_MAX) {
+        let mut due = self.schedule.due(now_us, PROPOSED_MAX);
+        due.sort_by(|a, b| self.name_of(*a).cmp(&self.name_of(*b)));
+        for id in due {
             let stream = self.streams.get_mut(id);
             let stream = stream.expect("each stream in the schedule exists");
             let due = stream.next_due().is_some_and(|due| due <= now_us);
@@ -624,6 +626,10 @@ impl Streams {
             }
         }
         Ok(written)
+    }
+
+    fn name_of(&self, id: StreamNumber) -> Option<&str> {
+        self.get(id).map(Stream::name)
     }
 
     /// Panics if an invariant does not hold: for tests.
