@@ -494,7 +494,7 @@ impl Stream {
     }
 
     fn purge_some(&mut self, filter: &str, below: StreamSeq, keep: u64) -> Bulk {
-        let mut filter = match filter {
+        let filter = match filter {
             "" => Filter::all(),
             filter => Filter::new([filter]),
         };
@@ -502,7 +502,13 @@ impl Stream {
             StreamSeq::ZERO => self.content.last_seq,
             below => below.prev(),
         };
-        let wanted = self.content.count_from(StreamSeq::ZERO, &mut filter);
+        let (mut ids, mut wanted) = (Vec::new(), 0);
+        for (id, name, stat) in self.content.subjects.iter() {
+            let matches = filter.matches(name);
+            wanted += u64::from(matches) * u64::from(stat.count);
+            ids.resize(id as usize, false);
+            ids.push(matches);
+        }
         let mut most = match keep {
             0 => u64::MAX,
             keep => wanted.saturating_sub(keep),
@@ -510,14 +516,6 @@ impl Stream {
         if most == 0 || wanted == 0 {
             return Bulk::default();
         }
-        let ids: Vec<bool> = {
-            let mut ids = Vec::new();
-            for (id, name, _) in self.content.subjects.iter() {
-                ids.resize(id as usize, false);
-                ids.push(filter.matches(name));
-            }
-            ids
-        };
         self.content.remove_where(StreamSeq::ZERO, to, |_, id| {
             let goes = most > 0 && ids.get(id as usize) == Some(&true);
             most -= u64::from(goes);
