@@ -80,7 +80,7 @@ pub(super) fn places(wanted: &Wanted<'_>) -> anyhow::Result<Vec<Place>> {
     }
     if !taken.is_empty() {
         bail!(
-            "cannot listen on {}; end who has that, or give other ports with --listen, --http-port and --cluster-port",
+            "cannot listen on {}; stop the programs that listen there, or give other ports with --listen, --http-port and --cluster-port",
             taken.join(", ")
         );
     }

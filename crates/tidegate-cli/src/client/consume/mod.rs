@@ -117,7 +117,11 @@ fn consumer(
         let mut filters = info.config.filter_subjects.clone();
         filters.extend(Some(info.config.filter_subject.clone()).filter(|f| !f.is_empty()));
         if !args.filter.is_empty() && filters != args.filter {
-            bail!("{name} exists with another filter: {}", filters.join(", "));
+            let has = match filters.is_empty() {
+                true => "none".to_owned(),
+                false => filters.join(", "),
+            };
+            bail!("{name} exists with another filter: {has}");
         }
         if args.from.is_some() {
             bail!("{name} exists and knows where it stopped: --from is of no use");

@@ -207,7 +207,7 @@ impl<'a> Run<'a> {
     ) -> anyhow::Result<Pull> {
         let wanted = BATCH.min(self.left);
         self.ask(wanted, reply)?;
-        let mut acks = Vec::new();
+        let (mut acks, mut covered) = (Vec::new(), 0);
         let mut end = Pull::More;
         let mut got = 0;
         let silence = match self.args.until_end {
@@ -263,7 +263,10 @@ impl<'a> Run<'a> {
             }
             match self.acks {
                 Acks::None => {}
+                // A message that comes again may be older than the one before.
+                Acks::All if at.stream_seq < covered => {}
                 Acks::All => {
+                    covered = at.stream_seq;
                     acks.clear();
                     acks.extend(message.reply);
                 }
