@@ -101,14 +101,16 @@ compare-self: ## today's binary compared with itself: the noise of this machine
 prove-sync: ## under strace: no acknowledgement before the sync that covers it
 	$(CARGO) test --locked -p tidegate-cli --test stream sync -- --nocapture
 
+KILL_ROUNDS ?= 200
 prove-kill: ## 200 times killed under load: what was acknowledged is there, once, in order, unchanged
-	KILL_ROUNDS=200 $(CARGO) test --locked -p tidegate-cli --test stream kill -- --nocapture
+	KILL_ROUNDS=$(KILL_ROUNDS) $(CARGO) test --locked -p tidegate-cli --test stream kill -- --nocapture
 
 prove-failover: ## a cluster's leader killed 50 times under load: how long publishers waited, at most 2 s
 	FAILOVER_ROUNDS=50 FAILOVER_MAX_MS=2000 $(CARGO) test --locked -p tidegate-cli --test cluster leader_killed -- --nocapture
 
+PARTITION_SECONDS ?= 600
 prove-partitions: ## ten minutes of nodes cut off, killed and paused, in network namespaces (root)
-	PARTITION_SECONDS=600 $(CARGO) test --locked -p tidegate-cli --test cluster cut_off -- --nocapture
+	PARTITION_SECONDS=$(PARTITION_SECONDS) $(CARGO) test --locked -p tidegate-cli --test cluster cut_off -- --nocapture
 
 AWAY_MIB ?= 4096
 prove-away: ## a node away while AWAY_MIB (4096) are written: what the others take meanwhile, how it comes back, and that no publisher waits for 2 s
@@ -118,8 +120,9 @@ MOVE_MIB ?= 1024
 measure-move: ## a stream of MOVE_MIB (1024) MiB of 1 KiB messages from one replica to three and back, idle and with 20,000 messages/s: MB/s, and how long publishers wait
 	MOVE_MIB=$(MOVE_MIB) $(CARGO) test --locked --release -p tidegate-cli --test cluster measure_move -- --nocapture
 
+POWER_SECONDS ?= 600
 prove-power: ## ten minutes of power lost on one node, two, all, and the cluster forming meanwhile; then each kind of damage to a node's files (root, /dev/fuse)
-	POWER_SECONDS=600 $(CARGO) test --locked -p tidegate-cli --test cluster -- --nocapture --test-threads=1 power_lost damaged_files
+	POWER_SECONDS=$(POWER_SECONDS) $(CARGO) test --locked -p tidegate-cli --test cluster -- --nocapture --test-threads=1 power_lost damaged_files
 
 SEEDS_MAX ?= 100000
 soak-sim: ## the simulated cluster on seeds 1 to SEEDS_MAX (100,000); goes on where it was stopped (target/sim-seeds has what is done)
