@@ -15,7 +15,8 @@ const FIRST_BIT: u32 = 24;
 /// The most bits that choose a part.
 const DEPTH_MAX: u32 = 20;
 
-/// A set of items by hash, see the [module](self).
+/// A set of items by hash that splits a full part in two. An insertion rehashes at most 512 items; every
+/// operation takes constant time on average.
 #[derive(Clone, Debug)]
 pub struct Table<T> {
     parts: Vec<Part<T>>,
