@@ -24,7 +24,7 @@ use super::permissions::{Permissions, Responses};
 use super::settings::{Credentials, SessionSettings, User};
 use super::subject;
 use super::sublist::SubKey;
-use crate::collections::Names;
+use crate::collections::ByteMap;
 
 /// The time that a closing connection has to read its last bytes.
 const CLOSING: Duration = Duration::from_secs(2);
@@ -112,7 +112,7 @@ pub struct Session {
     /// The bytes that wait to be written to the client.
     pub out: Outbox,
     /// The client's subscriptions, by the names that the client gave them.
-    pub subs: Names<SubKey>,
+    pub subs: ByteMap<SubKey>,
     /// True if TLS protects the connection.
     pub secured: bool,
     user: Option<Arc<User>>,
@@ -153,7 +153,7 @@ impl Session {
             options: Connect::default(),
             traffic: Traffic::default(),
             out: Outbox::default(),
-            subs: Names::default(),
+            subs: ByteMap::default(),
             secured: false,
             user: None,
             claimed: None,

@@ -12,7 +12,7 @@ use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
 
-use super::collections::{Names, Slots};
+use super::collections::{ByteMap, ChunkedSlab};
 use super::subject::{has_wildcard, tokens};
 
 /// Identifies a subscription. Small and dense: the sublist keeps a table by key.
@@ -117,7 +117,7 @@ impl Matches {
     }
 
     /// Adds the queue groups that a walk has found. Groups of one name at several patterns are one group.
-    fn add_groups(&mut self, nodes: &Slots<TrieNode>, found: &mut [GroupPlace]) {
+    fn add_groups(&mut self, nodes: &ChunkedSlab<TrieNode>, found: &mut [GroupPlace]) {
         let at = |place: &GroupPlace| &nodes[place.node as usize].groups[place.group as usize];
         let several = found.first().map(|f| f.node) != found.last().map(|f| f.node);
         if several {
@@ -161,7 +161,7 @@ pub struct SublistStats {
 /// The subscriptions of a node, by pattern.
 #[derive(Debug)]
 pub struct Sublist {
-    nodes: Slots<TrieNode>,
+    nodes: ChunkedSlab<TrieNode>,
     /// The place of each subscription in the trie, by its key.
     places: Vec<Place>,
     hasher: RandomState,
@@ -180,7 +180,7 @@ struct TrieNode {
     parent: u32,
     token: Box<[u8]>,
     /// The children of literal tokens; `None` without any, since most trie nodes have none.
-    children: Option<Box<Names<u32>>>,
+    children: Option<Box<ByteMap<u32>>>,
     /// The child of `*`, or `NONE`.
     any: u32,
     /// The child of `>`, or `NONE`.
@@ -297,7 +297,7 @@ impl Sublist {
     /// Creates an empty sublist with a cache of at most `len` subjects, and at least one.
     #[must_use]
     pub fn with_cache(len: usize) -> Self {
-        let mut nodes = Slots::new();
+        let mut nodes = ChunkedSlab::new();
         nodes.insert(TrieNode::new(NONE, b""));
         let mut cache = Vec::new();
         cache.resize_with(len.max(1), Slot::default);
@@ -557,7 +557,7 @@ impl Default for Sublist {
 impl Walk {
     /// Walks the trie with a stack of its own for the branches still to take, so that a subject of thousands
     /// of tokens cannot overflow the thread's stack.
-    fn run(&mut self, nodes: &Slots<TrieNode>, out: &mut Matches, subject: &[u8]) {
+    fn run(&mut self, nodes: &ChunkedSlab<TrieNode>, out: &mut Matches, subject: &[u8]) {
         self.branches.clear();
         self.groups.clear();
         out.clear();

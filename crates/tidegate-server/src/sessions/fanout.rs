@@ -7,7 +7,7 @@
 use tidegate::Time;
 use tidegate_cluster::roster::PeerSlot;
 use tidegate_cluster::wire::{InterestId, PASSED_MAX, Routed};
-use tidegate_nats::collections::Slots;
+use tidegate_nats::collections::ChunkedSlab;
 use tidegate_nats::op::Delivery;
 use tidegate_nats::outbox::Pool;
 use tidegate_nats::parse::Publish;
@@ -125,7 +125,7 @@ pub(super) struct Fanout<'a, 'm> {
     /// Several receivers outside of queue groups get a copy.
     pub(super) several: bool,
     pub(super) entries: &'a mut PerClient<Entry>,
-    pub(super) subs: &'a mut Slots<Subscription>,
+    pub(super) subs: &'a mut ChunkedSlab<Subscription>,
     pub(super) peers: Option<&'a mut Peers>,
     /// The frame of the peer that sent the message, if a peer did.
     pub(super) came: Option<&'a Routed<'m>>,

@@ -46,7 +46,7 @@ use tidegate::controller::Load;
 use tidegate_cluster::groups::GroupId;
 use tidegate_cluster::slots::{GroupSlot, PerGroup};
 use tidegate_cluster::wire::Routed;
-use tidegate_nats::collections::Slots;
+use tidegate_nats::collections::ChunkedSlab;
 use tidegate_nats::connect::Info;
 use tidegate_nats::headers::asks_only_for_trace;
 use tidegate_nats::op::{self, Delivery};
@@ -133,7 +133,7 @@ pub struct Node {
     settings: Settings,
     info: Info,
     entries: PerClient<Entry>,
-    subs: Slots<Subscription>,
+    subs: ChunkedSlab<Subscription>,
     sublist: Sublist,
     timers: Timers,
     pool: Pool,
@@ -193,7 +193,7 @@ impl Node {
             settings,
             info,
             entries: PerClient::new(),
-            subs: Slots::new(),
+            subs: ChunkedSlab::new(),
             sublist: Sublist::new(),
             timers: Timers::default(),
             pool: Pool::default(),

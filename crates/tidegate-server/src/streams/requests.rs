@@ -4,9 +4,9 @@
 //! The rules of streams and consumers check the configurations: once before the leader proposes a change, so
 //! that most refused requests cost the log nothing, and once more when the nodes apply the entry.
 
-use serde::Serialize;
 use std::sync::Arc;
 
+use serde::Serialize;
 use tidegate::Time;
 use tidegate_cluster::groups::ALL;
 use tidegate_nats::parse::Publish;

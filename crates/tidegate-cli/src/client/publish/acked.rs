@@ -50,8 +50,7 @@ pub(super) fn publish(
         inbox,
         duplicate_window: Duration::from_nanos(info.config.duplicate_window),
         window: VecDeque::new(),
-        newest: (0, 0),
-        displaced: None,
+        order: Order::default(),
         bytes: 0,
         done: 0,
         acked: 0,
@@ -107,10 +106,7 @@ struct Publisher<'a> {
     /// The messages sent, in order; `None` once the stream acknowledged the message. The front is always
     /// unacknowledged.
     window: VecDeque<Option<Unacked>>,
-    /// The highest sequence that the stream assigned to a message, with the message's number.
-    newest: (u64, u64),
-    /// The first message that the stream stored behind a later one: the number of its line.
-    displaced: Option<u64>,
+    order: Order,
     /// The number of unacknowledged bytes.
     bytes: usize,
     /// The number of messages that left the window. The window's front has this number, counted from 0.
@@ -127,6 +123,36 @@ struct Publisher<'a> {
     heard: Instant,
     /// The time of the last wait's end.
     now: Instant,
+}
+
+/// Finds out whether the stream stored a message behind a later one. That happens if a cluster loses the
+/// messages of a moment without a leader, and its next leader stores those behind them first.
+#[derive(Debug, Default)]
+struct Order {
+    /// The message with the highest sequence so far: its sequence and its number.
+    newest: (u64, u64),
+    /// The message with the highest number so far: its number and its sequence.
+    last: (u64, u64),
+    /// The lowest number of a message that stands behind a later one.
+    displaced: Option<u64>,
+}
+
+impl Order {
+    /// Notes the sequence of a message. The answers may arrive in any order.
+    fn handle_stored(&mut self, number: u64, seq: u64) {
+        if number < self.last.0 && seq > self.last.1 {
+            self.displace(number);
+        }
+        if number > self.newest.1 && seq < self.newest.0 {
+            self.displace(self.newest.1);
+        }
+        self.newest = self.newest.max((seq, number));
+        self.last = self.last.max((number, seq));
+    }
+
+    fn displace(&mut self, number: u64) {
+        self.displaced = Some(self.displaced.map_or(number, |first| first.min(number)));
+    }
 }
 
 /// The event that ended a wait of the publisher.
@@ -330,7 +356,7 @@ impl Publisher<'_> {
                     let (first, last) = self.seqs.unwrap_or((seq, seq));
                     self.seqs = Some((first.min(seq), last.max(seq)));
                     self.heard = self.now;
-                    self.check_order(number, seq, duplicate);
+                    self.order.handle_stored(number, seq);
                 }
                 self.advance();
                 // The stream stores messages again, so the publisher sends all other messages.
@@ -350,18 +376,6 @@ impl Publisher<'_> {
                 }
                 Ok(false)
             }
-        }
-    }
-
-    /// Notes whether the stream stored the message behind a later one. That happens if a cluster loses the
-    /// messages of a moment without a leader: the next leader stores those behind them first.
-    fn check_order(&mut self, number: u64, seq: u64, duplicate: bool) {
-        if seq > self.newest.0 {
-            // Answers come in the order of the sequences, unless a message was sent again.
-            if number < self.newest.1 && !duplicate {
-                self.displaced = self.displaced.min(Some(number + 1)).or(Some(number + 1));
-            }
-            self.newest = (seq, self.newest.1.max(number));
         }
     }
 
@@ -458,10 +472,9 @@ impl Publisher<'_> {
                 if self.duplicates > 0 {
                     said += &format!(", {} of them there before", self.duplicates);
                 }
-                if let Some(line) = self.displaced {
-                    said += &format!(
-                        "; line {line} and others stand behind later ones, because the stream had no leader for a while"
-                    );
+                if let Some(number) = self.order.displaced {
+                    let line = number + 1;
+                    said += &format!("; line {line} or more stand behind later ones");
                 }
                 return Ok(said);
             }
@@ -479,4 +492,30 @@ impl Publisher<'_> {
 /// Returns the result of a future that is ready.
 fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     futures_util::FutureExt::now_or_never(future)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn displaced(stored: &[(u64, u64)]) -> Option<u64> {
+        let mut order = Order::default();
+        for (number, seq) in stored {
+            order.handle_stored(*number, *seq);
+        }
+        order.displaced
+    }
+
+    #[test]
+    fn a_message_behind_a_later_one_is_found() {
+        assert_eq!(displaced(&[(0, 1), (1, 2), (2, 5), (3, 9)]), None);
+        // The answers come in another order than the messages.
+        assert_eq!(displaced(&[(1, 2), (0, 1), (3, 4), (2, 3)]), None);
+        // Lines 1 and 2 were sent again.
+        assert_eq!(
+            displaced(&[(0, 1), (3, 2), (4, 3), (1, 4), (2, 5)]),
+            Some(1)
+        );
+        assert_eq!(displaced(&[(0, 1), (1, 4), (3, 2)]), Some(1));
+    }
 }

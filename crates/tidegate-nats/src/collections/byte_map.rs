@@ -9,12 +9,12 @@ use super::table::{self, Table};
 /// A map by byte strings. Each operation takes constant time on average; see [`Table`]. The process chooses
 /// the seed of its hashing, since the keys come from outside.
 #[derive(Clone, Debug)]
-pub struct Names<V> {
+pub struct ByteMap<V> {
     items: Table<(Box<[u8]>, V)>,
     hasher: RandomState,
 }
 
-impl<V> Names<V> {
+impl<V> ByteMap<V> {
     /// Returns the number of keys.
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -72,7 +72,7 @@ impl<V> Names<V> {
     }
 }
 
-/// The values of a [`Names`].
+/// The values of a [`ByteMap`].
 #[derive(Debug)]
 pub struct IntoValues<V>(table::IntoIter<(Box<[u8]>, V)>);
 
@@ -90,7 +90,7 @@ impl<V> Iterator for IntoValues<V> {
 
 impl<V> ExactSizeIterator for IntoValues<V> {}
 
-impl<V> Default for Names<V> {
+impl<V> Default for ByteMap<V> {
     fn default() -> Self {
         Self {
             items: Table::new(),
@@ -105,15 +105,15 @@ mod tests {
 
     #[test]
     fn a_key_has_the_last_value() {
-        let mut names = Names::default();
-        assert_eq!(names.insert((*b"a").into(), 1), None);
-        assert_eq!(names.insert((*b"a").into(), 2), Some(1));
-        names.insert((*b"").into(), 3);
+        let mut map = ByteMap::default();
+        assert_eq!(map.insert((*b"a").into(), 1), None);
+        assert_eq!(map.insert((*b"a").into(), 2), Some(1));
+        map.insert((*b"").into(), 3);
         assert_eq!(
-            (names.get(b"a"), names.get(b""), names.get(b"b")),
+            (map.get(b"a"), map.get(b""), map.get(b"b")),
             (Some(&2), Some(&3), None)
         );
-        assert_eq!((names.len(), names.values().sum::<i32>()), (2, 5));
-        assert_eq!((names.remove(b"a"), names.remove(b"a")), (Some(2), None));
+        assert_eq!((map.len(), map.values().sum::<i32>()), (2, 5));
+        assert_eq!((map.remove(b"a"), map.remove(b"a")), (Some(2), None));
     }
 }

@@ -8,7 +8,7 @@ const CHUNK_LEN: usize = if cfg!(test) { 4 } else { 1024 };
 
 /// Items by key. Adding and removing take logarithmic time in the number of chunks, all else constant time.
 #[derive(Clone, Debug)]
-pub struct Slots<T> {
+pub struct ChunkedSlab<T> {
     chunks: Vec<Chunk<T>>,
     /// The chunks with a free key.
     open: BTreeSet<usize>,
@@ -23,7 +23,7 @@ struct Chunk<T> {
     free: Vec<u16>,
 }
 
-impl<T> Slots<T> {
+impl<T> ChunkedSlab<T> {
     /// Creates an empty collection, without an allocation.
     #[must_use]
     pub const fn new() -> Self {
@@ -112,13 +112,13 @@ impl<T> Slots<T> {
 /// The text of the panic if a caller uses a key that no item has.
 const MISSING: &str = "no item has this key";
 
-impl<T> Default for Slots<T> {
+impl<T> Default for ChunkedSlab<T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T> Index<usize> for Slots<T> {
+impl<T> Index<usize> for ChunkedSlab<T> {
     type Output = T;
 
     #[inline]
@@ -127,7 +127,7 @@ impl<T> Index<usize> for Slots<T> {
     }
 }
 
-impl<T> IndexMut<usize> for Slots<T> {
+impl<T> IndexMut<usize> for ChunkedSlab<T> {
     #[inline]
     fn index_mut(&mut self, key: usize) -> &mut T {
         self.get_mut(key).expect(MISSING)
@@ -146,29 +146,29 @@ mod tests {
         /// Compares with a map by key.
         #[test]
         fn as_a_map(acts in prop::collection::vec(prop::option::of(any::<prop::sample::Index>()), 0..200)) {
-            let (mut slots, mut model) = (Slots::new(), BTreeMap::new());
+            let (mut slab, mut model) = (ChunkedSlab::new(), BTreeMap::new());
             for (n, act) in acts.into_iter().enumerate() {
                 match act.filter(|_| !model.is_empty()) {
                     None => {
-                        let key = slots.insert(n);
+                        let key = slab.insert(n);
                         prop_assert!(model.insert(key, n).is_none(), "a key is used twice");
                         prop_assert!(key < 2 * model.len() + CHUNK_LEN, "keys stay small");
                     }
                     Some(at) => {
                         let key = *model.keys().nth(at.index(model.len())).unwrap();
-                        prop_assert_eq!(slots.remove(key), model.remove(&key).unwrap());
-                        prop_assert!(slots.get(key).is_none());
+                        prop_assert_eq!(slab.remove(key), model.remove(&key).unwrap());
+                        prop_assert!(slab.get(key).is_none());
                     }
                 }
-                prop_assert_eq!(slots.len(), model.len());
+                prop_assert_eq!(slab.len(), model.len());
                 for (key, item) in &model {
-                    prop_assert_eq!(slots[*key], *item);
+                    prop_assert_eq!(slab[*key], *item);
                 }
             }
             for key in model.into_keys() {
-                slots.remove(key);
+                slab.remove(key);
             }
-            prop_assert!(slots.chunks.iter().all(|chunk| chunk.items.capacity() == 0));
+            prop_assert!(slab.chunks.iter().all(|chunk| chunk.items.capacity() == 0));
         }
     }
 }
