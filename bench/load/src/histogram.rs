@@ -1,12 +1,12 @@
-//! A log-linear histogram that all callers write to: exact below 128, then 128 buckets an octave (an error of
-//! at most 0.8 %).
+//! A histogram that all callers write to, with buckets that grow with the value: exact below 128, then 128
+//! buckets an octave, which is an error of at most 0.8 %.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const BITS: u32 = 7;
 const PER_OCTAVE: usize = 1 << BITS;
 
-/// The histogram: see the module.
+/// A histogram that all callers of a load write to; the module's header says how exact it is.
 #[derive(Debug)]
 pub(crate) struct Histogram {
     counts: Vec<AtomicU64>,

@@ -1,5 +1,6 @@
-//! The open loop: decides when each command is due, independent of the callers. Latency counts from the due
-//! time, so that a late answer also counts for the commands that wait behind it (no coordinated omission).
+//! The pacer of a load with a fixed rate: it decides when each command is due, independent of the callers.
+//! Latency counts from the due time, so that a late answer also counts for the commands that wait behind it
+//! (no coordinated omission).
 
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
@@ -14,17 +15,17 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Semaphore;
 
-/// The shortest and the longest interval at which the pacer checks for due commands; at a low rate it follows
-/// the rate.
+/// The shortest and the longest interval at which the pacer checks for due commands. Between these bounds the
+/// interval is the time between two commands at the load's rate.
 const TICK: Duration = Duration::from_micros(100);
 const PERIOD_MAX: Duration = Duration::from_millis(100);
 
-/// The pacer: see the module.
+/// Decides when each command of a load with a fixed rate is due.
 pub(crate) struct Pacer {
     rate: f64,
     /// The time at which the first command was due.
     began: OnceLock<Instant>,
-    /// One permit for each due command; the count grows while the callers are late.
+    /// A permit for each command that is due and not yet taken; the count grows while the callers are late.
     due: Semaphore,
     taken: AtomicU64,
 }
@@ -47,21 +48,22 @@ impl Pacer {
         Some(*began + Duration::from_secs_f64(turn as f64 / self.rate))
     }
 
-    /// Wakes all waiting callers, for the end.
+    /// Ends the pacer: wakes all callers that wait for a due command.
     pub(crate) fn close(&self) {
         self.due.close();
     }
 
-    /// Hands out due commands until the pacer is closed. The runtime's own poller waits for the timer, as for
-    /// the clients' sockets; the cost counts as the application's, equally for every client.
+    /// Adds permits for due commands until the pacer is closed. The runtime's own poller waits for the timer,
+    /// as for the clients' sockets. The cost of this counts as the application's, equally for every client.
     pub(crate) async fn run(&self) -> std::io::Result<()> {
-        // The runtime polls and reads any descriptor like a pipe.
+        // The runtime's type for pipes can poll and read any descriptor, so it also takes a timer.
         let period = Duration::from_secs_f64(1.0 / self.rate);
         let mut timer = Receiver::from_owned_fd_unchecked(timer(period.clamp(TICK, PERIOD_MAX))?)?;
         let began = *self.began.get_or_init(Instant::now);
         let mut given = 0;
         while !self.due.is_closed() {
-            // The expiry alone matters: the clock tells how many commands are due.
+            // The number of expiries that the timer returns does not matter: the clock says how many commands
+            // are due.
             timer.read_exact(&mut [0; 8]).await?;
             let due = (began.elapsed().as_secs_f64() * self.rate) as u64 + 1;
             self.due.add_permits((due - given) as usize);

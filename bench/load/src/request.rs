@@ -1,4 +1,5 @@
-//! The requests: `verb key=value ...`, parsed and checked. This module does no I/O.
+//! The requests that a bench sends to a program of rivals: `verb key=value ...`, parsed and checked. This
+//! module does no I/O.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -6,54 +7,55 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The command that callers send.
+/// The command that the callers of a load send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// PUBLISH to a channel without subscribers.
+    /// PUBLISH to a channel that has no subscribers.
     Publish,
-    /// GET of an existing key.
+    /// GET of a key that exists.
     Get,
-    /// SET of the same key.
+    /// SET of one and the same key.
     Set,
-    /// Four GET to one SET.
+    /// Four GET commands to one SET command.
     Mix,
 }
 
-/// A load: the client, the number of callers and their rate.
+/// A request for a load: the client, the number of callers and their rate.
 #[derive(Clone, Debug)]
 pub struct Ask {
-    /// One of the systems of this process.
+    /// The name of the client to measure, one of the systems of this process.
     pub system: String,
-    /// Host and port of Redis, or of a proxy before it.
+    /// The host and port of Redis, or of a proxy before it.
     pub addr: String,
     /// The command that callers send.
     pub command: Command,
-    /// Bytes of a value.
+    /// The length of a value in bytes.
     pub value_bytes: usize,
     /// The number of callers, each with one command at a time.
     pub callers: usize,
-    /// Commands due a second, all callers together; `None` is a closed loop.
+    /// The number of commands that fall due each second, of all callers together; `None` if each caller sends
+    /// its next command when the previous one is answered.
     pub rate: Option<f64>,
-    /// Threads of the runtime; with one thread it is a current-thread runtime.
+    /// The number of threads of the runtime. With one thread it is a current-thread runtime.
     pub workers: usize,
-    /// True if callers are OS threads that block, not tasks.
+    /// True if each caller is an operating-system thread that blocks, and not a task.
     pub threads: bool,
-    /// How long the callers run before the first measurement.
+    /// The time for which the callers run before the first measurement.
     pub warm_up: Duration,
-    /// For clients that take one: `delay_us=`.
+    /// The flush delay, for clients that have one: the field `delay_us=` of the request.
     pub delay: Option<Duration>,
-    /// A policy's name, for clients that have several: `policy=`.
+    /// The name of the flush policy, for clients that have several: the field `policy=` of the request.
     pub policy: Option<String>,
 }
 
-/// A request line, split into words.
+/// A line of the protocol, split into its verb and its fields.
 pub(crate) struct Request<'a> {
     pub(crate) verb: &'a str,
     fields: HashMap<&'a str, &'a str>,
 }
 
 impl<'a> Request<'a> {
-    /// Parses a line; the error names a word that is not `key=value`.
+    /// Parses a line. The error names the word that is not `key=value`.
     pub(crate) fn parse(line: &'a str) -> Result<Self, String> {
         let mut words = line.split_whitespace();
         let verb = words.next().unwrap_or_default();
@@ -95,7 +97,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Returns the duration of the measurement.
+    /// Returns the duration of the measurement, from the field `seconds=`.
     pub(crate) fn seconds(&self) -> Result<Duration, String> {
         self.number("seconds", 0.001..=600.0)
             .map(Duration::from_secs_f64)

@@ -1,4 +1,5 @@
-//! A running load: a runtime on a thread of its own, the callers as its tasks, and the measurements of them.
+//! A running load: a runtime on a thread of its own, the callers as its tasks, and the measurements of their
+//! commands.
 
 use std::future::Future;
 use std::pin::pin;
@@ -18,34 +19,35 @@ use crate::histogram::Histogram;
 use crate::pacer::Pacer;
 use crate::request::{Ask, Command};
 
-/// The number of keys that the bench has filled; caller n uses the key n modulo this.
+/// The number of keys that the bench has filled. Caller n uses the key n modulo this number.
 const KEYS: usize = 1024;
-/// In a closed loop, the load times one command of a caller in this many: reading the clock costs as much as
-/// some clients do.
+/// In a load without a fixed rate, the callers time one command in this many: reading the clock costs as much
+/// as some clients do.
 const TIMED_EVERY: u64 = 8;
 
-/// A client under load. Each caller has a clone; the clones may share state.
+/// A Redis client that a load measures. Each caller has a clone; the clones may share state.
 pub trait Client: Clone + Send + 'static {
-    /// True if calls block their thread: then each caller gets a thread without a runtime.
+    /// True if the client's calls block their thread. Each caller then gets an operating-system thread
+    /// without a runtime.
     const BLOCKS: bool = false;
-    /// Connects as the request says.
+    /// Connects to Redis with the settings of the request.
     fn connect(ask: &Ask) -> impl Future<Output = Result<Self, String>> + Send;
-    /// Sends PUBLISH.
+    /// Sends PUBLISH with `message` to `channel`, and waits for the reply.
     fn publish(
         &mut self,
         channel: &str,
         message: &str,
     ) -> impl Future<Output = Result<(), String>> + Send;
-    /// Sends GET; returns the length of the value.
+    /// Sends GET; returns the length of the value in bytes.
     fn get(&mut self, key: &str) -> impl Future<Output = Result<usize, String>> + Send;
-    /// Sends SET.
+    /// Sends SET, and waits for the reply.
     fn set(&mut self, key: &str, value: &str) -> impl Future<Output = Result<(), String>> + Send;
 }
 
-/// Allocations of the process so far, and their bytes.
+/// Returns the number of allocations of the process so far, and their bytes.
 pub type Allocated = fn() -> (u64, u64);
 
-/// A running load: see the module.
+/// A load that runs: the callers, their runtime and their counters. A drop of this value ends it.
 pub struct Running {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -66,7 +68,7 @@ struct Shared {
 struct Counter(AtomicU64);
 
 impl Running {
-    /// Connects, starts the callers and lets them warm up.
+    /// Connects to Redis, starts the callers and lets them run for the warm-up.
     ///
     /// # Errors
     /// No runtime, no connection, or a failure of a caller during the warm-up.
@@ -88,7 +90,7 @@ impl Running {
                 match C::connect(&ask).await {
                     Ok(client) => {
                         let callers = call_all(&client, &ask, &within);
-                        // The thread that started this one waits for the message.
+                        // The thread that started this one waits for this message, so the send succeeds.
                         let _ = sender.send(Ok(()));
                         callers.join_all().await;
                     }
@@ -107,8 +109,8 @@ impl Running {
         Ok(running)
     }
 
-    /// Measures the load for `window`, and longer while no command was answered: then other programs use the
-    /// machine.
+    /// Measures the load for `window`. If no command was answered in that time, because other programs use
+    /// the machine, measures for longer.
     ///
     /// # Errors
     /// The failure of a caller, or no answer at all.
@@ -146,7 +148,7 @@ impl Running {
     }
 }
 
-/// Ends the callers, each after its pending answer.
+/// Ends the callers, each of them after the answer that it waits for.
 impl Drop for Running {
     fn drop(&mut self) {
         self.shared.stop.store(true, Relaxed);
@@ -154,7 +156,7 @@ impl Drop for Running {
             pacer.close();
         }
         if let Some(thread) = self.thread.take() {
-            // The thread has printed its panic.
+            // If the thread panicked, it has printed the reason.
             let _ = thread.join();
         }
     }
@@ -184,12 +186,12 @@ fn call_all<C: Client>(client: &C, ask: &Ask, shared: &Arc<Shared>) -> JoinSet<(
         };
         let calls = async move {
             if let Err(e) = caller.run(who, &shared).await {
-                // The load reports the first failure; later ones are likely the same.
+                // The load reports only the first failure; later ones likely have the same cause.
                 let _ = shared.failed.set(e);
             }
         };
         if ask.threads && C::BLOCKS {
-            // The thread has printed its panic.
+            // If the caller's thread panicked, it has printed the reason.
             tasks.spawn_blocking(move || drop(thread::spawn(move || wait_for(calls)).join()));
         } else if ask.threads {
             tasks.spawn_blocking(move || Handle::current().block_on(calls));
@@ -210,7 +212,8 @@ fn call_all<C: Client>(client: &C, ask: &Ask, shared: &Arc<Shared>) -> JoinSet<(
     tasks
 }
 
-/// Polls a future that blocks this thread by itself, except for the pace.
+/// Polls a future until it is ready. The client's calls block this thread by themselves, so only the pacer
+/// makes the future wait.
 fn wait_for(calls: impl Future<Output = ()>) {
     struct Unpark(Thread);
 
@@ -277,7 +280,8 @@ impl<C: Client> Caller<C> {
 }
 
 impl Shared {
-    /// Waits for `window`, and longer until there are more than `ops`, up to a bound.
+    /// Waits for `window`. If the callers have not completed more than `ops` commands by then, waits longer,
+    /// up to a bound.
     fn pass(&self, window: Duration, ops: u64) {
         let start = Instant::now();
         thread::sleep(window);

@@ -1,4 +1,4 @@
-//! The line protocol for one load at a time: `hello`, `load`, `measure`, `rest`.
+//! The line protocol with which a bench controls one load at a time: `hello`, `load`, `measure`, `rest`.
 
 use std::io::{self, BufRead, Write};
 
@@ -7,18 +7,18 @@ use serde_json::{Value, json};
 use crate::request::{Ask, Request};
 use crate::running::{Allocated, Running};
 
-/// A client this process can load.
+/// A client that this process can measure.
 #[derive(Clone, Copy, Debug)]
 pub struct System {
-    /// The name in reports.
+    /// The client's name in reports.
     pub name: &'static str,
-    /// The version of the client that was built in.
+    /// The version of the client that was built into this program.
     pub version: &'static str,
-    /// [`Running::start`] for this client.
+    /// The function [`Running::start`] for this client.
     pub start: fn(&Ask) -> Result<Running, String>,
 }
 
-/// Answers requests until the input ends.
+/// Answers requests until the input ends, one line each.
 ///
 /// # Errors
 /// The input cannot be read, or the reader of the answers is gone.
@@ -84,7 +84,8 @@ mod tests {
     use super::*;
     use crate::running::Client;
 
-    /// A client that answers itself after a while; if the address asks for it, its GET answers a short value.
+    /// A client that answers itself after a while. If the address asks for it, its GET answers a value that
+    /// is too short.
     #[derive(Clone)]
     struct Echo {
         bytes: usize,

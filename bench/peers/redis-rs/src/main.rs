@@ -12,7 +12,7 @@ use rustis::resp::BulkString;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use tidegate_load::{Ask, Client, Running, System, serve};
 
-/// Counts allocations, as the program of our own client does.
+/// Counts allocations, as the program of our own client does, so that the figures compare.
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<Allocator> = &INSTRUMENTED_SYSTEM;
 
@@ -37,7 +37,7 @@ fn main() -> io::Result<()> {
     })
 }
 
-/// Refuses settings that neither client has.
+/// Refuses the settings that neither of these two clients has.
 fn refuse_settings(ask: &Ask) -> Result<(), String> {
     let set = [
         ("delay_us", ask.delay.is_some()),

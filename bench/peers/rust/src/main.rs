@@ -1,5 +1,6 @@
-//! `peers`: the in-process rivals in Rust; lines on stdin control them (bench/peers/README.md). The process
-//! is long-lived, so that rounds of several systems can be interleaved.
+//! `peers`: the rivals of the queue that are Rust libraries; lines on standard input control them
+//! (bench/peers/README.md). The process is long-lived, so that a bench can interleave rounds of several
+//! systems.
 
 mod histogram;
 mod peers;
@@ -11,7 +12,7 @@ use std::io::{self, BufRead as _, Write as _};
 
 use request::{Answer, Request};
 
-/// Every rival with the version it was built from.
+/// The name of every rival, with the version that was built into this program.
 const SYSTEMS: [(&str, &str); 6] = [
     ("bare-ring", env!("CARGO_PKG_VERSION")),
     ("crossbeam-channel", env!("VERSION_CROSSBEAM_CHANNEL")),
@@ -64,7 +65,8 @@ fn hello() -> String {
         .end()
 }
 
-/// Calls `$run` with both ends of the named rival; each has types of its own, so this cannot be a function.
+/// Calls `$run` with both ends of the named rival. This cannot be a function, because each rival has types of
+/// its own.
 macro_rules! with_peer {
     ($system:expr, $capacity:expr, |$ends:ident| $run:expr) => {
         with_peer!(@match $system, $capacity, $ends, $run,
@@ -82,7 +84,7 @@ macro_rules! with_peer {
     };
 }
 
-/// Returns whether the rival has a batch insert.
+/// Returns whether one call of the rival inserts several items.
 fn has_batch_insert<P: peers::Push, D>(_ends: &(P, D)) -> bool {
     P::BATCH_INSERT
 }
@@ -162,11 +164,12 @@ fn named(system: &str, case: &str) -> Answer {
         .text("case", case)
 }
 
-/// Storm's default queue capacity, for all rivals.
+/// The capacity of every rival's queue if the request names none: Storm's default.
 const CAPACITY: usize = 32_768;
 
-/// The limit of the Java peer.
+/// The greatest capacity of a queue, which is the limit of the Java peer.
 const CAPACITY_MAX: usize = 1 << 24;
 
-/// Enough for every request of the bench; a typo must not start a million threads.
+/// The greatest number of producers: enough for every request of the bench, and few enough that a typing
+/// error does not start a million threads.
 const PRODUCERS_MAX: u64 = 256;

@@ -1,7 +1,9 @@
-//! The rivals behind two small traits, which push and drain with each rival's own best batch calls.
+//! The rivals of the queue behind two small traits, which push and drain with each rival's own best calls for
+//! batches.
 //!
-//! If a rival has no blocking wait (`disruptor`, `bare-ring`), the waiter spins briefly and then yields: with
-//! more threads than cores a pure spin would only burn the time slice that the other side needs.
+//! Some rivals have no blocking wait (`disruptor`, `bare-ring`). A thread that waits for them spins briefly
+//! and then yields: with more threads than cores a pure spin would only burn the time slice that the other
+//! side needs.
 
 use std::hint;
 use std::ops::Range;
@@ -12,15 +14,17 @@ use tokio::sync::mpsc;
 
 use crate::ring;
 
-/// A producing end; it moves to a thread of its own.
+/// The producing end of a rival's queue; it moves to a thread of its own.
 pub trait Push: Send {
-    /// True if `push_batch` is more than a loop over `push`.
+    /// True if the rival can push several items in one call, so that `push_batch` is more than a loop over
+    /// `push`.
     const BATCH_INSERT: bool;
 
-    /// Pushes one item, waiting for room.
+    /// Pushes one item. Waits for room if the queue is full.
     fn push(&mut self, item: u64);
 
-    /// Pushes the numbers of `items` in one call, waiting for room. The range is at most a capacity long.
+    /// Pushes the numbers of `items` in one call, and waits for room. The range is no longer than the queue's
+    /// capacity.
     fn push_batch(&mut self, items: Range<u64>) {
         for item in items {
             self.push(item);
@@ -28,13 +32,13 @@ pub trait Push: Send {
     }
 }
 
-/// The consuming end.
+/// The consuming end of a rival's queue.
 pub trait Drain: Send {
     /// Waits for at least one item, hands all items available at once to `each`, and returns their number.
     fn drain(&mut self, each: impl FnMut(u64)) -> u64;
 }
 
-/// Waits between attempts for rivals without a blocking wait.
+/// Waits between two attempts on a rival that has no blocking wait.
 #[derive(Default)]
 struct Backoff(u32);
 
@@ -54,12 +58,13 @@ impl Backoff {
 
 // --- bare-ring ---
 
-/// Pauses between two looks into an empty ring. Each look takes the cache line that the producer writes to
-/// away from it; a microsecond without a look lets a backlog form and doubles the throughput at batch 1.
+/// The number of pauses between two looks into an empty ring. Each look takes the cache line that the
+/// producer writes to away from it. A microsecond without a look lets a backlog form, and doubles the
+/// throughput at batches of one item.
 const RING_PAUSES: u32 = 64;
 
-/// A drain frees slots at least once for this part of the capacity: freeing slots only when the ring is empty
-/// would make both sides work in turns.
+/// The number of parts of the capacity after each of which a drain frees slots. If it freed slots only when
+/// the ring is empty, both sides would work in turns.
 const RING_DRAIN_PARTS: u64 = 4;
 
 pub struct RingDrain {
@@ -69,7 +74,7 @@ pub struct RingDrain {
 
 pub struct RingPush {
     producer: ring::Producer<u64>,
-    /// The items of a batch; a slice hands them over, as a buffering producer would.
+    /// The items of a batch. The producer hands them over as a slice, as a producer with a buffer would.
     batch: Vec<u64>,
 }
 
@@ -236,7 +241,7 @@ impl Drain for flume::Receiver<u64> {
                 .expect("every item is counted before the senders go"),
         );
         let mut n = 1;
-        // The inherent method of the same name.
+        // This is the inherent method of the same name, not the trait's.
         for item in flume::Receiver::drain(self) {
             each(item);
             n += 1;
@@ -249,8 +254,8 @@ impl Drain for flume::Receiver<u64> {
 
 pub struct TokioPush {
     sender: mpsc::Sender<u64>,
-    /// `reserve_many` has no blocking form; a current-thread runtime only parks this thread until the permits
-    /// are free.
+    /// The runtime in which this thread waits for permits: `reserve_many` has no blocking form. A
+    /// current-thread runtime only parks the thread until the permits are free.
     runtime: tokio::runtime::Runtime,
 }
 
@@ -304,7 +309,8 @@ impl Push for TokioPush {
     #[inline]
     fn push_batch(&mut self, items: Range<u64>) {
         let n = (items.end - items.start) as usize;
-        // Waiting is the exception: entering the runtime for every batch would cost more than the permits do.
+        // The producer tries first without the runtime, because it seldom has to wait, and entering the
+        // runtime for every batch would cost more than the permits do.
         let permits = match self.sender.try_reserve_many(n) {
             Ok(permits) => permits,
             Err(_full) => self
@@ -341,7 +347,7 @@ pub struct DisruptorPush(DisruptorProducer);
 pub struct DisruptorDrain(disruptor::EventPoller<u64, disruptor::MultiProducerBarrier>);
 
 pub fn disruptor(capacity: usize) -> (DisruptorPush, DisruptorDrain) {
-    // The wait strategy applies to managed consumer threads, and there are none.
+    // The wait strategy applies only to consumer threads that the crate itself runs, and there are none.
     let builder = disruptor::build_multi_producer(
         capacity.next_power_of_two().max(64),
         || 0,
@@ -356,7 +362,7 @@ impl Push for DisruptorPush {
 
     #[inline]
     fn push(&mut self, item: u64) {
-        // The method `publish` of the crate spins without yielding.
+        // The crate's own method `publish` would spin without yielding, so the peer tries again by itself.
         let mut backoff = Backoff::default();
         while self.0.try_publish(|slot| *slot = item).is_err() {
             backoff.wait();

@@ -1,16 +1,17 @@
-//! The line protocol: `verb key=value ...` in, one JSON object out. See bench/peers/README.md.
+//! The line protocol of the rivals: a request is `verb key=value ...`, its answer one JSON object. See
+//! bench/peers/README.md.
 
 use std::collections::HashMap;
 use std::str::FromStr;
 
-/// A request that is split and not yet checked.
+/// A request that is split into its verb and its fields, which nothing has checked yet.
 pub struct Request<'a> {
     pub verb: &'a str,
     fields: HashMap<&'a str, &'a str>,
 }
 
 impl<'a> Request<'a> {
-    /// Splits a line; the error names a word that is not `key=value`.
+    /// Splits a line. The error names the word that is not `key=value`.
     pub fn parse(line: &'a str) -> Result<Self, String> {
         let mut words = line.split_whitespace();
         let verb = words.next().unwrap_or("");
@@ -45,7 +46,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A flat JSON object, written field by field.
+/// The answer to a request: a flat JSON object, written field by field.
 #[derive(Default)]
 pub struct Answer(String);
 
@@ -56,7 +57,7 @@ impl Answer {
     }
 
     pub fn float(self, key: &str, value: f64) -> Self {
-        // JSON has no infinities.
+        // JSON has no number for infinity.
         let value = if value.is_finite() {
             format!("{value:.6}")
         } else {

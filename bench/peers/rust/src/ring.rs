@@ -1,6 +1,6 @@
-//! `bare-ring`: the yardstick. A bounded ring for many producers and one consumer, without further features:
-//! no closing, no metrics, no parking, `Copy` items only. The cost of Tidegate's own queue above this ring is
-//! the cost of its features.
+//! `bare-ring`: the yardstick for Tidegate's own queue. A bounded ring for many producers and one consumer,
+//! without further features: no closing, no metrics, no parking, `Copy` items only. Tidegate's queue costs
+//! more than this ring, and the difference is the cost of its features.
 //!
 //! A producer claims `n` slots with one compare-exchange of `tail`, writes them, and publishes the claim with
 //! one store: the *stamp* of the claim's first slot becomes the position after its last one.
@@ -23,14 +23,14 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Two lines, because the adjacent-line prefetcher fetches pairs.
+/// Aligns a value to two cache lines, because the processor fetches lines in pairs.
 #[repr(align(128))]
 struct Padded<T>(T);
 
 struct Shared<T> {
-    /// The next position to be claimed; written by producers only.
+    /// The next position to be claimed; only producers write it.
     tail: Padded<AtomicU64>,
-    /// The consumer has consumed everything before it; written by the consumer only.
+    /// The position up to which the consumer has consumed everything; only the consumer writes it.
     head: Padded<AtomicU64>,
     mask: u64,
     stamps: Box<[AtomicU64]>,
@@ -42,21 +42,21 @@ struct Shared<T> {
 // (Release/Acquire). So no accesses race.
 unsafe impl<T: Send> Sync for Shared<T> {}
 
-/// A producing end; each producer has a clone.
+/// The producing end of a ring; each producer has a clone.
 pub struct Producer<T> {
     shared: Arc<Shared<T>>,
-    /// A past value of `head`, never ahead of the true one. A producer that relies on it is safe, and leaves
-    /// the consumer's cache line unread while there is room.
+    /// A past value of `head`, never ahead of the true one. A producer that relies on it is safe, and does
+    /// not read the consumer's cache line while there is room.
     head_seen: u64,
 }
 
-/// The consuming end; a ring has one.
+/// The consuming end of a ring; a ring has one.
 pub struct Consumer<T> {
     shared: Arc<Shared<T>>,
     head: u64,
 }
 
-/// Creates a ring of `capacity` items, rounded up to a power of two.
+/// Creates a ring with room for `capacity` items, rounded up to a power of two.
 pub fn ring<T: Copy + Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     let capacity = capacity.max(2).next_power_of_two();
     let shared = Arc::new(Shared {
@@ -94,13 +94,13 @@ impl<T: Copy> Producer<T> {
             return false;
         };
         let slot = &self.shared.items[(start & self.shared.mask) as usize];
-        // SAFETY: the claim makes this slot ours until we publish it.
+        // SAFETY: the claim makes this slot the producer's until the producer publishes it.
         unsafe { (*slot.get()).write(item) };
         self.publish(start, 1);
         true
     }
 
-    /// Pushes all of `items` by one claim, or returns false without room for all of them.
+    /// Pushes all of `items` by one claim. Returns false if the ring has no room for all of them.
     #[inline]
     pub fn try_push_all(&mut self, items: &[T]) -> bool {
         let n = items.len() as u64;
@@ -118,20 +118,21 @@ impl<T: Copy> Producer<T> {
         true
     }
 
-    /// Claims `n` positions and returns the first, or `None` without room for all of them.
+    /// Claims `n` positions and returns the first of them, or `None` if the ring has no room for all of them.
     #[inline]
     fn claim(&mut self, n: u64) -> Option<u64> {
         let capacity = self.shared.mask + 1;
         let mut tail = self.shared.tail.0.load(Ordering::Relaxed);
         loop {
             if tail + n > self.head_seen + capacity {
-                // Acquire: the consumer's reads of the slots before `head` come before our writes to them.
+                // Acquire: the consumer's reads of the slots before `head` come before the producer's writes
+                // to them.
                 self.head_seen = self.shared.head.0.load(Ordering::Acquire);
                 if tail + n > self.head_seen + capacity {
                     return None;
                 }
             }
-            // Relaxed: a claim hands over no data; stamps and `head` do.
+            // Relaxed: a claim hands over no data; the stamps and `head` do that.
             match self.shared.tail.0.compare_exchange_weak(
                 tail,
                 tail + n,
@@ -150,7 +151,7 @@ impl<T: Copy> Producer<T> {
     }
 }
 
-/// Copies `from` into claimed slots of the same number.
+/// Copies `from` into slots that the caller has claimed, as many as `from` has items.
 #[inline]
 fn copy_in<T: Copy>(slots: &[UnsafeCell<MaybeUninit<T>>], from: &[T]) {
     assert_eq!(slots.len(), from.len());
@@ -168,8 +169,8 @@ fn copy_in<T: Copy>(slots: &[UnsafeCell<MaybeUninit<T>>], from: &[T]) {
 
 impl<T: Copy> Consumer<T> {
     /// Hands the published items to `each` in slices, in order, up to the last published one or until the
-    /// drain reaches `limit` items (the drain does not split a claim, so it may pass the limit). Frees their
-    /// slots at once at the end, and returns their number.
+    /// drain reaches `limit` items. The drain does not split a claim, so it may pass the limit. It frees the
+    /// slots of all these items at the end, at once, and returns the number of items.
     #[inline]
     pub fn drain(&mut self, limit: u64, mut each: impl FnMut(&[T])) -> u64 {
         let first = self.head;
@@ -189,14 +190,14 @@ impl<T: Copy> Consumer<T> {
             self.head = end;
         }
         if self.head != first {
-            // Release: our reads of these slots come before a producer's next writes to them.
+            // Release: the consumer's reads of these slots come before a producer's next writes to them.
             self.shared.head.0.store(self.head, Ordering::Release);
         }
         self.head - first
     }
 }
 
-/// Views slots of a published claim as items.
+/// Views the slots of a published claim as items.
 #[inline]
 fn published<T>(slots: &[UnsafeCell<MaybeUninit<T>>]) -> &[T] {
     // SAFETY: the claim's stamp was read with Acquire, so every slot is initialised and its writer done; no

@@ -1,5 +1,5 @@
-//! The measurements, generic over a rival, so that no indirection stands between its calls and the loop
-//! around them.
+//! The measurements of a rival. They are generic over the rival, so that no indirect call stands between its
+//! calls and the loop around them.
 
 use std::hint;
 use std::mem::MaybeUninit;
@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 use crate::histogram::Histogram;
 use crate::peers::{Drain, Push};
 
-/// The result of a throughput run.
+/// The result of a run that measures throughput.
 pub struct Throughput {
     pub elapsed: Duration,
     pub cpu: Duration,
     pub checksum_ok: bool,
 }
 
-/// Pushes the numbers `0..items`, split among `producers` threads, to one consumer that adds them up. A
-/// `batch` above 1 uses the batch insert. The time runs from the first thread past the barrier to the last
-/// item consumed.
+/// Pushes the numbers `0..items`, split among `producers` threads, to one consumer that adds them up. With a
+/// `batch` above 1 each call inserts that many items. The time runs from the first thread past the barrier to
+/// the last item consumed.
 pub fn throughput<P: Push + Clone, D: Drain>(
     ends: (P, D),
     producers: u64,
@@ -61,7 +61,8 @@ pub fn throughput<P: Push + Clone, D: Drain>(
             }
             (start, Instant::now(), process_cpu(), sum)
         });
-        // This thread reads the clock before the barrier opens: it may get a core only long after.
+        // This thread reads the clock before it opens the barrier, because it may get a core only long after
+        // that.
         let cpu_before = process_cpu();
         barrier.wait();
         let (mut first, last, cpu_after, sum) = consumer.join().expect("consumer");
@@ -77,18 +78,18 @@ pub fn throughput<P: Push + Clone, D: Drain>(
     })
 }
 
-/// The result of a paced run; times in nanoseconds.
+/// The result of a run at a fixed rate; times in nanoseconds.
 pub struct Paced {
-    /// From the push (with its wait for room) to the item's consumption.
+    /// The times from the push of an item (with its wait for room) to its consumption.
     pub from_push: Histogram,
-    /// From the due time of the item: free of coordinated omission.
+    /// The times from the moment at which an item was due to its consumption: free of coordinated omission.
     pub from_due: Histogram,
     pub elapsed: Duration,
     pub cpu: Duration,
 }
 
-/// Runs one producer that pushes an item every `1 / rate` seconds by the schedule, even if it is late; the
-/// consumer waits in its ordinary receive.
+/// Runs one producer that pushes an item every `1 / rate` seconds. It keeps to this schedule even if it is
+/// late. The consumer waits in its ordinary receive.
 pub fn paced<P: Push, D: Drain>(ends: (P, D), rate: f64, seconds: f64) -> Paced {
     let (mut push, mut drain) = ends;
     let items = (rate * seconds) as u64;
@@ -131,10 +132,10 @@ pub fn paced<P: Push, D: Drain>(ends: (P, D), rate: f64, seconds: f64) -> Paced 
     })
 }
 
-/// Time for both threads to be up before the first item is due.
+/// The time that both threads have to start before the first item is due.
 const LEAD: Duration = Duration::from_millis(20);
 
-/// A sleep overshoots by some 60 us, so the producer spins at the end of the wait.
+/// The length of the end of a wait in which the producer spins, because a sleep ends about 60 us too late.
 const SPIN_NS: u64 = 200_000;
 
 fn wait_until(due: u64, now: impl Fn() -> u64) {
@@ -153,8 +154,8 @@ fn wait_until(due: u64, now: impl Fn() -> u64) {
 
 /// Returns the nanoseconds in which a cache line travels to another thread and back: the best of several
 /// short rounds, because in some rounds both threads may share one core. On a virtual machine the cores
-/// behind the CPUs change at run time (SMT siblings, the same cache, another socket), and with them the cost
-/// of every hand-over between threads: figures are comparable only at like distances.
+/// behind the CPUs change at run time (siblings on one core, the same cache, another socket), and with them
+/// the cost of every hand-over between threads. So compare figures only if this time was alike.
 pub fn core_round_trip_ns() -> f64 {
     const ROUNDS: usize = 9;
     const TRIPS: u64 = 20_000;
@@ -173,7 +174,8 @@ pub fn core_round_trip_ns() -> f64 {
                 turn.0.store(2 * trip + 1, Ordering::Release);
                 await_turn(&turn.0, 2 * trip + 2);
                 if trip == 0 {
-                    // The first trip waits for the other thread to start.
+                    // The time starts after the first trip, because that trip waits for the other thread to
+                    // start.
                     start = Instant::now();
                 }
             }
@@ -186,7 +188,8 @@ pub fn core_round_trip_ns() -> f64 {
 #[repr(align(128))]
 struct CachePadded(AtomicU64);
 
-/// Spins up to a bound: on a busy machine the other thread may need this core.
+/// Spins until the other thread has set `turn` to `value`. Now and then it yields, because on a busy machine
+/// that thread may need this core.
 fn await_turn(turn: &AtomicU64, value: u64) {
     let mut spins = 0u32;
     while turn.load(Ordering::Acquire) != value {
@@ -194,8 +197,8 @@ fn await_turn(turn: &AtomicU64, value: u64) {
         if spins.is_multiple_of(100_000) {
             thread::yield_now();
         }
-        // Without the hint the spins of one SMT sibling slow the other down, and the nearest cores look the
-        // farthest.
+        // The hint lets the sibling on the same core work. Without it the spins slow the sibling down, and
+        // the nearest cores look like the farthest.
         hint::spin_loop();
     }
 }
@@ -206,7 +209,7 @@ fn process_cpu() -> Duration {
     // SAFETY: the pointer is valid for one timespec, which the call fills in when it returns 0.
     let result = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, time.as_mut_ptr()) };
     assert_eq!(result, 0, "Linux always has this clock");
-    // SAFETY: the call succeeded.
+    // SAFETY: the call succeeded, so it has filled in the time.
     let time = unsafe { time.assume_init() };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
