@@ -1,16 +1,16 @@
-//! Latencies in nanoseconds, and the quantiles that a sample contains.
+//! Histograms of latencies in nanoseconds, and the quantiles that a bench reports for a measurement.
 
 use hdrhistogram::Histogram;
 
 use super::rounds::Sample;
 
-/// Returns a histogram with a precision of three digits.
+/// Returns an empty histogram with a precision of three digits.
 pub(crate) fn histogram() -> Histogram<u64> {
-    // Three digits are always a valid precision.
+    // Three digits are a valid precision, so the creation of the histogram does not fail.
     Histogram::new(3).unwrap_or_else(|_| unreachable!("three digits"))
 }
 
-/// Puts mean, p50 and p99 into `sample`.
+/// Puts the mean, the median and the 99th percentile of the latencies into `sample`, in microseconds.
 pub(crate) fn put(sample: &mut Sample, latency: &Histogram<u64>) {
     if latency.is_empty() {
         return;
@@ -20,7 +20,7 @@ pub(crate) fn put(sample: &mut Sample, latency: &Histogram<u64>) {
     sample.p99_us = Some(quantile_us(latency, 0.99));
 }
 
-/// Returns a quantile in microseconds.
+/// Returns a quantile of the latencies in microseconds.
 pub(crate) fn quantile_us(latency: &Histogram<u64>, q: f64) -> f64 {
     latency.value_at_quantile(q) as f64 / 1e3
 }

@@ -1,4 +1,5 @@
-//! The cost of a measured part of a run to this process, and the location of the repository.
+//! Measures the cost of a part of a run to this process and the memory of processes, and finds the
+//! repository.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,24 +14,24 @@ pub(crate) fn upwards(path: &str) -> Option<PathBuf> {
         .find(|dir| dir.join(path).exists())
 }
 
-/// Measures the cost since its start.
+/// Measures the processor time and the allocations of this process since the meter's start.
 #[derive(Debug)]
 pub(crate) struct Meter {
     cpu: Duration,
     allocs: u64,
 }
 
-/// The cost that a [`Meter`] measured.
+/// The cost of this process between the start of a [`Meter`] and a reading.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spent {
-    /// The processor time of all threads.
+    /// The processor time that all threads of this process took.
     pub(crate) cpu: Duration,
-    /// The number of allocations.
+    /// The number of memory allocations that this process made.
     pub(crate) allocs: u64,
 }
 
 impl Meter {
-    /// Starts the meter.
+    /// Starts the meter from the present counts.
     pub(crate) fn start() -> Self {
         Self {
             cpu: cpu(),
@@ -38,7 +39,7 @@ impl Meter {
         }
     }
 
-    /// Returns the cost up to now.
+    /// Returns the cost of this process from the meter's start up to now.
     pub(crate) fn spent(&self) -> Spent {
         Spent {
             cpu: cpu().saturating_sub(self.cpu),
@@ -47,10 +48,11 @@ impl Meter {
     }
 }
 
-/// Returns the user and system time in a `stat` file of /proc, in seconds; with `waited_for`, also the time
-/// of the process's reaped children. The system counts in ticks of 10 ms.
+/// Returns the user and system time of a process in seconds, from the text of its `stat` file of /proc. If
+/// `waited_for` is true, includes the time of the process's children that have ended. The system counts in
+/// ticks of 10 ms.
 pub(crate) fn cpu_ticks_s(stat: &str, waited_for: bool) -> Option<f64> {
-    // The name may contain blanks and parentheses.
+    // The process's name may contain blanks and parentheses, so the fields start behind the last parenthesis.
     let (_, rest) = stat.rsplit_once(')')?;
     let fields = rest.split_ascii_whitespace().skip(11);
     let ticks = fields.map_while(|field| field.parse::<f64>().ok());
@@ -72,28 +74,29 @@ fn allocs() -> u64 {
     (stats.allocations + stats.reallocations) as u64
 }
 
-/// Returns the bytes allocated and not freed.
+/// Returns the bytes that this process has allocated and not freed.
 pub(crate) fn heap_bytes() -> u64 {
-    // Both sums already contain reallocations.
+    // Both counts of the allocator already include reallocations, so their difference is the memory in use.
     let stats = crate::ALLOCATOR.stats();
     stats
         .bytes_allocated
         .saturating_sub(stats.bytes_deallocated) as u64
 }
 
-/// Returns the resident memory of this process, MiB.
+/// Returns the resident memory of this process in MiB.
 pub(crate) fn rss_mb() -> Option<f64> {
     rss_mb_of("self")
 }
 
-/// Returns the resident memory of a process, `self` or its number, MiB.
+/// Returns the resident memory in MiB of a process: `self`, or a process number.
 pub(crate) fn rss_mb_of(process: &str) -> Option<f64> {
     let pages = std::fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
     let pages: f64 = pages.split(' ').nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as f64 / 1_048_576.0)
 }
 
-/// The share of the machine's spare memory that a server may take.
+/// The share of the machine's spare memory that a measured server may take before the bench ends its
+/// measurement.
 const RSS_SHARE: f64 = 0.7;
 
 /// Returns the resident memory, in MiB, at which a bench ends the measurement of a server.
@@ -101,7 +104,7 @@ pub(crate) fn rss_max_mb() -> f64 {
     available_mb().unwrap_or(f64::MAX) * RSS_SHARE
 }
 
-/// Returns the memory that this machine has to spare, MiB.
+/// Returns the memory that this machine has available, in MiB.
 fn available_mb() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let mut lines = text.lines();

@@ -1,11 +1,12 @@
-//! `tidegate-bench mailbox`: the batch actor beside gen_batch_server.
+//! `tidegate-bench mailbox`: measures the batch actor beside gen_batch_server.
 //!
-//! The workload is that of gen_batch_server's PR 29: one thread casts the same 4 KiB 100,000 times and then
-//! calls as a barrier; the handler is busy for 3 ms a batch and 3 ms a MiB. The bench prints the whole table
-//! of the PR. **Heap** means here: the bytes allocated by the process while the handler has a batch, less the
-//! bytes before the start of the actor. So it covers the actor's queue, the batch and its bookkeeping; the
-//! shared payload is not part of it, as in the original. A second workload casts 5 bytes to a handler that
-//! does nothing.
+//! The first workload is that of gen_batch_server's PR 29: one thread casts the same 4 KiB 100,000 times and
+//! then waits for the answer to a call; the handler is busy for 3 ms a batch and 3 ms a MiB. The bench prints
+//! the whole table of the PR. **Heap** means here: the bytes that the process has allocated while the handler
+//! has a batch, less the bytes before the start of the actor. So it covers the actor's queue, the batch and
+//! its bookkeeping; the shared payload is not part of it, as in the original. In a second workload threads
+//! cast 5 bytes to a handler that does nothing. In a third, callers wait for each answer before they call
+//! again.
 
 use std::sync::Arc;
 use std::thread;
@@ -23,11 +24,11 @@ use super::rounds::{Contestant, Failure, Sample, calibrated, quantile};
 use super::session::Session;
 use tidegate_cli::report::{Column, Row, Table, count, number};
 
-/// The bounds of gen_batch_server.
+/// The bounds on the number of items in a batch, those of gen_batch_server.
 const BOUNDS: Bounds = Bounds::items(32, 8192);
 const PAYLOAD: usize = 4096;
 
-/// Runs the cells.
+/// Runs all cells of the bench `mailbox`.
 pub(crate) fn run(session: &mut Session) -> anyhow::Result<()> {
     let items = if session.is_smoke() { 2_000 } else { 100_000 };
     let case = format!("PR 29: {items} casts of {PAYLOAD} bytes, 3 ms + 3 ms/MiB");
@@ -66,7 +67,7 @@ fn ours<'a>(
     }
 }
 
-// The workload of gen_batch_server's PR 29.
+// The workload of gen_batch_server's PR 29: casts of 4 KiB to a busy handler.
 
 fn pr29_cell(session: &mut Session, case: &str, items: u64) -> anyhow::Result<Vec<Row>> {
     let choices = [
@@ -116,8 +117,8 @@ fn pr29_cell(session: &mut Session, case: &str, items: u64) -> anyhow::Result<Ve
     session.cell(case, contestants)
 }
 
-/// A handler that is busy for 3 ms + 3 ms/MiB. It records the size of each batch and the heap at that moment,
-/// and replies with both.
+/// A handler that is busy for 3 ms a batch and 3 ms a MiB. It records the size of each batch and the heap
+/// while it has the batch, and replies with both.
 struct Busy {
     before: u64,
     seen: Seen,
@@ -212,7 +213,7 @@ fn pr29(choice: Choice, items: u64) -> anyhow::Result<Sample> {
     Ok(sample)
 }
 
-/// Returns the heap once the last actor's thread has freed its memory.
+/// Returns the allocated bytes of this process, once the thread of the previous actor has freed its memory.
 fn settled_heap() -> u64 {
     let mut bytes = machine::heap_bytes();
     for _ in 0..100 {
@@ -226,7 +227,7 @@ fn settled_heap() -> u64 {
     bytes
 }
 
-/// Formats the table of the pull request: one column for each controller.
+/// Formats the table of gen_batch_server's PR 29: one column for each controller.
 fn pr29_table(rows: &[Row]) -> String {
     let lines: [Column; 11] = [
         ("elapsed ms", |row| {
@@ -266,7 +267,7 @@ fn pr29_table(rows: &[Row]) -> String {
     table.print()
 }
 
-// The workload with a handler that does nothing.
+// The workload with a handler that does nothing, so that only the actor costs time.
 
 fn noop_cell(session: &mut Session, producers: usize) -> anyhow::Result<()> {
     let case = format!(
@@ -310,14 +311,14 @@ fn noop_cell(session: &mut Session, producers: usize) -> anyhow::Result<()> {
     session.cell(&case, contestants).map(drop)
 }
 
-// Callers in a closed loop: each calls again as soon as it has its answer.
+// The workload with callers in a closed loop: each caller calls again as soon as it has its answer.
 
-/// The handler's work on a batch, in microseconds.
+/// The way in which the handler spends its time on a batch; the number is in microseconds.
 #[derive(Clone, Copy)]
 enum Work {
-    /// The handler computes.
+    /// The handler computes for this many microseconds.
     Busy(u64),
-    /// The handler sleeps, as one does that waits for a disk.
+    /// The handler sleeps for this many microseconds, like a handler that waits for a disk.
     Asleep(u64),
 }
 
@@ -342,7 +343,8 @@ fn calls_cell(session: &mut Session, work: Work, callers: usize) -> anyhow::Resu
     session.cell(&case, contestants).map(drop)
 }
 
-/// Measures calls in a closed loop; without a controller the actor drains greedily.
+/// Measures callers that wait for each answer before they call again. If there is no objective, the actor
+/// takes the whole backlog into each batch.
 fn calls(
     objective: Option<Objective>,
     work: Work,
@@ -399,7 +401,7 @@ fn calls(
     Ok(sample)
 }
 
-/// A handler that counts casts; it replies with the number of casts and of batches.
+/// A handler that counts casts. It replies with the numbers of casts and of batches so far.
 #[derive(Default)]
 struct Counting {
     casts: u64,
@@ -435,12 +437,13 @@ fn noop(choice: Choice, buffered: bool, producers: usize, items: u64) -> anyhow:
         for who in 0..producers {
             let (handle, casts) = (actor.clone(), share(who + 1) - share(who));
             scope.spawn(move || {
-                // The count at the end shows whether the actor ended early.
+                // The producer ignores a failed cast, because the count at the end shows whether the actor
+                // ended early.
                 if buffered {
                     let mut caster = handle.buffered();
                     let cast = (0..casts).try_for_each(|_| caster.blocking_cast(*b"hello").ok());
-                    // The barrier uses another handle: casts that a full queue left in the buffer would come
-                    // after it.
+                    // The call that follows comes through another handle. So the producer flushes its buffer
+                    // first: casts left in the buffer by a full queue would come after that call.
                     cast.and_then(|()| caster.blocking_flush().ok())
                 } else {
                     (0..casts).try_for_each(|_| handle.blocking_cast(*b"hello").ok())

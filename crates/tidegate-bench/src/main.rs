@@ -1,8 +1,9 @@
-//! The program `tidegate-bench`: real time on this machine, the rivals beside it in the same rounds.
+//! The program `tidegate-bench`: measures Tidegate in real time on this machine, with its rivals beside it in
+//! the same rounds.
 //!
-//! This program owns all measurements: no part of it is in the product. [`rounds`], [`peers`], [`session`]
-//! and [`machine`] serve every bench. The program counts its own allocations; the product it starts as a
-//! server does not.
+//! This program owns all measurements, and the product contains none of it. [`rounds`], [`peers`],
+//! [`session`] and [`machine`] serve every bench. The program counts its own allocations; those of the
+//! servers that it starts do not count.
 
 mod arena;
 mod args;
@@ -39,7 +40,7 @@ pub(crate) use tidegate_cli::report::OURS;
 use args::{Bench, Cli};
 use session::Session;
 
-/// The allocator, which counts allocations: two atomic additions for each.
+/// The allocator of this program. It counts allocations, at the cost of two atomic additions for each.
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
@@ -48,7 +49,7 @@ fn main() -> ExitCode {
     tidegate_cli::exit_code("tidegate-bench", || run(&cli.bench))
 }
 
-/// Runs a bench.
+/// Runs the bench that the command line names.
 fn run(bench: &Bench) -> anyhow::Result<ExitCode> {
     let session = match bench {
         Bench::Mailbox(args) => {

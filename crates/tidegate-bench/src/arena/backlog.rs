@@ -1,5 +1,6 @@
-//! The check of a promise, that the backlog stays stable, over many cells. Each cell in which the controller
-//! breaks the promise gets a diagnosis.
+//! Checks the default controller's promise that the backlog stays stable if callers do not wait for answers
+//! (an open loop). The check plays many cells, which are simulated workloads. Each cell in which the
+//! controller breaks the promise gets a diagnosis.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -11,11 +12,13 @@ use tidegate::sim::arena::{Cell, Kind, SEEDS, Setting, Stability, World, grid};
 use super::contest::{Contestant, described};
 use super::{ArenaArgs, Chosen, in_parallel};
 
-/// The number of seeds that judge a cell. The cell breaks the promise if most of them break it; a single seed
-/// may be chance.
+/// The number of seeds with which the bench may play a cell. The default controller breaks its promise of a
+/// stable backlog in the cell only if it breaks it with most of these seeds, because a single seed may be
+/// chance.
 const SEEDS_JUDGED: usize = 3;
 
-/// A cell with the verdict on its backlog.
+/// A cell of the bench (one simulated world with its callers), and the verdict on the backlog that the
+/// default controller leaves in it.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Judged {
     seed: u32,
@@ -23,19 +26,24 @@ pub(super) struct Judged {
     kind: String,
     several: bool,
     world: String,
-    /// The backlog by mode of the load, on the first seed that breaks the promise, or on the first seed if
-    /// none does.
+    /// The backlog in each mode of the simulated world, that is, between two of its changes. The figures are
+    /// those of the first seed on which the controller breaks the promise of a stable backlog; if it keeps
+    /// the promise, those of the first seed of all.
     modes: Vec<Mode>,
-    /// The number of seeds that break the promise. A cell that keeps the promise on the first seed plays no
-    /// further seed.
+    /// The number of seeds on which the controller breaks the promise of a stable backlog. If the controller
+    /// keeps the promise on the first seed, the bench plays no further seed.
     broken: usize,
-    /// True if chance hides the answer: even under the best fixed setting the backlog drifts.
+    /// True if the cell has no verdict: the backlog drifts even under the best fixed setting, so chance may
+    /// be the reason.
     unresolved: bool,
-    /// The reason why the cell breaks the promise, if it does.
+    /// The likely reason why the controller breaks the promise of a stable backlog in this cell; `None` if it
+    /// keeps the promise.
     diagnosis: Option<String>,
 }
 
-/// The backlog in one mode of the load.
+/// The backlog in one mode of the simulated world, that is, between two of its changes: under the default
+/// controller and (`best_`) under the best fixed setting. The slope is the growth of the backlog as a share
+/// of the arrivals; the peak is in items.
 #[derive(Clone, Debug, Serialize)]
 struct Mode {
     slope: f64,
@@ -54,12 +62,14 @@ impl Judged {
     }
 }
 
-/// Returns whether the promise applies to the cell: it applies to open loops.
+/// Returns whether the promise of a stable backlog applies to the cell. It applies to cells with callers that
+/// do not wait for answers.
 pub(super) fn has_promise(cell: &Cell) -> bool {
     matches!(cell.kind(), Kind::Open(_) | Kind::Bursts)
 }
 
-/// Judges the cells; the exit code is 1 if a cell breaks the promise.
+/// Judges the default controller's backlog in all chosen cells. The exit code is 1 if the backlog is not
+/// stable in one of the cells.
 pub(super) fn run(args: &ArenaArgs) -> anyhow::Result<ExitCode> {
     let chosen = Chosen::of(args, has_promise);
     let judged = in_parallel(args.jobs(), &chosen.cells, judge);
@@ -75,7 +85,8 @@ pub(super) fn run(args: &ArenaArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Plays the cell under the default controller, on further seeds if the first one breaks the promise.
+/// Plays the cell under the default controller on the first seed, and on further seeds if the backlog is not
+/// stable on the first.
 pub(super) fn judge(cell: &Cell) -> anyhow::Result<Judged> {
     let mut broken = 0;
     let mut unresolved = false;
@@ -124,7 +135,8 @@ fn mode(mode: &Stability) -> Mode {
     }
 }
 
-/// Returns the likely reason why the cell breaks the promise in mode `i`.
+/// Returns the likely reason why the default controller's backlog is not stable in mode `i` of the cell's
+/// load.
 fn diagnosis(cell: &Cell, i: usize, found: &Stability) -> String {
     let world = cell.world.mode(i);
     let rate = cell.rate();
@@ -170,7 +182,8 @@ fn diagnosis(cell: &Cell, i: usize, found: &Stability) -> String {
     text
 }
 
-/// Returns the approximate capacity of the world's server with batches of this size.
+/// Returns the approximate capacity of the simulated server in items a millisecond, if it handles batches of
+/// `batch` items, `in_flight` of them at once.
 fn capacity_of(world: &World, batch: f64, in_flight: f64) -> f64 {
     let setting = Setting {
         limit: batch.round().max(1.0) as u64,
@@ -180,7 +193,7 @@ fn capacity_of(world: &World, batch: f64, in_flight: f64) -> f64 {
     setting.saturated(world)
 }
 
-/// Formats sizes of the grid as ranges.
+/// Formats batch limits as ranges of neighbours in the grid of fixed settings, from which `sizes` come.
 fn ranges(world: &World, sizes: &[u64]) -> String {
     let mut all: Vec<u64> = grid(world).iter().map(|s| s.limit).collect();
     all.dedup();
@@ -210,7 +223,7 @@ fn range(low: u64, high: u64) -> String {
     }
 }
 
-/// Formats the backlog by mode, and the diagnosis.
+/// Formats a cell's backlog by mode, and the diagnosis.
 pub(super) fn lines(judged: &Judged) -> String {
     let mut text = String::from("backlog by mode:");
     for mode in &judged.modes {

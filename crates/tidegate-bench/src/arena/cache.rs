@@ -1,5 +1,6 @@
-//! The figures that do not depend on the default controller, in a file of JSON lines. After a change of that
-//! controller only its own runs play again, and an interrupted run resumes from its finished cells.
+//! The arena's cache of the figures that do not depend on the default controller, in a file of JSON lines.
+//! After a change of that controller the bench plays only the controller's own runs again, and an interrupted
+//! run resumes from its finished cells.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -12,7 +13,8 @@ use tidegate::sim::arena::{Curve, Demand, Effort, Noise, Server, Setting, Span, 
 
 use super::contest::Reference;
 
-/// The kept figures of finished cells: see the module.
+/// The figures of finished cells that the arena keeps in its cache file, so that a later run need not measure
+/// them again.
 pub(super) struct Cache {
     path: PathBuf,
     state: Mutex<State>,
@@ -24,7 +26,7 @@ struct State {
 }
 
 impl Cache {
-    /// Opens the file and reads it. Skips lines that an interrupted run cut short.
+    /// Opens the cache file and reads it. Skips lines that an interrupted run cut short.
     ///
     /// # Errors
     /// The file cannot be read or written.
@@ -52,34 +54,38 @@ impl Cache {
         self.state().kept.get(key).cloned()
     }
 
-    /// Appends the figures of a cell.
+    /// Appends the figures of a cell to the cache file.
     ///
     /// # Errors
     /// The file cannot be written.
     pub(super) fn keep(&self, reference: Reference) -> anyhow::Result<()> {
         let line = serde_json::to_string(&reference)?;
         let mut state = self.state();
-        // The line feed comes first: a line that an interrupted run cut short stays a line of its own.
+        // The line feed comes first, so that this line does not join a line that an interrupted run cut
+        // short.
         let written = write!(state.file, "\n{line}\n");
         written.with_context(|| self.path.display().to_string())?;
         state.kept.insert(reference.key.clone(), reference);
         Ok(())
     }
 
-    /// Locks the state. A panic elsewhere leaves whole lines, so this lock ignores the poison.
+    /// Locks the cache's state. Each write appends a whole line, so the state stays usable after a panic of
+    /// another thread, and this lock ignores the poison.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Returns the key of a cell: a hash of the world, the effort and the simulator's behaviour.
+/// Returns the key of a cell in the cache: a hash of the simulated workload, the effort, the number of rounds
+/// and the simulator's behaviour.
 pub(super) fn key(world: &World, effort: Effort, rounds: usize) -> String {
     let text = format!("{world:?} {effort:?} {rounds} {}", fingerprint());
     format!("{:016x}", fnv(&text))
 }
 
-/// Returns the figures of a few short runs, so that a change of the simulator changes the keys of the cells.
-/// A change that does not show in these figures needs a higher number here.
+/// Returns the figures of a few short runs. They are a part of each key, so that a change of the simulator
+/// invalidates the cached figures. If a change of the simulator leaves these figures as they are, raise the
+/// number with which this function's result begins.
 fn fingerprint() -> &'static str {
     static RUNS: OnceLock<String> = OnceLock::new();
     RUNS.get_or_init(|| {
@@ -108,7 +114,7 @@ fn fingerprint() -> &'static str {
     })
 }
 
-/// Returns Fowler, Noll and Vo's hash of the text, the same on every machine.
+/// Returns the hash of the text by Fowler, Noll and Vo, which is the same on every machine.
 fn fnv(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

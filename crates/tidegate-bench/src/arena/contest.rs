@@ -1,4 +1,4 @@
-//! Plays one cell under every contestant.
+//! Plays one cell of the arena, a simulated workload, under every contestant.
 
 use serde::{Deserialize, Serialize};
 use tidegate::controller::{Aimd, Bounded, Choice, Controller, Exponential, Fixed, Greedy};
@@ -7,19 +7,20 @@ use tidegate::sim::arena::{Cell, Effort, Kind, Marks, Outcome, Regret, SEEDS, Se
 use super::cache::{Cache, key};
 use crate::rounds::median;
 
-/// A controller that plays.
+/// A controller that plays the cells of the arena, the simulated workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Contestant {
-    /// The default controller, in the configuration of a batcher.
+    /// The default controller, configured as a batcher configures it.
     Ours,
-    /// Batches of the whole backlog, one at a time.
+    /// A rule that takes the whole backlog as a batch, one batch at a time.
     Greedy,
-    /// Batches of the whole backlog, as many at once as the bound allows.
+    /// A rule that takes the whole backlog as a batch, with as many batches in flight as the simulated server
+    /// allows.
     GreedyAll,
-    /// gen_batch_server's doubling, from 32 to 8192.
+    /// The rule of gen_batch_server that doubles and halves the limit, from 32 to 8192 items.
     Exponential,
-    /// gen_batch_server's additive growth, in steps of 64.
+    /// The rule of gen_batch_server that adds 64 items to the limit at a time.
     Aimd,
 }
 
@@ -42,7 +43,8 @@ impl Contestant {
         }
     }
 
-    /// Returns whether the contestant behaves differently from the other contestants in this world.
+    /// Returns whether the contestant plays in this simulated world. [`Self::GreedyAll`] plays only if the
+    /// world's server takes several batches at once, because otherwise it equals [`Self::Greedy`].
     pub(super) const fn plays(self, world: &World) -> bool {
         !matches!(self, Self::GreedyAll) || world.in_flight_max > 1
     }
@@ -62,27 +64,31 @@ impl Contestant {
     }
 }
 
-/// Throughput in items a millisecond, mean and 99th percentile of latency in milliseconds.
+/// The figures of one contestant's run: throughput in items a millisecond, then mean and 99th percentile of
+/// latency in milliseconds.
 pub(super) type Figures = [f64; 3];
 
 /// The figures of a cell that do not depend on the default controller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Reference {
-    /// A hash of the world, the effort and the simulator.
+    /// The cell's key in the cache: a hash of the world, the effort, the number of rounds and the simulator.
     pub(super) key: String,
     pub(super) seed: u32,
-    /// The best settings by throughput, mean and 99th percentile.
+    /// The best fixed settings in this cell: the best by throughput, by mean latency and by the 99th
+    /// percentile of latency.
     pub(super) settings: [String; 3],
-    /// Throughput, 99th percentile of the best setting by throughput, mean and 99th percentile of latency, by
-    /// round.
+    /// The figures of the best fixed settings, one entry a round: the throughput and the 99th percentile of
+    /// the setting with the best throughput, then the mean latency of the setting with the best mean, then
+    /// the 99th percentile of the setting with the best one.
     pub(super) marks: Vec<[f64; 4]>,
-    /// Throughput and mean of the best settings from cold until learning may end, by round.
+    /// The figures of the best fixed settings over the time that the default controller has for learning, one
+    /// entry a round: throughput and mean latency.
     pub(super) learning: Vec<[f64; 2]>,
-    /// The rivals' figures by round.
+    /// The figures of each contestant but the default controller, one entry a round.
     pub(super) rivals: Vec<(Contestant, Vec<Figures>)>,
 }
 
-/// A cell after its contest.
+/// A cell with the results of all contestants.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Played {
     pub(super) seed: u32,
@@ -90,25 +96,28 @@ pub(super) struct Played {
     pub(super) kind: String,
     #[serde(skip)]
     pub(super) group: Kind,
-    /// True if several batches may run at once.
+    /// True if the simulated server handles several batches at once.
     pub(super) several: bool,
     pub(super) world: String,
-    /// The best settings by throughput, mean and 99th percentile.
+    /// The best fixed settings in this cell: the best by throughput, by mean latency and by the 99th
+    /// percentile of latency.
     pub(super) settings: [String; 3],
     pub(super) contestants: Vec<Scores>,
-    /// The figures of the default controller from cold until learning may end, as a share of the best
-    /// setting's figures over the same time: of throughput if that counts, else of the mean.
+    /// The price of learning: the default controller's figure over the time that it has for learning, as a
+    /// share of the best fixed setting's figure over the same time. The figure is throughput in saturated and
+    /// closed loops, otherwise mean latency. `None` for a world that changes.
     pub(super) learning: Option<f64>,
 }
 
-/// A contestant's shares of the best setting's figures: the median of the rounds.
+/// A contestant's figures as shares of the best setting's figures, each the median of the rounds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Scores {
     pub(super) who: Contestant,
     pub(super) throughput: Option<f64>,
     pub(super) mean: Option<f64>,
     pub(super) p99: Option<f64>,
-    /// True if the 95 % interval over the rounds is narrower than 5 %, for throughput or mean.
+    /// True if the 95 % interval of the contestant's share over the rounds is narrower than 5 % of the mean
+    /// share. The share is that of throughput or, without this figure, of mean latency.
     pub(super) resolved: bool,
 }
 
@@ -118,8 +127,8 @@ impl Played {
     }
 }
 
-/// Plays `cell` under the default controller; takes the figures of the other contestants from the cache if it
-/// has them.
+/// Plays `cell` under the default controller. Takes the figures of the other contestants from the cache, or
+/// measures them if the cache lacks them.
 pub(super) fn play(
     cell: &Cell,
     effort: Effort,
@@ -152,8 +161,9 @@ pub(super) fn play(
     })
 }
 
-/// Returns the price of learning. Returns `None` in a world that changes, because its best settings are those
-/// of the last mode.
+/// Returns the default controller's price of learning in the cell: its figures while it learns, as a share of
+/// the best fixed setting's. Returns `None` for a world that changes, because the arena knows the best
+/// settings only for the last mode of such a world.
 fn learning(cell: &Cell, best: &[[f64; 2]]) -> anyhow::Result<Option<f64>> {
     let mut shares = Vec::new();
     if cell.world.modes() > 1 {
@@ -170,7 +180,7 @@ fn learning(cell: &Cell, best: &[[f64; 2]]) -> anyhow::Result<Option<f64>> {
     Ok(median(shares))
 }
 
-/// Describes the world's server, its noise and, if there are several, the number of its modes.
+/// Describes the simulated server, its noise and, if the world changes, the number of its modes.
 pub(super) fn described(world: &World) -> String {
     let mut text = format!("{:.2?}, {:.2?}", world.server, world.noise);
     if world.modes() > 1 {
@@ -259,10 +269,10 @@ fn scores(cell: &Cell, who: Contestant, figures: &[Figures], marks: &[[f64; 4]])
     }
 }
 
-/// Returns the width of the 95 % interval of the mean, as a share of the mean, by Student's t; infinite for
-/// one value.
+/// Returns the width of the 95 % interval of the mean of `values`, as a share of the mean, by Student's t.
+/// The width is infinite for a single value.
 fn width(values: &[f64]) -> f64 {
-    /// Student's factors for 2 to 8 values.
+    /// Student's factors for the 95 % interval of 2 to 8 values.
     const T: [f64; 7] = [12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365];
     let n = values.len() as f64;
     let Some(t) = values.len().checked_sub(2).and_then(|i| T.get(i)) else {
@@ -282,7 +292,7 @@ mod tests {
     fn the_interval_narrows_with_rounds_and_needs_two() {
         assert_eq!(width(&[1.0]), f64::INFINITY);
         assert_eq!(width(&[1.0, 1.0, 1.0]), 0.0);
-        // Computed by hand: sd 0.01, t 4.303, sqrt(3).
+        // The expected width was computed by hand: standard deviation 0.01, t 4.303, sqrt(3).
         let three = width(&[0.99, 1.0, 1.01]);
         assert!((three - 0.0497).abs() < 1e-4, "{three}");
         assert!(width(&[0.99, 1.0, 1.01, 0.99, 1.0, 1.01]) < three);

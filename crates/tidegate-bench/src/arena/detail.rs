@@ -1,4 +1,4 @@
-//! The report of one cell.
+//! The detailed report of one cell of the arena.
 
 use std::fmt::Write as _;
 
@@ -9,8 +9,8 @@ use tidegate_cli::report::Table;
 use super::contest::{Contestant, Played};
 use super::{backlog, matrix};
 
-/// Formats the world, its premises, the best settings, every contestant on the first seed, and the backlog by
-/// mode.
+/// Formats the report of one cell: the simulated world, the figures by which it satisfies the premises of the
+/// default controller, the best settings, every contestant on the first seed, and the backlog by mode.
 pub(super) fn detail(cell: &Cell, played: &Played, effort: Effort) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "{:.3?}", cell.world);

@@ -1,4 +1,4 @@
-//! The goals of the default controller, and the price of its learning.
+//! The goals of the default controller in the arena, and the price of its learning.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use tidegate_cli::report::Table;
 use super::contest::{Contestant, Played};
 use super::matrix::{Metric, Spread, share};
 
-/// A goal, and whether the controller meets it.
+/// One goal of the default controller, and whether the controller meets it.
 #[derive(Debug, Serialize)]
 pub(super) struct Verdict {
     name: &'static str,
@@ -22,7 +22,7 @@ pub(super) struct Verdict {
     met: bool,
 }
 
-/// Compares the default controller with each goal.
+/// Compares the default controller's results in the played cells with each goal.
 pub(super) fn judge(played: &[Played], several: bool) -> Vec<Verdict> {
     type Is = fn(Kind) -> bool;
     let is_near_full: Is = |kind| kind == Kind::Open(95);
@@ -75,7 +75,7 @@ pub(super) fn judge(played: &[Played], several: bool) -> Vec<Verdict> {
     judged.collect()
 }
 
-/// Formats the goals as a table.
+/// Formats the goals and the verdicts as a table.
 pub(super) fn verdicts(played: &[Played], several: bool) -> String {
     let mut table = Table::new(["goal", "cells", "median", "wanted", "95 %", "wanted", ""]);
     for verdict in judge(played, several) {
@@ -92,7 +92,8 @@ pub(super) fn verdicts(played: &[Played], several: bool) -> String {
     table.print() + "\n"
 }
 
-/// Formats the price of learning: from cold until learning may end, in worlds that do not change.
+/// Formats the price of learning: the default controller's figures from its start until it must have learnt,
+/// as shares of the best settings' figures, in worlds that do not change.
 pub(super) fn learning(played: &[Played], several: bool) -> String {
     let mut text = String::new();
     for (metric, is_throughput) in [(Metric::Throughput, true), (Metric::Mean, false)] {

@@ -1,4 +1,5 @@
-//! The regrets, which are the shares of the best setting's figures, by group of cells and by contestant.
+//! The matrix of regrets: each contestant's figures as shares of the best setting's figures, by group of
+//! cells.
 
 use serde::Serialize;
 use tidegate::sim::arena::Kind;
@@ -6,15 +7,15 @@ use tidegate_cli::report::Table;
 
 use super::contest::{Contestant, Played, Scores};
 
-/// A figure that is compared by shares.
+/// A figure by which the bench compares a contestant with the best fixed setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Metric {
-    /// More is better.
+    /// Throughput, of which more is better.
     Throughput,
-    /// Less is better.
+    /// Mean latency, of which less is better.
     Mean,
-    /// Less is better.
+    /// The 99th percentile of latency, of which less is better.
     P99,
 }
 
@@ -37,7 +38,7 @@ impl Metric {
         }
     }
 
-    /// Returns whether `a` is better than `b`.
+    /// Returns whether the figure `a` is better than the figure `b`.
     pub(super) fn is_better(self, a: f64, b: f64) -> bool {
         match self {
             Self::Throughput => a > b,
@@ -45,8 +46,9 @@ impl Metric {
         }
     }
 
-    /// Returns the goals for the metric: for the median of the cells, and for 95 % of them. A closed loop has
-    /// one goal, for all cells.
+    /// Returns the goals for the shares of the best setting's figure: first the goal for the median of the
+    /// cells, then the goal that 95 % of the cells must meet. For the 99th percentile in closed loops the two
+    /// goals are equal.
     pub(super) fn goals(self, kind: Kind) -> (f64, f64) {
         match (self, kind) {
             (Self::Throughput, _) => (0.95, 0.90),
@@ -57,20 +59,21 @@ impl Metric {
     }
 }
 
-/// The shares of one group of cells under one contestant.
+/// The spread of one contestant's figures, as shares of the best setting's figures, over a group of cells.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Spread {
     pub(super) cells: usize,
     pub(super) median: f64,
-    /// The bound that 95 % of the cells meet: the 5th percentile of throughput, or the 95th of latencies.
+    /// The share that 95 % of the cells meet: the 5th percentile of the shares of throughput, or the 95th
+    /// percentile of the shares of a latency.
     pub(super) most: f64,
     pub(super) worst: f64,
-    /// The seed of the worst cell.
+    /// The seed of the cell in which the contestant has its worst share.
     pub(super) seed: u32,
 }
 
 impl Spread {
-    /// Returns the spread of shares with their seeds; `None` without cells.
+    /// Returns the spread of one contestant's shares, each with the seed of its cell; `None` without cells.
     pub(super) fn of(metric: Metric, shares: impl Iterator<Item = (f64, u32)>) -> Option<Self> {
         let mut sorted: Vec<_> = shares.collect();
         sorted.sort_by(|a, b| match metric {
@@ -92,20 +95,20 @@ impl Spread {
     }
 }
 
-/// One row of the matrix: a metric over a group of cells.
+/// One row of the matrix: one metric over a group of cells.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Group {
     pub(super) metric: Metric,
-    /// The name of a kind of load, or of a family.
+    /// The name of the group: a kind of load, or a family of cost curves.
     pub(super) name: String,
-    /// The group's cells run several batches at once.
+    /// True if the cells of the group run several batches at once.
     pub(super) several: bool,
-    /// The spread of each contestant that plays in the group.
+    /// The spread of the shares of each contestant that plays in this group of cells.
     pub(super) spreads: Vec<(Contestant, Spread)>,
 }
 
-/// Groups the played cells by `key`, and names each group by `name`. `several` selects the cells: with
-/// several batches at once (true), or with one (false).
+/// Groups the played cells by `key`, and names each group by `name`. `several` selects the cells: if it is
+/// true those in which several batches run at once, otherwise those with one batch at a time.
 pub(super) fn groups<'a, K: Ord>(
     cells: impl Iterator<Item = &'a Played> + Clone,
     several: bool,
@@ -138,7 +141,7 @@ pub(super) fn groups<'a, K: Ord>(
     groups
 }
 
-/// Formats the groups as tables, one for each metric.
+/// Formats the groups of cells as tables, one for each metric.
 pub(super) fn tables(groups: &[Group]) -> String {
     let mut text = String::new();
     for metric in Metric::ALL {
@@ -166,7 +169,7 @@ pub(super) fn tables(groups: &[Group]) -> String {
     text
 }
 
-/// Formats a share with two decimals, and at least three digits.
+/// Formats a share with two or three decimals, and shares from 9.95 on with fewer.
 pub(super) fn share(x: f64) -> String {
     match x {
         x if x >= 99.5 => format!("{x:.0}"),

@@ -1,9 +1,10 @@
-//! `tidegate-bench arena`: generated worlds in virtual time, the default controller beside greedy,
+//! `tidegate-bench arena`: plays generated worlds in virtual time, the default controller beside greedy,
 //! exponential, aimd and the best fixed settings.
 //!
-//! [`contest`] plays a cell, [`cache`] keeps the figures that do not depend on our controller, [`matrix`] and
-//! [`report`] print the regrets, [`goals`] judges them, [`backlog`] judges the promise of a stable backlog,
-//! and [`detail`] shows one cell. No figure depends on this machine: the same seed prints the same text.
+//! A cell is one generated world with its load. [`contest`] plays a cell, [`cache`] keeps the figures that do
+//! not depend on our controller, [`matrix`] and [`report`] print each contestant's share of the best
+//! setting's figures, [`goals`] judges the shares, [`backlog`] judges the promise of a stable backlog, and
+//! [`detail`] shows one cell. No figure depends on this machine: the same seed prints the same text.
 
 mod backlog;
 mod cache;
@@ -30,33 +31,34 @@ use contest::Played;
 /// The arguments of `tidegate-bench arena`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ArenaArgs {
-    /// Simulate so many cells. A cell is a workload that the bench generates from a seed, and that satisfies
-    /// the premises of the default controller. With 1 the bench prints the cell in detail.
+    /// Simulate this many cells. A cell is a workload that the bench generates from a seed, and that
+    /// satisfies the premises of the default controller. With 1 the bench prints the cell in detail.
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = value_parser!(u32).range(1..=1_000_000))]
     cells: u32,
-    /// Generate the cells from this seed on, one cell a seed; the bench skips seeds without a valid cell.
+    /// Generate the first cell from this seed, and each further cell from the next seed. The bench skips a
+    /// seed with a cell that does not satisfy the premises of the default controller.
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u32,
     /// Simulate only cells with cost curves of this family: linear, sublinear, duplicates, superlinear,
     /// stepped, padded, humps, constant or cheaper.
     #[arg(long, value_name = "F")]
     family: Option<Family>,
-    /// Simulate so many cells in parallel. Default: the number of this machine's cores.
+    /// Simulate this many cells in parallel. Default: the number of this machine's cores.
     #[arg(long, value_name = "J", value_parser = value_parser!(u32).range(1..=1024))]
     jobs: Option<u32>,
-    /// Simulate each cell so many times, with other random numbers each time. More repetitions narrow the
+    /// Simulate each cell this many times, with other random numbers each time. More repetitions narrow the
     /// interval of the results.
     #[arg(long, value_name = "R", default_value_t = 3, value_parser = value_parser!(u32).range(1..=SEEDS.len() as i64))]
     rounds: u32,
-    /// Simulate at most so many items in the measured part of a run.
+    /// Simulate at most this many items in the measured part of a run.
     #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = value_parser!(u64).range(1000..))]
     items: u64,
-    /// Keep the results of all controllers but ours in this file of JSON lines. The next run takes these
-    /// results from the file, and simulates only our controller again.
+    /// Keep the results of all controllers except the default controller in this file of JSON lines. The next
+    /// run takes these results from the file, and simulates only the default controller again.
     #[arg(long, value_name = "FILE", default_value = "target/arena.jsonl")]
     cache: PathBuf,
-    /// Judge only whether the default controller's backlog stays stable, in cells with open-loop callers.
-    /// Exit with 1 if the backlog grows without end in one of these cells.
+    /// Judge only whether the default controller's backlog stays stable, in cells with open-loop callers,
+    /// which do not wait for answers. Exit with 1 if the backlog grows without end in one of these cells.
     #[arg(long, conflicts_with = "write_table")]
     stability: bool,
     /// Print one JSON document instead of tables.
@@ -81,7 +83,7 @@ impl ArenaArgs {
     }
 }
 
-/// Plays the cells and prints the verdict.
+/// Plays the cells of the arena and prints the verdict.
 pub(crate) fn run(args: &ArenaArgs) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
     let code = match &args.write_table {
@@ -134,15 +136,17 @@ const TABLE_HEAD: &str = "\
 # items/ms and its 99th percentile in ms, the mean of the second, the 99th percentile of the third.
 ";
 
-/// The cells of a run, and the skipped seeds.
+/// The cells that a run of the arena plays, and the seeds that it leaves out.
 struct Chosen {
     cells: Vec<Cell>,
-    /// Seeds of worlds that do not satisfy the premises, with the reason.
+    /// The seeds of workloads that do not satisfy the premises of the default controller, each with the
+    /// reason.
     breaches: Vec<(u32, Breach)>,
 }
 
 impl Chosen {
-    /// Returns the first cells of the family, from the first seed on, that `is_wanted` accepts.
+    /// Returns the first cells of the chosen family that `is_wanted` accepts, in the order of their seeds
+    /// from the first seed on.
     fn of(args: &ArenaArgs, is_wanted: impl Fn(&Cell) -> bool) -> Self {
         let mut chosen = Self {
             cells: Vec::new(),
@@ -165,7 +169,7 @@ impl Chosen {
         chosen
     }
 
-    /// Describes the skipped seeds in one line; empty if there are none.
+    /// Describes the skipped seeds in one line; empty if the run skipped none.
     fn left_out(&self) -> String {
         match self.breaches.first() {
             None => String::new(),
@@ -177,7 +181,8 @@ impl Chosen {
     }
 }
 
-/// Returns the results of `of` for each cell, in their order; an interrupt may leave some out.
+/// Calls `of` for each cell on `jobs` threads and returns the results in the order of the cells. After a
+/// Ctrl-C the results of the remaining cells are missing.
 fn in_parallel<T: Send>(jobs: usize, cells: &[Cell], of: impl Fn(&Cell) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let work = || {

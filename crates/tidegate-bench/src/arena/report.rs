@@ -1,4 +1,4 @@
-//! The text and the JSON document over all cells.
+//! The report of the arena over all cells, as text and as a JSON document.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ use super::contest::{Contestant, Played};
 use super::goals::{Verdict, judge, learning, verdicts};
 use super::matrix::{Group, Metric, groups, share, tables};
 
-/// The most cells in a list.
+/// The greatest number of cells that a list in the report shows.
 const LISTED: usize = 30;
 
-/// Formats the whole report, with the losses first.
+/// Formats the whole report of the arena, with the losses of the default controller first.
 pub(super) fn text(chosen: &Chosen, played: &[Played]) -> String {
     let mut text = losses(played);
     text.push_str(&rivals_ahead(played));
@@ -55,7 +55,7 @@ struct Loss<'a> {
     played: &'a Played,
     metric: Metric,
     share: f64,
-    /// The factor by which the cell misses the goal, above 1.
+    /// The factor by which the controller misses the goal in this cell: a number above 1.
     factor: f64,
 }
 
@@ -122,7 +122,7 @@ fn losses(played: &[Played]) -> String {
     text
 }
 
-/// The factor by which a rival must be better for the report to name it.
+/// The factor by which a rival must be better than the default controller for the report to name the rival.
 const AHEAD: f64 = 1.05;
 
 fn rivals_ahead(played: &[Played]) -> String {
@@ -135,7 +135,8 @@ fn rivals_ahead(played: &[Played]) -> String {
                 continue;
             };
             cells += 1;
-            // The comparison is by latency if it counts, else by throughput.
+            // The report compares a rival with the default controller by mean latency if the cell has this
+            // figure, otherwise by throughput.
             let factor = match (
                 ours.mean.zip(theirs.mean),
                 ours.throughput.zip(theirs.throughput),
@@ -168,7 +169,7 @@ fn rivals_ahead(played: &[Played]) -> String {
     text
 }
 
-/// Formats the report as one JSON document.
+/// Formats the report of the arena as one JSON document.
 pub(super) fn json(seed: u32, chosen: &Chosen, played: &[Played]) -> anyhow::Result<String> {
     #[derive(Serialize)]
     struct Document<'a> {

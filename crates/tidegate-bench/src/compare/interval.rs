@@ -1,14 +1,16 @@
-//! The median of ratios with its interval, and the verdict on a bound. Pure.
+//! The median of ratios with its confidence interval, and the verdict that the interval allows about a bound.
+//! Pure.
 //!
-//! The interval needs no assumption about the distribution. The median of the source of n values lies between
-//! the k-th smallest and the k-th largest of them with a probability that the binomial distribution gives
-//! (David and Nagaraja, *Order Statistics*, 7.1).
+//! The interval needs no assumption about the distribution of the values. The median of that distribution
+//! lies between the k-th smallest and the k-th largest of n values with a probability that the binomial
+//! distribution gives (David and Nagaraja, *Order Statistics*, 7.1).
 
-/// The fewest pairs of a comparison. With nine pairs or more the interval leaves out extremes.
+/// The least number of pairs of runs in a comparison. With nine pairs or more the interval leaves out the
+/// extreme values.
 pub(crate) const PAIRS_MIN: usize = 7;
 const CONFIDENCE: f64 = 0.95;
 
-/// A median and the interval around it.
+/// The median of some ratios and its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Interval {
     pub(crate) median: f64,
@@ -23,7 +25,8 @@ impl Interval {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
         let n = sorted.len();
-        // The search takes the largest rank at which the interval still covers enough.
+        // The interval leaves out `rank - 1` values at either end. The search takes the largest rank at which
+        // the interval still covers 95 %.
         let rank = (1..=n / 2)
             .rev()
             .find(|rank| covers(n, *rank) >= CONFIDENCE)?;
@@ -35,14 +38,14 @@ impl Interval {
         })
     }
 
-    /// Returns the interval's width as a share of its median.
+    /// Returns the width of the ratios' interval, as a share of the ratios' median.
     pub(crate) fn width(&self) -> f64 {
         (self.high - self.low) / self.median
     }
 }
 
-/// Returns the probability that the median lies between the `rank`-th smallest and the `rank`-th largest of
-/// `n` values.
+/// Returns the probability that the median of the distribution lies between the `rank`-th smallest and the
+/// `rank`-th largest of `n` values.
 fn covers(n: usize, rank: usize) -> f64 {
     let mut term = 0.5_f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
     let mut tail = 0.0;
@@ -53,20 +56,22 @@ fn covers(n: usize, rank: usize) -> f64 {
     1.0 - 2.0 * tail
 }
 
-/// The outcome of one row of a comparison, judged against a bound.
+/// The verdict on NEW in one row of the comparison: it compares the 95 % interval of the ratio NEW / OLD with
+/// the bound that the user sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The whole interval is within the bound.
+    /// The whole interval of the ratio NEW / OLD is within the bound, so NEW is not worse than OLD.
     NotWorse,
-    /// The whole interval is beyond the bound.
+    /// The whole interval of the ratio NEW / OLD is beyond the bound, so NEW is worse than OLD.
     Worse,
-    /// A part of the interval is within the bound, a part beyond it.
+    /// A part of the ratio's interval is within the bound and a part beyond it, so the row needs more pairs
+    /// of runs for a verdict.
     NotResolved,
 }
 
 impl Verdict {
-    /// Judges a ratio NEW / OLD. `within` is the share by which NEW may be worse; `more_is_better` gives the
-    /// direction.
+    /// Judges a ratio NEW / OLD. `within` is the share by which NEW may be worse. `more_is_better` says
+    /// whether a higher ratio is better.
     pub(crate) fn of(ratio: Interval, within: f64, more_is_better: bool) -> Self {
         let (worst, best) = match more_is_better {
             true => (1.0 - ratio.low, 1.0 - ratio.high),
@@ -112,7 +117,7 @@ mod tests {
         assert_eq!(Interval::of(&seven[..5]), None);
     }
 
-    /// The interval covers the known median of a source as often as it promises.
+    /// The interval covers the known median of a distribution as often as it promises.
     #[test]
     fn the_interval_covers_the_median() {
         let mut state = 7_u64;
@@ -124,7 +129,7 @@ mod tests {
         };
         for n in [7, 9, 15, 31] {
             let covered = (0..2000).filter(|_| {
-                // The distribution is skewed: its median is 0.25.
+                // The distribution is skewed on purpose: its median is 0.25.
                 let values: Vec<f64> = (0..n).map(|_| dice().powi(2)).collect();
                 let of = Interval::of(&values).unwrap();
                 of.low <= 0.25 && 0.25 <= of.high

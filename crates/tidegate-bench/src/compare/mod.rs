@@ -1,10 +1,10 @@
-//! `tidegate-bench compare OLD NEW`: two release binaries of `tidegate` as stream servers, in interleaved
-//! pairs.
+//! `tidegate-bench compare OLD NEW`: compares two release binaries of `tidegate` as stream servers, in
+//! interleaved pairs of runs.
 //!
-//! Each pair runs both binaries once, in alternating order. A ratio is taken within a pair, and the row shows
-//! the median of the ratios with its 95 % interval ([`interval`]). If the interval of throughput is wider
-//! than the bound, processor time and system calls a message judge the row, and the row says so. A binary
-//! compared with itself shows the noise of the machine.
+//! Each pair runs both binaries once, in alternating order. The bench takes a ratio within each pair, and the
+//! row shows the median of the ratios with its 95 % interval ([`interval`]). If the interval of throughput is
+//! wider than the bound, the bench judges the row by processor time and system calls a message, and the row
+//! says so. A comparison of a binary with itself shows the noise of the machine.
 
 mod interval;
 
@@ -28,16 +28,19 @@ pub(crate) struct CompareArgs {
     old: PathBuf,
     /// Measure this release binary of `tidegate` as the state after the change.
     new: PathBuf,
-    /// Run so many pairs for each row of the table, at least 7. A pair is one run of OLD and one run of NEW.
+    /// Run this many pairs for each row of the table, at least 7. A pair is one run of OLD and one run of
+    /// NEW.
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = value_parser!(u32).range(PAIRS_MIN as i64..=1000))]
     pairs: u32,
-    /// Accept NEW if NEW is worse than OLD by at most so many per cent.
+    /// Accept NEW in a row if its throughput is worse than that of OLD by at most this many per cent. If the
+    /// throughput varies too much for a verdict, judge the processor time and the system calls a message in
+    /// the same way.
     #[arg(long, value_name = "PERCENT", default_value_t = 3.0, value_parser = percent)]
     within: f64,
-    /// Measure only the rows with this text in their name.
+    /// Measure only the rows of the table with this text in their name.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Measure for so many milliseconds in each run.
+    /// Measure for this many milliseconds in each run.
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = value_parser!(u64).range(10..=60_000))]
     window_ms: u64,
     /// Print one JSON document instead of a table.
@@ -50,19 +53,20 @@ fn percent(text: &str) -> Result<f64, String> {
     percent.ok_or_else(|| "give per cent from 0.1 to 50".into())
 }
 
-/// One row: throughput first, then the costs that judge the row if throughput is not resolved.
+/// One row of the comparison's table: first the throughput, then the costs, by which the bench judges the row
+/// if the interval of throughput is too wide for a verdict.
 struct Line {
     name: String,
     old_per_s: f64,
     throughput: Interval,
     cpu: Interval,
-    /// System calls a message; `None` without strace.
+    /// The ratio NEW / OLD of the system calls a message; `None` without perf and strace.
     syscalls: Option<f64>,
     verdict: Verdict,
     by: &'static str,
 }
 
-/// Runs all rows. The exit code is 1 if a row is worse.
+/// Runs all rows of the comparison. The exit code is 1 if NEW is worse in a row.
 pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     for path in [&args.old, &args.new] {
         if !path.is_file() {
@@ -102,7 +106,7 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     )
 }
 
-/// Measures one row; `None` after Ctrl-C.
+/// Measures one row of the comparison; `None` after Ctrl-C.
 fn line(args: &CompareArgs, pair: &mut Pair, traffic: Traffic) -> anyhow::Result<Option<Line>> {
     let messages = pair.calibrate(traffic, args.window_ms)?;
     let mut measured: Vec<[Measured; 2]> = Vec::new();
@@ -110,7 +114,7 @@ fn line(args: &CompareArgs, pair: &mut Pair, traffic: Traffic) -> anyhow::Result
         if interrupt::asked() {
             return Ok(None);
         }
-        // The order alternates, so that neither binary always runs after the other.
+        // The order of OLD and NEW alternates, so that neither binary always runs after the other.
         let order = if n % 2 == 0 { [0, 1] } else { [1, 0] };
         let mut both = [Measured::default(); 2];
         for side in order {
@@ -145,8 +149,8 @@ fn line(args: &CompareArgs, pair: &mut Pair, traffic: Traffic) -> anyhow::Result
     }))
 }
 
-/// Judges a row by throughput if its interval is narrow enough; otherwise by processor time and system calls
-/// a message.
+/// Judges a row by throughput if the interval of throughput is narrow enough; otherwise by processor time and
+/// system calls a message.
 fn judge(
     throughput: Interval,
     cpu: Interval,

@@ -1,10 +1,11 @@
-//! Poisson arrivals, and keys by Zipf's law. Pure: the same seed gives the same arrivals.
+//! Poisson arrivals of items for the bench `handlers`, and items' keys by Zipf's law. Pure: the same seed
+//! gives the same arrivals.
 
 use std::time::Duration;
 
 use crate::text::SplitMix;
 
-/// The times of arrivals since the start, with exponential gaps.
+/// The times at which items arrive, counted from the start of a run, with exponential gaps.
 pub(super) struct Poisson {
     random: SplitMix,
     gap_ns: f64,
@@ -12,7 +13,7 @@ pub(super) struct Poisson {
 }
 
 impl Poisson {
-    /// Creates arrivals at a mean rate of `per_s` a second.
+    /// Creates arrivals of items at a mean rate of `per_s` a second.
     pub(super) fn new(per_s: f64, seed: u64) -> Self {
         Self {
             random: SplitMix::new(seed),
@@ -26,20 +27,20 @@ impl Iterator for Poisson {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        // The share is below 1, so the logarithm is finite.
+        // A random share is below 1, so `1.0 - share` is above 0 and its logarithm is finite.
         self.at_ns -= (1.0 - self.random.share()).ln() * self.gap_ns;
         Some(Duration::from_nanos(self.at_ns as u64))
     }
 }
 
-/// Keys from 0, by Zipf's law: the key r is 1/(r + 1) as frequent as the key 0.
+/// Keys of items from 0, by Zipf's law: the key r is 1/(r + 1) as frequent as the key 0.
 pub(super) struct Zipf {
-    /// For each key, the cumulative share of the keys up to it.
+    /// For each key, the share of all items that have this key or a lower key.
     below: Vec<f64>,
 }
 
 impl Zipf {
-    /// Creates a distribution over `keys` keys, at least one.
+    /// Creates a distribution over `keys` keys, or over one key if `keys` is 0.
     pub(super) fn new(keys: u32) -> Self {
         let mut sum = 0.0;
         let mut below: Vec<f64> = (1..=keys.max(1))
@@ -54,7 +55,7 @@ impl Zipf {
         Self { below }
     }
 
-    /// Returns the key of item `id`: the same for every contestant.
+    /// Returns the key of the item `id`, which is the same for every contestant.
     pub(super) fn key(&self, id: u64) -> u32 {
         let share = SplitMix::new(id).share();
         let rank = self.below.partition_point(|&below| below <= share);
@@ -80,7 +81,7 @@ mod tests {
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let squares = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>();
         let deviation = (squares / gaps.len() as f64).sqrt();
-        // An exponential distribution has the deviation of its mean, and its median at ln 2 of it.
+        // An exponential distribution has a deviation equal to its mean, and a median of ln 2 times its mean.
         assert!((mean - 1.0).abs() < 0.02, "{mean}");
         assert!((deviation - 1.0).abs() < 0.03, "{deviation}");
         let below = gaps.iter().filter(|&&gap| gap < std::f64::consts::LN_2);
@@ -103,7 +104,8 @@ mod tests {
         for id in 0..100_000 {
             counts[zipf.key(id) as usize] += 1;
         }
-        // The harmonic number of 10,000 is 9.79.
+        // The harmonic number of the 10,000 keys is 9.79, so the most frequent key has about a tenth of the
+        // items.
         assert!((9_700..=10_800).contains(&counts[0]), "{}", counts[0]);
         assert!((4_700..=5_600).contains(&counts[1]), "{}", counts[1]);
         assert!(counts[5_000..].iter().sum::<u32>() > 5_000);

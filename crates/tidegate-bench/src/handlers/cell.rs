@@ -1,6 +1,6 @@
-//! The cells of the bench: a handler under a load. Pure.
+//! The cells of the bench `handlers`. A cell is a kind of handler under a load of callers. Pure.
 
-/// A handler of batches.
+/// A kind of handler, which does real work for batches of items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Postgres,
@@ -9,13 +9,13 @@ pub(super) enum Kind {
     Append,
     Padded,
     Upsert,
-    /// A handler that only counts: for tests, and for the cost of the contestants themselves. The bench runs
-    /// it only if a pattern names it.
+    /// A handler that only counts items, for tests and for the cost of the contestants themselves. The bench
+    /// runs this handler only if a pattern names it.
     Memory,
 }
 
 impl Kind {
-    /// The handlers that run by default.
+    /// The handlers that the bench runs by default.
     pub(super) const ALL: [Self; 6] = [
         Self::Postgres,
         Self::Sqlite,
@@ -52,19 +52,19 @@ impl Kind {
     }
 }
 
-/// The way in which items arrive.
+/// The way in which callers send items to a contestant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Load {
-    /// A closed loop of this many callers: each calls again after its answer.
+    /// A closed loop of this many callers: each caller calls again after its answer.
     Callers(u32),
-    /// An open loop: Poisson arrivals at this percentage of the handler's capacity.
+    /// An open loop with Poisson arrivals, at this percentage of the handler's capacity.
     Poisson(u32),
 }
 
 const CALLERS: [u32; 5] = [1, 4, 16, 64, 256];
 const PERCENTS: [u32; 6] = [10, 30, 60, 80, 90, 95];
 
-/// A handler under a load.
+/// A cell of the bench: a handler under a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) kind: Kind,
@@ -98,17 +98,19 @@ fn all(kinds: &[Kind]) -> impl Iterator<Item = Cell> {
 }
 
 /// Selects cells by `patterns`, separated by commas: a handler, a load, or a cell, each with `*` for any
-/// text. Without patterns, every cell but those of [`Kind::Memory`].
+/// text. Without patterns, selects every cell but those of [`Kind::Memory`].
 ///
 /// # Errors
-/// A pattern fits no cell; the text names the forms.
+///
+/// A pattern fits no cell. The text of the error names the forms.
 pub(super) fn select(patterns: Option<&str>) -> Result<Vec<Cell>, String> {
     let Some(patterns) = patterns else {
         return Ok(all(&Kind::ALL).collect());
     };
     let mut selected: Vec<Cell> = Vec::new();
     for pattern in patterns.split(',').map(str::trim) {
-        // A pattern that names only a load does not select the handler that only counts.
+        // A pattern that names only a load does not select [`Kind::Memory`], the handler that only counts
+        // items: a pattern must name that handler.
         let named = all(&Kind::ALL)
             .chain(all(&[Kind::Memory]).filter(|_| pattern.starts_with(Kind::Memory.name())));
         let fitting: Vec<Cell> = named.filter(|cell| cell.matches(pattern)).collect();

@@ -1,4 +1,5 @@
-//! A running contestant: it takes an item and answers once its handler has handled the item's batch.
+//! A running contestant of the bench `handlers`: it takes an item, forms batches, and answers the item once
+//! the handler has handled its batch.
 
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use super::setting::{Fixed, Setting};
 use super::work::{Checked, Item};
 use crate::rounds::Failure;
 
-/// A running contestant: see the module. After a drop it handles every accepted item, then ends.
+/// A running contestant of the bench `handlers`, which takes items and answers them. After its drop it
+/// handles every accepted item, then ends.
 pub(super) enum Contestant {
     Actor(Actor),
     Loop(Loop),
@@ -23,7 +25,7 @@ pub(super) enum Contestant {
 }
 
 impl Contestant {
-    /// Starts the contestant, inside the runtime of its callers.
+    /// Starts the contestant with this setting, inside the runtime of its callers.
     pub(super) async fn start(setting: Setting, work: Arc<Checked>) -> Result<Self, Failure> {
         let looped = |limit, in_flight| Fixed {
             limit,
@@ -64,7 +66,7 @@ impl Contestant {
         }
     }
 
-    /// Hands over an item and returns its answer.
+    /// Hands an item to the contestant and returns the answer to this item.
     pub(super) async fn call(&self, item: Item) -> Result<u64, Failure> {
         match self {
             Self::Actor(actor) => actor.call(item).await,

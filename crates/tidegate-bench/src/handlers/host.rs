@@ -1,4 +1,5 @@
-//! The two figures of a host that affect all others: the distance between its cores, and the time of a sync.
+//! The figures of a host on which all figures of the bench `handlers` depend: the round trip of a cache line
+//! between the host's cores, and the time of a sync.
 
 use std::fs::OpenOptions;
 use std::hint::spin_loop;
@@ -12,19 +13,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::rounds::median;
 
-/// The figures of the host: see the module.
+/// The figures of the host on which the bench runs: the round trip of a cache line and the time of a sync.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub(crate) struct Host {
     pub(crate) machine: String,
     pub(crate) commit: Option<String>,
-    /// The median round trip of a cache line between two threads, nanoseconds.
+    /// The median round trip of a cache line between two threads, in nanoseconds.
     pub(crate) round_trip_ns: f64,
-    /// The median time of a write of 4 KiB with its `fdatasync`, microseconds.
+    /// The median time of a write of 4 KiB with its `fdatasync`, in microseconds.
     pub(crate) sync_us: f64,
 }
 
 impl Host {
-    /// Measures the host for some 20 ms, with a file in `directory`.
+    /// Measures the figures of the host for some 20 ms, with a file in `directory`.
     pub(crate) fn measure(
         machine: String,
         commit: Option<String>,
@@ -56,7 +57,7 @@ impl std::fmt::Display for Host {
 const TRIPS: u32 = 20;
 const TRIPS_BY_LOOK: u32 = 500;
 
-/// Returns the median time in which a number goes from one thread to another and back, nanoseconds.
+/// Returns the median time in which a number goes from one thread to another and back, in nanoseconds.
 fn round_trip_ns() -> f64 {
     let turn = AtomicU32::new(0);
     let until = |value: u32| {
@@ -64,7 +65,7 @@ fn round_trip_ns() -> f64 {
         while turn.load(Acquire) != value {
             looks += 1;
             if looks.is_multiple_of(1000) {
-                // Both threads may be on one core, so a thread that waits yields it.
+                // Both threads may be on one core, so the waiting thread yields the core.
                 std::thread::yield_now();
             } else {
                 spin_loop();

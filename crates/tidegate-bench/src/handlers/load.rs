@@ -1,5 +1,6 @@
-//! The one load generator: it starts a contestant, calls it in a closed or an open loop, and accepts its
-//! figures only if the contestant handled each item exactly once.
+//! The load generator of the bench `handlers`. It starts a contestant and calls it: in a closed loop each
+//! caller waits for its answer before it calls again, in an open loop items arrive at a rate. It accepts the
+//! contestant's figures only if the contestant handled each item exactly once.
 //!
 //! In an open loop latency counts from the due time of an item, so that a late answer also counts for the
 //! items behind it.
@@ -22,39 +23,43 @@ use crate::latency::{histogram, quantile_us};
 use crate::machine::{Meter, Spent};
 use crate::rounds::Failure;
 
-/// The longest that a contestant may take to finish its accepted items, and then to end.
+/// The longest time that a contestant may take to finish its accepted items, and again to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The number of calls that may always be unanswered before an open loop ends early.
+/// The least bound on unanswered calls of an open loop, above which the bench ends the loop early. It applies
+/// to low rates.
 const OVERRUN_MIN: f64 = 500.0;
-/// The most tasks that wait for an answer at a time.
+/// The greatest bound on unanswered calls of an open loop, above which the bench ends the loop early, because
+/// each call takes a task.
 const OVERRUN_MAX: f64 = 100_000.0;
 
-/// The most runs of one contestant until a measurement contains an answer.
+/// The greatest number of times that the bench runs a contestant until the measured window of a run contains
+/// an answer.
 const RUNS_MAX: u32 = 5;
 
-/// One run of one contestant.
+/// The plan of one run of one contestant: its arrivals and its times.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub(super) arrivals: Arrivals,
-    /// The duration of the warm-up, in which the contestant learns; the bench keeps its figures apart.
+    /// The duration of the warm-up, in which the contestant learns. The bench keeps the figures of the
+    /// warm-up apart.
     pub(super) warm: Duration,
     pub(super) window: Duration,
     pub(super) seed: u64,
-    /// The time that bounds an open loop: the loop ends early if more calls are unanswered than arrive in
-    /// this time.
+    /// The bound of an open loop, as a time: the bench ends the loop early if more calls are unanswered than
+    /// items arrive in this time. The loop then has more items than the contestant can handle.
     pub(super) overrun: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Arrivals {
-    /// A closed loop of this many callers.
+    /// Items arrive in a closed loop: this many callers, each of which calls again after its answer.
     Closed(u32),
-    /// An open loop of this many arrivals a second.
+    /// Items arrive in an open loop, at this mean rate a second, whether or not earlier items are answered.
     Open(f64),
 }
 
 /// Runs a contestant once. Runs the contestant again, and for longer, if a busy machine kept every call
-/// unanswered during the measurement.
+/// unanswered during the measured window.
 ///
 /// # Errors
 /// The contestant failed, lost, repeated or confused items, or did not end.
@@ -140,7 +145,8 @@ fn run_once(
     Ok(outcome)
 }
 
-/// Checks that each item was handled exactly once: the counts of the caller, the handler and the store agree.
+/// Checks that the contestant handled each item exactly once: the counts of the callers, the handler and the
+/// store must agree.
 fn once(issued: u64, answered: Tally, handled: Tally, stored: Option<u64>) -> Result<(), Failure> {
     if answered.items != issued {
         return Err(format!(
@@ -160,16 +166,16 @@ fn once(issued: u64, answered: Tally, handled: Tally, stored: Option<u64>) -> Re
     }
 }
 
-/// The state that the generator and the callers of a run share.
+/// The state that the load generator and the callers of a run share.
 struct Run {
     contestant: Contestant,
     keys: Arc<Zipf>,
     opens: Instant,
     closes: Instant,
     stop: AtomicBool,
-    /// The number of items issued, which is also the id of the next one.
+    /// The number of items that the load generator has issued, which is also the id of the next item.
     issued: AtomicU64,
-    /// The running callers of a closed loop, or the unanswered calls of an open loop.
+    /// The number of running callers in a closed loop, or of unanswered calls in an open loop.
     waiting: AtomicU64,
     seen: Mutex<Seen>,
     failed: OnceLock<Failure>,
@@ -177,11 +183,12 @@ struct Run {
 
 struct Seen {
     tally: Tally,
-    /// Latencies in nanoseconds of calls that were due in the window; the other histogram holds those of
-    /// earlier calls.
+    /// The latencies in nanoseconds of calls that were due in the measured window, and (`cold`) those of
+    /// calls in the warm-up.
     latency: Histogram<u64>,
     cold: Histogram<u64>,
-    /// The number of answers within the window; the other number counts those before it.
+    /// The number of answers within the measured window, and (`done_cold`) the number of answers in the
+    /// warm-up.
     done: u64,
     done_cold: u64,
 }
@@ -203,7 +210,8 @@ impl Run {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes one call; the latency counts from `due`. Returns whether the call succeeded.
+    /// Calls the contestant with the next item. The latency counts from `due`. Returns whether the call
+    /// succeeded.
     async fn call(&self, due: Instant) -> bool {
         let id = self.issued.fetch_add(1, Relaxed);
         let item = Item {
@@ -250,13 +258,14 @@ impl Run {
     }
 }
 
-/// Adds a latency to the histogram, which grows to hold it.
+/// Adds a latency in nanoseconds to the histogram, which grows to hold it.
 fn record(latency: &mut Histogram<u64>, took_ns: u64) {
-    // Three digits can hold every number.
+    // A histogram of three digits can hold every number, so `record` does not fail.
     let _ = latency.record(took_ns);
 }
 
-/// Runs `callers` callers until the window closes. Returns the cost of the window.
+/// Runs a closed loop of `callers` callers, each of which calls again after its answer, until the measured
+/// window closes. Returns the processor time and the allocations of the process in the window.
 fn closed(runtime: &Runtime, run: &Arc<Run>, callers: u32) -> Spent {
     run.waiting.store(callers.into(), Relaxed);
     for _ in 0..callers {
@@ -278,8 +287,9 @@ fn closed(runtime: &Runtime, run: &Arc<Run>, callers: u32) -> Spent {
     spent
 }
 
-/// Runs Poisson arrivals until the window closes. Returns the cost of the window, and whether the load ended
-/// early because calls piled up.
+/// Runs an open loop with Poisson arrivals until the measured window closes. Returns the processor time and
+/// the allocations of the process in the window, and whether the loop ended early because unanswered calls
+/// piled up.
 fn open(
     runtime: &Runtime,
     run: &Arc<Run>,
@@ -287,7 +297,8 @@ fn open(
     starts: Instant,
     plan: &Plan,
 ) -> (Spent, bool) {
-    // The generator needs exact sleeps; the default slack is 50 us.
+    // The generator needs exact sleeps, so it turns off the slack of 50 us by which the kernel may delay the
+    // end of a sleep.
     let _ = rustix::thread::set_current_timer_slack(Some(NonZeroU64::MIN));
     let most = (per_s * plan.overrun.as_secs_f64()).clamp(OVERRUN_MIN, OVERRUN_MAX) as u64;
     let mut meter = Meter::start();
@@ -318,7 +329,7 @@ fn open(
     (meter.spent(), false)
 }
 
-/// Sleeps in steps, so that Ctrl-C ends the sleep.
+/// Sleeps until `at` in steps of 50 ms, so that Ctrl-C ends the sleep.
 fn sleep_until(at: Instant) {
     while let Some(left) = at.checked_duration_since(Instant::now())
         && !left.is_zero()
@@ -328,7 +339,7 @@ fn sleep_until(at: Instant) {
     }
 }
 
-/// Returns whether `done` came true within `patience`.
+/// Returns whether the condition `done` came true within `patience`.
 fn wait(patience: Duration, done: impl Fn() -> bool) -> bool {
     let until = Instant::now() + patience;
     while !done() {
@@ -340,7 +351,8 @@ fn wait(patience: Duration, done: impl Fn() -> bool) -> bool {
     true
 }
 
-/// Returns the figures of a run. An overrun has no full window: its figures cover the whole run.
+/// Returns the figures of a run. If the load generator ended the run early, there is no full window, so the
+/// figures cover the whole run.
 fn outcome(
     run: &Run,
     checked: &Checked,
@@ -394,7 +406,7 @@ mod tests {
         assert!((p50 / 5e6 - 1.0).abs() < 0.01 && (max / 4e10 - 1.0).abs() < 0.01);
     }
 
-    /// A handler with a sync for each item cannot keep up with these arrivals.
+    /// A handler with a sync for each item cannot keep up with the arrivals of this test.
     #[test]
     fn an_open_loop_that_piles_up_ends_early_with_every_item_answered() {
         let runtime = tokio::runtime::Builder::new_multi_thread()

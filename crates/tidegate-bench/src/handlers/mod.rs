@@ -1,9 +1,9 @@
-//! `tidegate-bench handlers`: real handlers under closed and open loops, ours with nothing set beside the
-//! best fixed settings of a grid and the crates that batch.
+//! `tidegate-bench handlers`: runs real handlers under closed and open loops of callers, with this library's
+//! defaults beside the best fixed settings of a grid and other crates that batch.
 //!
 //! [`cell`], [`setting`], [`arrivals`], [`outcome`] and [`verdict`] decide and are pure. [`load`] calls every
-//! contestant, [`play`] runs a cell, [`results`] keeps it, [`work`] has the handlers. [`ours`] contains every
-//! use of the library, [`recv_many`] and `rivals` contain the other contestants.
+//! contestant, [`play`] runs a cell, [`results`] keeps its result, [`work`] has the handlers. [`ours`]
+//! contains every use of the library, [`recv_many`] and `rivals` contain the other contestants.
 
 mod arrivals;
 mod cell;
@@ -42,28 +42,30 @@ use work::Work;
 /// The arguments of `tidegate-bench handlers`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct HandlersArgs {
-    /// Measure recv_many with a semaphore, batch-aint-one, ultra-batch and amate, too, in the same rounds.
-    /// Needs a build with `--features peers`.
+    /// Measure four rivals, too, in the same rounds: recv_many with a semaphore, batch-aint-one, ultra-batch
+    /// and amate. Needs a build with `--features peers`.
     #[arg(long)]
     peers: bool,
-    /// Keep the results of finished cells in this file of JSON lines. The bench skips cells with a result of
-    /// this commit, machine and effort in the file.
+    /// Keep the results of finished cells in this file of JSON lines. The bench skips cells with a result in
+    /// the file that has the same commit, machine, --seconds, --rounds, --quick and --peers. Default: no
+    /// file.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Run only these cells. A cell is a handler under a load. Name handlers, loads or both, such as `http`,
     /// `callers-16`, `http/poisson-60` or `*/poisson-9*`, separated by commas.
     #[arg(long, value_name = "PATTERN")]
     cells: Option<String>,
-    /// Measure each system for so many seconds in a round, after a warm-up of half that time. The search for
-    /// the best fixed settings takes a quarter for each. Default: 2, with --quick 0.1.
+    /// Measure each system for this many seconds in a round, after a warm-up of half that time. The search
+    /// for the best fixed settings takes a quarter of this time for each setting. Default: 2, or 0.1 with
+    /// --quick.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<f64>,
-    /// Run so many rounds of each cell; in a round the bench runs every system once, one after the other.
-    /// Default: 7, with --quick 1.
+    /// Run this many rounds of each cell; in a round the bench runs every system once, one after the other.
+    /// Default: 7, or 1 with --quick.
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Prove only that the bench works: try few fixed settings, and unless --seconds and --rounds are given,
-    /// measure for 0.1 s in one round.
+    /// Prove only that the bench works: try few fixed settings, and use the smaller defaults of --seconds and
+    /// --rounds.
     #[arg(long)]
     quick: bool,
     /// Print the names of the cells instead of running them.
@@ -76,14 +78,14 @@ fn seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| "give seconds from 0.02 to 600".into())
 }
 
-/// Returns the usage error for a part that needs the feature `peers`.
+/// Returns the usage error for a part of the bench that needs the feature `peers`.
 fn not_built(part: &str) -> Usage {
     Usage::new(format!(
         "{part} is not in this build: cargo build --release -p tidegate-bench --features peers"
     ))
 }
 
-/// Runs the cells. The exit code is 1 if our contestant failed.
+/// Runs the selected cells. The exit code is 1 if this library's contestant failed.
 pub(crate) fn run(args: &HandlersArgs) -> anyhow::Result<ExitCode> {
     let mut cells = cell::select(args.cells.as_deref()).map_err(Usage::new)?;
     if args.list {
@@ -115,7 +117,8 @@ pub(crate) fn run(args: &HandlersArgs) -> anyhow::Result<ExitCode> {
         }
         played.extend(bench.cell(cell)?);
     }
-    // The handler ends before the last figures are taken.
+    // The bench ends the last handler before it measures the host again, because a running handler would
+    // disturb the host's figures.
     bench.work = None;
     let host = bench.host()?;
     let verdict = verdict::verdict(&played);
@@ -136,9 +139,9 @@ pub(crate) fn run(args: &HandlersArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// One call of the bench, with its settings and its open files.
+/// One run of the bench `handlers`, with its settings and its open files.
 struct Bench {
-    /// The handler of the previous cell; the next cell uses it again if it is the same.
+    /// The handler of the previous cell. The next cell uses this handler again if it needs the same kind.
     work: Option<(Kind, Work)>,
     ground: Ground,
     results: Results,
@@ -181,7 +184,7 @@ impl Bench {
         Host::measure(self.machine.clone(), self.commit.clone(), &self.directory.0)
     }
 
-    /// Prints the facts about the host and the cells to run.
+    /// Prints the facts about the host, and the number of cells that the bench has still to run.
     fn announce(&mut self, cells: &[Cell]) -> anyhow::Result<()> {
         let host = self.host()?;
         self.results.keep_host(&host)?;
@@ -204,7 +207,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Plays a cell, or takes the result that the file keeps; `None` after an interrupt.
+    /// Plays a cell, or takes the cell's result from the file of results; `None` after an interrupt.
     fn cell(&mut self, cell: Cell) -> anyhow::Result<Option<Played>> {
         let name = cell.name();
         if let Some(kept) = self.results.cell(&name) {
@@ -231,7 +234,7 @@ impl Bench {
         Ok(Some(played))
     }
 
-    /// Returns the capacity of the cell's handler; `None` after an interrupt.
+    /// Returns the capacity of the cell's handler in items a second; `None` after an interrupt.
     fn capacity(&mut self, cell: Cell) -> anyhow::Result<Option<f64>> {
         let name = cell.kind.name();
         if let Some(per_s) = self.results.capacity(name) {
@@ -258,7 +261,7 @@ impl Bench {
         {
             return Ok(());
         }
-        // The previous handler ends first: two handlers would disturb each other.
+        // The bench ends the previous handler first, because two running handlers would disturb each other.
         self.work = None;
         let work = Work::start(kind, &self.ground.runtime, &self.directory.0)?;
         self.work = Some((kind, work));
@@ -279,7 +282,7 @@ fn say(text: &str) {
     eprintln!("tidegate-bench: {text}");
 }
 
-/// Formats a duration in words for the user.
+/// Formats a duration in hours, minutes and seconds for the user.
 fn span(time: Duration) -> String {
     let seconds = time.as_secs();
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
@@ -289,12 +292,12 @@ fn span(time: Duration) -> String {
     }
 }
 
-/// The directory of the handlers' files; the bench removes it at its end.
+/// The directory of the handlers' files, which the bench removes at its end.
 struct Directory(PathBuf);
 
 impl Directory {
-    /// Creates the directory below `TIDEGATE_BENCH_DIR`, or in the system's temporary directory, which the
-    /// user of a database can read.
+    /// Creates the directory below `TIDEGATE_BENCH_DIR`, or, without this variable, in the system's temporary
+    /// directory, which PostgreSQL's user can read.
     fn make() -> anyhow::Result<Self> {
         let parent = std::env::var_os("TIDEGATE_BENCH_DIR");
         let parent = parent.map_or_else(std::env::temp_dir, PathBuf::from);
@@ -312,7 +315,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // A leftover directory costs space and does no harm.
+        // A leftover directory costs space and does no harm, so the bench ignores a failed removal.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -1,5 +1,6 @@
-//! The contestant that uses this library, and every use that this bench makes of the library: an actor with
-//! several batches at once if the handler awaits, a thread actor if it blocks.
+//! The contestant of the bench `handlers` that uses this library; no other file of the bench uses the
+//! library's actors. The contestant is an actor with several batches in flight if the handler awaits, and an
+//! actor on a thread if the handler blocks.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,18 +13,18 @@ use super::setting::Fixed;
 use super::work::{Checked, Item};
 use crate::rounds::Failure;
 
-/// The rule by which the actor forms batches.
+/// The rule by which the library's actor decides the size of batches.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Rule {
-    /// The default controller.
+    /// The actor uses the library's default controller.
     Default,
-    /// Batches of the whole backlog.
+    /// The actor takes the whole backlog into each batch.
     Greedy,
-    /// A fixed setting of the grid.
+    /// The actor uses a fixed setting of the grid: a limit, a linger and a number of batches in flight.
     Fixed(Fixed),
 }
 
-/// An actor of the library. After a drop it handles every accepted item, then ends.
+/// An actor of the library. After its drop it handles every accepted item, and then ends.
 pub(super) struct Actor(Handle<Item, u64>);
 
 impl Actor {
@@ -49,13 +50,13 @@ impl Actor {
         started.map(Self).map_err(|e| e.to_string())
     }
 
-    /// Sends an item and waits until it is handled.
+    /// Sends an item to the actor and waits until the actor has handled it.
     pub(super) async fn call(&self, item: Item) -> Result<u64, Failure> {
         self.0.call(item).await.map_err(|e| e.to_string())
     }
 }
 
-/// A handler that awaits: it handles as many batches at once as the controller lets run.
+/// The actor's handler for work that awaits: it handles as many batches at once as the controller lets run.
 struct Awaiting {
     work: Arc<Checked>,
 }
@@ -76,10 +77,10 @@ impl SharedHandler for Awaiting {
     }
 }
 
-/// A handler that blocks its thread.
+/// A handler that blocks its thread while it handles a batch.
 struct Blocking {
     work: Arc<Checked>,
-    /// The items of a batch; the handler keeps the vector between batches for its memory.
+    /// The items of a batch. The handler keeps the vector between batches to reuse its memory.
     items: Vec<Item>,
 }
 

@@ -1,15 +1,15 @@
-//! A cell's outcome: the rounds of its contestants, the choice among screened settings, and the ratios of
-//! this library to the other contestants. Pure.
+//! The outcome of a cell of the bench `handlers`: the rounds of its contestants, the choice among settings
+//! that short runs have screened, and the ratios of this library's figures to the other contestants'. Pure.
 //!
-//! A ratio compares two contestants within a round. The best setting of a round is chosen by the other
-//! rounds, so that luck in a round does not count.
+//! A ratio compares two contestants within a round. The figures of the other rounds choose the best setting
+//! for a round, so that luck in a round does not count.
 
 use serde::{Deserialize, Serialize};
 
 use super::setting::System;
 use crate::rounds::median;
 
-/// One run of one contestant.
+/// The figures of one run of one contestant.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub(super) struct Outcome {
     pub(super) ops_per_s: f64,
@@ -17,27 +17,29 @@ pub(super) struct Outcome {
     pub(super) p50_us: f64,
     pub(super) p99_us: f64,
     pub(super) batch_mean: f64,
-    /// Processor time of this process an operation, microseconds, the callers' included.
+    /// The processor time that the bench's process takes for one operation, in microseconds, the callers'
+    /// part included.
     pub(super) cpu_us: f64,
-    /// Operations a second before the window opened, while the contestant learned.
+    /// The number of operations a second in the warm-up, while the contestant learned.
     pub(super) cold_ops_per_s: f64,
     pub(super) cold_mean_us: Option<f64>,
-    /// True if the load ended early because calls piled up: the latency would have grown further.
+    /// True if the load generator ended the run early because unanswered calls piled up: in a longer run the
+    /// latency would be higher still.
     pub(super) overrun: bool,
 }
 
-/// A contestant of a cell.
+/// A contestant of a cell with one setting, and the figures of its rounds.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub(super) struct Row {
     pub(super) system: String,
     pub(super) setting: String,
     pub(super) version: Option<String>,
     pub(super) rounds: Vec<Outcome>,
-    /// The failure that ended the contestant's part, if it failed.
+    /// The failure that ended the contestant's part in the cell; `None` if the contestant did not fail.
     pub(super) note: Option<String>,
 }
 
-/// A setting with the outcome of its screening run.
+/// A setting with the outcome of the short run that screened it.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub(super) struct Screened {
     pub(super) system: String,
@@ -45,26 +47,29 @@ pub(super) struct Screened {
     pub(super) outcome: Result<Outcome, String>,
 }
 
-/// A finished cell.
+/// A finished cell, with all its contestants.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub(super) struct Played {
     pub(super) cell: String,
-    /// Arrivals a second of an open loop.
+    /// The arrivals a second of an open loop; `None` for a closed loop.
     pub(super) offered_per_s: Option<f64>,
     pub(super) rows: Vec<Row>,
     pub(super) screened: Vec<Screened>,
     pub(super) wall_s: f64,
 }
 
-/// A figure of an outcome; more is better.
+/// A function that computes a figure of an outcome by which the bench compares contestants. A higher figure
+/// is better.
 pub(super) type Score = fn(&Outcome) -> f64;
 
 const THROUGHPUT: Score = |outcome| outcome.ops_per_s;
 const MEAN: Score = |outcome| 1e6 / outcome.mean_us;
 const P99: Score = |outcome| 1e6 / outcome.p99_us;
 
-/// Chooses `count` of the screened settings, best first. In an open loop the second choice is the best by the
-/// 99th percentile. Settings that failed or overran come last.
+/// Chooses the best `count` of the screened settings, the best first: by mean latency in an open loop, by
+/// throughput in a closed loop. In an open loop the setting with the best 99th percentile comes second,
+/// unless it is the first already. Settings that failed, or that could not keep up with the arrivals, come
+/// last.
 pub(super) fn choose<T: Copy>(
     screened: &[(T, Result<Outcome, String>)],
     is_open: bool,
@@ -74,7 +79,8 @@ pub(super) fn choose<T: Copy>(
     let by = |score: Score| {
         let of = |at: usize| match &screened[at].1 {
             Ok(outcome) if !outcome.overrun => (2, score(outcome)),
-            // A longer run is a better one.
+            // If two settings could not keep up with the arrivals, the setting with more operations a second
+            // is the better one.
             Ok(outcome) => (1, outcome.ops_per_s),
             Err(_) => (0, 0.0),
         };
@@ -106,12 +112,12 @@ impl Played {
         self.offered_per_s.is_some()
     }
 
-    /// Returns the figure that judges this cell.
+    /// Returns the figure that judges this cell: mean latency in an open loop, throughput in a closed loop.
     pub(super) fn score(&self) -> Score {
         if self.is_open() { MEAN } else { THROUGHPUT }
     }
 
-    /// Returns the row of a system with one setting, unless it failed.
+    /// Returns the row of a system that has one setting; `None` if the system failed.
     pub(super) fn row(&self, system: System) -> Option<&Row> {
         self.rows_of(system).next()
     }
@@ -121,7 +127,8 @@ impl Played {
         self.rows.iter().filter(of_it)
     }
 
-    /// Returns the ratios of this library to `other` by round: above 1, the library is better.
+    /// Returns this library's figure divided by that of the system `other`, for each round: above 1, the
+    /// library is better.
     pub(super) fn against(&self, other: System) -> Vec<f64> {
         let score = self.score();
         match (self.row(System::Ours), self.row(other)) {
@@ -135,15 +142,16 @@ impl Played {
         }
     }
 
-    /// Returns the ratios of this library to the best fixed setting by round: above 1, the library is better.
+    /// Returns this library's figure divided by that of the best fixed setting, for each round: above 1, the
+    /// library is better.
     pub(super) fn against_best(&self) -> Vec<f64> {
         let score = self.score();
         self.with_best(score, |ours, best| score(ours) / score(best))
     }
 
-    /// Returns the ratio of this library's 99th percentile to that of the best fixed setting, by round: below
-    /// 1, the library is better. The best setting of a closed loop is the best by throughput, that of an open
-    /// loop the best by this percentile.
+    /// Returns this library's 99th percentile of latency divided by that of the best fixed setting, for each
+    /// round: below 1, the library is better. In a closed loop the best setting is the best by throughput, in
+    /// an open loop the best by this percentile.
     pub(super) fn p99_times_best(&self) -> Vec<f64> {
         let choice = if self.is_open() { P99 } else { THROUGHPUT };
         self.with_best(choice, |ours, best| ours.p99_us / best.p99_us)
@@ -171,7 +179,8 @@ impl Played {
     }
 }
 
-/// Returns the median score of the rounds other than `left_out`, or of that round if there is no other.
+/// Returns the median score of a contestant's rounds other than `left_out`. If there is no other round,
+/// returns the score of that round.
 fn by_other_rounds(rounds: &[Outcome], left_out: usize, score: Score) -> f64 {
     let others = rounds.iter().enumerate().filter(|(at, _)| *at != left_out);
     let others = others.map(|(_, outcome)| score(outcome)).collect();
@@ -182,7 +191,8 @@ fn by_other_rounds(rounds: &[Outcome], left_out: usize, score: Score) -> f64 {
 pub(super) mod tests {
     use super::*;
 
-    /// Creates a row with these throughputs; its latency is a second divided by each.
+    /// Creates a row with one round for each throughput in `ops`. The mean latency of a round is one second
+    /// divided by its throughput.
     pub(crate) fn row(system: System, setting: &str, ops: &[f64]) -> Row {
         let rounds = ops.iter().map(|&ops_per_s| Outcome {
             ops_per_s,
@@ -209,12 +219,13 @@ pub(super) mod tests {
         };
         assert_eq!(played.against(System::Amate), [2.0, 2.0]);
         assert!(played.against(System::UltraBatch).is_empty());
-        // In an open loop the mean latency judges: half the latency is twice as good.
+        // In an open loop the mean latency judges the cell: a contestant with half the latency is twice as
+        // good.
         played.offered_per_s = Some(5.0);
         played.rows[0].rounds[0].mean_us = 50.0;
         played.rows[1].rounds[0].mean_us = 100.0;
         assert_eq!(played.against(System::Amate)[0], 2.0);
-        // A contestant that failed takes no part in the comparison.
+        // The rival's row now has a failure, so the rival takes no part in the comparison.
         played.rows[1].note = Some("lost items".into());
         assert!(played.against(System::Amate).is_empty());
     }
@@ -224,13 +235,15 @@ pub(super) mod tests {
         let played = Played {
             rows: vec![
                 row(System::Ours, "", &[10.0, 10.0, 10.0]),
-                // Setting a was lucky once.
+                // The fixed setting `a` was lucky in round 0, so it must not be the best setting of that
+                // round.
                 row(System::Fixed, "a", &[40.0, 5.0, 5.0]),
                 row(System::Fixed, "b", &[8.0, 8.0, 20.0]),
             ],
             ..Played::default()
         };
-        // Round 0: a has 5 elsewhere, b 14. Round 1: a 22.5, b 14. Round 2: a 22.5, b 8.
+        // Each round gets its best setting by the medians of the other rounds. In round 0 setting a has 5, b
+        // has 14; in round 1 a has 22.5, b has 14; in round 2 a has 22.5, b has 8.
         assert_eq!(played.against_best(), [10.0 / 8.0, 2.0, 2.0]);
         assert_eq!(played.p99_times_best(), [8.0 / 10.0, 0.5, 0.5]);
         let single = Played {

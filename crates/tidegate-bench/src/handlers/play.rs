@@ -1,5 +1,5 @@
-//! Plays one cell: short runs screen the settings, then the chosen settings and the library run in
-//! interleaved rounds.
+//! Plays one cell of the bench `handlers`: short runs screen the settings, then the chosen settings and the
+//! library's defaults run in interleaved rounds.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,10 +15,11 @@ use super::setting::{LIMIT_MAX, Setting, System, saturated};
 use super::work::Work;
 use crate::rounds::Failure;
 
-/// The number of different keys.
+/// The number of different keys that items have.
 const KEYS: u32 = 10_000;
 
-/// The duration of a run, and the number of rounds.
+/// The extent of a run of the bench: the duration of a measured window, the number of rounds, and whether the
+/// run is quick and whether it includes the rivals.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     pub(super) window: Duration,
@@ -28,7 +29,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Returns the plan of a run in the rounds: the warm-up takes half of the window, with a minimum.
+    /// Returns the plan of a run in the rounds. The warm-up takes half of the window, and at least 100 ms.
     fn full(self, arrivals: Arrivals, seed: u64) -> Plan {
         Plan {
             arrivals,
@@ -39,13 +40,14 @@ impl Times {
         }
     }
 
-    /// Returns the plan of a screening run: a quarter of the window.
+    /// Returns the plan of a short run that screens a setting, which measures for a quarter of the window.
     fn short(self, arrivals: Arrivals) -> Plan {
         Plan {
             arrivals,
             warm: (self.window / 8).max(Duration::from_millis(50)),
             window: (self.window / 4).max(Duration::from_millis(50)),
-            // No round has this seed.
+            // No round has this seed. So the runs that screen the settings have other arrivals than the
+            // rounds.
             seed: u64::MAX,
             overrun: Duration::from_millis(300),
         }
@@ -57,7 +59,7 @@ impl Times {
         own.into_iter().chain(rivals.iter().copied())
     }
 
-    /// Estimates the time that a cell takes, with the start and the emptying of the handler.
+    /// Estimates the time that a cell takes. Before each run the handler starts and empties its store.
     pub(super) fn guess(self, cell: Cell) -> Duration {
         let start = Duration::from_millis(30);
         let of = |plan: Plan| plan.warm + plan.window + start;
@@ -74,7 +76,7 @@ impl Times {
     }
 }
 
-/// The environment in which cells are played.
+/// The environment in which the bench plays cells: the runtime, the times and the items' keys.
 pub(super) struct Ground {
     pub(super) runtime: Runtime,
     pub(super) times: Times,
@@ -93,12 +95,14 @@ impl Ground {
         })
     }
 
-    /// Returns the best saturated throughput over the grid of settings; `None` after an interrupt.
+    /// Returns a handler's capacity: its best throughput over the grid of settings while enough callers wait
+    /// at any time, in items a second. Returns `None` after an interrupt.
     ///
     /// # Errors
-    /// No setting of the grid could be measured.
+    ///
+    /// The bench could measure no setting of the grid.
     pub(super) fn capacity(&self, cell: Cell, work: &Work) -> anyhow::Result<Option<f64>> {
-        // A batch of the largest limit needs this many callers to fill.
+        // This loop has as many callers as the largest limit of a batch, so that they can fill such a batch.
         let plan = self.times.full(Arrivals::Closed(LIMIT_MAX), u64::MAX);
         let mut best = Err("the grid is empty".to_owned());
         for fixed in saturated(cell.kind.in_flight(), self.times.quick) {
@@ -119,8 +123,8 @@ impl Ground {
         }
     }
 
-    /// Plays a cell at `per_s` arrivals a second, which closed loops ignore. Returns `None` after an
-    /// interrupt.
+    /// Plays a cell at `per_s` arrivals a second; closed loops have no rate and ignore it. Returns `None`
+    /// after an interrupt.
     pub(super) fn play(&self, cell: Cell, work: &Work, per_s: Option<f64>) -> Option<Played> {
         let start = Instant::now();
         let arrivals = match (cell.load, per_s) {
@@ -139,14 +143,15 @@ impl Ground {
             contestants.extend(chosen.into_iter().map(|setting| (setting, row(setting))));
         }
         for round in 0..self.times.rounds as usize {
-            // The order rotates, so that no contestant always runs after the same other one.
+            // The order rotates from round to round, so that no contestant always runs after the same other
+            // contestant.
             for turn in 0..contestants.len() {
                 let at = (turn + round) % contestants.len();
                 let (setting, row) = &mut contestants[at];
                 if row.note.is_some() {
                     continue;
                 }
-                // Each round has one seed: all contestants get the same arrivals.
+                // Each round has one seed, so that all contestants get the same arrivals.
                 let plan = self.times.full(arrivals, round as u64 + 1);
                 match self.run(work, *setting, &plan) {
                     _ if interrupt::asked() => return None,
@@ -164,7 +169,8 @@ impl Ground {
         })
     }
 
-    /// Returns the settings of a system that take part in the rounds; `None` after an interrupt.
+    /// Chooses, by short runs, the settings of a system that take part in the rounds. Returns `None` after an
+    /// interrupt.
     fn screen(
         &self,
         cell: Cell,
@@ -213,7 +219,7 @@ fn row(setting: Setting) -> Row {
     }
 }
 
-/// Returns the version of a package that was locked when this program was built.
+/// Returns the version of a package in the lock file with which this program was built.
 fn locked(package: &str) -> Option<String> {
     let lock = include_str!("../../../../Cargo.lock");
     let name = format!("name = \"{package}\"");
@@ -250,13 +256,14 @@ mod tests {
             peers,
         };
         let alone = times(7, false).guess(cell);
-        // Ours, greedy and three of the grid, three seconds each.
+        // Seven rounds of the default, greedy and three settings of the grid take three seconds for each of
+        // the five.
         assert!(alone > Duration::from_secs(7 * 5 * 3) && alone < Duration::from_secs(120));
         assert!(times(7, true).guess(cell) > alone + Duration::from_secs(7 * 4 * 3));
         assert!(times(1, false).guess(cell) < alone / 4);
     }
 
-    /// Every contestant of this build handles each item once, in both loops.
+    /// Every contestant of this build handles each item once, in closed and in open loops.
     #[test]
     fn contestants_handle_each_item_once() {
         let ground = Ground::new(Times {

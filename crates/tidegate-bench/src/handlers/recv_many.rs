@@ -1,6 +1,6 @@
-//! The loop that a user of tokio writes: take items from a channel by `recv_many`, handle them, answer. The
-//! loop is a rival with hand-tuned settings, and also runs the settings of the grid that have several batches
-//! in flight.
+//! The loop that users of tokio write by hand: take items from a channel by `recv_many`, handle them, answer
+//! the callers. The loop is a rival with tuned settings. It also runs the settings of the grid that have
+//! several batches in flight.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,22 +12,23 @@ use super::setting::Fixed;
 use super::work::{Checked, Item};
 use crate::rounds::Failure;
 
-/// The capacity of the channel: the same as the library's default.
+/// The capacity of the channel in items, the same as the library's default.
 const CAPACITY: usize = 16_384;
 
-/// An item and the channel for the answer to its caller.
+/// An item, with the channel that takes the answer to the item's caller.
 struct Call {
     item: Item,
     answer: oneshot::Sender<Result<u64, Failure>>,
 }
 
-/// The loop over `recv_many`: see the module. After a drop it handles every accepted item, then ends.
+/// A contestant that takes items from a channel by `recv_many`. After its drop it handles every accepted
+/// item, and then ends.
 pub(super) struct Loop {
     calls: mpsc::Sender<Call>,
 }
 
 impl Loop {
-    /// Starts a task, or a thread if the handler blocks.
+    /// Starts the loop as a task, or as a thread if the handler blocks.
     pub(super) fn start(fixed: Fixed, work: Arc<Checked>) -> Result<Self, Failure> {
         let (calls, received) = mpsc::channel(CAPACITY);
         if work.blocks() {
@@ -55,7 +56,8 @@ async fn run(mut received: mpsc::Receiver<Call>, fixed: Fixed, work: Arc<Checked
     let slots = Arc::new(Semaphore::new(fixed.in_flight as usize));
     let limit = fixed.limit as usize;
     loop {
-        // The loop takes the permit first: items gather while all permits are in use.
+        // The loop takes the permit of a batch before its items, so that items gather while all permits are
+        // in use.
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
             return;
         };
@@ -88,7 +90,7 @@ async fn run(mut received: mpsc::Receiver<Call>, fixed: Fixed, work: Arc<Checked
     }
 }
 
-/// Runs the loop for a handler that blocks.
+/// Runs the loop for a handler that blocks its thread.
 fn block(mut received: mpsc::Receiver<Call>, limit: usize, work: &Checked) {
     loop {
         let mut calls = Vec::with_capacity(limit.min(1024));
@@ -110,7 +112,7 @@ fn apart(calls: Vec<Call>) -> (Vec<Item>, Answers) {
 }
 
 fn deliver(handled: Result<Vec<u64>, Failure>, answers: Answers) {
-    // A caller that has gone away needs no answer.
+    // A caller may have stopped waiting. It needs no answer, so the loop ignores the failed send.
     match handled {
         Ok(values) => {
             for (answer, value) in answers.into_iter().zip(values) {

@@ -1,5 +1,5 @@
-//! Finished cells in a file of JSON lines, so that an interrupted run resumes from them. Cells of another
-//! commit, machine or effort stay in the file, unread.
+//! Keeps the results of finished cells in a file of JSON lines, so that an interrupted run resumes from them.
+//! Results of another commit, machine or effort stay in the file, and the bench ignores them.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::host::Host;
 use super::outcome::Played;
 
-/// The circumstances of a result: a run uses a kept result again if all of them agree.
+/// The circumstances in which the bench measured a result: commit, machine, durations and flags. A later run
+/// uses the kept result only if its own circumstances are the same.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub(super) struct Effort {
     pub(super) commit: Option<String>,
@@ -26,21 +27,21 @@ pub(super) struct Effort {
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
-    /// The figures of the machine at the start of a run.
+    /// The figures of the host, which the bench writes to the file at the start of each run.
     Host(Host),
-    /// The best throughput of a handler.
+    /// The capacity of a handler: its best throughput over the grid of settings, in items a second.
     Capacity {
         effort: Effort,
         handler: String,
         per_s: f64,
     },
-    /// A finished cell.
+    /// The result of a finished cell.
     Cell { effort: Effort, played: Played },
 }
 
-/// The kept results: see the module.
+/// The kept results of finished cells, and the file of JSON lines that holds them.
 pub(super) struct Results {
-    /// The open file and its path; `None` without `--out`.
+    /// The open file of results and its path; `None` if the user did not give `--out`.
     file: Option<(File, PathBuf)>,
     effort: Effort,
     capacities: Vec<(String, f64)>,
@@ -48,7 +49,8 @@ pub(super) struct Results {
 }
 
 impl Results {
-    /// Opens the file and reads the results of this effort.
+    /// Opens the file of results, and reads the results that were measured in the same circumstances,
+    /// `effort`.
     ///
     /// # Errors
     /// The file cannot be read or written.
@@ -74,7 +76,8 @@ impl Results {
         Ok(results)
     }
 
-    /// Reads a line of the file. The bench measures a cell again if an earlier run cut its line short.
+    /// Reads a line of the file of results. The bench measures a cell again if an earlier run cut its line
+    /// short.
     fn take_in(&mut self, line: &str) {
         match serde_json::from_str(line) {
             Ok(Line::Capacity {
@@ -87,18 +90,18 @@ impl Results {
         }
     }
 
-    /// Returns the capacity of a handler, if the file has it.
+    /// Returns the capacity of a handler in items a second, if the file has it.
     pub(super) fn capacity(&self, handler: &str) -> Option<f64> {
         let mut kept = self.capacities.iter().rev();
         Some(kept.find(|(name, _)| name == handler)?.1)
     }
 
-    /// Returns a finished cell.
+    /// Returns the kept result of the cell of this name, if the file has it.
     pub(super) fn cell(&self, name: &str) -> Option<&Played> {
         self.cells.iter().rev().find(|played| played.cell == name)
     }
 
-    /// Writes the figures of the machine at the start of a run.
+    /// Writes the figures of the host to the file; the bench does so at the start of a run.
     pub(super) fn keep_host(&mut self, host: &Host) -> anyhow::Result<()> {
         self.write(&Line::Host(host.clone()))
     }
@@ -125,7 +128,7 @@ impl Results {
             return Ok(());
         };
         let line = serde_json::to_string(line)?;
-        // The line feed comes first: a line that an earlier run cut short stays a line of its own.
+        // The line feed comes first, so that a line that an earlier run cut short stays a line of its own.
         write!(file, "\n{line}\n").with_context(|| path.display().to_string())
     }
 }

@@ -1,4 +1,5 @@
-//! The crates that batch, each used as its documentation shows, under the settings of [`super::setting`].
+//! The rivals of the bench `handlers` that are crates which form batches. The bench uses each as its
+//! documentation shows, with the settings of [`super::setting`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +13,11 @@ use ultra_batch::{BatchExecutor, Executor};
 use super::work::{Checked, Item};
 use crate::rounds::Failure;
 
-/// The capacity of the queues: no rival refuses an item, because callers would only send it again.
+/// The capacity of the rivals' queues in items, large enough that no rival refuses an item: the caller would
+/// only send the item again.
 const CAPACITY: usize = 1 << 18;
 
-/// batch-aint-one, with one key and no resources.
+/// The rival batch-aint-one. The bench gives all items the same key, and uses none of the crate's resources.
 pub(super) struct BatchAintOne(Batcher<Process>);
 
 #[derive(Clone)]
@@ -69,7 +71,8 @@ impl Processor for Process {
     }
 }
 
-/// ultra-batch, through its executor, because an insert is no lookup.
+/// The rival ultra-batch. The bench uses the crate's executor for commands and not its fetcher, because an
+/// insert is no lookup.
 pub(super) struct UltraBatch(BatchExecutor<Execute>);
 
 struct Execute(Arc<Checked>);
@@ -99,7 +102,8 @@ impl Executor for Execute {
     }
 }
 
-/// amate, with worker threads that block on an asynchronous handler.
+/// The rival amate. If a handler awaits, each worker thread of this crate blocks until the handler is done
+/// with the thread's batch.
 pub(super) struct Amate(Engine<Call>);
 
 struct Call {

@@ -1,24 +1,26 @@
-//! The contestants and their settings: ours, the grid of fixed settings, the rivals. Pure.
+//! The contestants of the bench `handlers` and their settings: this library, the grid of fixed settings, the
+//! rivals. Pure.
 
 use super::cell::{Kind, Load};
 
-/// One contestant with one setting.
+/// One contestant of the bench `handlers`, with one setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
-    /// The library with the default controller.
+    /// This library with the default controller.
     Default,
-    /// The library, with batches of the whole backlog.
+    /// This library, with a controller that takes the whole backlog into each batch.
     Greedy,
-    /// A constant limit, linger and number of batches in flight.
+    /// This library with a controller of constant limit, linger and number of batches in flight.
     Fixed(Fixed),
-    /// A loop over tokio's `recv_many`, each batch with a permit of a semaphore.
+    /// A loop over tokio's `recv_many`, in which each batch needs a permit of a semaphore.
     RecvMany {
         limit: u32,
         in_flight: u32,
     },
-    /// The rival crate of this name; it needs the feature `peers`, as the variants below do.
+    /// The rival crate batch-aint-one. Like the crates ultra-batch and amate, it needs the feature `peers`.
     BatchAintOne {
-        /// The batch size that the crate prefers over further concurrency; 0 means its policy `Immediate`.
+        /// The `min_size_hint` of the crate's policy `Balanced`: the batch size that the crate prefers over
+        /// further batches at once. 0 stands for the policy `Immediate`.
         prefer: u32,
         limit: u32,
         in_flight: u32,
@@ -34,7 +36,8 @@ pub(super) enum Setting {
     },
 }
 
-/// A fixed setting.
+/// A fixed setting: the greatest number of items in a batch, the linger in microseconds, and the greatest
+/// number of batches in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fixed {
     pub(super) limit: u32,
@@ -42,7 +45,8 @@ pub(super) struct Fixed {
     pub(super) in_flight: u32,
 }
 
-/// A system with its settings: one setting of a system takes part in the rounds, but three of the grid.
+/// A system that takes part in the bench. The bench screens the settings of each system, and the best takes
+/// part in the rounds; of the system [`System::Fixed`] the best three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum System {
     Ours,
@@ -55,7 +59,7 @@ pub(super) enum System {
 }
 
 impl System {
-    /// The systems that `--peers` adds.
+    /// The rival systems that `--peers` adds to the bench.
     pub(super) const RIVALS: [Self; 4] = [
         Self::RecvMany,
         Self::BatchAintOne,
@@ -76,7 +80,7 @@ impl System {
         }
     }
 
-    /// Returns the system's package in Cargo.lock, if it is a package.
+    /// Returns the system's package in Cargo.lock, if the system is a package.
     pub(super) const fn package(self) -> Option<&'static str> {
         match self {
             Self::RecvMany => Some("tokio"),
@@ -93,7 +97,8 @@ impl System {
         }
     }
 
-    /// Returns the settings to screen for this cell. A single setting needs no screening.
+    /// Returns the system's settings that the bench screens for this cell. A single setting needs no
+    /// screening.
     pub(super) fn settings(self, kind: Kind, load: Load, quick: bool) -> Vec<Setting> {
         let in_flight = kind.in_flight();
         let most = in_flight.last().copied().unwrap_or(1);
@@ -113,9 +118,10 @@ impl System {
                     limit,
                     in_flight,
                 };
-                // 100 is the crate's default limit.
+                // The bench tries the crate's default limit of 100 items, too.
                 let immediate = product(&[100, 1024], in_flight).map(|(limit, n)| of(0, limit, n));
-                // The policy `Balanced` differs from `Immediate` only if several batches may run.
+                // If only one batch runs at once, the policy `Balanced` equals `Immediate`, so the bench does
+                // not try it.
                 let balanced = (most > 1).then(|| of(16, 1024, most));
                 immediate.chain(balanced).collect()
             }
@@ -133,7 +139,7 @@ impl System {
             }
         };
         if quick && settings.len() > 2 {
-            // Only the two settings that differ most stay.
+            // A quick run keeps only the two settings that differ most.
             settings.drain(1..settings.len() - 1);
         }
         settings
@@ -145,14 +151,16 @@ fn product<'a>(limits: &'a [u32], in_flight: &'a [u32]) -> impl Iterator<Item = 
     limits.iter().flat_map(with)
 }
 
-/// Limits in steps of a factor of four. The measurement of capacity has as many callers as the largest limit.
+/// The limits of the grid of fixed settings, each four times the limit before. The measurement of a handler's
+/// capacity has as many callers as the largest limit.
 const LIMITS: [u32; 7] = [1, 4, 16, 64, 256, 1024, LIMIT_MAX];
 pub(super) const LIMIT_MAX: u32 = 4096;
-/// Lingers in microseconds: none, tokio's finest timer, and the length of several batches.
+/// The lingers of the grid of fixed settings, in microseconds: none, the finest step of tokio's timers, and
+/// the time of several batches.
 const LINGERS_US: [u32; 3] = [0, 1000, 5000];
 
-/// Returns the grid of fixed settings for a load. It leaves out settings that equal others of the grid: a
-/// limit above the number of callers, and a linger with a limit of one item.
+/// Returns the grid of fixed settings for a load. The grid leaves out limits above the number of callers, and
+/// lingers with a limit of one item, because such settings equal other settings of the grid.
 pub(super) fn grid(load: Load, in_flight: &[u32], quick: bool) -> Vec<Fixed> {
     let limits: Vec<u32> = match load {
         _ if quick => vec![16, 1024],
@@ -180,8 +188,9 @@ pub(super) fn grid(load: Load, in_flight: &[u32], quick: bool) -> Vec<Fixed> {
     grid
 }
 
-/// Returns the settings that measure a handler's capacity, the best throughput among them. They have no
-/// linger, because callers wait at any time.
+/// Returns the settings with which the bench measures a handler's capacity: the best throughput of these
+/// settings. They have no linger, because in this measurement enough callers wait at any time to fill a
+/// batch.
 pub(super) fn saturated(in_flight: &[u32], quick: bool) -> Vec<Fixed> {
     let all = grid(Load::Poisson(100), in_flight, quick);
     all.into_iter()
@@ -266,7 +275,7 @@ mod tests {
     #[test]
     fn the_grid_has_every_limit_linger_and_number_in_flight_once() {
         let open = grid(Load::Poisson(60), &[1, 4], false);
-        // A limit of 1 has no linger.
+        // A setting with a limit of 1 has no linger.
         assert_eq!(open.len(), 2 * (1 + 6 * 3));
         for (at, fixed) in open.iter().enumerate() {
             assert!(!open[..at].contains(fixed), "{fixed:?}");

@@ -1,4 +1,5 @@
-//! The table of a cell, and the verdict over all cells, with the losses of the library first. Pure.
+//! The table of a cell of the bench `handlers`, and the verdict over all cells, with the losses of the
+//! library first. Pure.
 
 use std::fmt::Write as _;
 
@@ -9,14 +10,16 @@ use super::setting::System;
 use crate::compare::Interval;
 use crate::rounds::{median, quantile};
 
-/// The ratio to the best setting below which a cell is lost, if its whole interval lies there.
+/// The bound on the library's ratio to the best fixed setting, below which the library loses a cell: it loses
+/// if the whole interval of the ratio lies below the bound.
 const LOST: f64 = 0.9;
-/// The goal for the median of the ratios over the cells.
+/// The goal for the median, over all cells, of the library's ratio to the best fixed setting.
 const WANTED: f64 = 0.95;
-/// The widest interval, as a share of its median, that still resolves a cell.
+/// The greatest width of the ratio's interval with which a cell counts as resolved, as a share of the ratio's
+/// median. The ratio is that of the library to the best fixed setting.
 const RESOLVED: f64 = 0.05;
 
-/// Formats one cell with every contestant.
+/// Formats one cell as a table, with every contestant.
 pub(super) fn cell_table(played: &Played) -> String {
     let mut table = Table::new([
         "",
@@ -78,7 +81,7 @@ pub(super) fn cell_table(played: &Played) -> String {
     text
 }
 
-/// Returns the ratios of the library to this row.
+/// Returns the ratios of the library's figure to that of this row's contestant, one for each round.
 fn ratios_to(played: &Played, row: &Row) -> Vec<f64> {
     if row.system == System::Ours.name() || row.note.is_some() {
         return Vec::new();
@@ -103,7 +106,7 @@ fn note(row: &Row) -> String {
     }
 }
 
-/// Formats a median with its interval, or alone if the rounds are too few for an interval.
+/// Formats the median of ratios with its interval, or alone if the rounds are too few for an interval.
 fn shown(ratios: &[f64]) -> String {
     match (Interval::of(ratios), median(ratios.to_vec())) {
         (Some(of), _) => format!("{:.2} [{:.2}, {:.2}]", of.median, of.low, of.high),
@@ -112,7 +115,7 @@ fn shown(ratios: &[f64]) -> String {
     }
 }
 
-/// Formats the verdict over `cells`.
+/// Formats the verdict over all `cells` of a run.
 pub(super) fn verdict(cells: &[Played]) -> String {
     let best: Vec<(&Played, Vec<f64>)> = with_ratios(cells, Played::against_best);
     let mut text = String::new();
@@ -162,7 +165,7 @@ fn medians(cells: &[(&Played, Vec<f64>)]) -> Vec<f64> {
         .collect()
 }
 
-/// Lists the cells with an interval wholly below the bound.
+/// Lists the cells that the library loses: the interval of the ratio lies wholly below the bound.
 fn losses(text: &mut String, best: &[(&Played, Vec<f64>)]) {
     let mut lost: Vec<_> = best
         .iter()
@@ -194,7 +197,7 @@ fn losses(text: &mut String, best: &[(&Played, Vec<f64>)]) {
     }
 }
 
-/// Lists the cells in which a rival is ahead by its median.
+/// Lists the cells in which a rival's median figure is better than the library's.
 fn rivals_ahead(text: &mut String, cells: &[Played]) {
     let mut ahead = Vec::new();
     for played in cells {
@@ -228,7 +231,7 @@ fn rivals_ahead(text: &mut String, cells: &[Played]) {
     }
 }
 
-/// Lists the cells with rounds too uneven for a verdict on a few per cent.
+/// Lists the cells in which the rounds differ too much for a verdict on a few per cent.
 fn unresolved(text: &mut String, best: &[(&Played, Vec<f64>)]) {
     let wide = |ratios: &[f64]| Interval::of(ratios).is_some_and(|of| of.width() > RESOLVED);
     let cells: Vec<&str> = best
@@ -248,7 +251,7 @@ fn unresolved(text: &mut String, best: &[(&Played, Vec<f64>)]) {
     }
 }
 
-/// Formats the spread over cells of the ratio to each contestant.
+/// Formats the spread over cells of the library's ratio to each contestant.
 fn summary(cells: &[Played], best: &[(&Played, Vec<f64>)]) -> String {
     let mut table = Table::new([
         "ours / it",

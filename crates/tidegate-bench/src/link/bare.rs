@@ -1,5 +1,5 @@
-//! Bare sockets without a link, which give upper limits for the link's figures. They use blocking threads,
-//! loopback TCP, and no protocol except the payload bytes.
+//! Measurements of bare sockets without a link, which give upper limits for the link's figures. The sockets
+//! use blocking threads, loopback TCP, and no protocol except the payload bytes.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -11,10 +11,11 @@ use hdrhistogram::Histogram;
 
 use crate::latency;
 
-/// The bytes of one write and of one read.
+/// The number of bytes in one write of the sender, and the greatest number of bytes in one read of the
+/// reader.
 const BLOCK: usize = 256 << 10;
 
-/// Returns the two ends of a connection on this machine.
+/// Returns the two ends of a TCP connection on this machine.
 pub(super) fn pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let client = TcpStream::connect(listener.local_addr()?)?;
@@ -24,7 +25,7 @@ pub(super) fn pair() -> io::Result<(TcpStream, TcpStream)> {
     Ok((client, server))
 }
 
-/// Writes at least `bytes` in blocks to a socket; a reader drops them. Returns bytes a second.
+/// Writes at least `bytes` bytes in blocks to a socket; a reader drops them. Returns bytes a second.
 pub(super) fn drain(bytes: u64) -> anyhow::Result<f64> {
     let (mut client, mut server) = pair()?;
     let blocks = bytes.div_ceil(BLOCK as u64);
@@ -50,7 +51,7 @@ pub(super) fn drain(bytes: u64) -> anyhow::Result<f64> {
     Ok(read as f64 / took.as_secs_f64())
 }
 
-/// Writes `bytes` bytes `count` times to a socket; a reader drops them. Returns writes a second.
+/// Writes `bytes` bytes to a socket by one call, `count` times; a reader drops them. Returns writes a second.
 pub(super) fn single_writes(count: u64, bytes: usize) -> anyhow::Result<f64> {
     let (mut client, mut server) = pair()?;
     let reader =
@@ -67,8 +68,9 @@ pub(super) fn single_writes(count: u64, bytes: usize) -> anyhow::Result<f64> {
     Ok(count as f64 / took.as_secs_f64())
 }
 
-/// Sends `there` bytes and waits for `back` bytes, `count` times, with a pause of `pace` after each. Both
-/// ends either sleep in the system or poll without sleeping.
+/// Sends `there` bytes and waits for `back` bytes in answer, `count` times, and calls `pace` before each
+/// time. Both ends either sleep in the operating system until bytes arrive, or (`spin`) poll without
+/// sleeping. Returns round trips a second, and their times.
 pub(super) fn ping_pong(
     count: u64,
     there: usize,
@@ -95,7 +97,7 @@ pub(super) fn ping_pong(
         let sent = Instant::now();
         client.write_all(&question)?;
         fill(&mut client, &mut answer)?;
-        // The histogram grows as needed.
+        // The histogram grows as needed, so `record` does not fail.
         let _ = trips.record(sent.elapsed().as_nanos() as u64);
     }
     let rate = count as f64 / start.elapsed().as_secs_f64();
@@ -103,7 +105,7 @@ pub(super) fn ping_pong(
     Ok((rate, trips))
 }
 
-/// Reads until `buffer` is full; reads again at once if the socket does not block.
+/// Reads until `buffer` is full. If the socket does not block, reads again at once.
 fn fill(socket: &mut TcpStream, buffer: &mut [u8]) -> io::Result<()> {
     let mut at = 0;
     while at < buffer.len() {

@@ -1,9 +1,9 @@
-//! `tidegate-bench link`: messages of five bytes over loopback TCP, each of them acknowledged, beside bare
-//! sockets in the same rounds.
+//! `tidegate-bench link`: sends messages of five bytes over loopback TCP, each of them acknowledged, beside
+//! bare sockets in the same rounds.
 //!
-//! Client and server have a thread each, as a program on either side would; eight clients share one thread. A
-//! throughput is timed from the first message to the last acknowledgement. At light load the clients send by
-//! a schedule, even if they are late, and latency counts from the due time of a message.
+//! The client and the server have a thread each, as programs on the two sides have; eight clients share one
+//! thread. The bench measures throughput from the first message to the last acknowledgement. At light load
+//! the clients send by a schedule, even if they are late, and latency counts from the due time of a message.
 
 mod bare;
 mod ours;
@@ -18,16 +18,16 @@ use super::rounds::{Contestant, Sample, calibrated};
 use super::session::Session;
 use ours::Way;
 
-/// A payload, the same as in published figures of other systems.
+/// The payload of a message, the same as in the published figures of other systems.
 const PAYLOAD: [u8; 5] = *b"hello";
-/// The bytes of a message with this payload on the wire, in the session protocol.
+/// The number of bytes that a message with this payload takes on the wire, in the session protocol.
 const FRAME_BYTES: usize = 9;
-/// The bytes of an acknowledgement.
+/// The number of bytes that an acknowledgement takes on the wire.
 const ACK_BYTES: usize = 12;
-/// How long a side that spins polls before it sleeps.
+/// The time for which a client or server of the link that spins polls its socket before it sleeps.
 const SPIN: Duration = Duration::from_micros(200);
 
-/// Runs the cells.
+/// Runs all cells of the bench `link`.
 pub(crate) fn run(session: &mut Session) -> anyhow::Result<()> {
     for clients in [1, 2, 3, 8] {
         throughput_cell(session, clients)?;
@@ -44,12 +44,12 @@ pub(crate) fn run(session: &mut Session) -> anyhow::Result<()> {
 
 type Cell<'a> = Contestant<'a, Peers>;
 
-/// Returns the intended duration of a measurement.
+/// Returns the intended duration of a measurement of throughput.
 fn target(session: &Session) -> Duration {
     Duration::from_millis(if session.is_smoke() { 2 } else { 400 })
 }
 
-/// Returns the link as a contestant, for this way of sending.
+/// Returns the link as a contestant of a cell, with `clients` clients that send messages in this way.
 fn tidegate<'a>(target: Duration, way: Way, clients: u64) -> Cell<'a> {
     Contestant {
         system: OURS.into(),
@@ -62,7 +62,7 @@ fn tidegate<'a>(target: Duration, way: Way, clients: u64) -> Cell<'a> {
     }
 }
 
-/// Returns bare sockets as a contestant.
+/// Returns bare sockets as a contestant of a cell; `run` measures them.
 fn sockets<'a>(what: &str, run: impl FnMut(&mut Peers) -> Result<Sample, String> + 'a) -> Cell<'a> {
     Contestant {
         system: "bare sockets".into(),
@@ -169,7 +169,7 @@ fn lone_cell(session: &mut Session, rate: u64) -> anyhow::Result<()> {
     session.cell(&case, vec![ours, bare]).map(drop)
 }
 
-/// Returns the duration of a schedule in seconds.
+/// Returns the duration, in seconds, for which clients send messages at light load.
 fn schedule(session: &Session) -> f64 {
     if session.is_smoke() { 0.05 } else { 2.0 }
 }

@@ -1,4 +1,5 @@
-//! One measurement of the link: starts a server and its clients, and measures their cost.
+//! One measurement of the link: starts a server and its clients, and measures their throughput and their
+//! cost.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -19,22 +20,23 @@ use crate::latency;
 use crate::machine::Meter;
 use crate::rounds::Sample;
 
-/// The way in which messages are sent.
+/// The way in which the clients of a measurement send messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Many messages in one call.
+    /// Each client sends many messages in one call of `send_many`.
     SendMany,
-    /// One message after the other, by one task for each client.
+    /// Each client is one task, which sends one message after the other.
     Send,
-    /// Many messages by one thread for each client, through the engine's queue.
+    /// Each client is one thread, which sends many messages through the engine's queue.
     Producer,
-    /// Many messages in one call, in the plain protocol.
+    /// Each client sends many messages in one call of `send_many`, in the plain protocol.
     Plain,
-    /// The client flushes each message before the next.
+    /// Each client flushes each message before it sends the next message.
     Flushed,
-    /// The server acknowledges each message before the next.
+    /// The server acknowledges each message of a client before the client sends the next message.
     LockStep { spin: bool },
-    /// The server acknowledges each message before the next, in the plain protocol.
+    /// The server acknowledges each message of a client before the client sends the next, in the plain
+    /// protocol.
     PlainLockStep,
 }
 
@@ -63,12 +65,12 @@ impl Way {
     }
 }
 
-/// Creates a runtime of one thread.
+/// Creates a tokio runtime of one thread.
 pub(super) fn runtime() -> std::io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
-/// A server on a thread of its own. Its handler adds up the bytes of payloads.
+/// A server of the link on a thread of its own. Its handler adds up the bytes of payloads.
 pub(super) struct Serving {
     pub(super) address: SocketAddr,
     pub(super) server: Arc<Server>,
@@ -95,7 +97,7 @@ impl Serving {
                     })
                 })?;
                 tell.send(Arc::new(server))?;
-                // The measurement ends this wait.
+                // The server's thread waits here until the measurement drops its sender.
                 let _ = ended.await;
                 Ok(())
             })
@@ -110,7 +112,7 @@ impl Serving {
         })
     }
 
-    /// Ends the server; returns the payload bytes of its handlers, and its counters.
+    /// Ends the server. Returns the payload bytes that its handlers received, and its counters.
     pub(super) fn end(mut self) -> anyhow::Result<(u64, ServerStats)> {
         let stats = self.server.stats();
         drop(self.end.take());
@@ -121,7 +123,7 @@ impl Serving {
     }
 }
 
-/// Sends `messages` messages by `clients` clients; the time ends with the last acknowledgement.
+/// Sends `messages` messages by `clients` clients. The measured time ends with the last acknowledgement.
 pub(super) fn run(way: Way, clients: u64, messages: u64) -> anyhow::Result<Sample> {
     let serving = Serving::start(way.spin())?;
     let address = serving.address;
@@ -219,7 +221,7 @@ async fn send(
             for _ in 0..messages {
                 let sent = Instant::now();
                 client.send_acked(&PAYLOAD).await?;
-                // The histogram grows as needed.
+                // The histogram grows as needed, so `record` does not fail.
                 let _ = trips.record(sent.elapsed().as_nanos() as u64);
             }
         }

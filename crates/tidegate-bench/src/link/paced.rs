@@ -1,5 +1,6 @@
-//! Light load: clients send messages by a schedule, even if they are late, and measure how long each message
-//! waits for its acknowledgement. The server's counters give the cost of acknowledgements.
+//! The link under light load: clients send messages by a schedule, even if they are late, and measure how
+//! long each message waits for its acknowledgement. The server's counters give the cost of its
+//! acknowledgements.
 
 use std::io::{Read as _, Write as _};
 use std::thread;
@@ -15,7 +16,8 @@ use crate::latency;
 use crate::machine::Meter;
 use crate::rounds::Sample;
 
-/// Returns the due time of message `n`, counted from 0; every thread is running before the first one.
+/// Returns the due time of message `n`, counted from 0, in nanoseconds. The first message is due after 20 ms,
+/// by when every thread runs.
 fn due_ns(n: u64, rate: f64) -> u64 {
     20_000_000 + (n as f64 * 1e9 / rate) as u64
 }
@@ -29,8 +31,8 @@ fn wait_until(due: u64, clock: Clock) {
     }
 }
 
-/// Sends one message at a time, each at its due time and acknowledged before the next. Measures the latency
-/// of a lone message, from its send time.
+/// Sends one message at a time through the link: each at its due time, and the next only after the
+/// acknowledgement. Measures the latency of a lone message, from the time at which it was sent.
 pub(super) fn lone(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     let serving = Serving::start(Duration::ZERO)?;
     let address = serving.address;
@@ -45,7 +47,7 @@ pub(super) fn lone(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
             tokio::time::sleep(Duration::from_nanos(left)).await;
             let sent = Instant::now();
             client.send_acked(&PAYLOAD).await?;
-            // The histogram grows as needed.
+            // The histogram grows as needed, so `record` does not fail.
             let _ = trips.record(sent.elapsed().as_nanos() as u64);
         }
         let spent = meter.spent();
@@ -63,7 +65,7 @@ pub(super) fn lone(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     Ok(sample)
 }
 
-/// Measures lone messages over a bare socket, as [`lone`] does over the link.
+/// Measures lone messages over a bare socket, in the way in which [`lone`] measures them over the link.
 pub(super) fn bare_lone(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     let messages = ((rate * seconds) as u64).max(1);
     let clock = Clock::start();
@@ -77,7 +79,8 @@ pub(super) fn bare_lone(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     Ok(sample)
 }
 
-/// Measures messages through the link, sent by a schedule.
+/// Measures messages that a client sends through the link by a schedule, `rate` messages a second, even if it
+/// is late.
 pub(super) fn ours(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     let serving = Serving::start(Duration::ZERO)?;
     let address = serving.address;
@@ -104,7 +107,7 @@ pub(super) fn ours(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
             let acked: Seq = *watch.borrow_and_update();
             let now = clock.now().as_nanos();
             for n in known..acked.get() {
-                // The histogram grows as needed.
+                // The histogram grows as needed, so `record` does not fail.
                 let _ = lags.record(now.saturating_sub(first_due + due_ns(n, rate)));
             }
             known = acked.get();
@@ -143,7 +146,7 @@ pub(super) fn ours(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     Ok(sample)
 }
 
-/// Measures request and reply over a bare socket, sent by the same schedule.
+/// Measures requests and replies over a bare socket, which a client sends by the same schedule as [`ours`].
 pub(super) fn bare(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     let (mut client, mut server) = bare::pair()?;
     let messages = ((rate * seconds) as u64).max(1);
@@ -158,7 +161,7 @@ pub(super) fn bare(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
         }
         Ok(())
     });
-    // Another thread reads the replies, so that a late reply does not delay the next message.
+    // Another thread reads the replies, so that a wait for a late reply does not delay the next message.
     let mut replies = client.try_clone()?;
     let first_due = clock.now().as_nanos();
     let reader = thread::spawn(move || -> std::io::Result<_> {
@@ -167,7 +170,7 @@ pub(super) fn bare(rate: f64, seconds: f64) -> anyhow::Result<Sample> {
         for n in 0..messages {
             replies.read_exact(&mut answer)?;
             let now = clock.now().as_nanos();
-            // The histogram grows as needed.
+            // The histogram grows as needed, so `record` does not fail.
             let _ = lags.record(now.saturating_sub(first_due + due_ns(n, rate)));
         }
         Ok(lags)

@@ -1,26 +1,29 @@
-//! The cells: the things that a server has to hold in great number, and the requests that make them. Pure.
+//! The cells of the bench `many`: the kind of things that a server has to hold in great number (streams,
+//! consumers or subjects), and the requests that make them. Pure.
 
 use serde_json::json;
 
-/// The first stream: the bench measures its acknowledgements before it makes another stream.
+/// The name of the first stream. The bench measures the acknowledgements of this stream before it makes
+/// another.
 pub(super) const ONE: &str = "ONE";
-/// The streams of the cell of consumers.
+/// The number of streams in the cell that makes consumers.
 const STREAMS_OF_CONSUMERS: u64 = 1000;
-/// The subjects of a stream fall into this many groups, so that a filter covers a hundredth of them.
+/// The number of groups of a stream's subjects, so that a consumer's filter covers a hundredth of the
+/// subjects.
 const GROUPS: u64 = 100;
 
-/// The things that a cell makes.
+/// The kind of things that a cell makes in great number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Thing {
-    /// Streams in files, each with one subject of its own.
+    /// The cell makes streams in files, each with one subject of its own.
     Streams,
-    /// Durable consumers that are pulled from, in turns on this many streams.
+    /// The cell makes durable pull consumers, in turns on this many streams.
     Consumers { streams: u64 },
-    /// Subjects of one stream, each with one small message.
+    /// The cell makes subjects of one stream, each with one small message.
     Subjects,
 }
 
-/// Many things of one kind on one server.
+/// A cell of the bench `many`: very many things of one kind on one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) name: String,
@@ -28,10 +31,11 @@ pub(super) struct Cell {
     pub(super) count: u64,
 }
 
-/// A request: its subject and its body.
+/// A request to the server: its subject and its body.
 pub(super) type Request = (String, String);
 
-/// Returns all cells, scaled; a cell of this many subjects is the last one.
+/// Returns all cells, with their counts multiplied by `scale`. If `subjects` is given, the last cell makes
+/// this many subjects.
 pub(super) fn cells(scale: f64, subjects: Option<u64>) -> Vec<Cell> {
     let streams = Thing::Streams;
     let consumers = Thing::Consumers {
@@ -51,7 +55,8 @@ pub(super) fn cells(scale: f64, subjects: Option<u64>) -> Vec<Cell> {
         count: scaled(count, scale),
     };
     let mut all: Vec<_> = all.into_iter().map(cell).collect();
-    // The last one may be asked for by name.
+    // The cell that the flag `--subjects` adds may equal the cell before it, and the bench runs equal cells
+    // once.
     all.dedup();
     all
 }
@@ -69,7 +74,7 @@ fn short(count: u64) -> String {
 }
 
 impl Cell {
-    /// Describes the cell.
+    /// Describes the cell for the user.
     pub(super) fn text(&self) -> String {
         let count = self.count;
         match self.thing {
@@ -85,7 +90,7 @@ impl Cell {
         }
     }
 
-    /// Returns the number of requests that prepare the server.
+    /// Returns the number of requests that prepare the server for the cell.
     pub(super) const fn prepared(&self) -> u64 {
         match self.thing {
             Thing::Streams => 0,
@@ -94,7 +99,7 @@ impl Cell {
         }
     }
 
-    /// Returns the request of this number that prepares the server.
+    /// Returns the `n`-th request that prepares the server for the cell.
     pub(super) fn prepare(&self, n: u64) -> Request {
         let subject = match self.thing {
             Thing::Subjects => "many.>".to_owned(),
@@ -103,7 +108,7 @@ impl Cell {
         create_stream(&stream(n), &subject)
     }
 
-    /// Returns the request that makes the thing of this number.
+    /// Returns the request that makes the `n`-th thing of the cell.
     pub(super) fn make(&self, n: u64) -> Request {
         match self.thing {
             Thing::Streams => create_stream(&stream(n), &format!("many.{n}")),
@@ -114,7 +119,8 @@ impl Cell {
         }
     }
 
-    /// Returns the name of the last stream and a subject of it, if this many things are made.
+    /// Returns the name of the last stream and a subject of this stream, after the bench has made `made`
+    /// things.
     pub(super) fn last(&self, made: u64) -> (String, String) {
         let last = made.saturating_sub(1);
         match self.thing {
@@ -141,7 +147,7 @@ pub(super) const fn filter() -> &'static str {
     "many.7.*"
 }
 
-/// Returns the request that creates a stream.
+/// Returns the request that creates a stream with one replica in a file.
 pub(super) fn create_stream(name: &str, subject: &str) -> Request {
     let body = json!({
         "name": name, "subjects": [subject], "storage": "file", "retention": "limits", "num_replicas": 1,
@@ -149,7 +155,7 @@ pub(super) fn create_stream(name: &str, subject: &str) -> Request {
     (format!("$JS.API.STREAM.CREATE.{name}"), body.to_string())
 }
 
-/// Returns the request that creates a durable consumer to pull from.
+/// Returns the request that creates a durable pull consumer.
 pub(super) fn create_consumer(stream: &str, name: &str, filter: Option<&str>) -> Request {
     let mut config = json!({"durable_name": name, "ack_policy": "explicit"});
     if let Some(filter) = filter {

@@ -1,18 +1,20 @@
-//! The judgements on what a server showed: whether it is at rest, how fast it was at the start and the end of
-//! its work, whether it kept everything. Pure.
+//! Judges a server of the bench `many`: whether it is at rest, how fast it worked at the start and at the
+//! end, and whether it kept everything. Pure.
 
 use std::collections::VecDeque;
 
-/// The looks of one window.
+/// The number of times that the bench reads the server's memory and processor time in one window.
 const LOOKS: usize = 5;
-/// The share by which memory may vary at rest, and the least that counts, MiB.
+/// The share by which a server's memory may vary while the server counts as at rest; `RSS_LEAST_MB` is the
+/// variation, in MiB, that is allowed in any case.
 const RSS_SHARE: f64 = 0.005;
 const RSS_LEAST_MB: f64 = 0.25;
-/// The share by which the use of the processor may differ between two windows, and the least that counts.
+/// The share by which a server's use of the processor may differ between two windows while the server counts
+/// as at rest; `CPU_LEAST` is the difference, in processors, that is allowed in any case.
 const CPU_SHARE: f64 = 0.25;
 const CPU_LEAST: f64 = 0.03;
 
-/// One look at a server.
+/// One reading of a server: the time, the processor time so far and the resident memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Look {
     pub(super) at_s: f64,
@@ -20,7 +22,7 @@ pub(super) struct Look {
     pub(super) rss_mb: f64,
 }
 
-/// Looks at a server until it is at rest: see [`Rest::is_reached`].
+/// The latest readings of a server, which show whether it is at rest: see [`Rest::is_reached`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rest(VecDeque<Look>);
 
@@ -32,7 +34,8 @@ impl Rest {
         }
     }
 
-    /// Returns whether memory stayed the same over two windows, and the use of the processor too.
+    /// Returns whether the server is at rest: its memory stayed the same over two windows, and so did its use
+    /// of the processor.
     pub(super) fn is_reached(&self) -> bool {
         if self.0.len() < 2 * LOOKS + 1 {
             return false;
@@ -51,7 +54,7 @@ impl Rest {
     }
 }
 
-/// The times at which each tenth of the work was done.
+/// The times at which the server had done each tenth of its requests.
 #[derive(Clone, Debug)]
 pub(super) struct Tenths {
     count: u64,
@@ -66,14 +69,15 @@ impl Tenths {
         }
     }
 
-    /// Notes that this many parts are done.
+    /// Records that the server has done `done` requests after `at_s` seconds.
     pub(super) fn done(&mut self, done: u64, at_s: f64) {
         while self.at_s.len() < 10 && done * 10 >= self.count * (self.at_s.len() as u64 + 1) {
             self.at_s.push(at_s);
         }
     }
 
-    /// Returns the rates of the first and the last tenth; `None` unless everything is done.
+    /// Returns the rates at which the server did the first and the last tenth of its requests, in requests a
+    /// second; `None` if requests are missing.
     pub(super) fn rates(&self) -> Option<(f64, f64)> {
         let (first, before, end) = (self.at_s.first()?, self.at_s.get(8)?, self.at_s.get(9)?);
         let tenth = self.count as f64 / 10.0;
@@ -81,17 +85,17 @@ impl Tenths {
     }
 }
 
-/// The things that a server has.
+/// The numbers of streams, consumers and messages that a server has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) streams: u64,
     pub(super) consumers: u64,
-    /// The messages of the last stream.
+    /// The number of messages in the last stream that the bench made.
     pub(super) messages: u64,
 }
 
 impl Held {
-    /// Returns the difference to the things that the server should have, as a sentence.
+    /// Describes the difference to the numbers that the server should have; `None` if they are equal.
     pub(super) fn differs(&self, wanted: &Self) -> Option<String> {
         let of = |held: &Self| {
             format!(
@@ -103,7 +107,8 @@ impl Held {
     }
 }
 
-/// Returns whether the process with this `stat` file of /proc has ended and only waits to be reaped.
+/// Returns whether a process has ended and only waits for its parent to collect its status. `stat` is the
+/// text of the process's `stat` file of /proc.
 pub(super) fn has_ended(stat: &str) -> bool {
     let state = stat.rsplit_once(')').map(|(_, rest)| rest.trim_start());
     state.is_none_or(|state| state.starts_with(['Z', 'X']))
@@ -131,12 +136,12 @@ mod tests {
     #[test]
     fn a_server_is_at_rest_with_a_steady_load_and_memory() {
         assert!(rest(|_| (1.0, 100.0)).is_reached());
-        // A server that always works a little is at rest too.
+        // A server that always works a little is at rest, too.
         assert!(rest(|at| (at * 0.2, 100.0 + at / 10.0)).is_reached());
-        // Memory grows, or the work comes to its end.
+        // A server is not at rest if its memory grows or its work ends.
         assert!(!rest(|at| (1.0, 100.0 + at)).is_reached());
         assert!(!rest(|at| (at.min(1.0), 100.0)).is_reached());
-        // Only the last two windows count.
+        // Only the last two windows of readings count.
         let mut later = rest(|at| (at.min(1.0), 100.0));
         for n in 11..20 {
             later.look(Look {
@@ -159,7 +164,7 @@ mod tests {
         let (first, last) = tenths.rates().unwrap();
         assert!((first / 1000.0 - 1.0).abs() < 0.01, "{first}");
         assert!((last / 100.0 - 1.0).abs() < 0.01, "{last}");
-        // A few things have no tenths of their own.
+        // With fewer than ten things, the tenths have no times of their own.
         let mut few = Tenths::new(3);
         few.done(3, 0.5);
         assert_eq!(few.rates(), None);

@@ -1,13 +1,13 @@
-//! `tidegate-bench many`: whether streams, consumers and subjects are cheap, on our server and with `--peers`
-//! on nats-server.
+//! `tidegate-bench many`: measures whether streams, consumers and subjects are cheap, on our server and with
+//! `--peers` on nats-server.
 //!
-//! Each cell makes very many things of one kind on a fresh server over one connection with many requests in
-//! flight. It then measures the memory of each thing, the processor time of the idle server, the wait of a
-//! lone publisher beside that on a server with one stream, and the time of a start after `kill -9` and after
-//! `SIGTERM`. The bench and the server share all cores.
+//! Each cell makes very many things of one kind (streams, consumers or subjects) on a fresh server, over one
+//! connection with many requests in flight. It then measures the memory of each thing, the processor time of
+//! the idle server, the wait of a lone publisher beside that on a server with one stream, and the time of a
+//! start after `kill -9` and after `SIGTERM`. The bench and the server share all cores.
 //!
 //! [`cell`], [`figures`] and [`report`] decide and are pure. [`turn`] runs one cell on one server, [`system`]
-//! starts and ends the server, [`requests`] is the load.
+//! starts and ends the server, [`requests`] sends the load.
 
 mod cell;
 mod figures;
@@ -37,50 +37,55 @@ use turn::{Outcome, Plan};
 /// The arguments of `tidegate-bench many`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ManyArgs {
-    /// Measure nats-server of bench/peers/go-nats too, with its default: it acknowledges before it syncs.
+    /// Measure the nats-server in bench/peers/go-nats, too, with its default settings: it acknowledges a
+    /// message before it syncs the message.
     #[arg(long)]
     peers: bool,
     /// Print one JSON document instead of tables.
     #[arg(long)]
     json: bool,
-    /// Only the cells with this in their name.
+    /// Run only the cells with this text in their name.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Print the cells instead of running them.
+    /// Print the names of the cells instead of running them.
     #[arg(long)]
     list: bool,
-    /// The factor for every count; 0.01 proves only that the bench works.
+    /// Multiply the number of streams, consumers or subjects of each cell by this factor; 0.01 proves only
+    /// that the bench works.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor)]
     scale: f64,
-    /// The requests on the way at a time.
+    /// Keep at most this many requests in flight, while the bench makes the streams, consumers or subjects of
+    /// a cell.
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = value_parser!(u64).range(1..=10_000))]
     in_flight: u64,
-    /// A further cell of one stream with this many subjects.
+    /// Add a cell of one stream with this many subjects.
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=100_000_000))]
     subjects: Option<u64>,
-    /// Rounds a cell: each runs every server once, one after the other.
+    /// Run this many rounds of each cell; in a round the bench runs every server once, one after the other.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// How long a server may take to make the things of a cell, and for each start and each stop.
+    /// Allow a server at most this many seconds to make the streams, consumers or subjects of a cell, and as
+    /// many for each start and each stop.
     #[arg(long, value_name = "SECONDS", default_value_t = 120.0, value_parser = seconds)]
     cell_max: f64,
-    /// How long to look at an idle server.
+    /// Measure the processor time of the idle server for this many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
     idle: f64,
-    /// How long to wait until the memory and the processor time of a server are steady.
+    /// Wait at most this many seconds until the memory and the processor time of a server are steady, then
+    /// measure in any case.
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = seconds)]
     rest_max: f64,
 }
 
-/// The state that the servers of a cell share.
+/// The remarks about a cell's servers that the table shows below the figures.
 #[derive(Debug, Default)]
 struct Remarks {
     notes: Vec<(&'static str, String)>,
-    /// Our server failed.
+    /// True if our server failed in the cell.
     failed: bool,
 }
 
-/// Runs the cells. The exit code is 1 if our server failed in one of them.
+/// Runs the cells of the bench `many`. The exit code is 1 if our server failed in one of them.
 pub(crate) fn run(args: &ManyArgs) -> anyhow::Result<ExitCode> {
     let all = cells(args.scale, args.subjects);
     let wanted = |cell: &&Cell| {
@@ -202,7 +207,7 @@ fn measure(
     }
 }
 
-/// Says what the figures depend on.
+/// Prints the facts about the machine and the disk on which the figures depend.
 fn announce(document: &Document, directory: &Directory) -> anyhow::Result<()> {
     let (machine, commit) = (document.machine.clone(), document.commit.clone());
     let host = Host::measure(machine.clone(), commit, directory.path())?;

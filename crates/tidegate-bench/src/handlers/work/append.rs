@@ -1,6 +1,6 @@
-//! Appends to a file, with one write and one `fdatasync` a batch. The handler first encodes each record,
-//! which takes as long as a light compression: with a bare copy the callers, and not the handler, would be
-//! the bottleneck.
+//! A handler that appends items to a file, with one write and one `fdatasync` a batch. The handler first
+//! encodes each record, which takes as long as a light compression: with a bare copy the callers, and not the
+//! handler, would be the bottleneck.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -15,14 +15,14 @@ use crate::rounds::Failure;
 
 const RECORD_BYTES: usize = 128;
 
-/// The handler that appends to a file: see the module.
+/// The handler that appends each batch to a file and syncs the file.
 pub(super) struct Append {
     open: Mutex<Open>,
 }
 
 struct Open {
     file: File,
-    /// The encoded bytes of a batch.
+    /// The encoded bytes of a batch. The handler keeps the buffer for the next batch.
     bytes: Vec<u8>,
 }
 

@@ -1,4 +1,5 @@
-//! Handlers of pure computation: one pads its batches, one writes each key once.
+//! Two handlers of pure computation: one pads its batches to certain sizes, the other writes each key of a
+//! batch once.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -7,15 +8,17 @@ use std::sync::{Mutex, PoisonError};
 use super::{BlockingWork, Item};
 use crate::rounds::Failure;
 
-/// The rounds of [`grind`] for a batch: about 200 us.
+/// The number of rounds of [`grind`] for a batch, which take about 200 us.
 const BATCH_ROUNDS: u64 = 100_000;
-/// The rounds of [`grind`] for a padded item: about 20 us. The callers themselves cost a few us.
+/// The number of rounds of [`grind`] for an item of a padded batch, which take about 20 us. The callers
+/// themselves cost a few microseconds an item.
 const ITEM_ROUNDS: u64 = 10_000;
-/// The rounds of [`grind`] for a distinct key. In large batches most items repeat a key.
+/// The number of rounds of [`grind`] for each distinct key of a batch. In large batches most items repeat a
+/// key, so an item costs less there.
 const KEY_ROUNDS: u64 = 30_000;
 
-/// A handler that pads each batch to the next power of two, as accelerators and inference servers do: an item
-/// of padding costs as much as any other.
+/// A handler that pads each batch to the next power of two, as accelerators and inference servers do. An item
+/// of padding costs as much as any other item.
 #[derive(Default)]
 pub(super) struct Padded {
     items: Mutex<u64>,
@@ -31,7 +34,7 @@ impl BlockingWork for Padded {
         let mut stored = self.items.lock().unwrap_or_else(PoisonError::into_inner);
         grind(items[0].id, BATCH_ROUNDS);
         for slot in 0..padded(items.len()) {
-            // Padding repeats the last item.
+            // The padding repeats the last of the batch's own items.
             encode(items[slot.min(items.len() - 1)].id);
         }
         *stored += items.len() as u64;
@@ -48,7 +51,7 @@ const fn padded(items: usize) -> usize {
 }
 
 /// A handler of upserts, which writes the last item of each key in a batch. The cost follows the number of
-/// distinct keys, so large batches are cheaper an item.
+/// distinct keys, so items in large batches are cheaper.
 #[derive(Default)]
 pub(super) struct Upsert {
     table: Mutex<Table>,
@@ -56,10 +59,10 @@ pub(super) struct Upsert {
 
 #[derive(Default)]
 struct Table {
-    /// The written id of each key, and the number computed from it.
+    /// The id that the handler wrote last for each key, and the number computed from this id.
     rows: HashMap<u32, (u64, u64)>,
     items: u64,
-    /// The last id of each key in a batch.
+    /// For each key in the present batch, the id of the last item with this key.
     last: HashMap<u32, u64>,
 }
 
@@ -92,12 +95,12 @@ impl BlockingWork for Upsert {
     }
 }
 
-/// Computes a number for an item, in about 20 us.
+/// Computes a number for an item in about 20 us, so that each item costs processor time.
 pub(super) fn encode(id: u64) -> u64 {
     grind(id, ITEM_ROUNDS)
 }
 
-/// Computes for a constant time: each round needs the result of the previous one.
+/// Computes for a time in proportion to `rounds`: each round needs the result of the previous round.
 fn grind(seed: u64, rounds: u64) -> u64 {
     let mut state = black_box(seed | 1);
     for _ in 0..rounds {

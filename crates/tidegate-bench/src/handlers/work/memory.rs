@@ -1,10 +1,10 @@
-//! A handler that only counts: its cells measure the cost of the contestants themselves.
+//! A handler that only counts items. Its cells measure the cost of the contestants themselves.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{AsyncWork, Item, Pending};
 
-/// The handler that only counts: see the module.
+/// The handler that only counts the items of its batches.
 #[derive(Default)]
 pub(super) struct Memory {
     items: AtomicU64,

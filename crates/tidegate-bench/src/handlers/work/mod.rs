@@ -1,7 +1,9 @@
-//! The handlers, all real, and the count that proves that a contestant handled each item once.
+//! The handlers of the bench `handlers`, which do real work, and the count that proves that a contestant
+//! handled each item once.
 //!
-//! A handler does the same work for every contestant. [`Checked`] stands between the two: it counts the items
-//! that the contestant gives to the handler, and answers each item with a number of its own.
+//! A handler does the same work for every contestant. [`Checked`] stands between contestant and handler: it
+//! counts the items that the contestant gives to the handler, and answers each item with a number that
+//! belongs to this item alone.
 
 mod append;
 mod cpu;
@@ -23,47 +25,47 @@ use tokio::runtime::Runtime;
 use super::cell::Kind;
 use crate::rounds::Failure;
 
-/// One item of a run.
+/// One item that a caller hands to a contestant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Item {
-    /// The ids start at 0, and each occurs once in a run.
+    /// The item's id. The ids of a run start at 0, and each occurs once.
     pub(super) id: u64,
-    /// The key, drawn by Zipf's law.
+    /// The item's key, drawn by Zipf's law.
     pub(super) key: u32,
 }
 
 impl Item {
-    /// Returns the answer to this item, which differs from all others.
+    /// Returns the answer to this item, which differs from the answers to all other items.
     pub(super) const fn answer(self) -> u64 {
         let mixed = (self.id ^ 0x5851_F42D_4C95_7F2D).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         mixed ^ (mixed >> 29)
     }
 }
 
-/// The outcome of an asynchronous handler's method.
+/// The result of a method of a handler that awaits, as a future.
 pub(super) type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
 
 /// A handler that awaits. It may handle several batches at once.
 pub(super) trait AsyncWork: Send + Sync {
-    /// Empties the store before a run.
+    /// Empties the handler's store before a run.
     fn empty(&self) -> Pending<'_, ()>;
-    /// Handles a batch, which is never empty.
+    /// Handles a batch of items, which is never empty.
     fn handle<'a>(&'a self, items: &'a [Item]) -> Pending<'a, ()>;
-    /// Returns the number of items in the store.
+    /// Returns the number of items in the handler's store.
     fn stored(&self) -> Pending<'_, u64>;
 }
 
 /// A handler that blocks its thread, one batch at a time.
 pub(super) trait BlockingWork: Send + Sync {
-    /// Empties the store before a run.
+    /// Empties the handler's store before a run.
     fn empty(&self) -> Result<(), Failure>;
-    /// Handles a batch, which is never empty.
+    /// Handles a batch of items, which is never empty.
     fn handle(&self, items: &[Item]) -> Result<(), Failure>;
-    /// Returns the number of items in the store.
+    /// Returns the number of items in the handler's store.
     fn stored(&self) -> Result<u64, Failure>;
 }
 
-/// A handler of either kind.
+/// The handler of a cell, which either awaits or blocks its thread.
 #[derive(Clone)]
 pub(super) enum Work {
     Async(Arc<dyn AsyncWork>),
@@ -71,7 +73,8 @@ pub(super) enum Work {
 }
 
 impl Work {
-    /// Checks that the programs that a handler needs are installed, so that a long run does not fail later.
+    /// Checks that the programs that a handler needs are installed, so that a long run does not fail in the
+    /// middle.
     ///
     /// # Errors
     /// A program is missing ([`tidegate_cli::Usage`]).
@@ -122,22 +125,23 @@ impl Work {
     }
 }
 
-/// The handler of one run, with a count of its items.
+/// The handler of one run, with a count of the items that it has handled.
 pub(super) struct Checked {
     work: Work,
     items: AtomicU64,
     batches: AtomicU64,
-    /// The sum of the answers: lost and repeated items change it.
+    /// The sum of the answers that the handler has given: a lost or repeated item changes the sum.
     sum: AtomicU64,
     cancelled: AtomicBool,
     failed: OnceLock<Failure>,
 }
 
-/// The items of a run, as one side counted them.
+/// The number of items of a run and the sum of their answers, as one side counted them: the callers or the
+/// handler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) items: u64,
-    /// The sum of the answers.
+    /// The sum of the answers to the counted items.
     pub(super) sum: u64,
 }
 
@@ -158,8 +162,8 @@ impl Checked {
         matches!(self.work, Work::Blocking(_))
     }
 
-    /// Handles a batch and returns one answer an item, in order. A handler that blocks runs on a thread of
-    /// tokio's pool for that.
+    /// Handles a batch, and returns one answer for each item, in order. If the handler blocks, it runs on a
+    /// thread of tokio's pool for blocking calls.
     pub(super) async fn handle(self: &Arc<Self>, items: Vec<Item>) -> Result<Vec<u64>, Failure> {
         match &self.work {
             Work::Async(_) if self.cancelled.load(Relaxed) => Ok(self.count(&items)),
@@ -175,7 +179,7 @@ impl Checked {
         }
     }
 
-    /// Handles a batch on a thread that may block, which must not belong to the runtime.
+    /// Handles a batch on the calling thread, which may block and must not belong to the runtime.
     pub(super) fn handle_blocking(&self, items: &[Item]) -> Result<Vec<u64>, Failure> {
         if !self.cancelled.load(Relaxed) {
             let handled = match &self.work {
@@ -187,12 +191,13 @@ impl Checked {
         Ok(self.count(items))
     }
 
-    /// Answers all later batches without work: the contestant has lost, and this lets its backlog end.
+    /// Makes the handler answer all later batches without work. The load generator calls this once it has
+    /// given up on a contestant, so that the contestant's backlog ends soon.
     pub(super) fn cancel(&self) {
         self.cancelled.store(true, Relaxed);
     }
 
-    /// Returns the items handled so far.
+    /// Returns the count of the items that the handler has handled so far.
     pub(super) fn tally(&self) -> Tally {
         Tally {
             items: self.items.load(Relaxed),
@@ -204,7 +209,7 @@ impl Checked {
         self.batches.load(Relaxed)
     }
 
-    /// Returns the first failure of the handler.
+    /// Returns the first failure of the handler; `None` if it has not failed.
     pub(super) fn failure(&self) -> Option<Failure> {
         self.failed.get().cloned()
     }

@@ -1,5 +1,6 @@
-//! A PostgreSQL that belongs to the bench: a private cluster on loopback, which the bench starts, and removes
-//! at its end. A batch is one INSERT of many rows, committed and synced before its answer.
+//! A handler that inserts batches into PostgreSQL. The server and its cluster on loopback belong to the
+//! bench, which starts them, and removes them at its end. A batch is one INSERT of many rows; the server
+//! commits and syncs it before it answers.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
@@ -18,28 +19,28 @@ use super::{AsyncWork, Item, Pending};
 use crate::rounds::Failure;
 use tidegate_cli::Usage;
 
-/// How long the server may take to start and to end.
+/// The longest time that the PostgreSQL server may take to start, and the longest that it may take to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A shell script that runs the server. It ends the server and removes the cluster when the bench's end of
-/// the pipe closes, even if the bench was killed.
+/// The shell script that runs the PostgreSQL server. It ends the server and removes the cluster when the
+/// bench's end of the pipe closes, even if a signal killed the bench.
 const GUARD: &str = r#"directory=$1; shift
 "$@" >"$directory/log" 2>&1 & server=$!; read -r _; kill -QUIT $server; wait $server; rm -rf "$directory""#;
-/// The table: a row of 1 KB with three indexes, one of them over random texts, so that a row costs more than
-/// its caller.
+/// The statement that creates the table. A row has 1 KB and three indexes, one of them over random texts, so
+/// that a row costs more than its caller.
 const TABLE: &str =
     "CREATE TABLE item (id int8 PRIMARY KEY, key int4 NOT NULL, text text NOT NULL);
     CREATE INDEX ON item (key, id);
     CREATE UNIQUE INDEX ON item (md5(id::text))";
-/// The statement of a batch. It takes the rows as two arrays, so that one prepared statement serves batches
-/// of any size.
+/// The statement that inserts a batch. It takes the rows as two arrays, so that one prepared statement serves
+/// batches of any size.
 const INSERT: &str = "INSERT INTO item (id, key, text)
     SELECT id, key, repeat(md5(id::text), 32) FROM unnest($1::int8[], $2::int4[]) AS row (id, key)";
 
-/// The handler over PostgreSQL: see the module.
+/// The handler that inserts each batch into PostgreSQL by one statement.
 pub(super) struct Postgres {
     config: Config,
     idle: Mutex<Vec<Connection>>,
-    /// The server. It is the last field, so that the connections drop first.
+    /// The PostgreSQL server. This field is the last one, so that the connections drop first.
     _server: Server,
 }
 
@@ -67,7 +68,7 @@ impl Postgres {
         Ok(postgres)
     }
 
-    /// Connects as soon as the server accepts the connection.
+    /// Connects to PostgreSQL, as soon as the starting server accepts the connection.
     async fn come_up(&self) -> anyhow::Result<Client> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -86,7 +87,8 @@ impl Postgres {
 
     async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
         let (client, connection) = self.config.connect(NoTls).await?;
-        // A connection that ends fails the next statement.
+        // If this connection ends, the next statement on it reports the error, so this task ignores the
+        // error.
         tokio::spawn(connection);
         Ok(client)
     }
@@ -163,7 +165,7 @@ fn said(error: tokio_postgres::Error) -> Failure {
     }
 }
 
-/// The server's process, its directory and its address.
+/// The process of the PostgreSQL server, its directory and its port.
 struct Server {
     guard: Child,
     directory: PathBuf,
@@ -216,8 +218,8 @@ impl Server {
                 last.unwrap_or("it said nothing").trim()
             );
         }
-        // Another process may take the free port before the server binds it; then the bench fails with that
-        // error.
+        // Another process may take the free port before the server binds it. The bench then fails with the
+        // server's error.
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
             .local_addr()?
             .port();
@@ -250,7 +252,7 @@ impl Server {
         config
     }
 
-    /// Returns the last line of the server's log, after a colon.
+    /// Returns the last line of the PostgreSQL server's log, after a colon.
     fn said(&self) -> String {
         let log = std::fs::read_to_string(self.directory.join("log")).unwrap_or_default();
         log.lines()
@@ -261,7 +263,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The guard ends the server and removes the cluster.
+        // The shell script ends the server and removes the cluster as soon as its input closes.
         drop(self.guard.stdin.take());
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
@@ -282,8 +284,8 @@ impl Drop for Server {
 /// versions.
 const PROGRAMS: &str = "TIDEGATE_POSTGRES";
 
-/// Returns the directory of initdb and postgres: the one in the variable, else the one on the search path,
-/// else the newest of Debian's.
+/// Returns the directory of initdb and postgres: the directory in the variable [`PROGRAMS`], otherwise a
+/// directory on the search path, otherwise the newest of Debian's packages.
 pub(super) fn programs() -> anyhow::Result<PathBuf> {
     let places: Vec<PathBuf> = match std::env::var_os(PROGRAMS) {
         Some(named) => vec![named.into()],
@@ -305,7 +307,7 @@ pub(super) fn programs() -> anyhow::Result<PathBuf> {
     })
 }
 
-/// Returns the directories of Debian's packages, newest first.
+/// Returns the directories of Debian's PostgreSQL packages, newest first.
 fn debian() -> impl Iterator<Item = PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql");
     let versions = versions.into_iter().flatten().flatten();
@@ -316,8 +318,8 @@ fn debian() -> impl Iterator<Item = PathBuf> {
     versions.into_iter().rev().map(|(_, path)| path.join("bin"))
 }
 
-/// Returns the user and group that run the server; `None` means the bench's own. PostgreSQL refuses to run as
-/// root, so root switches to `postgres`, or to `daemon`.
+/// Returns the ids of the user and the group that run the PostgreSQL server; `None` if the server runs as the
+/// bench's own user. PostgreSQL refuses to run as root, so root switches to `postgres`, or to `daemon`.
 fn user() -> anyhow::Result<Option<(u32, u32)>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
@@ -333,7 +335,8 @@ fn user() -> anyhow::Result<Option<(u32, u32)>> {
     Ok(found)
 }
 
-/// Parses the user and group ids in a line of /etc/passwd, if the line is this user's.
+/// Parses the user and group ids in a line of /etc/passwd; `None` if the line belongs to another user than
+/// `name`.
 fn ids(line: &str, name: &str) -> Option<(u32, u32)> {
     let mut fields = line.split(':');
     let is_it = fields.next() == Some(name);
@@ -341,7 +344,7 @@ fn ids(line: &str, name: &str) -> Option<(u32, u32)> {
     is_it.then(|| Some((ids.next()?, ids.next()?)))?
 }
 
-/// Returns a number that no other user of the machine can guess.
+/// Returns a random number for the database's password, so that no other user of the machine can guess it.
 fn random() -> anyhow::Result<u64> {
     use std::io::Read as _;
     let mut bytes = [0; 8];

@@ -1,5 +1,5 @@
-//! A handler over SQLite: one transaction a batch, with a write-ahead log and a sync before the answer to
-//! each commit.
+//! A handler that inserts batches into SQLite: one transaction a batch, with a write-ahead log and a sync
+//! before the answer to each commit.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -10,10 +10,10 @@ use rusqlite::Connection;
 use super::{BlockingWork, Item};
 use crate::rounds::Failure;
 
-/// The length of every row's text, so that rows cost more than their callers.
+/// The length in bytes of the text in each row, so that a row costs more than its caller.
 const TEXT_BYTES: usize = 1000;
 
-/// The handler over SQLite: see the module.
+/// The handler that inserts each batch into SQLite in one transaction.
 pub(super) struct Sqlite {
     connection: Mutex<Connection>,
     text: String,
@@ -87,7 +87,7 @@ mod tests {
         let sqlite = Sqlite::open(directory.path()).unwrap();
         let items: Vec<_> = (0..3).map(|id| Item { id, key: 1 }).collect();
         sqlite.handle(&items).unwrap();
-        // The store already has the second item, so it refuses the whole batch.
+        // The store already has an item of this batch, so it refuses the whole batch.
         let twice = [Item { id: 9, key: 1 }, items[1]];
         assert!(sqlite.handle(&twice).is_err());
         assert_eq!(sqlite.stored().unwrap(), 3);
