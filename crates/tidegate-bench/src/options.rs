@@ -1,4 +1,4 @@
-//! The options that every bench takes.
+//! The command-line options that every bench takes.
 
 use std::path::PathBuf;
 
@@ -11,25 +11,25 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     pub(crate) peers: bool,
     /// Run every cell, however long that takes. A cell is one workload of the bench. Without this flag the
-    /// bench ends within ten minutes, and skips the remaining cells. An interrupted run goes on where it
-    /// stopped.
+    /// bench ends within about ten minutes, and skips the cells for which no time is left. After an
+    /// interrupt, a new run with --full goes on after the last finished cell.
     #[arg(long)]
     pub(crate) full: bool,
     /// Print one JSON document instead of tables.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Run so many rounds of each cell; in a round the bench runs every system once, one after the other.
-    /// Default: 5, with --effort smoke 2.
+    /// Run this many rounds of each cell; in a round the bench runs every system once, one after the other.
+    /// Default: 5, or 2 with --effort smoke; 3 in some benches with many cells.
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: Option<u32>,
-    /// Keep the results of finished cells in this file, and skip cells with a result in the file. Default
-    /// with --full: bench/results/BENCH.jsonl, named after the bench.
+    /// Keep the results of finished cells in this file, and skip cells with a result in the file. Default: no
+    /// file, or bench/results/BENCH.jsonl, named after the bench, with --full.
     #[arg(long, value_name = "FILE")]
     pub(crate) resume: Option<PathBuf>,
     /// Run only the cells with this text in their name.
     #[arg(long, value_name = "TEXT")]
     pub(crate) only: Option<String>,
-    /// Wait for the answer of a rival's program at most so many seconds longer than the measurement takes.
+    /// Wait for the answer of a rival's program at most this many seconds longer than the measurement takes.
     /// Then the bench treats that program as hung.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     pub(crate) peer_timeout: f64,
@@ -52,11 +52,11 @@ pub(crate) fn factor(text: &str) -> Result<f64, String> {
     factor.ok_or_else(|| "give a factor from 0.0001 to 100".into())
 }
 
-/// How long each measurement is.
+/// The length of each measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Effort {
-    /// A few thousand items, two rounds: for tests.
+    /// Measure a few thousand items in two rounds, for tests.
     Smoke,
-    /// Long enough for the numbers to mean something.
+    /// Measure for long enough that the numbers mean something.
     Normal,
 }

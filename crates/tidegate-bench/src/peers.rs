@@ -1,6 +1,6 @@
-//! The rivals: programs of their own below `bench/peers`, each a long-lived process that reads a request a
-//! line and answers a JSON object a line (bench/peers/README.md). The bench kills a rival, with all its
-//! children, if it hangs, and at the end.
+//! The peers: rivals that are programs of their own below `bench/peers`. Each peer is a long-lived process
+//! that reads one request a line and answers with one JSON object a line (bench/peers/README.md). The bench
+//! kills a peer, with all its children, if the peer hangs, and at the end.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,23 +18,24 @@ use super::machine;
 use super::rounds::{Failure, Sample};
 use tidegate_cli::interrupt;
 
-/// The answer of a peer.
+/// The answer of a peer to one request.
 pub(crate) type Answer = Map<String, Value>;
 
-/// A system that a peer offers.
+/// A system that a peer offers for measurements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct System {
-    /// The directory below `bench/peers`.
+    /// The name of the peer's directory below `bench/peers`.
     pub(crate) peer: String,
     pub(crate) name: String,
     pub(crate) version: String,
 }
 
-/// The known peers.
+/// The peers that the bench knows.
 #[derive(Default)]
 pub(crate) struct Peers {
     timeout: Duration,
-    /// The latest time until which the bench waits for an answer.
+    /// The time at which the bench stops waiting for any answer, however late the request began; `None` for
+    /// no such time.
     until: Option<Instant>,
     known: BTreeMap<String, Peer>,
 }
@@ -43,11 +44,12 @@ struct Peer {
     start: PathBuf,
     args: &'static [&'static str],
     state: State,
-    /// The number of times that the peer hung or ended.
+    /// The number of times that the bench lost the peer, because it hung or ended.
     lost: u32,
 }
 
-/// The number of losses in one call after which the bench does not start a peer again.
+/// The number of times that a peer may hang or end, in one run of the bench, after which the bench does not
+/// start it again.
 const LOST_MAX: u32 = 3;
 
 impl Peer {
@@ -64,13 +66,13 @@ impl Peer {
 enum State {
     Idle,
     Running(Running),
-    /// The peer is lost; this failure answers every later request.
+    /// The bench does not start the peer again, and answers every later request with this failure.
     Lost(Failure),
 }
 
 impl Peers {
-    /// Creates a list without peers. The bench waits for each answer up to `timeout` beyond the request's own
-    /// time, but not past `until`.
+    /// Creates a list without peers. The bench waits for each answer as long as the request itself takes plus
+    /// `timeout`, but not past `until`.
     pub(crate) fn none(timeout: Duration, until: Option<Instant>) -> Self {
         Self {
             timeout,
@@ -79,14 +81,15 @@ impl Peers {
         }
     }
 
-    /// Adds the peers with a `bench/peers/*/start` in the nearest directory upwards that has `bench/peers`.
+    /// Adds the peers of the nearest `bench/peers`, from the current directory upwards: each directory there
+    /// with a program `start`.
     pub(crate) fn find(&mut self) {
         let directory = machine::upwards("bench/peers").map(|root| root.join("bench/peers"));
         self.known
             .extend(directory.as_deref().map(starts).unwrap_or_default());
     }
 
-    /// Adds a program of ours to the peers that `find` found, for a bench with its own side in a process.
+    /// Adds this program as a peer, for a bench that runs a part of its own in another process.
     pub(crate) fn add(&mut self, name: &str, start: PathBuf, args: &'static [&'static str]) {
         self.known.insert(name.into(), Peer::new(start, args));
     }
@@ -96,12 +99,12 @@ impl Peers {
         self.known.is_empty()
     }
 
-    /// Returns the names of the peers.
+    /// Returns the names of all known peers.
     pub(crate) fn names(&self) -> Vec<String> {
         self.known.keys().cloned().collect()
     }
 
-    /// Ends the running peers; the next request starts them again.
+    /// Ends the running peers; the next request to a peer starts it again.
     pub(crate) fn rest(&mut self) {
         for peer in self.known.values_mut() {
             if matches!(peer.state, State::Running(_)) {
@@ -110,7 +113,7 @@ impl Peers {
         }
     }
 
-    /// Starts `peer` and asks for its systems.
+    /// Starts `peer` and asks for the systems that it offers.
     ///
     /// # Errors
     /// The peer is not built (its own message names the command that builds it), hangs, or has ended.
@@ -136,11 +139,14 @@ impl Peers {
         Ok(listed.iter().map(system).collect())
     }
 
-    /// Sends one request, which takes `takes` by itself, and waits for its answer. Kills a peer that does not
-    /// answer in time, and starts it again for the next request, up to a limit.
+    /// Sends one request to a peer and waits for the answer; `takes` is the time that the request itself
+    /// needs. Kills a peer that does not answer in time, and starts it again for the next request, up to a
+    /// limit.
     ///
     /// # Errors
-    /// The peer's own `error`, or the way in which the bench lost the peer.
+    ///
+    /// The peer answers with an `error`, hangs, or has ended. The failure is the peer's own text if it has
+    /// one.
     pub(crate) fn ask(
         &mut self,
         peer: &str,
@@ -178,7 +184,8 @@ impl Peers {
             },
             Err(failure) => {
                 *lost += 1;
-                // A drop of the peer kills it: its remaining work would disturb the other measurements.
+                // The bench drops the peer's process, which kills it, because work that it still does would
+                // disturb the other measurements.
                 *state = if *lost < LOST_MAX {
                     State::Idle
                 } else {
@@ -213,7 +220,7 @@ impl Running {
         let pipe = Stdio::piped;
         let mut command = Command::new(start);
         command.args(args);
-        // The peer gets a process group of its own, so that its children die with it.
+        // The peer gets a process group of its own, so that the bench can kill its children with it.
         let mut child = command
             .process_group(0)
             .stdin(pipe())
@@ -227,7 +234,7 @@ impl Running {
         let (sender, answers) = sync_channel(1);
         std::thread::spawn(move || {
             let lines = BufReader::new(output).lines().map_while(Result::ok);
-            // Some peers print more than they should.
+            // Some peers print lines besides their answers, which the bench ignores.
             for line in lines.filter(|line| line.trim_start().starts_with('{')) {
                 if sender.send(line).is_err() {
                     break;
@@ -246,7 +253,8 @@ impl Running {
     }
 
     fn ask(&mut self, request: &str, timeout: Duration) -> Result<Answer, Failure> {
-        // A line left from an earlier request would look like the answer.
+        // The bench drops late answers to earlier requests, because such a line would look like the answer to
+        // this request.
         while self.answers.try_recv().is_ok() {}
         if writeln!(self.requests, "{request}")
             .and_then(|()| self.requests.flush())
@@ -280,9 +288,10 @@ impl Running {
         }
     }
 
-    /// Returns the failure, with the last lines that the peer printed.
+    /// Returns the failure of a peer that has ended, with the last lines that the peer printed.
     fn gone(&mut self) -> Failure {
-        // The peer may have closed its output and still run.
+        // A peer's output closes a little before its process ends, so the bench waits up to a second for the
+        // exit status.
         let mut status = None;
         for _ in 0..100 {
             status = self.child.try_wait().ok().flatten();
@@ -295,7 +304,8 @@ impl Running {
             || "its output is closed".into(),
             |status| status.to_string(),
         );
-        // The peer's standard error closed with its output, but the thread that reads it may be behind.
+        // The thread that reads the peer's standard error may not have finished, so the bench waits for the
+        // last lines.
         let mut words = String::new();
         for _ in 0..50 {
             let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
@@ -317,7 +327,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // The group may be gone already.
+            // If the peer's process group is gone already, the kill fails and nothing is left to do.
             let _ = kill_process_group(group, Signal::KILL);
         }
         let _ = self.child.wait();
@@ -334,7 +344,8 @@ fn keep_last(errors: impl Read, said: &Mutex<VecDeque<String>>) {
     }
 }
 
-/// Converts a peer's answer into a measurement; further numbers in it stay unchanged.
+/// Converts a peer's answer into a measurement. Numbers in the answer that the bench does not know go into
+/// the extra figures.
 pub(crate) fn sample(answer: &Answer) -> Result<Sample, Failure> {
     let number = |key| answer.get(key).and_then(Value::as_f64);
     if answer.get("checksum_ok").or_else(|| answer.get("items_ok")) == Some(&Value::Bool(false)) {
@@ -372,7 +383,7 @@ pub(crate) fn sample(answer: &Answer) -> Result<Sample, Failure> {
     })
 }
 
-/// Returns whether a failure means that the system lacks the feature, rather than that it failed.
+/// Returns whether a failure means that the system lacks a feature, rather than that a measurement failed.
 pub(crate) fn is_unsupported(failure: &str) -> bool {
     ["not supported", "unknown request", "unknown system"]
         .iter()

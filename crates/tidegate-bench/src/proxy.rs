@@ -1,6 +1,7 @@
-//! A network of a known round trip: a TCP proxy that holds every byte for half of the round trip, each way.
-//! The proxy has one thread, and its processor time counts separately. It writes the bytes of one read at
-//! once, so it neither merges nor splits a client's writes more than a network would.
+//! A TCP proxy that stands for a network with a known round trip: it holds every byte for half of the round
+//! trip, each way. The proxy has one thread, and the bench counts this thread's processor time separately.
+//! The proxy writes the bytes of one read at once, so it neither merges nor splits a client's writes more
+//! than a network would.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -15,25 +16,26 @@ use anyhow::Context as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{Pid, gettid, set_current_timer_slack};
 
-/// The most bytes held in one direction of a connection; beyond that the proxy stops reading, as a full
-/// network would.
+/// The greatest number of bytes that the proxy holds in one direction of a connection. Beyond that the proxy
+/// stops reading, as a full network would.
 const HELD_MAX: usize = 16 << 20;
-/// The most bytes of one read.
+/// The greatest number of bytes in one read from a connection.
 const READ_MAX: usize = 256 << 10;
-/// The shortest sleep: a shorter one would end later than no sleep.
+/// The time before they are due at which the proxy may already write bytes. A sleep of this time or less
+/// would end too late.
 const EARLY: Duration = Duration::from_micros(10);
 
-/// A proxy that delays bytes: see the module.
+/// A TCP proxy that holds every byte for half of a known round trip, each way.
 pub(crate) struct Proxy {
     addr: SocketAddr,
     thread: Option<JoinHandle<io::Result<()>>>,
     tid: Pid,
-    /// The end of a socket pair: its close ends the thread.
+    /// One end of a pair of sockets. The proxy's thread ends when this end closes.
     stop: Option<UnixStream>,
 }
 
 impl Proxy {
-    /// Starts a proxy in front of `target` that adds `round_trip`.
+    /// Starts a proxy in front of `target` that adds `round_trip` to each round trip.
     pub(crate) fn start(target: SocketAddr, round_trip: Duration) -> anyhow::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
@@ -41,9 +43,10 @@ impl Proxy {
         let (stop, stopped) = UnixStream::pair()?;
         let (sender, tid) = sync_channel(1);
         let thread = thread::spawn(move || {
-            // The thread that started this one waits for the message.
+            // The thread that started this one waits for this message, so the send does not fail.
             let _ = sender.send(gettid());
-            // The kernel's default slack is 50 us, which is half of the shortest delay here.
+            // The kernel's default slack of timers is 50 us, half of the shortest delay of the proxy, so the
+            // thread turns the slack off.
             set_current_timer_slack(NonZeroU64::new(1))?;
             let relay = Relay {
                 target,
@@ -61,7 +64,7 @@ impl Proxy {
         })
     }
 
-    /// Returns the address that clients connect to.
+    /// Returns the address to which clients connect.
     pub(crate) fn addr(&self) -> SocketAddr {
         self.addr
     }
@@ -79,7 +82,8 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // The clients saw a failure of the thread as a closed connection.
+            // If the thread failed, its clients have seen their connections close, so the drop ignores the
+            // failure.
             let _ = thread.join();
         }
     }
@@ -88,7 +92,7 @@ impl Drop for Proxy {
 struct Relay {
     target: SocketAddr,
     delay: Duration,
-    /// The typical delay of a wake-up: the proxy asks for each wake-up that much earlier.
+    /// The typical time by which a wake-up comes too late: the proxy asks for each wake-up that much earlier.
     late: Duration,
     pairs: Vec<Pair>,
 }
@@ -96,7 +100,7 @@ struct Relay {
 /// A client's connection, and the proxy's connection to the target.
 struct Pair {
     ends: [TcpStream; 2],
-    /// The two directions: `ways[0]` leads from `ends[0]` to `ends[1]`, and `ways[1]` back.
+    /// The two directions of the pair: `ways[0]` leads from `ends[0]` to `ends[1]`, and `ways[1]` back.
     ways: [Way; 2],
 }
 
@@ -104,7 +108,7 @@ struct Pair {
 struct Way {
     held: VecDeque<Chunk>,
     bytes: usize,
-    /// True if the receiving end takes no more bytes for now.
+    /// True if the receiving end of this direction takes no more bytes for now.
     full: bool,
     ended: bool,
 }
@@ -128,7 +132,8 @@ impl Relay {
                 self.accept(listener);
             }
             let now = Instant::now();
-            // The poll did not cover the connections accepted just now.
+            // The poll gave no result for a connection that the proxy has accepted just now, so the loop ends
+            // before it.
             for (pair, seen) in self.pairs.iter_mut().zip(seen[2..].chunks(2)) {
                 pair.read(seen, now + self.delay, &mut buffer);
             }
@@ -143,8 +148,8 @@ impl Relay {
         held.filter_map(|way| Some(way.held.front()?.due)).min()
     }
 
-    /// Waits for events. Returns the descriptors that are ready: the listener, the end, then both of each
-    /// pair.
+    /// Waits for events. Returns for each descriptor whether it is ready: first the listener, then the
+    /// proxy's end of the pair of sockets, then both connections of each client.
     fn wait(
         &mut self,
         listener: &TcpListener,
@@ -178,14 +183,16 @@ impl Relay {
         };
         if let Some(asked) = asked.filter(|_| ready == 0 && asleep) {
             let late = Instant::now().saturating_duration_since(asked);
-            // One late wake-up says nothing about the next, so the average limits its weight.
+            // A single late wake-up says little about the next wake-up, so the average gives it little
+            // weight.
             self.late = (self.late * 7 + late.min(Duration::from_micros(60))) / 8;
         }
         Ok(fds.iter().map(|fd| !fd.revents().is_empty()).collect())
     }
 
     fn accept(&mut self, listener: &TcpListener) {
-        // The proxy closes the client's connection if it cannot reach the target, and the client sees that.
+        // If the proxy cannot reach the target, it closes the client's connection, by which the client sees
+        // the failure.
         while let Ok((client, _)) = listener.accept() {
             if let Ok(server) = TcpStream::connect(self.target)
                 && [&client, &server].iter().all(|stream| {
@@ -220,13 +227,13 @@ impl Pair {
                     Err(_) => way.ended = true,
                 }
             }
-            // The end may take more bytes again.
+            // The poll reports that this end is ready, so the end may take more bytes again.
             self.ways[1 - end].full = false;
         }
     }
 
-    /// Writes the bytes that are due; returns whether the pair still lives. The end of one direction, once
-    /// its bytes are written, ends the pair.
+    /// Writes the bytes that are due in both directions. Returns false once one direction has ended and its
+    /// bytes are written, which ends the connection.
     fn write(&mut self, now: Instant) -> bool {
         let [a, b] = &mut self.ends;
         let gone = [self.ways[0].write(b, now), self.ways[1].write(a, now)];
@@ -239,7 +246,7 @@ impl Way {
         !self.ended && self.bytes < HELD_MAX
     }
 
-    /// Writes the bytes that are due; returns whether the direction is over.
+    /// Writes the bytes of one direction that are due. Returns whether the direction is over.
     fn write(&mut self, to: &mut TcpStream, now: Instant) -> bool {
         while let Some(chunk) = self.held.front_mut().filter(|chunk| chunk.due <= now) {
             match to.write(&chunk.bytes[chunk.written..]) {

@@ -1,9 +1,10 @@
-//! `tidegate-bench queue`: 8-byte items through the queue, by every kind of producer, beside the rivals'
-//! queues.
+//! `tidegate-bench queue`: passes 8-byte items through the queue, by every kind of producer, beside the
+//! rivals' queues.
 //!
-//! Throughput is timed from the first producer past a barrier to the last item consumed; the consumer adds up
-//! the items, and the bench checks the sum. In a batched cell the caller pushes item by item into a producer
-//! that batches, or, in `slice`, passes whole batches; rivals with a batch insert get whole batches.
+//! The bench measures throughput from the moment at which the first producer passes a barrier to the last
+//! item consumed. The consumer adds up the items, and the bench checks the sum. In a batched cell the caller
+//! pushes item by item into a producer that batches, or, in `slice`, pushes whole batches; rivals with a
+//! batch insert get whole batches.
 
 use std::ops::Range;
 use std::sync::Barrier;
@@ -23,10 +24,11 @@ use super::session::Session;
 use super::{OURS, latency};
 use tidegate_cli::report::Row;
 
-/// The capacity of every queue: Storm's default.
+/// The capacity of every queue in items: Storm's default.
 const CAPACITY: usize = 32_768;
 
-/// The largest limit of a controller: a buffer of 32 KiB, as much as fits the nearest cache.
+/// The greatest limit of a controller in items: a buffer of 32 KiB, as much as fits the processor's nearest
+/// cache.
 const LIMIT_MAX: usize = 4096;
 
 /// The way in which items enter the queue.
@@ -60,8 +62,8 @@ impl Mode {
         })
     }
 
-    /// Returns the rival's setting for the comparison, and its name: the rival's own dynamic rule if it has
-    /// one, else the best constant.
+    /// Returns the rival's setting for the comparison, and the setting's name: the rival's own dynamic rule
+    /// if it has one, otherwise its best constant batch size.
     fn rival(self, system: &System) -> (String, String) {
         let dynamic = system.name.contains("jcqueue");
         let (mode, batch) = match self {
@@ -79,7 +81,7 @@ impl Mode {
     }
 }
 
-/// Runs the cells.
+/// Runs all cells of the bench `queue`.
 pub(crate) fn run(session: &mut Session) -> anyhow::Result<()> {
     let storm = |ceiling| Mode::Controlled(Choice::StormAimd { ceiling });
     let modes = [
@@ -115,7 +117,7 @@ fn throughput_cell(session: &mut Session, producers: usize, mode: Mode) -> anyho
     if !session.wants(&case) {
         return Ok(());
     }
-    // The measurement is long enough to hide the tick of the scheduler.
+    // The measurement is long, so that the ticks of the kernel's scheduler hardly change the result.
     let target = Duration::from_millis(if session.is_smoke() { 2 } else { 250 });
     let own = |mode: Mode| Contestant {
         system: OURS.into(),
@@ -163,7 +165,7 @@ fn rival<'a>(
     }
 }
 
-/// Pushes the items `0..items` through a queue.
+/// Pushes the items `0..items` through a queue and measures the throughput.
 fn throughput(mode: Mode, producers: usize, items: u64) -> anyhow::Result<Sample> {
     let (queue, consumer) = Builder::new(CAPACITY).build()?;
     let barrier = Barrier::new(producers + 2);
@@ -244,7 +246,7 @@ fn add_up(mut consumer: Consumer<u64>, items: u64) -> u64 {
     sum
 }
 
-/// Returns the sum of `0..items`, with wrapping.
+/// Returns the sum of `0..items`, with wrapping, which the consumer must have added up.
 fn sum_to(items: u64) -> u64 {
     (u128::from(items) * u128::from(items.saturating_sub(1)) / 2) as u64
 }
@@ -257,7 +259,8 @@ fn put_batches(sample: &mut Sample, metrics: &Metrics) {
     }
 }
 
-/// Measures 1,000 items a second: the cost of batching to a load that does not need it.
+/// Measures the latency of 1,000 items a second, which shows the cost of batching for a load that does not
+/// need it.
 fn latency_cell(session: &mut Session) -> anyhow::Result<()> {
     const RATE: f64 = 1000.0;
     let case = "1 producer, 1,000 items/s";
@@ -294,14 +297,15 @@ fn latency_cell(session: &mut Session) -> anyhow::Result<()> {
     session.cell(case, contestants).map(drop)
 }
 
-/// Runs one producer that pushes by a schedule, even if it is late; the consumer waits in its ordinary way.
-/// Latencies count from the push; the extra keys hold the latencies from the due time of an item.
+/// Runs one producer that pushes by a schedule, even if it is late; the consumer waits as a queue's consumer
+/// usually waits. Latencies count from the push of an item; the extra keys hold the latencies from its due
+/// time.
 fn paced(mode: Mode, rate: f64, seconds: f64) -> anyhow::Result<Sample> {
     let (queue, mut consumer) = Builder::new(CAPACITY).build()?;
     let mut producer = mode.producer(&queue)?;
     let items = (rate * seconds) as u64;
     let clock = Clock::start();
-    // Both threads are running before the first item is due.
+    // The first item is due after 20 ms, when both threads are running.
     let due = move |item: u64| 20_000_000 + (item as f64 * 1e9 / rate) as u64;
     let meter = Meter::start();
     let seen = thread::scope(|scope| {
@@ -311,7 +315,7 @@ fn paced(mode: Mode, rate: f64, seconds: f64) -> anyhow::Result<Sample> {
             while item < items {
                 let batch = consumer.blocking_recv(usize::MAX, |pushed: u64| {
                     let now = clock.now().as_nanos();
-                    // The histograms grow as needed.
+                    // The histograms grow as needed, so `record` does not fail.
                     let _ = from_push.record(now.saturating_sub(pushed));
                     let _ = from_due.record(now.saturating_sub(due(item)));
                     item += 1;
@@ -351,7 +355,7 @@ fn paced(mode: Mode, rate: f64, seconds: f64) -> anyhow::Result<Sample> {
 }
 
 fn wait_until(due_ns: u64, clock: Clock) {
-    // A sleep overshoots by some 60 us.
+    // A sleep ends about 60 us too late, so the function spins for the last 200 us.
     const NEAR_NS: u64 = 200_000;
     loop {
         match due_ns.saturating_sub(clock.now().as_nanos()) {
@@ -362,7 +366,8 @@ fn wait_until(due_ns: u64, clock: Clock) {
     }
 }
 
-/// Measures resident memory after each of ten parts of 100 million items, which two producers push.
+/// Measures the resident memory of this process while two producers push 100 million items, after each tenth
+/// of them.
 fn memory_cell(session: &mut Session) -> anyhow::Result<()> {
     let case = "memory over 100 M items";
     if !session.wants(case) {
@@ -411,7 +416,8 @@ fn memory_cell(session: &mut Session) -> anyhow::Result<()> {
     session.keep(case, vec![row])
 }
 
-/// Measures a waiting consumer and an idle producer with a buffer: wake-ups and processor time in a minute.
+/// Measures the cost of an idle queue: the wake-ups and the processor time of a waiting consumer and of an
+/// idle producer with a buffer, in a minute.
 fn idle_cell(session: &mut Session) -> anyhow::Result<()> {
     let case = "idle for 60 s";
     if !session.wants(case) {
@@ -424,7 +430,8 @@ fn idle_cell(session: &mut Session) -> anyhow::Result<()> {
     producer.blocking_push(1u64).ok();
     let (before, after, spent) = thread::scope(|scope| {
         scope.spawn(move || while consumer.blocking_recv(usize::MAX, drop).is_ok() {});
-        // The consumer checks once more, one linger after it went idle, then never again.
+        // The idle consumer looks at the queue once more after one linger. The measurement begins after that
+        // look, so that the look does not count.
         thread::sleep(Duration::from_millis(100));
         let (before, meter) = (queue.metrics(), Meter::start());
         thread::sleep(idle);

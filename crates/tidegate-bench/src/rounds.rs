@@ -1,6 +1,6 @@
-//! Interleaved rounds: in each, every contestant of a case runs once. A ratio compares two runs of the same
-//! round, which are close in time; the bench takes the median over the rounds after that. So a disturbance of
-//! the machine affects both sides of a ratio.
+//! Interleaved rounds: in each round, every contestant of a cell runs once. A ratio compares two runs of the
+//! same round, which are close in time, so a disturbance of the machine affects both. The bench then takes
+//! the median of the ratios over the rounds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use tidegate_cli::report::Row;
 
-/// One measurement of one system.
+/// The figures of one measurement of one system.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sample {
     pub(crate) ops_per_s: f64,
@@ -22,28 +22,28 @@ pub(crate) struct Sample {
     pub(crate) cpu_s: Option<f64>,
     pub(crate) allocs: Option<f64>,
     pub(crate) rss_mb: Option<f64>,
-    /// Further numbers of the measurement, for the row's extra keys.
+    /// Further figures of the measurement, by their names, for the row's extra keys.
     pub(crate) extra: BTreeMap<String, f64>,
 }
 
-/// The reason for a missing measurement. Its text becomes the row's note.
+/// The reason for a missing measurement. The text of the reason becomes the row's note.
 pub(crate) type Failure = String;
 
-/// Measures a contestant once; the context is the state that contestants share.
+/// Measures a contestant once. The context `C` is the state that contestants share.
 pub(crate) type Measure<'a, C> = Box<dyn FnMut(&mut C) -> Result<Sample, Failure> + 'a>;
 
-/// A contestant of a case.
+/// A contestant of a cell: a system with one setting.
 pub(crate) struct Contestant<'a, C> {
     pub(crate) system: String,
     pub(crate) version: Option<String>,
     pub(crate) controller: Option<String>,
-    /// True for the system under test: the rows show its ratios to the other contestants.
+    /// True for the system that the bench measures against the others: the rows show its ratios to them.
     pub(crate) subject: bool,
     pub(crate) run: Measure<'a, C>,
 }
 
-/// Runs `rounds` rounds of a case. A contestant that fails does not run again, and its row keeps the reason
-/// as a note. Stops early if `stop` returns true: the rows then have fewer rounds.
+/// Runs `rounds` rounds of a cell. If a contestant fails, it does not run again, and its row keeps the reason
+/// as a note. The rounds end early if `stop` returns true; the rows then have fewer rounds.
 pub(crate) fn play<C>(
     case: &str,
     contestants: &mut [Contestant<'_, C>],
@@ -55,7 +55,8 @@ pub(crate) fn play<C>(
         contestants.iter().map(|_| Ok(Vec::new())).collect();
     for round in 0..rounds {
         for turn in 0..contestants.len() {
-            // The order rotates, so that no contestant always runs after the same other one.
+            // The order rotates from round to round, so that no contestant always runs after the same other
+            // contestant.
             let who = (turn + round) % contestants.len();
             if stop() {
                 break;
@@ -129,11 +130,11 @@ fn row<C>(case: &str, who: &Contestant<'_, C>, seen: &Result<Vec<Sample>, Failur
     row
 }
 
-/// One number of a sample.
+/// A function that returns one figure of a sample.
 type Field = fn(&Sample) -> Option<f64>;
 
-/// Adds the subject's ratios to every other row: of throughput and, if both rows have these figures, of mean
-/// and p99 latency and of processor time an operation.
+/// Adds ratios to every other row: the subject's throughput divided by the row's and, if both rows have these
+/// figures, the same for mean latency, p99 latency and processor time an operation.
 fn add_ratios(rows: &mut [Row], seen: &[Result<Vec<Sample>, Failure>], subject: usize) {
     let fields: [(&str, Field); 5] = [
         ("ratio", |sample| Some(sample.ops_per_s)),
@@ -174,8 +175,8 @@ fn add_ratios(rows: &mut [Row], seen: &[Result<Vec<Sample>, Failure>], subject: 
     }
 }
 
-/// Makes runs last about `target`: the first measurement finds the number of items for that time, and warms
-/// up.
+/// Returns a measurement that lasts about `target`. The first call of the measurement finds the number of
+/// items for that time, and warms up.
 pub(crate) fn calibrated<'a, C>(
     target: Duration,
     mut run: impl FnMut(&mut C, u64) -> Result<Sample, Failure> + 'a,
@@ -186,7 +187,8 @@ pub(crate) fn calibrated<'a, C>(
             Some(items) => items,
             None => {
                 let seconds = target.as_secs_f64();
-                // Two steps: a run of a guessed number of items, then a run of a tenth of the time.
+                // The calibration has two steps: a run of a guessed number of items, then a run of a tenth of
+                // the time.
                 let guess = run(context, (1e6 * seconds) as u64 + 1)?;
                 let better = run(context, (guess.ops_per_s * seconds / 10.0) as u64 + 1)?;
                 *items.insert((better.ops_per_s * seconds) as u64 + 1)
@@ -196,12 +198,12 @@ pub(crate) fn calibrated<'a, C>(
     }
 }
 
-/// Returns the middle value, or the mean of the two middle ones.
+/// Returns the median: the middle value, or the mean of the two middle values; `None` without values.
 pub(crate) fn median(values: Vec<f64>) -> Option<f64> {
     quantile(values, 0.5)
 }
 
-/// Returns the value below which the share `q` lies, interpolated between neighbours.
+/// Returns the value below which the share `q` of the values lies, interpolated between neighbours.
 pub(crate) fn quantile(mut values: Vec<f64>, q: f64) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let last = values.len().checked_sub(1)?;
@@ -210,7 +212,7 @@ pub(crate) fn quantile(mut values: Vec<f64>, q: f64) -> Option<f64> {
     Some(low + (high - low) * at.fract())
 }
 
-/// Returns mean and standard deviation.
+/// Returns the mean and the standard deviation of the values; `None` without values.
 pub(crate) fn mean_and_deviation(values: &[f64]) -> Option<(f64, f64)> {
     if values.is_empty() {
         return None;
@@ -255,7 +257,7 @@ mod tests {
     #[test]
     fn ratios_are_taken_within_a_round() {
         let mut seen = Vec::new();
-        // The machine was ten times slower in the second round: the ratio is the same.
+        // The machine was ten times slower in the second round, and the ratio is the same.
         let mut both = [
             contestant("a", true, vec![20.0, 2.0, 30.0], 0),
             contestant("b", false, vec![10.0, 1.0, 15.0], 1),

@@ -1,5 +1,6 @@
-//! One call of a bench: the session measures the cells one after the other. At the end of a cell it prints
-//! the cell, keeps it in the file of results and adds it to the document.
+//! The session of a bench, which is one run of it. The session measures the cells one after the other. At the
+//! end of a cell it prints the rows of the cell, writes them to the file of results and adds them to the JSON
+//! document.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -17,12 +18,13 @@ use crate::options::{BenchArgs, Effort};
 use tidegate_cli::interrupt;
 use tidegate_cli::report::{Document, Row, case_table};
 
-/// The time after which no cell starts, without `--full`.
+/// The time from the start of a run after which the session starts no further cell, unless `--full` is set.
 const BUDGET: Duration = Duration::from_secs(8 * 60);
-/// The time after which no measurement starts, without `--full`, so that the call ends within ten minutes.
+/// The time from the start of a run after which the session starts no further measurement, unless `--full` is
+/// set. The run then ends within ten minutes.
 const END: Duration = Duration::from_secs(9 * 60 + 15);
 
-/// The peers that have no part in a bench, so that the session does not start them there.
+/// The peers that have no part in a bench, by the bench's name. The session does not start them.
 const ELSEWHERE: [(&str, &[&str]); 8] = [
     ("mailbox", &["rust", "java", "storm", "go", "redis-rs"]),
     ("queue", &["erlang", "storm", "go", "redis-rs"]),
@@ -32,7 +34,8 @@ const ELSEWHERE: [(&str, &[&str]); 8] = [
     ),
     ("topology", &["rust", "java", "erlang", "go", "redis-rs"]),
     ("redis", &["rust", "java", "storm", "erlang"]),
-    // The rivals of these benches are servers that the bench starts itself.
+    // In the benches `stream`, `cluster` and `raft` the rivals are servers that the bench starts itself, so
+    // no peer takes part.
     (
         "stream",
         &["rust", "java", "erlang", "storm", "go", "redis-rs"],
@@ -47,7 +50,7 @@ const ELSEWHERE: [(&str, &[&str]); 8] = [
     ),
 ];
 
-/// A call of a bench: see the module.
+/// One run of a bench: it measures the cells, keeps their results and prints them.
 pub(crate) struct Session {
     pub(crate) args: BenchArgs,
     /// The systems that the rivals' processes offer; empty without `--peers`.
@@ -60,7 +63,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Opens the file of kept results and asks the peers for their systems.
+    /// Opens the session of a bench: opens the file of kept results and asks the peers for their systems.
     pub(crate) fn open(bench: &str, args: &BenchArgs) -> anyhow::Result<Self> {
         let document = Document::new(bench);
         let path = args
@@ -89,13 +92,13 @@ impl Session {
         Ok(session)
     }
 
-    /// Returns whether measurements should be as short as possible.
+    /// Returns whether measurements should be as short as possible, to prove only that the bench works.
     pub(crate) fn is_smoke(&self) -> bool {
         self.args.effort == Effort::Smoke
     }
 
-    /// Returns whether this cell must be measured: it is selected, there is time left, and it is not among
-    /// the kept results (which the session shows instead).
+    /// Returns whether the bench must measure this cell: the user selected it, there is time left, and the
+    /// file of results does not have it. If the file has the cell, the session prints the kept result.
     pub(crate) fn wants(&mut self, case: &str) -> bool {
         if interrupt::asked()
             || self
@@ -138,13 +141,14 @@ impl Session {
         let end = end(&self.args, self.started);
         let stop = || interrupt::asked() || end.is_some_and(|end| Instant::now() >= end);
         let rows = play(case, &mut contestants, &mut self.peers, self.rounds, stop);
-        // A system that lacks the feature is not part of the case.
+        // If a system lacks the feature that the cell measures, it gets no row in the cell.
         let mut rows: Vec<_> = rows
             .into_iter()
             .filter(|row| !row.note().is_some_and(is_unsupported))
             .collect();
         compare(&mut rows);
-        // Half a cell would look like a whole one in a resumed run.
+        // The session keeps only cells with all their rounds, because a resumed run could not tell an
+        // incomplete cell from a complete one.
         let rounds = self.rounds as u64;
         let whole = rows
             .iter()
@@ -166,7 +170,8 @@ impl Session {
         Ok(())
     }
 
-    /// Adds a program of ours as a process; the bench addresses requests to it by this name, as to a peer.
+    /// Adds this program with `args` as a process. The bench then addresses requests to it by this name, as
+    /// to a peer.
     pub(crate) fn add_peer(
         &mut self,
         name: &str,
@@ -176,17 +181,18 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the peers' processes; the next request starts them again.
+    /// Ends the peers' processes; the next request to a peer starts it again.
     pub(crate) fn rest_peers(&mut self) {
         self.peers.rest();
     }
 
-    /// Prints a remark for the user on standard error, outside the document.
+    /// Prints a remark for the user on standard error, so that it is not a part of the document on standard
+    /// output.
     pub(crate) fn say(&self, text: &str) {
         eprintln!("tidegate: {text}");
     }
 
-    /// Prints a further table, except with `--json`.
+    /// Prints a further table on standard output, except with `--json`.
     pub(crate) fn print(&self, text: &str) -> anyhow::Result<()> {
         if !self.args.json {
             writeln!(std::io::stdout(), "{text}")?;
@@ -194,7 +200,7 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the peers, and prints the document with `--json`.
+    /// Ends the session and its peers, and prints the document with `--json`.
     pub(crate) fn close(self) -> anyhow::Result<()> {
         if self.args.json {
             writeln!(std::io::stdout(), "{}", self.document.json()?)?;
@@ -202,14 +208,15 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the rows of this call so far.
+    /// Returns the rows of all cells of this session so far.
     pub(crate) fn rows(&self) -> &[Row] {
         &self.document.rows
     }
 
     fn show(&mut self, case: &str, rows: Vec<Row>) {
         if !self.args.json && !rows.is_empty() {
-            // If the reader has gone, the document at the end reports that.
+            // If standard output has lost its reader, this write fails; the document at the end of the
+            // session reports the loss.
             let _ = self.print(&format!(
                 "{case}\n{}",
                 case_table(&rows.iter().collect::<Vec<_>>())
@@ -253,7 +260,7 @@ impl Session {
     }
 }
 
-/// Returns the time after which no measurement starts.
+/// Returns the time after which the session starts no further measurement; `None` with `--full`.
 fn end(args: &BenchArgs, started: Instant) -> Option<Instant> {
     if args.full {
         None
@@ -262,14 +269,15 @@ fn end(args: &BenchArgs, started: Instant) -> Option<Instant> {
     }
 }
 
-/// Returns the path of the file of a full run's cells: beside the peers if there are any, else below the
-/// current directory.
+/// Returns the path of the file in which a full run keeps its cells: beside the peers if there are any,
+/// otherwise below the current directory.
 fn kept(bench: &str) -> PathBuf {
     let root = machine::upwards("bench/peers").unwrap_or_default();
     root.join("bench/results").join(format!("{bench}.jsonl"))
 }
 
-/// Keeps finished cells in a file, one a line. Cells of another bench or commit stay in the file, unread.
+/// The file of finished cells, one cell a line. Cells of another bench or commit stay in the file, and the
+/// session ignores them.
 struct Store {
     file: File,
     path: PathBuf,
@@ -300,7 +308,7 @@ impl Store {
             .with_context(context)?;
         let mut done = Vec::new();
         for line in BufReader::new(&file).lines() {
-            // The bench measures a cell again if an earlier run cut its line short.
+            // If an earlier run cut its line short, the bench measures the cell again.
             let Ok(kept) = serde_json::from_str::<Kept>(&line.with_context(context)?) else {
                 continue;
             };
@@ -331,7 +339,7 @@ impl Store {
             rows: rows.to_vec(),
         };
         let line = serde_json::to_string(&kept)?;
-        // The line feed comes first: a line that an earlier run cut short stays a line of its own.
+        // The line feed comes first, so that a line that an earlier run cut short stays a line of its own.
         write!(self.file, "\n{line}\n").with_context(|| self.path.display().to_string())?;
         Ok(())
     }

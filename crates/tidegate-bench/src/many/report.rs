@@ -1,13 +1,14 @@
-//! The tables of the results, at most 120 columns wide. Pure.
+//! The tables of the results of the bench `many`, at most 120 columns wide. Pure.
 
 use tidegate_cli::report::{Column, OURS, Row, Table, count, number};
 
 use super::cell::Cell;
 
-/// The width of a table, and of a note.
+/// The greatest number of columns of a table and of a note.
 const COLUMNS: usize = 120;
 
-/// Formats the rows of one cell: the making and the memory, then the times, then the notes.
+/// Formats the rows of one cell as tables: first the time and the memory of making the things, then the other
+/// times, then the notes.
 pub(super) fn table(cell: &Cell, rows: &[Row]) -> String {
     const MADE: [Column; 8] = [
         ("made", |row| row.extra("made").map(count)),
@@ -78,7 +79,7 @@ fn label(row: &Row) -> String {
     }
 }
 
-/// Breaks the text into lines between words; later lines are indented.
+/// Breaks the text into lines between words, and indents all lines but the first.
 fn wrapped(text: &str) -> String {
     let (mut all, mut line) = (String::new(), String::new());
     for word in text.split_whitespace() {
@@ -89,7 +90,7 @@ fn wrapped(text: &str) -> String {
         } else if !line.is_empty() {
             line.push(' ');
         }
-        // A word without an end, as an answer in JSON may be, is cut.
+        // A word longer than a line, such as an answer in JSON, is cut off at the end of its line.
         line.extend(word.chars().take(COLUMNS - 2));
     }
     all + &line + "\n"
@@ -149,7 +150,7 @@ mod tests {
             text.contains("nats-server default (2.15.2): made 5 of 9"),
             "{text}"
         );
-        // Our version is that of the document.
+        // The table does not name the version of our server, because the document names it.
         assert!(text.contains("\ntidegate  "), "{text}");
         assert!(!text.contains("info ms"), "{text}");
     }

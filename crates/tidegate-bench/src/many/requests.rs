@@ -1,4 +1,5 @@
-//! The load on one connection: requests with a bounded number in flight, and single publishes.
+//! The load of the bench `many` on one connection: requests with a bounded number in flight, and single
+//! publishes.
 
 use std::time::{Duration, Instant};
 
@@ -11,34 +12,37 @@ use super::figures::Tenths;
 use crate::latency::histogram;
 use crate::wire::{Op, Wire};
 
-/// How long to wait for the answers to the requests in flight once the time is up.
+/// The longest time for which the bench still waits for the answers to the requests in flight, after the time
+/// for sending requests is over.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
-/// The pause between two looks at the server.
+/// The pause between two checks of the server's process.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The outcome of many requests.
+/// The outcome of sending many requests.
 #[derive(Debug)]
 pub(super) struct Made {
-    /// The requests that the server carried out.
+    /// The number of requests that the server carried out.
     pub(super) count: u64,
     pub(super) seconds: f64,
     pub(super) tenths: Tenths,
-    /// The reason of an early end, other than the time.
+    /// The error that ended the requests early; `None` if the server did all requests, or if only their time
+    /// ran out.
     pub(super) error: Option<String>,
 }
 
-/// Many requests on one connection.
+/// The plan for sending many requests on one connection.
 pub(super) struct Requests<'a> {
     pub(super) count: u64,
     pub(super) in_flight: u64,
-    /// No request starts after this time.
+    /// The time after the start at which the bench stops sending requests.
     pub(super) time: Duration,
-    /// Looks at the server once a second; its error ends the requests.
+    /// Checks the server; the bench calls this function once a second. An error of the function ends the
+    /// requests.
     pub(super) watch: &'a dyn Fn() -> anyhow::Result<()>,
 }
 
 impl Requests<'_> {
-    /// Sends the requests that `request` returns for each number, and counts the answers.
+    /// Sends the request that `request` returns for each number from 0, and counts the answers.
     pub(super) fn run(&self, wire: &mut Wire, request: impl Fn(u64) -> Request) -> Made {
         let start = Instant::now();
         let mut made = Made {
@@ -97,10 +101,11 @@ impl Requests<'_> {
     }
 }
 
-/// Reads one operation; returns whether it is the answer to a request.
+/// Reads one operation of the server. Returns whether the operation is the answer to a request.
 ///
 /// # Errors
-/// The server refused the request, or does not answer until `until`.
+///
+/// The server refused the request, or sends no operation until `until`.
 fn answered(wire: &mut Wire, inbox: &str, until: Instant) -> anyhow::Result<bool> {
     wire.next(until, |op| match op {
         Op::Message {
@@ -119,11 +124,12 @@ fn answered(wire: &mut Wire, inbox: &str, until: Instant) -> anyhow::Result<bool
     })
 }
 
-/// Publishes to `subject` this often, each time once the acknowledgement of the message before is there.
-/// Returns the latencies in nanoseconds.
+/// Publishes `times` messages to `subject`, each once the server has acknowledged the message before. Returns
+/// the latencies in nanoseconds.
 ///
 /// # Errors
-/// A message is not stored, or not acknowledged until `until`.
+///
+/// The server did not store a message, or did not acknowledge a message until `until`.
 pub(super) fn lone(
     wire: &mut Wire,
     subject: &str,
@@ -137,7 +143,7 @@ pub(super) fn lone(
         let start = Instant::now();
         wire.write(format!("PUB {subject} {inbox} 2\r\nxx\r\n").as_bytes())?;
         while !answered(wire, &inbox, until)? {}
-        // The histogram grows with its values, so every value has a place.
+        // The histogram grows with its values, so `record` does not fail.
         let _ = latencies.record(start.elapsed().as_nanos() as u64);
     }
     wire.write(b"UNSUB 6\r\n")?;

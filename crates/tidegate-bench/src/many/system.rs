@@ -1,4 +1,5 @@
-//! One server of this bench in a directory that outlives it: started, killed, stopped and started again.
+//! One server of the bench `many` and its directory. The bench starts, kills and stops the server, and starts
+//! it again with the same data.
 
 use std::ffi::OsStr;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -14,37 +15,39 @@ use crate::stream::{Server, product};
 use crate::systems::System;
 use crate::wire::Wire;
 
-/// How long one attempt to reach a starting server may take.
+/// The time that one attempt to reach a starting server may take.
 const ATTEMPT: Duration = Duration::from_secs(20);
-/// The pause between two attempts, and between two looks at a process that is to end.
+/// The pause between two attempts to reach a server, and between two checks whether a process has ended.
 const PAUSE: Duration = Duration::from_millis(1);
-/// The looks at a server in the time that its idle processor time is measured in.
+/// The number of times that the bench reads a server's memory and processor time in the time of `--idle`,
+/// while it waits until the server is at rest.
 const LOOKS: u32 = 25;
 
-/// The home of a server: see the module.
+/// The parts of a server that outlive its process: the directory, the program and the limits.
 pub(super) struct Home {
     pub(super) system: System,
-    /// The directory of its data and its log.
+    /// The directory of the server's data and its log.
     pub(super) directory: PathBuf,
     pub(super) nats_server: Option<PathBuf>,
-    /// How long a start and a stop may take.
+    /// The longest time that each start and each stop of the server may take.
     pub(super) patience: Duration,
 }
 
-/// A running server, and a connection to it.
+/// A running server, with a connection to it.
 pub(super) struct Running {
     pub(super) server: Server,
     pub(super) wire: Wire,
-    /// The time from the start of the process until the server did the first work.
+    /// The time from the start of the process until the server had done its first request.
     pub(super) started: Duration,
 }
 
 impl Home {
-    /// Starts the server with the data that is there, and waits until it has done `first`, which is tried
-    /// again after an error.
+    /// Starts the server with the data in its directory, and waits until `first` succeeds on a new
+    /// connection. Tries `first` again after an error.
     ///
     /// # Errors
-    /// The server does not start, ends, or does not do `first` in time.
+    ///
+    /// The server does not start, ends, or `first` does not succeed in time.
     pub(super) fn start(
         &self,
         first: impl Fn(&mut Wire, Instant) -> anyhow::Result<()>,
@@ -90,9 +93,9 @@ impl Home {
     }
 }
 
-/// Returns two free addresses.
+/// Returns two free addresses of this machine, for clients and for the monitor.
 fn addresses() -> anyhow::Result<(SocketAddr, SocketAddr)> {
-    // Both ports are bound at once, so that no port is given twice.
+    // The function binds both ports at once, so that the system gives two different ports.
     let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let ports = (bind()?, bind()?);
     Ok((ports.0.local_addr()?, ports.1.local_addr()?))
@@ -109,10 +112,12 @@ fn last_words(server: &Server) -> String {
 }
 
 impl Running {
-    /// Waits until the server is at rest. Returns its memory in MiB then, and whether it came to rest.
+    /// Waits until the server is at rest, but not longer than `longest`. Returns the server's memory in MiB
+    /// at the end, and whether the server came to rest.
     ///
     /// # Errors
-    /// The server is gone, or Ctrl-C.
+    ///
+    /// The server is gone, or the user pressed Ctrl-C.
     pub(super) fn rest(&self, idle: Duration, longest: Duration) -> anyhow::Result<(f64, bool)> {
         let (start, mut rest) = (Instant::now(), Rest::default());
         loop {
@@ -130,7 +135,7 @@ impl Running {
         }
     }
 
-    /// Returns the share of one processor that the idle server takes, in per cent.
+    /// Returns the share of one processor that the idle server takes, in per cent, over the given time.
     ///
     /// # Errors
     /// The server is gone.
@@ -141,7 +146,7 @@ impl Running {
         Ok(used / start.elapsed().as_secs_f64() * 100.0)
     }
 
-    /// Returns the processor time of the server's threads, which the system counts in nanoseconds.
+    /// Returns the processor time of the server's threads in seconds. The system counts it in nanoseconds.
     fn cpu_s(&self) -> anyhow::Result<f64> {
         ensure!(
             runs(&self.server),

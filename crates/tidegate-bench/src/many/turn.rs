@@ -1,5 +1,6 @@
-//! One cell on one server: makes the things, looks at the idle server, publishes alone, and starts the server
-//! again after a kill and after a stop.
+//! One turn of the bench `many`, which is one cell on one server: it makes the cell's streams, consumers or
+//! subjects, measures the idle server, publishes alone, and starts the server again after a kill and after a
+//! stop.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -18,36 +19,37 @@ use crate::rounds::{Sample, median};
 use crate::systems::System;
 use crate::wire::Wire;
 
-/// The messages that a lone publisher sends.
+/// The number of messages that a lone publisher sends.
 const LONE: u64 = 200;
-/// The requests for a stream's information.
+/// The number of requests for the information of a stream, of which the bench takes the median time.
 const INFOS: usize = 9;
-/// The subject of the stream that is alone at first.
+/// The subject of the first stream, which at first is the only stream of the server.
 const ONE_SUBJECT: &str = "one";
 
-/// The settings of all turns of a run.
+/// The settings of all turns of a run. A turn is one cell on one server.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) directory: PathBuf,
     pub(super) nats_server: Option<PathBuf>,
     pub(super) in_flight: u64,
-    /// How long to look at the idle server.
+    /// The time for which the bench measures the processor time of the idle server.
     pub(super) idle: Duration,
-    /// How long to wait until the server is at rest.
+    /// The longest time for which the bench waits until the server is at rest.
     pub(super) rest_max: Duration,
-    /// How long the making of the things may take, and each start and each stop.
+    /// The longest time that the server may take to make the things of a cell, and for each of its starts and
+    /// stops.
     pub(super) cell_max: Duration,
-    /// The bench ends a cell when the server has more memory than this.
+    /// The limit of the server's resident memory, in MiB: above it the bench ends a cell.
     pub(super) rss_max_mb: f64,
 }
 
-/// The figures of a turn.
+/// The figures of one cell of the bench `many` on one server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
     pub(super) sample: Sample,
-    /// Remarks on the figures.
+    /// Remarks on the figures, which the table shows to the user.
     pub(super) notes: Vec<String>,
-    /// The reason of an early end, other than the time.
+    /// The error that ended the turn early; `None` if the turn is complete, or only its time ran out.
     pub(super) error: Option<String>,
 }
 
@@ -74,7 +76,7 @@ impl Plan {
         }
         let mut outcome = Outcome::default();
         let ran = self.run(cell, &home, &mut outcome);
-        // The next server starts with an empty directory.
+        // The bench removes the data, because the next server starts with an empty directory.
         let _ = std::fs::remove_dir_all(&home.directory);
         match ran {
             Err(e) if outcome.sample.ops_per_s > 0.0 => outcome.error = Some(format!("{e:#}")),
@@ -158,7 +160,8 @@ impl Plan {
         outcome.put("count", cell.count as f64);
         outcome.put("made", made.count as f64);
         outcome.put("made_s", made.seconds);
-        // Fewer answers come in a few bursts, which say nothing about a tenth.
+        // A cell with few requests has no rates for its first and last tenth: its answers come in a few
+        // bursts, which say nothing about a tenth of the work.
         let enough = cell.count >= 20 * self.in_flight;
         if let Some((first, last)) = made.tenths.rates().filter(|_| enough) {
             outcome.put("first_tenth_per_s", first);
@@ -177,12 +180,14 @@ impl Plan {
     fn rest(&self, running: &Running, outcome: &mut Outcome) -> anyhow::Result<(f64, bool)> {
         let start = Instant::now();
         let rest = running.rest(self.idle, self.rest_max)?;
-        // The later one stays: the server came to rest after it made the things.
+        // A turn waits twice until the server is at rest, and this figure keeps the second wait: the time
+        // that the server took to come to rest after it had made the things.
         outcome.put("rest_s", start.elapsed().as_secs_f64());
         Ok(rest)
     }
 
-    /// Asks for the stream's information, and for a consumer over everything and one over a part.
+    /// Measures requests about a stream: for its information, for a consumer of all subjects and for a
+    /// consumer of a part of the subjects.
     fn ask_about(
         &self,
         wire: &mut Wire,
@@ -207,7 +212,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Kills the server and starts it again, then stops it and starts it again.
+    /// Kills the server and starts it again, then stops it and starts it again. Measures the times of the
+    /// starts and of the stop.
     fn restarts(
         &self,
         home: &Home,
@@ -230,7 +236,7 @@ impl Plan {
                 outcome.put(&format!("rss_after_{after}_mb"), rss_mb);
             }
             let has = held(&mut running.wire, stream, self.until())?;
-            // The first work of the server stored a message.
+            // A restarted server counts as started when it has stored one more message.
             wanted.messages += 1;
             let differs = has.differs(&wanted);
             outcome
@@ -253,7 +259,7 @@ fn put_latencies(outcome: &mut Outcome, prefix: &str, latencies: &Histogram<u64>
     }
 }
 
-/// Asks the API of streams.
+/// Sends a request to the API of streams, and returns the answer.
 fn asked(wire: &mut Wire, (subject, body): &Request, until: Instant) -> anyhow::Result<Value> {
     let answer: Value = serde_json::from_slice(&wire.ask(subject, body, until)?)?;
     ensure!(
@@ -264,14 +270,14 @@ fn asked(wire: &mut Wire, (subject, body): &Request, until: Instant) -> anyhow::
     Ok(answer)
 }
 
-/// Asks, and returns the time until the answer in milliseconds.
+/// Sends a request to the API of streams, and returns the time until the answer in milliseconds.
 fn timed(wire: &mut Wire, request: &Request, until: Instant) -> anyhow::Result<f64> {
     let start = Instant::now();
     asked(wire, request, until)?;
     Ok(millis(start.elapsed()))
 }
 
-/// Returns the things that the server has.
+/// Returns the numbers of streams, consumers and messages that the server has.
 fn held(wire: &mut Wire, stream: &str, until: Instant) -> anyhow::Result<Held> {
     let account = wire.api("INFO", &json!({}), until)?;
     let info = wire.api(&format!("STREAM.INFO.{stream}"), &json!({}), until)?;

@@ -1,67 +1,69 @@
-//! The attacks: the deed of each and its size. Pure.
+//! The attacks of the bench `neighbours`: the action of each attack and its size. Pure.
 
 use std::time::Duration;
 
-/// One hostile or clumsy client, or a crowd of them.
+/// An attack by one hostile or clumsy client, or by a crowd of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Attack {
     pub(super) name: &'static str,
-    /// The description of the attack.
+    /// The description of the attack, for the user.
     pub(super) text: &'static str,
     pub(super) deed: Deed,
-    /// The number of messages, clients, subscriptions or streams, before scaling.
+    /// The number of messages, clients, subscriptions or streams of the attack, before `--scale` multiplies
+    /// it.
     pub(super) amount: u64,
-    /// The number of the server's nodes.
+    /// The number of nodes of the attacked server.
     pub(super) nodes: usize,
-    /// The bits of the server's RSA key, if it speaks TLS.
+    /// The length in bits of the server's RSA key, if the server speaks TLS.
     pub(super) rsa_bits: Option<u32>,
 }
 
-/// The action of an attacker.
+/// The action of an attacker during the attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deed {
     /// Does nothing: the control, which shows the noise of the machine and of the neighbours' own load.
     Nothing,
     /// Publishes to subjects that 4,096 patterns of one reader cover. `after` is the number of subscriptions
-    /// that another client made before and left to the server.
+    /// that another client made before the attack, and that the server had to remove when that client left.
     Wildcards {
         after: u64,
     },
     /// Sends the first message of a TLS handshake on many connections at once.
     Hellos,
-    /// Asks again and again for all subjects of a stream.
+    /// Asks the server again and again for the list of all subjects of a stream.
     SubjectsPage,
-    /// Purges half of a stream's subjects.
+    /// Purges the messages of half of a stream's subjects.
     PurgeHalf,
     PurgeAll,
     /// Makes subscriptions and removes them one by one.
     SubscriptionsComeAndGo,
-    /// Makes subscriptions, then closes the connection.
+    /// Closes a connection that has made many subscriptions.
     SubscriptionsLeave,
-    /// Subscribes and never reads, while large messages are published.
+    /// Subscribes and never reads, while another client publishes large messages.
     SlowSubscribers,
     /// Logs in with a wrong password, again and again.
     WrongPasswords,
     /// Lets all messages of a stream expire at the same moment.
     AgeOut,
-    /// Lowers a full stream's limit to one message.
+    /// Lowers the limit of a full stream to one message, so that the server must remove all others.
     LimitLowered,
-    /// Deletes a consumer with all messages pending.
+    /// Deletes a consumer that waits for the acknowledgements of all messages.
     ConsumerDeleted,
-    /// Creates a consumer that begins at the last message of each subject.
+    /// Creates consumers that begin at the last message of each subject.
     ConsumerMade,
     StreamDeleted,
-    /// Asks the monitor for everything, with this many connections, subscriptions or streams.
+    /// Asks the monitor again and again for a list: of connections (`Connz`), subscriptions (`Subsz`) or
+    /// streams (`Jsz`). The attackers have first made as many of them as the attack's amount.
     Connz,
     Subsz,
     Jsz,
 }
 
 const MILLION: u64 = 1_000_000;
-/// The duration of an attack that has no end of its own.
+/// The duration of an attack that would otherwise go on without end.
 pub(super) const LASTS: Duration = Duration::from_secs(10);
 
-/// All attacks, in the order of their runs.
+/// All attacks of the bench, in the order of their runs.
 pub(super) const ATTACKS: [Attack; 22] = [
     attack(
         "nothing",
@@ -222,13 +224,13 @@ const fn attack(name: &'static str, text: &'static str, deed: Deed, amount: u64)
 }
 
 impl Attack {
-    /// Finds an attack by its name.
+    /// Returns the attack of this name, if there is one.
     pub(super) fn named(name: &str) -> Option<&'static Self> {
         ATTACKS.iter().find(|attack| attack.name == name)
     }
 }
 
-/// Returns `amount` scaled, at least one.
+/// Returns `amount` multiplied by `scale`, at least one unless `amount` is 0.
 pub(super) fn scaled(amount: u64, scale: f64) -> u64 {
     ((amount as f64 * scale).round() as u64).max(u64::from(amount > 0))
 }

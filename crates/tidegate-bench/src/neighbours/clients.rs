@@ -1,6 +1,7 @@
-//! The process of the neighbours. It runs on one core, without any other work, so that no lock or allocation
-//! of an attacker delays a measurement. The bench drives it by lines on its standard input: `start JOB`,
-//! `phase` at the start of each phase, and `end`, which the process answers with all figures.
+//! The process of the neighbours, the well-behaved clients of the bench `neighbours`. It runs on one core and
+//! does no other work, so that no lock or allocation of an attacker delays a measurement. The bench controls
+//! the process by lines on its standard input: `start JOB`, `phase` at the start of each phase, and `end`, to
+//! which the process answers with all figures.
 
 use std::io::{BufRead as _, Write as _};
 use std::net::SocketAddr;
@@ -21,16 +22,19 @@ use super::login::Logins;
 use super::pace::Pace;
 use super::socket::{Neighbour, Talk};
 
-/// The time between two operations of a neighbour.
+/// The interval at which the operations of a neighbour are due.
 pub(super) const EVERY: Duration = Duration::from_millis(5);
-/// The time between two logins.
+/// The interval at which the logins of a user are due.
 pub(super) const LOGIN_EVERY: Duration = Duration::from_millis(250);
-/// The time until the first operations are due, so that all connections are open.
+/// The time from the start of the process until the first operations are due, so that all connections are
+/// open by then.
 const FIRST: Duration = Duration::from_millis(200);
-/// The priority of the neighbours, above that of the attackers, where the system allows it.
+/// The nice value of the neighbours' process, if the system allows it: the kernel then runs the neighbours
+/// before the attackers.
 const PRIORITY: i32 = -10;
 
-/// The names of the neighbours and of the floors.
+/// The names of the neighbours, and of the floors: the bare write and the bare echo that show the least
+/// possible latencies of the machine.
 pub(super) const PUBLISHER: &str = "publisher";
 pub(super) const SUBSCRIBER: &str = "subscriber";
 pub(super) const PING: &str = "ping";
@@ -39,22 +43,22 @@ pub(super) const HASH_LOGIN: &str = "login with a hash";
 pub(super) const BARE_SYNC: &str = "bare write + fdatasync";
 pub(super) const BARE_ECHO: &str = "bare echo";
 
-/// The work that the bench gives to the neighbours.
+/// The work that the bench gives to the neighbours' process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Job {
     pub(super) addr: SocketAddr,
     pub(super) echo: SocketAddr,
-    /// The directory of the bare disk's file.
+    /// The directory for the file to which the bare write with `fdatasync` writes.
     pub(super) directory: PathBuf,
-    /// The subject of a stream.
+    /// The subject of the neighbours' stream, to which the publisher publishes.
     pub(super) subject: String,
     pub(super) core: usize,
-    /// Name and password of a user with a plain password.
+    /// The name and password of a user with a plain password.
     pub(super) plain: (String, String),
-    /// Name and password of a user with a hash.
+    /// The name and password of a user with a password hash.
     pub(super) hashed: (String, String),
     pub(super) hash_login_every: Duration,
-    /// The longest that an operation may take.
+    /// The longest time that an operation of a neighbour may take.
     pub(super) patience: Duration,
 }
 
@@ -95,7 +99,7 @@ fn answer(running: &mut Option<Running>, request: &str) -> anyhow::Result<Value>
     }
 }
 
-/// The running threads of the neighbours.
+/// The threads of all neighbours, while they run.
 struct Running {
     clock: Instant,
     starts: Arc<Starts>,
@@ -105,7 +109,8 @@ struct Running {
 impl Running {
     fn start(job: &Job) -> anyhow::Result<Self> {
         pin(job.core)?;
-        // Only root may raise the priority; without it the floors are as late as the rest.
+        // Only root may raise the priority; without it the process goes on. At the normal priority the
+        // attackers delay the bare write and the bare echo as they delay the neighbours.
         let _ = setpriority_process(None, PRIORITY);
         let mut running = Self {
             clock: Instant::now(),
@@ -158,8 +163,8 @@ impl Running {
         Ok(running)
     }
 
-    /// Returns the moment of the next neighbour's first operation, so that the operations of two neighbours
-    /// are never due at the same time.
+    /// Returns the time of the next neighbour's first operation, so that the operations of two neighbours are
+    /// never due at the same time.
     fn first(&self) -> u64 {
         let share = nanos(EVERY) / 8;
         nanos(FIRST) + share * self.threads.len() as u64

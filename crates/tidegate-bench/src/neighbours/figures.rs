@@ -1,4 +1,4 @@
-//! The figures of one neighbour: latencies and failures by phase. Pure.
+//! The figures of one neighbour: its latencies and failures before, during and after the attack. Pure.
 //!
 //! An operation belongs to the phase in which it was due, however late its answer is. A failed operation
 //! counts with the time that its client waited, so that a refusal does not look like a fast answer.
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::latency::{histogram, quantile_us};
 
-/// The figures of each neighbour by its name.
+/// The figures of all neighbours, by the neighbours' names.
 pub(super) type Report = BTreeMap<String, ByPhase>;
 
-/// The part of a run: before, during or after the attack.
+/// The phase of a run: before, during or after the attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Before,
@@ -22,18 +22,19 @@ pub(super) enum Phase {
     After,
 }
 
-/// The starts of the phases and the end of the last one, in nanoseconds of the clients' clock. One thread
-/// sets them, the other threads read them.
+/// The times at which the phases start and the last phase ends, in nanoseconds of the clients' clock. One
+/// thread sets the times, the other threads read them.
 #[derive(Debug)]
 pub(super) struct Starts([AtomicU64; 4]);
 
 impl Starts {
-    /// Creates starts that all lie ahead: the clients warm up.
+    /// Creates the starts of the phases, all of them in the future: the clients warm up until the first
+    /// start.
     pub(super) fn new() -> Self {
         Self(std::array::from_fn(|_| AtomicU64::new(u64::MAX)))
     }
 
-    /// Sets the start of the next phase or, after the last phase, the end.
+    /// Sets the start of the next phase to `now`. If the last phase has begun, sets the end of that phase.
     pub(super) fn advance(&self, now: u64) {
         let ahead = |at: &&AtomicU64| at.load(Ordering::Relaxed) == u64::MAX;
         if let Some(next) = self.0.iter().find(ahead) {
@@ -41,7 +42,7 @@ impl Starts {
         }
     }
 
-    /// Returns the phase of this moment; `None` in the warm-up and after the end.
+    /// Returns the phase in which the time `at` lies; `None` in the warm-up and after the end.
     pub(super) fn phase(&self, at: u64) -> Option<Phase> {
         let passed = self.0.iter().filter(|s| s.load(Ordering::Relaxed) <= at);
         match passed.count() {
@@ -52,13 +53,13 @@ impl Starts {
         }
     }
 
-    /// Returns whether the last phase has ended.
+    /// Returns whether the last phase, the one after the attack, has ended.
     pub(super) fn is_over(&self, now: u64) -> bool {
         self.0[3].load(Ordering::Relaxed) <= now
     }
 }
 
-/// Gathers the latencies of one neighbour.
+/// Collects the latencies and failures of one neighbour, by phase.
 #[derive(Debug)]
 pub(super) struct Recorder([Tally; 3]);
 
@@ -79,11 +80,11 @@ impl Recorder {
         Self(std::array::from_fn(tally))
     }
 
-    /// Records an operation that took `waited` nanoseconds; `failure` is the reason if it failed.
+    /// Records an operation that took `waited` nanoseconds. `failure` is the reason if the operation failed.
     pub(super) fn record(&mut self, phase: Option<Phase>, waited: u64, failure: Option<&str>) {
         let Some(phase) = phase else { return };
         let tally = &mut self.0[phase as usize];
-        // The histogram grows with its values, so every value has a place.
+        // The histogram grows with its values, so `record` does not fail.
         let _ = tally.latencies.record(waited);
         if let Some(failure) = failure {
             tally.failures += 1;
@@ -91,7 +92,7 @@ impl Recorder {
         }
     }
 
-    /// Returns the figures so far.
+    /// Returns the neighbour's figures so far, by phase.
     pub(super) fn figures(&self) -> ByPhase {
         let [before, during, after] = &self.0;
         ByPhase {
@@ -118,7 +119,7 @@ impl Tally {
     }
 }
 
-/// The figures of one neighbour.
+/// The figures of one neighbour, by phase.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct ByPhase {
     pub(super) before: Figures,
@@ -126,13 +127,13 @@ pub(super) struct ByPhase {
     pub(super) after: Figures,
 }
 
-/// The figures of one phase. Quantiles are absent if the phase had no operation.
+/// The figures of one neighbour in one phase. If no operation was due in the phase, it has no quantiles.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Figures {
-    /// The operations that were due, the failed ones included.
+    /// The number of operations that were due in the phase, with the failed ones.
     pub(super) count: u64,
     pub(super) failures: u64,
-    /// The reason of the first failure.
+    /// The reason why the first of the failed operations failed.
     pub(super) said: Option<String>,
     pub(super) p50_us: Option<f64>,
     pub(super) p99_us: Option<f64>,
@@ -141,7 +142,8 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// Returns by how many microseconds p99.9 and the worst latency are above those of the floor.
+    /// Returns the microseconds by which the neighbour's p99.9 and its worst latency are above those of its
+    /// floor, the bare write or the bare echo.
     pub(super) fn excess_us(&self, floor: &Self) -> (Option<f64>, Option<f64>) {
         let above = |own: Option<f64>, floor: Option<f64>| Some(own? - floor?);
         (

@@ -1,7 +1,8 @@
-//! The floors of the machine: a bare write and `fdatasync`, and a bare echo over TCP.
+//! The floors of the machine: latencies that no server can undercut. One is a bare write with `fdatasync`,
+//! the other a bare echo over TCP.
 //!
-//! The echo runs in the bench's own process, which may use all cores like a server. Its client is a
-//! [`Neighbour`](super::socket::Neighbour).
+//! The echo runs in the bench's own process, which may use all cores, like a server. The client of the echo
+//! is a [`Neighbour`](super::socket::Neighbour).
 
 use std::fs::OpenOptions;
 use std::io::{Read as _, Write as _};
@@ -17,10 +18,11 @@ use super::socket::BYTES;
 
 const FILE_BYTES: u64 = 4 << 20;
 
-/// Writes a block and syncs it at this pace until the last phase is over.
+/// Writes a block and syncs it, at the given pace, until the last phase is over.
 ///
-/// A write starts when it is due, or when the write before it has ended. Writes that were due meanwhile are
-/// left out, as a server would sync them together. So the floor is never too high.
+/// A write starts when it is due, or when the write before it has ended. If further writes were due
+/// meanwhile, the function leaves them out, because a server would sync them together. So the floor is never
+/// too high.
 pub(super) fn syncs(
     directory: &Path,
     (first_ns, every_ns): (u64, u64),
@@ -55,7 +57,7 @@ pub(super) fn syncs(
     Ok(recorder.figures())
 }
 
-/// Starts an echo for one connection at a time, for the life of this process.
+/// Starts an echo over TCP, which serves one connection at a time for the life of this process.
 pub(super) fn echo() -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let addr = listener.local_addr()?;

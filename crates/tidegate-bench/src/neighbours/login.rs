@@ -1,5 +1,6 @@
-//! The logins of neighbours: new connections at a fixed pace, each measured until the server accepts the
-//! password. A login is due whether or not earlier ones have ended, so each has a thread.
+//! The logins of neighbours: each opens a new connection at a fixed pace and measures the time until the
+//! server accepts the password. A login starts when it is due, even if earlier logins have not ended, so each
+//! login has a thread.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,12 +9,12 @@ use std::time::{Duration, Instant};
 use super::figures::{ByPhase, Recorder, Starts};
 use crate::wire::Wire;
 
-/// The most logins at a time; further logins fail at once.
+/// The greatest number of logins in progress at a time; further logins fail at once.
 const LOGINS_MAX: usize = 512;
-/// The longest sleep before the next look at the end of the phases.
+/// The longest sleep of the thread before it checks again whether the last phase is over.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
 
-/// The logins of one user.
+/// The logins of one user, at a fixed pace.
 pub(super) struct Logins {
     pub(super) addr: SocketAddr,
     pub(super) user: String,
@@ -22,12 +23,12 @@ pub(super) struct Logins {
     pub(super) every_ns: u64,
     pub(super) clock: Instant,
     pub(super) starts: Arc<Starts>,
-    /// The longest that a login may take before it counts as failed.
+    /// The longest time that a login may take before it counts as failed.
     pub(super) patience: Duration,
 }
 
 impl Logins {
-    /// Runs logins until the last phase is over and every login has ended.
+    /// Logs in at the pace until the last phase is over and every login has ended.
     pub(super) fn run(self) -> ByPhase {
         let recorder = Mutex::new(Recorder::new());
         let now = || self.clock.elapsed().as_nanos() as u64;

@@ -1,10 +1,11 @@
-//! `tidegate-bench neighbours`: what one hostile or clumsy client does to its neighbours, on our server and
-//! with `--peers` on nats-server.
+//! `tidegate-bench neighbours`: measures the harm that one hostile or clumsy client does to its neighbours,
+//! on our server and with `--peers` on nats-server.
 //!
-//! Each attack meets a fresh server, which may use all cores. The attackers and the neighbours are processes
-//! on one core. The neighbours run before, during and after the attack at a fixed pace, beside a bare write
-//! with `fdatasync` and a bare echo as the floors of the machine. The neighbours' process has a priority
-//! above that of all others, where the system allows it: the floors are then too low rather than too high.
+//! Each attack meets a fresh server, which may use all cores. The attackers and the neighbours, which are
+//! well-behaved clients, are processes on one core. The neighbours run before, during and after the attack at
+//! a fixed pace. Beside them run a bare write with `fdatasync` and a bare echo, which show the least possible
+//! latencies (the floors) of the machine. The neighbours' process has a priority above that of all others, if
+//! the system allows it: the floors are then too low rather than too high.
 //!
 //! [`attack`], [`figures`], [`pace`] and [`report`] decide and are pure. [`turn`] runs one attack on one
 //! server, [`system`] starts the servers, [`clients`] is the process of the neighbours, [`strike`] the
@@ -48,8 +49,8 @@ use turn::Plan;
 /// The arguments of `tidegate-bench neighbours`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct NeighboursArgs {
-    /// Attack nats-server from bench/peers/go-nats, too, with its default settings, which acknowledge
-    /// messages before a sync.
+    /// Attack the nats-server in bench/peers/go-nats, too, with its default settings: it acknowledges a
+    /// message before it syncs the message.
     #[arg(long)]
     peers: bool,
     /// Attack also a nats-server that syncs before each acknowledgement. Needs --peers.
@@ -68,23 +69,24 @@ pub(crate) struct NeighboursArgs {
     /// only that the bench works.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = factor)]
     scale: f64,
-    /// Store so many messages in the stream that the attack `stream-deleted` deletes. Default: a million,
+    /// Store this many messages in the stream that the attack `stream-deleted` deletes. Default: a million,
     /// times --scale.
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=100_000_000))]
     messages: Option<u64>,
-    /// Let an attack take at most so many seconds.
+    /// Let an attack take at most this many seconds. Then the bench ends the attack.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     attack_max: f64,
-    /// Let the preparation of an attack take at most so many seconds.
+    /// Let the preparation of an attack take at most this many seconds. Then the attack fails.
     #[arg(long, value_name = "SECONDS", default_value_t = 180.0, value_parser = seconds)]
     prepare_max: f64,
-    /// Measure the neighbours for so many seconds before an attack.
+    /// Measure the neighbours, which are the well-behaved clients, for this many seconds before an attack.
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
     before: f64,
-    /// Measure the neighbours for at least so many seconds after an attack begins.
+    /// Measure the neighbours for at least this many seconds from the beginning of an attack, also if the
+    /// attack is shorter.
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
     window: f64,
-    /// Measure the neighbours for so many seconds after an attack. Then the bench reads the server's memory
+    /// Measure the neighbours for this many seconds after an attack. Then the bench reads the server's memory
     /// for the last time.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
     after: f64,
@@ -100,10 +102,10 @@ pub(crate) struct NeighboursArgs {
     same_address: bool,
 }
 
-/// The number of checks of a hash that the bench times.
+/// The number of times that the bench measures one check of a password hash; the shortest time counts.
 const HASHES: u32 = 5;
 
-/// Runs the attacks. The exit code is 1 if an attack did not take place on our server.
+/// Runs the attacks. The exit code is 1 if the bench could not carry out an attack on our server.
 pub(crate) fn run(args: &NeighboursArgs) -> anyhow::Result<ExitCode> {
     let wanted = |attack: &&Attack| {
         let only = args.only.as_ref();
@@ -182,7 +184,7 @@ fn plan(
 ) -> anyhow::Result<Plan> {
     let password = "correct horse".to_owned();
     let hash = bcrypt::hash(&password, args.bcrypt_cost)?;
-    // The shortest time counts: another process may have held up the other checks.
+    // The bench takes the shortest check, because another process may have delayed the others.
     let mut once = Duration::MAX;
     for _ in 0..HASHES {
         let start = Instant::now();
@@ -217,7 +219,7 @@ fn plan(
     })
 }
 
-/// Prints the facts on which the figures depend.
+/// Prints the facts about the machine on which the figures depend.
 fn announce(document: &Document, directory: &Directory, plan: &Plan) -> anyhow::Result<()> {
     let (machine, commit) = (document.machine.clone(), document.commit.clone());
     let host = Host::measure(machine.clone(), commit, directory.path())?;

@@ -1,23 +1,24 @@
-//! The pace of an open loop: operations are due at fixed times, whether or not earlier ones are answered, and
-//! the latency of an operation counts from its due time. Pure.
+//! The pace of a neighbour: its operations are due at fixed times, even if earlier operations have no answer,
+//! and the latency of an operation counts from its due time. Pure.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::figures::{ByPhase, Recorder, Starts};
 
-/// The most operations without an answer: several times as many as are due in a minute.
+/// The greatest number of operations of a neighbour without an answer: several times as many as are due in a
+/// minute.
 const FLIGHT_MAX: usize = 1 << 16;
 
-/// The operations of one neighbour by time: see the module.
+/// The operations of one neighbour, in the order of the fixed times at which they are due.
 #[derive(Debug)]
 pub(super) struct Pace {
     every_ns: u64,
-    /// The moment at which the next operation is due.
+    /// The time at which the next operation is due, in nanoseconds of the clients' clock.
     next_ns: u64,
-    /// The number of the next operation.
+    /// The number of the neighbour's next operation, counted from 0.
     next: u64,
-    /// The operations without an answer: number and due moment, in order.
+    /// The operations without an answer, in order: the number and the due time of each.
     flight: VecDeque<(u64, u64)>,
     starts: Arc<Starts>,
     recorder: Recorder,
@@ -35,8 +36,8 @@ impl Pace {
         }
     }
 
-    /// Returns the number of the next operation that is due, and counts it as started. The caller calls again
-    /// until `None`.
+    /// Returns the number of the next operation that is due, and counts the operation as started. The caller
+    /// repeats the call until it returns `None`.
     pub(super) fn due(&mut self, now: u64) -> Option<u64> {
         if self.next_ns > now || self.starts.is_over(self.next_ns) {
             return None;
@@ -52,12 +53,12 @@ impl Pace {
         Some(number)
     }
 
-    /// Returns the moment at which the next operation is due.
+    /// Returns the time at which the next operation is due, in nanoseconds of the clients' clock.
     pub(super) const fn next_ns(&self) -> u64 {
         self.next_ns
     }
 
-    /// Records the answer to this operation, or its failure.
+    /// Records the answer to the operation of this number, or the failure of the operation.
     pub(super) fn answered(&mut self, number: u64, now: u64, failure: Option<&str>) {
         let at = self.flight.iter().position(|(n, _)| *n == number);
         if let Some((_, due)) = at.and_then(|at| self.flight.remove(at)) {
@@ -65,21 +66,21 @@ impl Pace {
         }
     }
 
-    /// Records the answer to the oldest operation, where answers come in order.
+    /// Records the answer to the oldest operation, on a connection with answers in order.
     pub(super) fn answered_next(&mut self, now: u64) {
         if let Some((_, due)) = self.flight.pop_front() {
             self.put(due, now, None);
         }
     }
 
-    /// Records that all operations without an answer have failed.
+    /// Records that all operations without an answer have failed, because their connection broke.
     pub(super) fn broken(&mut self, now: u64, failure: &str) {
         while let Some((_, due)) = self.flight.pop_front() {
             self.put(due, now, Some(failure));
         }
     }
 
-    /// Returns whether the last phase is over.
+    /// Returns whether the last phase of the attack is over.
     pub(super) fn is_over(&self, now: u64) -> bool {
         self.starts.is_over(now)
     }
@@ -115,7 +116,7 @@ mod tests {
         let mut pace = pace();
         assert_eq!(pace.due(999), None);
         assert_eq!((pace.due(1000), pace.due(1000)), (Some(0), None));
-        // The client was held up: three more are due at once.
+        // The client was delayed, so three more operations are due at once.
         let late: Vec<_> = std::iter::from_fn(|| pace.due(4500)).collect();
         assert_eq!((late, pace.next_ns()), (vec![1, 2, 3], 5000));
         pace.answered(3, 4600, None);

@@ -1,4 +1,4 @@
-//! The rows and the tables of the results. Pure.
+//! The rows and the tables of the results of the bench `neighbours`. Pure.
 
 use serde_json::{Value, json};
 use tidegate_cli::report::{Row, Table, number};
@@ -9,10 +9,11 @@ use super::figures::{ByPhase, Figures};
 use super::turn::Outcome;
 use crate::systems::System;
 
-/// The row of the server itself.
+/// The name of the row with the server's own figures.
 const SERVER: &str = "server";
 
-/// The neighbours and the floors in the order of the report, each neighbour with its floor.
+/// The neighbours and the floors in the order of the report. Each neighbour stands with its floor, the bare
+/// operation that shows the least possible latency.
 const ORDER: [(&str, Option<&str>); 7] = [
     (PUBLISHER, Some(BARE_SYNC)),
     (BARE_SYNC, None),
@@ -23,7 +24,7 @@ const ORDER: [(&str, Option<&str>); 7] = [
     (HASH_LOGIN, None),
 ];
 
-/// The system that a turn attacked.
+/// The system that the attackers attacked, with its version.
 #[derive(Clone, Debug)]
 pub(super) struct Contestant {
     pub(super) system: System,
@@ -41,15 +42,15 @@ impl Contestant {
         }
     }
 
-    /// Returns the one row of a turn that could not run.
+    /// Returns the single row for an attack that could not run, with the reason.
     pub(super) fn failed(&self, attack: &Attack, why: &str) -> Vec<Row> {
         let mut row = self.row(attack, SERVER);
         row.extra.insert("note".into(), json!(why));
         vec![row]
     }
 
-    /// Returns the row of each neighbour and floor, and the server's. `hash_us` is the duration of one check
-    /// of a hash.
+    /// Returns the rows of all neighbours and floors, and the server's row. `hash_us` is the duration of one
+    /// check of a password hash, in microseconds.
     pub(super) fn rows(&self, attack: &Attack, outcome: &Outcome, hash_us: f64) -> Vec<Row> {
         let mut rows = Vec::new();
         for (who, floor) in ORDER {
@@ -130,7 +131,7 @@ fn put_latencies(row: &mut Row, all: &ByPhase, floor: Option<&ByPhase>) {
     put("note".into(), json!(said));
 }
 
-/// Formats the rows of one attack: latencies in milliseconds, then the servers.
+/// Formats the rows of one attack as tables: first the latencies in milliseconds, then the servers' figures.
 pub(super) fn table(attack: &Attack, rows: &[Row]) -> String {
     let ms = |value: Option<f64>| value.map(|us| number(us / 1e3)).unwrap_or_default();
     let plain = |value: Option<f64>| value.map(number).unwrap_or_default();
@@ -273,7 +274,7 @@ mod tests {
         assert_eq!(row(PUBLISHER).extra("excess_worst_us"), Some(25_000.0));
         assert_eq!(row(BARE_SYNC).extra("excess_p999_us"), None);
         assert_eq!(row(HASH_LOGIN).extra("worst_in_hashes"), Some(4.0));
-        // A neighbour without figures says so.
+        // If a neighbour has no figures, its row says so.
         assert_eq!(row(PING).note(), Some("no figures"));
         assert_eq!(row(SERVER).extra("elections"), Some(2.0));
         let text = table(&ATTACKS[0], &rows);

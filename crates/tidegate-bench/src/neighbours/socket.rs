@@ -1,5 +1,5 @@
-//! A neighbour on one connection: one thread sends the operations that are due, reads the answers, and
-//! connects again after a loss.
+//! A neighbour of the bench `neighbours` on one connection: one thread sends the operations that are due,
+//! reads the answers, and connects again if the connection is lost.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -12,30 +12,32 @@ use super::figures::ByPhase;
 use super::pace::Pace;
 use crate::wire::{Op, dial, hello, parse};
 
-/// The bytes of a published message, and of a write of the bare disk.
+/// The length in bytes of each message that a neighbour publishes to a stream, and of each block that the
+/// bare write with `fdatasync` writes.
 pub(super) const BYTES: usize = 1024;
-/// The bytes of a message to oneself, and of a bare echo.
+/// The length in bytes of each message that a neighbour sends to itself, and of each message of the bare
+/// echo.
 pub(super) const ECHO_BYTES: usize = 16;
-/// The pause before the next attempt to connect.
+/// The pause of a neighbour before it tries again to connect.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The longest sleep of the neighbour's thread, nanoseconds.
+/// The longest sleep of the neighbour's thread, in nanoseconds.
 const SLEEP_MAX_NS: u64 = 50_000_000;
 
 /// The operation that a neighbour repeats.
 #[derive(Clone, Debug)]
 pub(super) enum Talk {
-    /// Publishes to a stream's subject and waits for the acknowledgement.
+    /// Publishes a message to a stream and waits for the stream's acknowledgement.
     Publish(String),
-    /// Publishes a message and receives it.
+    /// Publishes a message to itself and waits until it receives the message.
     Echo,
-    /// Sends `PING` and waits for `PONG`.
+    /// Sends `PING` to the server and waits for its `PONG`.
     Ping,
-    /// Sends bytes to a bare echo.
+    /// Sends bytes to the bare echo and waits for the same bytes.
     Bare,
 }
 
 impl Talk {
-    /// Returns the first bytes that the client sends on a connection with this number.
+    /// Returns the bytes with which the neighbour begins its connection of this number.
     fn opening(&self, (user, password): (&str, &str), connection: u64) -> String {
         match self {
             Self::Bare => String::new(),
@@ -50,14 +52,14 @@ impl Talk {
         }
     }
 
-    /// Returns the subject of answers: another one for each connection, so that late answers find no
-    /// receiver.
+    /// Returns the subject to which the server sends answers. Each connection has a subject of its own, so
+    /// that late answers to an earlier connection find no receiver.
     fn inbox(&self, connection: u64) -> String {
         let kind = if matches!(self, Self::Echo) { "e" } else { "p" };
         format!("_INBOX.neighbour{}.{kind}{connection}", std::process::id())
     }
 
-    /// Appends the bytes of the operation with this number.
+    /// Appends the bytes of the operation with this number to `out`.
     fn encode(&self, number: u64, connection: u64, out: &mut Vec<u8>) {
         let inbox = || self.inbox(connection);
         match self {
@@ -79,30 +81,30 @@ impl Talk {
     }
 }
 
-/// One neighbour: see the module.
+/// One neighbour: a client that repeats its operation on one connection, at a fixed pace.
 pub(super) struct Neighbour<'a> {
     pub(super) talk: Talk,
     pub(super) addr: SocketAddr,
     pub(super) login: (&'a str, &'a str),
     pub(super) pace: Pace,
-    /// The start of the clients' clock.
+    /// The start of the clients' clock, from which all times count.
     pub(super) clock: Instant,
-    /// How long the neighbour waits for answers after the end, and for a connection.
+    /// The time for which the neighbour waits for answers after the end of the phases, and for a connection.
     pub(super) patience: Duration,
 }
 
-/// One connection of the neighbour.
+/// One connection of a neighbour to the server.
 struct Connection {
     stream: TcpStream,
     number: u64,
     out: Vec<u8>,
     buffer: Vec<u8>,
-    /// The number of answers to the opening that are yet to come.
+    /// The number of answers to the opening that the neighbour has not read yet.
     greetings: usize,
 }
 
 impl Neighbour<'_> {
-    /// Runs the neighbour until the last phase is over and all answers are there, or until its patience ends.
+    /// Runs the neighbour until the last phase is over and it has all answers, or until its patience ends.
     pub(super) fn run(mut self) -> ByPhase {
         let (mut number, mut lost) = (0, None::<String>);
         loop {
@@ -110,7 +112,8 @@ impl Neighbour<'_> {
             if connected.is_ok()
                 && let Some(lost) = lost.take()
             {
-                // All operations that were due without a connection have failed; each waited until now.
+                // All operations that were due while the neighbour had no connection have failed, and each of
+                // them waited from its due time until now.
                 self.fail(&lost);
             }
             let served = connected
@@ -149,12 +152,13 @@ impl Neighbour<'_> {
             number,
             out: Vec::new(),
             buffer: Vec::new(),
-            // The first PONG answers the opening.
+            // The server answers the opening with its first PONG, which belongs to no operation.
             greetings: usize::from(!opening.is_empty()),
         })
     }
 
-    /// Sends operations and reads answers on this connection.
+    /// Sends the operations that are due and reads the answers on this connection, until the last phase is
+    /// over.
     fn serve(&mut self, connection: &mut Connection) -> anyhow::Result<()> {
         let mut over_at = None;
         loop {
@@ -185,7 +189,7 @@ impl Neighbour<'_> {
         }
     }
 
-    /// Records the answers in the bytes that were read.
+    /// Records the answers that the read bytes contain.
     fn take(&mut self, connection: &mut Connection) -> anyhow::Result<()> {
         let (now, mut at) = (self.now(), 0);
         if matches!(self.talk, Talk::Bare) {
@@ -238,7 +242,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits for bytes to read, or for room to write; returns whether there are bytes to read.
+    /// Waits for bytes to read, or for room to write. Returns whether the connection has bytes to read.
     fn wait(&self, time: Duration) -> anyhow::Result<bool> {
         let mut flags = PollFlags::IN;
         if !self.out.is_empty() {

@@ -1,5 +1,5 @@
-//! The servers of this bench: ours and nats-server, each with two users, with streams in files, and where the
-//! attack needs it with TLS beside plain text or as three nodes.
+//! The servers that the bench `neighbours` attacks: ours and nats-server. Each has two users and keeps
+//! streams in files; some attacks need TLS beside plain text, or three nodes.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -16,14 +16,14 @@ use crate::stream::{Membership, Server, product};
 use crate::systems::System;
 use crate::wire::Wire;
 
-/// The stream of the neighbours.
+/// The name of the neighbours' stream.
 pub(super) const STREAM: &str = "NEIGHBOURS";
-/// The longest that a cluster may take to form.
+/// The longest time that the nodes may take to form a cluster.
 const FORM_MAX: Duration = Duration::from_secs(30);
-/// The longest that one attempt may take: a forming cluster may lose an answer.
+/// The time after which the bench repeats a request, because a forming cluster may lose an answer.
 const ATTEMPT: Duration = Duration::from_secs(2);
 
-/// Name and password.
+/// The name and password of a user.
 pub(super) type Login = (String, String);
 
 /// The users and programs of all servers of a run.
@@ -31,14 +31,14 @@ pub(super) type Login = (String, String);
 pub(super) struct Setting {
     /// The login of a user with a plain password.
     pub(super) plain: Login,
-    /// The login of a user with a hash.
+    /// The login of a user with a password hash in the configuration.
     pub(super) hashed: Login,
     pub(super) hash: String,
     pub(super) nats_server: Option<PathBuf>,
 }
 
 impl Setting {
-    /// Returns the text of a configuration that both servers read.
+    /// Returns the text of a configuration file that both our server and nats-server read.
     fn config(&self, system: System, data: &Path, certificate: Option<&Certificate>) -> String {
         let ((plain, password), (hashed, _), hash) = (&self.plain, &self.hashed, &self.hash);
         let mut text = format!(
@@ -63,7 +63,7 @@ impl Setting {
     }
 }
 
-/// The files of a certificate and its key.
+/// The paths of a certificate file and its key file.
 #[derive(Clone, Debug)]
 pub(super) struct Certificate {
     cert: PathBuf,
@@ -71,7 +71,7 @@ pub(super) struct Certificate {
 }
 
 impl Certificate {
-    /// Returns a certificate with an RSA key of this length; makes the certificate at the first call.
+    /// Returns a certificate with an RSA key of `bits` bits. Makes the certificate at the first call.
     ///
     /// # Errors
     /// The program `openssl` is missing or fails.
@@ -94,7 +94,7 @@ impl Certificate {
     }
 }
 
-/// The nodes of one server, started for one attack.
+/// The nodes of one server, which the bench starts for one attack.
 pub(super) struct Nodes {
     pub(super) nodes: Vec<Server>,
     /// The addresses of the nodes' monitors.
@@ -114,7 +114,7 @@ impl Nodes {
         setting: &Setting,
         certificate: Option<&Certificate>,
     ) -> anyhow::Result<Self> {
-        // All ports are bound at once, so that no port is given twice.
+        // The bench binds all ports at once, so that the system gives different ports.
         let ports = (0..3 * nodes).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
         let ports: Vec<_> = ports.collect::<Result<_, _>>()?;
         let addrs = ports.iter().map(TcpListener::local_addr);
@@ -157,7 +157,8 @@ impl Nodes {
         Ok(all)
     }
 
-    /// Creates the neighbours' stream on all nodes. While a cluster forms, that needs several attempts.
+    /// Creates the neighbours' stream on all nodes. While the nodes form a cluster, that may need several
+    /// attempts.
     fn create_stream(&self, setting: &Setting) -> anyhow::Result<()> {
         let config = json!({
             "name": STREAM, "subjects": [format!("{STREAM}.>")], "storage": "file",
@@ -186,7 +187,7 @@ impl Nodes {
         Wire::open(self.nodes[node].addr(), None, login, ATTEMPT)
     }
 
-    /// Returns the addresses for clients and for the monitor of the node that leads the neighbours' stream.
+    /// Returns two addresses of the node that leads the neighbours' stream: for clients and for the monitor.
     pub(super) fn leader(&self, setting: &Setting) -> anyhow::Result<(SocketAddr, SocketAddr)> {
         let until = Instant::now() + ATTEMPT;
         let at = if self.nodes.len() == 1 {
@@ -207,7 +208,7 @@ impl Nodes {
         self.nodes.iter().map(|node| node.cpu_s().ok()).sum()
     }
 
-    /// Returns how often any node has become leader of a group of streams, by the nodes' logs.
+    /// Returns how many times nodes have become the leader of a group of streams, by the nodes' logs.
     pub(super) fn leads(&self) -> usize {
         let mark = match self.system {
             System::Ours => "this node leads the streams",
@@ -218,7 +219,7 @@ impl Nodes {
         self.nodes.iter().map(of).sum()
     }
 
-    /// Returns the last lines of the log of a node that has ended.
+    /// Returns the last lines of the log of a node that has ended; `None` if all nodes run.
     pub(super) fn ended(&self) -> Option<String> {
         let ended = self.nodes.iter().find(|node| !node.is_running())?;
         let said = ended.said();

@@ -1,5 +1,5 @@
-//! One attack on one server: starts the server, the attackers and the neighbours, walks through the phases,
-//! and reads the server's memory and processor time.
+//! One turn of the bench `neighbours`, which is one attack on one server: starts the server, the attackers
+//! and the neighbours, goes through the phases, and reads the server's memory and processor time.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -19,18 +19,19 @@ use super::system::{Certificate, Nodes, STREAM, Setting};
 use crate::peers::Peers;
 use crate::systems::System;
 
-/// The longest that a neighbour's operation may take.
+/// The longest time that a neighbour's operation may take.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long the neighbours run before the measurement begins.
+/// The time for which the neighbours run before the measurement begins.
 const WARM_UP: Duration = Duration::from_secs(1);
-/// The time from the start of its phase to the attack, so that it hits no operation of the phase before.
+/// The time from the start of the attack's phase to the attack, so that the attack affects no operation that
+/// was due in the phase before.
 const LEAD: Duration = Duration::from_millis(100);
-/// The pause between two looks at the server's memory.
+/// The pause between two readings of the server's memory.
 const LOOK: Duration = Duration::from_millis(20);
-/// The attackers' own address, unless the bench gives them the neighbours'.
+/// The address from which the attackers connect, unless `--same-address` gives them the neighbours' address.
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
-/// The settings of all turns of a run.
+/// The settings of all turns of a run. A turn is one attack on one server.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) setting: Setting,
@@ -38,38 +39,38 @@ pub(super) struct Plan {
     pub(super) echo: SocketAddr,
     pub(super) core: usize,
     pub(super) scale: f64,
-    /// The messages of the stream that is deleted.
+    /// The number of messages in the stream that the attack `stream-deleted` deletes.
     pub(super) messages: Option<u64>,
     pub(super) same_address: bool,
     pub(super) before: Duration,
-    /// The shortest attack phase.
+    /// The least duration of the attack's phase.
     pub(super) window: Duration,
     pub(super) after: Duration,
     pub(super) prepare_max: Duration,
     pub(super) strike_max: Duration,
-    /// The duration of one check of a password's hash.
+    /// The time that this machine takes for one check of the user's password hash.
     pub(super) hash: Duration,
-    /// The most memory of the server, MiB, before the bench stops the attack.
+    /// The resident memory of the server, in MiB, above which the bench stops the attack.
     pub(super) rss_max_mb: f64,
 }
 
-/// The figures of a turn.
+/// The figures of one attack on one server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
     pub(super) report: Report,
-    /// The factor of the attack's amounts in this turn.
+    /// The factor by which this turn multiplied the attack's amounts.
     pub(super) scale: f64,
-    /// The results of the attackers; `None` if the attack failed, with the reason among the notes.
+    /// The results that the attackers reported; `None` if the attack failed, with the reason among the notes.
     pub(super) deeds: Option<Deeds>,
     pub(super) notes: Vec<String>,
     pub(super) rss_before_mb: Option<f64>,
     pub(super) rss_peak_mb: Option<f64>,
     pub(super) rss_after_mb: Option<f64>,
-    /// The server's processor time in the attack's phase.
+    /// The server's processor time during the attack's phase, in seconds.
     pub(super) cpu_s: Option<f64>,
-    /// The duration of the attack's phase in seconds.
+    /// The duration of the attack's phase, in seconds.
     pub(super) phase_s: f64,
-    /// The number of changes of leaders since the start of the attack, in a cluster.
+    /// The number of changes of leaders since the start of the attack; `None` without a cluster.
     pub(super) elections: Option<u64>,
 }
 
@@ -77,7 +78,8 @@ impl Plan {
     /// Runs the attack on a fresh server.
     ///
     /// # Errors
-    /// The server or the neighbours do not start, or the attack cannot be prepared.
+    ///
+    /// The server or the neighbours do not start, or the attackers cannot prepare the attack.
     pub(super) fn turn(&self, attack: &Attack, system: System) -> anyhow::Result<Outcome> {
         let certificate = attack
             .rsa_bits
@@ -94,7 +96,7 @@ impl Plan {
         let outcome = self.attacked(attack, &nodes);
         let ended = nodes.ended();
         drop(nodes);
-        // The next server starts with an empty directory.
+        // The bench removes the data, because the next server starts with an empty directory.
         let _ = std::fs::remove_dir_all(&home);
         match (outcome, ended) {
             (Ok(mut outcome), ended) => {
@@ -140,7 +142,7 @@ impl Plan {
             watch.done.store(true, Ordering::Relaxed);
             rest.map(|()| struck)
         })?;
-        // The attackers' connections end here.
+        // This drop ends the attackers' process, and their connections with it.
         drop(attackers);
         match struck.and_then(|deeds| Ok(serde_json::from_value::<Deeds>(Value::Object(deeds))?)) {
             Ok(deeds) => {
@@ -198,21 +200,22 @@ impl Plan {
             core: self.core,
             plain: self.setting.plain.clone(),
             hashed: self.setting.hashed.clone(),
-            // Logins that come faster than a server can check them would need no attack.
+            // The user with the hash logs in at most once in the time of four checks of a hash: more frequent
+            // logins would overload the server even if there were no attack.
             hash_login_every: LOGIN_EVERY.max(self.hash * 4),
             patience: PATIENCE,
         }
     }
 }
 
-/// A process of this program that answers requests; a drop of this value ends the process.
+/// A process of this program that answers requests of the bench. The drop of this value ends the process.
 struct Helper {
     name: &'static str,
     process: Peers,
 }
 
 impl Helper {
-    /// How long an answer may take beyond the time of the request itself.
+    /// The time that the process may take to answer a request, beyond the time that the request itself needs.
     const SLACK: Duration = Duration::from_secs(10);
 
     fn new(name: &'static str, args: &'static [&'static str]) -> anyhow::Result<Self> {
@@ -236,14 +239,14 @@ impl Helper {
     }
 }
 
-/// Looks at the server's memory during an attack.
+/// The result of watching the server's memory during an attack.
 #[derive(Debug, Default)]
 struct Watch {
     peak_kb: AtomicU64,
     done: AtomicBool,
     rss_max_mb: f64,
     attackers: Option<i64>,
-    /// True if the bench ended the attack because of the server's memory.
+    /// True if the bench ended the attack because the server took too much memory.
     stopped: AtomicBool,
 }
 
@@ -256,7 +259,8 @@ impl Watch {
                 if rss > self.rss_max_mb && !self.stopped.swap(true, Ordering::Relaxed) {
                     let pid = self.attackers.and_then(|pid| i32::try_from(pid).ok());
                     if let Some(pid) = pid.and_then(Pid::from_raw) {
-                        // The attackers may have ended already.
+                        // If the attackers' process has ended already, the kill fails, and nothing is left to
+                        // do.
                         let _ = kill_process(pid, Signal::KILL);
                     }
                 }
@@ -270,7 +274,7 @@ fn rss_mb(nodes: &Nodes) -> Option<f64> {
     nodes.nodes.iter().map(|node| node.rss_mb()).sum()
 }
 
-/// Sleeps, and fails at Ctrl-C.
+/// Sleeps for this time, and fails at Ctrl-C.
 fn pause(time: Duration) -> anyhow::Result<()> {
     let until = Instant::now() + time;
     while Instant::now() < until {
@@ -284,7 +288,7 @@ fn pause(time: Duration) -> anyhow::Result<()> {
 }
 
 impl Outcome {
-    /// Returns all notes in one line.
+    /// Returns all notes of the turn in one line.
     pub(super) fn note(&self) -> Option<String> {
         (!self.notes.is_empty()).then(|| self.notes.join("; "))
     }

@@ -1,21 +1,24 @@
-//! The cells: commands, sizes of values, round trips, callers; closed loop, and 100 k commands a second.
+//! The cells of the bench `redis`: combinations of a command, a size of values, a round trip and a number of
+//! callers. The callers either call again as soon as they are answered (a closed loop), or send 100,000
+//! commands a second (an open loop).
 
 use std::time::Duration;
 
-/// One cell.
+/// One cell of the bench `redis`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cell {
     command: &'static str,
     pub(super) value_bytes: usize,
     pub(super) round_trip: Duration,
     callers: usize,
-    /// The number of commands due a second; `None` is a closed loop.
+    /// The number of commands that are due in a second in an open loop; `None` in a closed loop.
     pub(super) rate: Option<u32>,
-    /// True if the cell compares our client with many fixed delays of it instead of the rivals.
+    /// True if the cell compares our client's policy with many fixed delays of our own client (a sweep)
+    /// instead of the rivals.
     pub(super) sweep: bool,
 }
 
-/// The name of each command in reports, and its name in requests to peers.
+/// Each command's name in reports, and its name in requests to peers.
 const COMMANDS: [(&str, &str); 4] = [
     ("PUBLISH", "publish"),
     ("GET", "get"),
@@ -23,18 +26,20 @@ const COMMANDS: [(&str, &str); 4] = [
     ("GET:SET 80:20", "mix"),
 ];
 
-/// The suffix of the names of cells that sweep over delays.
+/// The suffix of the names of cells that compare a policy with many fixed delays.
 pub(super) const SWEEP: &str = ", sweep";
 
 const RATE: u32 = 100_000;
-/// A rate so low that pipelining has no chance: it shows the cost of a connection for each caller.
+/// The low rate of open loops, in commands a second. Pipelining cannot help at this rate, so its cells show
+/// the cost of a connection for each caller.
 const RATE_LOW: u32 = 1_000;
 const CALLERS_LOW: [usize; 2] = [1, 8];
 
-/// Round trip in milliseconds and number of callers of each sweep.
+/// The round trip in milliseconds and the number of callers of each cell that compares a policy with many
+/// fixed delays.
 const SWEEPS: [(u64, usize); 6] = [(0, 1), (0, 16), (0, 256), (1, 1), (1, 16), (1, 128)];
 
-/// Returns the cells of a call; the most important come first, in case time runs out.
+/// Returns the cells of a run. The most important cells come first, in case time runs out.
 pub(super) fn cells(full: bool) -> Vec<Cell> {
     let micros = |us: &[u64]| us.iter().map(|&us| Duration::from_micros(us)).collect();
     let (values, round_trips, callers): (_, Vec<_>, _) = if full {
@@ -90,8 +95,9 @@ pub(super) fn cells(full: bool) -> Vec<Cell> {
     cells
 }
 
-/// Returns the numbers of callers of an open loop. Fewer callers could not keep the rate at a round trip of a
-/// millisecond; at 64 KiB the rate would be 6.5 GB/s, more than a connection here carries.
+/// Returns the numbers of callers of an open loop. With a round trip of a millisecond, fewer callers could
+/// not keep the rate. With values of 64 KiB the rate would be 6.5 GB/s, more than a connection on this
+/// machine carries.
 fn open_callers(value_bytes: usize, full: bool) -> &'static [usize] {
     match (value_bytes, full) {
         (65536.., _) => &[],
@@ -126,12 +132,12 @@ impl Cell {
         format!("{command} {bytes}, {round_trip}, {callers}{rate}")
     }
 
-    /// Returns whether the cell gets a row for callers with a connection each.
+    /// Returns whether the cell gets a row for callers with a connection each, without a client.
     pub(super) const fn compares_plain(&self) -> bool {
         matches!(self.rate, Some(RATE_LOW))
     }
 
-    /// Returns the cell's part of the `load` request.
+    /// Returns the cell's part of the `load` request to a peer.
     pub(super) fn request(&self) -> String {
         let Self {
             command,
@@ -165,7 +171,8 @@ mod tests {
             last.as_deref(),
             Some("GET:SET 80:20 64 KiB, RTT 1 ms, 1024 callers")
         );
-        // Every cell of a short call is one of a full call: a resumed run does not measure it again.
+        // Every cell of a short run is also a cell of a full run, so that a resumed run does not measure it
+        // again.
         assert!(short.iter().all(|cell| full.contains(cell)));
         let mut names: Vec<_> = full.iter().map(Cell::name).collect();
         names.sort();

@@ -1,6 +1,6 @@
-//! The comparison of the cells: our client beside the best setting of each rival *for that cell*. At a fixed
-//! rate our client also stands beside each rival at the same median latency, because two clients do not mean
-//! the same by the same delay.
+//! The comparison of the cells of the bench `redis`: our client beside the best setting of each rival *for
+//! that cell*. At a fixed rate our client also stands beside each rival at the same median latency, because
+//! the same delay has other effects in two clients.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::cell::SWEEP;
 use crate::OURS;
 use tidegate_cli::report::{Row, Table, count, number};
 
-/// Returns the tables to print.
+/// Returns the tables of comparisons to print, given the rows of all cells.
 pub(super) fn tables(rows: &[Row]) -> Vec<String> {
     let mut cases: Vec<&str> = rows.iter().map(|row| row.case.as_str()).collect();
     cases.dedup();
@@ -102,7 +102,8 @@ fn against_best(case: &str, rows: &[&Row]) -> Option<Vec<String>> {
         let mut own = rows.iter().copied().filter(|row| row.system == OURS);
         own.find(|row| row.controller.as_deref() == Some(setting))
     };
-    // This is a ratio of medians; the ratios within rounds are those of the setting above all.
+    // Only our first setting has ratios taken within rounds. The ratio of the setting with two workers is
+    // therefore a ratio of medians.
     let two_workers = own("auto, 2 workers").and_then(|row| {
         let ratio = row.ops_per_s? / fastest?.ops_per_s?;
         Some(format!("{ratio:.2}"))
@@ -123,11 +124,12 @@ fn against_best(case: &str, rows: &[&Row]) -> Option<Vec<String>> {
     ])
 }
 
-/// The share of the sweep's best throughput that a fixed delay must keep to take part in the comparison.
+/// The share of the best throughput that a fixed delay must reach to take part in the comparison with
+/// `MinCpu`.
 const KEPT: f64 = 0.95;
 
-/// Compares our policy `MinCpu` with our fixed delays and with no delay: with the fastest of them, and with
-/// the cheapest of those about as fast.
+/// Compares our policy `MinCpu` with our fixed delays and with no delay: first with the fastest of these
+/// settings, then with the cheapest of the settings that are about as fast.
 fn against_sweep(case: &str, rows: &[&Row]) -> Option<Vec<String>> {
     let named = |name: &str| {
         let mut rows = rows.iter().copied();
@@ -144,7 +146,8 @@ fn against_sweep(case: &str, rows: &[&Row]) -> Option<Vec<String>> {
     let enough = KEPT * fastest.ops_per_s?;
     let kept = sweep.iter().filter(|row| ops(row) >= Some(enough));
     let kept: Vec<&Row> = kept.copied().collect();
-    // The least processor time means the most operations for a second of it.
+    // `best` takes the row with the greatest value, so the comparison passes the reciprocal of the processor
+    // time.
     let client = best(&kept, |row| row.extra("client_cpu_us").map(f64::recip))?;
     let both = best(&kept, |row| row.extra("ops_per_cpu_s"))?;
     let ratio = |a: Option<f64>, b: Option<f64>| {
@@ -165,12 +168,12 @@ fn against_sweep(case: &str, rows: &[&Row]) -> Option<Vec<String>> {
     ])
 }
 
-/// Compares our client with each rival at the rival's median latency: interpolates between our two settings
-/// on either side of that latency. If even our slowest setting is faster, the comparison uses that setting,
-/// and if our fastest is slower, there is no comparison.
+/// Compares our client with each rival at the rival's median latency. It interpolates our figures between our
+/// two settings with the nearest latencies above and below. If all of our settings are faster, it takes the
+/// slowest of them. If all are slower, there is no comparison.
 fn at_equal_p50(rows: &[&Row]) -> Vec<Vec<String>> {
-    // Policies on one thread only: a second thread is no point on the line between latency and processor
-    // time.
+    // Only policies on one thread take part, because a second thread changes the relation between latency and
+    // processor time.
     let one_thread = |row: &&&Row| row.system == OURS && !row.label().contains(", ");
     let ours: Vec<_> = rows.iter().filter(one_thread).collect();
     let rivals = rows.iter().filter(|row| row.system != OURS);
@@ -202,7 +205,7 @@ fn at_equal_p50(rows: &[&Row]) -> Vec<Vec<String>> {
     rivals.filter_map(line).collect()
 }
 
-/// Returns the value at `x` on the line through `points`, which are in order of x.
+/// Returns the value at `x` on the line through `points`; `None` if `x` lies before the first point.
 fn at(points: &[(f64, f64)], x: f64) -> Option<f64> {
     let mut points = points.to_vec();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -263,7 +266,8 @@ mod tests {
             .unwrap()
             .split_whitespace()
             .collect();
-        // 20 us is the fastest, no delay the leanest: 2 us against 4 us a command.
+        // The delay of 20 us is the fastest setting, and no delay is the cheapest: 2 us a command against 4
+        // us.
         assert_eq!(
             cells,
             [
@@ -313,8 +317,8 @@ mod tests {
         assert_eq!(tables.len(), 1);
         let line = tables[0].lines().nth(1).unwrap();
         let cells: Vec<_> = line.split_whitespace().collect();
-        // 500 us is cheap, but half as fast: the rival to beat is 5 us, at 2 us of the client's and 1 of
-        // Redis's.
+        // The delay of 500 us is cheap, but half as fast. The setting to compare with is 5 us: it costs 2 us
+        // of the client's processor time and 1 us of Redis's.
         let label = ["tidegate", "off", "0.50", "0.67", "tidegate", "fixed:5us"];
         assert_eq!(cells[..4], ["c,", "sweep", "96", "0.96"]);
         assert_eq!(cells[4..10], label);

@@ -1,7 +1,7 @@
-//! `tidegate-bench redis`: callers that share one client, beside the rivals, against a Redis that belongs to
-//! the bench. Every client runs in a process of its own, ours too, so that processor time means the same for
-//! all; Redis's own time and reads come from its INFO over the same time. A delaying proxy adds round trips
-//! longer than the machine's own.
+//! `tidegate-bench redis`: measures callers that share one client, ours beside the rivals, against a Redis
+//! that belongs to the bench. Every client runs in a process of its own, ours too, so that processor time
+//! means the same for all clients. Redis's own time and its reads come from its INFO over the same time. A
+//! proxy with a delay makes round trips that are longer than the machine's own.
 
 mod cell;
 mod compare;
@@ -23,15 +23,16 @@ use cell::{Cell, cells};
 pub(crate) use ours::serve_callers;
 use server::Server;
 
-/// The name of the contestant that uses bare connections, without a client.
+/// The name of the contestant without a client: each caller has a bare connection.
 const PLAIN: &str = "plain";
 
-/// How long a client runs before its measurement. The bench measures fresh clients, so that each round begins
-/// alike, and gives them this time to adapt.
+/// The time for which a client runs before its measurement. Each round measures new clients, so that all
+/// rounds begin alike, and gives them this time to adapt.
 const WARM_UP: Duration = Duration::from_millis(150);
 const WINDOW: Duration = Duration::from_millis(400);
 
-/// Returns the arguments with the defaults of this bench: it has many cells, so it runs three rounds.
+/// Returns the arguments with the default number of rounds of the bench `redis`. At normal effort without
+/// `--full` it is three, because the bench has many cells.
 pub(super) fn defaults(args: &BenchArgs) -> BenchArgs {
     let mut args = args.clone();
     if args.effort == Effort::Normal && !args.full {
@@ -40,7 +41,7 @@ pub(super) fn defaults(args: &BenchArgs) -> BenchArgs {
     args
 }
 
-/// Runs the cells.
+/// Runs all cells of the bench `redis`.
 pub(crate) fn run(session: &mut Session) -> anyhow::Result<()> {
     let server = Server::start()?;
     session.say(&format!(
@@ -83,10 +84,10 @@ struct Times {
     window: Duration,
 }
 
-/// The Redis server, and the addresses that lead to it.
+/// The Redis server, and the proxies that lead to it and add to the round trip.
 struct Network {
     server: RefCell<Server>,
-    /// The proxies by round trip.
+    /// The proxies that add to the round trip, by the time that each of them adds.
     proxies: BTreeMap<Duration, Proxy>,
 }
 
@@ -101,7 +102,7 @@ impl Network {
         Ok(())
     }
 
-    /// Measures one client under one load.
+    /// Measures one client under the load of one cell.
     fn measure(
         &self,
         peers: &mut Peers,
@@ -134,13 +135,15 @@ impl Network {
             put_costs(&mut sample, before, after, proxy_cpu)?;
             Ok(sample)
         })();
-        // A failed load must not disturb the next load; the bench has already killed a hung client.
+        // The bench ends the client after each load, so that a failed load does not disturb the next one. If
+        // a client hung, the bench has already killed it.
         peers.ask(&who.peer, "rest", Duration::ZERO)?;
         measured
     }
 }
 
-/// Adds processor time, allocations and reads to the sample, each an operation.
+/// Puts the costs of an average command into the sample: the processor time, the allocations, and the calls
+/// that read from the sockets.
 fn put_costs(
     sample: &mut Sample,
     before: server::Did,
@@ -150,7 +153,8 @@ fn put_costs(
     let missing = |key: &str| format!("its answer has no {key}");
     let ops = sample.extra.remove("ops").ok_or_else(|| missing("ops"))?;
     let cpu_s = sample.cpu_s.take().ok_or_else(|| missing("cpu_s"))?;
-    // Redis counts for a little longer than the client, so its cost is divided by its own count of commands.
+    // Redis counts for a little longer than the client, so the bench divides Redis's costs by Redis's own
+    // count of commands.
     let commands = (after.commands - before.commands).max(1.0);
     let redis_cpu_us = (after.cpu_s - before.cpu_s) * 1e6 / commands;
     let client_cpu_us = cpu_s * 1e6 / ops;
@@ -177,14 +181,14 @@ fn put_costs(
     Ok(())
 }
 
-/// A client in one setting.
+/// A client with one setting, as a contestant of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Who {
     peer: String,
     system: String,
     version: Option<String>,
     controller: Option<String>,
-    /// The settings of the `load` request.
+    /// The client's settings, as words of the request `load` to the client's process.
     settings: String,
     subject: bool,
 }
@@ -219,8 +223,8 @@ fn contestants<'a>(
     all.into_iter().map(contestant).collect()
 }
 
-/// Returns the settings of a rival that get a row: rueidis's one parameter, and the number of threads of a
-/// Rust client's runtime.
+/// Returns the settings of a rival that get a row of their own: the delays of rueidis, and the numbers of
+/// threads of a Rust client's runtime.
 fn settings_of(system: &str, full: bool) -> &'static [(&'static str, &'static str)] {
     match (system, full) {
         ("rueidis", _) => &[

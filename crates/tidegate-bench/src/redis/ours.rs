@@ -1,5 +1,5 @@
-//! This repository's client in the bench: its settings, and the process of its callers. No other file of the
-//! bench knows its interface.
+//! This repository's Redis client in the bench: its settings, and the process of its callers. No other file
+//! of the bench knows the client's interface.
 
 use std::io;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use super::plain::Plain;
 use super::{Cell, OURS, PLAIN, Who};
 use crate::ALLOCATOR;
 
-/// The settings of our client in a closed loop: the default, the default on two threads, and the plainest
-/// rule, which flushes if the queue is empty.
+/// The settings of our client for callers that call again as soon as they are answered: the default policy,
+/// the default on two threads, and `off`, the policy that never waits.
 const CLOSED: &[&str] = &["auto", "auto workers=2", "off"];
-/// The further settings of our client in a full run: the gain of each part of the default, and a sweep of
-/// delays to find the best one.
+/// The further settings of our client in a full run. They show the gain of each part of the default policy,
+/// and find the best fixed delay.
 const CLOSED_FULL: &[&str] = &[
     "auto-no-spin",
     "latency",
@@ -27,8 +27,8 @@ const CLOSED_FULL: &[&str] = &[
     "fixed:100us",
     "fixed:500us",
 ];
-/// The settings of our client in a sweep: a policy that gives up a twentieth of the throughput for the least
-/// processor time, and the delays that it competes with.
+/// The settings of our client in a cell that compares fixed delays: the policy that gives up a twentieth of
+/// the throughput for the least processor time, and the delays with which it competes.
 const SWEPT: &[&str] = &[
     "min-cpu:0.95",
     "off",
@@ -43,7 +43,7 @@ const SWEPT: &[&str] = &[
     "auto-no-spin",
     "auto",
 ];
-/// The settings of our client at a fixed rate: more and more latency for less and less processor time.
+/// The settings of our client at a fixed rate, in an order of more latency for less processor time.
 const OPEN: &[&str] = &[
     "auto",
     "auto workers=2",
@@ -54,8 +54,8 @@ const OPEN: &[&str] = &[
 ];
 const OPEN_FULL: &[&str] = &["off", "min-cpu:100us", "min-cpu:300us", "min-cpu:1000us"];
 
-/// Returns our client's settings for a cell. Ratios compare with the first one, which is the default except
-/// in a sweep.
+/// Returns our client's settings for a cell. The ratios in the results compare with the first setting, which
+/// is the default policy unless the cell compares fixed delays.
 pub(super) fn settings(cell: &Cell, full: bool) -> Vec<Who> {
     let (short, more) = match cell.rate {
         None if cell.sweep => (SWEPT, &[][..]),
@@ -90,7 +90,7 @@ pub(super) fn settings(cell: &Cell, full: bool) -> Vec<Who> {
     all
 }
 
-/// Runs the process of our own callers.
+/// Runs the process of our own callers, until the bench closes its end of the pipe.
 pub(crate) fn serve_callers() -> anyhow::Result<()> {
     let system = System {
         name: OURS,
@@ -119,11 +119,11 @@ pub(crate) fn serve_callers() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The callers of one load as tasks.
+/// The callers of one load, each an asynchronous task.
 #[derive(Clone)]
 struct Tasks {
     client: Client,
-    /// The value that a caller sends, shared as in an application that avoids copies.
+    /// The value that a caller sends. All commands share its memory, as in an application that avoids copies.
     value: Bytes,
 }
 
@@ -159,7 +159,7 @@ impl Loaded for Tasks {
     }
 }
 
-/// The callers of one load as threads: every wait here blocks.
+/// The callers of one load, each an operating-system thread that blocks in every wait.
 #[derive(Clone)]
 struct Threads(BlockingClient);
 
@@ -198,8 +198,8 @@ fn config(ask: &Ask) -> Result<Config, String> {
     }
 }
 
-/// Parses a policy: `auto`, `auto-no-spin`, `latency`, `off`, `fixed:100us`, `rueidis-stats:100us`,
-/// `min-cpu:0.95` or `min-cpu:200us`.
+/// Parses a policy of our client: `auto`, `auto-no-spin`, `latency`, `off`, `fixed:100us`,
+/// `rueidis-stats:100us`, `min-cpu:0.95` or `min-cpu:200us`.
 fn with_policy(config: Config, name: &str) -> Result<Config, String> {
     let refused = || format!("policy={name}: there is no such policy");
     let delay = |text: &str| -> Option<Duration> {

@@ -1,18 +1,18 @@
-//! Plain connections, for a comparison where there is nothing to pipeline: each caller has a connection of
-//! its own, writes a command and reads the reply.
+//! Callers without a client, for a comparison at rates at which pipelining cannot help: each caller has a
+//! plain connection to Redis, writes a command and reads the reply.
 
 use tidegate_load::{Ask, Client};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// A plain connection: see the module.
+/// A caller that has a plain connection to Redis for itself.
 pub(super) struct Plain {
     addr: String,
     stream: Option<TcpStream>,
     buffer: Vec<u8>,
 }
 
-/// A clone is another caller, which connects at its first call.
+/// Creates another caller, which connects at its first call.
 impl Clone for Plain {
     fn clone(&self) -> Self {
         Self {
@@ -46,7 +46,7 @@ impl Client for Plain {
 }
 
 impl Plain {
-    /// Sends a command and returns the length of the reply's value.
+    /// Sends a command to Redis and returns the length in bytes of the reply's value.
     async fn call(&mut self, args: &[&str]) -> Result<usize, String> {
         let text = |e: std::io::Error| e.to_string();
         if self.stream.is_none() {
@@ -78,7 +78,7 @@ fn encode(args: &[&str], into: &mut Vec<u8>) {
     }
 }
 
-/// Returns the length of the one value in `bytes`; `None` while the value is incomplete.
+/// Returns the length in bytes of the value in a reply; `None` while the reply is incomplete.
 fn reply(bytes: &[u8]) -> Result<Option<usize>, String> {
     let Some(end) = bytes.windows(2).position(|two| two == b"\r\n") else {
         return Ok(None);

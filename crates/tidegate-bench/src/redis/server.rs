@@ -1,5 +1,5 @@
-//! A Redis that belongs to the bench. The bench starts it without persistence on a free port and reads its
-//! counters; the server ends with the bench, even if the bench is killed.
+//! A Redis server that belongs to the bench. The bench starts it without persistence on a free port and reads
+//! its counters. The server ends with the bench, even if a signal kills the bench.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -15,15 +15,16 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tidegate_cli::Usage;
 use tidegate_cli::interrupt;
 
-/// The number of keys that the bench fills before GET; caller n of a load uses the key n modulo this.
+/// The number of keys that the bench fills before a load with GET. Caller n of a load uses the key n modulo
+/// this number.
 const KEYS: usize = 1024;
-/// The longest that the server may take to start, and to answer.
+/// The longest time that the server may take to start, and to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A shell script that runs the server, and ends it when the bench's end of the pipe closes, even if the
-/// bench was killed.
+/// The shell script that runs the server, and ends it when the bench's end of the pipe closes, even if a
+/// signal killed the bench.
 const GUARD: &str = r#""$@" >/dev/null 2>&1 & server=$!; read -r _; kill -9 $server; wait $server"#;
 
-/// A running Redis: see the module.
+/// A running Redis server that the bench starts and ends.
 pub(super) struct Server {
     guard: Child,
     directory: PathBuf,
@@ -32,7 +33,7 @@ pub(super) struct Server {
     control: Control,
 }
 
-/// The server's counters since its start.
+/// The counters of the Redis server since its start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Did {
     pub(super) commands: f64,
@@ -41,7 +42,7 @@ pub(super) struct Did {
 }
 
 impl Server {
-    /// Starts a server and waits until it answers.
+    /// Starts a Redis server and waits until it answers.
     ///
     /// # Errors
     /// Redis is not installed (exit code 2, with the command that installs it), or does not start.
@@ -51,7 +52,8 @@ impl Server {
             std::env::temp_dir().join(format!("tidegate-bench-redis-{}", std::process::id()));
         std::fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
         let mut refused = None;
-        // Another process may take the free port before the server binds it.
+        // The bench tries several ports, because another process may take a free port before the server binds
+        // it.
         for _ in 0..3 {
             match Guarded::start(&directory) {
                 Ok((guard, addr, control)) => {
@@ -73,12 +75,12 @@ impl Server {
         self.addr
     }
 
-    /// Returns the version that the server reports.
+    /// Returns the version that redis-server reports.
     pub(super) fn version(&self) -> &str {
         &self.version
     }
 
-    /// Sets every key to a value of `bytes` bytes.
+    /// Sets every key of the load to a value of `bytes` bytes.
     pub(super) fn fill(&mut self, bytes: usize) -> anyhow::Result<()> {
         let value = "x".repeat(bytes);
         for key in 0..KEYS {
@@ -88,7 +90,7 @@ impl Server {
         Ok(())
     }
 
-    /// Returns the counters so far, this request included.
+    /// Returns the server's counters so far, which include this request.
     pub(super) fn did(&mut self) -> anyhow::Result<Did> {
         let mut info = String::new();
         for section in ["stats", "cpu"] {
@@ -101,7 +103,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         end(&mut self.guard);
-        // The directory is in the system's temporary directory, so a leftover does no harm.
+        // The directory is in the system's temporary directory, so the bench ignores a failed removal.
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
@@ -124,7 +126,7 @@ fn did(info: &str) -> anyhow::Result<Did> {
     })
 }
 
-/// Returns the version of the redis-server found on the path.
+/// Returns the version of the redis-server on the search path.
 fn installed() -> anyhow::Result<String> {
     let output = Command::new("redis-server").arg("--version").output();
     let output = output.map_err(|e| {
@@ -176,8 +178,8 @@ impl Guarded {
 }
 
 fn end(guard: &mut Child) {
-    // The guard ends the server and reaps it; a killed guard would leave that to the process that inherits
-    // the server.
+    // The shell script ends the server and collects its status. If the bench killed the script first, the
+    // process that inherits the server would have to do that.
     drop(guard.stdin.take());
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {
@@ -192,11 +194,11 @@ fn end(guard: &mut Child) {
     let _ = guard.wait();
 }
 
-/// A connection for the bench's own requests.
+/// The connection for the bench's own requests to the Redis server.
 struct Control(BufReader<TcpStream>);
 
 impl Control {
-    /// Connects as soon as the server in `directory` answers at the address.
+    /// Connects to the server, as soon as a server with the directory `directory` answers at the address.
     fn connect(addr: SocketAddr, directory: &Path) -> anyhow::Result<Self> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -206,7 +208,7 @@ impl Control {
                     stream.set_nodelay(true)?;
                     let mut control = Self(BufReader::new(stream));
                     // A server of another user may have bound this port first, so the bench checks the
-                    // directory.
+                    // server's directory.
                     let reply = control.ask(&["CONFIG", "GET", "dir"])?;
                     let ours = directory.canonicalize()?;
                     anyhow::ensure!(
@@ -223,7 +225,7 @@ impl Control {
         }
     }
 
-    /// Sends one command; returns the last element of an array reply.
+    /// Sends one command. Returns the reply, or the last element of an array reply.
     fn ask(&mut self, words: &[&str]) -> anyhow::Result<String> {
         let mut text = format!("*{}\r\n", words.len());
         for word in words {
@@ -236,7 +238,7 @@ impl Control {
 
     fn reply(&mut self) -> anyhow::Result<String> {
         let mut line = String::new();
-        // Every line of a Redis reply is short.
+        // Every line of a Redis reply is short, so the bench reads at most 1 KiB.
         (&mut self.0).take(1 << 10).read_line(&mut line)?;
         let line = line.trim_end();
         let (kind, rest) = line.split_at_checked(1).context("no answer")?;

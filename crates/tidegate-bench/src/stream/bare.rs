@@ -1,5 +1,5 @@
-//! The limit of the disk itself: a loop of one write and one `fdatasync` over a file with all its blocks
-//! already written.
+//! The limit of the disk itself: a loop of one write and one `fdatasync`, over a file that has all its blocks
+//! already, so that a sync need not write metadata.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt as _;
@@ -16,7 +16,8 @@ const FILE_BYTES: u64 = 16 << 20;
 /// Writes `bytes` bytes and syncs them, again and again for `window`.
 ///
 /// # Errors
-/// The error of the disk.
+///
+/// The disk reports an error.
 pub(super) fn run(directory: &Path, bytes: usize, window: Duration) -> anyhow::Result<Sample> {
     std::fs::create_dir_all(directory)?;
     let path = directory.join("bare");

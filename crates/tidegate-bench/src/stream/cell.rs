@@ -1,44 +1,52 @@
-//! The cells: the kind of work, the number of clients, and the sizes of messages.
+//! The cells of the benches of streams (`stream`, `cluster`, `raft`). A cell is a kind of work, with a number
+//! of clients and a size of messages.
 
 use std::time::Duration;
 
-/// The work of the clients.
+/// The kind of work that the clients do in a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
-    /// `nats bench js pub async`: each client has 500 messages in flight.
+    /// The clients are `nats bench js pub async`: each client has 500 messages in flight.
     Async,
-    /// `nats bench js pub sync`: each client waits for each acknowledgement.
+    /// The clients are `nats bench js pub sync`: each client waits for each acknowledgement.
     Sync,
-    /// Publishing to many streams, which the `nats` program cannot do: a load of the bench.
+    /// The clients publish to many streams. The `nats` program cannot do that, so the bench itself sends the
+    /// load.
     Streams { streams: usize, sync: bool },
-    /// A lone synchronous client of the bench, beside a bare write and sync of the same bytes.
+    /// The work of one client of the bench itself, which waits for each acknowledgement. The cell also
+    /// measures a bare write and sync of the same bytes.
     Lone,
-    /// Synchronous clients with syncs that take 5 ms longer, with and without anticipation.
+    /// The clients wait for each acknowledgement. Our server has syncs that take 5 ms longer. It runs once as
+    /// usual, with a short delay of each sync for clients that are about to publish again, and once without
+    /// this delay.
     Slowed,
-    /// `nats bench js pub async` up to a step of the replication, also with syncs that take 5 ms longer.
+    /// The clients are `nats bench js pub async`. The bench compares several variants of our server, which
+    /// have taken some of the steps (`RaftStep`) from nats-server's way of writing replicated streams to
+    /// ours. `slow` adds 5 ms to each sync.
     Steps { slow: bool },
-    /// A load of the bench at the leader of nodes that are this round trip apart; each client has `window`
-    /// messages in flight.
+    /// The bench itself sends the load to the leader of a cluster. Messages between two nodes and back take
+    /// `round_trip`. Each client has `window` messages in flight.
     Distant { round_trip: Duration, window: usize },
-    /// `nats bench js consume`: a durable pull consumer with 500 messages in flight.
+    /// The client is `nats bench js consume`: a durable pull consumer with 500 messages in flight.
     Consume,
-    /// `nats bench js fetch`: 500 messages at a time.
+    /// The client is `nats bench js fetch`, with 500 messages at a time.
     Fetch,
-    /// `nats bench pub` to this many `nats bench sub`.
+    /// The clients are one `nats bench pub`, and as many subscribers (`nats bench sub`) as this number; no
+    /// stream takes part.
     Core { subscribers: usize },
 }
 
-/// One cell.
+/// One cell of a bench of streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) name: String,
     pub(super) work: Work,
     pub(super) clients: usize,
-    /// The bytes of a message.
+    /// The number of bytes in each message's payload.
     pub(super) bytes: usize,
-    /// The replicas of each stream.
+    /// The number of replicas of each stream.
     pub(super) replicas: usize,
-    /// True if the clients of a stream connect to the stream's leader, not to any node.
+    /// True if the clients of a stream connect to the stream's leader, false if they connect to any node.
     pub(super) at_leader: bool,
 }
 
@@ -54,7 +62,7 @@ impl Cell {
             b => format!("{b} B"),
         };
         let name = match work {
-            // The most important cells have the short names.
+            // The most important cells, of 10 clients and 1 KiB, have the short names.
             Work::Async | Work::Sync if (clients, bytes) == (10, 1024) => {
                 format!("R{replicas} {}", of(work == Work::Sync))
             }
@@ -101,7 +109,7 @@ impl Cell {
         self
     }
 
-    /// Returns the fewest messages of a measurement of this cell.
+    /// Returns the least number of messages in a measurement of this cell.
     pub(super) fn messages_min(&self) -> u64 {
         let each = match self.work {
             Work::Sync | Work::Slowed | Work::Streams { sync: true, .. } | Work::Lone => 20,
@@ -113,8 +121,8 @@ impl Cell {
         each * self.clients as u64
     }
 
-    /// Returns the number of windows that a measurement takes: a slow step needs more than a handful of
-    /// messages.
+    /// Returns the duration of a measurement of this cell as a number of the bench's windows. A server with
+    /// slow steps of the replication needs several windows to store enough messages.
     pub(super) const fn windows(&self) -> f64 {
         match self.work {
             Work::Steps { .. } => 4.0,
@@ -122,10 +130,12 @@ impl Cell {
         }
     }
 
-    /// Returns the most messages of a measurement, so that neither a disk nor a stream's limit fills up.
+    /// Returns the greatest number of messages in a measurement of this cell, which fills neither a disk nor
+    /// a stream up to its limit.
     pub(super) fn messages_max(&self) -> u64 {
         if matches!(self.work, Work::Steps { .. }) {
-            // The pull request measured with this number of messages.
+            // The measurement of nats-server's pull request 7355 published this number of messages, so the
+            // bench publishes no more.
             return 100_000;
         }
         let bytes = self.bytes * self.replicas;
@@ -133,10 +143,11 @@ impl Cell {
     }
 }
 
-/// The most bytes of all messages of one measurement, on all disks.
+/// The greatest number of bytes that all messages of one measurement may take on the disks of all nodes
+/// together.
 const BYTES_MAX: u64 = 3 << 30;
 
-/// Returns the cells of `tidegate-bench stream`; the most important come first, in case time runs out.
+/// Returns the cells of `tidegate-bench stream`. The most important cells come first, in case time runs out.
 pub(super) fn cells(full: bool) -> Vec<Cell> {
     let mut cells = most_wanted(1);
     cells.push(Cell::new(1, Work::Lone, 1, 1024));
@@ -152,27 +163,28 @@ pub(super) fn cells(full: bool) -> Vec<Cell> {
     each_once(cells)
 }
 
-/// Returns the cells of `tidegate-bench cluster`.
+/// Returns the cells of `tidegate-bench cluster` in which the nodes are on one machine without a delay
+/// between them.
 pub(super) fn cells_of_clusters(replicas: usize, full: bool) -> Vec<Cell> {
     let mut cells = most_wanted(replicas);
     if !full {
         return cells;
     }
     cells.extend(most_wanted(replicas).into_iter().map(Cell::at_leader));
-    // Clients that set no number of replicas get one replica: some node keeps the stream, and the clients
-    // connect to any node.
+    // If a client sets no number of replicas, the stream gets one: some node keeps the stream, and the
+    // clients connect to any node.
     cells.extend(most_wanted(1));
     cells.extend(grid(replicas));
     each_once(cells)
 }
 
-/// Returns the cells of `tidegate-bench raft`: the pull request's workload.
+/// Returns the cells of `tidegate-bench raft`: the workload of nats-server's pull request 7355.
 pub(super) fn cells_of_steps(replicas: usize) -> [Cell; 2] {
     [false, true].map(|slow| Cell::new(replicas, Work::Steps { slow }, 10, 1024))
 }
 
-/// Returns the cells of clusters with distant nodes: many clients that wait for each acknowledgement, and
-/// ten with 500 messages in flight, at each round trip.
+/// Returns the cells of clusters with a delay between the nodes. At each round trip there are 100 clients
+/// that wait for each acknowledgement, and ten clients with 500 messages in flight.
 pub(super) fn cells_of_distances(replicas: usize) -> Vec<Cell> {
     let cell = |ms, (window, clients)| {
         let round_trip = Duration::from_millis(ms);
@@ -191,7 +203,8 @@ fn most_wanted(replicas: usize) -> Vec<Cell> {
     wanted.map(cell).into()
 }
 
-/// Returns a cell for every size with every number of clients, into one stream and into many.
+/// Returns a cell for every size of messages with every number of clients, for one stream and for many
+/// streams.
 fn grid(replicas: usize) -> Vec<Cell> {
     let many = |sync| Work::Streams { streams: 50, sync };
     let mut all = Vec::new();
@@ -227,7 +240,8 @@ mod tests {
                 "R1 lone sync, 1 KiB"
             ]
         );
-        // 18 and 18, the lone client, 2 slowed, 2 readers, 6 of core.
+        // The count: 18 cells of one stream, 18 of many streams, the lone client, 2 with slowed syncs, 2
+        // readers, 6 without streams.
         assert_eq!(cells(true).len(), 47);
         let names: Vec<_> = cells_of_clusters(3, true)
             .into_iter()

@@ -1,7 +1,8 @@
-//! Clusters with distant nodes: our server with its controller beside fixed sizes and numbers of entries,
-//! each chosen by hand. A delaying proxy stands in front of the address of each node for the other nodes.
+//! Clusters with a delay between the nodes: our server with its controller beside fixed settings, which are a
+//! number of commands in an entry and a number of entries in flight. For the delay, a proxy stands in front
+//! of the address at which each node receives the other nodes.
 //!
-//! Each cell first tries every setting of the grid alone and once. The best settings then run beside our
+//! Each cell first tries every setting of the grid alone and once. The best of them then run beside our
 //! controller, in interleaved rounds.
 
 use std::cell::RefCell;
@@ -15,13 +16,15 @@ use super::server::{Kind, Programs};
 use super::{NODES, contestant};
 use crate::session::Session;
 
-/// The grid: the numbers of commands of an entry, and of entries in flight at the same moment.
+/// The grid of fixed settings: the numbers of commands in an entry, and (`IN_FLIGHT`) the numbers of entries
+/// in flight.
 const COMMANDS: [u64; 4] = [1, 16, 256, 4096];
 const IN_FLIGHT: [usize; 4] = [1, 4, 16, 64];
 /// The number of fixed settings that run beside our controller in the rounds.
 const FINALISTS: usize = 3;
 
-/// Returns the name under which the results list a contestant with fixed sizes and numbers of entries.
+/// Returns the name in the results of a contestant with a fixed number of commands in an entry and of entries
+/// in flight.
 pub(super) fn name(fixed: FixedEntries) -> String {
     let FixedEntries {
         commands,
@@ -30,7 +33,7 @@ pub(super) fn name(fixed: FixedEntries) -> String {
     format!("fixed: {commands} an entry, {in_flight} in flight")
 }
 
-/// Runs the cells of distant clusters.
+/// Runs the cells of clusters with a delay between the nodes.
 pub(super) fn run(session: &mut Session, cells: &[Cell]) -> anyhow::Result<()> {
     let programs = Programs::find()?;
     let field = RefCell::new(Field::new(NODES, programs, session)?);

@@ -1,4 +1,4 @@
-//! The field of a bench of streams: the systems that it compares, and the measurements of them. The field
+//! The field of a bench of streams: the systems that the bench compares, and their measurements. The field
 //! starts each system at its first use, in a directory of its own.
 
 use std::collections::BTreeMap;
@@ -17,19 +17,19 @@ use super::program::Run;
 use super::server::{Kind, Programs};
 use super::servers::Servers;
 
-/// The consumer that `nats bench` reads through by default.
+/// The name of the consumer through which `nats bench` reads, unless its user names another.
 const CONSUMER: &str = "nats-bench";
-/// The stream that the `nats` program publishes to.
+/// The name of the stream to which the `nats` program publishes.
 const STREAM: &str = "bench";
 /// The intended duration of a measurement. The first run of a system finds the number of messages for that
 /// duration, and does not count.
 const WINDOW: Duration = Duration::from_millis(1500);
 
-/// The directory of the servers' files; the bench removes it at its end.
+/// The directory of the servers' files, which the bench removes at its end.
 pub(crate) struct Directory(PathBuf);
 
 impl Directory {
-    /// Creates the directory below `TIDEGATE_BENCH_DIR`, or in the build directory: that is on a disk, while
+    /// Creates the directory below `TIDEGATE_BENCH_DIR`, or in the build directory, which is on a disk, while
     /// the system's temporary directory may be in memory.
     pub(crate) fn make() -> anyhow::Result<Self> {
         let parent = match std::env::var_os("TIDEGATE_BENCH_DIR") {
@@ -54,18 +54,19 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // A leftover directory costs space and does no harm.
+        // A leftover directory costs space and does no harm, so the bench ignores a failed removal.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// The systems that a bench compares: see the module. The servers come before the directory, so that they
-/// drop first.
+/// The systems that a bench of streams compares. The servers come before the directory, so that they drop
+/// first.
 pub(super) struct Field {
     /// The number of nodes of each system.
     nodes: usize,
     servers: BTreeMap<Kind, Servers>,
-    /// The bytes of a message and the number of messages in the reader's stream, by system.
+    /// The contents of the stream that clients read in the reading cells, by system: the bytes of each
+    /// message and the number of messages.
     filled: BTreeMap<Kind, (usize, u64)>,
     programs: Programs,
     directory: Directory,
@@ -73,7 +74,7 @@ pub(super) struct Field {
 }
 
 impl Field {
-    /// Creates the field without starting a system; each system will have this many nodes.
+    /// Creates the field without starting a system. Each system gets `nodes` nodes at its start.
     pub(super) fn new(nodes: usize, programs: Programs, session: &Session) -> anyhow::Result<Self> {
         let directory = Directory::make()?;
         session.say(&format!("data in {}", directory.0.display()));
@@ -97,7 +98,7 @@ impl Field {
         })
     }
 
-    /// Returns the directory for further files, and the duration of a measurement.
+    /// Returns the directory for further files of the bench, and the duration of a measurement.
     pub(super) fn ground(&self) -> (&Path, Duration) {
         (&self.directory.0, self.window)
     }
@@ -114,7 +115,7 @@ impl Field {
         self.servers.get(&kind).ok_or_else(|| "no server".into())
     }
 
-    /// Ends all systems except `kinds` and deletes their data: too many systems would run side by side.
+    /// Ends all systems except `kinds` and deletes their data, so that few systems run side by side.
     pub(super) fn keep_only(&mut self, kinds: &[Kind]) {
         for (kind, servers) in std::mem::take(&mut self.servers) {
             if kinds.contains(&kind) {
@@ -122,13 +123,13 @@ impl Field {
                 continue;
             }
             drop(servers);
-            // The system's next start empties the directory anyway.
+            // A leftover directory does no harm, because the system's next start empties it.
             let _ = std::fs::remove_dir_all(self.directory.0.join(format!("{kind:?}")));
         }
     }
 
-    /// Returns the number of messages that take the window. The bench measures in two steps, because the
-    /// first few messages are slower than the rest.
+    /// Returns the number of messages with which a measurement takes the intended time. The bench finds the
+    /// number in two steps, because the first few messages are slower than the rest.
     pub(super) fn calibrated(&mut self, kind: Kind, cell: &Cell) -> Result<u64, Failure> {
         let seconds = self.window.as_secs_f64() * cell.windows();
         let (min, max) = (cell.messages_min(), cell.messages_max());
@@ -140,7 +141,8 @@ impl Field {
         Ok(messages)
     }
 
-    /// Runs this many messages once, and adds the processor time of the servers and of the load generator.
+    /// Runs a load of this many messages once, and adds the processor time of the servers and of the load
+    /// generator.
     pub(super) fn measure(
         &mut self,
         kind: Kind,
@@ -157,8 +159,8 @@ impl Field {
             false => None,
         };
         let at = at.map_or_else(|| servers.addrs(), |leader| vec![leader]);
-        // The sync writes data that another system left in the cache, so that the measurement does not have
-        // to.
+        // The sync writes the data that another system left in the cache, so that the measured system does
+        // not have to wait for it.
         rustix::fs::sync();
         let written = servers.written().map_err(text)?;
         let before = (servers.cpu_s().map_err(text)?, client_cpu_s());
@@ -180,7 +182,8 @@ impl Field {
         }
         if cpu.len() > 1 {
             let leader = match cell.work {
-                // Each of many streams may have another leader.
+                // Each of the many streams may have another leader, so the costs of the nodes have no column
+                // for a leader.
                 Work::Streams { .. } => None,
                 _ => servers.leader(stream_of(cell)).map_err(text)?,
             };
@@ -202,7 +205,7 @@ impl Field {
         Ok(sample)
     }
 
-    /// Publishes the messages that a reader then reads.
+    /// Publishes the messages that the clients of a reading cell read, unless the stream already has them.
     fn fill(&mut self, kind: Kind, cell: &Cell, messages: u64) -> Result<(), Failure> {
         let there = self.filled.get(&kind);
         if there.is_some_and(|(bytes, n)| *bytes == cell.bytes && *n >= messages) {
@@ -221,7 +224,7 @@ impl Field {
     }
 }
 
-/// Returns the stream to which the load of a cell publishes, the first of several.
+/// Returns the name of the stream to which the load of a cell publishes, or of the first of several streams.
 const fn stream_of(cell: &Cell) -> &'static str {
     match cell.work {
         Work::Streams { .. } | Work::Lone | Work::Distant { .. } => load::FIRST_STREAM,
@@ -233,15 +236,15 @@ fn text(error: anyhow::Error) -> Failure {
     format!("{error:#}")
 }
 
-/// Returns the processor time of the load generator: this process and its reaped children. The servers are
-/// not among them.
+/// Returns the processor time, in seconds, of the load generator: of this process and of its children that
+/// have ended. The servers are not among these children.
 fn client_cpu_s() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     machine::cpu_ticks_s(&stat, true)
 }
 
-/// Names the cost of each node: the leader's, and those of the followers, the greater first. Without a
-/// leader, all nodes have the name `node`.
+/// Names the processor times of the nodes: first the leader's, then those of the followers, the greater
+/// first. If there is no leader, all nodes have the name `node`.
 fn roles(addrs: &[SocketAddr], leader: Option<SocketAddr>, cpu: &[f64]) -> Vec<(String, f64)> {
     let (mut all, mut others) = (Vec::new(), Vec::new());
     for (addr, cpu) in addrs.iter().zip(cpu) {
@@ -284,7 +287,8 @@ fn load(
         Work::Lone => raw(1, 1),
         Work::Distant { window, .. } => raw(1, window),
         Work::Consume | Work::Fetch => {
-            // The program leaves its consumer, which has nothing left to read.
+            // An earlier run of the `nats` program left its consumer, which has read the whole stream
+            // already, so the bench deletes the consumer.
             load::delete_consumer(at, "readers", CONSUMER).map_err(text)?;
             let how = if cell.work == Work::Fetch {
                 "fetch"
@@ -297,7 +301,7 @@ fn load(
     }
 }
 
-/// Measures messages a second at the subscribers, all together.
+/// Measures the messages a second that all subscribers together receive, if no stream takes part.
 fn core(
     program: &Path,
     servers: &Servers,
@@ -321,7 +325,8 @@ fn core(
         &servers.addrs(),
         &args("sub", &[format!("--clients={subscribers}")]),
     )?;
-    // The subscribers report too early that they are ready, so the bench asks the server.
+    // The subscribers report that they are ready before the server has their subscriptions, so the bench asks
+    // the server for their number.
     for _ in 0..2000 {
         if subscriptions()? >= wanted {
             Run::start(program, &servers.addrs(), &args("pub", &[]))?.report()?;
@@ -340,7 +345,8 @@ fn publish(how: &str, cell: &Cell, messages: u64, stream: &str) -> Vec<String> {
         format!("--msgs={messages}"),
         format!("--size={}", cell.bytes),
         format!("--replicas={}", cell.replicas),
-        // nats-server reserves the maximum size of a stream on each node.
+        // nats-server reserves the maximum size of a stream on each node, so the size falls with the number
+        // of replicas.
         format!("--maxbytes={}MB", 8000 / cell.replicas),
     ];
     let fixed = ["--create", "--purge", "--storage=file", "--no-progress"];

@@ -1,6 +1,6 @@
-//! The bench's own load on streams: bare sockets, one thread for each client, each with a number of messages
-//! in flight. Its cost is small and the same for every server. The load covers cases that the `nats` program
-//! does not: many streams, and a lone client without a runtime.
+//! The load on streams that the bench itself sends: bare sockets, one thread for each client, each with a
+//! number of messages in flight. The cost of the load is small and the same for every server. It serves the
+//! cells that the `nats` program cannot do: many streams, and a lone client without a runtime.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -13,31 +13,31 @@ use serde_json::{Value, json};
 
 use super::super::rounds::Sample;
 
-/// The longest wait for an answer; a later one counts as lost.
+/// The longest time for which a client waits for an answer; after it, the measurement fails.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The first stream of a load.
+/// The name of the first stream of a load.
 pub(super) const FIRST_STREAM: &str = "bench0";
-/// The time after which the load asks again: a forming cluster may lose an answer.
+/// The time after which the bench repeats a request, because a forming cluster may lose an answer.
 const ATTEMPT: Duration = Duration::from_secs(2);
 
-/// The load to publish.
+/// The load that clients of the bench publish.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) clients: usize,
-    /// The bytes of a message.
+    /// The number of bytes in each message's payload.
     pub(super) bytes: usize,
-    /// The number of streams; a client publishes to them in turn.
+    /// The number of streams of the load. Each client publishes to all of them in turn.
     pub(super) streams: usize,
-    /// The replicas of each stream.
+    /// The number of replicas of each stream.
     pub(super) replicas: usize,
-    /// The messages that a client has in flight; with 1 it waits for each acknowledgement.
+    /// The number of messages that a client has in flight. With 1 the client waits for each acknowledgement.
     pub(super) window: usize,
-    /// The messages of all clients.
+    /// The number of messages that all clients publish together.
     pub(super) messages: u64,
 }
 
 impl Load {
-    /// Creates the streams, empty, then publishes.
+    /// Creates the streams, empty, then publishes the load and measures its throughput.
     ///
     /// # Errors
     /// The server refuses a stream or a message, or does not answer.
@@ -89,7 +89,8 @@ impl Load {
         })
     }
 
-    /// Publishes one client's share. With one message in flight, it measures each latency in nanoseconds.
+    /// Publishes one client's share of the load. With one message in flight, it measures each latency in
+    /// nanoseconds.
     fn publish(
         &self,
         connection: &mut Connection,
@@ -102,7 +103,8 @@ impl Load {
         let (mut sent, mut acked) = (0, 0);
         while acked < messages {
             out.clear();
-            // Each acknowledged half of a window makes room for the next half, as in the `nats` program.
+            // The client sends the next half of a window when the server has acknowledged half of a window,
+            // as the `nats` program does.
             let step = (self.window as u64 / 2).max(1);
             while sent < messages && sent - acked < self.window as u64 && out.len() < 1 << 20 {
                 let stream = (client as u64 + sent) % self.streams as u64;
@@ -147,7 +149,7 @@ pub(super) fn delete_consumer(
     Ok(())
 }
 
-/// Creates a stream of this many replicas and removes it, which proves that the server serves streams.
+/// Creates a stream with `replicas` replicas and removes it, which proves that the server serves streams.
 ///
 /// # Errors
 /// The server refuses the request, or does not answer.
@@ -161,7 +163,7 @@ pub(super) fn try_stream(addr: SocketAddr, replicas: usize) -> anyhow::Result<()
     connection.api(&format!("STREAM.DELETE.{name}"), &json!({}))
 }
 
-/// Returns the name of a stream's leader; `None` without a leader.
+/// Returns the name of the node that leads a stream; `None` without a leader.
 ///
 /// # Errors
 /// The server does not answer.
@@ -170,7 +172,7 @@ pub(super) fn leader(addr: SocketAddr, stream: &str) -> anyhow::Result<Option<St
     Ok(info["cluster"]["leader"].as_str().map(String::from))
 }
 
-/// A client that has read the greeting and subscribes to its inbox.
+/// A connection that has read the server's greeting and subscribes to its inbox.
 struct Connection {
     reader: BufReader<TcpStream>,
     socket: TcpStream,
@@ -187,8 +189,8 @@ impl Connection {
         socket.set_write_timeout(Some(PATIENCE))?;
         let mut connection = Self {
             reader: BufReader::with_capacity(64 << 10, socket.try_clone()?),
-            // The port alone may also belong to a client of another node of the cluster, so the inbox has
-            // both ports.
+            // The port of the connection alone could also be that of a client of another node, so the inbox's
+            // name has both ports.
             inbox: format!("_INBOX.{}x{}.", socket.local_addr()?.port(), addr.port()),
             socket,
             line: Vec::new(),
@@ -223,7 +225,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads the payload of the next message into the buffer.
+    /// Reads the payload of the next message into the connection's buffer.
     fn message(&mut self) -> anyhow::Result<()> {
         loop {
             self.read_line()?;
@@ -246,7 +248,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads an answer, which must be an acknowledgement.
+    /// Reads the next message, which must be an acknowledgement.
     fn ack(&mut self) -> anyhow::Result<()> {
         self.message()?;
         if !self.payload.starts_with(b"{\"stream\":") {

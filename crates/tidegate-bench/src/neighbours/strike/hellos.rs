@@ -1,5 +1,6 @@
-//! A burst of TLS hellos from clients without credentials, which never finish the handshake. The servers of
-//! this bench listen for TLS and for plain text on the same port.
+//! The attack by TLS hellos: clients without credentials all send the first message of a TLS handshake at
+//! once, and never finish the handshake. The servers of this bench accept TLS and plain text on the same
+//! port.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -8,17 +9,19 @@ use std::time::{Duration, Instant};
 use super::{Deeds, Job, Strike};
 use crate::wire::dial;
 
-/// How long the attack waits for the greetings of all connections, before it sends all hellos together.
+/// The longest time for which the attack waits for the greetings on all connections, before it sends all
+/// hellos together.
 const GREETINGS: Duration = Duration::from_secs(1);
-/// The pause before the next look at all connections.
+/// The pause between two checks of all connections.
 const LOOK: Duration = Duration::from_millis(2);
 
 pub(super) fn prepare(job: Job) -> Strike {
-    // The connections are part of the attack: a server closes those that do not log in within two seconds.
+    // The preparation opens no connection, because a server closes connections that do not log in within two
+    // seconds. The attack itself opens them.
     Box::new(move |until| strike(&job, until))
 }
 
-/// One connection of the attack.
+/// One connection of the attack, and the progress of the server on it.
 struct Client {
     stream: TcpStream,
     greeted: bool,
@@ -27,7 +30,7 @@ struct Client {
 }
 
 impl Client {
-    /// Reads the bytes that have come, and records whether the server greeted, answered or closed.
+    /// Reads the bytes that have come, and records whether the server has greeted, answered or closed.
     fn look(&mut self) {
         let mut part = [0; 4096];
         if self.closed {
@@ -37,7 +40,7 @@ impl Client {
             Ok(0) => self.closed = true,
             Ok(len) => {
                 let said = &part[..len];
-                // The greeting is a line of text; a record of TLS is the answer to the hello.
+                // The greeting is a line of text; the answer to the hello is a TLS record.
                 self.greeted |= said.contains(&b'\n');
                 self.answered |= said[0] == 0x16;
             }
@@ -95,18 +98,19 @@ fn strike(job: &Job, until: Instant) -> anyhow::Result<Deeds> {
     })
 }
 
-/// Returns a ClientHello of TLS 1.2 that offers only ECDHE with an RSA signature.
+/// Returns a ClientHello of TLS 1.2 that offers only ECDHE with an RSA signature, so that the server has to
+/// sign with its RSA key for its answer.
 fn hello() -> Vec<u8> {
     let extensions: &[&[u8]] = &[
-        // supported_groups: x25519, secp256r1
+        // The extension supported_groups: x25519, secp256r1.
         &[0, 10, 0, 6, 0, 4, 0, 29, 0, 23],
-        // signature_algorithms: rsa_pss_rsae_sha256, rsa_pkcs1_sha256
+        // The extension signature_algorithms: rsa_pss_rsae_sha256, rsa_pkcs1_sha256.
         &[0, 13, 0, 6, 0, 4, 8, 4, 4, 1],
     ];
     let extensions = extensions.concat();
     let mut body = vec![3, 3];
     body.extend([7; 32]);
-    // The bytes mean: no session; TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256; no compression.
+    // The bytes say: no session, the cipher TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, no compression.
     body.extend([0, 0, 2, 0xc0, 0x2f, 1, 0]);
     body.extend((extensions.len() as u16).to_be_bytes());
     body.extend(extensions);

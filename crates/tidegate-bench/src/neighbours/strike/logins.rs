@@ -1,5 +1,5 @@
-//! The attack by logins: connections that log in with a wrong password as a user with a hash, each again and
-//! again.
+//! The attack by logins: several connections log in again and again with a wrong password, as a user with a
+//! password hash.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;

@@ -1,5 +1,6 @@
-//! The process of the attackers: on the neighbours' core. The bench drives it by two lines on its standard
-//! input: `prepare JOB`, then `strike`. The connections of the attack end with the process.
+//! The process of the attackers, on the same core as the neighbours. The bench controls the process by two
+//! lines on its standard input: `prepare JOB`, then `strike`. The connections of the attack end with the
+//! process.
 
 mod hellos;
 mod logins;
@@ -23,38 +24,39 @@ use super::attack::{Attack, Deed, LASTS, scaled};
 use super::clients::pin;
 use crate::wire::Wire;
 
-/// The work of the attackers.
+/// The work that the bench gives to the attackers' process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Job {
     pub(super) attack: String,
-    /// The number of messages, clients, subscriptions or streams, already scaled.
+    /// The number of messages, clients, subscriptions or streams of the attack, already multiplied by the
+    /// scale.
     pub(super) amount: u64,
-    /// The factor for all other amounts.
+    /// The factor by which the attackers multiply the attack's other amounts.
     pub(super) scale: f64,
     pub(super) addr: SocketAddr,
     pub(super) http: SocketAddr,
-    /// The address from which the attackers connect, if it is not the neighbours'.
+    /// The address from which the attackers connect; `None` for the neighbours' address.
     pub(super) source: Option<IpAddr>,
     pub(super) core: usize,
-    /// Name and password of a user with a plain password.
+    /// The name and password of a user with a plain password.
     pub(super) plain: (String, String),
-    /// The name of a user with a hash.
+    /// The name of a user with a password hash.
     pub(super) hashed: String,
-    /// The longest that the preparation may take; `strike_max` bounds the attack.
+    /// The longest time that the preparation may take; `strike_max` is the longest time of the attack itself.
     pub(super) prepare_max: Duration,
     pub(super) strike_max: Duration,
-    /// The least duration of an attack that can be repeated.
+    /// The shortest duration of an attack that repeats its requests.
     pub(super) window: Duration,
 }
 
 impl Job {
-    /// Opens a connection of an attacker.
+    /// Opens an attacker's connection to the server, and logs in.
     fn wire(&self) -> anyhow::Result<Wire> {
         let login = (self.plain.0.as_str(), self.plain.1.as_str());
         Wire::open(self.addr, self.source, login, self.strike_max)
     }
 
-    /// Returns the duration of an attack that has no end of its own.
+    /// Returns the duration of an attack that would otherwise go on without end.
     fn lasts(&self) -> Duration {
         LASTS
             .mul_f64(self.scale)
@@ -63,12 +65,12 @@ impl Job {
     }
 }
 
-/// The results of an attack, as the attackers report them.
+/// The results of an attack, as the attackers report them to the bench.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Deeds {
-    /// Amounts and times by their names.
+    /// The amounts and times that the attackers measured, by their names.
     pub(super) figures: BTreeMap<String, f64>,
-    /// The reason, if a part of the attack did not succeed.
+    /// The reason why a part of the attack did not succeed; `None` if all of it succeeded.
     pub(super) note: Option<String>,
 }
 
@@ -84,7 +86,7 @@ impl Deeds {
     }
 }
 
-/// A prepared attack. It ends at the given moment at the latest.
+/// A prepared attack. A call runs the attack, which ends no later than the given time.
 type Strike = Box<dyn FnOnce(Instant) -> anyhow::Result<Deeds>>;
 
 /// Answers the bench's requests until the bench closes its end of the pipe.
@@ -140,14 +142,15 @@ fn prepare(job: Job) -> anyhow::Result<Strike> {
     }
 }
 
-/// Raises the limit of open files to the most this process may request.
+/// Raises the limit of open files of this process as far as the system allows.
 fn allow_files() {
     let limit = getrlimit(Resource::Nofile);
     let all = Rlimit {
         current: limit.maximum,
         ..limit
     };
-    // An attack that needs more reports how far it came.
+    // If the system refuses, an attack that needs more files reports how many connections it opened, so the
+    // failure needs no handling.
     let _ = setrlimit(Resource::Nofile, all);
 }
 

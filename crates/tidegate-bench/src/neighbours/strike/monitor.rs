@@ -1,4 +1,5 @@
-//! Attacks on the server's monitor: requests for everything that it has, again and again.
+//! Attacks on the server's HTTP monitor: the attacker asks again and again for the list of all connections,
+//! subscriptions or streams.
 
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
@@ -10,10 +11,10 @@ use serde_json::{Value, json};
 use super::{Deeds, Job, Strike, millis, subscriptions as many};
 use crate::wire::{Wire, dial};
 
-/// The most bytes of an answer that the attacker reads.
+/// The greatest number of bytes of an answer that the attacker reads.
 const ANSWER_BYTES_MAX: u64 = 1 << 30;
 
-/// Opens connections; the attack lists them.
+/// Prepares the attack that lists connections: opens the connections.
 pub(super) fn connections(job: Job, until: Instant) -> anyhow::Result<Strike> {
     let mut wires: Vec<Wire> = Vec::new();
     let mut failure = None;
@@ -41,7 +42,7 @@ pub(super) fn connections(job: Job, until: Instant) -> anyhow::Result<Strike> {
     }))
 }
 
-/// Makes subscriptions; the attack lists them.
+/// Prepares the attack that lists subscriptions: makes the subscriptions.
 pub(super) fn subscriptions(job: Job, until: Instant) -> anyhow::Result<Strike> {
     let mut wire = job.wire()?;
     many::subscribe(&mut wire, job.amount, until)?;
@@ -52,7 +53,7 @@ pub(super) fn subscriptions(job: Job, until: Instant) -> anyhow::Result<Strike> 
     }))
 }
 
-/// Makes streams with a consumer each; the attack lists them.
+/// Prepares the attack that lists streams: makes the streams, each with one consumer.
 pub(super) fn streams(job: Job, until: Instant) -> anyhow::Result<Strike> {
     let mut wire = job.wire()?;
     for n in 0..job.amount {
@@ -88,7 +89,7 @@ fn ask(job: &Job, path: &str, until: Instant) -> anyhow::Result<Deeds> {
         .put("answer_ms", millis(start) / f64::from(answers)))
 }
 
-/// Returns the number of the server's subscriptions.
+/// Returns the number of the server's subscriptions, as the monitor reports it.
 ///
 /// # Errors
 /// The monitor does not answer.

@@ -1,4 +1,4 @@
-//! Attacks on a stream that another client filled before.
+//! Attacks on a stream that the attacker fills in the preparation, such as a purge or a deletion.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use super::{Deeds, Job, Strike, millis};
 use crate::wire::{Op, Wire};
 
 const STREAM: &str = "ATTACK";
-/// Every message with a multiple of this number asks for an acknowledgement; the client waits for at most
-/// [`ACKS_MAX`] of them at a time. So no server has more than a few thousand messages waiting.
+/// The number of messages of which the attacker asks for the acknowledgement of one. It stops publishing
+/// while [`ACKS_MAX`] acknowledgements are missing, so that only a few thousand messages wait in the server.
 const ACK_EVERY: u64 = 500;
 const ACKS_MAX: u64 = 8;
-/// The number of messages of one pull.
+/// The number of messages that the attacker asks for in one pull.
 const PULL: u64 = 5000;
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -70,7 +70,7 @@ fn config() -> Value {
     })
 }
 
-/// Publishes messages to the stream, each to a subject of its own if `distinct`.
+/// Publishes messages to the stream. If `distinct` is true, each has a subject of its own.
 fn fill(wire: &mut Wire, messages: u64, distinct: bool, until: Instant) -> anyhow::Result<()> {
     let inbox = format!("_INBOX.fill{}", std::process::id());
     wire.write(format!("SUB {inbox} 7\r\n").as_bytes())?;
@@ -103,7 +103,7 @@ fn fill(wire: &mut Wire, messages: u64, distinct: bool, until: Instant) -> anyho
     Ok(())
 }
 
-/// Reads one operation of the server; returns whether it is an acknowledgement.
+/// Reads one operation of the server. Returns whether the operation is an acknowledgement.
 fn acknowledged(wire: &mut Wire, inbox: &str, until: Instant) -> anyhow::Result<bool> {
     wire.next(until, |op| {
         let Op::Message {
@@ -121,13 +121,13 @@ fn acknowledged(wire: &mut Wire, inbox: &str, until: Instant) -> anyhow::Result<
     })
 }
 
-/// Returns the number of the stream's messages.
+/// Returns the number of messages in the attacked stream.
 fn stored(wire: &mut Wire, until: Instant) -> anyhow::Result<u64> {
     let info = wire.api(&ask("STREAM.INFO"), &json!({}), until)?;
     Ok(info["state"]["messages"].as_u64().unwrap_or(0))
 }
 
-/// Makes a consumer and receives all messages without an acknowledgement.
+/// Makes a consumer and receives all messages without acknowledging any, so that all are pending.
 fn hold_pending(wire: &mut Wire, messages: u64, until: Instant) -> anyhow::Result<()> {
     let config = json!({"stream_name": STREAM, "config": {
         "durable_name": "C", "ack_policy": "explicit", "max_ack_pending": -1,
@@ -185,7 +185,7 @@ fn purge(wire: &mut Wire, body: &Value, until: Instant) -> anyhow::Result<Deeds>
     Ok(Deeds::default().put("purged", purged as f64))
 }
 
-/// Changes the stream, and waits until it has no more than `left` messages.
+/// Changes the stream's configuration, and waits until the stream has no more than `left` messages.
 fn shrink(wire: &mut Wire, change: &Value, left: u64, until: Instant) -> anyhow::Result<Deeds> {
     let mut config = config();
     for (key, value) in change.as_object().into_iter().flatten() {
@@ -205,7 +205,7 @@ fn shrink(wire: &mut Wire, change: &Value, left: u64, until: Instant) -> anyhow:
     }
 }
 
-/// Makes one consumer after the other, each at the last message of each subject.
+/// Makes one consumer after the other; each begins at the last message of each subject.
 fn make_consumers(wire: &mut Wire, lasts: Duration, until: Instant) -> anyhow::Result<Deeds> {
     let (start, mut made) = (Instant::now(), 0);
     while start.elapsed() < lasts || made == 0 {
@@ -219,7 +219,8 @@ fn make_consumers(wire: &mut Wire, lasts: Duration, until: Instant) -> anyhow::R
             until,
         )?;
         made += 1;
-        // Each consumer holds a list of all subjects: many consumers at a time would be another attack.
+        // A consumer holds a list of all subjects. The attacker deletes each consumer, because many consumers
+        // at a time would be another attack.
         wire.api(&format!("CONSUMER.DELETE.{STREAM}.M"), &json!({}), until)?;
     }
     Ok(Deeds::default()

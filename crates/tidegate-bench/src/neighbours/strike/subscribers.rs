@@ -1,4 +1,4 @@
-//! An attack by subscribers that never read, while another client publishes large messages for all of them.
+//! The attack by subscribers that never read, while another client publishes large messages for all of them.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +9,8 @@ use super::{Deeds, Job, Strike};
 const MESSAGES: u32 = 96;
 const BYTES: usize = 60_000;
 const OVER: Duration = Duration::from_secs(15);
-/// The receive buffer of a subscriber: small, so that the kernel keeps few bytes for a client that never
-/// reads.
+/// The receive buffer of a subscriber in bytes: small, so that the kernel keeps few bytes for a client that
+/// never reads.
 const RECEIVE_BYTES: usize = 4096;
 
 pub(super) fn prepare(job: &Job, until: Instant) -> anyhow::Result<Strike> {
@@ -49,7 +49,7 @@ pub(super) fn prepare(job: &Job, until: Instant) -> anyhow::Result<Strike> {
         let deeds = Deeds::default()
             .put("subscribers", wires.len() as f64)
             .put("published", f64::from(sent));
-        // The subscribers leave once the attack is over.
+        // The subscribers disconnect once the attack is over.
         drop(wires);
         Ok(match failure {
             Some(failure) => deeds.note(failure),

@@ -5,10 +5,10 @@ use std::time::Instant;
 use super::{Deeds, Job, Strike};
 use crate::wire::Wire;
 
-/// The bytes of one write.
+/// The number of bytes of subscriptions that the attacker gathers before it writes them to the server.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// Makes this many subscriptions, every second one with a wildcard.
+/// Makes `subscriptions` subscriptions, every second one of them with a wildcard.
 pub(super) fn subscribe(wire: &mut Wire, subscriptions: u64, until: Instant) -> anyhow::Result<()> {
     let lines = (1..=subscriptions).map(|n| match n % 2 {
         0 => format!("SUB many.{n}.x {n}\r\n"),
@@ -30,7 +30,7 @@ fn write_all(wire: &mut Wire, lines: impl Iterator<Item = String>) -> anyhow::Re
     wire.write(&out)
 }
 
-/// Makes the subscriptions and removes them one by one, on a connection that stays open.
+/// Prepares the attack that makes subscriptions and removes them one by one, on a connection that stays open.
 pub(super) fn come_and_go(job: &Job) -> anyhow::Result<Strike> {
     let (mut wire, subscriptions) = (job.wire()?, job.amount);
     Ok(Box::new(move |until| {
@@ -48,7 +48,7 @@ pub(super) fn come_and_go(job: &Job) -> anyhow::Result<Strike> {
     }))
 }
 
-/// Makes the subscriptions in the preparation; the attack closes the connection.
+/// Prepares the attack that closes a connection with many subscriptions: makes the subscriptions.
 pub(super) fn leave(job: &Job, until: Instant) -> anyhow::Result<Strike> {
     let (mut wire, subscriptions) = (job.wire()?, job.amount);
     subscribe(&mut wire, subscriptions, until)?;

